@@ -1,0 +1,80 @@
+"""`skep policies [NAME]`."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def policies(name: str | None, as_json: bool) -> None:
+    """List the policies, or explain one: its paper, what it assumes, its knobs and their defaults.
+
+    A policy is used as NAME:key=value,key=value with lists joined by +, for example
+    tiresias-l:queues=3250+7200,place=any. Your own: ./file.py:Class.
+    """
+    from skep.policies.registry import Policy, parse_policy
+    from skep.policies.registry import policies as known
+
+    chosen: list[Policy] = [parse_policy(name)[0]] if name else list(known().values())
+    if as_json:
+        print_json(chosen)
+    elif name:
+        explain(chosen[0])
+    else:
+        for policy in chosen:
+            click.echo(f"{policy.name:<12} {first_sentence(policy.title)}")
+        click.echo("\n`skep policies NAME` explains one with its knobs.")
+
+
+def first_sentence(text: str) -> str:
+    return text.split(";")[0].split(":")[0].rstrip(".")
+
+
+def show(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return "+".join(f"{part:g}" for part in value) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def explain(policy: object) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from skep.policies.registry import Policy
+
+    assert isinstance(policy, Policy)
+    console = Console()
+    console.print(f"[bold]{policy.name}[/bold]: {policy.title}\n\npaper    {policy.paper}\nassumes  {policy.assumes}\n")
+    table = Table("knob", "default", "what it does", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for knob in policy.knobs:
+        choices = f" ({' | '.join(knob.choices)})" if knob.choices else ""
+        table.add_row(knob.name, show(knob.default), knob.help + choices)
+    console.print(table)
+
+
+def print_json(chosen: list[object]) -> None:
+    import json
+
+    from skep.policies.registry import Policy
+
+    values = []
+    for policy in chosen:
+        assert isinstance(policy, Policy)
+        knobs = [
+            {"name": knob.name, "default": show(knob.default), "help": knob.help, "choices": list(knob.choices)}
+            for knob in policy.knobs
+        ]
+        values.append(
+            {
+                "name": policy.name,
+                "title": policy.title,
+                "paper": policy.paper,
+                "assumes": policy.assumes,
+                "knobs": knobs,
+            }
+        )
+    click.echo(json.dumps(values, indent=2))

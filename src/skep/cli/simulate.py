@@ -1,0 +1,256 @@
+"""`skep simulate` and `skep compare`."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skep.core.errors import InputError
+
+if TYPE_CHECKING:
+    from skep.experiments.simulate import Experiment
+    from skep.metrics.run import Run
+    from skep.traces.trace import Trace
+
+COMPARED = ("fifo", "fifo:walk=skip", "yarn-cs", "tiresias-l", "srsf")
+"""What `compare` runs when nobody says: the simplest, what production uses, and what the literature offers."""
+
+
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that both commands have."""
+    for option in reversed(
+        [
+            click.argument("trace", metavar="TRACE"),
+            click.option("--cluster", required=True, metavar="SPEC", help="64x8:v100+16x4:p100, or a file."),
+            click.option(
+                "--policy", "policies", multiple=True, metavar="P", help="NAME:key=value,…; may be repeated."
+            ),
+            click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Write jobs.csv and summary.json."),
+            click.option("--json", "as_json", is_flag=True, help="Print the summaries as one JSON list."),
+            click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the report."),
+            click.option("--force", is_flag=True, help="Replace what --out or --html name."),
+            click.option("--format", "format_", metavar="NAME", help="Format of TRACE, when it is not recognised."),
+            click.option("--restart-s", default=30.0, show_default=True, help="Cost of every start but the first."),
+            click.option("--checkpoint-s", default=600.0, show_default=True, help="Progress a failure can lose."),
+            click.option("--seed", default=0, show_default=True, help="For failures and random placement."),
+            click.option("--profile", metavar="FILE", help="Speeds by gpu type, scale, locality and sharing."),
+            click.option("--failures", default="", metavar="SPEC", help="mtbf=S,repair=S, or a CSV of node,down_s,up_s."),
+            click.option("--round-s", default=0.0, metavar="S", help="Decide only every S seconds."),
+            click.option(
+                "--round-finish",
+                type=click.Choice(["exact", "boundary"]),
+                default="exact",
+                show_default=True,
+                help="When a job that ends inside a round is counted as finished.",
+            ),
+            click.option("--vc-map", default="", metavar="a=b,…", help="Rename virtual clusters of the trace."),
+            click.option("--parallel", default=1, show_default=True, metavar="N", help="Policies at the same time."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@run_options
+def simulate(**given: Any) -> None:
+    """Run TRACE on a cluster under one or more policies.
+
+    Jobs, summary and report are the same for every policy, so that runs can be compared; the scheduler is the one
+    that would run real jobs.
+
+    \b
+    Examples:
+      skep simulate jobs.csv --cluster 64x8 --policy fifo --policy srsf
+      skep simulate jobs.csv --cluster 64x8 --policy tiresias-l:queues=3250+7200 --out results
+      skep simulate jobs.csv --cluster 8x4:v100+8x4:k80 --policy las --profile throughputs.json --json
+      skep simulate jobs.csv --cluster 64x8 --policy ./mine.py:Mine
+    """
+    if not given["policies"]:
+        raise InputError("no --policy is given", hint="for example --policy fifo; `skep policies` lists them")
+    perform(given)
+
+
+@click.command()
+@run_options
+def compare(**given: Any) -> None:
+    """Run TRACE under several policies and write one page that compares them.
+
+    Without --policy a first choice is taken; without --html the page is written to compare.html.
+
+    \b
+    Examples:
+      skep compare jobs.csv --cluster 64x8
+      skep compare jobs.csv --cluster 64x8 --policy fifo --policy yarn-cs:quotas=usage --html report.html
+    """
+    given["policies"] = given["policies"] or COMPARED
+    if given["html"] is None and not given["as_json"]:
+        given["html"] = Path("compare.html")
+    perform(given)
+
+
+def perform(given: dict[str, Any]) -> None:
+    """Check everything that can be checked, run, and write only when all is there."""
+    # Reference counting frees all but a little: a collector that walks a hundred thousand jobs again and again only costs.
+    gc.disable()
+    from skep.experiments.output import check_out
+
+    policies = list(given["policies"])
+    experiment = make_experiment(given)
+    for policy in policies:
+        experiment.planner(policy)
+    if given["out"] is not None:
+        check_out(given["out"], force=given["force"])
+    if given["html"] is not None:
+        check_html(given["html"], force=given["force"])
+    if given["parallel"] < 1:
+        raise InputError(f"--parallel is {given['parallel']}, expected 1 or more")
+    runs = run_all(experiment, policies, given["parallel"])
+    warn_about(runs)
+    if given["out"] is not None:
+        from skep.experiments.output import write_runs
+
+        write_runs(runs, given["out"], force=given["force"])
+    if given["html"] is not None:
+        write_html(runs, given["html"], experiment)
+    say(runs, given)
+
+
+def make_experiment(given: dict[str, Any]) -> Experiment:
+    from skep.clusters.read import read_cluster
+    from skep.experiments.simulate import Experiment, Options
+    from skep.traces.read import read_trace
+
+    options = Options(
+        restart_s=seconds("--restart-s", given["restart_s"]),
+        checkpoint_s=seconds("--checkpoint-s", given["checkpoint_s"]),
+        seed=given["seed"],
+        round_s=seconds("--round-s", given["round_s"]),
+        finish_at_boundary=given["round_finish"] == "boundary",
+        failures=given["failures"],
+        keep_history=given["html"] is not None,
+    )
+    if options.finish_at_boundary and not options.round_s:
+        raise InputError("--round-finish boundary needs --round-s")
+    profile = None
+    if given["profile"]:
+        from skep.profiles.read import read_profile
+
+        profile = read_profile(given["profile"])
+    cluster = read_cluster(given["cluster"])
+    if options.failures:
+        from skep.engines.sim.outages import parse_failures
+
+        parse_failures(options.failures, cluster, seed=options.seed)
+    trace = read_trace(Path(given["trace"]), format=given["format_"], profile=profile)
+    warn_dropped(trace)
+    rename_vcs(trace, given["vc_map"])
+    return Experiment(trace, cluster, options, profile.speed if profile is not None else None)
+
+
+def seconds(name: str, value: float) -> float:
+    if not 0 <= value < 1e12:
+        raise InputError(f"{name} is {value}, expected a number of seconds >= 0")
+    return value
+
+
+def warn_dropped(trace: Trace) -> None:
+    if trace.dropped:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in trace.dropped.items())
+        warn(f"{trace.name}: {sum(trace.dropped.values()):,} rows were left out: {reasons}")
+
+
+def rename_vcs(trace: Trace, text: str) -> None:
+    import msgspec
+
+    names: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        old, equals, new = part.partition("=")
+        if not equals or not new:
+            raise InputError(f"--vc-map: '{part}' is not old=new")
+        names[old] = new
+    known = {job.spec.vc for job in trace.jobs}
+    for old in names:
+        if old not in known:
+            raise InputError(f"--vc-map: the trace has no VC '{old}'", hint=f"it has {', '.join(sorted(known)[:20])}")
+    if names:
+        replace = msgspec.structs.replace
+        trace.jobs = [
+            replace(job, spec=replace(job.spec, vc=names[job.spec.vc])) if job.spec.vc in names else job
+            for job in trace.jobs
+        ]
+
+
+def run_all(experiment: Experiment, policies: list[str], parallel: int) -> list[Run]:
+    if parallel > 1 and len(policies) > 1:
+        from skep.experiments.parallel import run_parallel
+        from skep.cli.progress import Progress
+
+        with Progress("policies", len(policies)) as progress:
+            return run_parallel(experiment, policies, parallel, progress)
+    return [run_one(experiment, policy) for policy in policies]
+
+
+def run_one(experiment: Experiment, policy: str) -> Run:
+    if not sys.stderr.isatty():
+        return experiment.run(policy)
+    from skep.cli.progress import Progress
+
+    with Progress(policy, len(experiment.trace.jobs)) as progress:
+        return experiment.run(policy, progress)
+
+
+def warn_about(runs: list[Run]) -> None:
+    """Jobs are never left out silently."""
+    for run in runs:
+        summary = run.summary
+        if summary.unrunnable:
+            job, reason = next(iter(run.unrunnable.items()))
+            more = f" (and {summary.unrunnable - 1:,} more)" if summary.unrunnable > 1 else ""
+            warn(f"{summary.policy}: job {job} can never run: {reason}{more}")
+        if summary.unfinished:
+            warn(f"{summary.policy}: {summary.unfinished:,} of {summary.jobs:,} jobs did not finish")
+
+
+def warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)
+
+
+def check_html(file: Path, *, force: bool) -> None:
+    if not file.parent.is_dir():
+        raise InputError(f"{file.parent} is not a folder", hint="create it first")
+    if file.is_dir():
+        raise InputError(f"{file} is a folder, expected a file name")
+    if file.exists() and not force and b'content="skep"' not in file.read_bytes()[:2000]:
+        raise InputError(f"{file} exists and is not a report of ours", hint="--force replaces it")
+
+
+def write_html(runs: list[Run], file: Path, experiment: Experiment) -> None:
+    from skep.report.html import render_report
+    from skep.traces.write import write_aside
+
+    title = f"{experiment.trace.name} on {experiment.cluster.name}"
+    write_aside(file, render_report(runs, title=title))
+
+
+def say(runs: list[Run], given: dict[str, Any]) -> None:
+    from skep.experiments.output import summary_dict
+
+    if given["as_json"]:
+        print(json.dumps([summary_dict(run) for run in runs], indent=2))
+        return
+    from rich.console import Console
+
+    from skep.report.table import comparison_table
+
+    Console().print(comparison_table(runs))
+    if given["out"] is not None:
+        print(f"jobs.csv and summary.json of each policy are in {given['out']}")
+    if given["html"] is not None:
+        print(f"report: {given['html']}")

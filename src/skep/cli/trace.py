@@ -1,0 +1,279 @@
+"""`skep trace`: look at traces, convert them, take samples of them, make new ones.
+
+Everything that costs start-up time is imported where it is used.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.table import Table
+
+    from skep.traces.stats import Part, TraceInfo
+    from skep.traces.trace import Trace
+
+_DAY_S = 86400
+
+
+def _reading(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The arguments of every command that reads a trace."""
+    command = click.option(
+        "--profile", type=click.Path(path_type=Path), help="Throughputs that time the steps of a Gavel trace."
+    )(command)
+    command = click.option(
+        "--format", "format_", metavar="NAME", help="Format of TRACE; by default recognised by its content."
+    )(command)
+    return click.argument("path", metavar="TRACE", type=click.Path(path_type=Path))(command)
+
+
+def _writing(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every command that writes one."""
+    command = click.option("--force", is_flag=True, help="Replace FILE if it is there already.")(command)
+    out = click.Path(path_type=Path)
+    return click.option("--out", required=True, metavar="FILE", type=out, help="Native CSV to write.")(
+        command
+    )
+
+
+@click.group()
+def trace() -> None:
+    """Look at traces, convert them, take samples, make new ones.
+
+    A trace is a file with jobs: when each was submitted, how long it ran, how many gpus it had. Skep reads
+    its own CSV (native) and, as they were published, philly-json, philly-csv, helios, alibaba-2023,
+    alibaba-2020, gavel, tiresias and blox.
+
+    \b
+    Examples:
+      skep trace info philly.csv --gpus 448
+      skep trace synth --jobs 1000 --load 0.8 --out jobs.csv
+    """
+
+
+@trace.command()
+@_reading
+@click.option("--gpus", type=click.IntRange(min=1), help="Gpus of a cluster, to work out the load on it.")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=10, show_default=True, help="Virtual clusters shown."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def info(
+    path: Path, format_: str | None, profile: Path | None, gpus: int | None, top: int, as_json: bool
+) -> None:
+    """Show what is in TRACE: jobs, sizes, durations, virtual clusters, load.
+
+    \b
+    Examples:
+      skep trace info jobs.csv
+      skep trace info philly.csv --gpus 448
+      skep trace info cluster_log.csv --format helios --json
+    """
+    from skep.traces.stats import describe
+
+    found = describe(_read(path, format_, profile), gpus=gpus)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+    else:
+        _print_info(found, top)
+
+
+@trace.command()
+@_reading
+@_writing
+def convert(path: Path, format_: str | None, profile: Path | None, out: Path, force: bool) -> None:
+    """Write TRACE, of any known format, as native CSV.
+
+    \b
+    Examples:
+      skep trace convert cluster_job_log --out philly.csv
+      skep trace convert a.trace --profile simulation_throughputs.json --out a.csv
+    """
+    _refuse_existing(out, force)
+    _write(_read(path, format_, profile), out)
+
+
+@trace.command()
+@_reading
+@_writing
+@click.option("--jobs", type=int, help="How many jobs to keep.  [default: all]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another choice of jobs.")
+@click.option("--from-day", type=float, help="Leave out jobs submitted before this day (the first is day 0).")
+@click.option("--to-day", type=float, help="Leave out jobs submitted on this day or later.")
+def sample(
+    path: Path,
+    format_: str | None,
+    profile: Path | None,
+    out: Path,
+    force: bool,
+    jobs: int | None,
+    seed: int,
+    from_day: float | None,
+    to_day: float | None,
+) -> None:
+    """Write some jobs of TRACE as native CSV.
+
+    --jobs keeps that many, chosen at random, at the times they had: days and bursts stay where they were, and
+    the load falls in proportion. --from-day and --to-day keep the jobs of some days, and time starts anew at
+    the first of them.
+
+    \b
+    Examples:
+      skep trace sample philly.csv --jobs 5000 --seed 1 --out small.csv
+      skep trace sample philly.csv --from-day 60 --to-day 67 --out week.csv
+    """
+    from skep.core.errors import InputError
+    from skep.traces import sample as samples
+
+    if jobs is None and from_day is None and to_day is None:
+        raise InputError("nothing to leave out", hint="say --jobs, --from-day or --to-day")
+    _refuse_existing(out, force)
+    kept = _read(path, format_, profile)
+    if from_day is not None or to_day is not None:
+        to_s = float("inf") if to_day is None else to_day * _DAY_S
+        kept = samples.window(kept, from_s=(from_day or 0.0) * _DAY_S, to_s=to_s)
+    if jobs is not None:
+        kept = samples.sample(kept, jobs=jobs, seed=seed)
+    _write(kept, out)
+
+
+@trace.command()
+@_writing
+@click.option("--jobs", type=int, default=1000, show_default=True, help="Number of jobs.")
+@click.option("--load", type=float, default=0.8, show_default=True, help="Share of the cluster they ask for.")
+@click.option("--gpus", type=int, default=448, show_default=True, help="Gpus of the cluster.")
+@click.option("--vcs", type=int, default=14, show_default=True, help="Number of virtual clusters.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another trace.")
+def synth(out: Path, force: bool, jobs: int, load: float, gpus: int, vcs: int, seed: int) -> None:
+    """Make a trace whose sizes, durations and arrivals are like Philly's.
+
+    The load decides over how much time the jobs are spread. The same options make the same file on any
+    machine.
+
+    \b
+    Examples:
+      skep trace synth --jobs 1000 --load 0.8 --seed 1 --out jobs.csv
+      skep trace synth --jobs 80000 --load 0.9 --gpus 512 --vcs 4 --out big.csv
+    """
+    from skep.traces.synth import synthesize
+
+    _refuse_existing(out, force)
+    _write(synthesize(jobs=jobs, load=load, seed=seed, gpus=gpus, vcs=vcs), out)
+
+
+def _read(path: Path, format_: str | None, profile: Path | None) -> Trace:
+    from skep.traces.gavel import read_throughputs
+    from skep.traces.read import read_trace
+    from skep.traces.table import count_dropped
+
+    throughputs = None if profile is None else read_throughputs(profile)
+    found = read_trace(path, format=format_, profile=throughputs)
+    if found.dropped:
+        rows = len(found.jobs) + sum(found.dropped.values())
+        dropped = f"{rows - len(found.jobs)} of {rows} rows dropped: {count_dropped(found.dropped)}"
+        click.echo(f"warning: {path}: {dropped}", err=True)
+    return found
+
+
+def _refuse_existing(out: Path, force: bool) -> None:
+    """Before any work is done, so that nobody waits for a refusal."""
+    from skep.core.errors import InputError
+
+    if out.is_dir():
+        raise InputError(f"{out}: is a folder, expected a file to write")
+    if out.exists() and not force:
+        raise InputError(f"{out}: is there already", hint="replace it with --force")
+    if not out.parent.is_dir():
+        raise InputError(f"{out.parent}: no such folder")
+
+
+def _write(made: Trace, out: Path) -> None:
+    from skep.traces.write import write_native
+
+    write_native(made, out)
+    click.echo(f"wrote {out}: {len(made.jobs):,} jobs", err=True)
+
+
+def _print_info(found: TraceInfo, top: int) -> None:
+    from rich.console import Console
+
+    console = Console()
+    console.print(_facts_table(found))
+    if found.duration_s:
+        console.print(_durations_table(found))
+    console.print(_parts_table("gpus", found.sizes, found))
+    if len(found.vcs) > 1:
+        console.print(_parts_table("vc", found.vcs[:top], found))
+        if len(found.vcs) > top:
+            console.print(f"… and {len(found.vcs) - top} more virtual clusters (--top)")
+
+
+def _table(*columns: str) -> Table:
+    """Names to the left, numbers to the right, no frame: it can be read, and cut by other tools."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=any(columns), header_style="bold")
+    for at, name in enumerate(columns):
+        table.add_column(name, justify="right" if at else "left", no_wrap=True)
+    return table
+
+
+def _facts_table(found: TraceInfo) -> Table:
+    table = _table("trace", f"{found.name} ({found.format})")
+    table.add_row("jobs", f"{found.jobs:,}")
+    counts = {
+        "without gpus": found.cpu_only_jobs,
+        "sharing a gpu": found.shared_gpu_jobs,
+        "never ending": found.endless_jobs,
+        "users": found.users,
+        "models": found.models,
+        "rows dropped": sum(found.dropped.values()),
+    }
+    for name, count in counts.items():
+        if count:
+            table.add_row(name, f"{count:,}")
+    table.add_row("span", _time(found.span_s))
+    table.add_row("gpu-hours", f"{found.gpu_hours:,.0f}")
+    if found.gpus is not None:
+        load = "all jobs arrive at once" if found.load is None else f"{found.load:.3f}"
+        table.add_row(f"load on {found.gpus:,} gpus", load)
+    return table
+
+
+def _durations_table(found: TraceInfo) -> Table:
+    table = _table("\nduration", "\n")
+    for name, value in found.duration_s.items():
+        table.add_row(name, _time(value))
+    return table
+
+
+def _parts_table(title: str, parts: list[Part], found: TraceInfo) -> Table:
+    table = _table(f"\n{title}", "\njobs", "\n", "\ngpu-hours", "\n")
+    for part in parts:
+        table.add_row(
+            part.name,
+            f"{part.jobs:,}",
+            _percent(part.jobs, found.jobs),
+            f"{part.gpu_hours:,.0f}",
+            _percent(part.gpu_hours, found.gpu_hours),
+        )
+    return table
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else ""
+
+
+def _time(seconds: float) -> str:
+    """In the largest unit that keeps it above 1."""
+    for unit, name in ((_DAY_S, "d"), (3600, "h"), (60, "min")):
+        if seconds >= unit:
+            return f"{seconds / unit:.1f} {name}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,272 @@
+"""Files that people write: their text, and YAML values that know their line.
+
+Values are built from the parser's events rather than by PyYAML's own composer, for three reasons: the
+composer in C overruns the stack on deep nesting, aliases can be counted before anything is expanded, and a
+value keeps its text, so that a gpu type `3090` or a node `no` is what its author wrote. JSON is read too,
+being YAML. PyYAML is imported when the first file is read, not when Skep starts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from skep.core.errors import InputError
+
+SIZE_MAX = 10_000_000
+"""Bytes; a cluster of 100,000 nodes written out one by one is smaller."""
+DEPTH_MAX = 20
+VALUES_MAX = 2_000_000
+"""Values of a file after its aliases are expanded."""
+
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_NULLS = ("", "~", "null", "Null", "NULL")
+
+
+def load_text(path: str | Path, *, what: str) -> str:
+    """The text of a file, or one line that says why there is none; `what` is what it should have been."""
+    shown = shorten(str(path)) or "''"
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(SIZE_MAX + 1)
+    except FileNotFoundError:
+        raise InputError(f"{shown}: no such file, expected {what}") from None
+    except IsADirectoryError:
+        raise InputError(f"{shown}: is a folder, expected {what}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{shown}: cannot be read: {reason}") from None
+    if len(content) > SIZE_MAX:
+        raise InputError(f"{shown}: is larger than {SIZE_MAX // 10**6} MB, expected {what}")
+    return _decode(shown, content, what)
+
+
+def _decode(shown: str, content: bytes, what: str) -> str:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise InputError(f"{shown}: is not a text file, expected {what}", hint="text is in UTF-8")
+    if not text.strip():
+        raise InputError(f"{shown}: is empty, expected {what}")
+    return text
+
+
+def read_document(text: str, path: str | Path) -> Field:
+    """The one document of a YAML or JSON file."""
+    import yaml
+
+    shown = str(path)
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        root = _Builder(shown).build(yaml.parse(text, Loader=loader))
+    except yaml.YAMLError as error:
+        raise _syntax_fault(shown, error) from None
+    return Field(shown, "", root)
+
+
+def _syntax_fault(shown: str, error: Any) -> InputError:
+    mark = getattr(error, "problem_mark", None)
+    where = f"{shown}:{mark.line + 1}" if mark is not None else shown
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    return InputError(f"{where}: is not YAML: {' '.join(problem.split())}")
+
+
+class Raw:
+    """A value of a document: text, a list of values, or a list of (key, value)."""
+
+    __slots__ = ("content", "is_map", "is_plain", "line", "size")
+
+    def __init__(self, content: Any, line: int, *, is_plain: bool = False, is_map: bool = False) -> None:
+        self.content = content
+        self.line = line
+        self.is_plain = is_plain
+        """Text without quotes."""
+        self.is_map = is_map
+        self.size = 1
+        """Values in it, aliases expanded."""
+
+
+class _Builder:
+    """Turns the events of the parser into one tree, without recursion."""
+
+    def __init__(self, shown: str) -> None:
+        self.shown = shown
+        self.open: list[tuple[Raw, str | None]] = []
+        """Lists and mappings not yet ended, with their anchors."""
+        self.anchors: dict[str, Raw] = {}
+        self.roots: list[Raw] = []
+
+    def build(self, events: Iterable[Any]) -> Raw:
+        import yaml
+
+        starts = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
+        ends = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
+        for event in events:
+            if isinstance(event, yaml.ScalarEvent):
+                self._no_tag(event)
+                self._add(Raw(event.value, line_of(event), is_plain=event.implicit[0]), event.anchor)
+            elif isinstance(event, starts):
+                self._start(event, is_map=isinstance(event, yaml.MappingStartEvent))
+            elif isinstance(event, ends):
+                self._add(*self.open.pop())
+            elif isinstance(event, yaml.AliasEvent):
+                self._add(self._aliased(event), None)
+        return self._root()
+
+    def _start(self, event: Any, *, is_map: bool) -> None:
+        self._no_tag(event)
+        if len(self.open) == DEPTH_MAX:
+            raise self._fault(event, f"is nested more than {DEPTH_MAX} deep")
+        self.open.append((Raw([], line_of(event), is_map=is_map), event.anchor))
+
+    def _aliased(self, event: Any) -> Raw:
+        found = self.anchors.get(event.anchor)
+        if found is None:
+            raise self._fault(event, f"alias *{event.anchor} has no anchor before it")
+        return found
+
+    def _add(self, raw: Raw, anchor: str | None) -> None:
+        """An anchor is known only from its end on, so that nothing can contain itself."""
+        if anchor is not None:
+            self.anchors[anchor] = raw
+        if not self.open:
+            self.roots.append(raw)
+            return
+        parent = self.open[-1][0]
+        parent.content.append(raw)
+        parent.size += raw.size
+        if parent.size > VALUES_MAX:
+            raise InputError(
+                f"{self.shown}:{raw.line}: has more than {VALUES_MAX:,} values with its aliases expanded",
+                hint="write the values out instead of nesting aliases",
+            )
+
+    def _root(self) -> Raw:
+        if len(self.roots) == 1:
+            return self.roots[0]
+        count = len(self.roots)
+        raise InputError(f"{self.shown}: has {count} YAML documents, expected one")
+
+    def _no_tag(self, event: Any) -> None:
+        if event.tag is not None and event.tag != "!":
+            raise self._fault(event, f"has the tag {shorten(event.tag)}, expected none")
+
+    def _fault(self, event: Any, problem: str) -> InputError:
+        return InputError(f"{self.shown}:{line_of(event)}: {problem}")
+
+
+def line_of(event: Any) -> int:
+    return int(event.start_mark.line) + 1
+
+
+class Field:
+    """A value and where it is: what the readers of a schema ask, and what their faults name."""
+
+    __slots__ = ("file", "path", "raw")
+
+    def __init__(self, file: str, path: str, raw: Raw) -> None:
+        self.file = file
+        self.path = path
+        self.raw = raw
+
+    def fields(self, known: Sequence[str] = (), *, required: Sequence[str] = ()) -> dict[str, Field]:
+        """The entries of a mapping, each key once; with `known` no other key is allowed."""
+        if not self.raw.is_map:
+            raise self.fault("a mapping (key: value)")
+        found: dict[str, Field] = {}
+        entries = self.raw.content
+        for key, value in zip(entries[::2], entries[1::2], strict=True):
+            name = self._key(key, known)
+            if name in found:
+                raise self.trouble(f"{self._inside(name)} is there twice", line=key.line)
+            found[name] = Field(self.file, self._inside(name), value)
+        for name in required:
+            if name not in found:
+                raise self.trouble(f"{self._inside(name)} is missing")
+        return found
+
+    def _key(self, key: Raw, known: Sequence[str]) -> str:
+        if not isinstance(key.content, str) or (key.is_plain and key.content in _NULLS):
+            raise self.trouble("a key is not text", line=key.line)
+        if known and key.content not in known:
+            problem = f"unknown key {self._inside(shorten(key.content))}{nearest_word(key.content, known)}"
+            raise self.trouble(problem, line=key.line, hint=f"known keys: {', '.join(known)}")
+        return key.content
+
+    def items(self) -> list[Field]:
+        if self.raw.is_map or not isinstance(self.raw.content, list):
+            raise self.fault("a list")
+        return [Field(self.file, f"{self.path}[{at}]", raw) for at, raw in enumerate(self.raw.content)]
+
+    @property
+    def is_mapping(self) -> bool:
+        return self.raw.is_map
+
+    def text(self, expected: str = "a name") -> str:
+        """A word as written; numbers and `yes` are words too where one is expected."""
+        content = self.raw.content
+        if not isinstance(content, str) or (self.raw.is_plain and content in _NULLS):
+            raise self.fault(expected)
+        word = content.strip()
+        if not word or not word.isprintable():
+            raise self.fault(expected)
+        return word
+
+    def whole(self, *, least: int, most: int) -> int:
+        value = self._number()
+        if least <= value <= most and value == int(value):
+            return int(value)
+        raise self.fault(f"a whole number from {least} to {most:,}")
+
+    def number(self, *, above: float | None = None, least: float = 0.0, most: float = math.inf) -> float:
+        """At least `least`, or more than `above` where that is given, up to `most`."""
+        value = self._number()
+        if (value >= least if above is None else value > above) and value <= most and value < math.inf:
+            return value
+        low = f">= {least:g}" if above is None else f"above {above:g}"
+        raise self.fault(f"a number {low}" + (f", at most {most:g}" if most < math.inf else ""))
+
+    def _number(self) -> float:
+        """NaN, which fails every comparison, for what is no number."""
+        content = self.raw.content
+        if isinstance(content, str) and self.raw.is_plain and _NUMBER.fullmatch(content):
+            return float(content)
+        return math.nan
+
+    def fault(self, expected: str, *, hint: str = "") -> InputError:
+        return self.trouble(f"{self.path or 'the file'} is {self._shown()}, expected {expected}", hint=hint)
+
+    def trouble(self, problem: str, *, line: int | None = None, hint: str = "") -> InputError:
+        return InputError(f"{self.file}:{line or self.raw.line}: {problem}", hint=hint)
+
+    def _shown(self) -> str:
+        content = self.raw.content
+        if self.raw.is_map:
+            return "a mapping"
+        if isinstance(content, list):
+            return "a list"
+        if self.raw.is_plain:
+            return "empty" if content in _NULLS else shorten(content)
+        return f'"{shorten(content)}"'
+
+    def _inside(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+
+def nearest_word(word: str, known: Sequence[str]) -> str:
+    """`, did you mean gpus?`, or nothing."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word[:100], known, n=1, cutoff=0.5)
+    return f", did you mean {near[0]}?" if near else ""
+
+
+def shorten(text: str) -> str:
+    """Text of others within a message of one line."""
+    text = text if len(text) <= 80 else text[:79] + "…"
+    return text if text.isprintable() else repr(text)

@@ -1,0 +1,139 @@
+"""Skep's own cluster file: groups of equal nodes, with the cells they lie in and the cells inside them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from skep.clusters.document import Field, read_document
+from skep.clusters.spec import GPUS_MAX, NODES_MAX
+from skep.core.cluster import UNLIMITED, NodeSpec
+from skep.core.errors import InputError
+
+TOP = ("name", "levels", "nodes")
+INNER = ("socket", "switch")
+"""Cells inside a node, outermost first."""
+OF_NODES = ("count", "name", "gpus", "gpu_type", "gpu_mem_gib", "cpus", "memory_gib", *INNER)
+RESERVED = (*OF_NODES, "gpu", "node", "cluster")
+CPUS_MAX = 1e6
+GIB_MAX = 1e9
+EXAMPLE = "for example: nodes: [{count: 4, gpus: 8, gpu_type: v100}]"
+
+
+class Group(NamedTuple):
+    """Nodes that differ in nothing but their name."""
+
+    field: Field
+    size: int
+    name: str
+    node: NodeSpec
+
+
+def read_nodes(text: str, path: str) -> tuple[str, list[NodeSpec]]:
+    """(name of the cluster or nothing, its nodes)."""
+    document = read_document(text, path)
+    _refuse_hived(document)
+    top = document.fields(TOP)
+    if "nodes" not in top:
+        raise document.trouble("nodes is missing", hint=EXAMPLE)
+    levels = _levels(top["levels"]) if "levels" in top else ("rack",)
+    groups = [_group(field, levels) for field in top["nodes"].items()]
+    total = sum(group.size for group in groups)
+    if not 0 < total <= NODES_MAX:
+        raise top["nodes"].trouble(f"nodes are {total:,}, expected 1 to {NODES_MAX:,}", hint=EXAMPLE)
+    return top["name"].text() if "name" in top else "", _expand(groups, total)
+
+
+def _refuse_hived(document: Field) -> None:
+    if document.is_mapping and "physicalCluster" in document.fields():
+        raise InputError(
+            f"{document.file}: is a HiveD configuration, not supported by this command yet",
+            hint=f"it comes with virtual clusters; until then describe its nodes, {EXAMPLE}",
+        )
+
+
+def _levels(field: Field) -> tuple[str, ...]:
+    """Names of the cells above a node, outermost first."""
+    names: list[str] = []
+    for item in field.items():
+        name = item.text()
+        if name in RESERVED or name in names:
+            raise item.fault("a name of its own such as row or rack")
+        names.append(name)
+    return tuple(names)
+
+
+def _group(field: Field, levels: tuple[str, ...]) -> Group:
+    given = field.fields(OF_NODES + levels)
+    count = given["count"].whole(least=1, most=NODES_MAX) if "count" in given else 1
+    gpus = given["gpus"].whole(least=0, most=GPUS_MAX) if "gpus" in given else 0
+    if not gpus:
+        _check_without_gpus(field, given)
+    node = NodeSpec(
+        name="",
+        gpus=gpus,
+        gpu_type=given["gpu_type"].text().lower() if "gpu_type" in given else "",
+        gpu_mem_mib=_scaled(given.get("gpu_mem_gib"), 1024, GIB_MAX),
+        cpu_milli=_scaled(given.get("cpus"), 1000, CPUS_MAX),
+        memory_mib=_scaled(given.get("memory_gib"), 1024, GIB_MAX),
+        within=tuple((level, given[level].text()) for level in levels if level in given),
+        inner=_inner(given, gpus),
+    )
+    return Group(field, count, _node_name(given["name"]) if "name" in given else "", node)
+
+
+def _check_without_gpus(field: Field, given: dict[str, Field]) -> None:
+    if "cpus" not in given or given["cpus"].number() == 0:
+        raise field.trouble(f"{field.path} has neither gpus nor cpus, expected at least one", hint=EXAMPLE)
+    for key in ("gpu_type", "gpu_mem_gib", *INNER):
+        if key in given:
+            raise given[key].fault("none where a node has no gpus")
+
+
+def _scaled(field: Field | None, unit: int, most: float) -> int:
+    return UNLIMITED if field is None else round(field.number(most=most) * unit)
+
+
+def _inner(given: dict[str, Field], gpus: int) -> tuple[tuple[str, int], ...]:
+    """Each cell is cut into equal cells of the next level, so that every size divides the one outside it."""
+    cells: list[tuple[str, int]] = []
+    outer, outer_gpus = "gpus", gpus
+    for level in INNER:
+        if level in given:
+            size = given[level].whole(least=1, most=GPUS_MAX)
+            if outer_gpus % size:
+                raise given[level].fault(f"gpus of one {level}: a divisor of {outer} {outer_gpus}")
+            cells.append((level, size))
+            outer, outer_gpus = level, size
+    return tuple(cells)
+
+
+def _node_name(field: Field) -> str:
+    name = field.text()
+    if len(name) > 200 or any(letter.isspace() for letter in name):
+        raise field.fault("a name without blanks, of at most 200 letters")
+    return name
+
+
+def _expand(groups: list[Group], total: int) -> list[NodeSpec]:
+    """All nodes; names that are made have leading zeros, so that they sort as they are numbered."""
+    nodes: dict[str, NodeSpec] = {}
+    for group in groups:
+        first, prefix, last = (0, group.name, group.size) if group.name else (len(nodes), "n", total)
+        width = len(str(last - 1))
+        for number in range(first, first + group.size):
+            is_single = group.name and group.size == 1
+            name = group.name if is_single else f"{prefix}{number:0{width}}"
+            if name in nodes:
+                raise group.field.trouble(f"{group.field.path}: a second node {name}, expected another name")
+            spec = group.node
+            nodes[name] = NodeSpec(
+                name,
+                spec.gpus,
+                spec.gpu_type,
+                spec.gpu_mem_mib,
+                spec.cpu_milli,
+                spec.memory_mib,
+                spec.within,
+                spec.inner,
+            )
+    return list(nodes.values())

@@ -1,0 +1,56 @@
+"""Clusters that fit on the command line: `64x8`, `64x8:v100`, `32x8:v100+16x4:p100`."""
+
+from __future__ import annotations
+
+import re
+
+from skep.clusters.document import shorten
+from skep.core.cluster import NodeSpec
+from skep.core.errors import InputError
+
+NODES_MAX = 100_000
+GPUS_MAX = 1_000
+"""Of one node. Beyond any hardware: a larger number is a slip of the keyboard."""
+
+EXAMPLES = "nodes x gpus of each, for example 64x8, 64x8:v100 or 32x8:v100+16x4:p100; or a YAML file"
+
+_PART = re.compile(r"([0-9]+)[xX×]([0-9]+)(?::([A-Za-z0-9][\w.-]*))?")  # noqa: RUF001
+_ATTEMPT = re.compile(r"[0-9]*\s*[xX×*]\s*[0-9]*(:[\w.+:*-]*|\+.*)?", re.DOTALL)  # noqa: RUF001
+
+
+def looks_like_spec(spec: str) -> bool:
+    """Whether a spec was meant, well-formed or not; a file of such a name can be given as `./64x8`."""
+    return _ATTEMPT.fullmatch(spec.strip()) is not None
+
+
+def parse_spec(spec: str) -> list[NodeSpec]:
+    """The nodes, named `n0`, `n1`, … with as many digits as the last needs, so that they sort."""
+    groups = [_parse_part(spec, part.strip()) for part in spec.split("+")]
+    total = sum(count for count, _, _ in groups)
+    if total > NODES_MAX:
+        raise InputError(f"cluster {shorten(spec)}: {total:,} nodes, expected at most {NODES_MAX:,}")
+    width = len(str(total - 1))
+    nodes: list[NodeSpec] = []
+    for count, gpus, gpu_type in groups:
+        first = len(nodes)
+        nodes += [NodeSpec(f"n{at:0{width}}", gpus, gpu_type) for at in range(first, first + count)]
+    return nodes
+
+
+def _parse_part(spec: str, part: str) -> tuple[int, int, str]:
+    where = f"cluster {shorten(spec)}"
+    match = _PART.fullmatch(part)
+    if match is None:
+        shown = shorten(part) or "an empty part"
+        raise InputError(f"{where}: {shown} is not NODESxGPUS or NODESxGPUS:TYPE", hint=EXAMPLES)
+    count = _limited(where, match[1], "nodes", NODES_MAX)
+    gpus = _limited(where, match[2], "gpus per node", GPUS_MAX)
+    return count, gpus, (match[3] or "").lower()
+
+
+def _limited(where: str, digits: str, what: str, most: int) -> int:
+    # A number of thousands of digits is not even converted: Python refuses to, with an error of its own.
+    value = int(digits) if len(digits) < 20 else most + 1
+    if 1 <= value <= most:
+        return value
+    raise InputError(f"{where}: {shorten(digits)} {what}, expected 1 to {most:,}", hint=EXAMPLES)

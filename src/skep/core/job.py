@@ -1,0 +1,154 @@
+"""A job as the scheduler knows it: what was asked, what is wanted for it, what was seen of it.
+
+    pending ──Launch──► launching ──TasksStarted──► running ──TasksExited──► succeeded · failed · stopped
+       ▲                    │                          │
+       └──── TasksExited ◄──┴──────── stopping ◄─Stop──┘      (preempted, or its node was lost)
+
+`allocation` is wanted, `held` is seen: they differ while a launch or a stop is under way.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from skep.core.cluster import WHOLE, Allocation
+from skep.core.model import JobSpec
+from skep.core.refusal import Waiting
+
+
+class JobState(enum.StrEnum):
+    PENDING = "pending"
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    UNRUNNABLE = "unrunnable"
+
+    @property
+    def is_final(self) -> bool:
+        return self in FINAL
+
+
+FINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED, JobState.UNRUNNABLE})
+
+
+class Job:
+    """Counters hold up to the last change; the `…_at` methods add what has passed since."""
+
+    __slots__ = (
+        "allocation",
+        "finish_s",
+        "fragmentation_s",
+        "gpus",
+        "held",
+        "held_gpus",
+        "held_since_s",
+        "id",
+        "launches",
+        "mark_fragmentation_s",
+        "mark_quota_s",
+        "migrations",
+        "needs_left",
+        "pending_since_s",
+        "preemptions",
+        "progress_since_s",
+        "quota_s",
+        "rank",
+        "rate",
+        "reason",
+        "resizes",
+        "run_s",
+        "seq",
+        "service_gpu_s",
+        "spec",
+        "start_s",
+        "state",
+        "submit_s",
+        "waiting",
+        "work_s",
+    )
+
+    def __init__(self, spec: JobSpec, seq: int, now_s: float) -> None:
+        self.spec = spec
+        self.id = spec.id
+        self.seq = seq
+        """Counts submissions: ties in any order end here."""
+        self.rank = -spec.priority
+        role = spec.shapes[0].roles[0]
+        gpus = spec.shapes[0].gpus
+        self.gpus: float = gpus if role.gpu_milli == WHOLE else gpus * role.gpu_milli / WHOLE
+        self.submit_s = now_s
+        self.pending_since_s = now_s
+        self.state = JobState.PENDING
+        self.reason = ""
+        self.needs_left = 0
+        self.allocation: Allocation | None = None
+        self.held: Allocation | None = None
+        self.start_s: float | None = None
+        self.finish_s: float | None = None
+        self.launches = 0
+        self.held_since_s = 0.0
+        self.held_gpus: float = 0
+        self.run_s = 0.0
+        self.service_gpu_s = 0.0
+        self.work_s = 0.0
+        """Work done and kept, as reported."""
+        self.rate = 0.0
+        self.progress_since_s = 0.0
+        """Since then work grows by `rate` per second."""
+        self.preemptions = 0
+        self.migrations = 0
+        self.resizes = 0
+        self.waiting: Waiting | None = None
+        self.mark_quota_s = 0.0
+        self.mark_fragmentation_s = 0.0
+        self.quota_s = 0.0
+        self.fragmentation_s = 0.0
+
+    def service_at(self, now_s: float) -> float:
+        """Gpu-seconds held so far."""
+        if self.held_gpus:
+            return self.service_gpu_s + (now_s - self.held_since_s) * self.held_gpus
+        return self.service_gpu_s
+
+    def run_at(self, now_s: float) -> float:
+        """Seconds it has held what it runs on."""
+        if self.state is JobState.RUNNING or self.state is JobState.STOPPING:
+            return self.run_s + now_s - self.held_since_s
+        return self.run_s
+
+    def work_at(self, now_s: float) -> float:
+        """Work done so far, in seconds at the job's reference speed."""
+        if self.rate and now_s > self.progress_since_s:
+            return self.work_s + (now_s - self.progress_since_s) * self.rate
+        return self.work_s
+
+    def join(self, waiting: Waiting, now_s: float) -> None:
+        """From now on this job waits for whatever that scope waits for."""
+        self.leave(now_s)
+        waiting.settle(now_s)
+        self.waiting = waiting
+        self.mark_quota_s = waiting.quota_s
+        self.mark_fragmentation_s = waiting.fragmentation_s
+
+    def leave(self, now_s: float) -> None:
+        """Take this job's part of the waiting its scope has booked."""
+        if self.waiting is not None:
+            self.waiting.settle(now_s)
+            self.quota_s, self.fragmentation_s = self.waited_for()
+            self.waiting = None
+
+    def waited_for(self) -> tuple[float, float]:
+        """Seconds waited for quota and for fragmentation, up to the last change of cause."""
+        waiting = self.waiting
+        if waiting is None:
+            return self.quota_s, self.fragmentation_s
+        return (
+            self.quota_s + waiting.quota_s - self.mark_quota_s,
+            self.fragmentation_s + waiting.fragmentation_s - self.mark_fragmentation_s,
+        )
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r}, {self.gpus} gpus, {self.state})"

@@ -1,0 +1,94 @@
+"""What a user submits: jobs made of task roles, in one or several acceptable shapes.
+
+These are values: frozen, comparable, and equal requests are equal objects, so that everything which
+holds for one job of a shape (does it fit? why not?) is worked out once for all of them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+DEFAULT_VC = "default"
+
+
+class Role(msgspec.Struct, frozen=True, cache_hash=True):
+    """`count` equal tasks, each indivisible and on one node."""
+
+    count: int = 1
+    gpus: int = 0
+    """Gpus of one task."""
+    gpu_milli: int = 1000
+    """Thousandths of each of these gpus; below 1000 the gpu is shared."""
+    gpu_mem_gib: float = 0.0
+    cpu: float = 0.0
+    memory_gib: float = 0.0
+    name: str = "task"
+
+
+class Shape(msgspec.Struct, frozen=True, cache_hash=True):
+    """One form in which a job accepts to run: its roles, and the gpu types that will do (none named: any)."""
+
+    roles: tuple[Role, ...]
+    gpu_types: tuple[str, ...] = ()
+    spans_types: bool = False
+    """Whether the gang may sit on several gpu types at once."""
+    gpus: int = 0
+    """Gpus of all tasks together (derived)."""
+    is_plain: bool = False
+    """Single whole gpus and nothing else: only numbers of free gpus matter (derived)."""
+
+    def __post_init__(self) -> None:
+        gpus = sum(role.count * role.gpus for role in self.roles)
+        role = self.roles[0]
+        plain = len(self.roles) == 1 and role == Role(count=role.count, gpus=1, name=role.name)
+        msgspec.structs.force_setattr(self, "gpus", gpus)
+        msgspec.structs.force_setattr(self, "is_plain", plain)
+
+
+class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job as submitted. What it really needs to finish is not here: that belongs to the engine."""
+
+    id: str
+    shapes: tuple[Shape, ...]
+    """In order of preference; nearly always one."""
+    vc: str = DEFAULT_VC
+    user: str = ""
+    model: str = ""
+    priority: int = 0
+    min_gpus: int | None = None
+    max_gpus: int | None = None
+    """An elastic job runs with anything from `min_gpus` to `max_gpus`."""
+    expect_s: float | None = None
+    """How long its owner expects it to run in its first shape, alone and well placed."""
+    deadline_s: float | None = None
+    """Seconds after submission."""
+    steps: int | None = None
+    epochs: int | None = None
+    group: str = ""
+    needs: tuple[str, ...] = ()
+    """Jobs that must have succeeded before this one may start."""
+
+
+def gpu_shape(
+    gpus: int,
+    *,
+    gpu_types: tuple[str, ...] = (),
+    gpu_milli: int = 1000,
+    gpu_mem_gib: float = 0.0,
+    cpu: float = 0.0,
+    memory_gib: float = 0.0,
+) -> Shape:
+    """The shape of a trace's job: one task per gpu, cpu and memory of the job spread evenly over them.
+
+    Without gpus it is one task that wants cpus and memory.
+    """
+    tasks = max(gpus, 1)
+    role = Role(
+        count=tasks,
+        gpus=min(gpus, 1),
+        gpu_milli=gpu_milli,
+        gpu_mem_gib=gpu_mem_gib,
+        cpu=cpu / tasks,
+        memory_gib=memory_gib / tasks,
+    )
+    return Shape(roles=(role,), gpu_types=gpu_types)

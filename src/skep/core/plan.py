@@ -1,0 +1,92 @@
+"""What a planner wants, built up step by step with an undo log.
+
+Each step changes the wanted state at once, so that the next question ("does this fit?") sees it; `rollback` takes
+steps back exactly. Gangs and preemption become simple: try, look, take back. A finished plan is a plain list of
+decisions: it can be logged, and applied again elsewhere by repeating them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from skep.core.cluster import Allocation
+from skep.core.errors import InvariantBroken
+from skep.core.job import Job, JobState
+from skep.core.refusal import Cause
+
+if TYPE_CHECKING:
+    from skep.core.state import State
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """From `before` to `after`: a start has no before, a stop no after, a move or resize both."""
+
+    job_id: str
+    before: Allocation | None
+    after: Allocation | None
+    cause: str = ""
+
+
+class Plan:
+    """The decisions of one planner call."""
+
+    __slots__ = ("_state", "decisions", "joins", "memory", "refusals", "rejects", "wake_s")
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.decisions: list[Decision] = []
+        self.joins: list[tuple[Job, str]] = []
+        """Jobs that wait in this scope from now on."""
+        self.refusals: list[tuple[str, Cause]] = []
+        """Scopes that wait for another cause from now on."""
+        self.rejects: list[tuple[Job, str]] = []
+        """Jobs that can never run here, and why."""
+        self.memory: dict[str, Any] = {}
+        """What the policy wants to remember; `None` forgets."""
+        self.wake_s: float | None = None
+        """When the planner wants to be asked again if nothing happens before."""
+
+    def start(self, job: Job, allocation: Allocation) -> None:
+        if job.state is not JobState.PENDING:
+            raise InvariantBroken(f"start of {job!r}: only a pending job can be started")
+        self._state.cluster.take(allocation)
+        job.allocation = allocation
+        job.state = JobState.LAUNCHING
+        self.decisions.append(Decision(job.id, None, allocation))
+
+    def stop(self, job: Job, cause: str) -> None:
+        before = job.allocation
+        if before is None or job.state is not JobState.RUNNING:
+            raise InvariantBroken(f"stop of {job!r}: only a running job can be stopped")
+        self._state.cluster.give(before)
+        job.allocation = None
+        job.state = JobState.STOPPING
+        self.decisions.append(Decision(job.id, before, None, cause))
+
+    def move(self, job: Job, allocation: Allocation) -> None:
+        """Let a running job go on elsewhere, or with another number of gpus."""
+        before = job.allocation
+        if before is None or job.state is not JobState.RUNNING:
+            raise InvariantBroken(f"move of {job!r}: only a running job can be moved")
+        self._state.cluster.give(before)
+        self._state.cluster.take(allocation)
+        job.allocation = allocation
+        self.decisions.append(Decision(job.id, before, allocation))
+
+    def mark(self) -> int:
+        return len(self.decisions)
+
+    def rollback(self, mark: int) -> None:
+        """Take back every decision since that mark, the last first."""
+        decisions = self.decisions
+        while len(decisions) > mark:
+            undone = decisions.pop()
+            job = self._state.jobs[undone.job_id]
+            if undone.after is not None:
+                self._state.cluster.give(undone.after)
+            if undone.before is not None:
+                self._state.cluster.take(undone.before)
+            job.allocation = undone.before
+            job.state = JobState.PENDING if undone.before is None else JobState.RUNNING

@@ -1,0 +1,82 @@
+"""DIR/<policy>/jobs.csv and summary.json, written aside and renamed when everything is there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from skep.core.errors import InputError
+from skep.metrics.run import JobRow, Run
+
+COLUMNS = JobRow.__struct_fields__
+
+
+def folder_names(policies: list[str]) -> list[str]:
+    """The specs with unsafe characters as `_`; `-2`, `-3`, … where two would be the same."""
+    names: list[str] = []
+    for policy in policies:
+        safe = re.sub(r"[^A-Za-z0-9._=+-]", "_", policy)
+        name, number = safe, 2
+        while name in names or name in (".", ".."):
+            name, number = f"{safe}-{number}", number + 1
+        names.append(name)
+    return names
+
+
+def check_out(out: Path, *, force: bool) -> None:
+    """Refuse before hours of work what could not be written after them."""
+    if out.exists() and not force:
+        raise InputError(f"{out} exists already", hint="--force replaces it")
+    if not out.parent.is_dir():
+        raise InputError(f"{out.parent} is not a folder", hint="create it first")
+    if force and out.exists() and not is_ours(out):
+        raise InputError(f"{out} holds other things than results", hint="--force replaces only what a run has written")
+
+
+def is_ours(out: Path) -> bool:
+    return out.is_dir() and all((entry / "summary.json").is_file() for entry in out.iterdir())
+
+
+def write_runs(runs: list[Run], out: Path, *, force: bool) -> None:
+    check_out(out, force=force)
+    aside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        for name, run in zip(folder_names([run.summary.policy for run in runs]), runs, strict=True):
+            folder = aside / name
+            folder.mkdir()
+            (folder / "jobs.csv").write_text(jobs_csv(run.rows))
+            (folder / "summary.json").write_text(json.dumps(summary_dict(run), indent=2) + "\n")
+        aside.chmod(0o755)
+        if out.exists():
+            shutil.rmtree(out)
+        aside.rename(out)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def jobs_csv(rows: list[JobRow]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        writer.writerow([cell(value) for value in msgspec.structs.astuple(row)])
+    return text.getvalue()
+
+
+def cell(value: object) -> object:
+    """Whole seconds without a fraction, others to the microsecond."""
+    if type(value) is float:
+        return int(value) if value.is_integer() else round(value, 6)
+    return value
+
+
+def summary_dict(run: Run) -> dict[str, object]:
+    values = msgspec.structs.asdict(run.summary)
+    return {key: round(value, 6) if type(value) is float else value for key, value in values.items()}

@@ -1,0 +1,145 @@
+"""One policy on one trace: the scheduler that runs real jobs, driven by the engine whose clock jumps."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from skep.core.cluster import Cluster
+from skep.core.errors import InputError, SkepError
+from skep.core.events import Event
+from skep.core.ports import Planner
+from skep.core.state import State
+from skep.core.step import Scheduler
+from skep.engines.sim.engine import Simulator
+from skep.engines.sim.outages import Outages
+from skep.metrics.history import HistoryFold
+from skep.metrics.run import Run
+from skep.metrics.summary import job_rows, summarize
+from skep.policies.registry import Setting, build_planner
+from skep.profiles.speed import Speed
+from skep.service.loop import run
+from skep.traces.stats import gpus_of
+from skep.traces.trace import Trace
+
+FOR_EVER_S = 30 * 86400.0
+
+Report = Callable[[int], None]
+"""Told how many jobs have ended, every now and then."""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What holds for all policies of a comparison."""
+
+    restart_s: float = 30.0
+    checkpoint_s: float = 600.0
+    seed: int = 0
+    round_s: float = 0.0
+    finish_at_boundary: bool = False
+    failures: str = ""
+    keep_history: bool = False
+
+
+class Experiment(msgspec.Struct):
+    """A trace on a cluster. The cluster is a pattern: every run gets its own."""
+
+    trace: Trace
+    cluster: Cluster
+    options: Options = Options()
+    speed: Callable[[Cluster], Speed] | None = None
+
+    def planner(self, policy: str) -> Planner:
+        options = self.options
+        setting = Setting(self.cluster, seed=options.seed, round_s=options.round_s, usage=self.usage)
+        return build_planner(policy, setting)
+
+    def usage(self) -> dict[str, float]:
+        """Gpu-seconds of each VC over the whole trace; a job that never ends counts as a long one."""
+        used: dict[str, float] = {}
+        for job in self.trace.jobs:
+            vc = job.spec.vc
+            used[vc] = used.get(vc, 0.0) + gpus_of(job) * min(job.work_s, FOR_EVER_S)
+        return used
+
+    def run(self, policy: str, report: Report | None = None) -> Run:
+        started_s = time.perf_counter()
+        state = State(self.cluster.blank())
+        scheduler = Scheduler(state, self.planner(policy))
+        engine = self._engine(state.cluster)
+        fold = HistoryFold(state) if self.options.keep_history else None
+        observer = Watch(engine, report, fold) if report is not None else fold
+        try:
+            run(scheduler, engine, observer)
+        except SkepError:
+            raise
+        except Exception as error:
+            raise own_fault(policy, error) from error
+        rows = job_rows(state)
+        summary = summarize(
+            state,
+            rows,
+            policy=policy,
+            cluster=self.cluster.name,
+            trace=self.trace.name,
+            seed=self.options.seed,
+            wall_s=time.perf_counter() - started_s,
+        )
+        return Run(
+            summary=summary,
+            rows=rows,
+            gpu_total=state.cluster.gpu_total,
+            node_names=[node.name for node in state.cluster.nodes],
+            node_gpus=[node.gpu_count for node in state.cluster.nodes],
+            history=fold.finish() if fold is not None else None,
+            unrunnable={job.id: job.reason for job in state.jobs.values() if job.reason},
+        )
+
+    def _engine(self, cluster: Cluster) -> Simulator:
+        options = self.options
+        outages = None
+        if options.failures:
+            from skep.engines.sim.outages import parse_failures
+
+            outages = parse_failures(options.failures, cluster, seed=options.seed)
+        return Simulator(
+            self.trace.jobs,
+            cluster,
+            speed=self.speed(cluster) if self.speed is not None else None,
+            restart_s=options.restart_s,
+            checkpoint_s=options.checkpoint_s,
+            outages=outages or Outages.none(),
+            finish_round_s=options.round_s if options.finish_at_boundary else 0.0,
+        )
+
+
+class Watch:
+    """Tells somebody how far it is, beside keeping the history."""
+
+    EVERY = 2000
+
+    def __init__(self, engine: Simulator, report: Report, fold: HistoryFold | None) -> None:
+        self.engine = engine
+        self.report = report
+        self.fold = fold
+        self.count = 0
+
+    def __call__(self, at_s: float, events: list[Event]) -> None:
+        if self.fold is not None:
+            self.fold(at_s, events)
+        self.count += 1
+        if self.count % self.EVERY == 0:
+            self.report(self.engine.ended_count)
+
+
+def own_fault(policy: str, error: Exception) -> Exception:
+    """An error raised by the user's own policy file is said in one line; any other is ours and rises as it is."""
+    file = policy.partition(".py:")[0] + ".py"
+    if ".py:" not in policy:
+        return error
+    frames = traceback.extract_tb(error.__traceback__)
+    line = next((frame.lineno for frame in reversed(frames) if Path(frame.filename) == Path(file).resolve()), "?")
+    return InputError(f"{file}:{line}: {type(error).__name__}: {error}", hint="the policy raised this while it ran")

@@ -1,0 +1,92 @@
+"""What one simulated run leaves behind: a row per job, a summary, and, for pictures, the history of the cluster."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class JobRow(msgspec.Struct):
+    """One line of jobs.csv; `None` where there is no value."""
+
+    job_id: str
+    vc: str
+    gpus: float
+    """Gpus asked for; a fraction where the job shares one."""
+    submit_s: float
+    start_s: float | None
+    finish_s: float | None
+    jct_s: float | None
+    queue_s: float | None
+    queue_quota_s: float
+    queue_fragmentation_s: float
+    run_s: float
+    service_gpu_s: float
+    preemptions: int
+    migrations: int
+    resizes: int
+    state: str
+
+
+class Summary(msgspec.Struct):
+    """summary.json."""
+
+    policy: str
+    cluster: str
+    trace: str
+    seed: int
+    jobs: int
+    finished: int
+    unfinished: int
+    unrunnable: int
+    makespan_s: float | None
+    jct_avg_s: float | None
+    jct_p50_s: float | None
+    jct_p90_s: float | None
+    jct_p99_s: float | None
+    queue_avg_s: float | None
+    queue_p99_s: float | None
+    utilization: float | None
+    fre: float | None
+    preemptions: int
+    migrations: int
+    resizes: int
+    ftf_max: float | None
+    ftf_avg: float | None
+    events: int
+    decisions: int
+    wall_s: float
+    events_per_s: float
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A job held gpus of one node from `start_s` to `end_s`."""
+
+    job: int
+    """Index into `Run.rows`."""
+    node: int
+    gpus: int
+    """Bit mask of the node's gpus."""
+    start_s: float
+    end_s: float
+
+
+class History(msgspec.Struct):
+    """The cluster over time; the three lists run in parallel, a value holds from its instant to the next."""
+
+    at_s: list[float] = []
+    pending_jobs: list[int] = []
+    busy_gpus: list[float] = []
+    spans: list[Span] = []
+
+
+class Run(msgspec.Struct):
+    """Everything about one policy on one trace."""
+
+    summary: Summary
+    rows: list[JobRow]
+    gpu_total: int
+    node_names: list[str]
+    node_gpus: list[int]
+    history: History | None = None
+    unrunnable: dict[str, str] = {}
+    """Job id → why it can never run."""

@@ -1,0 +1,79 @@
+"""What of the running may be changed? Nothing, or: later ones may be pushed out with their checkpoint."""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections.abc import Iterable, Iterator
+
+from skep.core.job import Job, JobState
+from skep.core.state import State
+from skep.policies.lines import Entry, Running
+from skep.policies.order.base import FALLS, RISES, Order
+
+
+class Nothing:
+    """Running jobs are left alone."""
+
+    name = "nothing"
+    preempts = False
+
+    def candidates(
+        self, view: State, order: Order, running: Running, entry: Entry, missing: float
+    ) -> Iterable[Job]:
+        """Running jobs that may be stopped for this pending one, in the order in which to stop them.
+
+        None need be named when all together hold less than the `missing` gpus.
+        """
+        return ()
+
+
+class Preempt(Nothing):
+    """A pending job may push out running jobs that are ordered after it, the last first."""
+
+    name = "preempt"
+    preempts = True
+
+    def candidates(
+        self, view: State, order: Order, running: Running, entry: Entry, missing: float
+    ) -> Iterable[Job]:
+        cutoff = order.cutoff(entry[3], entry[1])
+        if order.moves == RISES:
+            return self._risen(view, order, running, cutoff)
+        # Keys that stand or fall are at most what they were: what is not beyond the cutoff now, never was.
+        later = running.entries[bisect.bisect_right(running.entries, cutoff) :]
+        for entry in later:
+            missing -= entry[3].gpus
+        if missing > 0:
+            return ()
+        later.reverse()
+        if order.moves == FALLS:
+            return self._fallen(view, order, running, later, cutoff)
+        return (entry[3] for entry in later if entry[3].state is JobState.RUNNING)
+
+    def _fallen(
+        self, view: State, order: Order, running: Running, later: list[Entry], cutoff: tuple[object, ...]
+    ) -> Iterator[Job]:
+        """The last by present key first. An entry's old key is at least its present one, so a job can be named as
+        soon as no old key beyond its present one is left; entries below the cutoff sink to their place."""
+        current: list[tuple[int, float, int, Job]] = []
+        for old in later:
+            while current and (-current[0][0], -current[0][1], -current[0][2]) >= old[:3]:
+                yield heapq.heappop(current)[3]
+            job = old[3]
+            entry = (job.rank, order.key(job, view.now_s), job.seq, job)
+            if entry <= cutoff:
+                running.remove(job)
+                running.add(entry)
+            elif job.state is JobState.RUNNING:
+                heapq.heappush(current, (-job.rank, -entry[1], -job.seq, job))
+        while current:
+            yield heapq.heappop(current)[3]
+
+    def _risen(
+        self, view: State, order: Order, running: Running, cutoff: tuple[object, ...]
+    ) -> list[Job]:
+        now_s = view.now_s
+        current = [(job.rank, order.key(job, now_s), job.seq, job) for *_, job in running.entries]
+        current.sort(reverse=True)
+        return [entry[3] for entry in current if entry > cutoff and entry[3].state is JobState.RUNNING]

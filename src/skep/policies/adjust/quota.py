@@ -1,0 +1,43 @@
+"""Quota preemption (YARN-CS): a VC that is owed its share takes it back from those who use more than theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from skep.core.job import Job, JobState
+from skep.core.state import State
+from skep.policies.adjust.preempt import Nothing
+from skep.policies.lines import Entry, Running
+from skep.policies.order.base import Order
+from skep.policies.order.shares import CapacityQueues
+
+
+class TakeBack(Nothing):
+    """Only when at least `busy` of all gpus are in use; the newest jobs of VCs above their quota go first, and no VC
+    is pushed below its quota."""
+
+    name = "take-back"
+    preempts = True
+
+    def __init__(self, busy: float) -> None:
+        self.busy = busy
+
+    def candidates(
+        self, view: State, order: Order, running: Running, entry: Entry, missing: float
+    ) -> Iterable[Job]:
+        assert isinstance(order, CapacityQueues)
+        cluster = view.cluster
+        in_use = cluster.gpu_total - cluster.free_gpus()
+        if in_use < self.busy * cluster.gpu_total or not order.is_within(entry[3]):
+            return ()
+        return self._newest_above_quota(order, running)
+
+    def _newest_above_quota(self, order: CapacityQueues, running: Running) -> list[Job]:
+        surplus = {vc: order.used_by(vc) - order.quotas.get(str(vc), 0.0) for vc in order.used}
+        found = []
+        jobs = [entry[3] for entry in running.entries if entry[3].state is JobState.RUNNING]
+        for job in sorted(jobs, key=lambda job: (-job.held_since_s, -job.seq)):
+            if job.gpus <= surplus[job.spec.vc]:
+                surplus[job.spec.vc] -= job.gpus
+                found.append(job)
+        return found

@@ -1,0 +1,64 @@
+"""The knobs that every pipeline has, and what they make."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from skep.core.errors import InputError
+from skep.policies.adjust.preempt import Nothing
+from skep.policies.estimate.duration import Duration
+from skep.policies.order.base import Order
+from skep.policies.pipeline import EASY, SKIP, STRICT, Pipeline
+from skep.policies.place import PLACES, Place, Random, Relaxed
+from skep.policies.registry import Knob, Setting
+
+COMPAT = Knob("compat", False, "imitate the paper's released simulator to the letter, ties included (place=any)")
+
+
+def common_knobs(*, walk: str, place: str = "consolidate", patience: tuple[float, ...] = ()) -> tuple[Knob, ...]:
+    return (
+        Knob(
+            "walk",
+            walk,
+            "strict: stop at the first job that does not fit; skip: go on; easy: others may pass it if they do not "
+            "delay it (not for policies that preempt)",
+            (STRICT, SKIP, EASY),
+        ),
+        Knob("place", place, "which gpus a job gets", tuple(PLACES)),
+        Knob(
+            "patience",
+            patience,
+            "seconds a job waits for that placement before it accepts to be spread: within a rack + anywhere, or one "
+            "number for anywhere; none: for ever",
+        ),
+    )
+
+
+def make_pipeline(
+    name: str,
+    knobs: Mapping[str, Any],
+    setting: Setting,
+    *,
+    order: Order,
+    adjust: Nothing | None = None,
+    estimate: Duration | None = None,
+) -> Pipeline:
+    if knobs["walk"] == EASY and adjust is not None and adjust.preempts:
+        raise InputError(f"{name}: walk=easy is for policies that do not preempt", hint="use walk=skip")
+    return Pipeline(
+        name=name,
+        estimate=estimate,
+        order=order,
+        place=make_place(knobs, setting),
+        adjust=adjust,
+        walk=knobs["walk"],
+    )
+
+
+def make_place(knobs: Mapping[str, Any], setting: Setting) -> Place:
+    kind = PLACES[knobs["place"]]
+    place = Random(setting.seed) if kind is Random else kind()
+    patience = tuple(step_s for step_s in knobs["patience"] if step_s < math.inf)
+    return Relaxed(place, patience) if patience else place

@@ -1,0 +1,52 @@
+"""How long will it run? What its owner says, or what its like took before."""
+
+from __future__ import annotations
+
+import math
+
+from skep.core.job import Job, JobState
+from skep.core.state import State
+
+
+class Duration:
+    """The owner's expectation. A job without one goes last."""
+
+    name = "known"
+
+    def attach(self, view: State) -> None:
+        """Nothing to learn."""
+
+    def total_s(self, job: Job) -> float:
+        expected = job.spec.expect_s
+        return math.inf if expected is None else expected
+
+    def learn(self, job: Job) -> None:
+        """A job is over."""
+
+
+class History(Duration):
+    """The mean run time of finished jobs of the same user and size, else of the user, else of the size, else of all."""
+
+    name = "history"
+
+    def attach(self, view: State) -> None:
+        self.sums: dict[object, tuple[int, float]] = {}
+        for job in view.jobs.values():
+            if job.state is JobState.SUCCEEDED:
+                self.learn(job)
+
+    def total_s(self, job: Job) -> float:
+        for kind in self._kinds(job):
+            if kind in self.sums:
+                count, sum_s = self.sums[kind]
+                return sum_s / count
+        return 0.0
+
+    def learn(self, job: Job) -> None:
+        for kind in self._kinds(job):
+            count, sum_s = self.sums.get(kind, (0, 0.0))
+            self.sums[kind] = (count + 1, sum_s + job.work_s)
+
+    def _kinds(self, job: Job) -> tuple[object, ...]:
+        owner = job.spec.user or job.spec.vc
+        return ((owner, job.gpus), owner, (job.gpus,), ())

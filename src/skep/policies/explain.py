@@ -1,0 +1,30 @@
+"""The refusal of one job in words, worked out when somebody asks."""
+
+from __future__ import annotations
+
+from skep.core.job import Job
+from skep.core.refusal import Cause, Refusal
+from skep.core.state import State
+
+REMEDIES = {
+    Cause.QUOTA: "jobs of its own share ending, or a larger share",
+    Cause.FRAGMENTATION: "free gpus closer together: jobs ending on one node, or accepting to be spread",
+    Cause.CAPACITY: "enough running jobs ending, or asking for less",
+    Cause.ORDER: "the jobs before it starting first",
+    Cause.CONSTRAINT: "what it asks for coming back",
+}
+
+
+def refusal_of(view: State, job: Job, cause: Cause | None, before: Job | None) -> Refusal:
+    """`cause` is why its request does not fit now, `before` the job that goes first in its line."""
+    if cause is None:
+        left = [name for name in job.spec.needs if name not in view.jobs or view.jobs[name].finish_s is None]
+        reason = f"waits for {', '.join(left)}" if left else f"is {job.state}"
+        return Refusal("not-in-line", Cause.ORDER, reason, "those jobs succeeding")
+    if before is not None:
+        reason = f"job {before.id} goes first and does not fit either"
+        return Refusal("behind", Cause.ORDER, reason, REMEDIES[Cause.ORDER])
+    shape = job.spec.shapes[0]
+    free = view.cluster.free_gpus(shape.gpu_types)
+    reason = f"asks for {shape.gpus} gpus, {free} are free"
+    return Refusal("does-not-fit", cause, reason, REMEDIES[cause])

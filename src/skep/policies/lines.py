@@ -1,0 +1,75 @@
+"""The pipeline's indexes: pending jobs in lines, running jobs in order.
+
+A *line* holds pending jobs of which the first must start before any other can: with `walk=skip` the jobs of one
+request (if the first does not fit, none does), with `walk=strict` all jobs of a group. So a decision looks at the heads
+of a few lines instead of at every pending job.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+from skep.core.cluster import Pool
+from skep.core.errors import InvariantBroken
+from skep.core.job import Job
+from skep.core.model import Shape
+from skep.core.refusal import Cause
+
+Entry = tuple[int, Any, int, Job]
+"""(rank, key, seq, job): rank puts priorities first, seq ends every tie."""
+
+
+class Line:
+    """Pending jobs in order; `tried` is the head that failed and when, in the pipeline's epochs."""
+
+    __slots__ = ("cause", "entries", "gpus", "group", "head", "is_strict", "pools", "scope", "tried")
+
+    def __init__(self, group: Hashable, scope: str, shape: Shape, pools: list[Pool], *, is_strict: bool) -> None:
+        self.group = group
+        self.scope = scope
+        self.entries: list[Entry] = []
+        self.gpus = shape.gpus
+        self.pools = pools
+        self.is_strict = is_strict
+        self.tried: tuple[int, int] = (-1, -1)
+        self.cause: Cause | None = None
+        """Why the jobs wait (in a strict line: its head), as last said."""
+        self.head: Job | None = None
+        """In a strict line the job whose own waiting is booked."""
+
+    def add(self, entry: Entry) -> None:
+        bisect.insort(self.entries, entry)
+
+    def remove(self, entry: Entry) -> None:
+        remove_entry(self.entries, entry)
+
+
+class Running:
+    """The running jobs by order, the last to be kept at the end. Keys are as of when they were last set."""
+
+    __slots__ = ("by_seq", "entries")
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.by_seq: dict[int, Entry] = {}
+
+    def add(self, entry: Entry) -> None:
+        bisect.insort(self.entries, entry)
+        self.by_seq[entry[2]] = entry
+
+    def remove(self, job: Job) -> None:
+        entry = self.by_seq.pop(job.seq, None)
+        if entry is not None:
+            remove_entry(self.entries, entry)
+
+    def from_last(self) -> Iterator[Entry]:
+        return reversed(list(self.entries))
+
+
+def remove_entry(entries: list[Entry], entry: Entry) -> None:
+    index = bisect.bisect_left(entries, entry)
+    if index == len(entries) or entries[index] is not entry:
+        raise InvariantBroken(f"no entry of {entry[3]!r} where it should be")
+    del entries[index]

@@ -1,0 +1,74 @@
+"""Who goes first? An order gives each job a key, says how it moves while the job runs, and when it next jumps.
+
+Nobody re-keys all jobs at every event: keys of pending jobs stand still until `changes_at`; keys of running ones are
+worked out when somebody asks who could make room.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from typing import Any
+
+from skep.core.job import Job
+from skep.core.plan import Plan
+from skep.core.refusal import Cause
+from skep.core.state import State
+
+FALLS, STANDS, RISES = -1, 0, 1
+
+
+class Order:
+    """The smallest key goes first; priorities before, ties (submission time, row of the trace) after."""
+
+    moves = STANDS
+    """How the key of a running job moves between jumps."""
+
+    lead: float = 0.0
+    """How far behind a running job must be before a pending one may push it out (orders whose keys rise)."""
+
+    def attach(self, view: State) -> None:
+        """Rebuild what is derived from the state."""
+
+    def key(self, job: Job, now_s: float) -> Any:
+        raise NotImplementedError
+
+    def cutoff(self, job: Job, key: Any) -> tuple[Any, ...]:
+        """Running entries beyond this one are ordered after the pending job."""
+        return (job.rank, key, job.seq)
+
+    def changes_at(self, job: Job, now_s: float) -> float:
+        """When the key of this job jumps by itself (a queue threshold, a promotion)."""
+        return math.inf
+
+    def reaches(self, job: Job, key: Any, now_s: float) -> float:
+        """When the rising key of a running job passes `key`."""
+        return math.inf
+
+    def group(self, job: Job) -> Hashable:
+        """Jobs that share one allowance: a user, a VC."""
+        return ""
+
+    def group_key(self, group: Hashable) -> float:
+        """The group with the smallest goes first."""
+        return 0.0
+
+    def refuses(self, job: Job) -> Cause | None:
+        """A cause of its own for which this job does not run."""
+        return None
+
+    def rekeyed(self, job: Job, plan: Plan, now_s: float) -> None:
+        """The moment that `changes_at` named has come."""
+
+    def settle(self, plan: Plan) -> list[Job]:
+        """The walk is over: running jobs whose key is another from now on."""
+        return []
+
+    def entered(self, job: Job, plan: Plan, now_s: float) -> None:
+        """The job was given cells."""
+
+    def left(self, job: Job, plan: Plan, now_s: float) -> None:
+        """The job gave its cells back: stopped or ended."""
+
+    def ended(self, job: Job, plan: Plan, now_s: float) -> None:
+        """The job is over."""

@@ -1,0 +1,146 @@
+"""Least attained service in discrete queues (Tiresias): the discretisation is what keeps jobs from thrashing.
+
+A job sinks from queue to queue as its service passes the limits. Inside a queue everyone keeps its place: running
+jobs are before waiting ones, so similar jobs never preempt each other; who was preempted waits at the front, who is new
+at the end; and a job that sinks enters the next queue behind those who wait there, who may therefore push it out.
+With Gittins the waiting ones stand by decreasing index instead.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from skep.core.job import Job
+from skep.core.plan import Plan
+from skep.core.state import State
+from skep.policies.estimate.gittins import Gittins
+from skep.policies.order.base import Order
+
+EPSILON = 1e-6
+"""Service that is short of a limit only by rounding has reached it."""
+
+RUNS, WAITS, SINKS = 0, 1, 2
+
+PLACE, PROMOTED, COUNT = "place ", "promoted ", "places"
+"""Names in the memory: where a job stands, its counters at the last promotion, places given so far."""
+
+
+class Queues(Order):
+    """`limits` in gpu-seconds, or seconds without `by_size`. `promote`: a pending job that has waited as often
+    its executed time since the last promotion returns to the first queue with its counters at zero; 0: never."""
+
+    def __init__(
+        self,
+        limits: tuple[float, ...],
+        *,
+        by_size: bool = True,
+        promote: float = 0.0,
+        gittins: Gittins | None = None,
+    ) -> None:
+        self.limits = limits
+        self.by_size = by_size
+        self.promote = promote
+        self.gittins = gittins
+
+    def attach(self, view: State) -> None:
+        self.view = view
+        self.count: int = view.memory.get(COUNT, 0)
+        self.places = remembered(view, PLACE)
+        """(segment, number) of every job that has run."""
+        self.promoted = remembered(view, PROMOTED)
+        """At its last promotion a job had (waited_s, service_gpu_s, run_s)."""
+        self.sunk: list[Job] = []
+        if self.gittins is not None:
+            self.gittins.attach(view)
+
+    def key(self, job: Job, now_s: float) -> tuple[int, int, float]:
+        attained = self._attained(job, now_s)
+        level = self._level(attained)
+        segment, number = self.places.get(job.id, (WAITS, job.seq))
+        if self.gittins is not None:
+            quantum = self.limits[level] - attained if level < len(self.limits) else math.inf
+            number = -self.gittins.index(attained, quantum)
+        return (level, segment, number)
+
+    def _stand(self, job: Job, segment: int, number: float, plan: Plan) -> None:
+        self.places[job.id] = plan.memory[PLACE + job.id] = (segment, number)
+
+    def _next(self, plan: Plan) -> int:
+        self.count += 1
+        plan.memory[COUNT] = self.count
+        return self.count
+
+    def entered(self, job: Job, plan: Plan, now_s: float) -> None:
+        self._stand(job, RUNS, self._next(plan), plan)
+
+    def left(self, job: Job, plan: Plan, now_s: float) -> None:
+        # At the front, before all who were preempted earlier; but who has just sunk is new here and goes to the end.
+        # (New jobs of the first queue have their seq, which is not negative either.)
+        is_new = self.places[job.id][0] == SINKS
+        number = self._next(plan)
+        self._stand(job, WAITS, number if is_new else -number, plan)
+
+    def settle(self, plan: Plan) -> list[Job]:
+        settled = [job for job in self.sunk if job.allocation is not None]
+        for job in settled:
+            self._stand(job, RUNS, self._next(plan), plan)
+        self.sunk = []
+        return settled
+
+    def _level(self, attained: float) -> int:
+        level = 0
+        for limit in self.limits:
+            if attained < limit - EPSILON:
+                break
+            level += 1
+        return level
+
+    def _attained(self, job: Job, now_s: float) -> float:
+        """Service since the last promotion."""
+        attained = job.service_at(now_s) if self.by_size else job.run_at(now_s)
+        promoted = self.promoted.get(job.id)
+        if promoted is not None:
+            attained -= promoted[1] if self.by_size else promoted[2]
+        return attained
+
+    def changes_at(self, job: Job, now_s: float) -> float:
+        if job.allocation is None:
+            return self._promotion(job, now_s) if self.promote else math.inf
+        attained = self._attained(job, now_s)
+        level = self._level(attained)
+        if level == len(self.limits):
+            return math.inf
+        speed = job.allocation.gpus if self.by_size else 1
+        return now_s + (self.limits[level] - attained) / speed if speed else math.inf
+
+    def _promotion(self, job: Job, now_s: float) -> float:
+        """When a pending job will have waited `promote` times as long as it has run, both since the last time."""
+        waited_then_s, _, run_then_s = self.promoted.get(job.id, (0.0, 0.0, 0.0))
+        executed_s = job.run_s - run_then_s
+        if executed_s <= 0:
+            return math.inf
+        waited_s = now_s - job.submit_s - job.run_s - waited_then_s
+        return max(now_s, now_s + self.promote * executed_s - waited_s)
+
+    def rekeyed(self, job: Job, plan: Plan, now_s: float) -> None:
+        if job.allocation is not None:
+            self._stand(job, SINKS, self._next(plan), plan)
+            self.sunk.append(job)
+        elif self.promote and self._promotion(job, now_s) <= now_s + EPSILON:
+            counters = (now_s - job.submit_s - job.run_s, job.service_gpu_s, job.run_s)
+            self.promoted[job.id] = plan.memory[PROMOTED + job.id] = counters
+            self._stand(job, WAITS, len(self.view.jobs) - 0.5, plan)  # behind all who have come, before all to come
+
+    def ended(self, job: Job, plan: Plan, now_s: float) -> None:
+        if self.places.pop(job.id, None) is not None:
+            plan.memory[PLACE + job.id] = None
+        if self.promoted.pop(job.id, None) is not None:
+            plan.memory[PROMOTED + job.id] = None
+        if self.gittins is not None:
+            self.gittins.learn(job)
+
+
+def remembered(view: State, prefix: str) -> dict[str, Any]:
+    items = view.memory.items()
+    return {name.removeprefix(prefix): tuple(value) for name, value in items if name.startswith(prefix)}

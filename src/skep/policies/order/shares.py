@@ -1,0 +1,98 @@
+"""Orders by what a group has: dominant share (DRF), and use of a capacity queue's quota (YARN-CS)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+
+from skep.core.cluster import UNLIMITED, Cluster
+from skep.core.job import Job
+from skep.core.plan import Plan
+from skep.core.refusal import Cause
+from skep.core.state import State
+from skep.policies.order.base import Order
+
+Amounts = tuple[float, float, float]
+"""Gpus, cpus, GiB of memory."""
+
+
+class ByUse(Order):
+    """First come, first served within a group; groups by what they hold."""
+
+    def attach(self, view: State) -> None:
+        self.used: dict[Hashable, Amounts] = {}
+        self.capacity = capacity_of(view.cluster)
+        for job in view.held_jobs.values():
+            if job.allocation is not None:
+                self._count(job, +1)
+
+    def key(self, job: Job, now_s: float) -> float:
+        return 0.0
+
+    def entered(self, job: Job, plan: Plan, now_s: float) -> None:
+        self._count(job, +1)
+
+    def left(self, job: Job, plan: Plan, now_s: float) -> None:
+        self._count(job, -1)
+
+    def _count(self, job: Job, sign: int) -> None:
+        group = self.group(job)
+        held = self.used.get(group, (0.0, 0.0, 0.0))
+        asked = amounts_of(job)
+        gpus, cpu, memory_gib = (have + sign * want for have, want in zip(held, asked, strict=True))
+        self.used[group] = (gpus, cpu, memory_gib)
+
+
+class DominantShare(ByUse):
+    """The group with the smallest dominant share goes first (progressive filling, by whole gangs)."""
+
+    def group(self, job: Job) -> Hashable:
+        return job.spec.user or job.spec.vc
+
+    def group_key(self, group: Hashable) -> float:
+        held = self.used.get(group, (0.0, 0.0, 0.0))
+        return round(max(have / there for have, there in zip(held, self.capacity, strict=True)), 9)
+
+
+class CapacityQueues(ByUse):
+    """Each VC has a quota of gpus; the one that uses the smallest part of its own goes first.
+
+    A VC may use what others leave idle. A job that does not run while its VC is at its quota waits for quota.
+    """
+
+    def __init__(self, quotas: dict[str, float]) -> None:
+        self.quotas = quotas
+
+    def group(self, job: Job) -> Hashable:
+        return job.spec.vc
+
+    def group_key(self, group: Hashable) -> float:
+        quota = self.quotas.get(str(group), 0.0)
+        return self.used_by(group) / quota if quota else math.inf
+
+    def used_by(self, group: Hashable) -> float:
+        return self.used.get(group, (0.0, 0.0, 0.0))[0]
+
+    def is_within(self, job: Job) -> bool:
+        """Whether the VC's quota would cover this job too."""
+        return self.used_by(job.spec.vc) + job.gpus <= self.quotas.get(job.spec.vc, 0.0) + 1e-9
+
+    def refuses(self, job: Job) -> Cause | None:
+        return None if self.is_within(job) else Cause.QUOTA
+
+
+def capacity_of(cluster: Cluster) -> Amounts:
+    """What is not limited is nobody's dominant resource."""
+    cpu_milli = sum(node.spec.cpu_milli for node in cluster.nodes)
+    memory_mib = sum(node.spec.memory_mib for node in cluster.nodes)
+    return (
+        cluster.gpu_total or math.inf,
+        cpu_milli / 1000 if cpu_milli < UNLIMITED else math.inf,
+        memory_mib / 1024 if memory_mib < UNLIMITED else math.inf,
+    )
+
+
+def amounts_of(job: Job) -> Amounts:
+    roles = job.spec.shapes[0].roles
+    cpu = sum(role.count * role.cpu for role in roles)
+    return (job.gpus, cpu, sum(role.count * role.memory_gib for role in roles))

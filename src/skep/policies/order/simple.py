@@ -1,0 +1,75 @@
+"""Orders by one number: arrival, size, duration, what is left, what was had."""
+
+from __future__ import annotations
+
+import math
+
+from skep.core.job import Job
+from skep.core.plan import Plan
+from skep.core.state import State
+from skep.policies.estimate.duration import Duration
+from skep.policies.order.base import FALLS, RISES, Order
+
+
+class Fifo(Order):
+    """First come, first served: the tie-break is all there is."""
+
+    def key(self, job: Job, now_s: float) -> float:
+        return 0.0
+
+
+class Smallest(Order):
+    """Fewest gpus first."""
+
+    def key(self, job: Job, now_s: float) -> float:
+        return job.gpus
+
+
+class Shortest(Order):
+    """Least expected run time first; with `by_size` least expected service (run time × gpus)."""
+
+    def __init__(self, duration: Duration, *, by_size: bool = False) -> None:
+        self.duration = duration
+        self.by_size = by_size
+
+    def attach(self, view: State) -> None:
+        self.duration.attach(view)
+
+    def key(self, job: Job, now_s: float) -> float:
+        total_s = self.duration.total_s(job)
+        return total_s * job.gpus if self.by_size else total_s
+
+    def ended(self, job: Job, plan: Plan, now_s: float) -> None:
+        self.duration.learn(job)
+
+
+class Remaining(Shortest):
+    """Least remaining time first (SRTF); with `by_size` least remaining service (SRSF)."""
+
+    moves = FALLS
+
+    def key(self, job: Job, now_s: float) -> float:
+        left_s = self.duration.total_s(job)
+        if job.launches:
+            left_s -= job.work_at(now_s)
+        return left_s * job.gpus if self.by_size else left_s
+
+
+class LeastAttained(Order):
+    """Least attained service first. Continuous LAS would switch without end: `lead` keeps it from thrashing."""
+
+    moves = RISES
+
+    def __init__(self, *, by_size: bool = True, lead: float = 0.0) -> None:
+        self.by_size = by_size
+        self.lead = lead
+
+    def key(self, job: Job, now_s: float) -> float:
+        return job.service_at(now_s) if self.by_size else job.run_at(now_s)
+
+    def cutoff(self, job: Job, key: float) -> tuple[float, ...]:
+        return (job.rank, key + self.lead, job.seq)
+
+    def reaches(self, job: Job, key: float, now_s: float) -> float:
+        speed = (job.allocation.gpus if job.allocation else 0) if self.by_size else 1
+        return now_s + (key - self.key(job, now_s)) / speed if speed else math.inf

@@ -1,0 +1,81 @@
+"""A policy in the user's own file: `./mine.py:Mine`, with knobs as `./mine.py:Mine:key=value`.
+
+`Mine` is an order (it has `key`), and becomes a pipeline with the knobs every pipeline has, or a planner (it has
+`plan`). Knobs that are not the pipeline's go to its constructor, as a number where they look like one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import sys
+from typing import Any
+
+from skep.core.errors import InputError
+from skep.core.ports import Planner
+from skep.policies.adjust.preempt import Nothing, Preempt
+from skep.policies.common import common_knobs, make_pipeline
+from skep.policies.order.base import Order
+from skep.policies.registry import Setting, parse_value, split_knobs, suggest
+
+
+def build_own(spec: str, setting: Setting) -> Planner:
+    file, _, rest = spec.partition(".py:")
+    name, _, text = rest.partition(":")
+    found = load_class(f"{file}.py", name)
+    own = OwnKnobs(spec, text)
+    try:
+        made = found(**own.for_class)
+    except Exception as error:
+        raise InputError(f"{file}.py: {name}({own.for_class}) failed: {type(error).__name__}: {error}") from error
+    if hasattr(made, "plan"):
+        made.name = getattr(made, "name", name)
+        return made  # type: ignore[no-any-return]
+    if not isinstance(made, Order):
+        raise InputError(
+            f"{file}.py: {name} is neither an order nor a planner",
+            hint="derive it from skep.policies.Order and give it key(job, now_s)",
+        )
+    adjust = Preempt() if getattr(made, "preemptive", False) else Nothing()
+    return make_pipeline(name, own.for_pipeline, setting, order=made, adjust=adjust)
+
+
+class OwnKnobs:
+    """Which knobs are the pipeline's and which the class's own."""
+
+    def __init__(self, spec: str, text: str) -> None:
+        known = {knob.name: knob for knob in common_knobs(walk="skip")}
+        self.for_pipeline = {name: knob.default for name, knob in known.items()}
+        self.for_class: dict[str, Any] = {}
+        for key, value in split_knobs(spec, text).items():
+            if key in known:
+                self.for_pipeline[key] = parse_value(spec, known[key], value)
+            else:
+                self.for_class[key] = number_or_text(value)
+
+
+def number_or_text(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def load_class(file: str, name: str) -> Any:
+    path = pathlib.Path(file)
+    if not path.is_file():
+        raise InputError(f"policy file {file} does not exist", hint="expected ./file.py:Class")
+    spec = importlib.util.spec_from_file_location(f"skep_own_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickling look there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(f"policy file {file} is broken: {type(error).__name__}: {error}") from error
+    found = getattr(module, name, None)
+    if not isinstance(found, type):
+        classes = [key for key, value in vars(module).items() if isinstance(value, type)]
+        raise InputError(f"policy file {file} has no class '{name}'", hint=suggest(name, classes))
+    return found

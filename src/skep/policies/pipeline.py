@@ -1,0 +1,362 @@
+"""Most planners: five small parts, and the walk that asks them.
+
+    estimate   what will it need?          read by the order
+    order      who goes first?             keys of the lines
+    allocate   how much does each get?     the shapes to try
+    place      on which cells?             `find`
+    adjust     what may be changed?        who can be pushed out to make room
+
+A decision costs what it touches: a line whose head failed is tried again only after something happened that could
+help it (the *epoch*), and the heads of the lines are walked in order, not the jobs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Hashable
+from typing import Any
+
+from skep.core.cluster import Allocation, Cluster
+from skep.core.job import Job, JobState
+from skep.core.model import Shape
+from skep.core.plan import Plan
+from skep.core.ports import Memory
+from skep.core.refusal import Cause, Refusal
+from skep.core.state import State, Trigger
+from skep.policies.adjust.preempt import Nothing
+from skep.policies.allocate.gang import AsAsked
+from skep.policies.easy import backfill
+from skep.policies.estimate.duration import Duration
+from skep.policies.explain import refusal_of
+from skep.policies.lines import Entry, Line, Running
+from skep.policies.order.base import RISES, Order
+from skep.policies.place import Place
+from skep.policies.room import make_room
+
+STRICT, SKIP, EASY = "strict", "skip", "easy"
+
+
+class Pipeline:
+    """The planner made of five parts."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        order: Order,
+        place: Place,
+        estimate: Duration | None = None,
+        allocate: AsAsked | None = None,
+        adjust: Nothing | None = None,
+        walk: str = SKIP,
+    ) -> None:
+        self.name = name
+        self.estimate = estimate or Duration()
+        self.order = order
+        self.allocate = allocate or AsAsked()
+        self.place = place
+        self.adjust = adjust or Nothing()
+        self.walk = walk
+
+    # Derived from the state ------------------------------------------------------------------------------------
+
+    def attach(self, view: State, memory: Memory) -> None:
+        self.lines: dict[Hashable, Line] = {}
+        self.entries: dict[int, tuple[Line, Entry]] = {}
+        """Where each pending job stands, by seq."""
+        self.running = Running()
+        self.timers: list[tuple[float, int, Job]] = []
+        self.due: dict[int, float] = {}
+        self.epoch = 0
+        self.walked_epoch = -1
+        self.touched: dict[str, Line] = {}
+        """Lines with a new head since the last walk."""
+        self.moved: list[Job] = []
+        """Pending jobs that changed lines."""
+        self.blank = view.cluster.blank()
+        self.could_run: dict[Hashable, bool] = {}
+        self.order.attach(view)
+        for job in view.held_jobs.values():
+            if job.allocation is not None:
+                self._keep_running(job, view.now_s)
+        self.unseen: list[Job] = []
+        """Pending jobs that no planner has looked at yet."""
+        for job in view.jobs.values():
+            if job.state is JobState.PENDING and not job.needs_left:
+                self._resume(view, job)
+
+    def _resume(self, view: State, job: Job) -> None:
+        """Take up a pending job where the planner before left it."""
+        if job.waiting is None:
+            self.unseen.append(job)
+            return
+        line = self._enqueue(view, job)
+        if job.waiting is view.waiting.get(line.scope):
+            if not line.is_strict:
+                line.cause = job.waiting.cause
+        elif line.is_strict and job.waiting is view.waiting.get(f"head {job.id}"):
+            line.head, line.cause = job, job.waiting.cause
+        else:
+            self.moved.append(job)
+
+    # The decision ----------------------------------------------------------------------------------------------
+
+    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
+        plan = Plan(view)
+        self._take_in(view, plan, trigger)
+        arrived = {job.seq: job for job in (*self.unseen, *trigger.returned, *trigger.submitted)}
+        self.unseen = []
+        fresh = [job for job in arrived.values() if self._admit(view, plan, job)]
+        self._walk(view, plan)
+        while self.walked_epoch != self.epoch:
+            self._walk(view, plan)
+        if self.walk == EASY:
+            for line in self.lines.values():
+                for job, allocation in backfill(view, self.place, self.estimate, self.running, line):
+                    self._leave_line(job)
+                    self._give(view, plan, job, allocation)
+        for job in self.order.settle(plan):
+            self.running.remove(job)
+            self._keep_running(job, view.now_s)
+        self._say_why(view, plan, fresh, changed=bool(plan.decisions or trigger.ended or trigger.nodes_changed))
+        plan.wake_s = self._next_wake(view)
+        return plan
+
+    def _take_in(self, view: State, plan: Plan, trigger: Trigger) -> None:
+        """Bring the indexes up to what happened."""
+        now_s = view.now_s
+        for job in (*trigger.ended, *trigger.returned):
+            if job.seq in self.running.by_seq:  # else it was pushed out, and left then
+                self._forget(job)
+                self.order.left(job, plan, now_s)
+        for job in trigger.ended:
+            self.order.ended(job, plan, now_s)
+        if trigger.ended or trigger.nodes_changed:
+            self.epoch += 1
+        while self.timers and self.timers[0][0] <= now_s:
+            at_s, seq, job = heapq.heappop(self.timers)
+            if self.due.get(seq) == at_s:
+                del self.due[seq]
+                self._rekey(view, plan, job)
+
+    def _forget(self, job: Job) -> None:
+        self.running.remove(job)
+        self.due.pop(job.seq, None)
+
+    def _admit(self, view: State, plan: Plan, job: Job) -> bool:
+        """Put a job in line, unless it could not run even on the whole cluster."""
+        if job.seq in self.entries:
+            return False
+        shapes = job.spec.shapes
+        kind = (shapes, self.place.key(job, math.inf))
+        could = self.could_run.get(kind)
+        if could is None:
+            found = (self.place.find(self.blank, job, shape, math.inf) for shape in self.allocate.shapes(job))
+            could = self.could_run[kind] = any(found)
+        if not could:
+            plan.rejects.append((job, never_fits(view.cluster, shapes[0])))
+            return False
+        self._enqueue(view, job)
+        return True
+
+    def _enqueue(self, view: State, job: Job) -> Line:
+        line = self._line(view, job)
+        entry = (job.rank, self.order.key(job, view.now_s), job.seq, job)
+        line.add(entry)
+        if line.entries[0] is entry:
+            self.touched[line.scope] = line
+        self.entries[job.seq] = (line, entry)
+        self._set_timer(job, min(self.order.changes_at(job, view.now_s), self.place.changes_at(job, view.now_s)))
+        return line
+
+    def _line(self, view: State, job: Job) -> Line:
+        group = self.order.group(job)
+        shapes = job.spec.shapes
+        is_strict = self.walk != SKIP
+        kind: Hashable = group if is_strict else (group, shapes, self.place.key(job, view.now_s))
+        line = self.lines.get(kind)
+        if line is None:
+            pools = view.cluster.pools_for(shapes[0].gpu_types)
+            line = Line(group, f"{self.name} {kind!r}", shapes[0], pools, is_strict=is_strict)
+            self.lines[kind] = line
+        return line
+
+    def _rekey(self, view: State, plan: Plan, job: Job) -> None:
+        """The moment has come for this job's key, or what it accepts, to jump."""
+        self.order.rekeyed(job, plan, view.now_s)
+        if job.seq in self.entries:
+            line = self.entries[job.seq][0]
+            self._leave_line(job)
+            if line.entries:
+                self.touched[line.scope] = line
+            line = self._enqueue(view, job)
+            line.tried = (-1, -1)
+            if not line.is_strict:
+                self.moved.append(job)
+        elif job.allocation is not None:
+            self.running.remove(job)
+            self._keep_running(job, view.now_s)
+            self.epoch += 1
+
+    def _keep_running(self, job: Job, now_s: float) -> None:
+        self.running.add((job.rank, self.order.key(job, now_s), job.seq, job))
+        self._set_timer(job, self.order.changes_at(job, now_s))
+
+    def _leave_line(self, job: Job) -> None:
+        line, entry = self.entries.pop(job.seq)
+        line.remove(entry)
+
+    def _set_timer(self, job: Job, at_s: float) -> None:
+        if at_s < math.inf:
+            self.due[job.seq] = at_s
+            heapq.heappush(self.timers, (at_s, job.seq, job))
+        else:
+            self.due.pop(job.seq, None)
+
+    # The walk --------------------------------------------------------------------------------------------------
+
+    def _walk(self, view: State, plan: Plan) -> None:
+        """Try the heads of the lines in order; a line is done with when its head fails."""
+        group_key = self.order.group_key
+        heads = self._heads()
+        while heads:
+            group, rank, key, seq, line = heads[0]
+            if group != group_key(line.group):
+                heapq.heapreplace(heads, (group_key(line.group), rank, key, seq, line))
+                continue
+            entry = line.entries[0]
+            if self._start(view, plan, entry):
+                self._leave_line(entry[3])
+                if line.entries:
+                    rank, key, seq, _ = line.entries[0]
+                    heapq.heapreplace(heads, (group_key(line.group), rank, key, seq, line))
+                    continue
+            else:
+                line.tried = (seq, self.epoch)
+            heapq.heappop(heads)
+
+    def _heads(self) -> list[tuple[float, int, Any, int, Line]]:
+        """A heap of the lines worth a try: all after something was freed, else those with a new head."""
+        group_key = self.order.group_key
+        rising = self.order.moves == RISES
+        lines = self.lines if rising or self.epoch != self.walked_epoch else self.touched
+        heads = []
+        for line in lines.values():
+            if line.entries:
+                rank, key, seq, _ = line.entries[0]
+                if rising or line.tried != (seq, self.epoch):
+                    heads.append((group_key(line.group), rank, key, seq, line))
+        self.walked_epoch = self.epoch
+        self.touched = {}
+        heapq.heapify(heads)
+        return heads
+
+    def _start(self, view: State, plan: Plan, entry: Entry) -> bool:
+        job = entry[3]
+        for shape in self.allocate.shapes(job):
+            allocation = self.place.find(view.cluster, job, shape, view.now_s)
+            if allocation is not None:
+                self._give(view, plan, job, allocation)
+                return True
+        return self.adjust.preempts and self._push_out(view, plan, entry)
+
+    def _push_out(self, view: State, plan: Plan, entry: Entry) -> bool:
+        job = entry[3]
+        for shape in self.allocate.shapes(job):
+            missing = shape.gpus - view.cluster.free_gpus(shape.gpu_types)
+            candidates = self.adjust.candidates(view, self.order, self.running, entry, missing)
+            room = candidates and make_room(view, plan, self.place, job, shape, candidates, missing)
+            if room:
+                for victim in room.victims:
+                    self._forget(victim)
+                    self.order.left(victim, plan, view.now_s)
+                self._give(view, plan, job, room.allocation)
+                if sum(victim.gpus for victim in room.victims) != job.gpus:
+                    self.epoch += 1  # something is left over for others
+                return True
+        return False
+
+    def _give(self, view: State, plan: Plan, job: Job, allocation: Allocation) -> None:
+        plan.start(job, allocation)
+        self.order.entered(job, plan, view.now_s)
+        self._keep_running(job, view.now_s)
+
+    # What is said about it -------------------------------------------------------------------------------------
+
+    def _say_why(self, view: State, plan: Plan, fresh: list[Job], *, changed: bool) -> None:
+        """Book waiting under its cause: for each line, and in strict lines for the head by itself."""
+        fresh += self.moved
+        self.moved = []
+        lines: dict[str, Line] = {}
+        for job in fresh:
+            place = self.entries.get(job.seq)
+            if place is not None:
+                lines[place[0].scope] = place[0]
+                plan.joins.append((job, place[0].scope))
+        for line in self.lines.values() if changed else lines.values():
+            if line.entries:
+                if line.is_strict:
+                    self._say_why_head(plan, line)
+                else:
+                    cause = self._cause(line, line.entries[0][3])
+                    if cause is not line.cause:
+                        line.cause = cause
+                        plan.refusals.append((line.scope, cause))
+
+    def _say_why_head(self, plan: Plan, line: Line) -> None:
+        job = line.entries[0][3]
+        cause = self._cause(line, job)
+        scope = f"head {job.id}"
+        if job is not line.head:
+            if line.head is not None and line.head.seq in self.entries:
+                plan.joins.append((line.head, line.scope))
+            plan.joins.append((job, scope))
+        elif cause is line.cause:
+            return
+        line.head, line.cause = job, cause
+        plan.refusals.append((scope, cause))
+
+    def _cause(self, line: Line, job: Job) -> Cause:
+        refused = self.order.refuses(job)
+        if refused is not None:
+            return refused
+        shape = job.spec.shapes[0]
+        free = 0
+        for pool in line.pools:
+            free += pool.free
+        return Cause.FRAGMENTATION if 0 < shape.gpus <= free else Cause.CAPACITY
+
+    def _next_wake(self, view: State) -> float | None:
+        timers = self.timers
+        while timers and self.due.get(timers[0][1]) != timers[0][0]:
+            heapq.heappop(timers)
+        wake_s = timers[0][0] if timers else math.inf
+        if self.order.moves == RISES and self.adjust.preempts:
+            wake_s = min(wake_s, self._next_crossing(view))
+        return None if wake_s == math.inf else wake_s
+
+    def _next_crossing(self, view: State) -> float:
+        """When the next running job has risen so far that the first pending one could push it out."""
+        keys = [line.entries[0][1] for line in self.lines.values() if line.entries]
+        if not keys:
+            return math.inf
+        level = min(keys) + self.order.lead
+        crossings = [self.order.reaches(entry[3], level, view.now_s) for entry in self.running.entries]
+        return min((at_s for at_s in crossings if at_s > view.now_s), default=math.inf)
+
+    def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
+        place = self.entries.get(job.seq)
+        if place is None:
+            return refusal_of(view, job, None, None)
+        line, entry = place
+        first = line.entries[0][3]
+        return refusal_of(view, job, self._cause(line, job), None if first is job else first)
+
+
+def never_fits(cluster: Cluster, shape: Shape) -> str:
+    wanted = f"{shape.gpus} gpus" + (f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else "")
+    there = sum(pool.total for pool in cluster.pools_for(shape.gpu_types))
+    if shape.gpus > there:
+        return f"asks for {wanted}, the cluster has {there}"
+    return f"asks for {wanted}, which fits in no way the placement allows, even on the empty cluster"

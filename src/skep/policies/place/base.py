@@ -1,0 +1,240 @@
+"""What every placement shares: a question, and the way from tasks to an allocation.
+
+A placement differs from another only in which nodes it prefers, and in whether a gang must sit on as few nodes as
+possible (`consolidate`, `first-fit`) or its tasks go one by one (`any`, `best-fit`, `spread`, `random`).
+Most jobs want whole gpus and nothing else: for these numbers of free gpus are enough (`plain`). The others take the
+general way, which looks at cpus, memory and shares node by node.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+
+from skep.core.cluster import WHOLE, Allocation, Cluster, Node, Pool, Slice, bits
+from skep.core.job import Job
+from skep.core.model import Role, Shape
+
+Picks = list[tuple[Node, int]]
+"""Nodes, and how many tasks each gets."""
+
+
+class Place:
+    """On which cells? Subclasses say how for plain requests (`plain`) and in which order nodes are looked at (`prefer`)."""
+
+    name = ""
+
+    def keeps_together(self, job: Job, now_s: float) -> bool:
+        """Whether this gang sits on as few nodes as possible or waits."""
+        return False
+
+    def find(self, cluster: Cluster, job: Job, shape: Shape, now_s: float) -> Allocation | None:
+        """Where the job could run now in this shape; the cluster is left as it is."""
+        if not shape.is_plain:
+            return find_general(self, cluster, job, shape, now_s)
+        count = shape.gpus
+        for pool in cluster.pools_for(shape.gpu_types):
+            if pool.free >= count:
+                picks = self.plain(cluster, pool, count, job)
+                if picks is not None:
+                    return plain_allocation(picks, count)
+        return find_general(self, cluster, job, shape, now_s) if shape.spans_types else None
+
+    def plain(self, cluster: Cluster, pool: Pool, count: int, job: Job) -> Picks | None:
+        """`count` whole gpus of a pool that has that many free."""
+        raise NotImplementedError
+
+    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+        """The pool's nodes that are up, the preferred first."""
+        raise NotImplementedError
+
+    def key(self, job: Job, now_s: float) -> int:
+        """Jobs of one shape with the same key fit or do not fit together."""
+        return 0
+
+    def changes_at(self, job: Job, now_s: float) -> float:
+        """When the key of this pending job changes by itself."""
+        return math.inf
+
+
+def plain_allocation(picks: Picks, count: int) -> Allocation:
+    if len(picks) == 1:
+        node, tasks = picks[0]
+        return Allocation((Slice(node.index, node.pick(tasks), tasks=tasks),), count)
+    slices = tuple(Slice(node.index, node.pick(tasks), tasks=tasks) for node, tasks in picks)
+    return Allocation(slices, count)
+
+
+def nodes_of(cluster: Cluster, mask: int) -> Iterator[Node]:
+    nodes = cluster.nodes
+    for index in bits(mask):
+        yield nodes[index]
+
+
+def find_general(
+    place: Place, cluster: Cluster, job: Job, shape: Shape, now_s: float
+) -> Allocation | None:
+    """Place role after role, each seeing what the ones before it took; then put everything back."""
+    pools = cluster.pools_for(shape.gpu_types if shape.gpus else ())
+    groups: list[Sequence[Pool]] = [[pool] for pool in pools]
+    if shape.spans_types or not shape.gpus:
+        groups.append(pools)
+    for group in groups:
+        placed: list[Allocation] = []
+        is_together = place.keeps_together(job, now_s)
+        for number, role in enumerate(shape.roles):
+            slices = place_role(place, cluster, group, job, role, number, is_together=is_together)
+            if slices is None:
+                break
+            part = Allocation(tuple(slices), role.count * role.gpus * role.gpu_milli / WHOLE)
+            cluster.take(part)
+            placed.append(part)
+        for part in reversed(placed):
+            cluster.give(part)
+        if len(placed) == len(shape.roles):
+            slices = [piece for part in placed for piece in part.slices]
+            amount = sum(part.gpus for part in placed)
+            return Allocation(tuple(slices), int(amount) if amount == int(amount) else amount)
+    return None
+
+
+def place_role(
+    place: Place,
+    cluster: Cluster,
+    pools: Sequence[Pool],
+    job: Job,
+    role: Role,
+    number: int,
+    *,
+    is_together: bool,
+) -> list[Slice] | None:
+    if role.gpus and role.gpu_milli < WHOLE:
+        return place_shares(place, cluster, pools, job, role, number)
+    nodes = [node for pool in pools for node in place.prefer(cluster, pool, job)]
+    picks = together(nodes, role) if is_together else one_by_one(nodes, role)
+    if picks is None:
+        return None
+    return [role_slice(node, role, number, tasks, node.pick(tasks * role.gpus)) for node, tasks in picks]
+
+
+def together(nodes: list[Node], role: Role) -> Picks | None:
+    """All tasks on one node; else whole idle nodes, the roomiest first, plus one node for the rest."""
+    rest = role.count
+    for node in nodes:
+        if capacity(node, role) >= rest:
+            return [(node, rest)]
+    picks: Picks = []
+    idle = [node for node in nodes if is_idle(node) and capacity(node, role)]
+    for node in sorted(idle, key=lambda node: -capacity(node, role)):
+        if capacity(node, role) > rest:
+            continue
+        picks.append((node, capacity(node, role)))
+        rest -= capacity(node, role)
+        if not rest:
+            return picks
+    used = {node.index for node, _ in picks}
+    for node in nodes:
+        if node.index not in used and capacity(node, role) >= rest:
+            return [*picks, (node, rest)]
+    return None
+
+
+def one_by_one(nodes: list[Node], role: Role) -> Picks | None:
+    picks: Picks = []
+    rest = role.count
+    for node in nodes:
+        tasks = min(capacity(node, role), rest)
+        if tasks:
+            picks.append((node, tasks))
+            rest -= tasks
+            if not rest:
+                return picks
+    return None
+
+
+def place_shares(
+    place: Place, cluster: Cluster, pools: Sequence[Pool], job: Job, role: Role, number: int
+) -> list[Slice] | None:
+    """Each task takes its part of one gpu: the fullest shared gpu with room, else an idle one."""
+    taken: list[Allocation] = []
+    for _ in range(role.count):
+        found = shared_gpu(cluster, pools, role) or idle_gpu(place, cluster, pools, job, role)
+        if found is None:
+            break
+        node, gpu = found
+        part = Allocation((role_slice(node, role, number, 1, 1 << gpu),), 0)
+        cluster.take(part)
+        taken.append(part)
+    for part in reversed(taken):
+        cluster.give(part)
+    return [part.slices[0] for part in taken] if len(taken) == role.count else None
+
+
+def shared_gpu(cluster: Cluster, pools: Sequence[Pool], role: Role) -> tuple[Node, int] | None:
+    _, _, gpu_mem_mib = needs(role)
+    for pool in pools:
+        for milli_left, index, gpu in pool.partial:
+            node = cluster.nodes[index]
+            used_mib = node.shares[gpu][1]
+            roomy = milli_left >= role.gpu_milli and used_mib + gpu_mem_mib <= node.spec.gpu_mem_mib
+            if roomy and has_books(node, role, 1):
+                return node, gpu
+    return None
+
+
+def idle_gpu(
+    place: Place, cluster: Cluster, pools: Sequence[Pool], job: Job, role: Role
+) -> tuple[Node, int] | None:
+    for pool in pools:
+        for node in place.prefer(cluster, pool, job):
+            if node.free and has_books(node, role, 1) and needs(role)[2] <= node.spec.gpu_mem_mib:
+                return node, next(bits(node.free_mask))
+    return None
+
+
+@functools.cache
+def needs(role: Role) -> tuple[int, int, int]:
+    """Thousandths of a cpu, MiB of memory and MiB of each gpu that one task takes."""
+    return (
+        math.ceil(role.cpu * 1000 - 1e-6),
+        math.ceil(role.memory_gib * 1024 - 1e-6),
+        math.ceil(role.gpu_mem_gib * 1024 - 1e-6),
+    )
+
+
+def capacity(node: Node, role: Role) -> int:
+    """How many tasks of this role the node could take now."""
+    cpu_milli, memory_mib, gpu_mem_mib = needs(role)
+    limits = [role.count]
+    if role.gpus:
+        limits.append(node.free // role.gpus if gpu_mem_mib <= node.spec.gpu_mem_mib else 0)
+    if cpu_milli:
+        limits.append(node.cpu_free // cpu_milli)
+    if memory_mib:
+        limits.append(node.memory_free // memory_mib)
+    return min(limits)
+
+
+def has_books(node: Node, role: Role, tasks: int) -> bool:
+    cpu_milli, memory_mib, _ = needs(role)
+    return cpu_milli * tasks <= node.cpu_free and memory_mib * tasks <= node.memory_free
+
+
+def is_idle(node: Node) -> bool:
+    spec = node.spec
+    return node.free == node.gpu_count and node.cpu_free == spec.cpu_milli and node.memory_free == spec.memory_mib
+
+
+def role_slice(node: Node, role: Role, number: int, tasks: int, mask: int) -> Slice:
+    cpu_milli, memory_mib, gpu_mem_mib = needs(role)
+    return Slice(
+        node.index,
+        mask,
+        milli=role.gpu_milli if role.gpus else WHOLE,
+        gpu_mem_mib=gpu_mem_mib,
+        cpu_milli=cpu_milli * tasks,
+        memory_mib=memory_mib * tasks,
+        role=number,
+        tasks=tasks,
+    )

@@ -1,0 +1,115 @@
+"""Placements made of others: by the model's skew (Tiresias), and by patience (delay scheduling)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from skep.core.cluster import Allocation, Cluster, Node, Pool
+from skep.core.job import Job
+from skep.core.model import Shape
+from skep.policies.place.base import Picks, Place, nodes_of, plain_allocation
+from skep.policies.place.simple import Any, Consolidate
+
+SKEWED = ("vgg", "alexnet")
+"""Families whose largest tensor holds most of the model: their traffic suffers when they are spread."""
+
+
+def is_skewed(model: str) -> bool:
+    return model.lower().startswith(SKEWED)
+
+
+class SkewGated(Place):
+    """Consolidate the models that need it, let the others fill the gaps (Tiresias). No model: not skewed."""
+
+    name = "skew-gated"
+
+    def __init__(self) -> None:
+        self.skewed = Consolidate()
+        self.other = Any()
+
+    def _choice(self, job: Job) -> Place:
+        return self.skewed if is_skewed(job.spec.model) else self.other
+
+    def keeps_together(self, job: Job, now_s: float) -> bool:
+        return is_skewed(job.spec.model)
+
+    def find(self, cluster: Cluster, job: Job, shape: Shape, now_s: float) -> Allocation | None:
+        return self._choice(job).find(cluster, job, shape, now_s)
+
+    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+        return self._choice(job).prefer(cluster, pool, job)
+
+    def key(self, job: Job, now_s: float) -> int:
+        return int(is_skewed(job.spec.model))
+
+
+class Relaxed(Place):
+    """Any placement, given up step by step: after `patience[0]` seconds of waiting the job accepts to be spread
+    within one rack, after `patience[1]` more over the whole cluster (at once where there are no racks).
+
+    Racks and nodes are tried so that as few nodes as possible are used.
+    """
+
+    def __init__(self, inner: Place, patience: tuple[float, ...]) -> None:
+        self.inner = inner
+        self.name = inner.name
+        self.patience = patience
+
+    def keeps_together(self, job: Job, now_s: float) -> bool:
+        return not self.level(job, now_s) and self.inner.keeps_together(job, now_s)
+
+    def find(self, cluster: Cluster, job: Job, shape: Shape, now_s: float) -> Allocation | None:
+        found = self.inner.find(cluster, job, shape, now_s)
+        level = self.level(job, now_s)
+        if found is not None or not level or not shape.is_plain:
+            return found
+        for pool in cluster.pools_for(shape.gpu_types):
+            for mask in self._domains(cluster, pool, level):
+                picks = fewest_nodes(cluster, pool, mask, shape.gpus)
+                if picks is not None:
+                    return plain_allocation(picks, shape.gpus)
+        return None
+
+    def _domains(self, cluster: Cluster, pool: Pool, level: int) -> list[int]:
+        """The sets of nodes (bits) the job accepts to be spread over, tightest first."""
+        racks: dict[int, int] = {}
+        for node in nodes_of(cluster, pool.up):
+            racks[id(node.cell.parent)] = racks.get(id(node.cell.parent), 0) | node.bit
+        by_free = sorted(racks.values(), key=lambda mask: sum(n.free for n in nodes_of(cluster, mask)))
+        return by_free if level == 1 and len(self.patience) > 1 else [*by_free, pool.up]
+
+    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+        return self.inner.prefer(cluster, pool, job)
+
+    def level(self, job: Job, now_s: float) -> int:
+        waited_s = now_s - job.pending_since_s
+        level, due_s = 0, 0.0
+        for step_s in self.patience:
+            due_s += step_s
+            if waited_s < due_s - 1e-6:
+                break
+            level += 1
+        return level
+
+    def key(self, job: Job, now_s: float) -> int:
+        return self.level(job, now_s) * 2 + self.inner.key(job, now_s)
+
+    def changes_at(self, job: Job, now_s: float) -> float:
+        level = self.level(job, now_s)
+        if level == len(self.patience):
+            return math.inf
+        return job.pending_since_s + sum(self.patience[: level + 1])
+
+
+def fewest_nodes(cluster: Cluster, pool: Pool, mask: int, count: int) -> Picks | None:
+    """The nodes with the most free gpus, until there is enough."""
+    picks: Picks = []
+    for free in range(pool.size_max, 0, -1):
+        for node in nodes_of(cluster, pool.by_free[free] & mask):
+            tasks = min(free, count)
+            picks.append((node, tasks))
+            count -= tasks
+            if not count:
+                return picks
+    return None

@@ -1,0 +1,164 @@
+"""The placements that look at nothing but free gpus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from skep.core.chance import draw
+from skep.core.cluster import Cluster, Node, Pool, bits
+from skep.core.job import Job
+from skep.policies.place.base import Picks, Place, nodes_of
+
+
+class Consolidate(Place):
+    """Fewest nodes; the fullest that fits, the lowest on ties. Larger than a node: idle nodes plus one for the rest."""
+
+    name = "consolidate"
+
+    def keeps_together(self, job: Job, now_s: float) -> bool:
+        return True
+
+    def plain(self, cluster: Cluster, pool: Pool, count: int, job: Job) -> Picks | None:
+        if count > pool.size_max:
+            return larger_than_a_node(self, cluster, pool, count)
+        node = self.one_node(cluster, pool, count, 0)
+        return None if node is None else [(node, count)]
+
+    def one_node(self, cluster: Cluster, pool: Pool, count: int, used: int) -> Node | None:
+        """The preferred node with that many free gpus, none of the `used` ones (bits)."""
+        by_free = pool.by_free
+        for free in range(count, pool.size_max + 1):
+            mask = by_free[free] & ~used
+            if mask:
+                return cluster.nodes[(mask & -mask).bit_length() - 1]
+        return None
+
+    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+        for mask in pool.by_free:
+            yield from nodes_of(cluster, mask)
+
+
+class FirstFit(Consolidate):
+    """The first node, in the order of the cluster, that takes the whole job; larger ones as `consolidate`."""
+
+    name = "first-fit"
+
+    def one_node(self, cluster: Cluster, pool: Pool, count: int, used: int) -> Node | None:
+        mask = 0
+        for nodes in pool.by_free[count:]:
+            mask |= nodes
+        mask &= ~used
+        return cluster.nodes[(mask & -mask).bit_length() - 1] if mask else None
+
+    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+        return nodes_of(cluster, pool.up)
+
+
+def larger_than_a_node(place: Consolidate, cluster: Cluster, pool: Pool, count: int) -> Picks | None:
+    """Idle nodes, the largest first, and one node for the rest."""
+    picks: Picks = []
+    rest = count
+    used = 0
+    for size, idle in pool.idle.items():
+        for index in bits(idle):
+            if rest < size or not size:
+                break
+            picks.append((cluster.nodes[index], size))
+            used |= 1 << index
+            rest -= size
+    if not rest:
+        return picks
+    last = place.one_node(cluster, pool, rest, used) if rest <= pool.size_max else None
+    return None if last is None else [*picks, (last, rest)]
+
+
+class Any(Place):
+    """Free gpus anywhere: nodes do not matter. Filled in the order of the cluster."""
+
+    name = "any"
+
+    def plain(self, cluster: Cluster, pool: Pool, count: int, job: Job) -> Picks | None:
+        mask = pool.up ^ pool.by_free[0]
+        node = cluster.nodes[(mask & -mask).bit_length() - 1]
+        if node.free >= count:
+            return [(node, count)]
+        return fill(self.prefer(cluster, pool, job), count)
+
+    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+        return nodes_of(cluster, pool.up)
+
+
+class BestFit(Place):
+    """Each task goes to the fullest node with room, so that roomy nodes stay roomy; a gang may span nodes."""
+
+    name = "best-fit"
+
+    def plain(self, cluster: Cluster, pool: Pool, count: int, job: Job) -> Picks | None:
+        return fill(self.prefer(cluster, pool, job), count)
+
+    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+        for mask in pool.by_free:
+            yield from nodes_of(cluster, mask)
+
+
+class Spread(Place):
+    """Each task goes to the node with the most free gpus, the lowest on ties."""
+
+    name = "spread"
+
+    def plain(self, cluster: Cluster, pool: Pool, count: int, job: Job) -> Picks | None:
+        levels = list(pool.by_free)
+        picked: dict[int, int] = {}
+        level = len(levels) - 1
+        for _ in range(count):
+            while not levels[level]:
+                level -= 1
+            low = levels[level] & -levels[level]
+            levels[level] ^= low
+            levels[level - 1] ^= low
+            index = low.bit_length() - 1
+            picked[index] = picked.get(index, 0) + 1
+        return [(cluster.nodes[index], tasks) for index, tasks in sorted(picked.items())]
+
+    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+        for mask in reversed(pool.by_free):
+            yield from nodes_of(cluster, mask)
+
+
+class Random(Place):
+    """Each task goes to a random node with room; the draw follows from (seed, job, launch, task)."""
+
+    name = "random"
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def plain(self, cluster: Cluster, pool: Pool, count: int, job: Job) -> Picks | None:
+        left = {index: cluster.nodes[index].free for index in bits(pool.up ^ pool.by_free[0])}
+        picked: dict[int, int] = {}
+        for task in range(count):
+            roomy = list(left)
+            index = roomy[draw(self.seed, job.seq, job.launches, task) % len(roomy)]
+            picked[index] = picked.get(index, 0) + 1
+            left[index] -= 1
+            if not left[index]:
+                del left[index]
+        return [(cluster.nodes[index], tasks) for index, tasks in sorted(picked.items())]
+
+    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+        nodes = list(nodes_of(cluster, pool.up))
+        nodes.sort(key=lambda node: draw(self.seed, job.seq, job.launches, node.index))
+        return iter(nodes)
+
+
+def fill(nodes: Iterator[Node], count: int) -> Picks | None:
+    """Take what each node has until there is enough."""
+    picks: Picks = []
+    for node in nodes:
+        if node.free:
+            tasks = min(node.free, count)
+            picks.append((node, tasks))
+            count -= tasks
+            if not count:
+                return picks
+    return None

@@ -1,0 +1,141 @@
+"""Every named policy: what it is, what it assumes, its knobs, and how it is made of parts.
+
+A policy is named on the command line as `NAME:key=value,key=value`, lists with `+`; a policy of one's own as
+`./file.py:Class:key=value`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from skep.core.cluster import Cluster
+from skep.core.errors import InputError
+from skep.core.ports import Planner
+from skep.policies.rounds import Rounds
+
+ZOO = ("fifo", "shortest", "las", "tiresias", "elas", "yarn_cs", "drf")
+"""The modules that hold named policies."""
+
+
+class Knob(msgspec.Struct, frozen=True):
+    """`default` gives the type: a number, a flag, a tuple of numbers, a word (of `choices`, when there are any)."""
+
+    name: str
+    default: Any
+    help: str
+    choices: tuple[str, ...] = ()
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What a policy may know of where it runs."""
+
+    cluster: Cluster
+    seed: int = 0
+    round_s: float = 0.0
+    usage: Callable[[], Mapping[str, float]] = dict
+    """Gpu-seconds by VC, from history: the whole trace in a simulation."""
+
+
+class Policy(msgspec.Struct, frozen=True):
+    name: str
+    title: str
+    paper: str
+    assumes: str
+    build: Callable[[Mapping[str, Any], Setting], Planner]
+    knobs: tuple[Knob, ...] = ()
+
+
+@functools.cache
+def policies() -> dict[str, Policy]:
+    found = {}
+    for module in ZOO:
+        for policy in importlib.import_module(f"skep.policies.zoo.{module}").POLICIES:
+            found[policy.name] = policy
+    return found
+
+
+def build_planner(spec: str, setting: Setting) -> Planner:
+    """The planner that a policy spec names."""
+    if ".py:" in spec:
+        from skep.policies.own import build_own
+
+        planner = build_own(spec, setting)
+    else:
+        policy, knobs = parse_policy(spec)
+        planner = policy.build(knobs, setting)
+    return Rounds(planner, setting.round_s) if setting.round_s else planner
+
+
+def parse_policy(spec: str) -> tuple[Policy, dict[str, Any]]:
+    name, _, text = spec.partition(":")
+    policy = policies().get(name)
+    if policy is None:
+        raise InputError(
+            f"policy '{name}' is not known", hint=suggest(name, policies()) or "`skep policies` lists them"
+        )
+    return policy, parse_knobs(spec, text, policy.knobs)
+
+
+def split_knobs(spec: str, text: str) -> dict[str, str]:
+    given = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or not value:
+            raise InputError(f"policy '{spec}': '{part}' is not key=value", hint="for example fifo:walk=skip")
+        if key in given:
+            raise InputError(f"policy '{spec}': knob '{key}' is given twice")
+        given[key] = value
+    return given
+
+
+def parse_knobs(spec: str, text: str, knobs: tuple[Knob, ...]) -> dict[str, Any]:
+    known = {knob.name: knob for knob in knobs}
+    values = {knob.name: knob.default for knob in knobs}
+    for key, value in split_knobs(spec, text).items():
+        if key not in known:
+            hint = suggest(key, known) or f"it has {', '.join(known)}"
+            raise InputError(f"policy '{spec}': no knob '{key}'", hint=hint)
+        values[key] = parse_value(spec, known[key], value)
+    return values
+
+
+def parse_value(spec: str, knob: Knob, text: str) -> Any:
+    """By the type of the default."""
+    where = f"policy '{spec}': {knob.name}={text}"
+    if isinstance(knob.default, bool):
+        if text not in ("true", "false"):
+            raise InputError(f"{where}: expected true or false")
+        return text == "true"
+    if isinstance(knob.default, tuple):
+        return () if text == "none" else tuple(parse_number(where, part) for part in text.split("+"))
+    if isinstance(knob.default, float):
+        return parse_number(where, text)
+    if knob.choices and text not in knob.choices and not looks_like_file(knob, text):
+        raise InputError(f"{where}: expected one of {', '.join(knob.choices)}", hint=suggest(text, knob.choices))
+    return text
+
+
+def looks_like_file(knob: Knob, text: str) -> bool:
+    return "FILE" in knob.choices and ("/" in text or "." in text)
+
+
+def parse_number(where: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not number >= 0:
+        raise InputError(f"{where}: expected a number >= 0")
+    return number
+
+
+def suggest(name: str, known: Any) -> str:
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}?" if near else ""

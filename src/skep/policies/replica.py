@@ -1,0 +1,228 @@
+"""`compat=true`: what the released Tiresias simulator does, to the letter, so that its results can be reproduced.
+
+At every event it empties the cluster and places all jobs again in its order, counting gpus and nothing else, skipping
+what does not fit; running jobs that no longer fit are preempted. Its order is a list that lives on from event to event,
+which is what decides ties. It looks at every job at every event: right for comparing, not for large traces.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+from skep.core.errors import InputError
+from skep.core.job import Job
+from skep.core.plan import Plan
+from skep.core.ports import Memory
+from skep.core.refusal import Cause, Refusal
+from skep.core.state import State, Trigger
+from skep.policies.estimate.duration import Duration
+from skep.policies.explain import refusal_of
+from skep.policies.place.simple import Any as AnyPlace
+
+
+class Replica:
+    """The common part: who is kept, who is pushed out, who starts. Subclasses keep the order."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.place = AnyPlace()
+
+    def attach(self, view: State, memory: Memory) -> None:
+        """The order is in the memory; nothing is derived."""
+
+    def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
+        return refusal_of(view, job, Cause.CAPACITY, None)
+
+    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
+        plan = Plan(view)
+        if not (trigger.submitted or trigger.ended or trigger.is_timer or trigger.nodes_changed):
+            plan.wake_s = memory.get("wake_s")  # only its own preemptions came back
+            return plan
+        arrived = [job for job in trigger.submitted if self._is_runnable(view, plan, job)]
+        ordered = self.order(view, memory, plan, arrived, {job.id for job in trigger.ended})
+        left: float = view.cluster.gpu_total
+        starting = []
+        for job in ordered:
+            if job.gpus > left:
+                if job.allocation is not None:
+                    plan.stop(job, "preempted")
+                continue
+            left -= job.gpus
+            if job.allocation is None:
+                starting.append(job)
+        for job in starting:
+            allocation = self.place.find(view.cluster, job, job.spec.shapes[0], view.now_s)
+            if allocation is not None:  # a node may be down: the simulator knows no failures
+                plan.start(job, allocation)
+        self.finish(view, memory, plan)
+        return plan
+
+    def _is_runnable(self, view: State, plan: Plan, job: Job) -> bool:
+        if not job.spec.shapes[0].is_plain:
+            raise InputError(
+                f"job {job.id}: compat=true knows only whole gpus of any type", hint="leave compat out"
+            )
+        if job.gpus <= view.cluster.gpu_total:
+            return True
+        plan.rejects.append((job, f"asks for {job.gpus} gpus, the cluster has {view.cluster.gpu_total}"))
+        return False
+
+    def order(
+        self, view: State, memory: Memory, plan: Plan, arrived: list[Job], ended: set[str]
+    ) -> list[Job]:
+        raise NotImplementedError
+
+    def finish(self, view: State, memory: Memory, plan: Plan) -> None:
+        """Whatever the simulator does after it has placed the jobs."""
+
+
+class SortedReplica(Replica):
+    """One list, sorted again at each event; ties keep the order of the event before."""
+
+    def __init__(self, name: str, kind: str) -> None:
+        super().__init__(name)
+        self.kind = kind
+        self.duration = Duration()
+
+    def order(
+        self, view: State, memory: Memory, plan: Plan, arrived: list[Job], ended: set[str]
+    ) -> list[Job]:
+        names = [name for name in memory.get("order", ()) if name not in ended]
+        jobs = [view.jobs[name] for name in names] + arrived
+        jobs.sort(key=lambda job: self._key(job, view.now_s))
+        plan.memory["order"] = [job.id for job in jobs]
+        return jobs
+
+    def _key(self, job: Job, now_s: float) -> float:
+        if self.kind == "smallest":
+            return job.gpus
+        left_s = self.duration.total_s(job) - job.work_at(now_s)
+        return left_s * job.gpus if self.kind == "srsf" else left_s
+
+
+class QueuesReplica(Replica):
+    """Queues as lists. `gittins` sorts each of them by rank; otherwise pending jobs go behind the running ones."""
+
+    def __init__(
+        self,
+        name: str,
+        limits: tuple[float, ...],
+        *,
+        by_size: bool,
+        promote: float = 0.0,
+        gittins: GittinsTable | None = None,
+    ) -> None:
+        super().__init__(name)
+        self.limits = limits
+        self.by_size = by_size
+        self.promote = promote
+        self.gittins = gittins
+
+    def order(
+        self, view: State, memory: Memory, plan: Plan, arrived: list[Job], ended: set[str]
+    ) -> list[Job]:
+        kept = memory.get("queues") or [[] for _ in range(len(self.limits) + 1)]
+        queues = [[name for name in queue if name not in ended] for queue in kept]
+        counters = {
+            name: list(values) for name, values in memory.get("counters", {}).items() if name not in ended
+        }
+        for job in arrived:
+            queues[0].append(job.id)
+            counters[job.id] = [0.0, 0.0, view.now_s]
+        # In the order of submission, as the simulator keeps its runnable jobs.
+        for name in sorted(counters, key=lambda name: view.jobs[name].seq):
+            self._look_at(view.jobs[name], counters[name], queues, view.now_s)
+        if self.gittins is not None:
+            ranks = {name: self._rank(view.jobs[name], values) for name, values in counters.items()}
+            for queue in queues:
+                queue.sort(key=lambda name: (-ranks[name], view.jobs[name].submit_s))
+        plan.memory["queues"], plan.memory["counters"] = queues, counters
+        return [view.jobs[name] for queue in queues for name in queue]
+
+    def _look_at(self, job: Job, counter: list[float], queues: list[list[str]], now_s: float) -> None:
+        """Demote and promote. `counter`: executed seconds and waiting since the last promotion, last looked at."""
+        passed_s = now_s - counter[2]
+        counter[2] = now_s
+        level = next(number for number, queue in enumerate(queues) if job.id in queue)
+        if job.allocation is not None:
+            counter[0] += passed_s
+            attained = counter[0] * job.gpus if self.by_size else counter[0]
+            if level < len(self.limits) and attained >= self.limits[level]:
+                queues[level].remove(job.id)
+                queues[level + 1].append(job.id)
+            return
+        if counter[0] > 0:
+            counter[1] += passed_s
+            if self.promote and level and counter[1] >= counter[0] * self.promote:
+                queues[level].remove(job.id)
+                queues[0].append(job.id)
+                counter[0] = counter[1] = 0.0
+
+    def _rank(self, job: Job, counter: list[float]) -> float:
+        assert self.gittins is not None
+        return self.gittins.rank(counter[0] * job.gpus)
+
+    def finish(self, view: State, memory: Memory, plan: Plan) -> None:
+        queues: list[list[str]] = plan.memory["queues"]
+        counters: dict[str, list[float]] = plan.memory["counters"]
+        if self.gittins is None:
+            for queue in queues:
+                queue.sort(key=lambda name: view.jobs[name].allocation is None)
+        wake_s = math.inf
+        for level, queue in enumerate(queues):
+            for name in queue:
+                wake_s = min(wake_s, view.now_s + self._until_change(view.jobs[name], level, counters[name]))
+        plan.wake_s = plan.memory["wake_s"] = wake_s if wake_s < math.inf else None
+
+    def _until_change(self, job: Job, level: int, counter: list[float]) -> float:
+        """Seconds to the next demotion or promotion as the simulator reckons them: by integer division of seconds
+        by gpus, which is later than the truth for a job of several gpus that has run."""
+        executed_s, waited_s, _ = counter
+        if job.allocation is None:
+            left_s = executed_s * self.promote - waited_s
+            return left_s if self.promote and executed_s > 0 and left_s > 0 else math.inf
+        if level == len(self.limits):
+            return math.inf
+        left_s = self.limits[level] - executed_s
+        return left_s // job.gpus if self.by_size else left_s
+
+
+class GittinsTable:
+    """The rank of the released simulator: raw sizes are summed instead of what is left of them, and the figures
+    are rounded and worked out once, one below each sample."""
+
+    def __init__(self, samples: tuple[float, ...], quantum: float = 3250.0) -> None:
+        self.samples = sorted(samples)
+        self.quantum = quantum
+        self.ranks = [self._rank(sample - 1) for sample in self.samples]
+
+    def _rank(self, attained: float) -> float:
+        samples = self.samples
+        count = len(samples)
+        if attained > samples[-1] - 1:
+            return 0.0
+        first = self._above(attained)
+        beyond = attained + self.quantum
+        last = count - 1 if beyond > samples[-1] - 1 else self._above(beyond)
+        part = round((last - first) / (count - first), 5)
+        served = (sum(samples[first:last]) + self.quantum * (count - last)) // (count - first)
+        return round(part * 1e6 / served, 4)
+
+    def _above(self, value: float) -> int:
+        return next(number for number, sample in enumerate(self.samples) if sample > value)
+
+    def rank(self, attained: float) -> float:
+        if attained > self.samples[-2]:
+            return 0.0
+        return self.ranks[self._above(attained)]
+
+
+def check_compat(place: str) -> None:
+    if place != "any":
+        raise InputError(
+            f"compat=true imitates a simulator that only counts gpus; it goes with place=any, not place={place}",
+            hint="add place=any, or leave compat out",
+        )
+
+

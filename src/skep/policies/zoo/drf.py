@@ -1,0 +1,28 @@
+"""Dominant resource fairness."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from skep.core.ports import Planner
+from skep.policies.common import common_knobs, make_pipeline
+from skep.policies.order.shares import DominantShare
+from skep.policies.registry import Policy, Setting
+
+
+def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+    return make_pipeline("drf", knobs, setting, order=DominantShare())
+
+
+POLICIES = (
+    Policy(
+        name="drf",
+        title="Dominant resource fairness over users (VCs where no user is named): who has the smallest share of the "
+        "resource it uses most goes next.",
+        paper="Ghodsi et al., Dominant Resource Fairness, NSDI 2011",
+        assumes="nothing",
+        build=build,
+        knobs=common_knobs(walk="skip"),
+    ),
+)

@@ -1,0 +1,43 @@
+"""E-LAS: least attained service, with the progress in epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from skep.core.ports import Planner
+from skep.policies.adjust.preempt import Preempt
+from skep.policies.common import common_knobs, make_pipeline
+from skep.policies.order.progress import FORMS, ProgressAndService
+from skep.policies.registry import Knob, Policy, Setting
+
+
+def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+    form = knobs["form"]
+    lead = knobs["lead"] if form == "sum" else knobs["lead"] * knobs["scale"]
+    order = ProgressAndService(form=form, weight=knobs["weight"], scale=knobs["scale"], lead=lead)
+    return make_pipeline("e-las", knobs, setting, order=order, adjust=Preempt())
+
+
+POLICIES = (
+    Policy(
+        name="e-las",
+        title="Attained service and epoch progress together: little service and much progress go first, preempting.",
+        paper="Sultana et al., E-LAS: Design and Analysis of Completion-Time Agnostic Scheduling, ICPP 2020",
+        assumes="progress in epochs (else the part of the expected duration), checkpoints",
+        build=build,
+        knobs=(
+            *common_knobs(walk="skip"),
+            Knob(
+                "form",
+                "sum",
+                "S service, p progress. sum: weight·S/(S+scale) + (1-weight)·(1-p); product: S·(1-p); "
+                "remaining: S·(1-p)/p",
+                FORMS,
+            ),
+            Knob("weight", 0.5, "of the service in the sum, 0 to 1"),
+            Knob("scale", 7200.0, "gpu-seconds that count as half of all service"),
+            Knob("lead", 0.1, "how far behind a running job must be before it can be pushed out (× scale but in the sum)"),
+        ),
+    ),
+)

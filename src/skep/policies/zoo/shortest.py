@@ -1,0 +1,83 @@
+"""By duration and size: the clairvoyant baselines, and what history can do instead (QSSF)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from skep.core.ports import Planner
+from skep.policies.adjust.preempt import Nothing, Preempt
+from skep.policies.common import COMPAT, common_knobs, make_pipeline
+from skep.policies.estimate.duration import Duration, History
+from skep.policies.order.base import Order
+from skep.policies.order.simple import Remaining, Shortest, Smallest
+from skep.policies.registry import Knob, Policy, Setting
+from skep.policies.replica import SortedReplica, check_compat
+
+Build = Callable[[Mapping[str, Any], Setting], Planner]
+
+KNOWN = Knob("estimate", "known", "known: what the owner says; history: mean of its like so far", ("known", "history"))
+ESTIMATES = {"known": Duration, "history": History}
+
+
+def non_preemptive(name: str, *, by_size: bool) -> Build:
+    def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+        estimate = ESTIMATES[knobs["estimate"]]()
+        order = Shortest(estimate, by_size=by_size)
+        return make_pipeline(name, knobs, setting, order=order, adjust=Nothing(), estimate=estimate)
+
+    return build
+
+
+def preemptive(name: str, order: Callable[[], Order]) -> Build:
+    def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+        if knobs["compat"]:
+            check_compat(knobs["place"])
+            return SortedReplica(name, name)
+        return make_pipeline(name, knobs, setting, order=order(), adjust=Preempt())
+
+    return build
+
+
+POLICIES = (
+    Policy(
+        name="sjf",
+        title="Shortest job first, without preemption.",
+        paper="folklore",
+        assumes="known durations",
+        build=non_preemptive("sjf", by_size=False),
+        knobs=(*common_knobs(walk="strict"), KNOWN),
+    ),
+    Policy(
+        name="qssf",
+        title="Quasi-shortest service first: least predicted duration × gpus, without preemption.",
+        paper="Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios), SC 2021",
+        assumes="history (jobs finished so far, by user and size)",
+        build=non_preemptive("qssf", by_size=True),
+        knobs=(*common_knobs(walk="strict"), Knob("estimate", "history", KNOWN.help, KNOWN.choices)),
+    ),
+    Policy(
+        name="smallest",
+        title="Fewest gpus first, preempting larger jobs.",
+        paper="baseline of Gu et al., Tiresias, NSDI 2019 (called sjf there)",
+        assumes="checkpoints",
+        build=preemptive("smallest", Smallest),
+        knobs=(*common_knobs(walk="skip"), COMPAT),
+    ),
+    Policy(
+        name="srtf",
+        title="Shortest remaining time first, preempting.",
+        paper="baseline of Gu et al., Tiresias, NSDI 2019 (called shortest there)",
+        assumes="known durations, checkpoints",
+        build=preemptive("srtf", lambda: Remaining(Duration())),
+        knobs=(*common_knobs(walk="skip"), COMPAT),
+    ),
+    Policy(
+        name="srsf",
+        title="Shortest remaining service (time × gpus) first, preempting: the clairvoyant bound for average JCT.",
+        paper="baseline of Gu et al., Tiresias, NSDI 2019 (called shortest-gpu there)",
+        assumes="known durations, checkpoints",
+        build=preemptive("srsf", lambda: Remaining(Duration(), by_size=True)),
+        knobs=(*common_knobs(walk="skip"), COMPAT),
+    ),
+)

@@ -1,0 +1,99 @@
+"""Tiresias: least attained gpu service in queues, without (L) or with (G) knowledge of the distribution."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from skep.core.errors import InputError
+from skep.core.ports import Planner
+from skep.policies.adjust.preempt import Preempt
+from skep.policies.common import COMPAT, common_knobs, make_pipeline
+from skep.policies.estimate.gittins import Gittins
+from skep.policies.order.queues import Queues
+from skep.policies.registry import Knob, Policy, Setting
+from skep.policies.replica import GittinsTable, QueuesReplica, check_compat
+from skep.policies.zoo.las import check_limits
+
+PAPER = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed Deep Learning, NSDI 2019"
+
+KNOBS = (
+    *common_knobs(walk="skip", place="skew-gated"),
+    Knob("queues", (3250.0, 7200.0), "limits of the queues in gpu-seconds"),
+    COMPAT,
+)
+
+
+def build_l(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+    limits = check_limits(knobs["queues"])
+    if knobs["compat"]:
+        check_compat(knobs["place"])
+        return QueuesReplica("tiresias-l", limits, by_size=True, promote=knobs["promote"])
+    order = Queues(limits, promote=knobs["promote"])
+    return make_pipeline("tiresias-l", knobs, setting, order=order, adjust=Preempt())
+
+
+def build_g(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+    limits = check_limits(knobs["queues"])
+    samples = read_samples(knobs["samples"]) if knobs["samples"] != "finished" else None
+    if knobs["compat"]:
+        check_compat(knobs["place"])
+        if samples is None:
+            raise InputError("tiresias-g: compat=true needs samples=FILE, one service in gpu-seconds a line")
+        return QueuesReplica("tiresias-g", limits, by_size=True, gittins=GittinsTable(samples))
+    order = Queues(limits, gittins=Gittins(samples))
+    return make_pipeline("tiresias-g", knobs, setting, order=order, adjust=Preempt())
+
+
+def read_samples(name: str) -> tuple[float, ...]:
+    """One number a line; a first line that is none is a heading."""
+    try:
+        lines = pathlib.Path(name).read_text().split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"samples={name}: cannot be read: {error}") from error
+    numbers = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            numbers.append(float(line))
+        except ValueError as error:
+            if number > 1:
+                message = f"{name}:{number}: '{line[:40]}' is not a number of gpu-seconds"
+                raise InputError(message) from error
+    if len(numbers) < 2 or not all(0 <= value < 1e18 for value in numbers):
+        raise InputError(f"{name}: expected at least two services in gpu-seconds, one a line")
+    return tuple(numbers)
+
+
+POLICIES = (
+    Policy(
+        name="tiresias-l",
+        title="Least attained gpu service in discrete queues, preempting only from deeper queues.",
+        paper=PAPER,
+        assumes="checkpoints; the model's name for skew-gated placement",
+        build=build_l,
+        knobs=(
+            *KNOBS,
+            Knob(
+                "promote",
+                0.0,
+                "a job that has waited so many times what it has run returns to the first queue; 0: never",
+            ),
+        ),
+    ),
+    Policy(
+        name="tiresias-g",
+        title="As tiresias-l, but inside a queue by the Gittins index of the distribution of services.",
+        paper=PAPER,
+        assumes="checkpoints; history of services (gpu-seconds); the model's name for skew-gated placement",
+        build=build_g,
+        knobs=(
+            *KNOBS,
+            Knob(
+                "samples",
+                "finished",
+                "finished: the jobs finished so far; or a file with one service in gpu-seconds a line",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,78 @@
+"""YARN's capacity scheduler as Philly used it: quotas per VC, gangs, locality first and given up with time."""
+
+from __future__ import annotations
+
+import csv
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from skep.core.errors import InputError
+from skep.core.ports import Planner
+from skep.policies.adjust.preempt import Nothing
+from skep.policies.adjust.quota import TakeBack
+from skep.policies.common import common_knobs, make_pipeline
+from skep.policies.order.shares import CapacityQueues
+from skep.policies.registry import Knob, Policy, Setting, parse_number
+
+
+def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+    order = CapacityQueues(quotas(knobs["quotas"], setting))
+    adjust = TakeBack(knobs["take_back"]) if knobs["take_back"] <= 1 else Nothing()
+    return make_pipeline("yarn-cs", knobs, setting, order=order, adjust=adjust)
+
+
+def quotas(kind: str, setting: Setting) -> dict[str, float]:
+    """Gpus of each VC: the same for all, in proportion to what each has used, or from a file."""
+    history = setting.usage()
+    gpus = setting.cluster.gpu_total
+    if kind == "equal":
+        return {vc: gpus / len(history) for vc in history}
+    if kind == "usage":
+        total = sum(history.values()) or 1.0
+        return {vc: gpus * used / total for vc, used in history.items()}
+    found = read_quotas(kind)
+    missing = [vc for vc in history if vc not in found]
+    if missing:
+        raise InputError(f"{kind}: no quota for VC {', '.join(missing)}", hint="one line a VC: vc,gpus")
+    return found
+
+
+def read_quotas(name: str) -> dict[str, float]:
+    try:
+        rows = list(csv.reader(pathlib.Path(name).read_text().splitlines()))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"quotas={name}: cannot be read: {error}") from error
+    found: dict[str, float] = {}
+    for number, row in enumerate(rows, start=1):
+        if not row or (number == 1 and [cell.strip() for cell in row] == ["vc", "gpus"]):
+            continue
+        if len(row) != 2 or row[0].strip() in found:
+            raise InputError(f"{name}:{number}: expected vc,gpus with each VC once")
+        found[row[0].strip()] = parse_number(f"{name}:{number}", row[1])
+    if not found:
+        raise InputError(f"{name}: no quotas", hint="one line a VC: vc,gpus")
+    return found
+
+
+POLICIES = (
+    Policy(
+        name="yarn-cs",
+        title="Capacity queues: the VC that uses least of its quota goes first, FIFO within it; idle quota is lent, and "
+        "taken back from the newest jobs above theirs. With walk=skip this is delay scheduling: a job that waits for "
+        "locality lets others of its VC pass.",
+        paper="Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters, ATC 2019; delay scheduling: Zaharia et "
+        "al., EuroSys 2010",
+        assumes="nothing; taking back: checkpoints",
+        build=build,
+        knobs=(
+            *common_knobs(walk="strict", patience=(120.0,)),
+            Knob("quotas", "equal", "gpus of each VC; FILE: a CSV of vc,gpus", ("equal", "usage", "FILE")),
+            Knob(
+                "take_back",
+                0.9,
+                "preempt jobs above their quota for one within its own when so much of the cluster is busy; 2: never",
+            ),
+        ),
+    ),
+)

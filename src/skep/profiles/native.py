@@ -1,0 +1,146 @@
+"""Skep's own profile: factors per model, in a small YAML or JSON file (docs/reference/profiles.md).
+
+    rate = type factor * scaling * locality * sharing
+
+each relative to the job's reference. A model takes from `default` every section that it does not have itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from skep.clusters.document import Field, read_document
+from skep.profiles.profile import CPU, Profile, Situation, nearest_count, shared
+
+TOP = ("name", "reference", "default", "models")
+SECTIONS = ("types", "scaling", "locality", "sharing")
+OTHERS = "default"
+"""The key for neighbours that are not named."""
+
+TYPE_MAX = 1e6
+SCALING_MAX = 10.0
+"""Twice the gpus may give more than twice the speed (caches), ten times more is a slip."""
+GPUS_MAX = 1_000_000
+STEPS_MAX = 1e12
+
+
+class Factors(NamedTuple):
+    """What is known of a model."""
+
+    types: dict[str, float]
+    """Speed of one gpu of a type, relative to one of factor 1."""
+    scaling: dict[int, float]
+    """Speed of a gang, relative to as many times one gpu."""
+    locality: dict[str, float]
+    """What is left when the smallest cell around the gang is of this level."""
+    sharing: dict[str, float]
+    """What is left beside a neighbour of this model."""
+    steps_per_s: float | None = None
+    """Of one gpu of the reference type."""
+
+
+NOTHING = Factors({}, {1: 1.0}, {}, {})
+
+
+def read_native(text: str, path: str) -> NativeProfile:
+    document = read_document(text, path)
+    top = document.fields(TOP)
+    if "default" not in top and "models" not in top:
+        raise document.trouble("neither default nor models is there, expected at least one")
+    if "name" in top:
+        top["name"].text()
+    reference = top["reference"].text("a gpu type").lower() if "reference" in top else ""
+    default = _factors(top["default"].fields(SECTIONS), NOTHING) if "default" in top else NOTHING
+    models = {}
+    if "models" in top:
+        for name, field in top["models"].fields().items():
+            models[name] = _factors(field.fields((*SECTIONS, "steps_per_s")), default)
+    return NativeProfile(reference, default, models)
+
+
+def _factors(given: dict[str, Field], default: Factors) -> Factors:
+    """The sections that are there, and those of the default for the others."""
+    steps = given.get("steps_per_s")
+    return Factors(
+        types=_types(given["types"]) if "types" in given else default.types,
+        scaling=_scaling(given["scaling"]) if "scaling" in given else default.scaling,
+        locality=_locality(given["locality"]) if "locality" in given else default.locality,
+        sharing=_sharing(given["sharing"]) if "sharing" in given else default.sharing,
+        steps_per_s=None if steps is None else steps.number(above=0, most=STEPS_MAX),
+    )
+
+
+def _types(field: Field) -> dict[str, float]:
+    return {name.lower(): each.number(above=0, most=TYPE_MAX) for name, each in field.fields().items()}
+
+
+def _scaling(field: Field) -> dict[int, float]:
+    factors = {1: 1.0}
+    for key, each in field.fields().items():
+        if not (key.isascii() and key.isdigit() and len(key) < 8 and 1 <= int(key) <= GPUS_MAX):
+            raise each.trouble(f"{each.path} is not a number of gpus, expected 1 to {GPUS_MAX:,}")
+        factors[int(key)] = each.number(above=0, most=SCALING_MAX)
+    if factors[1] != 1.0:
+        raise field.fields()["1"].fault("1, because the other factors are relative to one gpu")
+    return factors
+
+
+def _locality(field: Field) -> dict[str, float]:
+    return {level: each.number(above=0, most=1) for level, each in field.fields().items()}
+
+
+def _sharing(field: Field) -> dict[str, float]:
+    if not field.is_mapping:
+        return {OTHERS: field.number(above=0, most=1)}
+    return {model: each.number(above=0, most=1) for model, each in field.fields().items()}
+
+
+class NativeProfile(Profile):
+    """Factors per model."""
+
+    def __init__(self, reference: str, default: Factors, models: dict[str, Factors]) -> None:
+        self.reference = reference
+        self.default = default
+        self.models = models
+        self.knows_sharing = any(factors.sharing for factors in (default, *models.values()))
+
+    def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
+        factors = self.models.get(model)
+        if factors is None or factors.steps_per_s is None or gpus < 1:
+            return None
+        relative = factors.types.get(gpu_type, 1.0) / factors.types.get(self.reference, 1.0)
+        return factors.steps_per_s * relative * _width(factors, gpus)
+
+    def can_run(self, model: str, gpus: int, gpu_type: str) -> bool:
+        """Every factor is above 0."""
+        return True
+
+    def rate(self, situation: Situation, levels: Sequence[str]) -> float:
+        factors = self.models.get(situation.model, self.default)
+        asked_type = situation.asked_type or self.reference
+        types = min(factors.types.get(gpu_type, 1.0) for gpu_type in situation.types)
+        rate = types / factors.types.get(asked_type, 1.0)
+        if situation.types == (CPU,) or not situation.asked_gpus:
+            return rate
+        rate *= _width(factors, situation.gpus) / _width(factors, situation.asked_gpus)
+        rate *= _nearness(factors, situation.level, levels)
+        beside = [_beside(factors, model) for model, _ in situation.neighbours]
+        return rate * shared(beside, situation.gpus)
+
+
+def _width(factors: Factors, gpus: int) -> float:
+    """How many times the speed of one gpu; a number that is not listed scales as the nearest that is."""
+    return gpus * factors.scaling[nearest_count(factors.scaling, gpus)]
+
+
+def _nearness(factors: Factors, level: str, levels: Sequence[str]) -> float:
+    """A level that is not listed counts as the next one inside it: farther apart is never better."""
+    for inner in reversed(levels[: levels.index(level) + 1]):
+        if inner in factors.locality:
+            return factors.locality[inner]
+    return 1.0
+
+
+def _beside(factors: Factors, model: str) -> float:
+    return factors.sharing.get(model, factors.sharing.get(OTHERS, 1.0))

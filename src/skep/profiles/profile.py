@@ -1,0 +1,163 @@
+"""What a profile is: measured speeds of models, and the rates of jobs that follow from them.
+
+A rate depends on a job and its allocation only through few things: the model, what was asked for, and on
+which types, how near and beside whom the gpus are. These are a `Situation`; a profile works out its rate
+once, and `MeasuredSpeed` finds the situation of an allocation and remembers the rate.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from skep.core.cluster import Allocation, Cluster
+from skep.core.model import JobSpec
+from skep.profiles.speed import Speed
+
+CPU = "cpu"
+"""The type that an allocation without gpus is on."""
+CACHE_MAX = 100_000
+"""Situations kept; real runs have hundreds, and a strange trace must not eat the memory."""
+
+Neighbour = tuple[str, int]
+"""(model, gpus) of a job on the same gpu."""
+
+
+class Situation(NamedTuple):
+    """Everything a rate depends on."""
+
+    model: str
+    asked_gpus: int
+    asked_type: str
+    """The first type the job named, or nothing."""
+    gpus: int
+    types: tuple[str, ...]
+    """Each gpu type of the allocation once; `cpu` without gpus."""
+    level: str
+    """Of the smallest cell that holds the allocation."""
+    is_spread: bool
+    """Whether it is on more than one node."""
+    neighbours: tuple[Neighbour, ...] = ()
+
+
+class Profile(ABC):
+    """Speeds of models. Where it says nothing a job runs at its reference: rate 1.0."""
+
+    knows_sharing: bool
+
+    @abstractmethod
+    def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
+        """Training steps per second of a job alone and well placed; none where it is not known."""
+
+    @abstractmethod
+    def can_run(self, model: str, gpus: int, gpu_type: str) -> bool:
+        """Whether it makes any progress there: its rate would be 0 where it cannot."""
+
+    @abstractmethod
+    def rate(self, situation: Situation, levels: Sequence[str]) -> float:
+        """Work per second; `levels` are those of the cluster from the inside out."""
+
+    def speed(self, cluster: Cluster) -> Speed:
+        """The rates of jobs on this cluster."""
+        return MeasuredSpeed(self, cluster)
+
+
+class MeasuredSpeed:
+    """The rates of a profile on one cluster. A repeated question costs about a microsecond."""
+
+    def __init__(self, profile: Profile, cluster: Cluster) -> None:
+        self.profile = profile
+        self.cluster = cluster
+        self.knows_sharing = profile.knows_sharing
+        self.levels = levels_of(cluster)
+        self._types = [node.spec.gpu_type for node in cluster.nodes]
+        self._has_inner = [bool(node.spec.inner) for node in cluster.nodes]
+        self._outer = self.levels[self.levels.index("node") + 1 :]
+        self._rates: dict[tuple[object, ...], tuple[float, float]] = {}
+
+    def rate(
+        self, job: JobSpec, allocation: Allocation, neighbours: Sequence[JobSpec], work_s: float
+    ) -> tuple[float, float]:
+        """Work per second (1 at the job's reference), and up to which work that holds: always, here."""
+        slices = allocation.slices
+        types: str | tuple[str, ...]
+        # Nearly all allocations are on one node: no sets, no sorting.
+        if len(slices) == 1 and slices[0].gpus:
+            node = slices[0].node
+            gpus = slices[0].gpus.bit_count()
+            types = self._types[node]
+            level = "gpu" if gpus == 1 else "node" if not self._has_inner[node] else self._level(allocation)
+        else:
+            gpus = sum(piece.gpus.bit_count() for piece in slices)
+            types = tuple(sorted({self._types[piece.node] for piece in slices if piece.gpus}))
+            level = self._level(allocation)
+        near = neighbour_key(neighbours) if neighbours else ()
+        key = (job.model, job.shapes, gpus, types, level, near)
+        found = self._rates.get(key)
+        if found is None:
+            found = self._rates[key] = self._work_out(job, gpus, types, level, near)
+        return found
+
+    def _work_out(
+        self, job: JobSpec, gpus: int, types: str | tuple[str, ...], level: str, near: tuple[Neighbour, ...]
+    ) -> tuple[float, float]:
+        if len(self._rates) >= CACHE_MAX:
+            self._rates.clear()
+        asked = job.shapes[0]
+        situation = Situation(
+            model=job.model,
+            asked_gpus=asked.gpus,
+            asked_type=(asked.gpu_types or ("",))[0] if asked.gpus else CPU,
+            gpus=gpus,
+            types=(types,) if isinstance(types, str) else types or (CPU,),
+            level=level,
+            is_spread=level in self._outer,
+            neighbours=near,
+        )
+        return self.profile.rate(situation, self.levels), math.inf
+
+    def _level(self, allocation: Allocation) -> str:
+        """As `Cluster.common_level`, which looks at the whole tree, but for the flat clusters."""
+        slices = allocation.slices
+        if self._outer == ("cluster",):
+            first = next((piece.node for piece in slices if piece.gpus), None)
+            if any(piece.gpus and piece.node != first for piece in slices):
+                return "cluster"
+        return self.cluster.common_level(allocation)
+
+
+def neighbour_key(neighbours: Iterable[JobSpec]) -> tuple[Neighbour, ...]:
+    """In one order whoever came first, so that equal situations have equal rates to the last bit."""
+    return tuple(sorted((other.model, other.shapes[0].gpus) for other in neighbours))
+
+
+def levels_of(cluster: Cluster) -> tuple[str, ...]:
+    """The levels of a cluster from the inside out: gpu, cells in a node, node, cells around it, cluster."""
+    inside: dict[str, int] = {}
+    around: dict[str, int] = {}
+    for inner, within in dict.fromkeys((node.spec.inner, node.spec.within) for node in cluster.nodes):
+        # Nodes may lack levels that others have: a level lies as far out as its outermost use.
+        for place, (level, _) in enumerate(reversed(inner)):
+            inside[level] = max(inside.get(level, 0), place)
+        for place, (level, _) in enumerate(reversed(within)):
+            around[level] = max(around.get(level, 0), place)
+    cells, groups = sorted(inside, key=inside.__getitem__), sorted(around, key=around.__getitem__)
+    return ("gpu", *cells, "node", *groups, "cluster")
+
+
+def nearest_count(counts: Iterable[int], wanted: int) -> int:
+    """The number nearest in ratio (6 is nearer to 8 than to 4), the smaller one of two equally near."""
+    return min(counts, key=lambda count: (max(count, wanted) / max(min(count, wanted), 1), count))
+
+
+def shared(factors: Sequence[float], gpus: int) -> float:
+    """What neighbours leave of a job's speed, of the factor that each leaves alone.
+
+    All neighbours of a job with one gpu are on that gpu, and each costs its part. Those of a gang are taken
+    to sit beside different members, and the gang is as fast as its slowest.
+    """
+    if not factors:
+        return 1.0
+    return math.prod(factors) if gpus <= 1 else min(factors)

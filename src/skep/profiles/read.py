@@ -1,0 +1,20 @@
+"""A profile from a file, recognised by what is in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from skep.clusters.document import load_text
+from skep.profiles.profile import Profile
+
+WHAT = "a profile (YAML or JSON, or Gavel's table of throughputs)"
+
+
+def read_profile(path: str | Path) -> Profile:
+    """The speeds of models in a file: Skep's own format, or Gavel's published table as it is."""
+    from skep.profiles.gavel import is_gavel_table, read_gavel_table
+    from skep.profiles.native import read_native
+
+    shown = str(path)
+    text = load_text(path, what=WHAT)
+    return read_gavel_table(text, shown) if is_gavel_table(text) else read_native(text, shown)

@@ -1,0 +1,19 @@
+"""How fast does a job go on what it got? The contract that the simulator and the estimators share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from skep.core.cluster import Allocation
+from skep.core.model import JobSpec
+
+
+class Speed(Protocol):
+    knows_sharing: bool
+    """Whether neighbours on the same gpu matter."""
+
+    def rate(
+        self, job: JobSpec, allocation: Allocation, neighbours: Sequence[JobSpec], work_s: float
+    ) -> tuple[float, float]:
+        """Work per second (1 at the job's reference), and up to which work that holds."""

@@ -1,0 +1,126 @@
+"""The numbers by which policies are compared: their names, how they are written, which end is better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from skep.metrics.run import Run
+from skep.report.units import format_count, format_duration, format_number, format_percent
+
+Better = Literal["low", "high"]
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """One number of the summary."""
+
+    key: str
+    """Field of `Summary`."""
+    group: str
+    label: str
+    note: str
+    show: Callable[[float | None], str]
+    better: Better
+    is_rare: bool = False
+    """Left out where it is zero for all."""
+    brief: str = ""
+    """Its heading in the terminal, which has room for few columns and narrow ones; empty: not there."""
+
+    def value(self, run: Run) -> float | None:
+        value: float | None = getattr(run.summary, self.key)
+        return value
+
+
+def _duration(key: str, group: str, label: str, note: str, *, brief: str = "") -> Column:
+    return Column(
+        key=key, group=group, label=label, note=note, show=format_duration, better="low", brief=brief
+    )
+
+
+def _count(key: str, group: str, label: str, note: str, *, brief: str, is_rare: bool = True) -> Column:
+    return Column(
+        key=key,
+        group=group,
+        label=label,
+        note=note,
+        show=format_count,
+        better="high" if key == "finished" else "low",
+        is_rare=is_rare,
+        brief=brief,
+    )
+
+
+COLUMNS = (
+    _count("finished", "Jobs", "finished", "Jobs that ran to their end", brief="jobs\ndone", is_rare=False),
+    _count("unfinished", "Jobs", "unfinished", "Jobs that had not ended when the run did", brief="not\ndone"),
+    _count("unrunnable", "Jobs", "unrunnable", "Jobs that this cluster can never run", brief="un-\nrun"),
+    _duration("jct_avg_s", "JCT", "avg", "Average time from submission to end", brief="JCT\navg"),
+    _duration("jct_p50_s", "JCT", "p50", "Half of the jobs complete within this time", brief="JCT\np50"),
+    _duration("jct_p90_s", "JCT", "p90", "Nine of ten jobs complete within this time"),
+    _duration("jct_p99_s", "JCT", "p99", "99 of 100 jobs complete within this time", brief="JCT\np99"),
+    _duration("queue_avg_s", "Waiting", "avg", "Average part of the JCT without gpus", brief="wait\navg"),
+    _duration("queue_p99_s", "Waiting", "p99", "99 of 100 jobs wait at most this long", brief="wait\np99"),
+    _duration("makespan_s", "Cluster", "makespan", "From first submission to last end", brief="make-\nspan"),
+    Column(
+        key="utilization",
+        group="Cluster",
+        label="utilization",
+        note="Gpu-seconds held, out of all there were",
+        show=format_percent,
+        better="high",
+        brief="used",
+    ),
+    Column(
+        key="fre",
+        group="Cluster",
+        label="fre",
+        note="Gpu-seconds of useful work, out of all there were",
+        show=format_percent,
+        better="high",
+    ),
+    _count(
+        "preemptions",
+        "Changes",
+        "preempted",
+        "How often a running job was pushed out",
+        brief="pre-\nempted",
+        is_rare=False,
+    ),
+    _count("migrations", "Changes", "migrated", "How often a running job was moved", brief="moved"),
+    _count(
+        "resizes", "Changes", "resized", "How often a running job got more or fewer gpus", brief="re-\nsized"
+    ),
+    Column(
+        key="ftf_max",
+        group="Unfairness",
+        label="max",
+        note="Finish-time fairness: JCT against that in an even share of the cluster; above 1 is worse",
+        show=format_number,
+        better="low",
+    ),
+    Column(
+        key="ftf_avg",
+        group="Unfairness",
+        label="avg",
+        note="Average finish-time fairness",
+        show=format_number,
+        better="low",
+    ),
+)
+
+
+def columns_for(runs: Sequence[Run]) -> list[Column]:
+    """The columns that have something to say about these runs."""
+    return [column for column in COLUMNS if not column.is_rare or any(column.value(run) for run in runs)]
+
+
+def best_of(values: Sequence[float | None], better: Better, show: Callable[[float | None], str]) -> set[int]:
+    """Where the best value stands: everywhere it reads the same, and nowhere if all read the same."""
+    known = [value for value in values if value is not None]
+    texts = [show(value) for value in values]
+    if len({show(value) for value in known}) < 2:
+        return set()
+    best = show(min(known) if better == "low" else max(known))
+    return {index for index, text in enumerate(texts) if text == best}

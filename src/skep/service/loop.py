@@ -1,0 +1,28 @@
+"""The loop that runs every world: what happened goes in, what to do comes out, an engine does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from skep.core.events import Event
+from skep.core.ports import Engine
+from skep.core.step import Scheduler
+
+Observer = Callable[[float, list[Event]], None]
+"""Told of every event, in order, once the state holds it."""
+
+
+def run(scheduler: Scheduler, engine: Engine, observer: Observer | None = None) -> None:
+    """Until the engine has nothing more to say."""
+    state = scheduler.state
+    step = scheduler.step
+    while (batch := engine.observe(state.wake_s)) is not None:
+        at_s, events = batch.at_s, batch.events
+        actions = step(at_s, events)
+        if observer is not None:
+            observer(at_s, events)
+        while actions:
+            events = engine.execute(at_s, actions)
+            actions = step(at_s, events)
+            if observer is not None:
+                observer(at_s, events)

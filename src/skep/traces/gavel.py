@@ -1,0 +1,122 @@
+"""Gavel's `.trace` files (Narayanan et al., OSDI'20): tab-separated, no header, work in training steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from skep.core.errors import InputError
+from skep.core.model import JobSpec
+from skep.traces.table import (
+    BadRow,
+    Columns,
+    Draft,
+    RowParser,
+    Source,
+    TableFormat,
+    amount,
+    identity,
+    load,
+    seconds,
+    shape_cache,
+    whole,
+)
+
+REFERENCE_TYPE = "v100"
+"""Gavel generates its steps from durations on this gpu type."""
+
+
+class Throughputs(Protocol):
+    """What a profile must answer to turn steps into seconds."""
+
+    def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None: ...
+
+
+class ThroughputTable:
+    """Gavel's published table: gpu type → (job type, gpus) → steps per second alone, and with neighbours."""
+
+    def __init__(self, steps_per_s: dict[str, dict[str, dict[str, Any]]]) -> None:
+        self._steps_per_s = steps_per_s
+
+    def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
+        """Of a job that has its gpus to itself; none where it was not measured."""
+        # The keys of the table are Python tuples as text.
+        return self._steps_per_s.get(gpu_type, {}).get(repr((model, gpus)), {}).get("null")
+
+
+def read_throughputs(path: str | Path) -> ThroughputTable:
+    """The table in `simulation_throughputs.json`."""
+    source = load(path)
+    try:
+        steps_per_s = msgspec.json.decode(source.text, type=dict[str, dict[str, dict[str, Any]]])
+    except msgspec.DecodeError as error:
+        raise InputError(f"{source.path}: is not a table of throughputs: {error}") from None
+    return ThroughputTable({name.lower(): table for name, table in steps_per_s.items()})
+
+
+def gavel_table(source: Source, profile: Throughputs | None) -> TableFormat:
+    if profile is None:
+        raise InputError(
+            f"{source.path}: a Gavel trace counts work in steps and needs --profile to time them",
+            hint="add --profile simulation_throughputs.json, published with Gavel",
+        )
+    return GAVEL._replace(parser=lambda columns: _parser(columns, profile))
+
+
+def _no_profile(columns: Columns) -> RowParser:
+    raise AssertionError("a Gavel table is made by gavel_table")
+
+
+def _parser(columns: Columns, profile: Throughputs) -> RowParser:
+    shapes = shape_cache()
+
+    def parse(number: int, row: list[str]) -> Draft:
+        # The file has no ids: the number of the row is one.
+        model = identity(row[columns["job_type"]], "job_type")
+        steps = whole(row[columns["total_steps"]], "total_steps")
+        gpus = whole(row[columns["scale_factor"]], "scale_factor", least=1)
+        steps_per_s = profile.steps_per_s(model, gpus, REFERENCE_TYPE)
+        if not steps_per_s:
+            raise BadRow(f"no throughput of its job type and gpus on {REFERENCE_TYPE}")
+        work_s = steps / steps_per_s
+        spec = JobSpec(
+            str(number),
+            shapes(gpus),
+            model=model,
+            expect_s=work_s,
+            deadline_s=_deadline(row[columns["slo"]], work_s),
+            steps=steps,
+        )
+        return seconds(row[columns["arrival_s"]], "arrival_s"), work_s, spec
+
+    return parse
+
+
+def _deadline(cell: str, work_s: float) -> float | None:
+    """Gavel's SLO is a multiple of the job's own duration; -1 is none."""
+    if cell.strip().startswith("-"):
+        return None
+    factor = amount(cell, "slo")
+    return factor * work_s if factor else None
+
+
+GAVEL = TableFormat(
+    name="gavel",
+    required=(
+        "job_type",
+        "command",
+        "working_directory",
+        "steps_argument",
+        "needs_data",
+        "total_steps",
+        "scale_factor",
+        "priority_weight",
+        "slo",
+        "arrival_s",
+    ),
+    optional=(),
+    parser=_no_profile,
+    has_header=False,
+)

@@ -1,0 +1,161 @@
+"""Skep's own format: a CSV with four required columns and as many optional ones as a trace needs.
+
+It is strict. People write these files by hand or by script, and a silently dropped row would cost them
+far more than an error that names it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from skep.core.errors import InputError
+from skep.core.model import JobSpec
+from skep.traces.table import (
+    BadRow,
+    Columns,
+    Draft,
+    RowParser,
+    Source,
+    TableFormat,
+    amount,
+    bad_cell,
+    gpu_types,
+    identity,
+    needs_something,
+    printable,
+    seconds,
+    shape_cache,
+    whole,
+)
+
+REQUIRED = ("job_id", "submit_s", "duration_s", "gpus")
+
+
+def _text(cell: str, column: str) -> str:
+    return cell.strip()
+
+
+def _types(cell: str, column: str) -> tuple[str, ...]:
+    return gpu_types(cell)
+
+
+def _needs(cell: str, column: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in re.split(r"[|\s]+", cell) if name))
+
+
+def _at_least_one(cell: str, column: str) -> int:
+    return whole(cell, column, least=1)
+
+
+def _milli(cell: str, column: str) -> int:
+    return whole(cell, column, least=1, most=1000)
+
+
+def _priority(cell: str, column: str) -> int:
+    return whole(cell, column, least=-(10**9))
+
+
+_CHECKS: dict[str, Callable[[str, str], Any]] = {
+    "vc": _text,
+    "user": _text,
+    "model": _text,
+    "gpu_type": _types,
+    "priority": _priority,
+    "min_gpus": _at_least_one,
+    "max_gpus": _at_least_one,
+    "gpu_milli": _milli,
+    "gpu_mem_gib": amount,
+    "cpu": amount,
+    "memory_gib": amount,
+    "deadline_s": seconds,
+    "steps": whole,
+    "epochs": whole,
+    "group": _text,
+    "needs": _needs,
+}
+OPTIONAL = tuple(_CHECKS)
+
+
+def _parser(columns: Columns) -> RowParser:
+    id_at, submit_at, duration_at, gpus_at = (columns[name] for name in REQUIRED)
+    optional = [(name, columns[name], check) for name, check in _CHECKS.items() if name in columns]
+    shapes = shape_cache()
+
+    def parse(number: int, row: list[str]) -> Draft:
+        id = identity(row[id_at], "job_id")
+        submit_s = seconds(row[submit_at], "submit_s")
+        work_s = _duration(row[duration_at])
+        gpus = whole(row[gpus_at], "gpus")
+        # An empty optional cell means the default, as if the column were not there.
+        given = {name: check(row[at], name) for name, at, check in optional if row[at].strip()}
+        _check_together(id, gpus, given)
+        wants = {name: given.pop(name) for name in _OF_SHAPE if name in given}
+        types = given.pop("gpu_type", ())
+        spec = JobSpec(id, shapes(gpus, gpu_types=types, **wants), expect_s=_expected(work_s), **given)
+        return submit_s, work_s, spec
+
+    return parse
+
+
+_OF_SHAPE = ("gpu_milli", "gpu_mem_gib", "cpu", "memory_gib")
+
+
+def _duration(cell: str) -> float:
+    """`inf` is a job that never ends, such as a service."""
+    if cell.strip().lower() in ("inf", "+inf", "infinity"):
+        return math.inf
+    return seconds(cell, "duration_s")
+
+
+def _expected(work_s: float) -> float | None:
+    return work_s if work_s < math.inf else None
+
+
+def _check_together(id: str, gpus: int, given: dict[str, Any]) -> None:
+    """What two cells of a row must agree on."""
+    needs_something(gpus, given.get("cpu", 0))
+    if given.get("gpu_milli", 1000) < 1000 and gpus != 1:
+        raise bad_cell(str(gpus), "gpus", f"1 where gpu_milli is {given['gpu_milli']}")
+    if given.get("min_gpus", 0) > given.get("max_gpus", math.inf):
+        raise BadRow(f"min_gpus is {given['min_gpus']}, expected at most max_gpus {given['max_gpus']}")
+    if id in given.get("needs", ()):
+        raise BadRow(f"needs is {printable(id)}, expected other jobs than itself")
+
+
+def _check_needs(source: Source, drafts: list[Draft], lines: dict[str, int]) -> None:
+    """Every needed job is in the trace, and no job waits for itself through others."""
+    needs = {spec.id: spec.needs for _, _, spec in drafts if spec.needs}
+    for id, names in needs.items():
+        for name in names:
+            if name not in lines:
+                where = f"{source.path}:{lines[id]}"
+                raise InputError(f"{where}: needs is {printable(name)}, expected a job_id of this trace")
+    if needs:
+        _check_circles(source, needs, lines)
+
+
+def _check_circles(source: Source, needs: dict[str, tuple[str, ...]], lines: dict[str, int]) -> None:
+    from graphlib import CycleError, TopologicalSorter
+
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        circle = error.args[1]
+        shown = " → ".join(map(printable, reversed(circle)))
+        raise InputError(
+            f"{source.path}:{lines[circle[0]]}: needs go in a circle: {shown}",
+            hint="none of these jobs could ever start",
+        ) from None
+
+
+NATIVE = TableFormat(
+    name="native",
+    required=REQUIRED,
+    optional=OPTIONAL,
+    parser=_parser,
+    is_strict=True,
+    check=_check_needs,
+)

@@ -1,0 +1,269 @@
+"""Traces that look like Philly's, of any length and load.
+
+Production jobs do not come one by one. On Philly someone submits a *sweep*: a few to a few hundred jobs
+within minutes, of one size and nearly one duration. So the generator draws sweeps, not jobs: a size, a
+length, a duration around which its jobs scatter, a user, and an hour of a week that has nights, weekends
+and busy days. The numbers were fitted to the public Philly trace; docs/reference/traces.md compares both.
+
+The requested load decides how long the trace is: the jobs are drawn first, then spread over as much time
+as makes their gpu-seconds the wanted share of the cluster. Only `random()` is drawn on, which Python keeps
+the same for ever, and times are whole seconds, so that equal arguments give equal bytes on any machine.
+"""
+
+from __future__ import annotations
+
+import random  # noqa: TID251 (this is the seeded source itself)
+from bisect import bisect_right
+from collections.abc import Callable
+from itertools import accumulate
+from math import exp, log
+from typing import NamedTuple
+
+from skep.core.errors import InputError
+from skep.core.model import JobSpec
+from skep.traces.table import shape_cache
+from skep.traces.trace import Trace, TraceJob
+
+GPUS = 448
+VCS = 14
+
+Draw = Callable[[], float]
+"""The next number of the seeded source, from [0, 1)."""
+
+
+class Size(NamedTuple):
+    """How the jobs with this many gpus come."""
+
+    gpus: int
+    sweeps: float
+    """Sweeps of this size, in proportion to the other sizes."""
+    several: float
+    """Share of the sweeps that have more than one job."""
+    tail: float
+    """How fast long sweeps get rare: P(at least n jobs) falls with n ** -tail."""
+    durations_s: tuple[int, ...]
+    """Of jobs, at the shares in `_SHARES`."""
+
+
+_SHARES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.995, 0.999, 1.0)
+_ONE = (5, 30, 52, 62, 122, 1117, 2716, 8512, 19137, 55536, 135404, 266986, 868927, 3256045)
+_TWO = (2, 5, 9, 11, 16, 21, 76, 73625, 197392, 290232, 526030, 810065, 1521148, 2582803)
+_FOUR = (8, 35, 75, 138, 772, 17431, 89422, 184519, 274339, 505012, 908661, 1213031, 2641566, 2750674)
+_EIGHT = (5, 33, 125, 216, 1871, 23683, 173288, 352409, 525631, 743644, 1066894, 2010727, 2658784, 4628226)
+_SIXTEEN = (2, 4, 36, 51, 380, 52548, 167367, 341346, 511238, 657879, 1369876, 1710643, 1710643, 1710643)
+_LARGE = (1, 2, 100, 345, 1100, 9000, 50000, 65000, 80000, 100000, 130000, 150000, 200000, 220000)
+_SIZES = (
+    Size(1, 24000, 0.22, 1.0, _ONE),
+    Size(2, 1445, 0.14, 1.8, _TWO),
+    Size(4, 1324, 0.17, 1.6, _FOUR),
+    Size(8, 1301, 0.14, 1.8, _EIGHT),
+    Size(12, 5, 0.1, 2.0, _LARGE),
+    Size(16, 179, 0.08, 2.0, _SIXTEEN),
+    Size(24, 5, 0.1, 2.0, _LARGE),
+    Size(32, 44, 0.3, 2.0, _LARGE),
+    Size(64, 5, 0.1, 2.0, _LARGE),
+    Size(128, 3, 0.0, 2.0, _LARGE),
+)
+_SWEEP_MAX = 500
+_SCATTER_MAX = 0.6
+"""Most that the durations of a sweep scatter (standard deviation of the logarithm); most sweeps do less."""
+_GAP_MIN_S = 2.0
+_GAP_MAX_S = 22.0
+"""Mean time between two jobs of a sweep; most are scripts, and quick."""
+
+_HOURS = (1.1, 1.0, 1.0, 1.0, 0.9, 1.1, 1.4, 1.5, 1.2, 1.1, 1.0, 0.9)
+_HOURS_LATE = (0.8, 0.7, 0.7, 0.7, 0.8, 0.8, 0.8, 0.9, 1.0, 1.0, 1.1, 1.1)
+_OF_DAY = _HOURS + _HOURS_LATE
+_OF_WEEK = (0.9, 1.1, 1.15, 1.3, 1.4, 0.6, 0.6)
+_DAY_NOISE = 0.7
+_HOUR_NOISE = 0.8
+"""Standard deviation of the logarithm of how busy a day, and an hour of it, is."""
+
+_MODELS = (
+    ("resnet50", 30),
+    ("inception3", 16),
+    ("resnet101", 12),
+    ("vgg16", 10),
+    ("googlenet", 8),
+    ("vgg19", 7),
+    ("alexnet", 6),
+    ("resnet152", 5),
+    ("inception4", 4),
+    ("vgg11", 2),
+)
+"""Tiresias' models: those of VGG and AlexNet have skewed tensors, the others have not."""
+
+
+class _Sweep(NamedTuple):
+    """Jobs that one user submitted together."""
+
+    size: Size
+    gaps_s: list[float]
+    vc: int
+    user: str
+    model: str
+
+
+def synthesize(*, jobs: int, load: float, seed: int, gpus: int = GPUS, vcs: int = VCS) -> Trace:
+    """A trace of `jobs` jobs that offers `load` (gpu-seconds per gpu and second) to a cluster of `gpus`."""
+    _check(jobs=jobs, load=load, gpus=gpus, vcs=vcs)
+    draw = random.Random(seed).random
+    sweeps = _draw_sweeps(draw, jobs=jobs, gpus=gpus, vcs=vcs)
+    durations_s = _draw_durations(draw, sweeps)
+    work_gpu_s = sum(sweep.size.gpus * sum(durations_s[at]) for at, sweep in enumerate(sweeps))
+    span_s = max(round(work_gpu_s / (gpus * load)), 1)
+    rows = _draw_arrivals(draw, sweeps, span_s)
+    built = _build(rows, sweeps, durations_s, width=len(str(jobs)))
+    return Trace(name=f"synth-{jobs}-{load:g}-{seed}", format="synth", jobs=built)
+
+
+def _check(*, jobs: int, load: float, gpus: int, vcs: int) -> None:
+    for name, count in (("jobs", jobs), ("gpus", gpus), ("vcs", vcs)):
+        if count < 1:
+            raise InputError(f"{name} is {count}, expected a whole number >= 1")
+    # A NaN fails every comparison.
+    if not 0 < load < 1e6:
+        raise InputError(f"load is {load:g}, expected a number above 0", hint="1 asks for the whole cluster")
+
+
+def _draw_sweeps(draw: Draw, *, jobs: int, gpus: int, vcs: int) -> list[_Sweep]:
+    """Sweeps with `jobs` jobs altogether; nobody asks for more gpus than there are."""
+    sizes = [size for size in _SIZES if size.gpus <= gpus]
+    size_shares = _cumulative([size.sweeps for size in sizes])
+    model_shares = _cumulative([weight for _, weight in _MODELS])
+    # Many small jobs come from few virtual clusters; large jobs come from more of them.
+    small = _cumulative([(rank + 1) ** -1.6 for rank in range(vcs)])
+    large = _cumulative([(rank + 1) ** -0.6 for rank in range(vcs)])
+    sweeps: list[_Sweep] = []
+    missing = jobs
+    while missing:
+        size = sizes[bisect_right(size_shares, draw())]
+        length = min(_length(draw, size), missing)
+        vc = bisect_right(small if size.gpus == 1 else large, draw())
+        sweeps.append(
+            _Sweep(
+                size=size,
+                gaps_s=_gaps(draw, length),
+                vc=vc,
+                user=_user(draw, vc),
+                model=_MODELS[bisect_right(model_shares, draw())][0],
+            )
+        )
+        missing -= length
+    return sweeps
+
+
+def _cumulative(weights: list[float]) -> list[float]:
+    """Upper ends of the intervals of [0, 1) that belong to each weight; the last is open upwards."""
+    ends = list(accumulate(weights))
+    return [end / ends[-1] for end in ends[:-1]]
+
+
+def _length(draw: Draw, size: Size) -> int:
+    if draw() >= size.several:
+        return 1
+    return min(int(2 * (1 - draw()) ** (-1 / size.tail)), _SWEEP_MAX)
+
+
+def _draw_durations(draw: Draw, sweeps: list[_Sweep]) -> list[list[int]]:
+    """Durations of the jobs of each sweep.
+
+    The sweeps of a size, in random order, cut the range of shares from 0 to 1 into pieces as long as they
+    have jobs, and draw from their own piece. The jobs of a sweep are then alike, and all of them together
+    follow the table however uneven the sweeps are; else one long sweep of long jobs could decide the load.
+    """
+    found: list[list[int]] = [[] for _ in sweeps]
+    for size in dict.fromkeys(sweep.size for sweep in sweeps):
+        same = [at for at, sweep in enumerate(sweeps) if sweep.size is size]
+        total = sum(len(sweeps[at].gaps_s) for at in same)
+        before = 0
+        for at in sorted(same, key=lambda _: draw()):
+            length = len(sweeps[at].gaps_s)
+            found[at] = _alike(draw, size, length, start=before / total, width=length / total)
+            before += length
+    return found
+
+
+def _alike(draw: Draw, size: Size, length: int, *, start: float, width: float) -> list[int]:
+    """Durations of one sweep, scattered a little more than its piece of the table has it."""
+    scatter = _SCATTER_MAX * draw() ** 2 if length > 1 else 0.0
+    shortest, longest = size.durations_s[0], size.durations_s[-1]
+    durations_s = []
+    for _ in range(length):
+        middle_s = _duration(start + width * draw(), size.durations_s)
+        factor = exp(scatter * _normal(draw)) if scatter else 1.0
+        durations_s.append(round(min(max(middle_s * factor, shortest), longest)))
+    return durations_s
+
+
+def _duration(share: float, table: tuple[int, ...]) -> float:
+    """The duration at this share of jobs: straight lines between the table's points on a logarithmic axis."""
+    at = min(bisect_right(_SHARES, share), len(_SHARES) - 1) - 1
+    within = (share - _SHARES[at]) / (_SHARES[at + 1] - _SHARES[at])
+    return table[at] * exp(within * log(table[at + 1] / table[at]))
+
+
+def _normal(draw: Draw) -> float:
+    """Nearly normal: twelve uniform numbers have variance 1 and need no function that differs by machine."""
+    return sum(draw() for _ in range(12)) - 6
+
+
+def _gaps(draw: Draw, length: int) -> list[float]:
+    """Seconds between each job of a sweep and the one before."""
+    mean_s = _GAP_MIN_S + (_GAP_MAX_S - _GAP_MIN_S) * draw() ** 2
+    return [0.0] + [-mean_s * log(1 - draw()) for _ in range(length - 1)]
+
+
+def _user(draw: Draw, vc: int) -> str:
+    """The larger virtual clusters have more users, and some users submit far more than others."""
+    count = max(60 // (vc + 1), 3)
+    return f"user-{vc + 1:02d}-{int(count * draw() ** 2) + 1:02d}"
+
+
+def _draw_arrivals(draw: Draw, sweeps: list[_Sweep], span_s: int) -> list[tuple[int, int, int]]:
+    """(submission, sweep, number in the sweep) of all jobs, sorted; the first at 0, the last at the span."""
+    ends = _cumulative(_busyness(draw, span_s))
+    rows = []
+    for at, sweep in enumerate(sweeps):
+        time_s = (bisect_right(ends, draw()) + draw()) * 3600
+        for number, gap_s in enumerate(sweep.gaps_s):
+            time_s += gap_s
+            # What would come after the end comes at the beginning: no pile of jobs at the last second.
+            rows.append((int(time_s) % span_s, at, number))
+    rows.sort()
+    # The ends are pinned, so that the load of the trace is the one asked for.
+    if len(rows) > 1:
+        rows[-1] = (span_s, *rows[-1][1:])
+    rows[0] = (0, *rows[0][1:])
+    return rows
+
+
+def _busyness(draw: Draw, span_s: int) -> list[float]:
+    """A weight for every hour of the span: time of day, day of the week (Monday first), and chance."""
+    weights = []
+    day = 1.0
+    for hour in range(-(-span_s // 3600)):
+        if hour % 24 == 0:
+            day = _OF_WEEK[hour // 24 % 7] * exp(_DAY_NOISE * _normal(draw))
+        weights.append(day * _OF_DAY[hour % 24] * exp(_HOUR_NOISE * _normal(draw)))
+    return weights
+
+
+def _build(
+    rows: list[tuple[int, int, int]], sweeps: list[_Sweep], durations_s: list[list[int]], *, width: int
+) -> list[TraceJob]:
+    shapes = shape_cache()
+    jobs = []
+    for index, (submit_s, at, number) in enumerate(rows, 1):
+        sweep = sweeps[at]
+        work_s = float(durations_s[at][number])
+        spec = JobSpec(
+            f"job-{index:0{width}d}",
+            shapes(sweep.size.gpus),
+            vc=f"vc-{sweep.vc + 1:02d}",
+            user=sweep.user,
+            model=sweep.model,
+            expect_s=work_s,
+        )
+        jobs.append(TraceJob(float(submit_s), work_s, spec))
+    return jobs

@@ -1,0 +1,275 @@
+"""Reading tables: the one mechanism beneath every format made of rows and columns.
+
+A format says which columns it has and how one row becomes a job. Everything else is here: opening the
+file, finding the columns, checking cells, and deciding what a bad row means. In a strict format it is an
+error that names the line; in a published one it is dropped and counted, because nobody can repair it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterator
+from functools import cache
+from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from skep.core.errors import InputError
+from skep.core.model import JobSpec, Shape, gpu_shape
+from skep.traces.trace import Trace, TraceJob
+
+Draft = tuple[float, float, JobSpec]
+"""(submission, work, spec) of a row, before the times of all rows are known."""
+Columns = dict[str, int]
+"""Column name → index, for the known columns that the file has."""
+RowParser = Callable[[int, list[str]], Draft]
+"""(number of the row counted from 1, its cells) → job, or `BadRow`."""
+
+COUNT_MAX = 10**9
+"""Beyond any cluster: a larger count is a slip, and would overflow somewhere less clear."""
+
+
+class Source(NamedTuple):
+    """A file as text, with the path as the user typed it for messages."""
+
+    path: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        return Path(self.path).name
+
+
+class TableFormat(NamedTuple):
+    """What a format adds to the mechanism."""
+
+    name: str
+    required: tuple[str, ...]
+    optional: tuple[str, ...]
+    parser: Callable[[Columns], RowParser]
+    is_strict: bool = False
+    is_dated: bool = False
+    """Whether times are dates, so that the first submission becomes 0."""
+    has_header: bool = True
+    """Without one the columns are `required`, in this order, separated by tabs."""
+    check: Callable[[Source, list[Draft], dict[str, int]], None] | None = None
+    """What can only be checked when all rows are known; it gets the line of each job."""
+
+
+class BadRow(Exception):
+    """A row that cannot be used; `reason` is the same for all rows with this fault, to be counted."""
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
+
+
+def load(path: str | Path) -> Source:
+    """The text of a file, or one line that says why there is none."""
+    shown = str(path)
+    try:
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{shown}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{shown}: is a folder, expected a trace file") from None
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read: {error.strerror or error}") from None
+    return Source(shown, _decode(shown, content))
+
+
+def _decode(shown: str, content: bytes) -> str:
+    if content[:2] == b"\x1f\x8b":
+        raise InputError(f"{shown}: is compressed", hint=f"unpack it first: gunzip -k {shown}")
+    try:
+        # A byte order mark (spreadsheets write one) would otherwise become part of the first column's name.
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise InputError(f"{shown}: is not a text file", hint="a trace is CSV, JSON or tabbed text in UTF-8")
+    if not text.strip():
+        raise InputError(f"{shown}: is empty", hint="a trace starts with job_id,submit_s,duration_s,gpus")
+    return text
+
+
+def read_table(source: Source, table: TableFormat) -> Trace:
+    """All usable rows of a table as a trace."""
+    rows = _rows(source, table)
+    width, parse = _open(source, table, rows)
+    drafts: list[Draft] = []
+    dropped: dict[str, int] = {}
+    lines: dict[str, int] = {}
+    for number, (line, row) in enumerate(rows, 1):
+        try:
+            if len(row) != width:
+                raise BadRow(f"{len(row)} cells, expected {width}", reason="wrong number of cells")
+            draft = parse(number, row)
+            id = draft[2].id
+            first = lines.setdefault(id, line)
+            if first != line:
+                raise BadRow(
+                    f"job_id {printable(id)} is already in line {first}", reason="job_id is used twice"
+                )
+        except BadRow as bad:
+            if table.is_strict:
+                raise InputError(f"{source.path}:{line}: {bad}") from None
+            dropped[bad.reason] = dropped.get(bad.reason, 0) + 1
+        else:
+            drafts.append(draft)
+    if table.check is not None:
+        table.check(source, drafts, lines)
+    return build_trace(source, table.name, drafts, dropped, is_dated=table.is_dated)
+
+
+def build_trace(
+    source: Source, format: str, drafts: list[Draft], dropped: dict[str, int], *, is_dated: bool
+) -> Trace:
+    """Jobs in order of (submission, row); a trace without any is an error."""
+    if not drafts:
+        raise _nothing_usable(source, dropped)
+    drafts.sort(key=itemgetter(0))
+    origin = drafts[0][0] if is_dated else 0.0
+    jobs = [TraceJob(at - origin, work, spec) for at, work, spec in drafts]
+    return Trace(name=source.name, format=format, jobs=jobs, dropped=dropped)
+
+
+def count_dropped(dropped: dict[str, int]) -> str:
+    """`never ran (12), job_id is used twice (3)`, the most frequent first."""
+    ranked = sorted(dropped.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{reason} ({count})" for reason, count in ranked)
+
+
+def _nothing_usable(source: Source, dropped: dict[str, int]) -> InputError:
+    if not dropped:
+        return InputError(f"{source.path}: has no jobs", hint="there is nothing below the header")
+    return InputError(f"{source.path}: has no usable job: {count_dropped(dropped)}")
+
+
+def _rows(source: Source, table: TableFormat) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) of every row that is not blank; the line is where the row ends."""
+    text = io.StringIO(source.text, newline="")
+    if table.has_header:
+        reader = csv.reader(text)
+    else:
+        reader = csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
+    try:
+        for row in reader:
+            if row:
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise InputError(f"{source.path}:{reader.line_num}: is not CSV: {error}") from None
+
+
+def _open(source: Source, table: TableFormat, rows: Iterator[tuple[int, list[str]]]) -> tuple[int, RowParser]:
+    """Number of cells of a row, and the parser for the columns that are there."""
+    if not table.has_header:
+        return len(table.required), table.parser({name: at for at, name in enumerate(table.required)})
+    line, header = next(rows)
+    names = [cell.strip() for cell in header]
+    if table.is_strict:
+        _check_names(f"{source.path}:{line}", names, table.required + table.optional)
+    columns = {name: names.index(name) for name in table.required + table.optional if name in names}
+    missing = [name for name in table.required if name not in columns]
+    if missing:
+        raise InputError(
+            f"{source.path}:{line}: no column {missing[0]}, expected {','.join(table.required)}",
+            hint=f"it was read as {table.name}; another format is named with --format",
+        )
+    return len(header), table.parser(columns)
+
+
+def _check_names(where: str, names: list[str], known: tuple[str, ...]) -> None:
+    for at, name in enumerate(names):
+        if name not in known:
+            hint = f"known columns: {','.join(known)}"
+            raise InputError(f"{where}: {_unknown(at, name, known)}", hint=hint)
+        if name in names[:at]:
+            raise InputError(f"{where}: column {name} is there twice")
+
+
+def _unknown(at: int, name: str, known: tuple[str, ...]) -> str:
+    from difflib import get_close_matches
+
+    if not name:
+        return f"column {at + 1} has no name"
+    near = get_close_matches(name, known, n=1, cutoff=0.4)
+    return f"unknown column {printable(name)}" + (f", did you mean {near[0]}?" if near else "")
+
+
+def shape_cache() -> Callable[..., tuple[Shape, ...]]:
+    """`gpu_shape` as the shapes of a job, where equal requests get the same object."""
+
+    def shapes(*args: int, **wants: object) -> tuple[Shape, ...]:
+        return (gpu_shape(*args, **wants),)  # type: ignore[arg-type]
+
+    return cache(shapes)
+
+
+def bad_cell(cell: str, column: str, expected: str) -> BadRow:
+    return BadRow(f"{column} is {printable(cell)}, expected {expected}", reason=f"{column} is not {expected}")
+
+
+def printable(cell: str) -> str:
+    """Text of a file for a message: on one line, not too long, and unable to play with a terminal."""
+    cell = cell.strip()
+    if not cell:
+        return "empty"
+    if len(cell) > 40:
+        cell = cell[:40] + "…"
+    return cell if cell.isprintable() else repr(cell)
+
+
+def seconds(cell: str, column: str) -> float:
+    """A time or duration: finite and not negative."""
+    value = _number(cell)
+    if 0 <= value < math.inf:
+        return value
+    raise bad_cell(cell, column, "a number of seconds >= 0")
+
+
+def amount(cell: str, column: str) -> float:
+    """How much of something: finite and not negative."""
+    value = _number(cell)
+    if 0 <= value < math.inf:
+        return value
+    raise bad_cell(cell, column, "a number >= 0")
+
+
+def whole(cell: str, column: str, *, least: int = 0, most: int = COUNT_MAX) -> int:
+    """A count; `4.0` is one too, spreadsheets and pandas write it."""
+    value = _number(cell)
+    if least <= value <= most and value == int(value):
+        return int(value)
+    limit = f">= {least}" if most == COUNT_MAX else f"from {least} to {most}"
+    raise bad_cell(cell, column, f"a whole number {limit}")
+
+
+def identity(cell: str, column: str) -> str:
+    name = cell.strip()
+    if not name:
+        raise bad_cell(cell, column, "a name")
+    return name
+
+
+def needs_something(gpus: int, cpu: float) -> None:
+    if not gpus and not cpu:
+        message = "gpus is 0 and cpu is 0, expected one of them above 0"
+        raise BadRow(message, reason="asks for neither gpus nor cpus")
+
+
+def gpu_types(cell: str) -> tuple[str, ...]:
+    """Types joined by `|`, in lower case as everywhere in Skep, each once."""
+    return tuple(dict.fromkeys(name for part in cell.lower().split("|") if (name := part.strip())))
+
+
+def _number(cell: str) -> float:
+    """NaN, which fails every comparison, for what is no number."""
+    try:
+        value = float(cell)
+    except ValueError:
+        return math.nan
+    # Python reads 1_000 as a number; no trace means that.
+    return value if "_" not in cell else math.nan

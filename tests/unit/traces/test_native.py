@@ -1,0 +1,171 @@
+"""The native format: every optional column, and one clear line for everything that can be wrong."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from skep.core.errors import InputError
+from skep.core.model import JobSpec, gpu_shape
+from skep.traces.read import read_trace
+from skep.traces.trace import TraceJob
+
+HEADER = "job_id,submit_s,duration_s,gpus"
+
+
+def read(folder: Path, content: str | bytes) -> list[TraceJob]:
+    path = folder / "jobs.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_trace(path, format="native").jobs
+
+
+def test_all_columns_in_any_order(tmp_path: Path) -> None:
+    text = (
+        "needs,group,epochs,steps,deadline_s,memory_gib,cpu,gpu_mem_gib,gpu_milli,max_gpus,min_gpus,"
+        "priority,gpu_type,model,user,vc,gpus,duration_s,submit_s,job_id\n"
+        "b c|d,g,3,1000,90,32,8,10.5,500,4,1,-2,V100|t4|V100,vgg,u,v,1,60,1.5,a\n"
+        ",,,,,,,,,,,,,,,,2,inf,2,b\n"
+        ",,,,,,,,,,,,,,,,2.0,1e3,3,c\n"
+        ",,,,,,16,,,,,,,,,,0,0,4,d\n"
+    )
+    shape = gpu_shape(1, gpu_types=("v100", "t4"), gpu_milli=500, gpu_mem_gib=10.5, cpu=8, memory_gib=32)
+    spec = JobSpec(
+        id="a",
+        shapes=(shape,),
+        vc="v",
+        user="u",
+        model="vgg",
+        priority=-2,
+        min_gpus=1,
+        max_gpus=4,
+        expect_s=60,
+        deadline_s=90,
+        steps=1000,
+        epochs=3,
+        group="g",
+        needs=("b", "c", "d"),
+    )
+    assert read(tmp_path, text) == [
+        TraceJob(1.5, 60, spec),
+        TraceJob(2, math.inf, JobSpec("b", (gpu_shape(2),))),
+        TraceJob(3, 1000, JobSpec("c", (gpu_shape(2),), expect_s=1000)),
+        TraceJob(4, 0, JobSpec("d", (gpu_shape(0, cpu=16),), expect_s=0)),
+    ]
+
+
+def test_blank_lines_and_spaces_do_not_matter(tmp_path: Path) -> None:
+    jobs = read(tmp_path, "\n job_id, submit_s ,duration_s,gpus\n\n a , 0, 5 ,1\n\n")
+    assert jobs == [TraceJob(0, 5, JobSpec("a", (gpu_shape(1),), expect_s=5))]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("a,0,-5,1", "duration_s is -5, expected a number of seconds >= 0"),
+        ("a,0,nan,1", "duration_s is nan, expected a number of seconds >= 0"),
+        ("a,0,,1", "duration_s is empty, expected a number of seconds >= 0"),
+        ("a,0,1_000,1", "duration_s is 1_000, expected a number of seconds >= 0"),
+        ("a,0,1e999,1", "duration_s is 1e999, expected a number of seconds >= 0"),
+        ("a,-1,5,1", "submit_s is -1, expected a number of seconds >= 0"),
+        ("a,inf,5,1", "submit_s is inf, expected a number of seconds >= 0"),
+        ("a,noon,5,1", "submit_s is noon, expected a number of seconds >= 0"),
+        (" ,0,5,1", "job_id is empty, expected a name"),
+        ("a,0,5,1.5", "gpus is 1.5, expected a whole number >= 0"),
+        ("a,0,5,-1", "gpus is -1, expected a whole number >= 0"),
+        ("a,0,5,nan", "gpus is nan, expected a whole number >= 0"),
+        ("a,0,5,inf", "gpus is inf, expected a whole number >= 0"),
+        ("a,0,5,1e30", "gpus is 1e30, expected a whole number >= 0"),
+        ("a,0,5,two", "gpus is two, expected a whole number >= 0"),
+        ("a,0,5,0", "gpus is 0 and cpu is 0, expected one of them above 0"),
+        ("a,0,5", "3 cells, expected 4"),
+        ("a,0,5,1,9", "5 cells, expected 4"),
+        ("first,0,5,1", "job_id first is already in line 2"),
+        (f"a,0,{'x' * 99},1", f"duration_s is {'x' * 40}…, expected a number of seconds >= 0"),
+        ("a,0,\x1b[31m,1", "duration_s is '\\x1b[31m', expected a number of seconds >= 0"),
+    ],
+)
+def test_a_bad_row_names_its_line(tmp_path: Path, row: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, f"{HEADER}\nfirst,0,1,1\n{row}\n")
+    assert str(caught.value) == f"{tmp_path / 'jobs.csv'}:3: {message}"
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells", "message"),
+    [
+        ("gpu_milli", "0", "gpu_milli is 0, expected a whole number from 1 to 1000"),
+        ("gpu_milli", "1001", "gpu_milli is 1001, expected a whole number from 1 to 1000"),
+        ("min_gpus,max_gpus", "4,2", "min_gpus is 4, expected at most max_gpus 2"),
+        ("min_gpus", "0", "min_gpus is 0, expected a whole number >= 1"),
+        ("priority", "high", "priority is high, expected a whole number >= -1000000000"),
+        ("cpu", "-1", "cpu is -1, expected a number >= 0"),
+        ("memory_gib", "inf", "memory_gib is inf, expected a number >= 0"),
+        ("deadline_s", "-1", "deadline_s is -1, expected a number of seconds >= 0"),
+        ("steps", "1.5", "steps is 1.5, expected a whole number >= 0"),
+        ("needs", "a", "needs is a, expected other jobs than itself"),
+        ("needs", "b", "needs is b, expected a job_id of this trace"),
+    ],
+)
+def test_a_bad_optional_cell_names_its_line(tmp_path: Path, columns: str, cells: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, f"{HEADER},{columns}\na,0,5,1,{cells}\n")
+    assert str(caught.value) == f"{tmp_path / 'jobs.csv'}:2: {message}"
+
+
+def test_a_part_of_several_gpus_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"jobs\.csv:2: gpus is 2, expected 1 where gpu_milli is 500"):
+        read(tmp_path, f"{HEADER},gpu_milli\na,0,5,2,500\n")
+
+
+def test_jobs_that_need_each_other_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="needs go in a circle: "):
+        read(tmp_path, f"{HEADER},needs\na,0,5,1,b\nb,0,5,1,c\nc,0,5,1,a\nd,0,5,1,a\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "hint"),
+    [
+        pytest.param("", "is empty", "starts with job_id", id="an empty file"),
+        pytest.param(" \n\n", "is empty", "starts with job_id", id="a blank file"),
+        pytest.param(b"PK\x03\x04\0\0", "is not a text file", "UTF-8", id="a binary file"),
+        pytest.param(b"job_id\xff\xfe", "is not a text file", "UTF-8", id="not UTF-8"),
+        pytest.param(b"\x1f\x8b\x08", "is compressed", "unpack", id="a compressed file"),
+        pytest.param(f"{HEADER}\n", "has no jobs", "below the header", id="only a header"),
+        pytest.param("job_id,submit_s,gpus\na,0,1\n", ":1: no column duration_s", "", id="a missing column"),
+        pytest.param(
+            f"{HEADER},gpu_typ\n",
+            ":1: unknown column gpu_typ, did you mean gpu_type?",
+            "known columns",
+            id="a misspelt column",
+        ),
+        pytest.param(f"{HEADER},zzz\n", ":1: unknown column zzz", "known columns", id="an unknown column"),
+        pytest.param(f"{HEADER},\n", ":1: column 5 has no name", "", id="a column without a name"),
+        pytest.param(f"{HEADER},gpus\n", ":1: column gpus is there twice", "", id="a repeated column"),
+        pytest.param(f'{HEADER}\n"{"x" * 200_000}', ":2: is not CSV", "", id="a quote that never ends"),
+    ],
+)
+def test_an_unusable_file_is_one_line(tmp_path: Path, content: str | bytes, message: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, content)
+    assert str(caught.value).startswith(f"{tmp_path / 'jobs.csv'}")
+    assert message in str(caught.value)
+    assert hint in caught.value.hint
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_trace(tmp_path / "absent.csv")
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder"):
+        read_trace(tmp_path)
+
+
+def test_a_misspelt_header_is_still_taken_for_native(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("job_id,submit_s,duration_s,gpu\na,0,1,1\n")
+    with pytest.raises(InputError, match=r"unknown column gpu, did you mean gpus\?"):
+        read_trace(path)
