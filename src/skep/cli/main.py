@@ -8,7 +8,7 @@ import sys
 import click
 
 from skep import __version__
-from skep.core.errors import InputError
+from skep.core.errors import InputError, did_you_mean
 
 COMMANDS = {
     "demo": ("skep.cli.demo:demo", "Compare schedulers on a made-up trace and open the report."),
@@ -35,10 +35,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else "`skep --help` lists the commands"
+            hint = did_you_mean(args[0], COMMANDS, most=2) or "`skep --help` lists the commands"
             raise InputError(f"'{args[0]}' is not a command", hint=hint)
         return super().resolve_command(ctx, args)
 

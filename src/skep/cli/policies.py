@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from skep.policies.registry import Policy
 
 
 @click.command()
@@ -14,10 +19,10 @@ def policies(name: str | None, as_json: bool) -> None:
     A policy is used as NAME:key=value,key=value with lists joined by +, for example
     tiresias-l:queues=3250+7200,place=any. Your own: ./file.py:Class.
     """
-    from skep.policies.registry import Policy, parse_policy
+    from skep.policies.registry import parse_policy
     from skep.policies.registry import policies as known
 
-    chosen: list[Policy] = [parse_policy(name)[0]] if name else list(known().values())
+    chosen = [parse_policy(name)[0]] if name else list(known().values())
     if as_json:
         print_json(chosen)
     elif name:
@@ -33,6 +38,7 @@ def first_sentence(text: str) -> str:
 
 
 def show(value: object) -> str:
+    """A knob's value as it is typed."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -40,15 +46,13 @@ def show(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def explain(policy: object) -> None:
+def explain(policy: Policy) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from skep.policies.registry import Policy
-
-    assert isinstance(policy, Policy)
-    console = Console()
-    console.print(f"[bold]{policy.name}[/bold]: {policy.title}\n\npaper    {policy.paper}\nassumes  {policy.assumes}\n")
+    console = Console(highlight=False)
+    console.print(f"[bold]{policy.name}[/bold]: {policy.title}")
+    console.print(f"\npaper    {policy.paper}\nassumes  {policy.assumes}\n")
     table = Table("knob", "default", "what it does", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for knob in policy.knobs:
         choices = f" ({' | '.join(knob.choices)})" if knob.choices else ""
@@ -56,25 +60,15 @@ def explain(policy: object) -> None:
     console.print(table)
 
 
-def print_json(chosen: list[object]) -> None:
+def print_json(chosen: list[Policy]) -> None:
     import json
 
-    from skep.policies.registry import Policy
-
-    values = []
-    for policy in chosen:
-        assert isinstance(policy, Policy)
+    def plain(policy: Policy) -> dict[str, object]:
+        texts = {field: getattr(policy, field) for field in ("name", "title", "paper", "assumes")}
         knobs = [
             {"name": knob.name, "default": show(knob.default), "help": knob.help, "choices": list(knob.choices)}
             for knob in policy.knobs
         ]
-        values.append(
-            {
-                "name": policy.name,
-                "title": policy.title,
-                "paper": policy.paper,
-                "assumes": policy.assumes,
-                "knobs": knobs,
-            }
-        )
-    click.echo(json.dumps(values, indent=2))
+        return {**texts, "knobs": knobs}
+
+    click.echo(json.dumps([plain(policy) for policy in chosen], indent=2))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skep.cli.say import warn, warn_dropped
 from skep.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,10 +29,13 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
         [
             click.argument("trace", metavar="TRACE"),
             click.option("--cluster", required=True, metavar="SPEC", help="64x8:v100+16x4:p100, or a file."),
+            click.option("--policy", "policies", multiple=True, metavar="P", help="NAME:key=value,…; may be repeated."),
             click.option(
-                "--policy", "policies", multiple=True, metavar="P", help="NAME:key=value,…; may be repeated."
+                "--out",
+                type=click.Path(path_type=Path),
+                metavar="DIR",
+                help="Write jobs.csv and summary.json.",
             ),
-            click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Write jobs.csv and summary.json."),
             click.option("--json", "as_json", is_flag=True, help="Print the summaries as one JSON list."),
             click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the report."),
             click.option("--force", is_flag=True, help="Replace what --out or --html name."),
@@ -40,7 +44,12 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--checkpoint-s", default=600.0, show_default=True, help="Progress a failure can lose."),
             click.option("--seed", default=0, show_default=True, help="For failures and random placement."),
             click.option("--profile", metavar="FILE", help="Speeds by gpu type, scale, locality and sharing."),
-            click.option("--failures", default="", metavar="SPEC", help="mtbf=S,repair=S, or a CSV of node,down_s,up_s."),
+            click.option(
+                "--failures",
+                default="",
+                metavar="SPEC",
+                help="mtbf=S,repair=S, or a CSV of node,down_s,up_s.",
+            ),
             click.option("--round-s", default=0.0, metavar="S", help="Decide only every S seconds."),
             click.option(
                 "--round-finish",
@@ -97,7 +106,7 @@ def compare(**given: Any) -> None:
 
 def perform(given: dict[str, Any]) -> None:
     """Check everything that can be checked, run, and write only when all is there."""
-    # Reference counting frees all but a little: a collector that walks a hundred thousand jobs again and again only costs.
+    # Reference counting frees nearly everything; a collector that walks a hundred thousand jobs only costs.
     gc.disable()
     from skep.experiments.output import check_out
 
@@ -160,12 +169,6 @@ def seconds(name: str, value: float) -> float:
     return value
 
 
-def warn_dropped(trace: Trace) -> None:
-    if trace.dropped:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in trace.dropped.items())
-        warn(f"{trace.name}: {sum(trace.dropped.values()):,} rows were left out: {reasons}")
-
-
 def rename_vcs(trace: Trace, text: str) -> None:
     import msgspec
 
@@ -189,8 +192,8 @@ def rename_vcs(trace: Trace, text: str) -> None:
 
 def run_all(experiment: Experiment, policies: list[str], parallel: int) -> list[Run]:
     if parallel > 1 and len(policies) > 1:
-        from skep.experiments.parallel import run_parallel
         from skep.cli.progress import Progress
+        from skep.experiments.parallel import run_parallel
 
         with Progress("policies", len(policies)) as progress:
             return run_parallel(experiment, policies, parallel, progress)
@@ -218,10 +221,6 @@ def warn_about(runs: list[Run]) -> None:
             warn(f"{summary.policy}: {summary.unfinished:,} of {summary.jobs:,} jobs did not finish")
 
 
-def warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)
-
-
 def check_html(file: Path, *, force: bool) -> None:
     if not file.parent.is_dir():
         raise InputError(f"{file.parent} is not a folder", hint="create it first")
@@ -232,8 +231,8 @@ def check_html(file: Path, *, force: bool) -> None:
 
 
 def write_html(runs: list[Run], file: Path, experiment: Experiment) -> None:
+    from skep.files.text import write_aside
     from skep.report.html import render_report
-    from skep.traces.write import write_aside
 
     title = f"{experiment.trace.name} on {experiment.cluster.name}"
     write_aside(file, render_report(runs, title=title))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skep.cli.say import warn_dropped
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -36,9 +38,7 @@ def _writing(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every command that writes one."""
     command = click.option("--force", is_flag=True, help="Replace FILE if it is there already.")(command)
     out = click.Path(path_type=Path)
-    return click.option("--out", required=True, metavar="FILE", type=out, help="Native CSV to write.")(
-        command
-    )
+    return click.option("--out", required=True, metavar="FILE", type=out, help="Native CSV to write.")(command)
 
 
 @click.group()
@@ -59,13 +59,9 @@ def trace() -> None:
 @trace.command()
 @_reading
 @click.option("--gpus", type=click.IntRange(min=1), help="Gpus of a cluster, to work out the load on it.")
-@click.option(
-    "--top", type=click.IntRange(min=1), default=10, show_default=True, help="Virtual clusters shown."
-)
+@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Virtual clusters shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def info(
-    path: Path, format_: str | None, profile: Path | None, gpus: int | None, top: int, as_json: bool
-) -> None:
+def info(path: Path, format_: str | None, profile: Path | None, gpus: int | None, top: int, as_json: bool) -> None:
     """Show what is in TRACE: jobs, sizes, durations, virtual clusters, load.
 
     \b
@@ -169,16 +165,12 @@ def synth(out: Path, force: bool, jobs: int, load: float, gpus: int, vcs: int, s
 
 
 def _read(path: Path, format_: str | None, profile: Path | None) -> Trace:
-    from skep.traces.gavel import read_throughputs
+    from skep.profiles.read import read_profile
     from skep.traces.read import read_trace
-    from skep.traces.table import count_dropped
 
-    throughputs = None if profile is None else read_throughputs(profile)
+    throughputs = None if profile is None else read_profile(profile)
     found = read_trace(path, format=format_, profile=throughputs)
-    if found.dropped:
-        rows = len(found.jobs) + sum(found.dropped.values())
-        dropped = f"{rows - len(found.jobs)} of {rows} rows dropped: {count_dropped(found.dropped)}"
-        click.echo(f"warning: {path}: {dropped}", err=True)
+    warn_dropped(found)
     return found
 
 

@@ -6,10 +6,10 @@ import csv
 import io
 from collections.abc import Iterator
 
-from skep.clusters.document import shorten
 from skep.clusters.spec import GPUS_MAX, NODES_MAX
 from skep.core.cluster import NodeSpec
 from skep.core.errors import InputError
+from skep.files.text import shorten
 
 COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 AMOUNT_MAX = 10**12

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from skep.clusters.document import Field, read_document
 from skep.clusters.spec import GPUS_MAX, NODES_MAX
 from skep.core.cluster import UNLIMITED, NodeSpec
 from skep.core.errors import InputError
+from skep.files.document import Field, read_document
 
 TOP = ("name", "levels", "nodes")
 INNER = ("socket", "switch")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from skep.clusters.document import load_text, shorten
 from skep.clusters.spec import EXAMPLES, looks_like_spec, parse_spec
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError
+from skep.files.text import load_text, shorten
 
 WHAT = "a cluster file (YAML, or Alibaba's node list)"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from skep.clusters.document import shorten
 from skep.core.cluster import NodeSpec
 from skep.core.errors import InputError
+from skep.files.text import shorten
 
 NODES_MAX = 100_000
 GPUS_MAX = 1_000
@@ -14,8 +14,8 @@ GPUS_MAX = 1_000
 
 EXAMPLES = "nodes x gpus of each, for example 64x8, 64x8:v100 or 32x8:v100+16x4:p100; or a YAML file"
 
-_PART = re.compile(r"([0-9]+)[xX×]([0-9]+)(?::([A-Za-z0-9][\w.-]*))?")  # noqa: RUF001
-_ATTEMPT = re.compile(r"[0-9]*\s*[xX×*]\s*[0-9]*(:[\w.+:*-]*|\+.*)?", re.DOTALL)  # noqa: RUF001
+_PART = re.compile(r"([0-9]+)[xX×]([0-9]+)(?::([A-Za-z0-9][\w.-]*))?")
+_ATTEMPT = re.compile(r"[0-9]*\s*[xX×*]\s*[0-9]*(:[\w.+:*-]*|\+.*)?", re.DOTALL)
 
 
 def looks_like_spec(spec: str) -> bool:

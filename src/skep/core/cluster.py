@@ -331,7 +331,12 @@ def node_cell(spec: NodeSpec, above: dict[tuple[tuple[str, str], ...], Cell]) ->
     parents = [cell]
     for level, size in spec.inner:
         parents = [
-            Cell(level, f"{parent.name}/{level}{start // size}", parent, ((1 << size) - 1 << start) & parent.mask)
+            Cell(
+                level,
+                f"{parent.name}/{level}{start // size}",
+                parent,
+                ((1 << size) - 1 << start) & parent.mask,
+            )
             for parent in parents
             for start in range(0, spec.gpus, size)
             if (1 << start) & parent.mask

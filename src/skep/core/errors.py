@@ -9,6 +9,8 @@ An unschedulable job is not an error but a value, see `refusal.py`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class SkepError(Exception):
     """Anything Skep raises on purpose."""
@@ -20,6 +22,14 @@ class InputError(SkepError):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+
+def did_you_mean(word: str, known: Iterable[str], *, most: int = 1, start: str = "") -> str:
+    """`did you mean gpus?` behind `start`, or nothing."""
+    from difflib import get_close_matches  # costs start-up time, and is needed only when something is wrong
+
+    near = get_close_matches(word[:100], list(known), n=most, cutoff=0.5)
+    return f"{start}did you mean {' or '.join(near)}?" if near else ""
 
 
 class InvariantBroken(SkepError):

@@ -73,16 +73,7 @@ class TimerDue(msgspec.Struct, frozen=True, tag=True):
     """The moment the planner asked for has come."""
 
 
-Event = (
-    JobSubmitted
-    | TasksStarted
-    | TasksMoved
-    | TasksExited
-    | ProgressReported
-    | NodeLost
-    | NodeBack
-    | TimerDue
-)
+Event = JobSubmitted | TasksStarted | TasksMoved | TasksExited | ProgressReported | NodeLost | NodeBack | TimerDue
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -48,9 +48,7 @@ class Trigger:
 
     @property
     def wakes(self) -> bool:
-        return bool(
-            self.submitted or self.ended or self.returned or self.is_timer or self.nodes_changed
-        )
+        return bool(self.submitted or self.ended or self.returned or self.is_timer or self.nodes_changed)
 
 
 class State:

@@ -47,9 +47,7 @@ def left_s(job: Job, estimate: Duration, now_s: float) -> float:
 def expected_ends(view: State, estimate: Duration, running: Running) -> Freed:
     jobs = [entry[3] for entry in running.entries]
     return [
-        (view.now_s + left_s(job, estimate, view.now_s), job.allocation)
-        for job in jobs
-        if job.allocation is not None
+        (view.now_s + left_s(job, estimate, view.now_s), job.allocation) for job in jobs if job.allocation is not None
     ]
 
 
@@ -70,9 +68,7 @@ def reserved_start(view: State, place: Place, head: Job, freed: Freed) -> float:
     return start_s
 
 
-def keeps_reservation(
-    view: State, place: Place, head: Job, freed: Freed, taken: Allocation, start_s: float
-) -> bool:
+def keeps_reservation(view: State, place: Place, head: Job, freed: Freed, taken: Allocation, start_s: float) -> bool:
     """Whether the head still fits at its reserved start although this allocation is held beyond it."""
     if start_s == math.inf:
         return True

@@ -11,12 +11,12 @@ import pathlib
 import sys
 from typing import Any
 
-from skep.core.errors import InputError
+from skep.core.errors import InputError, did_you_mean
 from skep.core.ports import Planner
 from skep.policies.adjust.preempt import Nothing, Preempt
 from skep.policies.common import common_knobs, make_pipeline
 from skep.policies.order.base import Order
-from skep.policies.registry import Setting, parse_value, split_knobs, suggest
+from skep.policies.registry import Setting, parse_value, split_knobs
 
 
 def build_own(spec: str, setting: Setting) -> Planner:
@@ -77,5 +77,5 @@ def load_class(file: str, name: str) -> Any:
     found = getattr(module, name, None)
     if not isinstance(found, type):
         classes = [key for key, value in vars(module).items() if isinstance(value, type)]
-        raise InputError(f"policy file {file} has no class '{name}'", hint=suggest(name, classes))
+        raise InputError(f"policy file {file} has no class '{name}'", hint=did_you_mean(name, classes))
     return found

@@ -349,7 +349,7 @@ class Pipeline:
         place = self.entries.get(job.seq)
         if place is None:
             return refusal_of(view, job, None, None)
-        line, entry = place
+        line, _ = place
         first = line.entries[0][3]
         return refusal_of(view, job, self._cause(line, job), None if first is job else first)
 

@@ -6,7 +6,6 @@ A policy is named on the command line as `NAME:key=value,key=value`, lists with 
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import math
@@ -16,7 +15,7 @@ from typing import Any
 import msgspec
 
 from skep.core.cluster import Cluster
-from skep.core.errors import InputError
+from skep.core.errors import InputError, did_you_mean
 from skep.core.ports import Planner
 from skep.policies.rounds import Rounds
 
@@ -78,7 +77,7 @@ def parse_policy(spec: str) -> tuple[Policy, dict[str, Any]]:
     policy = policies().get(name)
     if policy is None:
         raise InputError(
-            f"policy '{name}' is not known", hint=suggest(name, policies()) or "`skep policies` lists them"
+            f"policy '{name}' is not known", hint=did_you_mean(name, policies(), most=3) or "`skep policies` lists them"
         )
     return policy, parse_knobs(spec, text, policy.knobs)
 
@@ -100,7 +99,7 @@ def parse_knobs(spec: str, text: str, knobs: tuple[Knob, ...]) -> dict[str, Any]
     values = {knob.name: knob.default for knob in knobs}
     for key, value in split_knobs(spec, text).items():
         if key not in known:
-            hint = suggest(key, known) or f"it has {', '.join(known)}"
+            hint = did_you_mean(key, known) or f"it has {', '.join(known)}"
             raise InputError(f"policy '{spec}': no knob '{key}'", hint=hint)
         values[key] = parse_value(spec, known[key], value)
     return values
@@ -118,7 +117,7 @@ def parse_value(spec: str, knob: Knob, text: str) -> Any:
     if isinstance(knob.default, float):
         return parse_number(where, text)
     if knob.choices and text not in knob.choices and not looks_like_file(knob, text):
-        raise InputError(f"{where}: expected one of {', '.join(knob.choices)}", hint=suggest(text, knob.choices))
+        raise InputError(f"{where}: expected one of {', '.join(knob.choices)}", hint=did_you_mean(text, knob.choices))
     return text
 
 
@@ -134,8 +133,3 @@ def parse_number(where: str, text: str) -> float:
     if not number >= 0:
         raise InputError(f"{where}: expected a number >= 0")
     return number
-
-
-def suggest(name: str, known: Any) -> str:
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(near)}?" if near else ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 
-
 from skep.core.errors import InputError
 from skep.core.job import Job
 from skep.core.plan import Plan
@@ -60,17 +59,13 @@ class Replica:
 
     def _is_runnable(self, view: State, plan: Plan, job: Job) -> bool:
         if not job.spec.shapes[0].is_plain:
-            raise InputError(
-                f"job {job.id}: compat=true knows only whole gpus of any type", hint="leave compat out"
-            )
+            raise InputError(f"job {job.id}: compat=true knows only whole gpus of any type", hint="leave compat out")
         if job.gpus <= view.cluster.gpu_total:
             return True
         plan.rejects.append((job, f"asks for {job.gpus} gpus, the cluster has {view.cluster.gpu_total}"))
         return False
 
-    def order(
-        self, view: State, memory: Memory, plan: Plan, arrived: list[Job], ended: set[str]
-    ) -> list[Job]:
+    def order(self, view: State, memory: Memory, plan: Plan, arrived: list[Job], ended: set[str]) -> list[Job]:
         raise NotImplementedError
 
     def finish(self, view: State, memory: Memory, plan: Plan) -> None:
@@ -85,9 +80,7 @@ class SortedReplica(Replica):
         self.kind = kind
         self.duration = Duration()
 
-    def order(
-        self, view: State, memory: Memory, plan: Plan, arrived: list[Job], ended: set[str]
-    ) -> list[Job]:
+    def order(self, view: State, memory: Memory, plan: Plan, arrived: list[Job], ended: set[str]) -> list[Job]:
         names = [name for name in memory.get("order", ()) if name not in ended]
         jobs = [view.jobs[name] for name in names] + arrived
         jobs.sort(key=lambda job: self._key(job, view.now_s))
@@ -119,14 +112,10 @@ class QueuesReplica(Replica):
         self.promote = promote
         self.gittins = gittins
 
-    def order(
-        self, view: State, memory: Memory, plan: Plan, arrived: list[Job], ended: set[str]
-    ) -> list[Job]:
+    def order(self, view: State, memory: Memory, plan: Plan, arrived: list[Job], ended: set[str]) -> list[Job]:
         kept = memory.get("queues") or [[] for _ in range(len(self.limits) + 1)]
         queues = [[name for name in queue if name not in ended] for queue in kept]
-        counters = {
-            name: list(values) for name, values in memory.get("counters", {}).items() if name not in ended
-        }
+        counters = {name: list(values) for name, values in memory.get("counters", {}).items() if name not in ended}
         for job in arrived:
             queues[0].append(job.id)
             counters[job.id] = [0.0, 0.0, view.now_s]
@@ -224,5 +213,3 @@ def check_compat(place: str) -> None:
             f"compat=true imitates a simulator that only counts gpus; it goes with place=any, not place={place}",
             hint="add place=any, or leave compat out",
         )
-
-

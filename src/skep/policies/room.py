@@ -71,9 +71,7 @@ def is_useful(view: State, victim: Job, shape: Shape) -> bool:
     return any(nodes[piece.node].pool.gpu_type in shape.gpu_types for piece in victim.allocation.slices)
 
 
-def spare(
-    view: State, plan: Plan, place: Place, job: Job, shape: Shape, room: Room, mark: int
-) -> Room:
+def spare(view: State, plan: Plan, place: Place, job: Job, shape: Shape, room: Room, mark: int) -> Room:
     """Keep every victim, the best ordered first, without which the job fits all the same."""
     if len(room.victims) == 1:
         return room

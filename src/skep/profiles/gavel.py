@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from skep.clusters.document import shorten
 from skep.core.errors import InputError
+from skep.files.text import shorten
 from skep.profiles.profile import Profile, Situation, nearest_count, shared
 
 REFERENCE_TYPE = "v100"
@@ -132,8 +132,7 @@ class GavelProfile(Profile):
         if not reference or not gpus:
             return 1.0
         alone = [
-            self._alone(model, gpus, gpu_type, is_spread=situation.is_spread) or 0.0
-            for gpu_type in situation.types
+            self._alone(model, gpus, gpu_type, is_spread=situation.is_spread) or 0.0 for gpu_type in situation.types
         ]
         beside = [self._beside(model, gpus, gpu_type, situation) for gpu_type in situation.types]
         return min(one * other for one, other in zip(alone, beside, strict=True)) / reference

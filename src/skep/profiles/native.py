@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from skep.clusters.document import Field, read_document
+from skep.files.document import Field, read_document
 from skep.profiles.profile import CPU, Profile, Situation, nearest_count, shared
 
 TOP = ("name", "reference", "default", "models")

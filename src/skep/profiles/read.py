@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from skep.clusters.document import load_text
+from skep.files.text import load_text
 from skep.profiles.profile import Profile
 
 WHAT = "a profile (YAML or JSON, or Gavel's table of throughputs)"

@@ -117,21 +117,15 @@ def queue_chart(name: str, runs: Sequence[Run], courses: Sequence[Course | None]
     y = _PANEL_FRAME.upward(0.0, ticks[-1])
     rule = y_axis(_PANEL_FRAME, y, ticks, format_tick)
     notes = [
-        f"{format_count(course.pending.mean())} on average, at most {format_count(peak)}"
-        if course
-        else _UNKNOWN
+        f"{format_count(course.pending.mean())} on average, at most {format_count(peak)}" if course else _UNKNOWN
         for course, peak in zip(courses, peaks, strict=True)
     ]
     return _panels(name, "Pending jobs", runs, series, reach, y, rule, notes=notes, is_share=False)
 
 
-def utilization_chart(
-    name: str, runs: Sequence[Run], courses: Sequence[Course | None], reach: Reach
-) -> Chart:
+def utilization_chart(name: str, runs: Sequence[Run], courses: Sequence[Course | None], reach: Reach) -> Chart:
     """Share of busy gpus over time."""
-    series = [
-        _shares(run, course, reach) if course else [] for run, course in zip(runs, courses, strict=True)
-    ]
+    series = [_shares(run, course, reach) if course else [] for run, course in zip(runs, courses, strict=True)]
     y = _PANEL_FRAME.upward(0.0, 1.0)
     rule = y_axis(_PANEL_FRAME, y, (0.0, 0.5, 1.0), lambda share: f"{share:.0%}")
     notes = [f"{format_percent(run.summary.utilization)} used" for run in runs]

@@ -34,9 +34,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _duration(key: str, group: str, label: str, note: str, *, brief: str = "") -> Column:
-    return Column(
-        key=key, group=group, label=label, note=note, show=format_duration, better="low", brief=brief
-    )
+    return Column(key=key, group=group, label=label, note=note, show=format_duration, better="low", brief=brief)
 
 
 def _count(key: str, group: str, label: str, note: str, *, brief: str, is_rare: bool = True) -> Column:
@@ -89,9 +87,7 @@ COLUMNS = (
         is_rare=False,
     ),
     _count("migrations", "Changes", "migrated", "How often a running job was moved", brief="moved"),
-    _count(
-        "resizes", "Changes", "resized", "How often a running job got more or fewer gpus", brief="re-\nsized"
-    ),
+    _count("resizes", "Changes", "resized", "How often a running job got more or fewer gpus", brief="re-\nsized"),
     Column(
         key="ftf_max",
         group="Unfairness",

@@ -95,9 +95,7 @@ def _distributions(runs: Sequence[Run], data: Data) -> str:
         chart = cdf_chart(name, [_curve(run, field) for run in runs], what=heading, policies=policies)
         data["charts"][name] = chart.data
         figures.append(_figure(escape(heading), chart.drawings[0], note=note))
-    note = (
-        "Shares of all jobs: a curve that ends below 100% left some unfinished. The time axis is logarithmic."
-    )
+    note = "Shares of all jobs: a curve that ends below 100% left some unfinished. The time axis is logarithmic."
     return section("distributions", "Distributions", tag("div", "".join(figures), class_="pair"), note=note)
 
 
@@ -115,9 +113,7 @@ def _figure(caption: str, drawing: str, *, note: str = "", series: int | None = 
 def _over_time(runs: Sequence[Run], courses: Courses, data: Data) -> str:
     reach = horizon(courses)
     if reach is None:
-        return section(
-            "time", "Over time", tag("p", "No history was kept, or no time passed.", class_="note")
-        )
+        return section("time", "Over time", tag("p", "No history was kept, or no time passed.", class_="note"))
     charts = {"queue": ("Pending jobs", queue_chart("queue", runs, courses, reach))}
     if all(run.gpu_total for run in runs):
         charts["utilization"] = ("Busy gpus", utilization_chart("utilization", runs, courses, reach))
@@ -131,9 +127,7 @@ def _over_time(runs: Sequence[Run], courses: Courses, data: Data) -> str:
         "the faint line is the highest number of pending jobs in each step."
     )
     # A policy alone leaves room for its two drawings side by side.
-    return section(
-        "time", "Over time", tag("div", body, class_="pair" if len(runs) == 1 else None), note=note
-    )
+    return section("time", "Over time", tag("div", body, class_="pair" if len(runs) == 1 else None), note=note)
 
 
 def _panels(runs: Sequence[Run], chart: Chart) -> str:
@@ -170,9 +164,7 @@ def _busiest(runs: Sequence[Run], courses: Courses, data: Data) -> str:
         figures.append(_figure(caption, gantt.drawing, note=note if gantt.left_out else "", series=index))
     body = _sizes() + tag("div", "".join(figures), class_="pair wide")
     heading = "Who held which gpu" if window == reach else f"The busiest {format_duration(window.length_s)}"
-    note = (
-        f"{_when(courses, reach, window)}; {_which(runs, nodes)}. A row is a gpu, a bar a job that holds it."
-    )
+    note = f"{_when(courses, reach, window)}; {_which(runs, nodes)}. A row is a gpu, a bar a job that holds it."
     return section("busiest", heading, body, note=note)
 
 
@@ -193,8 +185,6 @@ def _which(runs: Sequence[Run], nodes: Sequence[int]) -> str:
 
 def _sizes() -> str:
     """What the colours of the bars mean."""
-    keys = [
-        tag("span", tag("i", class_=f"key z{size}") + escape(name)) for size, (_, name) in enumerate(SIZES)
-    ]
+    keys = [tag("span", tag("i", class_=f"key z{size}") + escape(name)) for size, (_, name) in enumerate(SIZES)]
     keys.append(tag("span", tag("i", class_="key idle") + "idle"))
     return tag("p", "Gpus of the job: " + "".join(keys), class_="keys")

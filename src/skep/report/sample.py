@@ -32,9 +32,7 @@ class Bucket(msgspec.Struct, frozen=True):
     peak: float
 
 
-def cdf_points(
-    ordered: Sequence[float], *, total: int, most: int = CURVE_POINTS
-) -> list[tuple[float, float]]:
+def cdf_points(ordered: Sequence[float], *, total: int, most: int = CURVE_POINTS) -> list[tuple[float, float]]:
     """Points (value, share of `total` that is at most this value), each exact, at most `most` of them.
 
     `ordered` is ascending; `total` may be larger than its length, when some jobs have no value.

@@ -73,16 +73,10 @@ def waiting_table(runs: Sequence[Run], tallies: Sequence[Tallies]) -> str:
         cells += "".join(tag("td", escape(format_duration(seconds))) for seconds in times)
         rows.append(tag("tr", cells, data_p=index))
     keys = [("quota", "quota"), ("fragmentation", "fragmentation"), ("other", "capacity or order")]
-    names = "".join(
-        tag("th", tag("i", class_=f"key {cause}") + escape(text), scope="col") for cause, text in keys
-    )
-    head = (
-        tag("th", "policy", scope="col", class_="text") + tag("td") + names + tag("th", "total", scope="col")
-    )
+    names = "".join(tag("th", tag("i", class_=f"key {cause}") + escape(text), scope="col") for cause, text in keys)
+    head = tag("th", "policy", scope="col", class_="text") + tag("td") + names + tag("th", "total", scope="col")
     caption = tag("caption", "Waiting by cause", class_="unseen")
-    table = tag(
-        "table", caption + tag("thead", tag("tr", head)) + tag("tbody", "".join(rows)), class_="waiting"
-    )
+    table = tag("table", caption + tag("thead", tag("tr", head)) + tag("tbody", "".join(rows)), class_="waiting")
     note = (
         "Average waiting of a finished job. <em>Quota</em>: the share of its virtual cluster was used up. "
         "<em>Fragmentation</em>: enough gpus were free, but in no acceptable shape."
@@ -121,10 +115,7 @@ def size_table(runs: Sequence[Run], tallies: Sequence[Tallies]) -> str:
     """A row per class of gpus asked for, the smallest first."""
     grouped = [by_size(tally) for tally in tallies]
     heads = [Head("gpus per job", is_text=True), Head("jobs")]
-    heads += [
-        Head(run.summary.policy, note=clip(run.summary.policy), series=index)
-        for index, run in enumerate(runs)
-    ]
+    heads += [Head(run.summary.policy, note=clip(run.summary.policy), series=index) for index, run in enumerate(runs)]
     lines = []
     for size in sorted(_keys(grouped)):
         count = _first(grouped, size).jobs
@@ -133,17 +124,13 @@ def size_table(runs: Sequence[Run], tallies: Sequence[Tallies]) -> str:
             *_policy_cells(grouped, size, [lambda tally: tally.jct_avg_s]),
         ]
         lines.append(Line(size_name(size), cells))
-    note = "Average JCT of the finished jobs" + (
-        "; the best of each row is framed." if len(runs) > 1 else "."
-    )
+    note = "Average JCT of the finished jobs" + ("; the best of each row is framed." if len(runs) > 1 else ".")
     table = data_table(heads, lines, caption="JCT by job size")
     return section("sizes", "JCT by job size", table, note=note)
 
 
 def _policy_heads(runs: Sequence[Run], kinds: Sequence[str]) -> list[Head]:
-    return [
-        Head(kind, group=run.summary.policy, series=index) for index, run in enumerate(runs) for kind in kinds
-    ]
+    return [Head(kind, group=run.summary.policy, series=index) for index, run in enumerate(runs) for kind in kinds]
 
 
 def _policy_cells(grouped: Sequence[dict[Key, Tally]], key: Key, kinds: Sequence[Measure]) -> list[Cell]:

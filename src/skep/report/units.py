@@ -48,9 +48,7 @@ def format_duration(seconds: float | None) -> str:
     sign = "-" if seconds < 0 else ""
     size = abs(seconds)
     # Chosen after rounding: 59.7 s is a minute, not sixty seconds.
-    unit, unit_s = next(
-        (unit, unit_s) for unit, unit_s, limit in _UNITS if _two_digits(size / unit_s) < limit
-    )
+    unit, unit_s = next((unit, unit_s) for unit, unit_s, limit in _UNITS if _two_digits(size / unit_s) < limit)
     amount = _two_digits(size / unit_s)
     return f"{sign if amount else ''}{_plain(amount)} {unit}"
 

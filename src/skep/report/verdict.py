@@ -38,19 +38,13 @@ def masthead(runs: Sequence[Run], *, title: str) -> str:
     listed = "".join(
         tag("div", tag("dt", name) + tag("dd", escape(value), title=value)) for name, value in facts if value
     )
-    body = (
-        tag("h1", escape(title))
-        + tag("p", verdict(runs), class_="verdict")
-        + tag("dl", listed, class_="facts")
-    )
+    body = tag("h1", escape(title)) + tag("p", verdict(runs), class_="verdict") + tag("dl", listed, class_="facts")
     return tag("header", body, class_="masthead")
 
 
 def verdict(runs: Sequence[Run]) -> str:
     """What one sees, in a sentence (markup)."""
-    rated = [
-        (run.summary.jct_avg_s, index) for index, run in enumerate(runs) if run.summary.jct_avg_s is not None
-    ]
+    rated = [(run.summary.jct_avg_s, index) for index, run in enumerate(runs) if run.summary.jct_avg_s is not None]
     if not rated:
         return "No job finished." if runs else "There is nothing to compare."
     best_s, best = min(rated)
@@ -121,15 +115,11 @@ def warnings(runs: Sequence[Run]) -> str:
                 told.setdefault(text, []).append(run.summary.policy)
     if not told:
         return ""
-    items = [
-        tag("li", tag("strong", escape(_whom(names, runs))) + " " + text) for text, names in told.items()
-    ]
+    items = [tag("li", tag("strong", escape(_whom(names, runs))) + " " + text) for text, names in told.items()]
     note = "Averages are over finished jobs"
     if len({run.summary.finished for run in runs}) > 1:
         note += ", and the policies did not finish equally many: compare them with care"
-    body = (
-        tag("h2", "Not every job finished", id="warnings") + tag("p", f"{note}.") + tag("ul", "".join(items))
-    )
+    body = tag("h2", "Not every job finished", id="warnings") + tag("p", f"{note}.") + tag("ul", "".join(items))
     return tag("section", body, class_="card warning", aria_labelledby="warnings")
 
 
@@ -143,9 +133,7 @@ def _unfinished(run: Run) -> str:
     if not run.summary.unfinished:
         return ""
     states = Counter(row.state for row in run.rows if row.finish_s is None and row.state != "unrunnable")
-    split = ", ".join(
-        f"{format_count(count)} {escape(clip(state, 40))}" for state, count in states.most_common()
-    )
+    split = ", ".join(f"{format_count(count)} {escape(clip(state, 40))}" for state, count in states.most_common())
     return f"{_jobs(run.summary.unfinished)} did not finish" + (f" ({split})." if split else ".")
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Protocol
-
-import msgspec
+from typing import Protocol
 
 from skep.core.errors import InputError
 from skep.core.model import JobSpec
@@ -18,7 +15,6 @@ from skep.traces.table import (
     TableFormat,
     amount,
     identity,
-    load,
     seconds,
     shape_cache,
     whole,
@@ -32,28 +28,6 @@ class Throughputs(Protocol):
     """What a profile must answer to turn steps into seconds."""
 
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None: ...
-
-
-class ThroughputTable:
-    """Gavel's published table: gpu type → (job type, gpus) → steps per second alone, and with neighbours."""
-
-    def __init__(self, steps_per_s: dict[str, dict[str, dict[str, Any]]]) -> None:
-        self._steps_per_s = steps_per_s
-
-    def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
-        """Of a job that has its gpus to itself; none where it was not measured."""
-        # The keys of the table are Python tuples as text.
-        return self._steps_per_s.get(gpu_type, {}).get(repr((model, gpus)), {}).get("null")
-
-
-def read_throughputs(path: str | Path) -> ThroughputTable:
-    """The table in `simulation_throughputs.json`."""
-    source = load(path)
-    try:
-        steps_per_s = msgspec.json.decode(source.text, type=dict[str, dict[str, dict[str, Any]]])
-    except msgspec.DecodeError as error:
-        raise InputError(f"{source.path}: is not a table of throughputs: {error}") from None
-    return ThroughputTable({name.lower(): table for name, table in steps_per_s.items()})
 
 
 def gavel_table(source: Source, profile: Throughputs | None) -> TableFormat:

@@ -18,9 +18,7 @@ from skep.traces.simulators import BLOX, TIRESIAS
 from skep.traces.table import Source, TableFormat, load, read_table
 from skep.traces.trace import Trace
 
-_WITH_HEADER = {
-    table.name: table for table in (NATIVE, PHILLY_CSV, HELIOS, ALIBABA_2023, ALIBABA_2020, TIRESIAS, BLOX)
-}
+_WITH_HEADER = {table.name: table for table in (NATIVE, PHILLY_CSV, HELIOS, ALIBABA_2023, ALIBABA_2020, TIRESIAS, BLOX)}
 FORMATS = (
     "native",
     "philly-json",

@@ -17,9 +17,7 @@ def sample(trace: Trace, *, jobs: int, seed: int) -> Trace:
     Days, nights and bursts stay where they were; the load falls in proportion to the jobs left out.
     """
     if not 0 < jobs <= len(trace.jobs):
-        raise InputError(
-            f"a sample of {jobs} jobs, expected 1 to {len(trace.jobs)}, the jobs of {trace.name}"
-        )
+        raise InputError(f"a sample of {jobs} jobs, expected 1 to {len(trace.jobs)}, the jobs of {trace.name}")
     # Knuth's selection sampling keeps the order and needs only `random()`, the one method of the generator
     # that Python promises never to change.
     draw = random.Random(seed).random

@@ -16,8 +16,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from skep.core.errors import InputError
+from skep.core.errors import InputError, did_you_mean
 from skep.core.model import JobSpec, Shape, gpu_shape
+from skep.files.text import load_text
 from skep.traces.trace import Trace, TraceJob
 
 Draft = tuple[float, float, JobSpec]
@@ -25,7 +26,7 @@ Draft = tuple[float, float, JobSpec]
 Columns = dict[str, int]
 """Column name → index, for the known columns that the file has."""
 RowParser = Callable[[int, list[str]], Draft]
-"""(number of the row counted from 1, its cells) → job, or `BadRow`."""
+"""(number of the row counted from 0, its cells) → job, or `BadRow`."""
 
 COUNT_MAX = 10**9
 """Beyond any cluster: a larger count is a slip, and would overflow somewhere less clear."""
@@ -67,32 +68,8 @@ class BadRow(Exception):
 
 
 def load(path: str | Path) -> Source:
-    """The text of a file, or one line that says why there is none."""
-    shown = str(path)
-    try:
-        content = Path(path).read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"{shown}: no such file") from None
-    except IsADirectoryError:
-        raise InputError(f"{shown}: is a folder, expected a trace file") from None
-    except OSError as error:
-        raise InputError(f"{shown}: cannot be read: {error.strerror or error}") from None
-    return Source(shown, _decode(shown, content))
-
-
-def _decode(shown: str, content: bytes) -> str:
-    if content[:2] == b"\x1f\x8b":
-        raise InputError(f"{shown}: is compressed", hint=f"unpack it first: gunzip -k {shown}")
-    try:
-        # A byte order mark (spreadsheets write one) would otherwise become part of the first column's name.
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise InputError(f"{shown}: is not a text file", hint="a trace is CSV, JSON or tabbed text in UTF-8")
-    if not text.strip():
-        raise InputError(f"{shown}: is empty", hint="a trace starts with job_id,submit_s,duration_s,gpus")
-    return text
+    hint = "a trace is CSV, JSON or tabbed text in UTF-8; ours starts with job_id,submit_s,duration_s,gpus"
+    return Source(str(path), load_text(path, what="a trace", hint=hint, size_max=None))
 
 
 def read_table(source: Source, table: TableFormat) -> Trace:
@@ -102,7 +79,7 @@ def read_table(source: Source, table: TableFormat) -> Trace:
     drafts: list[Draft] = []
     dropped: dict[str, int] = {}
     lines: dict[str, int] = {}
-    for number, (line, row) in enumerate(rows, 1):
+    for number, (line, row) in enumerate(rows):
         try:
             if len(row) != width:
                 raise BadRow(f"{len(row)} cells, expected {width}", reason="wrong number of cells")
@@ -110,9 +87,7 @@ def read_table(source: Source, table: TableFormat) -> Trace:
             id = draft[2].id
             first = lines.setdefault(id, line)
             if first != line:
-                raise BadRow(
-                    f"job_id {printable(id)} is already in line {first}", reason="job_id is used twice"
-                )
+                raise BadRow(f"job_id {printable(id)} is already in line {first}", reason="job_id is used twice")
         except BadRow as bad:
             if table.is_strict:
                 raise InputError(f"{source.path}:{line}: {bad}") from None
@@ -124,9 +99,7 @@ def read_table(source: Source, table: TableFormat) -> Trace:
     return build_trace(source, table.name, drafts, dropped, is_dated=table.is_dated)
 
 
-def build_trace(
-    source: Source, format: str, drafts: list[Draft], dropped: dict[str, int], *, is_dated: bool
-) -> Trace:
+def build_trace(source: Source, format: str, drafts: list[Draft], dropped: dict[str, int], *, is_dated: bool) -> Trace:
     """Jobs in order of (submission, row); a trace without any is an error."""
     if not drafts:
         raise _nothing_usable(source, dropped)
@@ -151,10 +124,7 @@ def _nothing_usable(source: Source, dropped: dict[str, int]) -> InputError:
 def _rows(source: Source, table: TableFormat) -> Iterator[tuple[int, list[str]]]:
     """(line, cells) of every row that is not blank; the line is where the row ends."""
     text = io.StringIO(source.text, newline="")
-    if table.has_header:
-        reader = csv.reader(text)
-    else:
-        reader = csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
+    reader = csv.reader(text) if table.has_header else csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
     try:
         for row in reader:
             if row:
@@ -191,12 +161,9 @@ def _check_names(where: str, names: list[str], known: tuple[str, ...]) -> None:
 
 
 def _unknown(at: int, name: str, known: tuple[str, ...]) -> str:
-    from difflib import get_close_matches
-
     if not name:
         return f"column {at + 1} has no name"
-    near = get_close_matches(name, known, n=1, cutoff=0.4)
-    return f"unknown column {printable(name)}" + (f", did you mean {near[0]}?" if near else "")
+    return f"unknown column {printable(name)}" + did_you_mean(name, known, start=", ")
 
 
 def shape_cache() -> Callable[..., tuple[Shape, ...]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 from skep.core.errors import InputError
 from skep.core.model import DEFAULT_VC, Role, gpu_shape
+from skep.files.text import write_aside
 from skep.traces.native import OPTIONAL, REQUIRED
 from skep.traces.table import printable
 from skep.traces.trace import Trace, TraceJob
@@ -38,19 +38,6 @@ def _csv(rows: list[list[str]], quoting: Literal[0, 1]) -> str:
     # Unix line ends on every machine: the same trace is the same bytes.
     csv.writer(out, lineterminator="\n", quoting=quoting).writerows(rows)
     return out.getvalue()
-
-
-def write_aside(path: str | Path, text: str) -> None:
-    """Write beside the target, then rename: a reader never sees half a file."""
-    target = Path(path)
-    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with aside.open("w", encoding="utf-8", newline="") as out:
-            out.write(text)
-        aside.replace(target)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def _required_cells(job: TraceJob) -> list[str]:

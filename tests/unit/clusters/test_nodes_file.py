@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.clusters import read_cluster
-from skep.clusters.document import Field, read_document
 from skep.clusters.nodes_file import read_nodes
 from skep.core.cluster import UNLIMITED, Allocation, NodeSpec, Slice
 from skep.core.errors import InputError
+from skep.files.document import Field, read_document
 
 ROOT = Path(__file__).parents[3]
 SHARED = ROOT / ".." / "shared"
@@ -186,6 +186,12 @@ def test_a_fault_is_one_line_with_the_file(tmp_path: Path, text: str | bytes, me
 )
 def test_a_file_that_cannot_be_read(path: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
+        read_cluster(path)
+
+
+def test_a_long_path_is_shown_whole(tmp_path: Path) -> None:
+    path = str(tmp_path / ("x" * 100) / "nowhere.yaml")
+    with pytest.raises(InputError, match=re.escape(f"{path}: no such file")):
         read_cluster(path)
 
 

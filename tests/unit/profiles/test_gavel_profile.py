@@ -110,10 +110,8 @@ def on(**gpus: int) -> Allocation:
         "an unknown neighbour costs nothing",
     ],
 )
-def test_rates(
-    profile: Profile, spec: JobSpec, allocation: Allocation, neighbours: list[JobSpec], rate: float
-) -> None:
-    assert profile.speed(CLUSTER).rate(spec, allocation, neighbours, 0.0) == (pytest.approx(rate), math.inf)
+def test_rates(profile: Profile, spec: JobSpec, allocation: Allocation, neighbours: list[JobSpec], rate: float) -> None:
+    assert profile.speed(CLUSTER).rate(spec, allocation, neighbours, 0.0) == pytest.approx((rate, math.inf))
 
 
 def test_steps_per_s_is_exactly_what_was_measured(profile: Profile) -> None:
@@ -197,9 +195,7 @@ def test_the_published_table_is_read_quickly_and_whole() -> None:
     ],
     ids=["spread over nodes", "beside another", "where it does not fit"],
 )
-def test_published_rates(
-    spec: JobSpec, allocation: Allocation, neighbours: list[JobSpec], rate: float
-) -> None:
+def test_published_rates(spec: JobSpec, allocation: Allocation, neighbours: list[JobSpec], rate: float) -> None:
     speed = read_profile(PUBLISHED).speed(CLUSTER)
     assert speed.rate(spec, allocation, neighbours, 0.0)[0] == pytest.approx(rate)
 
@@ -213,4 +209,5 @@ def test_every_entry_of_the_published_table_has_a_rate() -> None:
     for model in sorted(models):
         for gpus in (1, 2, 3, 4, 8):
             assert speed.rate(job(model, gpus), on(n0=gpus), [], 0.0)[0] == 1.0
-            assert 0 <= speed.rate(job(model, gpus), on(n2=gpus), [], 0.0)[0] < 1
+            # Not below 1: the recommendation models were measured faster on the k80 machines.
+            assert 0 <= speed.rate(job(model, gpus), on(n2=gpus), [], 0.0)[0] < 2

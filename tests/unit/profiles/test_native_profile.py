@@ -91,7 +91,7 @@ def on(**gpus: int) -> Allocation:
 def test_rates_of_the_example_on_the_page(
     spec: JobSpec, allocation: Allocation, neighbours: list[JobSpec], rate: float
 ) -> None:
-    assert LAB.speed(CLUSTER).rate(spec, allocation, neighbours, 0.0) == (pytest.approx(rate), math.inf)
+    assert LAB.speed(CLUSTER).rate(spec, allocation, neighbours, 0.0) == pytest.approx((rate, math.inf))
 
 
 def test_a_share_of_a_gpu_is_its_own_reference() -> None:

@@ -37,9 +37,7 @@ def waiting_row(job_id: str, state: str = "pending") -> JobRow:
     return make_row(job_id, **nothing, run_s=0.0, service_gpu_s=0.0, state=state)
 
 
-def make_run(
-    rows: list[JobRow], *, policy: str = "fifo", node_gpus: list[int] | None = None, **changes: object
-) -> Run:
+def make_run(rows: list[JobRow], *, policy: str = "fifo", node_gpus: list[int] | None = None, **changes: object) -> Run:
     """A run with the summary that these rows have."""
     nodes = [8] if node_gpus is None else node_gpus
     summary = summarize(rows, policy=policy, gpu_total=sum(nodes))
@@ -110,9 +108,7 @@ def fabricate(
     work = sum(duration * gpus for _, duration, gpus, _ in drawn)
     length_s = work / (nodes * 8 * load)
     submits = sorted(_daytime(chance, length_s) for _ in range(jobs))
-    drawn = [
-        (submit, duration, gpus, vc) for submit, (_, duration, gpus, vc) in zip(submits, drawn, strict=True)
-    ]
+    drawn = [(submit, duration, gpus, vc) for submit, (_, duration, gpus, vc) in zip(submits, drawn, strict=True)]
     return _schedule(policy, drawn, nodes=nodes, rank=rank, length_s=length_s)
 
 

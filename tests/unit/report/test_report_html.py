@@ -133,9 +133,7 @@ def test_endless_names_do_not_make_an_endless_page() -> None:
 
 
 def small_history(*spans: Span) -> History:
-    return History(
-        at_s=[0.0, 60.0, 3660.0], pending_jobs=[1, 0, 0], busy_gpus=[0.0, 1.0, 0.0], spans=list(spans)
-    )
+    return History(at_s=[0.0, 60.0, 3660.0], pending_jobs=[1, 0, 0], busy_gpus=[0.0, 1.0, 0.0], spans=list(spans))
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,7 @@ def twin_bucket(at_s: list[float], values: list[int], lo: float, hi: float) -> B
 
 
 @given(series(), times, times, st.integers(1, 12))
-def test_buckets_weigh_by_time(
-    drawn: tuple[list[float], list[int]], one_s: float, other_s: float, count: int
-) -> None:
+def test_buckets_weigh_by_time(drawn: tuple[list[float], list[int]], one_s: float, other_s: float, count: int) -> None:
     at_s, values = drawn
     start_s, end_s = min(one_s, other_s), max(one_s, other_s) + 1.0
     step_s = (end_s - start_s) / count

@@ -55,9 +55,7 @@ def test_unfinished_jobs_get_a_column_only_when_there_are_some() -> None:
 
 
 def test_the_table_fits_a_terminal_of_80_columns() -> None:
-    long = make_run(
-        [make_row(jct_s=597.0, queue_s=591.0)], policy="tiresias-l:queues=3250+7200,place=best-fit"
-    )
+    long = make_run([make_row(jct_s=597.0, queue_s=591.0)], policy="tiresias-l:queues=3250+7200,place=best-fit")
     text = shown([make_run([make_row()]), long], width=80)
     assert "…" not in text
     assert "9.9 min" in text

@@ -88,7 +88,7 @@ CASES = {
         "2017-10-08 07:01:55,7,1\n"
         "2017-10-09 07:01:50,3,4,12.0,\n"
         "\n",
-        [job("6", 0, 3, 4), job("1", 5, 66, vc="x")],
+        [job("5", 0, 3, 4), job("0", 5, 66, vc="x")],
         {
             "timestamp is not a date YYYY-MM-DD HH:MM:SS": 1,
             "duration is not a number of seconds >= 0": 1,
@@ -151,8 +151,8 @@ CASES = {
             ]
         ),
         [
-            job("2", 0, 50, model="CycleGAN", steps=100, deadline_s=75.0),
-            job("1", 12.5, 100, 4, model="LM (batch size 5)", steps=800),
+            job("1", 0, 50, model="CycleGAN", steps=100, deadline_s=75.0),
+            job("0", 12.5, 100, 4, model="LM (batch size 5)", steps=800),
         ],
         {"no throughput of its job type and gpus on v100": 1},
     ),

@@ -8,7 +8,7 @@ from time import process_time
 
 import pytest
 
-from skep.traces.gavel import read_throughputs
+from skep.profiles.read import read_profile
 from skep.traces.read import read_trace
 from skep.traces.stats import describe
 from skep.traces.synth import synthesize
@@ -64,7 +64,7 @@ def test_a_converted_trace_has_the_same_jobs(tmp_path: Path, name: str) -> None:
 
 
 def test_gavel_steps_become_seconds_by_the_published_throughputs(tmp_path: Path) -> None:
-    throughputs = read_throughputs(DATA / "gavel/simulation_throughputs.json")
+    throughputs = read_profile(DATA / "gavel/simulation_throughputs.json")
     model = "ResNet-18 (batch size 32)"
     path = tmp_path / "one.trace"
     path.write_text(f"{model}\tpython main.py\tcwd\t--steps\t0\t1000\t1\t1\t-1\t0\n")

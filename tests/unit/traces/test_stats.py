@@ -96,9 +96,7 @@ def test_the_seed_decides() -> None:
 
 
 def test_every_job_is_as_likely_as_any_other() -> None:
-    seen = Counter(
-        one.spec.id for seed in range(2000) for one in sample(numbered(10), jobs=3, seed=seed).jobs
-    )
+    seen = Counter(one.spec.id for seed in range(2000) for one in sample(numbered(10), jobs=3, seed=seed).jobs)
     assert len(seen) == 10
     assert all(500 < count < 700 for count in seen.values())
 

@@ -59,9 +59,7 @@ def test_durations_reach_from_minutes_to_weeks() -> None:
 
 
 def test_jobs_come_in_bursts() -> None:
-    gaps = sorted(
-        b.submit_s - a.submit_s for a, b in zip(TEN_THOUSAND.jobs, TEN_THOUSAND.jobs[1:], strict=False)
-    )
+    gaps = sorted(b.submit_s - a.submit_s for a, b in zip(TEN_THOUSAND.jobs, TEN_THOUSAND.jobs[1:], strict=False))
     mean = sum(gaps) / len(gaps)
     assert quantile(gaps, 0.5) < mean / 5
 
@@ -71,9 +69,7 @@ def test_models_are_of_both_kinds() -> None:
 
 
 def test_another_seed_makes_another_trace() -> None:
-    assert native_text(synthesize(jobs=50, load=1, seed=1)) != native_text(
-        synthesize(jobs=50, load=1, seed=2)
-    )
+    assert native_text(synthesize(jobs=50, load=1, seed=1)) != native_text(synthesize(jobs=50, load=1, seed=2))
 
 
 def test_a_made_trace_survives_its_file(tmp_path: Path) -> None:

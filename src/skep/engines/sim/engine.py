@@ -137,7 +137,7 @@ class Simulator:
         return math.inf
 
     def _is_over(self, until_s: float) -> bool:
-        """Nothing runs that will end and nobody comes: only timers and outages are left, and they must lead somewhere."""
+        """Nothing runs that will end, nobody comes; timers and outages are left, and they must lead somewhere."""
         if not self.open_count:
             return True
         return until_s == math.inf and self.outages.all_up
@@ -186,9 +186,9 @@ class Simulator:
         events: list[Event] = []
         for action in actions:
             task = self.tasks[action.job_id]
-            if type(action) is Launch:
+            if isinstance(action, Launch):
                 self._launch(task, action.allocation, at_s, events)
-            elif type(action) is Stop:
+            elif isinstance(action, Stop):
                 neighbours = self._leave_shares(task)
                 events.append(self._exit(task, Exit.PREEMPTED, task.work_at(at_s)))
                 events.extend(self._change_rate(other, at_s) for other in neighbours)
@@ -207,9 +207,7 @@ class Simulator:
         neighbours = self._leave_shares(task)
         task.done_s = task.work_at(at_s)
         self._begin(task, action.allocation, at_s)
-        events.append(
-            TasksMoved(task.job.spec.id, action.allocation, task.done_s, task.rate, task.progress_since_s)
-        )
+        events.append(TasksMoved(task.job.spec.id, action.allocation, task.done_s, task.rate, task.progress_since_s))
         events.extend(self._change_rate(other, at_s) for other in neighbours)
         if self.speed is not None and self.speed.knows_sharing:
             self._join_shares(task, at_s, events)

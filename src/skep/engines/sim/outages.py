@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from skep.clusters.document import load_text, nearest_word, shorten
 from skep.core.chance import draw
 from skep.core.cluster import Cluster
-from skep.core.errors import InputError
+from skep.core.errors import InputError, did_you_mean
+from skep.files.text import load_text, shorten
 
 FORMS = "mtbf=30d,repair=4h (seconds, or with s, m, h, d), or a CSV file of node,down_s,up_s"
 COLUMNS = ["node", "down_s", "up_s"]
@@ -95,7 +95,7 @@ def _parse_means(text: str) -> dict[str, float]:
         key, sign, value = (piece.strip() for piece in part.partition("="))
         where = f"failures {shorten(text)}"
         if not sign or key not in ("mtbf", "repair"):
-            near = nearest_word(key, ("mtbf", "repair"))
+            near = did_you_mean(key, ("mtbf", "repair"), start=", ")
             raise InputError(f"{where}: unknown part {shorten(part) or 'between commas'}{near}", hint=FORMS)
         if key in means:
             raise InputError(f"{where}: {key} is there twice", hint=FORMS)
@@ -113,9 +113,7 @@ def _duration(where: str, key: str, value: str) -> float:
         if 0 < duration_s <= TIME_MAX_S:
             return duration_s
     shown = shorten(value) or "empty"
-    raise InputError(
-        f"{where}: {key} is {shown}, expected a time above 0 such as 3600, 90m or 30d", hint=FORMS
-    )
+    raise InputError(f"{where}: {key} is {shown}, expected a time above 0 such as 3600, 90m or 30d", hint=FORMS)
 
 
 class Period(NamedTuple):
@@ -141,9 +139,7 @@ def _rows(text: str, path: str) -> Iterator[tuple[str, dict[str, str]]]:
                 columns = cells
                 if sorted(columns) != sorted(COLUMNS):
                     found = shorten(",".join(columns))
-                    raise InputError(
-                        f"{where}: columns are {found}, expected {','.join(COLUMNS)}", hint=FORMS
-                    )
+                    raise InputError(f"{where}: columns are {found}, expected {','.join(COLUMNS)}", hint=FORMS)
                 continue
             if len(cells) != len(columns):
                 raise InputError(f"{where}: {len(cells)} cells, expected {len(columns)}")
@@ -155,7 +151,7 @@ def _rows(text: str, path: str) -> Iterator[tuple[str, dict[str, str]]]:
 def _period(where: str, cells: dict[str, str], cluster: Cluster) -> Period:
     name = cells["node"]
     if name not in cluster.by_name:
-        near = nearest_word(name, list(cluster.by_name)[:1000])
+        near = did_you_mean(name, list(cluster.by_name)[:1000], start=", ")
         first = cluster.nodes[0].name
         hint = f"the cluster has {len(cluster.nodes):,} nodes, the first is {first}"
         raise InputError(f"{where}: node is {shorten(name) or 'empty'}, not in the cluster{near}", hint=hint)

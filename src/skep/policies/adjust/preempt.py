@@ -18,9 +18,7 @@ class Nothing:
     name = "nothing"
     preempts = False
 
-    def candidates(
-        self, view: State, order: Order, running: Running, entry: Entry, missing: float
-    ) -> Iterable[Job]:
+    def candidates(self, view: State, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[Job]:
         """Running jobs that may be stopped for this pending one, in the order in which to stop them.
 
         None need be named when all together hold less than the `missing` gpus.
@@ -34,9 +32,7 @@ class Preempt(Nothing):
     name = "preempt"
     preempts = True
 
-    def candidates(
-        self, view: State, order: Order, running: Running, entry: Entry, missing: float
-    ) -> Iterable[Job]:
+    def candidates(self, view: State, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[Job]:
         cutoff = order.cutoff(entry[3], entry[1])
         if order.moves == RISES:
             return self._risen(view, order, running, cutoff)
@@ -70,9 +66,7 @@ class Preempt(Nothing):
         while current:
             yield heapq.heappop(current)[3]
 
-    def _risen(
-        self, view: State, order: Order, running: Running, cutoff: tuple[object, ...]
-    ) -> list[Job]:
+    def _risen(self, view: State, order: Order, running: Running, cutoff: tuple[object, ...]) -> list[Job]:
         now_s = view.now_s
         current = [(job.rank, order.key(job, now_s), job.seq, job) for *_, job in running.entries]
         current.sort(reverse=True)

@@ -22,9 +22,7 @@ class TakeBack(Nothing):
     def __init__(self, busy: float) -> None:
         self.busy = busy
 
-    def candidates(
-        self, view: State, order: Order, running: Running, entry: Entry, missing: float
-    ) -> Iterable[Job]:
+    def candidates(self, view: State, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[Job]:
         assert isinstance(order, CapacityQueues)
         cluster = view.cluster
         in_use = cluster.gpu_total - cluster.free_gpus()

@@ -121,7 +121,7 @@ class Queues(Order):
         if executed_s <= 0:
             return math.inf
         waited_s = now_s - job.submit_s - job.run_s - waited_then_s
-        return max(now_s, now_s + self.promote * executed_s - waited_s)
+        return float(max(now_s, now_s + self.promote * executed_s - waited_s))
 
     def rekeyed(self, job: Job, plan: Plan, now_s: float) -> None:
         if job.allocation is not None:

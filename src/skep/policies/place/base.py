@@ -21,7 +21,7 @@ Picks = list[tuple[Node, int]]
 
 
 class Place:
-    """On which cells? Subclasses say how for plain requests (`plain`) and in which order nodes are looked at (`prefer`)."""
+    """On which cells? Subclasses say how for plain requests (`plain`) and which nodes go first (`prefer`)."""
 
     name = ""
 
@@ -72,9 +72,7 @@ def nodes_of(cluster: Cluster, mask: int) -> Iterator[Node]:
         yield nodes[index]
 
 
-def find_general(
-    place: Place, cluster: Cluster, job: Job, shape: Shape, now_s: float
-) -> Allocation | None:
+def find_general(place: Place, cluster: Cluster, job: Job, shape: Shape, now_s: float) -> Allocation | None:
     """Place role after role, each seeing what the ones before it took; then put everything back."""
     pools = cluster.pools_for(shape.gpu_types if shape.gpus else ())
     groups: list[Sequence[Pool]] = [[pool] for pool in pools]
@@ -183,9 +181,7 @@ def shared_gpu(cluster: Cluster, pools: Sequence[Pool], role: Role) -> tuple[Nod
     return None
 
 
-def idle_gpu(
-    place: Place, cluster: Cluster, pools: Sequence[Pool], job: Job, role: Role
-) -> tuple[Node, int] | None:
+def idle_gpu(place: Place, cluster: Cluster, pools: Sequence[Pool], job: Job, role: Role) -> tuple[Node, int] | None:
     for pool in pools:
         for node in place.prefer(cluster, pool, job):
             if node.free and has_books(node, role, 1) and needs(role)[2] <= node.spec.gpu_mem_mib:

@@ -37,7 +37,11 @@ POLICIES = (
             ),
             Knob("weight", 0.5, "of the service in the sum, 0 to 1"),
             Knob("scale", 7200.0, "gpu-seconds that count as half of all service"),
-            Knob("lead", 0.1, "how far behind a running job must be before it can be pushed out (× scale but in the sum)"),
+            Knob(
+                "lead",
+                0.1,
+                "how far behind a running job must be before it can be pushed out (× scale but in the sum)",
+            ),
         ),
     ),
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 from skep.core.errors import InputError
 from skep.core.ports import Planner
+from skep.files.text import load_text
 from skep.policies.adjust.preempt import Preempt
 from skep.policies.common import COMPAT, common_knobs, make_pipeline
 from skep.policies.estimate.gittins import Gittins
@@ -48,11 +48,8 @@ def build_g(knobs: Mapping[str, Any], setting: Setting) -> Planner:
 
 def read_samples(name: str) -> tuple[float, ...]:
     """One number a line; a first line that is none is a heading."""
-    try:
-        lines = pathlib.Path(name).read_text().split()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"samples={name}: cannot be read: {error}") from error
     numbers = []
+    lines = load_text(name, what="services in gpu-seconds, one a line").split()
     for number, line in enumerate(lines, start=1):
         try:
             numbers.append(float(line))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 from skep.core.errors import InputError
 from skep.core.ports import Planner
+from skep.files.text import load_text
 from skep.policies.adjust.preempt import Nothing
 from skep.policies.adjust.quota import TakeBack
 from skep.policies.common import common_knobs, make_pipeline
@@ -39,13 +38,10 @@ def quotas(kind: str, setting: Setting) -> dict[str, float]:
 
 
 def read_quotas(name: str) -> dict[str, float]:
-    try:
-        rows = list(csv.reader(pathlib.Path(name).read_text().splitlines()))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"quotas={name}: cannot be read: {error}") from error
+    rows = [line.split(",") for line in load_text(name, what="quotas: lines of vc,gpus").splitlines()]
     found: dict[str, float] = {}
     for number, row in enumerate(rows, start=1):
-        if not row or (number == 1 and [cell.strip() for cell in row] == ["vc", "gpus"]):
+        if row == [""] or (number == 1 and [cell.strip() for cell in row] == ["vc", "gpus"]):
             continue
         if len(row) != 2 or row[0].strip() in found:
             raise InputError(f"{name}:{number}: expected vc,gpus with each VC once")
@@ -58,9 +54,9 @@ def read_quotas(name: str) -> dict[str, float]:
 POLICIES = (
     Policy(
         name="yarn-cs",
-        title="Capacity queues: the VC that uses least of its quota goes first, FIFO within it; idle quota is lent, and "
-        "taken back from the newest jobs above theirs. With walk=skip this is delay scheduling: a job that waits for "
-        "locality lets others of its VC pass.",
+        title="Capacity queues: the VC that uses least of its quota goes first, FIFO within it; idle quota is lent, "
+        "and taken back from the newest jobs above theirs. With walk=skip this is delay scheduling: a job that waits "
+        "for locality lets others of its VC pass.",
         paper="Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters, ATC 2019; delay scheduling: Zaharia et "
         "al., EuroSys 2010",
         assumes="nothing; taking back: checkpoints",

@@ -14,46 +14,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from skep.core.errors import InputError
+from skep.core.errors import InputError, did_you_mean
+from skep.files.text import shorten
 
-SIZE_MAX = 10_000_000
-"""Bytes; a cluster of 100,000 nodes written out one by one is smaller."""
 DEPTH_MAX = 20
 VALUES_MAX = 2_000_000
 """Values of a file after its aliases are expanded."""
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _NULLS = ("", "~", "null", "Null", "NULL")
-
-
-def load_text(path: str | Path, *, what: str) -> str:
-    """The text of a file, or one line that says why there is none; `what` is what it should have been."""
-    shown = shorten(str(path)) or "''"
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(SIZE_MAX + 1)
-    except FileNotFoundError:
-        raise InputError(f"{shown}: no such file, expected {what}") from None
-    except IsADirectoryError:
-        raise InputError(f"{shown}: is a folder, expected {what}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{shown}: cannot be read: {reason}") from None
-    if len(content) > SIZE_MAX:
-        raise InputError(f"{shown}: is larger than {SIZE_MAX // 10**6} MB, expected {what}")
-    return _decode(shown, content, what)
-
-
-def _decode(shown: str, content: bytes, what: str) -> str:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise InputError(f"{shown}: is not a text file, expected {what}", hint="text is in UTF-8")
-    if not text.strip():
-        raise InputError(f"{shown}: is empty, expected {what}")
-    return text
 
 
 def read_document(text: str, path: str | Path) -> Field:
@@ -194,7 +163,8 @@ class Field:
         if not isinstance(key.content, str) or (key.is_plain and key.content in _NULLS):
             raise self.trouble("a key is not text", line=key.line)
         if known and key.content not in known:
-            problem = f"unknown key {self._inside(shorten(key.content))}{nearest_word(key.content, known)}"
+            near = did_you_mean(key.content, known, start=", ")
+            problem = f"unknown key {self._inside(shorten(key.content))}{near}"
             raise self.trouble(problem, line=key.line, hint=f"known keys: {', '.join(known)}")
         return key.content
 
@@ -256,17 +226,3 @@ class Field:
 
     def _inside(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
-
-
-def nearest_word(word: str, known: Sequence[str]) -> str:
-    """`, did you mean gpus?`, or nothing."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(word[:100], known, n=1, cutoff=0.5)
-    return f", did you mean {near[0]}?" if near else ""
-
-
-def shorten(text: str) -> str:
-    """Text of others within a message of one line."""
-    text = text if len(text) <= 80 else text[:79] + "…"
-    return text if text.isprintable() else repr(text)

@@ -1,0 +1,331 @@
+"""How fast is `skep simulate`? CPU time of whole commands, start-up and trace reading included.
+
+    python -m bench.simulate            everything, on the Philly trace where it is there (about ten minutes)
+    python -m bench.simulate --quick    made traces only, a minute
+
+Seconds depend on the machine, so they are shown beside their limits and never fail a run. What can fail it (exit
+code 1) does not: the time against a bare loop of the same run that pushes and pops as many events through a heap, and
+how the time grows when a trace has twice the jobs. Commands and loops take turns; each figure is a median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import heapq
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PHILLY = ROOT.parent / "shared" / "data" / "philly" / "philly.csv"
+PHILLY_JOBS, PHILLY_LOAD = 82_247, 0.835
+MEMORY_MAX_MIB = 1024
+GROWTH_MAX = 2.3
+ROUNDS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A simulation, the seconds it may take, and how many times the bare loop."""
+
+    policy: str
+    limit_s: float | None
+    ratio_max: float | None
+
+
+FULL = (
+    Case("fifo:walk=skip,place=any", 6, 45),
+    Case("srsf:place=any", 12, 50),
+    Case("tiresias-l:place=any", 15, 60),
+    Case("fifo:walk=skip,place=consolidate", 6, 45),
+    Case("srsf:place=consolidate", 30, 120),
+    Case("tiresias-l:place=consolidate", 60, 200),
+)
+SAMPLE = (Case("fifo", 0.8, 90), Case("srsf", 0.8, 80), Case("tiresias-l", 0.8, 80))
+GROWING = (
+    "fifo:walk=skip",
+    "sjf:walk=skip",
+    "srsf",
+    "las",
+    "tiresias-l",
+    "tiresias-g",
+    "e-las",
+    "yarn-cs",
+    "drf",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Used:
+    """What a command cost."""
+
+    cpu_s: float
+    peak_mib: float
+    out: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table. `limit_s` is only compared; `ratio_max` is the gate."""
+
+    what: str
+    seen_s: float
+    limit_s: float | None = None
+    peak_mib: float | None = None
+    ratio: float | None = None
+    ratio_max: float | None = None
+    against: str = ""
+
+    @property
+    def is_within(self) -> bool | None:
+        return None if self.limit_s is None else self.seen_s <= self.limit_s
+
+    @property
+    def is_ok(self) -> bool | None:
+        return None if self.ratio is None or self.ratio_max is None else self.ratio <= self.ratio_max
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.simulate", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="small made traces only; no limits in seconds apply")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs of each command (default %(default)s)")
+    parser.add_argument("--render", nargs=2, metavar=("TRACE", "CLUSTER"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.render:
+        print(render_s(*given.render))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="skep-bench-") as folder:
+        rows = []
+        for row in measure(Path(folder), is_quick=given.quick, rounds=max(given.rounds, 1)):
+            say(f"{row.what}: {row.seen_s:.2f} s")
+            rows.append(row)
+    if given.json:
+        print(json.dumps({"machine": machine(), "rows": [as_dict(row) for row in rows]}, indent=2))
+    else:
+        print_table(rows)
+    return 1 if any(row.is_ok is False for row in rows) else 0
+
+
+def measure(folder: Path, *, is_quick: bool, rounds: int) -> Iterator[Row]:
+    trace, cluster = folder / "made.csv", "56x8"
+    if is_quick:
+        synth(trace, jobs=8000, load=PHILLY_LOAD)
+    elif PHILLY.is_file():
+        trace = PHILLY
+    else:
+        say(f"{PHILLY} is not there: a made trace of the same size and load takes its place")
+        synth(trace, jobs=PHILLY_JOBS, load=PHILLY_LOAD)
+    for case in FULL:
+        # Small traces spend much of their time starting up: no gate but growth means anything there.
+        loose = dataclasses.replace(case, limit_s=None, ratio_max=None)
+        yield simulated(loose if is_quick else case, trace, cluster, rounds)
+    small = folder / "small.csv"
+    skep("trace", "sample", str(trace), "--jobs", "5000", "--seed", "1", "--out", str(small))
+    for case in SAMPLE:
+        yield simulated(case, small, "32x4", rounds)
+    count = 4000 if is_quick else 20_000
+    for policy in GROWING[:5] if is_quick else GROWING:
+        yield grown(folder, policy, count, rounds)
+    yield started(rounds * 3)
+    yield was_read(trace, rounds)
+    yield rendered(small, "32x4", rounds)
+
+
+# The lines ------------------------------------------------------------------------------------------------------
+
+
+def simulated(case: Case, trace: Path, cluster: str, rounds: int) -> Row:
+    runs, loops = [], []
+    events = 0
+    for _ in range(rounds):
+        used = skep("simulate", str(trace), "--cluster", cluster, "--policy", case.policy, "--json")
+        events = json.loads(used.out)[0]["events"]
+        runs.append(used)
+        loops.append(heap_loop_s(events))
+    seen_s = statistics.median(run.cpu_s for run in runs)
+    return Row(
+        what=f"{case.policy} · {trace.stem} on {cluster}",
+        seen_s=seen_s,
+        limit_s=case.limit_s,
+        peak_mib=max(run.peak_mib for run in runs),
+        ratio=seen_s / statistics.median(loops),
+        ratio_max=case.ratio_max,
+        against=f"heap of {events:,} events",
+    )
+
+
+def grown(folder: Path, policy: str, count: int, rounds: int) -> Row:
+    """Twice the jobs at the same load on the same cluster, over twice the time; each round has another seed."""
+    small, large = [], []
+    for seed in range(rounds):
+        for jobs, seen in ((count, small), (2 * count, large)):
+            trace = folder / f"growth-{jobs}-{seed}.csv"
+            if not trace.exists():
+                synth(trace, jobs=jobs, load=0.8, seed=seed)
+            seen.append(skep("simulate", str(trace), "--cluster", "56x8", "--policy", policy, "--json").cpu_s)
+    ratios = [two / one for one, two in zip(small, large, strict=True)]
+    return Row(
+        what=f"{policy} · {2 * count:,} jobs on 56x8",
+        seen_s=statistics.median(large),
+        ratio=statistics.median(ratios),
+        ratio_max=GROWTH_MAX,
+        against=f"{count:,} jobs",
+    )
+
+
+def started(rounds: int) -> Row:
+    seen, bare = [], []
+    for _ in range(rounds):
+        seen.append(skep("--help").cpu_s)
+        bare.append(spend([sys.executable, "-c", "pass"]).cpu_s)
+    seen_s = statistics.median(seen)
+    ratio = seen_s / max(statistics.median(bare), 1e-3)
+    return Row("skep --help", seen_s, limit_s=0.15, ratio=ratio, ratio_max=8, against="python -c pass")
+
+
+def was_read(trace: Path, rounds: int) -> Row:
+    code = "import sys; from skep.traces.read import read_trace; read_trace(sys.argv[1])"
+    bare_code = "import csv, sys; list(csv.reader(open(sys.argv[1], newline='')))"
+    seen, bare = [], []
+    for _ in range(rounds):
+        seen.append(spend([sys.executable, "-c", code, str(trace)]))
+        bare.append(spend([sys.executable, "-c", bare_code, str(trace)]).cpu_s)
+    seen_s = statistics.median(used.cpu_s for used in seen)
+    return Row(
+        what=f"reading {trace.name}, whole process",
+        seen_s=seen_s,
+        peak_mib=max(used.peak_mib for used in seen),
+        ratio=seen_s / statistics.median(bare),
+        ratio_max=15,
+        against="csv.reader, whole process",
+    )
+
+
+def rendered(trace: Path, cluster: str, rounds: int) -> Row:
+    command = [sys.executable, str(Path(__file__).resolve()), "--render", str(trace), cluster]
+    seen_s = statistics.median(float(spend(command).out) for _ in range(rounds))
+    return Row(f"rendering the report, 3 policies, {trace.stem}", seen_s)
+
+
+def render_s(trace: str, cluster: str) -> float:
+    """In a process of its own: only the rendering counts, the runs before it do not."""
+    from skep.clusters.read import read_cluster
+    from skep.experiments.simulate import Experiment, Options
+    from skep.report.html import render_report
+    from skep.traces.read import read_trace
+
+    experiment = Experiment(read_trace(trace), read_cluster(cluster), Options(keep_history=True))
+    runs = [experiment.run(case.policy) for case in SAMPLE]
+    started_s = time.process_time()
+    render_report(runs, title="bench")
+    return time.process_time() - started_s
+
+
+def heap_loop_s(events: int) -> float:
+    """CPU seconds of a loop that pushes and pops so many tuples, a thousand of them in the heap at any time."""
+    value = 12345
+    heap: list[tuple[float, int, int, None]] = []
+    started_s = time.process_time()
+    for number in range(1000):
+        heapq.heappush(heap, (float(number), 0, number, None))
+    for number in range(1000, 1000 + events):
+        at_s, _, _, _ = heapq.heappop(heap)
+        value = (value * 1103515245 + 12345) & 0x7FFFFFFF
+        heapq.heappush(heap, (at_s + value % 10_000, 0, number, None))
+    return time.process_time() - started_s
+
+
+# Commands -------------------------------------------------------------------------------------------------------
+
+
+def skep(*arguments: str) -> Used:
+    script = shutil.which("skep", path=str(Path(sys.executable).parent))
+    return spend([script or "skep", *arguments] if script else [sys.executable, "-m", "skep.cli.main", *arguments])
+
+
+def synth(trace: Path, *, jobs: int, load: float, seed: int = 0) -> None:
+    size = ("--jobs", str(jobs), "--load", str(load), "--gpus", "448", "--seed", str(seed))
+    skep("trace", "synth", *size, "--out", str(trace))
+
+
+def spend(command: list[str]) -> Used:
+    """Run it to its end; CPU time and peak memory are those the system counted for this one process."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=out, stderr=errors, cwd=ROOT)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            errors.seek(0)
+            raise SystemExit(f"{' '.join(command)} failed:\n{errors.read()}")
+        out.seek(0)
+        unit = 1 << 20 if sys.platform == "darwin" else 1 << 10
+        return Used(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / unit, out.read())
+
+
+# Words ----------------------------------------------------------------------------------------------------------
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def machine() -> dict[str, object]:
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "load": load}
+
+
+def as_dict(row: Row) -> dict[str, object]:
+    return {**dataclasses.asdict(row), "is_within": row.is_within, "is_ok": row.is_ok}
+
+
+def print_table(rows: list[Row]) -> None:
+    here = machine()
+    print(f"{here['cpu']}, {here['cores']} cores, Python {here['python']}, load {here['load']:.1f}\n")
+    columns: list[tuple[str, Callable[[Row], str]]] = [
+        ("what", lambda row: row.what),
+        ("limit s", lambda row: number(row.limit_s)),
+        ("seen s", lambda row: number(row.seen_s)),
+        ("within", lambda row: yes_no(row.is_within)),
+        ("MiB", lambda row: number(row.peak_mib, 0)),
+        ("ratio", lambda row: number(row.ratio, 1)),
+        ("gate", lambda row: number(row.ratio_max, 1)),
+        ("ok", lambda row: yes_no(row.is_ok)),
+        ("ratio to", lambda row: row.against),
+    ]
+    table = [[name for name, _ in columns], *([show(row) for _, show in columns] for row in rows)]
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    for cells in table:
+        padded = [
+            cell.ljust(width) if at in (0, len(cells) - 1) else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        print("  ".join(padded).rstrip())
+    over = [row.what for row in rows if row.peak_mib is not None and row.peak_mib > MEMORY_MAX_MIB]
+    print(f"\npeak memory limit {MEMORY_MAX_MIB} MiB: {'over: ' + ', '.join(over) if over else 'kept'}")
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def yes_no(value: bool | None) -> str:
+    return "" if value is None else "yes" if value else "NO"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""The text of a file that somebody wrote, and files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from skep.core.errors import InputError
+
+SIZE_MAX = 10_000_000
+"""Bytes of a configuration file; a cluster of 100,000 nodes written out one by one is smaller."""
+
+
+def load_text(path: str | Path, *, what: str, hint: str = "", size_max: int | None = SIZE_MAX) -> str:
+    """The text of a file, or one line that says why there is none; `what` is what it should have been."""
+    # A path is shown whole, its end is what one looks for; only what cannot be a path is cut.
+    shown = str(path)[:1000] or "''"
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(-1 if size_max is None else size_max + 1)
+    except FileNotFoundError:
+        raise InputError(f"{shown}: no such file, expected {what}") from None
+    except IsADirectoryError:
+        raise InputError(f"{shown}: is a folder, expected {what}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{shown}: cannot be read: {reason}") from None
+    if size_max is not None and len(content) > size_max:
+        raise InputError(f"{shown}: is larger than {size_max // 10**6} MB, expected {what}")
+    return decode(shown, content, what, hint)
+
+
+def decode(shown: str, content: bytes, what: str, hint: str) -> str:
+    if content[:2] == b"\x1f\x8b":
+        raise InputError(f"{shown}: is compressed", hint=f"unpack it first: gunzip -k {shown}")
+    try:
+        # A byte order mark (spreadsheets write one) would otherwise become part of the first word.
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise InputError(f"{shown}: is not a text file, expected {what}", hint=hint or "text is in UTF-8")
+    if not text.strip():
+        raise InputError(f"{shown}: is empty, expected {what}", hint=hint)
+    return text
+
+
+def write_aside(path: str | Path, text: str) -> None:
+    """Write beside the target, then rename: a reader never sees half a file."""
+    target = Path(path)
+    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with aside.open("w", encoding="utf-8", newline="") as out:
+            out.write(text)
+        aside.replace(target)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def shorten(text: str, *, most: int = 80) -> str:
+    """Text of others within a message of one line."""
+    text = text if len(text) <= most else text[: most - 1] + "…"
+    return text if text.isprintable() else repr(text)
