@@ -11,7 +11,7 @@ from skep import __version__
 from skep.core.errors import InputError, did_you_mean
 
 COMMANDS = {
-    "demo": ("skep.cli.demo:demo", "Compare schedulers on a made-up trace and open the report."),
+    "demo": ("skep.cli.demo:demo", "Compare schedulers on a made-up week, with an HTML report."),
     "simulate": ("skep.cli.simulate:simulate", "Run a trace under one or more policies."),
     "compare": ("skep.cli.simulate:compare", "Compare policies on a trace, with an HTML report."),
     "policies": ("skep.cli.policies:policies", "List the policies, or explain one with its knobs."),

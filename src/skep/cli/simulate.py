@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -221,13 +222,15 @@ def warn_about(runs: list[Run]) -> None:
             warn(f"{summary.policy}: {summary.unfinished:,} of {summary.jobs:,} jobs did not finish")
 
 
-def check_html(file: Path, *, force: bool) -> None:
+def check_html(file: Path, *, force: bool, hint: str = "--force replaces it") -> None:
     if not file.parent.is_dir():
         raise InputError(f"{file.parent} is not a folder", hint="create it first")
     if file.is_dir():
         raise InputError(f"{file} is a folder, expected a file name")
+    if not os.access(file.parent, os.W_OK):
+        raise InputError(f"{file} cannot be written: its folder is read-only", hint="--html FILE names another place")
     if file.exists() and not force and b'content="skep"' not in file.read_bytes()[:2000]:
-        raise InputError(f"{file} exists and is not a report of ours", hint="--force replaces it")
+        raise InputError(f"{file} exists and is not a report of ours", hint=hint)
 
 
 def write_html(runs: list[Run], file: Path, experiment: Experiment) -> None:

@@ -9,7 +9,7 @@ from skep.core.cluster import UNLIMITED, NodeSpec
 from skep.core.errors import InputError
 from skep.files.document import Field, read_document
 
-TOP = ("name", "levels", "nodes")
+TOP = ("name", "levels", "nodes", "vcs")
 INNER = ("socket", "switch")
 """Cells inside a node, outermost first."""
 OF_NODES = ("count", "name", "gpus", "gpu_type", "gpu_mem_gib", "cpus", "memory_gib", *INNER)
@@ -32,6 +32,11 @@ def read_nodes(text: str, path: str) -> tuple[str, list[NodeSpec]]:
     """(name of the cluster or nothing, its nodes)."""
     document = read_document(text, path)
     _refuse_hived(document)
+    return parse_nodes(document)
+
+
+def parse_nodes(document: Field) -> tuple[str, list[NodeSpec]]:
+    """The same from a document. Whose the nodes are (`vcs`) is read by `shares.py`."""
     top = document.fields(TOP)
     if "nodes" not in top:
         raise document.trouble("nodes is missing", hint=EXAMPLE)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from skep.clusters.spec import EXAMPLES, looks_like_spec, parse_spec
-from skep.core.cluster import Cluster
+from skep.core.cells.layout import Layout
+from skep.core.cluster import Cluster, NodeSpec
 from skep.core.errors import InputError
 from skep.files.text import load_text, shorten
+
+if TYPE_CHECKING:
+    from skep.files.document import Field
 
 WHAT = "a cluster file (YAML, or Alibaba's node list)"
 
@@ -19,9 +24,67 @@ def read_cluster(spec: str) -> Cluster:
     """
     if looks_like_spec(spec):
         return Cluster(parse_spec(spec), spec.strip())
+    _refuse_neither(spec)
+    return _read_file(spec)
+
+
+class Described(NamedTuple):
+    """A layout, and what is to be said about how it came from its file."""
+
+    layout: Layout
+    notes: list[str]
+
+
+def read_layout(spec: str | Path) -> Layout:
+    """The cells of a cluster and whose they are: HiveD's configuration, or anything `read_cluster` takes."""
+    return describe_layout(spec).layout
+
+
+def describe_layout(spec: str | Path) -> Described:
+    shown = str(spec)
+    if looks_like_spec(shown):
+        return _from_nodes(parse_spec(shown), shown.strip())
+    _refuse_neither(shown)
+    text = load_text(shown, what=WHAT)
+    from skep.clusters.alibaba import is_node_list, read_node_list
+
+    name = Path(shown).name
+    if is_node_list(text):
+        return _from_nodes(read_node_list(text, shown), name)
+    from skep.clusters.hived import is_hived, parse_layout
+    from skep.files.document import read_document
+
+    document = read_document(text, shown)
+    if is_hived(document):
+        layout = parse_layout(document)
+        layout.name = name
+        return Described(layout, [])
+    return _from_own(document, name)
+
+
+def _from_own(document: Field, file_name: str) -> Described:
+    from skep.clusters.nodes_file import parse_nodes
+
+    name, nodes = parse_nodes(document)
+    vcs = document.fields().get("vcs")
+    return _from_nodes(nodes, name or file_name, vcs)
+
+
+def _from_nodes(nodes: list[NodeSpec], name: str, vcs: Field | None = None) -> Described:
+    from skep.clusters.chains import layout_of, node_chains, notes_of
+
+    chains = node_chains(nodes)
+    layout = layout_of(chains, nodes, name)
+    if vcs is not None:
+        from skep.clusters.shares import read_vcs
+
+        read_vcs(vcs, chains, layout)
+    return Described(layout, notes_of(chains, nodes))
+
+
+def _refuse_neither(spec: str) -> None:
     if not _is_file(spec):
         raise InputError(f"cluster {shorten(spec) or repr(spec)} is neither a spec nor a file", hint=EXAMPLES)
-    return _read_file(spec)
 
 
 def _is_file(spec: str) -> bool:

@@ -129,11 +129,13 @@ class Node:
 class Pool:
     """The nodes of one gpu type, indexed by free gpus. Nodes that are down are in no index."""
 
-    __slots__ = ("by_free", "free", "gpu_type", "idle", "nodes", "partial", "size_max", "total", "up")
+    __slots__ = ("by_free", "free", "gpu_type", "idle", "nodes", "partial", "racks", "size_max", "total", "up")
 
     def __init__(self, gpu_type: str) -> None:
         self.gpu_type = gpu_type
         self.nodes: list[Node] = []
+        self.racks: dict[Cell | None, int] = {}
+        """Bits of the nodes right below each cell."""
         self.size_max = 0
         self.total = 0
         self.free = 0
@@ -148,6 +150,7 @@ class Pool:
 
     def add(self, node: Node) -> None:
         self.nodes.append(node)
+        self.racks[node.cell.parent] = self.racks.get(node.cell.parent, 0) | node.bit
         self.total += node.gpu_count
         if node.gpu_count > self.size_max:
             self.by_free.extend([0] * (node.gpu_count - self.size_max))

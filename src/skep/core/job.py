@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 
 from skep.core.cluster import WHOLE, Allocation
-from skep.core.model import JobSpec
+from skep.core.model import JobSpec, Shape
 from skep.core.refusal import Waiting
 
 
@@ -41,6 +41,7 @@ class Job:
         "allocation",
         "finish_s",
         "fragmentation_s",
+        "gpu_count",
         "gpus",
         "held",
         "held_gpus",
@@ -76,9 +77,10 @@ class Job:
         self.seq = seq
         """Counts submissions: ties in any order end here."""
         self.rank = -spec.priority
-        role = spec.shapes[0].roles[0]
-        gpus = spec.shapes[0].gpus
-        self.gpus: float = gpus if role.gpu_milli == WHOLE else gpus * role.gpu_milli / WHOLE
+        shape = spec.shapes[0]
+        self.gpus: float = shape.gpus if shape.is_plain else amount_of(shape)
+        self.gpu_count = shape.gpus
+        """Gpus it touches: a share counts as one, for its end can free the whole gpu."""
         self.submit_s = now_s
         self.pending_since_s = now_s
         self.state = JobState.PENDING
@@ -152,3 +154,9 @@ class Job:
 
     def __repr__(self) -> str:
         return f"Job({self.id!r}, {self.gpus} gpus, {self.state})"
+
+
+def amount_of(shape: Shape) -> float:
+    """Gpus of all roles, shares as fractions; a whole number where it is one."""
+    milli = sum(role.count * role.gpus * role.gpu_milli for role in shape.roles)
+    return milli / WHOLE if milli % WHOLE else milli // WHOLE

@@ -23,6 +23,7 @@ VALUES_MAX = 2_000_000
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _NULLS = ("", "~", "null", "Null", "NULL")
+_FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
 def read_document(text: str, path: str | Path) -> Field:
@@ -36,6 +37,22 @@ def read_document(text: str, path: str | Path) -> Field:
     except yaml.YAMLError as error:
         raise _syntax_fault(shown, error) from None
     return Field(shown, "", root)
+
+
+def plain_document(value: object, where: str) -> Field:
+    """Values that were read by other means, such as JSON; they know no line, and their faults name none."""
+    return Field(where, "", _plain(value))
+
+
+def _plain(value: object) -> Raw:
+    if isinstance(value, dict):
+        return Raw([_plain(part) for entry in value.items() for part in entry], 0, is_map=True)
+    if isinstance(value, list | tuple):
+        return Raw([_plain(part) for part in value], 0)
+    if value is None:
+        return Raw("null", 0, is_plain=True)
+    is_text = isinstance(value, str)
+    return Raw(str(value), 0, is_plain=not is_text)
 
 
 def _syntax_fault(shown: str, error: Any) -> InputError:
@@ -177,6 +194,22 @@ class Field:
     def is_mapping(self) -> bool:
         return self.raw.is_map
 
+    @property
+    def is_list(self) -> bool:
+        return not self.raw.is_map and isinstance(self.raw.content, list)
+
+    @property
+    def is_null(self) -> bool:
+        """Nothing behind the colon, or `null`."""
+        return self.raw.is_plain and self.raw.content in _NULLS
+
+    def flag(self) -> bool:
+        content = self.raw.content
+        word = content.lower() if isinstance(content, str) and self.raw.is_plain else ""
+        if word not in _FLAGS:
+            raise self.fault("true or false")
+        return _FLAGS[word]
+
     def text(self, expected: str = "a name") -> str:
         """A word as written; numbers and `yes` are words too where one is expected."""
         content = self.raw.content
@@ -212,7 +245,9 @@ class Field:
         return self.trouble(f"{self.path or 'the file'} is {self._shown()}, expected {expected}", hint=hint)
 
     def trouble(self, problem: str, *, line: int | None = None, hint: str = "") -> InputError:
-        return InputError(f"{self.file}:{line or self.raw.line}: {problem}", hint=hint)
+        at = line or self.raw.line
+        where = f"{self.file}:{at}" if at else self.file
+        return InputError(f"{where}: {problem}", hint=hint)
 
     def _shown(self) -> str:
         content = self.raw.content

@@ -28,11 +28,12 @@ def backfill(
     refused = set()
     for entry in list(line.entries[1:]):
         job = entry[3]
-        if job.spec.shapes in refused:
+        kind = (job.spec.shapes, place.key(job, view.now_s))
+        if kind in refused:
             continue
         allocation = place.find(view.cluster, job, job.spec.shapes[0], view.now_s)
         if allocation is None:
-            refused.add(job.spec.shapes)
+            refused.add(kind)
             continue
         end_s = view.now_s + left_s(job, estimate, view.now_s)
         if end_s <= start_s or keeps_reservation(view, place, head, freed, allocation, start_s):

@@ -8,14 +8,17 @@ of a few lines instead of at every pending job.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Hashable, Iterator
-from typing import Any
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
 
 from skep.core.cluster import Pool
 from skep.core.errors import InvariantBroken
 from skep.core.job import Job
 from skep.core.model import Shape
 from skep.core.refusal import Cause
+
+if TYPE_CHECKING:
+    from skep.policies.order.base import Order
 
 Entry = tuple[int, Any, int, Job]
 """(rank, key, seq, job): rank puts priorities first, seq ends every tie."""
@@ -49,23 +52,31 @@ class Line:
 class Running:
     """The running jobs by order, the last to be kept at the end. Keys are as of when they were last set."""
 
-    __slots__ = ("by_seq", "entries")
+    __slots__ = ("_present", "by_seq", "entries")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.by_seq: dict[int, Entry] = {}
+        self._present: tuple[float, list[Entry]] | None = None
 
     def add(self, entry: Entry) -> None:
+        self._present = None
         bisect.insort(self.entries, entry)
         self.by_seq[entry[2]] = entry
 
     def remove(self, job: Job) -> None:
         entry = self.by_seq.pop(job.seq, None)
         if entry is not None:
+            self._present = None
             remove_entry(self.entries, entry)
 
-    def from_last(self) -> Iterator[Entry]:
-        return reversed(list(self.entries))
+    def present(self, order: Order, now_s: float) -> list[Entry]:
+        """All entries with the keys of this moment, the last first; worked out once as long as nothing changes."""
+        if self._present is None or self._present[0] != now_s:
+            entries = [(job.rank, order.key(job, now_s), job.seq, job) for *_, job in self.entries]
+            entries.sort(reverse=True)
+            self._present = (now_s, entries)
+        return self._present[1]
 
 
 def remove_entry(entries: list[Entry], entry: Entry) -> None:

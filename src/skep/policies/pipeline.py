@@ -36,6 +36,9 @@ from skep.policies.room import make_room
 
 STRICT, SKIP, EASY = "strict", "skip", "easy"
 
+KEY = "key "
+"""Name in the memory: the key of a job, for orders that remember."""
+
 
 class Pipeline:
     """The planner made of five parts."""
@@ -76,10 +79,11 @@ class Pipeline:
         """Pending jobs that changed lines."""
         self.blank = view.cluster.blank()
         self.could_run: dict[Hashable, bool] = {}
+        self.memory = memory
         self.order.attach(view)
         for job in view.held_jobs.values():
             if job.allocation is not None:
-                self._keep_running(job, view.now_s)
+                self._keep_running(job, None, view.now_s)
         self.unseen: list[Job] = []
         """Pending jobs that no planner has looked at yet."""
         for job in view.jobs.values():
@@ -91,7 +95,7 @@ class Pipeline:
         if job.waiting is None:
             self.unseen.append(job)
             return
-        line = self._enqueue(view, job)
+        line = self._enqueue(view, None, job)
         if job.waiting is view.waiting.get(line.scope):
             if not line.is_strict:
                 line.cause = job.waiting.cause
@@ -118,7 +122,7 @@ class Pipeline:
                     self._give(view, plan, job, allocation)
         for job in self.order.settle(plan):
             self.running.remove(job)
-            self._keep_running(job, view.now_s)
+            self._keep_running(job, plan, view.now_s)
         self._say_why(view, plan, fresh, changed=bool(plan.decisions or trigger.ended or trigger.nodes_changed))
         plan.wake_s = self._next_wake(view)
         return plan
@@ -132,6 +136,8 @@ class Pipeline:
                 self.order.left(job, plan, now_s)
         for job in trigger.ended:
             self.order.ended(job, plan, now_s)
+            if self.order.remembers:
+                plan.memory[KEY + job.id] = None
         if trigger.ended or trigger.nodes_changed:
             self.epoch += 1
         while self.timers and self.timers[0][0] <= now_s:
@@ -157,12 +163,15 @@ class Pipeline:
         if not could:
             plan.rejects.append((job, never_fits(view.cluster, shapes[0])))
             return False
-        self._enqueue(view, job)
+        self._enqueue(view, plan, job)
         return True
 
-    def _enqueue(self, view: State, job: Job) -> Line:
+    def _enqueue(self, view: State, plan: Plan | None, job: Job) -> Line:
         line = self._line(view, job)
-        entry = (job.rank, self.order.key(job, view.now_s), job.seq, job)
+        key = self.order.key(job, view.now_s)
+        if self.order.remembers:
+            key = self._remember(job, key, plan)
+        entry = (job.rank, key, job.seq, job)
         line.add(entry)
         if line.entries[0] is entry:
             self.touched[line.scope] = line
@@ -190,18 +199,29 @@ class Pipeline:
             self._leave_line(job)
             if line.entries:
                 self.touched[line.scope] = line
-            line = self._enqueue(view, job)
+            line = self._enqueue(view, plan, job)
             line.tried = (-1, -1)
             if not line.is_strict:
                 self.moved.append(job)
         elif job.allocation is not None:
             self.running.remove(job)
-            self._keep_running(job, view.now_s)
+            self._keep_running(job, plan, view.now_s)
             self.epoch += 1
 
-    def _keep_running(self, job: Job, now_s: float) -> None:
-        self.running.add((job.rank, self.order.key(job, now_s), job.seq, job))
+    def _keep_running(self, job: Job, plan: Plan | None, now_s: float) -> None:
+        key = self.order.key(job, now_s)
+        if self.order.remembers:
+            key = self._remember(job, key, plan)
+        self.running.add((job.rank, key, job.seq, job))
         self._set_timer(job, self.order.changes_at(job, now_s))
+
+    def _remember(self, job: Job, key: Any, plan: Plan | None) -> Any:
+        """Write the key down; without a plan we take up another planner's work, and go by what it wrote."""
+        if plan is not None:
+            plan.memory[KEY + job.id] = key
+            return key
+        kept = self.memory.get(KEY + job.id, key)
+        return tuple(kept) if isinstance(kept, list) else kept
 
     def _leave_line(self, job: Job) -> None:
         line, entry = self.entries.pop(job.seq)
@@ -265,6 +285,8 @@ class Pipeline:
         job = entry[3]
         for shape in self.allocate.shapes(job):
             missing = shape.gpus - view.cluster.free_gpus(shape.gpu_types)
+            if job.gpus < shape.gpus:
+                missing = 0  # shares may fit on gpus that are not free
             candidates = self.adjust.candidates(view, self.order, self.running, entry, missing)
             room = candidates and make_room(view, plan, self.place, job, shape, candidates, missing)
             if room:
@@ -280,7 +302,7 @@ class Pipeline:
     def _give(self, view: State, plan: Plan, job: Job, allocation: Allocation) -> None:
         plan.start(job, allocation)
         self.order.entered(job, plan, view.now_s)
-        self._keep_running(job, view.now_s)
+        self._keep_running(job, plan, view.now_s)
 
     # What is said about it -------------------------------------------------------------------------------------
 
@@ -297,16 +319,16 @@ class Pipeline:
         for line in self.lines.values() if changed else lines.values():
             if line.entries:
                 if line.is_strict:
-                    self._say_why_head(plan, line)
+                    self._say_why_head(view, plan, line)
                 else:
-                    cause = self._cause(line, line.entries[0][3])
+                    cause = self._cause(view, line, line.entries[0][3])
                     if cause is not line.cause:
                         line.cause = cause
                         plan.refusals.append((line.scope, cause))
 
-    def _say_why_head(self, plan: Plan, line: Line) -> None:
+    def _say_why_head(self, view: State, plan: Plan, line: Line) -> None:
         job = line.entries[0][3]
-        cause = self._cause(line, job)
+        cause = self._cause(view, line, job)
         scope = f"head {job.id}"
         if job is not line.head:
             if line.head is not None and line.head.seq in self.entries:
@@ -317,13 +339,14 @@ class Pipeline:
         line.head, line.cause = job, cause
         plan.refusals.append((scope, cause))
 
-    def _cause(self, line: Line, job: Job) -> Cause:
+    def _cause(self, view: State, line: Line, job: Job) -> Cause:
         refused = self.order.refuses(job)
         if refused is not None:
             return refused
         shape = job.spec.shapes[0]
         free = 0
-        for pool in line.pools:
+        # A strict line holds all kinds of requests, and `pools` is what its first job accepts.
+        for pool in view.cluster.pools_for(shape.gpu_types) if line.is_strict else line.pools:
             free += pool.free
         return Cause.FRAGMENTATION if 0 < shape.gpus <= free else Cause.CAPACITY
 
@@ -351,7 +374,7 @@ class Pipeline:
             return refusal_of(view, job, None, None)
         line, _ = place
         first = line.entries[0][3]
-        return refusal_of(view, job, self._cause(line, job), None if first is job else first)
+        return refusal_of(view, job, self._cause(view, line, job), None if first is job else first)
 
 
 def never_fits(cluster: Cluster, shape: Shape) -> str:

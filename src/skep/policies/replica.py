@@ -19,6 +19,9 @@ from skep.policies.estimate.duration import Duration
 from skep.policies.explain import refusal_of
 from skep.policies.place.simple import Any as AnyPlace
 
+SOON_S = 1e-6
+"""What rounding leaves to wait for must not be nothing, or time would stand still."""
+
 
 class Replica:
     """The common part: who is kept, who is pushed out, who starts. Subclasses keep the order."""
@@ -170,11 +173,13 @@ class QueuesReplica(Replica):
         executed_s, waited_s, _ = counter
         if job.allocation is None:
             left_s = executed_s * self.promote - waited_s
-            return left_s if self.promote and executed_s > 0 and left_s > 0 else math.inf
+            return max(left_s, SOON_S) if self.promote and executed_s > 0 and left_s > 0 else math.inf
         if level == len(self.limits):
             return math.inf
         left_s = self.limits[level] - executed_s
-        return left_s // job.gpus if self.by_size else left_s
+        if not self.by_size:
+            return max(left_s, SOON_S)
+        return left_s // job.gpus or 1.0
 
 
 class GittinsTable:

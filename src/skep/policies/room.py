@@ -36,7 +36,7 @@ def make_room(
         if shape.gpu_types and not is_useful(view, victim, shape):
             continue
         victims.append(victim)
-        missing -= victim.gpus
+        missing -= victim.gpu_count
         most = add_freed(view, victim, on_node) if one_node else shape.gpus
         if missing <= 0 and most >= shape.gpus:
             for other in victims[stopped:]:

@@ -22,6 +22,8 @@ class Rounds:
     def attach(self, view: State, memory: Memory) -> None:
         self.planner.attach(view, memory)
         self.gathered = Trigger()
+        # What was gathered before is in the state, but not what of it is news: let the planner look at everything.
+        self.gathered.nodes_changed = True
 
     def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
         gathered = self.gathered

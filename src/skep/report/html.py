@@ -71,6 +71,8 @@ def _page(title: str, body: str, data: Data) -> str:
         tag("meta", charset="utf-8")
         + tag("meta", name="viewport", content="width=device-width, initial-scale=1")
         + tag("meta", name="color-scheme", content="light dark")
+        # By this a later run knows that it may replace the page.
+        + tag("meta", name="generator", content="skep")
         + tag("title", escape(title))
         + tag("style", _resource("report.css"))
     )

@@ -1,0 +1,10 @@
+"""For tests of Skep and of policies of one's own: builders, runs that are checked at every step, invariants."""
+
+from __future__ import annotations
+
+from skep.testing.builders import cluster, job, node, role, trace
+from skep.testing.invariants import Checker, check
+from skep.testing.snapshot import snapshot, snapshot_cluster
+from skep.testing.world import World
+
+__all__ = ["Checker", "World", "check", "cluster", "job", "node", "role", "snapshot", "snapshot_cluster", "trace"]

@@ -10,7 +10,7 @@ import heapq
 import math
 
 from skep.core.actions import Action, Launch, Move, Stop
-from skep.core.cluster import Allocation, Cluster
+from skep.core.cluster import WHOLE, Allocation, Cluster
 from skep.core.events import (
     Batch,
     Event,
@@ -108,6 +108,9 @@ class Simulator:
         """Finishes and changes of rate: (at_s, row, run, task); those of an earlier run are stale."""
         self.open_count = sum(job.work_s < math.inf for job in jobs)
         self.ended_count = 0
+        self.idle_timers = 0
+        """Timers while nothing else was to come, since a job that will end was last started."""
+        self.idle_timers_max = 10_000
 
     def observe(self, until_s: float) -> Batch | None:
         agenda = self.agenda
@@ -140,7 +143,9 @@ class Simulator:
         """Nothing runs that will end, nobody comes; timers and outages are left, and they must lead somewhere."""
         if not self.open_count:
             return True
-        return until_s == math.inf and self.outages.all_up
+        if until_s < self.outages.next_s:
+            self.idle_timers += 1  # rounds go on for ever while somebody waits for what never ends
+        return (until_s == math.inf and self.outages.all_up) or self.idle_timers > self.idle_timers_max
 
     def _submit(self, at_s: float, events: list[Event]) -> None:
         submissions = self.submissions
@@ -200,8 +205,12 @@ class Simulator:
         self._begin(task, allocation, at_s)
         self.running[task.row] = task
         events.append(TasksStarted(task.job.spec.id, task.rate, task.progress_since_s))
-        if self.speed is not None and self.speed.knows_sharing:
+        if self._is_shared(allocation):
             self._join_shares(task, at_s, events)
+
+    def _is_shared(self, allocation: Allocation) -> bool:
+        shares = any(piece.milli < WHOLE for piece in allocation.slices)
+        return shares and self.speed is not None and self.speed.knows_sharing
 
     def _move(self, task: Task, action: Move, at_s: float, events: list[Event]) -> None:
         neighbours = self._leave_shares(task)
@@ -209,7 +218,7 @@ class Simulator:
         self._begin(task, action.allocation, at_s)
         events.append(TasksMoved(task.job.spec.id, action.allocation, task.done_s, task.rate, task.progress_since_s))
         events.extend(self._change_rate(other, at_s) for other in neighbours)
-        if self.speed is not None and self.speed.knows_sharing:
+        if self._is_shared(action.allocation):
             self._join_shares(task, at_s, events)
 
     def _begin(self, task: Task, allocation: Allocation, at_s: float) -> None:
@@ -236,6 +245,7 @@ class Simulator:
             if self.finish_round_s and task.target_s >= work_s:
                 at_s = math.ceil(at_s / self.finish_round_s - 1e-9) * self.finish_round_s
             heapq.heappush(self.agenda, (at_s, task.row, task.run, task))
+            self.idle_timers = 0
 
     def _change_rate(self, task: Task, at_s: float) -> ProgressReported:
         task.saved_s = task.saved_at(at_s, self.checkpoint_s)

@@ -39,7 +39,7 @@ class Preempt(Nothing):
         # Keys that stand or fall are at most what they were: what is not beyond the cutoff now, never was.
         later = running.entries[bisect.bisect_right(running.entries, cutoff) :]
         for entry in later:
-            missing -= entry[3].gpus
+            missing -= entry[3].gpu_count
         if missing > 0:
             return ()
         later.reverse()
@@ -66,8 +66,9 @@ class Preempt(Nothing):
         while current:
             yield heapq.heappop(current)[3]
 
-    def _risen(self, view: State, order: Order, running: Running, cutoff: tuple[object, ...]) -> list[Job]:
-        now_s = view.now_s
-        current = [(job.rank, order.key(job, now_s), job.seq, job) for *_, job in running.entries]
-        current.sort(reverse=True)
-        return [entry[3] for entry in current if entry > cutoff and entry[3].state is JobState.RUNNING]
+    def _risen(self, view: State, order: Order, running: Running, cutoff: tuple[object, ...]) -> Iterator[Job]:
+        for entry in running.present(order, view.now_s):
+            if entry <= cutoff:
+                return
+            if entry[3].state is JobState.RUNNING:
+                yield entry[3]

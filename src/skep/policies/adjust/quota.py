@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from skep.core.job import Job, JobState
 from skep.core.state import State
@@ -28,10 +28,12 @@ class TakeBack(Nothing):
         in_use = cluster.gpu_total - cluster.free_gpus()
         if in_use < self.busy * cluster.gpu_total or not order.is_within(entry[3]):
             return ()
-        return self._newest_above_quota(order, running)
-
-    def _newest_above_quota(self, order: CapacityQueues, running: Running) -> list[Job]:
         surplus = {vc: order.used_by(vc) - order.quotas.get(str(vc), 0.0) for vc in order.used}
+        if sum(above for above in surplus.values() if above > 0) < missing:
+            return ()
+        return self._newest_above_quota(running, surplus)
+
+    def _newest_above_quota(self, running: Running, surplus: dict[Hashable, float]) -> list[Job]:
         found = []
         jobs = [entry[3] for entry in running.entries if entry[3].state is JobState.RUNNING]
         for job in sorted(jobs, key=lambda job: (-job.held_since_s, -job.seq)):

@@ -12,6 +12,8 @@ class Duration:
     """The owner's expectation. A job without one goes last."""
 
     name = "known"
+    learns = False
+    """Whether it tells something else when more jobs are over."""
 
     def attach(self, view: State) -> None:
         """Nothing to learn."""
@@ -28,12 +30,13 @@ class History(Duration):
     """The mean run time of finished jobs of the same user and size, else of the user, else of the size, else of all."""
 
     name = "history"
+    learns = True
 
     def attach(self, view: State) -> None:
         self.sums: dict[object, tuple[int, float]] = {}
-        for job in view.jobs.values():
-            if job.state is JobState.SUCCEEDED:
-                self.learn(job)
+        ended = [job for job in view.jobs.values() if job.state is JobState.SUCCEEDED]
+        for job in sorted(ended, key=lambda job: (job.finish_s, job.seq)):  # sums depend on the order, by a hair
+            self.learn(job)
 
     def total_s(self, job: Job) -> float:
         for kind in self._kinds(job):

@@ -24,6 +24,10 @@ class Order:
     moves = STANDS
     """How the key of a running job moves between jumps."""
 
+    remembers = False
+    """Whether a key cannot be worked out again later, because it depends on what was known or attained when it was
+    set. Such keys are kept in the memory, so that a fork goes on with them."""
+
     lead: float = 0.0
     """How far behind a running job must be before a pending one may push it out (orders whose keys rise)."""
 

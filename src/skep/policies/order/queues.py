@@ -42,6 +42,7 @@ class Queues(Order):
         self.by_size = by_size
         self.promote = promote
         self.gittins = gittins
+        self.remembers = gittins is not None
 
     def attach(self, view: State) -> None:
         self.view = view
@@ -60,7 +61,8 @@ class Queues(Order):
         segment, number = self.places.get(job.id, (WAITS, job.seq))
         if self.gittins is not None:
             quantum = self.limits[level] - attained if level < len(self.limits) else math.inf
-            number = -self.gittins.index(attained, quantum)
+            # A job that sinks is measured against those who wait there, by the index and nothing else.
+            return (level, min(segment, WAITS), -self.gittins.index(attained, quantum))
         return (level, segment, number)
 
     def _stand(self, job: Job, segment: int, number: float, plan: Plan) -> None:

@@ -31,16 +31,22 @@ class Shortest(Order):
     def __init__(self, duration: Duration, *, by_size: bool = False) -> None:
         self.duration = duration
         self.by_size = by_size
+        self.remembers = duration.learns
 
     def attach(self, view: State) -> None:
         self.duration.attach(view)
 
     def key(self, job: Job, now_s: float) -> float:
         total_s = self.duration.total_s(job)
-        return total_s * job.gpus if self.by_size else total_s
+        return service(total_s, job) if self.by_size else total_s
 
     def ended(self, job: Job, plan: Plan, now_s: float) -> None:
         self.duration.learn(job)
+
+
+def service(run_s: float, job: Job) -> float:
+    """Gpu-seconds of so much run time: none without gpus, even if nobody knows how long (0 · inf is no number)."""
+    return run_s * job.gpus if job.gpus else 0.0
 
 
 class Remaining(Shortest):
@@ -52,7 +58,7 @@ class Remaining(Shortest):
         left_s = self.duration.total_s(job)
         if job.launches:
             left_s -= job.work_at(now_s)
-        return left_s * job.gpus if self.by_size else left_s
+        return service(left_s, job) if self.by_size else left_s
 
 
 class LeastAttained(Order):
@@ -68,7 +74,11 @@ class LeastAttained(Order):
         return job.service_at(now_s) if self.by_size else job.run_at(now_s)
 
     def cutoff(self, job: Job, key: float) -> tuple[float, ...]:
-        return (job.rank, key + self.lead, job.seq)
+        if not self.lead:
+            return (job.rank, key, job.seq)
+        # Whoever has reached the lead is behind it, whatever its seq: `reaches` wakes us then and not again. The
+        # product allows for rounding.
+        return (job.rank, key + self.lead * (1 - 1e-9))
 
     def reaches(self, job: Job, key: float, now_s: float) -> float:
         speed = (job.allocation.gpus if job.allocation else 0) if self.by_size else 1

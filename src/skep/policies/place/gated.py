@@ -65,19 +65,20 @@ class Relaxed(Place):
         if found is not None or not level or not shape.is_plain:
             return found
         for pool in cluster.pools_for(shape.gpu_types):
-            for mask in self._domains(cluster, pool, level):
-                picks = fewest_nodes(cluster, pool, mask, shape.gpus)
-                if picks is not None:
-                    return plain_allocation(picks, shape.gpus)
+            if pool.free >= shape.gpus:
+                for mask in self._domains(cluster, pool, level):
+                    picks = fewest_nodes(cluster, pool, mask, shape.gpus)
+                    if picks is not None:
+                        return plain_allocation(picks, shape.gpus)
         return None
 
     def _domains(self, cluster: Cluster, pool: Pool, level: int) -> list[int]:
         """The sets of nodes (bits) the job accepts to be spread over, tightest first."""
-        racks: dict[int, int] = {}
-        for node in nodes_of(cluster, pool.up):
-            racks[id(node.cell.parent)] = racks.get(id(node.cell.parent), 0) | node.bit
-        by_free = sorted(racks.values(), key=lambda mask: sum(n.free for n in nodes_of(cluster, mask)))
-        return by_free if level == 1 and len(self.patience) > 1 else [*by_free, pool.up]
+        if len(pool.racks) == 1:
+            return [pool.up]
+        racks = [mask & pool.up for mask in pool.racks.values()]
+        racks.sort(key=lambda mask: sum(node.free for node in nodes_of(cluster, mask)))
+        return racks if level == 1 and len(self.patience) > 1 else [*racks, pool.up]
 
     def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
         return self.inner.prefer(cluster, pool, job)

@@ -1,0 +1,178 @@
+"""From nodes to chains of cells: what a plain list of nodes is as a layout.
+
+Nodes that are alike (gpu type, gpus, cells inside) form one chain, so that a virtual cluster can own some of them
+without saying which. The cells around them (racks) are levels of the chain as far out as they are all of one size:
+a job that spans uneven racks would otherwise have to fit one of two chains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from skep.core.cells.layout import CellSpec, CellType, Layout, Sku
+from skep.core.cluster import UNLIMITED, NodeSpec
+
+GPU = "gpu"
+"""The level of gpus, and the type of gpus that have none."""
+
+
+class Shape(NamedTuple):
+    """What nodes of one chain have in common."""
+
+    gpu_type: str
+    gpus: int
+    inner: tuple[tuple[str, int], ...]
+
+
+class Piece(NamedTuple):
+    """A node, or a cell of pieces around it."""
+
+    name: str
+    within: tuple[tuple[str, str], ...]
+    """The cells around it that are not part of the chain yet, outermost first."""
+    node: NodeSpec | None
+    parts: list[Piece]
+
+
+class NodeChain:
+    """The nodes of one shape. `label` is what the file calls them: `v100`, or `v100x8` where nodes differ in size."""
+
+    def __init__(self, shape: Shape, nodes: list[NodeSpec]) -> None:
+        self.shape = shape
+        self.label = ""
+        self.notes: list[str] = []
+        self.above: list[tuple[str, int]] = []
+        """Levels around a node from the inside out: (level, cells of the level below in one)."""
+        self.pieces = [Piece(node.name, node.within, node, []) for node in nodes]
+        while self._gather():
+            pass
+
+    def _gather(self) -> bool:
+        """Put the pieces into the cells around them; False where there are none, or uneven ones."""
+        if not any(piece.within for piece in self.pieces):
+            return False
+        around: dict[tuple[tuple[str, str], ...], list[Piece]] = {}
+        for piece in self.pieces:
+            around.setdefault(piece.within, []).append(piece)
+        levels = {path[-1][0] if path else "" for path in around}
+        sizes = {len(parts) for parts in around.values()}
+        if len(levels) > 1 or len(sizes) > 1:
+            self._note(max(levels), sizes)
+            return False
+        self.above.append((levels.pop(), sizes.pop()))
+        self.pieces = [Piece(path[-1][1], path[:-1], None, parts) for path, parts in around.items()]
+        return True
+
+    def _note(self, level: str, sizes: set[int]) -> None:
+        what = f"the {self.shape.gpus}-gpu nodes" + (f" of {self.shape.gpu_type}" if self.shape.gpu_type else "")
+        found = f"hold {min(sizes)} to {max(sizes)} cells" if len(sizes) > 1 else "do not hold all of them"
+        self.notes.append(f"{level}: those of {what} {found}, so that {level} is no level of their cells")
+
+    @property
+    def gpu_type(self) -> str:
+        return self.shape.gpu_type or GPU
+
+    def levels(self) -> list[str]:
+        """Words for the levels, from the gpu outwards."""
+        inner = [level for level, _ in reversed(self.shape.inner)]
+        return [GPU, *inner, "node", *(level for level, _ in self.above)]
+
+    def type_of(self, level: str) -> str:
+        if level == GPU:
+            return self.gpu_type
+        return level if self.label == GPU else f"{self.label}-{level}"
+
+    @property
+    def top(self) -> str:
+        return self.type_of(self.levels()[-1])
+
+    def types(self) -> list[CellType]:
+        sizes = [1, *(size for _, size in reversed(self.shape.inner)), self.shape.gpus]
+        counts = [outer // inner for inner, outer in zip(sizes, sizes[1:], strict=False)]
+        counts += [count for _, count in self.above]
+        names = [self.type_of(level) for level in self.levels()]
+        return [
+            CellType(name, child, count, level == "node")
+            for name, child, count, level in zip(names[1:], names, counts, self.levels()[1:], strict=False)
+        ]
+
+    def cells(self) -> list[CellSpec]:
+        return [self._cell(piece, len(self.above), "") for piece in self.pieces]
+
+    def _cell(self, piece: Piece, depth: int, prefix: str) -> CellSpec:
+        """`depth` levels above a node."""
+        address = prefix + piece.name
+        if piece.node is not None:
+            sizes = [self.shape.gpus, *(size for _, size in self.shape.inner), 1]
+            names = [self.type_of(level) for level in reversed(self.levels()[: len(sizes)])]
+            return inner_cell(names, sizes, 0, address, piece.name)
+        parts = [self._cell(part, depth - 1, address + "/") for part in piece.parts]
+        return CellSpec(self.type_of(self.above[depth - 1][0]), address, children=parts)
+
+
+def inner_cell(types: Sequence[str], sizes: Sequence[int], start: int, address: str, node: str) -> CellSpec:
+    """A cell of `sizes[0]` gpus from gpu `start` on; cells of a level are numbered through the node, as in HiveD."""
+    cell = CellSpec(types[0], address, node)
+    if len(sizes) > 1:
+        size = sizes[1]
+        cell.children = [
+            inner_cell(types[1:], sizes[1:], at, f"{address}/{at // size}", node)
+            for at in range(start, start + sizes[0], size)
+        ]
+    return cell
+
+
+def node_chains(nodes: Sequence[NodeSpec]) -> list[NodeChain]:
+    """One per shape, in the order of the file; nodes without gpus are in none."""
+    alike: dict[Shape, list[NodeSpec]] = {}
+    for node in nodes:
+        if node.gpus:
+            alike.setdefault(Shape(node.gpu_type, node.gpus, node.inner), []).append(node)
+    chains = [NodeChain(shape, members) for shape, members in alike.items()]
+    _label(chains)
+    return chains
+
+
+def _label(chains: list[NodeChain]) -> None:
+    """Names that differ between chains, and whose cell types are no gpu types."""
+    gpu_types = [chain.gpu_type for chain in chains]
+    taken = {""}
+    for chain in chains:
+        plain, sized = chain.gpu_type, f"{chain.gpu_type}x{chain.shape.gpus}"
+        numbered = [f"{sized}-{number}" for number in range(2, len(chains) + len(gpu_types) + 3)]
+        for chain.label in [*([plain] if gpu_types.count(plain) == 1 else []), sized, *numbered]:
+            clashes = {chain.type_of(level) for level in chain.levels()[1:]} & set(gpu_types)
+            if chain.label not in taken and not clashes:
+                break
+        taken.add(chain.label)
+
+
+def layout_of(chains: Sequence[NodeChain], nodes: Sequence[NodeSpec], name: str) -> Layout:
+    """All cells, owned by nobody yet."""
+    types = {kind.name: kind for chain in chains for kind in chain.types()}
+    cells = [cell for chain in chains for cell in chain.cells()]
+    return Layout(types, cells, skus=_skus(nodes), name=name)
+
+
+def _skus(nodes: Sequence[NodeSpec]) -> dict[str, Sku]:
+    """What every gpu of a type has at least, of types whose nodes say so."""
+    found: dict[str, Sku] = {}
+    for node in nodes:
+        if node.gpus:
+            name = node.gpu_type or GPU
+            other = found.get(name) or Sku(1, UNLIMITED, UNLIMITED)
+            cpu = min(other.cpu_milli, _each(node.cpu_milli, node.gpus))
+            found[name] = Sku(1, cpu, min(other.memory_mib, _each(node.memory_mib, node.gpus)))
+    return {name: sku for name, sku in found.items() if min(sku.cpu_milli, sku.memory_mib) < UNLIMITED}
+
+
+def _each(amount: int, gpus: int) -> int:
+    return amount if amount == UNLIMITED else amount // gpus
+
+
+def notes_of(chains: Sequence[NodeChain], nodes: Sequence[NodeSpec]) -> list[str]:
+    """What of the nodes is not in the cells."""
+    idle = sum(not node.gpus for node in nodes)
+    plain = [f"{idle:,} {'nodes have' if idle > 1 else 'node has'} no gpus and no cells"] if idle else []
+    return [*plain, *(note for chain in chains for note in chain.notes)]

@@ -1,0 +1,222 @@
+"""Cell types and physical cells of HiveD's configuration, with the addresses that it leaves to be inferred.
+
+A cell without an address is numbered: top cells by their place in the file, child i of cell number n of a type with
+c children as n·c + i. Below a node numbering starts again at 0, so that gpus get their index within the node. The
+full address of a cell is the path from its top cell: `7/14/0.0.3.1/0/1/3`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+from skep.core.cells.layout import CellSpec, CellType
+from skep.core.errors import did_you_mean
+from skep.files.document import Field
+from skep.files.text import shorten
+
+LEVELS_MAX = 20
+CELLS_MAX = 4_000_000
+"""Of all levels: 100,000 nodes of 16 gpus with switches and sockets. More is a slip of the keyboard."""
+CHILDREN_MAX = 100_000
+INDEX_MAX = 9_999
+
+OF_TYPE = ("childCellType", "childCellNumber", "isNodeLevel")
+OF_CELL = ("cellType", "cellAddress", "pinnedCellId", "cellChildren")
+
+
+def read_types(field: Field) -> dict[str, CellType]:
+    """The types that have children; a gpu type is only ever named as a child."""
+    entries = field.fields()
+    types = {name: _type(name, entry) for name, entry in entries.items()}
+    for name, entry in entries.items():
+        _refuse_cycle(name, entry, types)
+    return types
+
+
+def _type(name: str, field: Field) -> CellType:
+    given = field.fields(OF_TYPE, required=OF_TYPE[:2])
+    is_node = given["isNodeLevel"].flag() if "isNodeLevel" in given else False
+    count = given["childCellNumber"].whole(least=1, most=CHILDREN_MAX)
+    return CellType(name, given["childCellType"].text(), count, is_node)
+
+
+def _refuse_cycle(name: str, field: Field, types: dict[str, CellType]) -> None:
+    path = [name]
+    while path[-1] in types:
+        child = types[path[-1]].child
+        if child in path:
+            shown = " > ".join([*path[path.index(child) :], child])
+            raise field.trouble(f"{field.path}.childCellType: {child} contains itself: {shown}")
+        path.append(child)
+        if len(path) > LEVELS_MAX:
+            raise field.trouble(f"{field.path}: more than {LEVELS_MAX} levels")
+
+
+class Level(NamedTuple):
+    """A level of one chain."""
+
+    type: str
+    children: int
+    """Of one cell; 0: it is a gpu."""
+    is_node: bool
+
+
+class _Place(NamedTuple):
+    """Where a cell is: what its parent says about it."""
+
+    depth: int
+    number: int
+    """Its address if it has none of its own."""
+    prefix: str
+    node: str
+    near: Field
+    """The innermost cell of the file that holds it: what a fault of an inferred cell names."""
+
+
+def read_cells(field: Field, types: dict[str, CellType]) -> tuple[list[CellSpec], dict[str, CellSpec]]:
+    """(the top cells, those with a name to be pinned by)."""
+    items = field.items()
+    if not items:
+        raise field.fault("at least one cell")
+    reader = _CellReader(types)
+    return [reader.top(number, item) for number, item in enumerate(items)], reader.pinned
+
+
+class _CellReader:
+    def __init__(self, types: dict[str, CellType]) -> None:
+        self.types = types
+        self.chains: dict[str, list[Level]] = {}
+        """Levels of the chains seen so far, the top one first."""
+        self.chain = ""
+        """Of the cell that is being read, and its levels."""
+        self.levels: list[Level] = []
+        self.pinned: dict[str, CellSpec] = {}
+        self.cell_count = 0
+        self.seen: set[Hashable] = set()
+        """What must not be there twice. A node may have devices of several chains, but is once in each."""
+
+    def top(self, number: int, field: Field) -> CellSpec:
+        kind = field.fields(OF_CELL, required=("cellType",))["cellType"]
+        self.chain = kind.text()
+        if self.chain not in self.chains:
+            self.chains[self.chain] = chain_levels(kind, self.chain, self.types)
+        self.levels = self.chains[self.chain]
+        self._refuse_many(field)
+        cell = self._cell(field, _Place(0, number, "", "", field))
+        self._once((self.chain, cell.address), field, f"a second {self.chain} with the address {cell.address}")
+        return cell
+
+    def _refuse_many(self, field: Field) -> None:
+        width = 1
+        for level in self.levels:
+            self.cell_count += width
+            width *= level.children
+            if self.cell_count > CELLS_MAX:
+                raise field.trouble(f"{field.path}: more than {CELLS_MAX:,} cells up to here")
+
+    def _cell(self, field: Field | None, place: _Place) -> CellSpec:
+        """A cell and all below it; without `field` everything about it is inferred."""
+        level = self.levels[place.depth]
+        given = field.fields(OF_CELL) if field is not None and not field.is_null else {}
+        name = address(given.get("cellAddress"), place.number, is_gpu=not level.children)
+        node = name if level.is_node else place.node
+        cell = CellSpec(level.type, place.prefix + name, node)
+        if given:
+            self._describe(cell, given)
+        if level.is_node:
+            self._once((self.chain, "node", node), place.near, f"a second node {node} in the chain {self.chain}")
+        if level.children:
+            cell.children = self._children(given.get("cellChildren"), cell, place)
+        else:
+            gpu = int(name)
+            self._once((level.type, node, gpu), place.near, f"a second gpu {gpu} of type {level.type} on node {node}")
+            refuse_children(given.get("cellChildren"), level)
+        return cell
+
+    def _children(self, field: Field | None, cell: CellSpec, place: _Place) -> list[CellSpec]:
+        level = self.levels[place.depth]
+        given = field.items() if field is not None and not field.is_null else []
+        if given and len(given) != level.children and field is not None:
+            problem = f"{field.path}: {len(given)} children of a {level.type}, expected {level.children}"
+            raise field.trouble(problem, hint="leave cellChildren out to have all of them made")
+        first = 0 if level.is_node else place.number * level.children
+        inner = _Place(place.depth + 1, first, cell.address + "/", cell.node, place.near)
+        if not given:
+            return [self._cell(None, inner._replace(number=first + at)) for at in range(level.children)]
+        return self._siblings(given, inner)
+
+    def _siblings(self, given: list[Field], first: _Place) -> list[CellSpec]:
+        cells: dict[str, CellSpec] = {}
+        for at, field in enumerate(given):
+            cell = self._cell(field, first._replace(number=first.number + at, near=field))
+            if cell.address in cells:
+                raise field.trouble(f"{field.path}: a second cell with the address {cell.address}")
+            cells[cell.address] = cell
+        return list(cells.values())
+
+    def _describe(self, cell: CellSpec, given: dict[str, Field]) -> None:
+        """What a cell says beyond its address."""
+        kind = given.get("cellType")
+        if kind is not None and not kind.is_null and kind.text() != cell.type:
+            raise kind.fault(f"{cell.type}, as cellTypes says")
+        pin = given.get("pinnedCellId")
+        if pin is not None and not pin.is_null:
+            cell.pinned = pin.text()
+            if cell.pinned in self.pinned:
+                other = self.pinned[cell.pinned].address
+                raise pin.trouble(f"{pin.path}: {cell.pinned} is the name of the cell {other} already")
+            self.pinned[cell.pinned] = cell
+
+    def _once(self, key: Hashable, field: Field, problem: str) -> None:
+        if key in self.seen:
+            raise field.trouble(f"{field.path}: {problem}")
+        self.seen.add(key)
+
+
+def chain_levels(field: Field, chain: str, types: dict[str, CellType]) -> list[Level]:
+    """The levels of a chain from its top cell down to the gpu."""
+    if chain not in types:
+        near = did_you_mean(chain, types, start=", ")
+        problem = f"{field.path}: unknown cell type {shorten(chain)}{near}"
+        raise field.trouble(problem, hint=f"cellTypes has {', '.join(types)}")
+    levels = []
+    name = chain
+    while name in types:
+        kind = types[name]
+        levels.append(Level(name, kind.count, kind.is_node))
+        name = kind.child
+    _refuse_nodeless(field, chain, [level.type for level in levels if level.is_node], types)
+    return [*levels, Level(name, 0, False)]
+
+
+def _refuse_nodeless(field: Field, chain: str, nodes: list[str], types: dict[str, CellType]) -> None:
+    if len(nodes) > 1:
+        raise field.trouble(f"{field.path}: the chain {chain} has two node levels, {nodes[0]} and {nodes[1]}")
+    if not nodes:
+        above = next((kind.name for kind in _above(chain, types) if kind.is_node), "")
+        why = f"is below the node level {above}" if above else "has no type with isNodeLevel: true"
+        raise field.trouble(f"{field.path}: the chain {chain} {why}, expected a node or what holds nodes")
+
+
+def _above(name: str, types: dict[str, CellType]) -> list[CellType]:
+    """The types that hold this one."""
+    parents = [kind for kind in types.values() if kind.child == name]
+    return parents + [outer for kind in parents for outer in _above(kind.name, types)]
+
+
+def address(field: Field | None, number: int, *, is_gpu: bool) -> str:
+    """The last element of a cell's address."""
+    if field is None or field.is_null:
+        return str(number)
+    name = field.text("a name without /")
+    if "/" in name:
+        raise field.fault("a name without /")
+    if is_gpu and not (name.isascii() and name.isdigit() and len(name) < 10 and int(name) <= INDEX_MAX):
+        raise field.fault(f"the index of a gpu, a whole number from 0 to {INDEX_MAX:,}")
+    return name
+
+
+def refuse_children(field: Field | None, level: Level) -> None:
+    if field is not None and not field.is_null and field.items():
+        raise field.trouble(f"{field.path}: a {level.type} is a gpu type and has no children")

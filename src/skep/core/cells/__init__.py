@@ -1,0 +1,1 @@
+"""Cells and virtual clusters: what HiveD guarantees, beneath every policy."""

@@ -1,0 +1,175 @@
+"""Which physical cells for the virtual ones of a placement? Buddy allocation that no VC can suffer from.
+
+Nothing is changed here: the answer is a mapping from virtual to physical gpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from skep.core.cells.chain import Chain
+from skep.core.cells.tree import PhysicalCell, VirtualCell
+
+MAP_STEPS = 50_000
+"""How many tries a mapping may take around bad cells."""
+
+Bindings = dict[int, PhysicalCell]
+"""Virtual gpu (by identity) → physical gpu."""
+
+
+class Binder:
+    """Maps the virtual gpus of one placement."""
+
+    def __init__(self, chain: Chain, is_usable: Callable[[PhysicalCell], bool]) -> None:
+        self.chain = chain
+        self.is_usable = is_usable
+        self.bindings: Bindings = {}
+        self.below: dict[int, list[VirtualCell]] = {}
+        """The unbound children of an unbound virtual cell that are needed."""
+        self.steps = MAP_STEPS
+
+    def bind(self, leaves: list[VirtualCell]) -> Bindings | None:
+        roots, nested = self._paths(leaves)
+        for parent, cells in nested:
+            assert parent.physical is not None
+            if not self._map_all(cells, parent.physical.children, set()):
+                return None
+        if roots:
+            # Both searches work on copies, and the relaxed one starts anew: what the first split is forgotten.
+            kept = dict(self.bindings)
+            if not self._allocate(roots, relaxed=False):
+                self.bindings = kept
+                if not self._allocate(roots, relaxed=True):
+                    return None
+        return self.bindings
+
+    def _paths(
+        self, leaves: list[VirtualCell]
+    ) -> tuple[list[VirtualCell], list[tuple[VirtualCell, list[VirtualCell]]]]:
+        """The topmost unbound cells: granted ones, and those whose parent is bound already (by parent)."""
+        roots: list[VirtualCell] = []
+        nested: dict[int, tuple[VirtualCell, list[VirtualCell]]] = {}
+        for leaf in leaves:
+            if leaf.physical is not None:
+                self.bindings[id(leaf)] = leaf.physical
+                continue
+            cell = leaf
+            while True:
+                parent = cell.parent
+                if parent is None:
+                    roots.append(cell)
+                elif parent.physical is not None:
+                    nested.setdefault(id(parent), (parent, []))[1].append(cell)
+                else:
+                    siblings = self.below.get(id(parent))
+                    if siblings is not None:
+                        siblings.append(cell)
+                        break
+                    self.below[id(parent)] = [cell]
+                    cell = parent
+                    continue
+                break
+        return roots, list(nested.values())
+
+    # Granted cells: buddy allocation ---------------------------------------------------------------------------
+
+    def _allocate(self, roots: list[VirtualCell], *, relaxed: bool) -> bool:
+        free = [list(cells.values()) for cells in self.chain.free]
+        unused = list(self.chain.unused)
+        for root in roots:
+            found = self._buddy(root, free)
+            if not found and relaxed:
+                found = self._relaxed(root, free, unused)
+            if not found:
+                return False
+            unused[root.level] -= 1
+        return True
+
+    def _buddy(self, root: VirtualCell, free: list[list[PhysicalCell]]) -> bool:
+        """From the lowest level that has a free cell; split it as often as needed."""
+        for level in range(root.level, self.chain.top + 1):
+            if free[level]:
+                return self._descend(root, free, level)
+        return False
+
+    def _descend(self, root: VirtualCell, free: list[list[PhysicalCell]], level: int) -> bool:
+        if level == root.level:
+            return self._map_onto_free(root, free[level])
+        for cell in self._in_order(free[level]):
+            if self.is_usable(cell):
+                below = free[level - 1]
+                free[level - 1] = below + cell.children
+                if self._descend(root, free, level - 1):
+                    free[level].remove(cell)
+                    return True
+                free[level - 1] = below
+        return False
+
+    def _map_onto_free(self, root: VirtualCell, cells: list[PhysicalCell]) -> bool:
+        used: set[int] = set()
+        if not self._map_all([root], cells, used):
+            return False
+        for number, cell in enumerate(cells):
+            if id(cell) in used:
+                del cells[number]
+                break
+        return True
+
+    def _relaxed(self, root: VirtualCell, free: list[list[PhysicalCell]], unused: list[int]) -> bool:
+        """Split more cells than buddy allocation would, but only as many as no VC could ever miss."""
+        splittable = self._splittable(free, unused)
+        for level in range(root.level + 1, self.chain.top + 1):
+            for _ in range(splittable[level]):
+                candidates = [cell for cell in self._in_order(free[level]) if self.is_usable(cell)]
+                if not candidates:
+                    break
+                cell = candidates[0]
+                free[level].remove(cell)
+                pieces = cell.children
+                for below in range(level - 1, root.level, -1):
+                    free[below] = pieces[1:] + free[below]
+                    pieces = pieces[0].children
+                free[root.level] = pieces + free[root.level]
+                if self._map_onto_free(root, free[root.level]):
+                    return True
+        return False
+
+    def _splittable(self, free: list[list[PhysicalCell]], unused: list[int]) -> list[int]:
+        """From the top: free cells beyond what all VCs may still ask for, and the pieces of those from above."""
+        counts = [0] * (self.chain.top + 1)
+        from_above = 0
+        for level in range(self.chain.top, 0, -1):
+            spare = len(free[level]) + from_above - unused[level]
+            counts[level] = max(min(spare, len(free[level])), 0)
+            size = len(self.chain.cells[level][0].children) if level > 1 else 0
+            from_above = max(spare, 0) * size
+        return counts
+
+    # Mapping ---------------------------------------------------------------------------------------------------
+
+    def _map_all(self, cells: list[VirtualCell], candidates: list[PhysicalCell], used: set[int]) -> bool:
+        """Each cell onto a usable candidate of its own; back up where the rest finds none."""
+        if not cells:
+            return True
+        cell = cells[0]
+        for candidate in self._in_order(candidates):
+            if id(candidate) in used or not self.is_usable(candidate):
+                continue
+            self.steps -= 1
+            if self.steps < 0:
+                return False
+            used.add(id(candidate))
+            if self._map(cell, candidate) and self._map_all(cells[1:], candidates, used):
+                return True
+            used.discard(id(candidate))
+        return False
+
+    def _map(self, cell: VirtualCell, onto: PhysicalCell) -> bool:
+        if cell.level == 1:
+            self.bindings[id(cell)] = onto
+            return True
+        return self._map_all(self.below[id(cell)], onto.children, set())
+
+    def _in_order(self, cells: list[PhysicalCell]) -> list[PhysicalCell]:
+        """Those with the least opportunistic work first, so that little is evicted."""
+        return sorted(cells, key=lambda cell: cell.used.get(-1, 0))

@@ -1,0 +1,242 @@
+"""Giving cells to VCs and taking them back: bindings, counters, and what a VC sees of bad hardware.
+
+The counters of a chain change when a granted cell is bound to a physical one (or no longer is), and when a free
+cell goes bad or heals. After each change, *doomed* cells are settled: a VC for which too few healthy cells are left
+gets a bad one bound, so that it sees the failure where it would have counted on a cell.
+"""
+
+from __future__ import annotations
+
+from skep.core.cells.chain import Chain, Tenancy
+from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
+
+
+class Books:
+    def __init__(self, chains: dict[str, Chain], tenancies: dict[str, Tenancy]) -> None:
+        self.chains = chains
+        self.tenancies = tenancies
+        for vc, tenancy in tenancies.items():
+            for name, chain in chains.items():
+                chain.unused_by[vc] = [0] * (chain.top + 1)
+                chain.doomed[vc] = [[] for _ in range(chain.top + 1)]
+                for level, roots in enumerate(tenancy.roots.get(name, ())):
+                    chain.unused_by[vc][level] = len(roots)
+                    chain.unused[level] += len(roots)
+
+    # Gpus ------------------------------------------------------------------------------------------------------
+
+    def take_gpu(self, leaf: PhysicalCell, virtual: VirtualCell | None, priority: int) -> bool:
+        """Let a gpu be in use; false if that breaks what others are guaranteed (only after a reconfiguration)."""
+        if virtual is None:
+            set_use(leaf, OPPORTUNISTIC)
+            return True
+        set_use(virtual, priority)
+        set_use(leaf, priority)
+        root = virtual.root
+        was_bound = root.physical is not None
+        if leaf.virtual is None:
+            bind(leaf, virtual)
+        if was_bound:
+            return True
+        assert root.physical is not None
+        return self.grant(root.physical, root.vc)
+
+    def give_gpu(self, leaf: PhysicalCell) -> None:
+        virtual = leaf.virtual
+        if virtual is not None and virtual.priority != FREE:
+            set_use(virtual, FREE)
+            held = virtual.root.physical
+            if leaf.is_healthy:
+                unbind(leaf)
+            if virtual.root.priority < GUARANTEED_MIN and not virtual.root.pinned:
+                assert held is not None
+                self.take_back(held, virtual.vc)
+        set_use(leaf, FREE)
+
+    # Granted cells ---------------------------------------------------------------------------------------------
+
+    def grant(self, cell: PhysicalCell, vc: str) -> bool:
+        """A VC uses one of its cells: here it is."""
+        chain = self.chains[cell.chain]
+        chain.unused_by[vc][cell.level] -= 1
+        chain.unused[cell.level] -= 1
+        split_to = chain.take(cell)
+        self._count(chain, cell, split_to, -1)
+        self._mark_bad(chain, cell, split_to, is_free=False)
+        is_safe = all(left >= unused for left, unused in zip(chain.left, chain.unused, strict=True))
+        self.settle_doomed(chain)
+        return is_safe
+
+    def take_back(self, cell: PhysicalCell, vc: str) -> None:
+        """A VC no longer uses this cell."""
+        chain = self.chains[cell.chain]
+        chain.unused_by[vc][cell.level] += 1
+        chain.unused[cell.level] += 1
+        merged_to = chain.give(cell)
+        if cell.virtual is not None:  # bound only because something in it is bad
+            unbind_all(cell)
+        self._count(chain, cell, merged_to, +1)
+        self._mark_bad(chain, cell, merged_to, is_free=True)
+        self.settle_doomed(chain)
+
+    def _count(self, chain: Chain, cell: PhysicalCell, up_to: int, sign: int) -> None:
+        for level in range(cell.level, up_to + 1):
+            chain.left[level] += sign
+        below = cell.children
+        count = len(below)
+        for level in range(cell.level - 1, 0, -1):
+            chain.left[level] += sign * count
+            below = below[0].children
+            count *= len(below)
+
+    def _mark_bad(self, chain: Chain, cell: PhysicalCell, up_to: int, *, is_free: bool) -> None:
+        """Keep `bad_free` to the bad cells among those left."""
+        above: PhysicalCell | None = cell
+        while above is not None and above.level <= up_to:
+            if above.bad_count:
+                self._set_bad_free(chain, above, is_free=is_free)
+            above = above.parent
+        if cell.bad_count:
+            for child in cell.children:
+                self._mark_bad_below(chain, child, is_free=is_free)
+
+    def _mark_bad_below(self, chain: Chain, cell: PhysicalCell, *, is_free: bool) -> None:
+        if cell.bad_count:
+            self._set_bad_free(chain, cell, is_free=is_free)
+            for child in cell.children:
+                self._mark_bad_below(chain, child, is_free=is_free)
+
+    def _set_bad_free(self, chain: Chain, cell: PhysicalCell, *, is_free: bool) -> None:
+        if is_free:
+            chain.bad_free[cell.level][id(cell)] = cell
+        else:
+            chain.bad_free[cell.level].pop(id(cell), None)
+
+    # Health ----------------------------------------------------------------------------------------------------
+
+    def set_health(self, leaf: PhysicalCell, *, is_bad: bool) -> None:
+        """One gpu goes bad or heals; the cells above it follow. Settle doomed cells when all gpus are told."""
+        if bool(leaf.bad_count) == is_bad:
+            return
+        chain = self.chains[leaf.chain]
+        changed = []
+        cell: PhysicalCell | None = leaf
+        while cell is not None:
+            before = cell.bad_count
+            cell.bad_count += 1 if is_bad else -1
+            if not before or not cell.bad_count:
+                changed.append(cell)
+            cell = cell.parent
+        for cell in reversed(changed) if is_bad else changed:
+            if chain.is_within_free(cell):
+                self._set_bad_free(chain, cell, is_free=is_bad)
+            elif is_bad:
+                self._show(cell)
+            else:
+                self._unshow(cell)
+
+    def _show(self, cell: PhysicalCell) -> None:
+        """A bad cell inside one that a VC uses: bind it, so that the VC does not count on it."""
+        above = cell.parent.virtual if cell.parent is not None else None
+        if cell.virtual is None and not cell.is_split and above is not None:
+            spare = next((child for child in above.children if child.physical is None), None)
+            if spare is not None:
+                bind_pair(cell, spare)
+
+    def _unshow(self, cell: PhysicalCell) -> None:
+        """It was bound only because it was bad."""
+        virtual = cell.virtual
+        if virtual is not None and virtual.priority == FREE and virtual.root is not virtual and not cell.is_pinned:
+            virtual.physical = None
+            cell.virtual = None
+
+    def settle_doomed(self, chain: Chain) -> None:
+        """Show as many bad cells to the VCs as there are too few healthy ones, and no more."""
+        if not any(chain.bad_free) and not any(map(any, chain.doomed.values())):
+            return
+        for level in range(chain.top, 0, -1):
+            self._undoom(chain, level)
+        for level in range(chain.top, 0, -1):
+            self._doom(chain, level)
+
+    def _doom(self, chain: Chain, level: int) -> None:
+        for vc in chain.unused_by:
+            while chain.unused_by[vc][level] > chain.left[level] - len(chain.bad_free[level]):
+                bad = next((cell for cell in chain.bad_free[level].values() if cell.virtual is None), None)
+                root = self._unbound_root(vc, chain.name, level)
+                if bad is None or root is None:
+                    break
+                bind_pair(bad, root)
+                chain.doomed[vc][level].append(bad)
+                self._grant_quietly(chain, bad, vc)
+
+    def _undoom(self, chain: Chain, level: int) -> None:
+        for vc, levels in chain.doomed.items():
+            doomed = levels[level]
+            while doomed:
+                cell = next((cell for cell in doomed if not cell.bad_count), None)
+                enough = chain.unused_by[vc][level] < chain.left[level] - len(chain.bad_free[level])
+                if cell is None and not enough:
+                    break
+                cell = cell or doomed[0]
+                if cell.virtual is not None and cell.virtual.priority >= GUARANTEED_MIN:
+                    doomed.remove(cell)  # it is in real use now
+                    continue
+                doomed.remove(cell)
+                self._take_back_quietly(chain, cell, vc)
+
+    def _grant_quietly(self, chain: Chain, cell: PhysicalCell, vc: str) -> None:
+        chain.unused_by[vc][cell.level] -= 1
+        chain.unused[cell.level] -= 1
+        split_to = chain.take(cell)
+        self._count(chain, cell, split_to, -1)
+        self._mark_bad(chain, cell, split_to, is_free=False)
+
+    def _take_back_quietly(self, chain: Chain, cell: PhysicalCell, vc: str) -> None:
+        unbind_all(cell)
+        chain.unused_by[vc][cell.level] += 1
+        chain.unused[cell.level] += 1
+        merged_to = chain.give(cell)
+        self._count(chain, cell, merged_to, +1)
+        self._mark_bad(chain, cell, merged_to, is_free=True)
+
+    def _unbound_root(self, vc: str, chain: str, level: int) -> VirtualCell | None:
+        roots = self.tenancies[vc].roots.get(chain)
+        return next((root for root in roots[level] if root.physical is None), None) if roots else None
+
+
+def bind_pair(physical: PhysicalCell, virtual: VirtualCell) -> None:
+    physical.virtual = virtual
+    virtual.physical = physical
+
+
+def bind(leaf: PhysicalCell, virtual: VirtualCell) -> None:
+    """Bind two gpus, and the cells above them up to the first that are."""
+    physical: PhysicalCell | None = leaf
+    cell: VirtualCell | None = virtual
+    while cell is not None and cell.physical is None:
+        assert physical is not None
+        bind_pair(physical, cell)
+        physical, cell = physical.parent, cell.parent
+
+
+def unbind(leaf: PhysicalCell) -> None:
+    """Unbind a gpu, and the cells above it as long as nothing below them is bound."""
+    physical: PhysicalCell | None = leaf
+    while physical is not None and physical.virtual is not None and not physical.is_pinned:
+        virtual = physical.virtual
+        physical.virtual = None
+        virtual.physical = None
+        above = virtual.parent
+        if above is None or any(child.physical is not None for child in above.children):
+            return
+        physical = physical.parent
+
+
+def unbind_all(cell: PhysicalCell) -> None:
+    """Unbind a cell and everything below it."""
+    if cell.virtual is not None:
+        cell.virtual.physical = None
+        cell.virtual = None
+    for child in cell.children:
+        unbind_all(child)

@@ -1,0 +1,110 @@
+"""What is asked for, and what is held: requests, gangs and answers."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from skep.core.cells.tree import OPPORTUNISTIC, PhysicalCell, VirtualCell
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A gang: pods by the number of gpus each needs, in one chain."""
+
+    name: str
+    vc: str
+    priority: int
+    pods: dict[int, int]
+    """Gpus of a pod → number of such pods."""
+    gpu_type: str = ""
+    pinned: str = ""
+    is_lazy: bool = False
+    """Whether it may lose its guarantee and run on as opportunistic work, instead of being stopped."""
+    only_suggested: bool = False
+
+    @property
+    def sizes(self) -> list[int]:
+        """Of every pod, ascending."""
+        return [size for size in sorted(self.pods) for _ in range(self.pods[size])]
+
+
+class GangState(enum.StrEnum):
+    ALLOCATED = "allocated"
+    PREEMPTING = "preempting"
+    """It has cells that others are still leaving."""
+    LEAVING = "leaving"
+    """Others have been given some of its cells."""
+
+
+PhysicalPlacement = list[list[PhysicalCell | None]]
+"""The gpus of each pod, pods by ascending size; none where a gpu is no longer in the configuration."""
+VirtualPlacement = list[list[VirtualCell | None]]
+
+
+class Gang:
+    """A gang that holds cells, or is about to."""
+
+    __slots__ = ("is_downgraded", "physical", "request", "state", "virtual")
+
+    def __init__(
+        self,
+        request: Request,
+        physical: PhysicalPlacement,
+        virtual: VirtualPlacement | None,
+        state: GangState = GangState.ALLOCATED,
+    ) -> None:
+        self.request = request
+        self.physical = physical
+        self.virtual = virtual
+        """None for opportunistic work."""
+        self.state = state
+        self.is_downgraded = False
+        """It was guaranteed once and now runs as opportunistic work."""
+
+    @property
+    def name(self) -> str:
+        return self.request.name
+
+    @property
+    def priority(self) -> int:
+        """At which it really runs."""
+        return self.request.priority if self.virtual is not None else OPPORTUNISTIC
+
+    def pairs(self) -> list[tuple[PhysicalCell, VirtualCell | None]]:
+        """Every gpu it holds with the virtual one it is bound to."""
+        found = []
+        for number, pod in enumerate(self.physical):
+            for index, leaf in enumerate(pod):
+                if leaf is not None:
+                    found.append((leaf, self.virtual[number][index] if self.virtual is not None else None))
+        return found
+
+    def __repr__(self) -> str:
+        return f"Gang({self.name}, {self.state})"
+
+
+class WaitCause(enum.StrEnum):
+    VC_FULL = "insufficient-capacity-vc"
+    CLUSTER_FULL = "insufficient-capacity-physical"
+    BAD_NODE = "bad-node"
+    NOT_SUGGESTED = "non-suggested-node"
+    NO_HEALTHY_MAPPING = "mapping-needs-bad-node"
+    NO_SUGGESTED_MAPPING = "mapping-needs-bad-or-non-suggested-node"
+    NO_CELLS = "no-reason-given"
+
+
+class Placement(msgspec.Struct):
+    """Where a gang could go."""
+
+    chain: str
+    physical: list[list[PhysicalCell]]
+    virtual: list[list[VirtualCell]] | None
+
+
+class Answer(msgspec.Struct):
+    """Of a question: a placement (with those who must leave it first), or why there is none."""
+
+    placement: Placement | None = None
+    victims: list[Gang] = []
+    cause: WaitCause | None = None

@@ -1,0 +1,75 @@
+"""The layout of a shared cluster as values: types of cells, the cells there are, and whose they are.
+
+A *chain* is a type of top cell together with everything below it; its levels count from the gpu (1) upwards.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class CellType(msgspec.Struct, frozen=True):
+    """`count` cells of type `child` make one; a gpu type has no child."""
+
+    name: str
+    child: str = ""
+    count: int = 0
+    is_node: bool = False
+
+
+class CellSpec(msgspec.Struct):
+    """A piece of hardware. Its address is the path from the top, `0/node1/0/2`."""
+
+    type: str
+    address: str
+    node: str = ""
+    """The node it lies in or is; empty above the nodes."""
+    pinned: str = ""
+    """The name by which a VC may own exactly this cell."""
+    children: list[CellSpec] = []
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """`count` cells of type `type` out of the chain `chain`."""
+
+    chain: str
+    type: str
+    count: int
+
+
+class VcLayout(msgspec.Struct):
+    """What one virtual cluster owns: cells of a shape, and perhaps some by name."""
+
+    name: str
+    grants: list[Grant] = []
+    pinned: list[str] = []
+    policy: str = ""
+    """The policy inside this VC; empty: the one for all."""
+
+
+class Sku(msgspec.Struct, frozen=True):
+    """What comes with one gpu of a type."""
+
+    gpu: int = 1
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+
+class Layout(msgspec.Struct):
+    """Everything a configuration file says."""
+
+    types: dict[str, CellType]
+    cells: list[CellSpec]
+    vcs: dict[str, VcLayout] = {}
+    skus: dict[str, Sku] = {}
+    name: str = ""
+
+    def chain_types(self, chain: str) -> list[CellType]:
+        """The types of a chain from the gpu upwards; level n is at index n - 1."""
+        found = []
+        name = chain
+        while name:
+            kind = self.types.get(name) or CellType(name)
+            found.append(kind)
+            name = kind.child
+        return found[::-1]

@@ -1,0 +1,120 @@
+"""Topology-aware placement of a gang on the nodes of a view: which nodes, and which gpus of them.
+
+Pods go to the fullest nodes first. One pass over the nodes, the smallest pods first, settles nearly every gang;
+where it fails although there is room (2+2+3 on 3|4), a bounded search looks for another way to pack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from skep.core.cells.tree import OPPORTUNISTIC, Cell
+
+SEARCH_STEPS = 20_000
+"""How many tries the search for a packing may take."""
+
+Usable = Callable[[Cell], bool]
+Seats = list[tuple[int, Cell]]
+"""(gpus of a pod, its node), the smallest pods first."""
+
+
+def seat_gang(nodes: Iterable[Cell], pods: list[int], priority: int, usable: Usable) -> Seats | None:
+    """A node for every pod (gpu counts, ascending), or none if the gang does not fit."""
+    seen: list[tuple[Cell, int]] = []
+    seats: Seats = []
+    smallest = pods[0]
+    for node in nodes:
+        room = node.free_at(priority)
+        if room < smallest or not usable(node):
+            continue
+        seen.append((node, room))
+        while len(seats) < len(pods) and pods[len(seats)] <= room:
+            room -= pods[len(seats)]
+            seats.append((pods[len(seats)], node))
+        if len(seats) == len(pods):
+            return seats
+    # With one size of pod the pass above is exact: each node took as many as fit.
+    return search_packing(seen, pods) if pods[0] != pods[-1] else None
+
+
+def search_packing(nodes: list[tuple[Cell, int]], pods: list[int]) -> Seats | None:
+    """The largest pods first, each on the tightest node; back up where that leads nowhere."""
+    rooms = [room for _, room in nodes]
+    if sum(rooms) < sum(pods):
+        return None
+    order = sorted(range(len(pods)), key=lambda number: -pods[number])
+    chosen: dict[int, int] = {}
+    steps = SEARCH_STEPS
+
+    def seat(depth: int) -> bool:
+        nonlocal steps
+        if depth == len(order):
+            return True
+        size = pods[order[depth]]
+        tried = set()
+        for number in sorted(range(len(rooms)), key=rooms.__getitem__):
+            room = rooms[number]
+            if room < size or room in tried:
+                continue
+            tried.add(room)
+            steps -= 1
+            if steps < 0:
+                return False
+            rooms[number] -= size
+            chosen[order[depth]] = number
+            if seat(depth + 1):
+                return True
+            rooms[number] += size
+        return False
+
+    if len(pods) > 64 or not seat(0):
+        return None
+    return [(pods[number], nodes[chosen[number]][0]) for number in range(len(pods))]
+
+
+def seat_gpus(seats: Seats, priority: int) -> list[list[Cell]]:
+    """The gpus of each pod, each set below the smallest cell that can hold it."""
+    offered: dict[int, list[Cell]] = {}
+    placed = []
+    for size, node in seats:
+        candidates = offered.get(id(node))
+        if candidates is None:
+            candidates = offered[id(node)] = candidate_gpus(node, priority)
+        chosen = closest(node, candidates, size)
+        taken = set(map(id, chosen))
+        offered[id(node)] = [leaf for leaf in candidates if id(leaf) not in taken]
+        placed.append(chosen)
+    return placed
+
+
+def candidate_gpus(node: Cell, priority: int) -> list[Cell]:
+    """Free gpus in the order of the tree, then those of lower priorities."""
+    leaves = list(node.leaves())
+    free = [leaf for leaf in leaves if leaf.priority < OPPORTUNISTIC]
+    if priority == OPPORTUNISTIC:
+        return free
+    return free + [leaf for leaf in leaves if OPPORTUNISTIC <= leaf.priority < priority]
+
+
+def closest(node: Cell, candidates: list[Cell], size: int) -> list[Cell]:
+    """`size` of the candidates with the lowest common cell; of several such sets the one that comes first."""
+    if len(candidates) == size or size == node.leaf_count:
+        return candidates[:size]
+    groups = {id(leaf): (leaf, [number]) for number, leaf in enumerate(candidates)}
+    while True:
+        full = [numbers[:size] for cell, numbers in groups.values() if len(numbers) >= size]
+        if full:
+            return [candidates[number] for number in min(full)]
+        groups = merge_up(groups, node)
+
+
+def merge_up(groups: dict[int, tuple[Cell, list[int]]], node: Cell) -> dict[int, tuple[Cell, list[int]]]:
+    """One level up: the candidates below each parent, in the order of the candidates."""
+    lowest = min(cell.level for cell, _ in groups.values())
+    merged: dict[int, tuple[Cell, list[int]]] = {}
+    for cell, numbers in groups.values():
+        above = cell.parent if cell.level == lowest and cell is not node else cell
+        assert above is not None
+        known = merged.get(id(above))
+        merged[id(above)] = (above, sorted(known[1] + numbers) if known else numbers)
+    return merged

@@ -1,0 +1,135 @@
+"""Taking a running gang up again from its placement alone: after a restart, and after the configuration changed.
+
+The placement says for each gpu where it is, and of which type the granted cell was. Whatever of that no longer
+exists is left out; a gang whose guarantee no longer exists runs on as opportunistic work.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.core.cells.cells import Cells
+from skep.core.cells.chain import Chain
+from skep.core.cells.gangs import Gang, Request
+from skep.core.cells.tree import FREE, OPPORTUNISTIC, PhysicalCell, Use, VirtualCell
+
+
+class PodRecord(msgspec.Struct, frozen=True):
+    """Where one pod runs; `granted` is the type of the granted cell, empty for opportunistic work."""
+
+    node: str
+    gpus: tuple[int, ...]
+    granted: str
+
+
+class Record(msgspec.Struct, frozen=True):
+    """The placement of a whole gang, pods by ascending size."""
+
+    chain: str
+    pods: tuple[PodRecord, ...]
+
+
+def record(gang: Gang) -> Record:
+    pods = []
+    chain = ""
+    for number, pod in enumerate(gang.physical):
+        leaves = [leaf for leaf in pod if leaf is not None]
+        virtual = gang.virtual[number][0] if gang.virtual is not None else None
+        chain = leaves[0].chain if leaves else chain
+        node = leaves[0].node if leaves else ""
+        granted = virtual.root.type if virtual is not None else ""
+        pods.append(PodRecord(node, tuple(leaf.index for leaf in leaves), granted))
+    return Record(chain, tuple(pods))
+
+
+def recover(cells: Cells, request: Request, placement: Record) -> Gang:
+    """Account for a gang that runs there. It is never stopped by this, but may lose its guarantee."""
+    gang = Gang(request, [], [])
+    must_downgrade = False
+    for pod in placement.pods:
+        physical: list[PhysicalCell | None] = []
+        virtual: list[VirtualCell | None] = []
+        for index in pod.gpus:
+            leaf = find_gpu(cells, placement.chain, pod.node, index)
+            bound = None
+            if leaf is not None and leaf.gang is None and pod.granted:
+                bound = find_virtual(cells, request, leaf, pod.granted)
+                must_downgrade = must_downgrade or bound is None
+            if leaf is not None and leaf.gang is not None:
+                leaf = None  # somebody else was recovered there: two placements that cannot both be true
+            if leaf is not None:
+                if bound is not None:
+                    make_way(cells, leaf, bound)
+                is_safe = cells.books.take_gpu(leaf, bound, request.priority)
+                must_downgrade = must_downgrade or not is_safe
+                leaf.gang = gang
+                leaf.use = Use.USED
+            physical.append(leaf)
+            virtual.append(bound)
+        gang.physical.append(physical)
+        assert gang.virtual is not None
+        gang.virtual.append(virtual)
+    cells.gangs[gang.name] = gang
+    if not any(pod.granted for pod in placement.pods):
+        gang.virtual = None
+        gang.is_downgraded = request.priority != OPPORTUNISTIC
+    elif must_downgrade:
+        cells.downgrade(gang)
+    return gang
+
+
+def find_gpu(cells: Cells, chain: str, node: str, index: int) -> PhysicalCell | None:
+    """In its chain, or wherever the node is now."""
+    found = [leaf for leaf in cells.nodes.get(node, ()) if leaf.index == index]
+    return next((leaf for leaf in found if leaf.chain == chain), found[0] if found else None)
+
+
+def find_virtual(cells: Cells, request: Request, leaf: PhysicalCell, granted: str) -> VirtualCell | None:
+    """The virtual gpu that this one is, or can be, bound to for the VC."""
+    chain = cells.chains[leaf.chain]
+    tenancy = cells.tenancies.get(request.vc)
+    if tenancy is None or granted not in chain.types:
+        return None
+    level = chain.types.index(granted) + 1
+    if request.pinned:
+        root = tenancy.pinned.get(request.pinned)
+        roots = [root] if root is not None and root.level == level else []
+    else:
+        roots = tenancy.roots[chain.name][level] if chain.name in tenancy.roots else []
+    return map_up(chain, leaf, list(roots), level, request.priority, request.vc)
+
+
+def map_up(
+    chain: Chain, cell: PhysicalCell, roots: list[VirtualCell], level: int, priority: int, vc: str
+) -> VirtualCell | None:
+    if cell.virtual is not None:
+        return cell.virtual if cell.virtual.vc == vc else None
+    if cell.level == level:
+        return least_used(roots, priority)
+    if cell.parent is None:
+        return None
+    above = map_up(chain, cell.parent, roots, level, priority, vc)
+    return least_used(above.children, priority) if above is not None else None
+
+
+def least_used(cells: list[VirtualCell], priority: int) -> VirtualCell | None:
+    """The first that is free and unbound; else the one of the lowest priority below this one."""
+    best: VirtualCell | None = None
+    for cell in cells:
+        if cell.priority == FREE:
+            if cell.physical is None:
+                return cell
+        elif cell.priority < priority and (best is None or cell.priority < best.priority):
+            best = cell
+    return best
+
+
+def make_way(cells: Cells, leaf: PhysicalCell, virtual: VirtualCell) -> None:
+    """The granted cell is bound elsewhere (a VC that shrank): those in it lose their guarantee."""
+    root = virtual.root
+    if root.physical is not None and root.priority != FREE and cells.chains[leaf.chain].is_within_free(leaf):
+        for cell in list(root.leaves()):
+            assert isinstance(cell, VirtualCell)
+            held = cell.physical
+            if held is not None and held.gang is not None:
+                cells.downgrade(held.gang)

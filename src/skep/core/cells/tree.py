@@ -1,0 +1,215 @@
+"""Physical and virtual cells at run time.
+
+Both kinds count, in every cell, the gpus below it that are in use at each priority; so whether a request fits is known
+at the cell without looking below. A virtual cell that is in use is *bound* to a physical one, its ancestors to that
+one's ancestors.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from skep.core.cells.layout import CellSpec, CellType
+
+if TYPE_CHECKING:
+    from skep.core.cells.gangs import Gang
+
+FREE = -2
+OPPORTUNISTIC = -1
+GUARANTEED_MIN, GUARANTEED_MAX = 0, 1000
+
+
+class Use(enum.StrEnum):
+    """Of a gpu cell: who has it, and who is to have it next.
+
+    free ──► used ──(preemption)──► reserving ──(victim gone)──► reserved ──► used
+    """
+
+    FREE = "free"
+    USED = "used"
+    RESERVING = "reserving"
+    RESERVED = "reserved"
+
+
+class Cell:
+    """What physical and virtual cells have in common."""
+
+    __slots__ = ("children", "leaf_count", "level", "parent", "priority", "type", "used", "used_total", "view")
+
+    def __init__(self, kind: CellType, level: int, parent: Cell | None) -> None:
+        self.type = kind.name
+        self.level = level
+        self.parent = parent
+        self.children: list[Cell] = []
+        self.leaf_count = 1
+        self.priority = FREE
+        """The highest priority in use below."""
+        self.used: dict[int, int] = {}
+        """Gpus in use below, by priority."""
+        self.used_total = 0
+        self.view: View | None = None
+        """The index in which this cell stands as a node."""
+
+    def free_at(self, priority: int) -> int:
+        """Gpus that a request of this priority could have here: free ones, and those of lower priorities."""
+        if priority == OPPORTUNISTIC:
+            return self.leaf_count - self.used_total
+        return self.leaf_count - sum(count for other, count in self.used.items() if other >= priority)
+
+    def leaves(self) -> Iterator[Cell]:
+        if not self.children:
+            yield self
+        for child in self.children:
+            yield from child.leaves()
+
+
+class PhysicalCell(Cell):
+    __slots__ = (
+        "address",
+        "bad_count",
+        "chain",
+        "gang",
+        "index",
+        "is_free_listed",
+        "is_pinned",
+        "is_split",
+        "node",
+        "nodes",
+        "reserver",
+        "use",
+        "virtual",
+    )
+    parent: PhysicalCell | None
+    children: list[PhysicalCell]  # type: ignore[assignment]
+
+    def __init__(self, spec: CellSpec, kind: CellType, level: int, parent: PhysicalCell | None, chain: str) -> None:
+        super().__init__(kind, level, parent)
+        self.chain = chain
+        self.address = spec.address
+        self.node = spec.node
+        self.nodes: tuple[str, ...] = (spec.node,) if spec.node else ()
+        self.index = -1
+        """Of a gpu: its number on the node."""
+        self.virtual: VirtualCell | None = None
+        self.is_split = False
+        self.is_pinned = False
+        self.is_free_listed = False
+        self.bad_count = 0
+        """Bad gpus below."""
+        self.use = Use.FREE
+        self.gang: Gang | None = None
+        """Of a gpu: who runs there."""
+        self.reserver: Gang | None = None
+        """Of a gpu: who is to run there next."""
+
+    @property
+    def is_healthy(self) -> bool:
+        return not self.bad_count
+
+    @property
+    def opportunistic_count(self) -> int:
+        return self.used.get(OPPORTUNISTIC, 0)
+
+    def __repr__(self) -> str:
+        return f"PhysicalCell({self.address}, {self.type})"
+
+
+class VirtualCell(Cell):
+    __slots__ = ("address", "chain", "physical", "pinned", "root", "vc")
+    parent: VirtualCell | None
+    children: list[VirtualCell]  # type: ignore[assignment]
+
+    def __init__(
+        self, kind: CellType, level: int, parent: VirtualCell | None, *, vc: str, chain: str, address: str
+    ) -> None:
+        super().__init__(kind, level, parent)
+        self.vc = vc
+        self.chain = chain
+        self.address = address
+        self.pinned = ""
+        self.root: VirtualCell = self if parent is None else parent.root
+        """The cell the VC was granted."""
+        self.physical: PhysicalCell | None = None
+
+    def __repr__(self) -> str:
+        return f"VirtualCell({self.address}, {self.type})"
+
+
+class View:
+    """The nodes a placement chooses from, indexed by what is in use on them.
+
+    Cells smaller than a node that stand alone are little nodes of their own.
+    """
+
+    def __init__(self, nodes: list[Cell]) -> None:
+        self.nodes = nodes
+        self.rank = {id(node): number for number, node in enumerate(nodes)}
+        self.by_use: dict[tuple[int, int], dict[int, Cell]] = {}
+        self.key: dict[int, tuple[int, int]] = {}
+        for node in nodes:
+            node.view = self
+            self.update(node)
+
+    def update(self, node: Cell) -> None:
+        """Its use has changed."""
+        number = self.rank[id(node)]
+        key = (node.used_total, node.used.get(OPPORTUNISTIC, 0))
+        before = self.key.get(number)
+        if before == key:
+            return
+        if before is not None:
+            del self.by_use[before][number]
+            if not self.by_use[before]:
+                del self.by_use[before]
+        self.key[number] = key
+        self.by_use.setdefault(key, {})[number] = node
+
+    def fullest_first(self) -> Iterator[Cell]:
+        """Any use counts."""
+        for key in sorted(self.by_use, key=lambda key: -key[0]):
+            yield from list(self.by_use[key].values())
+
+    def most_opportunistic_first(self) -> Iterator[Cell]:
+        """Together with other opportunistic work, away from guaranteed work."""
+        for key in sorted(self.by_use, key=lambda key: (-key[1], key[0] - key[1])):
+            yield from list(self.by_use[key].values())
+
+
+def set_use(leaf: Cell, priority: int) -> None:
+    """Make a gpu cell be in use at this priority (or free), and all cells above it know."""
+    before = leaf.priority
+    if before == priority:
+        return
+    change = (priority != FREE) - (before != FREE)
+    cell: Cell | None = leaf
+    while cell is not None:
+        used = cell.used
+        if before != FREE:
+            if used[before] == 1:
+                del used[before]
+            else:
+                used[before] -= 1
+        if priority != FREE:
+            used[priority] = used.get(priority, 0) + 1
+        cell.used_total += change
+        cell.priority = max(used) if used else FREE
+        if cell.view is not None:
+            cell.view.update(cell)
+        cell = cell.parent
+
+
+def common_level(leaves: list[PhysicalCell]) -> PhysicalCell | None:
+    """The smallest cell that holds them all."""
+    cell: PhysicalCell | None = leaves[0]
+    for leaf in leaves[1:]:
+        other: PhysicalCell | None = leaf
+        while cell is not None and other is not None and cell is not other:
+            if cell.level <= other.level:
+                cell = cell.parent
+            else:
+                other = other.parent
+        if cell is not other:
+            return None
+    return cell

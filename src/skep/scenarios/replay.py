@@ -1,0 +1,216 @@
+"""Playing the steps of a scenario: each pod asks, is bound, preempts or waits; nodes fail; configurations change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from skep.core.cells.cells import Cells
+from skep.core.cells.gangs import Answer, Gang, GangState, Placement, Request
+from skep.core.cells.layout import Layout
+from skep.core.cells.recover import Record, record, recover
+from skep.core.cells.tree import PhysicalCell, Use, common_level
+from skep.core.errors import InputError
+from skep.scenarios.pods import parse_spec
+
+Step = dict[str, Any]
+Outcome = dict[str, Any]
+
+STATES = {
+    GangState.ALLOCATED: "Allocated",
+    GangState.PREEMPTING: "Preempting",
+    GangState.LEAVING: "BeingPreempted",
+}
+
+
+class Pod:
+    """A pod that has been bound: its place among the pods of its gang."""
+
+    def __init__(self, name: str, request: Request, size: int, slot: int) -> None:
+        self.name = name
+        self.request = request
+        self.size = size
+        self.slot = slot
+        self.record: Record | None = None
+        """The placement of its whole gang, as it would be written on the pod."""
+
+
+class Replay:
+    """A scheduler for pods over the cells of one layout."""
+
+    def __init__(self, layout: Layout, nodes: list[str]) -> None:
+        self.cells = Cells(layout)
+        self.pods: dict[str, Pod] = {}
+        self.waiting_for: dict[str, set[str]] = {}
+        """Preempting gang → its pods that have asked."""
+        self.ops: dict[str, Callable[[Step], Outcome]] = {
+            "schedule": self.schedule,
+            "delete": self.delete,
+            "node_bad": lambda step: self.set_node(step, is_bad=True),
+            "node_healthy": lambda step: self.set_node(step, is_bad=False),
+            "restart": self.reconfigure,
+            "reconfigure": self.reconfigure,
+            "inspect": lambda step: {},
+            "listGroups": lambda step: {},
+        }
+
+    def play(self, step: Step) -> Outcome:
+        op = self.ops.get(step.get("op", ""))
+        if op is None:
+            raise InputError(f"unknown op '{step.get('op')}'", hint=f"expected one of {', '.join(self.ops)}")
+        outcome = op(step)
+        outcome["groups"] = self.groups()
+        return outcome
+
+    def groups(self) -> dict[str, str]:
+        return {
+            name: STATES[gang.state] + ("/lazyPreempted" if gang.is_downgraded else "")
+            for name, gang in sorted(self.cells.gangs.items())
+        }
+
+    # Pods ------------------------------------------------------------------------------------------------------
+
+    def schedule(self, step: Step) -> Outcome:
+        suggested = step.get("suggestedNodes", "all")
+        nodes = None if suggested == "all" else list(suggested)
+        try:
+            request, size = parse_spec(step["pod"], step["spec"])
+            return self._schedule(step, request, size, nodes)
+        except InputError as error:
+            return {"result": "error", "errorClass": "user_error", "reason": str(error)}
+
+    def _schedule(self, step: Step, request: Request, size: int, nodes: list[str] | None) -> Outcome:
+        is_preempting = step.get("phase") == "Preempting"
+        gang = self.cells.gangs.get(request.name)
+        if gang is not None and gang.state is GangState.PREEMPTING and is_preempting and self._is_spoiled(gang, nodes):
+            self._cancel(gang)
+            gang = None
+        if gang is not None:
+            return self._of_gang(step, gang, size)
+        answer = self.cells.ask(request, nodes)
+        if answer.placement is None:
+            return {"result": "wait", "waitClass": str(answer.cause)}
+        if answer.victims:
+            if is_preempting:
+                reserved = self._reserve(request, answer)
+                self.waiting_for[reserved.name] = {step["pod"]}
+            return self._preempt(answer.victims)
+        slot = self._first_slot(request, size, set())
+        outcome = self._bound(answer.placement.physical, slot, answer.placement.chain)
+        if step.get("commit", True):
+            self._drop_reservers(answer.placement)
+            gang = self.cells.allocate(request, answer.placement)
+            self._add(step["pod"], gang, size, slot)
+        return outcome
+
+    def _of_gang(self, step: Step, gang: Gang, size: int) -> Outcome:
+        """A further pod of a gang that has its place."""
+        if gang.state is GangState.LEAVING:
+            return {"result": "wait", "waitClass": "being-preempted"}
+        if gang.state is GangState.PREEMPTING:
+            self.waiting_for.setdefault(gang.name, set()).add(step["pod"])
+            victims = [leaf.gang for leaf, _ in gang.pairs() if leaf.use is Use.RESERVING and leaf.gang is not None]
+            if victims:
+                return self._preempt(list({victim.name: victim for victim in victims}.values()))
+        taken = {pod.slot for pod in self.pods.values() if pod.request.name == gang.name}
+        slot = self._first_slot(gang.request, size, taken)
+        outcome = self._bound(gang.physical, slot, self._chain(gang))
+        if step.get("commit", True):
+            if gang.state is GangState.PREEMPTING:
+                self.cells.start(gang)
+                self.waiting_for.pop(gang.name, None)
+            self._add(step["pod"], gang, size, slot)
+        return outcome
+
+    def _chain(self, gang: Gang) -> str:
+        return next((leaf.chain for leaf, _ in gang.pairs()), "")
+
+    def _first_slot(self, request: Request, size: int, taken: set[int]) -> int:
+        for slot, gpus in enumerate(request.sizes):
+            if gpus == size and slot not in taken:
+                return slot
+        raise InputError(f"gang {request.name} has no place left for a pod of {size} gpus")
+
+    def _is_spoiled(self, gang: Gang, nodes: list[str] | None) -> bool:
+        only = nodes if gang.request.only_suggested else None
+        return any(not leaf.is_healthy or (only is not None and leaf.node not in only) for leaf, _ in gang.pairs())
+
+    def _reserve(self, request: Request, answer: Answer) -> Gang:
+        assert answer.placement is not None
+        self._drop_reservers(answer.placement)
+        return self.cells.reserve(request, answer.placement)
+
+    def _drop_reservers(self, placement: Placement) -> None:
+        for pod in placement.physical:
+            for leaf in pod:
+                if leaf.reserver is not None:
+                    self._cancel(leaf.reserver)
+
+    def _cancel(self, gang: Gang) -> None:
+        self.cells.cancel(gang)
+        self.waiting_for.pop(gang.name, None)
+
+    def _preempt(self, victims: list[Gang]) -> Outcome:
+        names = {victim.name for victim in victims}
+        return {
+            "result": "preempt",
+            "victims": sorted(pod.name for pod in self.pods.values() if pod.request.name in names),
+        }
+
+    def _bound(self, physical: Any, slot: int, chain: str) -> Outcome:
+        leaves: list[PhysicalCell] = [leaf for leaf in physical[slot] if leaf is not None]
+        everyone = [leaf for pod in physical for leaf in pod if leaf is not None]
+        return {
+            "result": "bind",
+            "node": leaves[0].node if leaves else "",
+            "leafCells": [leaf.index for leaf in leaves],
+            "cellChain": chain,
+            "affinity": affinity(leaves),
+            "groupAffinity": affinity(everyone),
+            "groupNodes": len({leaf.node for leaf in everyone}),
+        }
+
+    def _add(self, name: str, gang: Gang, size: int, slot: int) -> None:
+        pod = self.pods[name] = Pod(name, gang.request, size, slot)
+        pod.record = record(gang)
+
+    def delete(self, step: Step) -> Outcome:
+        pod = self.pods.pop(step["pod"], None)
+        if pod is None:
+            self._forget_asking(step["pod"])
+            return {}
+        name = pod.request.name
+        gang = self.cells.gangs.get(name)
+        if gang is not None and not any(other.request.name == name for other in self.pods.values()):
+            self.cells.release(gang)
+        return {}
+
+    def _forget_asking(self, name: str) -> None:
+        for gang_name, asking in list(self.waiting_for.items()):
+            asking.discard(name)
+            if not asking and gang_name in self.cells.gangs:
+                self._cancel(self.cells.gangs[gang_name])
+
+    # Nodes and configurations ----------------------------------------------------------------------------------
+
+    def set_node(self, step: Step, *, is_bad: bool) -> Outcome:
+        self.cells.set_node(step["node"], is_bad=is_bad)
+        return {}
+
+    def reconfigure(self, step: Step) -> Outcome:
+        """New cells from a configuration, then every bound pod is taken up from its placement alone."""
+        bad = self.cells.bad_nodes
+        self.cells = Cells(step["layout"])
+        for node in sorted(bad):
+            self.cells.set_node(node, is_bad=True)
+        self.waiting_for = {}
+        for name in step.get("replayOrder", list(self.pods)):
+            pod = self.pods.get(name)
+            if pod is not None and pod.record is not None and pod.request.name not in self.cells.gangs:
+                recover(self.cells, pod.request, pod.record)
+        return {}
+
+
+def affinity(leaves: list[PhysicalCell]) -> str:
+    cell = common_level(leaves) if leaves else None
+    return cell.type if cell is not None else "none"

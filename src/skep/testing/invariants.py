@@ -1,0 +1,330 @@
+"""What must always hold (DESIGN §7), counted again the slow way.
+
+`check(state)` looks at one state; a `Checker` goes along with a run, checks after every step, and remembers what a
+single state cannot show: that what is finished stays finished and that no work is lost that need not be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from skep.core.cluster import UNLIMITED, WHOLE, Allocation, Cluster, Node, Pool, Slice, bits
+from skep.core.errors import InvariantBroken
+from skep.core.events import (
+    Event,
+    Exit,
+    JobSubmitted,
+    NodeBack,
+    NodeLost,
+    ProgressReported,
+    TasksExited,
+    TasksMoved,
+    TasksStarted,
+)
+from skep.core.job import Job, JobState
+from skep.core.model import Role, Shape
+from skep.core.state import State
+
+EPSILON = 1e-6
+
+WANTED = {
+    # state → (has an allocation, may hold something, must hold something)
+    JobState.PENDING: (False, False, False),
+    JobState.LAUNCHING: (True, True, False),
+    JobState.RUNNING: (True, True, True),
+    JobState.STOPPING: (False, True, True),
+    JobState.SUCCEEDED: (False, False, False),
+    JobState.FAILED: (False, False, False),
+    JobState.STOPPED: (False, False, False),
+    JobState.UNRUNNABLE: (False, False, False),
+}
+
+
+def check(state: State) -> None:
+    """Raise `InvariantBroken` if anything is not as it must be."""
+    jobs = list(state.jobs.values())
+    check_books(state.cluster, [job.allocation for job in jobs if job.allocation is not None])
+    count_use(state.cluster, [job.held for job in jobs if job.held is not None])
+    for job in jobs:
+        check_job(state, job)
+        for allocation in (job.allocation, job.held):
+            if allocation is not None:
+                check_whole(state.cluster, job, allocation)
+    pending = sum(job.state is JobState.PENDING for job in jobs)
+    expect(state.pending_count == pending, f"pending_count is {state.pending_count}, {pending} jobs are pending")
+    held = {job.seq for job in jobs if job.state in (JobState.RUNNING, JobState.STOPPING)}
+    expect(set(state.held_jobs) == held, f"held_jobs names {sorted(state.held_jobs)}, not {sorted(held)}")
+
+
+def expect(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise InvariantBroken(otherwise)
+
+
+# Jobs --------------------------------------------------------------------------------------------------------------
+
+
+def check_job(state: State, job: Job) -> None:
+    wanted, may_hold, must_hold = WANTED[job.state]
+    expect((job.allocation is not None) == wanted, f"{job!r} has allocation {job.allocation}")
+    expect(job.held is None or may_hold, f"{job!r} holds {job.held}")
+    expect(job.held is not None or not must_hold, f"{job!r} holds nothing")
+    over = job.state.is_final and job.state is not JobState.UNRUNNABLE
+    expect((job.finish_s is not None) == over, f"{job!r} has finish_s {job.finish_s}")
+    expect(job.waiting is None or job.state is JobState.PENDING, f"{job!r} is still booked as waiting")
+    expect(not job.needs_left or job.state is JobState.PENDING, f"{job!r} needs {job.needs_left} more jobs")
+    held_gpus = job.held.gpus if must_hold and job.held is not None else 0
+    expect(job.held_gpus == held_gpus, f"{job!r} counts {job.held_gpus} gpus, it holds {held_gpus}")
+    if job.state is JobState.STOPPING:
+        expect(job.seq in state.leaving or job in state.dirty, f"{job!r} was never told to stop")
+    elif job.state is not JobState.RUNNING:
+        expect(job.seq not in state.leaving, f"{job!r} is leaving")
+    if job.state is JobState.LAUNCHING and job.held is None:
+        expect(job in state.dirty, f"{job!r} was forgotten: wanted, and nobody will launch it")
+
+
+def check_whole(cluster: Cluster, job: Job, allocation: Allocation) -> None:
+    """A gang is whole: the allocation is just what one of the shapes asks for."""
+    faults = [fault_of(cluster, shape, allocation) for shape in job.spec.shapes]
+    expect("" in faults, f"{job!r} has {allocation}, which is none of its shapes: {'; '.join(faults)}")
+
+
+def fault_of(cluster: Cluster, shape: Shape, allocation: Allocation) -> str:
+    """Why this allocation is not that shape; nothing if it is."""
+    for number, role in enumerate(shape.roles):
+        pieces = [piece for piece in allocation.slices if piece.role == number]
+        if sum(piece.tasks for piece in pieces) != role.count:
+            return f"{sum(piece.tasks for piece in pieces)} of {role.count} tasks of role {number}"
+        for piece in pieces:
+            if piece != piece_of(role, piece) or piece.gpus.bit_count() != piece.tasks * role.gpus:
+                return f"{piece} is not what {role} asks for"
+    if any(piece.role >= len(shape.roles) for piece in allocation.slices):
+        return "a role too many"
+    types = {cluster.nodes[piece.node].pool.gpu_type for piece in allocation.slices}
+    if shape.gpus and shape.gpu_types and not types <= set(shape.gpu_types):
+        return f"on {types}"
+    if shape.gpus and len(types) > 1 and not shape.spans_types:
+        return f"spans {types}"
+    amount = sum(role.count * role.gpus * role.gpu_milli for role in shape.roles) / WHOLE
+    return "" if abs(allocation.gpus - amount) < EPSILON else f"says {allocation.gpus} gpus, not {amount}"
+
+
+def piece_of(role: Role, piece: Slice) -> Slice:
+    """What so many tasks of the role take on this node; which gpus is free to choose."""
+    return Slice(
+        piece.node,
+        piece.gpus,
+        milli=role.gpu_milli if role.gpus else WHOLE,
+        gpu_mem_mib=up(role.gpu_mem_gib * 1024),
+        cpu_milli=up(role.cpu * 1000) * piece.tasks,
+        memory_mib=up(role.memory_gib * 1024) * piece.tasks,
+        role=piece.role,
+        tasks=piece.tasks,
+    )
+
+
+def up(amount: float) -> int:
+    return math.ceil(amount - EPSILON)
+
+
+# The cluster -------------------------------------------------------------------------------------------------------
+
+
+class Use:
+    """What is used of one node, added up piece by piece."""
+
+    def __init__(self) -> None:
+        self.whole = 0
+        self.shares: dict[int, tuple[int, int]] = {}
+        self.cpu_milli = 0
+        self.memory_mib = 0
+
+
+def count_use(cluster: Cluster, allocations: list[Allocation]) -> dict[int, Use]:
+    """Add up what these hold of each node; nothing may be held twice or beyond what is there."""
+    uses = {node.index: Use() for node in cluster.nodes}
+    for allocation in allocations:
+        for piece in allocation.slices:
+            add_piece(cluster.nodes[piece.node], uses[piece.node], piece)
+    for node in cluster.nodes:
+        check_capacity(node, uses[node.index])
+    return uses
+
+
+def add_piece(node: Node, use: Use, piece: Slice) -> None:
+    use.cpu_milli += piece.cpu_milli
+    use.memory_mib += piece.memory_mib
+    expect(not piece.gpus >> node.gpu_count, f"node {node.name} has no gpus {piece.gpus:#b}")
+    if piece.milli == WHOLE:
+        expect(not use.whole & piece.gpus, f"gpus {use.whole & piece.gpus:#b} of node {node.name} are held twice")
+        expect(not piece.gpus or piece.gpu_mem_mib <= node.spec.gpu_mem_mib, f"gpu memory of node {node.name}")
+        use.whole |= piece.gpus
+        return
+    for gpu in bits(piece.gpus):
+        milli, gpu_mem_mib = use.shares.get(gpu, (0, 0))
+        use.shares[gpu] = (milli + piece.milli, gpu_mem_mib + piece.gpu_mem_mib)
+
+
+def check_capacity(node: Node, use: Use) -> None:
+    for gpu, (milli, gpu_mem_mib) in use.shares.items():
+        expect(not use.whole >> gpu & 1, f"gpu {gpu} of node {node.name} is held whole and shared")
+        expect(milli <= WHOLE, f"gpu {gpu} of node {node.name} carries {milli} milli")
+        expect(gpu_mem_mib <= node.spec.gpu_mem_mib, f"gpu {gpu} of node {node.name} carries {gpu_mem_mib} MiB")
+    expect(use.cpu_milli <= node.spec.cpu_milli, f"cpus of node {node.name} over capacity")
+    expect(use.memory_mib <= node.spec.memory_mib, f"memory of node {node.name} over capacity")
+
+
+def check_books(cluster: Cluster, allocations: list[Allocation]) -> None:
+    """What nodes and indexes say is what a recount of all allocations gives."""
+    uses = count_use(cluster, allocations)
+    for node in cluster.nodes:
+        use = uses[node.index]
+        used = use.whole
+        for gpu in use.shares:
+            used |= 1 << gpu
+        free_mask = ((1 << node.gpu_count) - 1) & ~used
+        name = f"node {node.name}"
+        expect(node.free_mask == free_mask, f"{name} says {node.free_mask:#b} are free, not {free_mask:#b}")
+        expect(node.free == free_mask.bit_count(), f"{name} says {node.free} gpus are free")
+        expect(node.free + used.bit_count() == node.gpu_count, f"{name}: free + used is not all")
+        expect(node.shares == use.shares, f"{name} says shares {node.shares}, not {use.shares}")
+        expect(node.cpu_free == node.spec.cpu_milli - use.cpu_milli, f"{name} says {node.cpu_free} milli cpus are free")
+        expect(
+            node.memory_free == node.spec.memory_mib - use.memory_mib, f"{name} says {node.memory_free} MiB are free"
+        )
+        expect(0 <= node.cpu_free <= UNLIMITED and 0 <= node.memory_free <= UNLIMITED, f"{name} over capacity")
+    for pool in cluster.pools:
+        check_index(pool)
+    expect(cluster.gpu_total == sum(node.gpu_count for node in cluster.nodes), "gpu_total is not all gpus")
+
+
+def check_index(pool: Pool) -> None:
+    """The naive twin of the free index."""
+    there = [node for node in pool.nodes if node.is_up]
+    by_free = [0] * (max((node.gpu_count for node in pool.nodes), default=0) + 1)
+    idle = dict.fromkeys(sorted({node.gpu_count for node in pool.nodes}, reverse=True), 0)
+    for node in there:
+        by_free[node.free] |= 1 << node.index
+        if node.free == node.gpu_count:
+            idle[node.gpu_count] |= 1 << node.index
+    partial = sorted((WHOLE - node.shares[gpu][0], node.index, gpu) for node in there for gpu in node.shares)
+    twins = {
+        "up": (pool.up, sum(1 << node.index for node in there)),
+        "free": (pool.free, sum(node.free for node in there)),
+        "total": (pool.total, sum(node.gpu_count for node in pool.nodes)),
+        "by_free": (pool.by_free, by_free),
+        "idle": (list(pool.idle.items()), list(idle.items())),
+        "partial": (pool.partial, partial),
+    }
+    for name, (seen, counted) in twins.items():
+        expect(seen == counted, f"pool '{pool.gpu_type}': {name} is {seen}, counted {counted}")
+
+
+# Along a run -------------------------------------------------------------------------------------------------------
+
+
+class Progress(NamedTuple):
+    """What the engine has said about one job's work."""
+
+    work_s: float = 0.0
+    rate: float = 0.0
+    since_s: float = 0.0
+    kept_s: float = 0.0
+    """Work that was safe when the present run began."""
+
+    def work_at(self, now_s: float) -> float:
+        return self.work_s + max(now_s - self.since_s, 0.0) * self.rate
+
+
+class Checker:
+    """An observer of `skep.service.loop.run` that checks after every step."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        checkpoint_s: float = 600.0,
+        rate_max: float = 1.0,
+        every: int = 1,
+        work_s: Mapping[str, float] | None = None,
+    ) -> None:
+        """`work_s`: what each job needs in all, where that is known; with rounds it may be done before its end."""
+        self.state = state
+        self.work_s = work_s or {}
+        self.checkpoint_s = checkpoint_s
+        self.rate_max = rate_max
+        self.every = every
+        self.steps = 0
+        self.now_s = -math.inf
+        self.progress: dict[str, Progress] = {}
+        self.over: set[str] = set()
+        self.down: set[str] = set()
+
+    def __call__(self, at_s: float, events: list[Event]) -> None:
+        expect(at_s >= self.now_s, f"time went back from {self.now_s} to {at_s}")
+        self.now_s = at_s
+        for event in events:
+            self._take_in(at_s, event)
+        self.steps += 1
+        if self.steps % self.every == 0:
+            check(self.state)
+
+    def _take_in(self, at_s: float, event: Event) -> None:
+        if isinstance(event, NodeLost):
+            self.down.add(event.node)
+        elif isinstance(event, NodeBack):
+            self.down.discard(event.node)
+        elif isinstance(event, JobSubmitted):
+            self.progress[event.job.id] = Progress()
+        elif isinstance(event, TasksStarted):
+            self._started(event)
+        elif isinstance(event, TasksMoved):
+            before = self._work_at(event.job_id, at_s)
+            expect(event.work_s >= before - EPSILON, f"job {event.job_id} lost {before - event.work_s} s by a move")
+            self.progress[event.job_id] = Progress(event.work_s, event.rate, event.progress_since_s, event.work_s)
+        elif isinstance(event, ProgressReported):
+            kept_s = self.progress[event.job_id].kept_s
+            since_s = max(at_s, self.progress[event.job_id].since_s)
+            self.progress[event.job_id] = Progress(event.work_s, event.rate, since_s, kept_s)
+        elif isinstance(event, TasksExited):
+            self._exited(at_s, event)
+
+    def _started(self, event: TasksStarted) -> None:
+        name = event.job_id
+        expect(name not in self.over, f"job {name} is over and was started again")
+        work_s = self.progress[name].work_s
+        self.progress[name] = Progress(work_s, event.rate, event.progress_since_s, work_s)
+        held = self.state.jobs[name].held
+        lost = [self.state.cluster.nodes[index].name for index in held.nodes()] if held is not None else []
+        expect(not self.down.intersection(lost), f"job {name} was started on {lost}, of which {self.down} are down")
+
+    def _work_at(self, name: str, now_s: float) -> float:
+        return min(self.progress[name].work_at(now_s), self.work_s.get(name, math.inf))
+
+    def _exited(self, at_s: float, event: TasksExited) -> None:
+        before = self.progress[event.job_id]
+        done_s = self._work_at(event.job_id, at_s)
+        lost_s = done_s - event.work_s
+        story = f"job {event.job_id} exited ({event.exit}) with {event.work_s} of {done_s} s"
+        if event.exit is Exit.NODE_LOST:
+            expect(lost_s <= self.checkpoint_s * self.rate_max + EPSILON, f"{story}: more than a checkpoint lost")
+            expect(event.work_s >= before.kept_s - EPSILON, f"{story}: {before.kept_s} s were safe")
+        elif event.exit is Exit.PREEMPTED:
+            expect(abs(lost_s) <= EPSILON, f"{story}: a graceful stop loses nothing")
+        expect(lost_s >= -EPSILON, f"{story}: work from nowhere")
+        if event.exit not in (Exit.NODE_LOST, Exit.PREEMPTED):
+            self.over.add(event.job_id)
+        self.progress[event.job_id] = Progress(event.work_s)
+
+    def check_done(self) -> None:
+        """At the end of a run in which nothing is away for ever and no job never ends: whatever could run has
+        finished, and only jobs that wait for one that never will are left."""
+        jobs = self.state.jobs
+        never = {job.id for job in jobs.values() if job.state is JobState.UNRUNNABLE}
+        for job in jobs.values():  # a job comes after those it needs or waits for ever
+            if any(name in never or name not in jobs for name in job.spec.needs):
+                never.add(job.id)
+        left = [job for job in jobs.values() if job.state is not JobState.SUCCEEDED and job.id not in never]
+        expect(not left, f"the run is over, but {left} could have run")

@@ -1,0 +1,56 @@
+"""Everything a state holds as plain values: two states are the same when their snapshots are equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from skep.core.cluster import Cluster
+from skep.core.job import Job
+from skep.core.state import State
+
+
+def snapshot(state: State) -> dict[str, Any]:
+    names = {id(waiting): scope for scope, waiting in state.waiting.items()}
+    return {
+        "now_s": state.now_s,
+        "wake_s": state.wake_s,
+        "memory": dict(state.memory),
+        "cluster": snapshot_cluster(state.cluster),
+        "jobs": {job.id: snapshot_job(job, names) for job in state.jobs.values()},
+        "waiting": {
+            scope: (waiting.cause, waiting.since_s, waiting.quota_s, waiting.fragmentation_s)
+            for scope, waiting in state.waiting.items()
+        },
+        "leaving": list(state.leaving),
+        "held_jobs": list(state.held_jobs),
+        "dirty": [job.id for job in state.dirty],
+        "needed_by": {name: [job.id for job in jobs] for name, jobs in state.needed_by.items()},
+        "trigger": snapshot_trigger(state),
+        "counts": (state.pending_count, state.event_count, state.decision_count),
+    }
+
+
+def snapshot_trigger(state: State) -> tuple[Any, ...]:
+    trigger = state.trigger
+    lists = (trigger.submitted, trigger.returned, trigger.ended)
+    return (*([job.id for job in jobs] for jobs in lists), trigger.nodes_changed, trigger.is_timer)
+
+
+def snapshot_job(job: Job, names: dict[int, str]) -> dict[str, Any]:
+    values = {name: getattr(job, name) for name in Job.__slots__}
+    values["waiting"] = names[id(job.waiting)] if job.waiting is not None else None
+    return values
+
+
+def snapshot_cluster(cluster: Cluster) -> dict[str, Any]:
+    """Every number and every index; masks and lists as they are, so that any difference shows."""
+    return {
+        "nodes": [
+            (node.free, node.free_mask, node.cpu_free, node.memory_free, node.is_up, dict(node.shares))
+            for node in cluster.nodes
+        ],
+        "pools": [
+            (pool.free, pool.up, pool.total, list(pool.by_free), dict(pool.idle), list(pool.partial))
+            for pool in cluster.pools
+        ],
+    }

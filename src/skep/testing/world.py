@@ -1,0 +1,133 @@
+"""A trace, a cluster and a policy: run as the product runs them, with every step checked."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.core.cluster import Cluster
+from skep.core.errors import InvariantBroken
+from skep.core.ports import Planner
+from skep.core.state import State
+from skep.core.step import Scheduler
+from skep.engines.sim.engine import Simulator
+from skep.engines.sim.outages import Outages
+from skep.experiments.output import jobs_csv
+from skep.experiments.simulate import Experiment, Options
+from skep.metrics.run import JobRow
+from skep.metrics.summary import job_rows
+from skep.service.loop import Observer
+from skep.testing.invariants import Checker
+from skep.traces.trace import Trace
+
+
+class World(msgspec.Struct, frozen=True):
+    """Everything that decides how a run goes. `outages`: (node, lost at, back at)."""
+
+    trace: Trace
+    cluster: Cluster
+    policy: str
+    restart_s: float = 0.0
+    checkpoint_s: float = 600.0
+    round_s: float = 0.0
+    finish_at_boundary: bool = False
+    seed: int = 0
+    outages: tuple[tuple[int, float, float], ...] = ()
+
+    def __repr__(self) -> str:
+        """Written so that it can be read when a property fails."""
+        jobs = "\n  ".join(brief(job) for job in self.trace.jobs)
+        nodes = "\n  ".join(brief(spec) for spec in self.cluster.specs)
+        rest = {name: getattr(self, name) for name in self.__struct_fields__[3:]}
+        return f"World {self.policy} {rest}\n  {nodes}\n  {jobs}"
+
+    def planner(self) -> Planner:
+        options = Options(seed=self.seed, round_s=self.round_s)
+        return Experiment(self.trace, self.cluster, options).planner(self.policy)
+
+    def begin(self) -> Course:
+        state = State(self.cluster.blank())
+        return Course(Scheduler(state, self.planner()), self.engine(state.cluster))
+
+    def engine(self, cluster: Cluster) -> Simulator:
+        lost = [(down_s, node, True) for node, down_s, _ in self.outages]
+        back = [(up_s, node, False) for node, _, up_s in self.outages]
+        engine = Simulator(
+            self.trace.jobs,
+            cluster,
+            restart_s=self.restart_s,
+            checkpoint_s=self.checkpoint_s,
+            outages=Outages(lost + back),
+            finish_round_s=self.round_s if self.finish_at_boundary else 0.0,
+        )
+        engine.idle_timers_max = 200
+        return engine
+
+    def checker(self, state: State) -> Checker:
+        work_s = {job.spec.id: job.work_s for job in self.trace.jobs}
+        return Checker(state, checkpoint_s=self.checkpoint_s, work_s=work_s)
+
+    def run(self, *, batches_max: int = 20_000) -> Course:
+        """To the end, every step checked."""
+        course = self.begin()
+        checker = self.checker(course.state)
+        while course.advance(checker):
+            if course.batches > batches_max:
+                raise InvariantBroken(f"no end after {batches_max} batches")
+        checker.check_done()
+        return course
+
+
+class Course:
+    """A run under way, one batch at a time: the loop of `skep.service.loop.run`, opened up."""
+
+    def __init__(self, scheduler: Scheduler, engine: Simulator) -> None:
+        self.scheduler = scheduler
+        self.engine = engine
+        self.batches = 0
+
+    @property
+    def state(self) -> State:
+        return self.scheduler.state
+
+    def advance(self, observer: Observer | None = None) -> bool:
+        """One batch and everything that follows from it at the same instant; `False` at the end."""
+        batch = self.engine.observe(self.state.wake_s)
+        if batch is None:
+            return False
+        self.batches += 1
+        events = batch.events
+        while True:
+            actions = self.scheduler.step(batch.at_s, events)
+            if observer is not None:
+                observer(batch.at_s, events)
+            if not actions:
+                return True
+            events = self.engine.execute(batch.at_s, actions)
+
+    def finish(self, observer: Observer | None = None, *, batches_max: int = 20_000) -> None:
+        while self.advance(observer):
+            if self.batches > batches_max:
+                raise InvariantBroken(f"no end after {batches_max} batches")
+
+    def rows(self) -> list[JobRow]:
+        return job_rows(self.state)
+
+    def csv(self) -> str:
+        return jobs_csv(self.rows())
+
+    def running(self) -> set[str]:
+        return {job.id for job in self.state.jobs.values() if job.allocation is not None}
+
+
+def brief(value: object) -> str:
+    """A value without what is as by default."""
+    if isinstance(value, tuple):
+        return f"({', '.join(brief(item) for item in value)})"
+    if not isinstance(value, msgspec.Struct):
+        return repr(value)
+    shown = [
+        f"{field.name}={brief(getattr(value, field.name))}"
+        for field in msgspec.structs.fields(value)
+        if getattr(value, field.name) != field.default
+    ]
+    return f"{type(value).__name__}({', '.join(shown)})"

@@ -1,0 +1,86 @@
+"""Small inputs as tables, and the runs of them: jobs are named a, b, c, … in the order of their rows."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+
+from skep.clusters.read import read_cluster
+from skep.core.cluster import Cluster
+from skep.core.model import DEFAULT_VC, JobSpec, Shape, gpu_shape
+from skep.experiments.simulate import Experiment, Options
+from skep.metrics.run import Run
+from skep.traces.trace import Trace, TraceJob
+
+Rows = Sequence[tuple[float, float, int]]
+"""(submitted, seconds of work, gpus) of each job."""
+Times = tuple[float | None, ...]
+
+
+def play(
+    policy: str,
+    cluster: str | Cluster,
+    rows: Rows,
+    *,
+    vcs: Sequence[str] = (),
+    users: Sequence[str] = (),
+    models: Sequence[str] = (),
+    restart_s: float = 0.0,
+) -> Run:
+    """Run these jobs under this policy. Restarts cost nothing unless said, so that times can be worked by hand."""
+    jobs = [
+        TraceJob(
+            float(submit_s),
+            float(work_s),
+            JobSpec(
+                string.ascii_lowercase[at],
+                (gpu_shape(gpus),),
+                vc=vcs[at] if vcs else DEFAULT_VC,
+                user=users[at] if users else "",
+                model=models[at] if models else "",
+                expect_s=float(work_s),
+            ),
+        )
+        for at, (submit_s, work_s, gpus) in enumerate(rows)
+    ]
+    return play_jobs(policy, cluster, jobs, restart_s=restart_s)
+
+
+def play_jobs(policy: str, cluster: str | Cluster, jobs: list[TraceJob], *, restart_s: float = 0.0) -> Run:
+    hardware = read_cluster(cluster) if isinstance(cluster, str) else cluster
+    options = Options(restart_s=restart_s, keep_history=True)
+    return Experiment(Trace("check", "table", jobs), hardware, options).run(policy)
+
+
+def endless(name: str, shape: Shape, *, user: str) -> TraceJob:
+    """A job that is there from the beginning and never ends."""
+    return TraceJob(0.0, float("inf"), JobSpec(name, (shape,), user=user))
+
+
+def starts(run: Run) -> Times:
+    return tuple(row.start_s for row in run.rows)
+
+
+def finishes(run: Run) -> Times:
+    return tuple(row.finish_s for row in run.rows)
+
+
+def preemptions(run: Run) -> tuple[int, ...]:
+    return tuple(row.preemptions for row in run.rows)
+
+
+def mean_jct_s(run: Run) -> float:
+    assert run.summary.jct_avg_s is not None
+    return run.summary.jct_avg_s
+
+
+def node_gpus(run: Run, row: int) -> dict[str, int]:
+    """On which nodes a job held how many gpus (when it ran last)."""
+    assert run.history is not None
+    spans = [span for span in run.history.spans if span.job == row]
+    last_s = max((span.start_s for span in spans), default=0.0)
+    return {run.node_names[span.node]: span.gpus.bit_count() for span in spans if span.start_s == last_s}
+
+
+def row_names(run: Run) -> str:
+    return " ".join(row.job_id for row in run.rows)

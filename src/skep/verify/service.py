@@ -1,0 +1,162 @@
+"""Checks of least attained service: continuous, in queues (Tiresias), with progress (E-LAS)."""
+
+from __future__ import annotations
+
+from skep.verify.check import Check, Finding, same
+from skep.verify.play import Rows, finishes, play, preemptions, row_names, starts
+
+TWINS: Rows = ((0, 400, 2), (0, 400, 2))
+"""On 2 gpus: two equal jobs, only one of which can run."""
+
+LATE: Rows = ((0, 100, 1), (50, 30, 1))
+ALIKE: Rows = ((0, 100, 1), (0, 100, 1))
+SUNK: Rows = ((0, 200, 2), (10, 30, 2))
+NEARLY_DONE: Rows = ((0, 100, 1), (95, 50, 1))
+HARDLY_BEGUN: Rows = ((0, 100_000, 1), (7200, 1000, 1))
+
+STREAM: Rows = ((0, 200, 1), (10, 40, 1), (10, 40, 1), (10, 40, 1), (10, 40, 1), (105, 40, 1))
+"""On one gpu: a sinks at 50 and then waits behind a stream of new jobs."""
+
+POINT: Rows = ((0, 500, 1), (500, 400, 1), (650, 400, 1), (750, 20, 1))
+"""On one gpu: after one job of 500 s, b and c wait in the second queue with 150 and 100 s; d ends at 770."""
+
+TAIL: Rows = ((0, 110, 1), (110, 5000, 1), (5110, 400, 1), (5260, 400, 1), (5360, 20, 1))
+"""The same after jobs of 110 and 5000 s: now c and d wait, with 150 and 100 s; e ends at 5380."""
+
+
+def las() -> list[Finding]:
+    run = play("las:lead=20", "1x1", LATE)
+    return [
+        same(f"ends of {row_names(run)}", (130.0, 80.0), finishes(run)),
+        same("preemptions of each", (1, 0), preemptions(run)),
+    ]
+
+
+def las_turns() -> list[Finding]:
+    run = play("las:lead=20", "1x1", ALIKE)
+    return [
+        same("start of b", 20.0, starts(run)[1]),
+        same(f"ends of {row_names(run)}", (180.0, 200.0), finishes(run)),
+    ]
+
+
+def las_queues() -> list[Finding]:
+    in_gpu_s = play("las:queues=100", "1x2", SUNK)
+    in_s = play("las:queues=100,service=seconds", "1x2", SUNK)
+    return [
+        same("start of b (gpu-seconds)", 50.0, starts(in_gpu_s)[1]),
+        same("start of b (seconds)", 100.0, starts(in_s)[1]),
+        same(f"ends of {row_names(in_gpu_s)}", (230.0, 80.0), finishes(in_gpu_s)),
+    ]
+
+
+def demotion() -> list[Finding]:
+    run = play("tiresias-l:queues=100+300", "1x2", TWINS)
+    assert run.history is not None
+    spans = sorted(run.history.spans, key=lambda span: span.start_s)
+    turns = " ".join(f"{run.rows[span.job].job_id}@{span.start_s:g}" for span in spans)
+    return [
+        same("turns", "a@0 b@50 a@100 b@200 a@300 b@550", turns),
+        same(f"ends of {row_names(run)}", (550.0, 800.0), finishes(run)),
+    ]
+
+
+def promotion() -> list[Finding]:
+    never = play("tiresias-l:queues=50", "1x1", STREAM)
+    promoted = play("tiresias-l:queues=50,promote=1", "1x1", STREAM)
+    return [
+        same("start of f, never promoted", 210.0, starts(never)[5]),
+        same("start of f, promote=1", 260.0, starts(promoted)[5]),
+    ]
+
+
+def gittins_order() -> list[Finding]:
+    point = play("tiresias-g:queues=100", "1x1", POINT)
+    tail = play("tiresias-g:queues=100", "1x1", TAIL)
+    return [
+        same("after 500: ends of b c", (1020.0, 1320.0), finishes(point)[1:3]),
+        same("after 110 5000: ends of c d", (5930.0, 5680.0), finishes(tail)[2:4]),
+    ]
+
+
+def elas_near_end() -> list[Finding]:
+    run = play("e-las", "1x1", NEARLY_DONE)
+    plain = play("las:lead=0", "1x1", NEARLY_DONE)
+    return [
+        same(f"ends of {row_names(run)}", (100.0, 150.0), finishes(run)),
+        same("preemptions of a, with las", (0, 1), (preemptions(run)[0], preemptions(plain)[0])),
+    ]
+
+
+def elas_at_start() -> list[Finding]:
+    run = play("e-las", "1x1", HARDLY_BEGUN)
+    return [
+        same("start of b", 7200.0, starts(run)[1]),
+        same("preemptions of a", 1, preemptions(run)[0]),
+    ]
+
+
+CHECKS = (
+    Check(
+        name="las",
+        policy="las",
+        title="Who has had more service than the newcomer by the lead is pushed out",
+        source="by hand: at 50 a has had 50 gpu-s, b none, the lead is 20; b ends at 80, a has 50 s left",
+        ask=las,
+    ),
+    Check(
+        name="las-turns",
+        policy="las",
+        title="Equal jobs take turns, each as long as the lead allows",
+        source="by hand, lead 20: a to 20, b to 60 (40 had), a to 100 (60), b to 140 (80), a to its end at 180, b",
+        ask=las_turns,
+    ),
+    Check(
+        name="las-queues",
+        policy="las",
+        title="In queues a running job gives way when it sinks, not before",
+        source="by hand: a on 2 gpus has its 100 gpu-s at 50, its 100 s at 100; only then b, still in the first, "
+        "may run",
+        ask=las_queues,
+    ),
+    Check(
+        name="tiresias-l-demotion",
+        policy="tiresias-l",
+        title="Demotion at (limit - service) / gpus of running, last to start is last in the queue",
+        source="Gu et al., NSDI 2019, by hand, limits 100 and 300 gpu-s on 2 gpus: out of the first queue after 50 s "
+        "of running, out of the second after 100 more; in the last nobody is pushed out",
+        ask=demotion,
+    ),
+    Check(
+        name="tiresias-l-promotion",
+        policy="tiresias-l",
+        title="Who has waited as long as it ran returns to the first queue",
+        source="Gu et al., NSDI 2019 (PROMOTEKNOB), by hand: a ran 50 s, so at 100 it is first again, before f who "
+        "comes at 105; it runs from 210 until its new 50 s are over",
+        ask=promotion,
+    ),
+    Check(
+        name="tiresias-g-order",
+        policy="tiresias-g",
+        title="Inside a queue the larger Gittins index goes first, whichever that is",
+        source="Gu et al., NSDI 2019, by hand. After one job of 500 s: 1/(500-150) > 1/(500-100), b with 150 before "
+        "c with 100. After 110 and 5000 s: 1/4850 < 2/(10+4900), d with 100 before c with 150",
+        ask=gittins_order,
+    ),
+    Check(
+        name="e-las-near-end",
+        policy="e-las",
+        title="A job near its end is finished, not pushed out",
+        source="Sultana et al., ICPP 2020: more progress goes earlier. By hand: a has 0.5 x 95/7295 + 0.5 x 0.05 = "
+        "0.03 at 95, b 0.5; plain LAS lets b push a out",
+        ask=elas_near_end,
+    ),
+    Check(
+        name="e-las-at-start",
+        policy="e-las",
+        title="A job with much service and little progress gives way",
+        source="Sultana et al., ICPP 2020: less service goes earlier. By hand: a has 0.5 x 7200/14400 + 0.5 x 0.928 = "
+        "0.714 at 7200, b 0.5, the lead is 0.1",
+        ask=elas_at_start,
+    ),
+)

@@ -1,0 +1,140 @@
+"""Checks of fair shares: dominant resource fairness, and YARN's capacity queues as Philly used them."""
+
+from __future__ import annotations
+
+from skep.core.cluster import Cluster, NodeSpec
+from skep.core.model import gpu_shape
+from skep.metrics.run import Run
+from skep.verify.check import Check, Finding, near, same
+from skep.verify.play import Rows, endless, finishes, node_gpus, play, play_jobs, preemptions, starts
+
+CPUS, MEMORY_GIB = 9, 18
+DEMANDS = {"A": (1, 4), "B": (3, 1)}
+"""Cpus and GiB of one task of each user."""
+
+SCATTERED: Rows = ((0, 100, 3), (0, 100, 3), (10, 50, 2))
+"""On 2 nodes of 4 gpus: one gpu is free on each node, c asks for two."""
+
+LENT: Rows = ((0, 100, 2), (0, 100, 2), (0, 100, 2), (10, 50, 2))
+LENT_VCS = ("x", "x", "x", "y")
+"""On 4 gpus, 2 each for x and y: x uses all of them when y comes."""
+
+QUEUED: Rows = ((0, 100, 1), (0, 50, 1), (5, 50, 1), (10, 50, 1))
+"""On 2 gpus, one each: the same."""
+
+
+def drf_two_resources() -> list[Finding]:
+    cluster = Cluster([NodeSpec("n0", 0, cpu_milli=CPUS * 1000, memory_mib=MEMORY_GIB * 1024)], "9 cpus, 18 GiB")
+    jobs = [
+        endless(f"{user}{number}", gpu_shape(0, cpu=cpu, memory_gib=memory_gib), user=user)
+        for user, (cpu, memory_gib) in DEMANDS.items()
+        for number in range(12)
+    ]
+    tasks = running_by_user(play_jobs("drf", cluster, jobs))
+    shares = [max(tasks[user] * cpu / CPUS, tasks[user] * gib / MEMORY_GIB) for user, (cpu, gib) in DEMANDS.items()]
+    return [
+        same("tasks of A and of B", (3, 2), (tasks["A"], tasks["B"])),
+        near("dominant share of A", 2 / 3, shares[0]),
+        near("dominant share of B", 2 / 3, shares[1]),
+    ]
+
+
+def drf_gpus() -> list[Finding]:
+    jobs = [endless(f"{user}{number}", gpu_shape(1), user=user) for user in "AB" for number in range(8)]
+    tasks = running_by_user(play_jobs("drf", "1x6", jobs))
+    return [same("gpus of A and of B", (3, 3), (tasks["A"], tasks["B"]))]
+
+
+def running_by_user(run: Run) -> dict[str, int]:
+    """Jobs here are called by their user and a number."""
+    counts = dict.fromkeys("AB", 0)
+    for row in run.rows:
+        if row.start_s is not None:
+            counts[row.job_id[0]] += 1
+    return counts
+
+
+def yarn_patience() -> list[Finding]:
+    run = play("yarn-cs:patience=60", "2x4", SCATTERED)
+    return [
+        same("start of c", 70.0, starts(run)[2]),
+        same("gpus of c on each node", {"n0": 1, "n1": 1}, node_gpus(run, 2)),
+        same("its waiting for fragmentation", 60.0, run.rows[2].queue_fragmentation_s),
+        same("its waiting for quota", 0.0, run.rows[2].queue_quota_s),
+    ]
+
+
+def yarn_no_patience() -> list[Finding]:
+    run = play("yarn-cs:patience=none", "2x4", SCATTERED)
+    return [
+        same("start of c", 100.0, starts(run)[2]),
+        same("gpus of c on each node", {"n0": 2}, node_gpus(run, 2)),
+        same("its waiting for fragmentation", 90.0, run.rows[2].queue_fragmentation_s),
+    ]
+
+
+def yarn_take_back() -> list[Finding]:
+    run = play("yarn-cs", "1x4", LENT, vcs=LENT_VCS)
+    return [
+        same("preemptions of a b c d", (0, 1, 0, 0), preemptions(run)),
+        same("starts of c d", (100.0, 10.0), starts(run)[2:]),
+        same("ends of a b c d", (100.0, 150.0, 200.0, 60.0), finishes(run)),
+        same("waiting of b for quota", 50.0, run.rows[1].queue_quota_s),
+    ]
+
+
+def yarn_lend() -> list[Finding]:
+    run = play("yarn-cs:take_back=2", "1x2", QUEUED, vcs=LENT_VCS)
+    return [
+        same("starts of a b c d", (0.0, 0.0, 100.0, 50.0), starts(run)),
+        same("preemptions of a b c d", (0, 0, 0, 0), preemptions(run)),
+    ]
+
+
+CHECKS = (
+    Check(
+        name="drf-two-resources",
+        policy="drf",
+        title="Two users on 9 cpus and 18 GiB end with 3 and 2 tasks",
+        source="Ghodsi et al., NSDI 2011, its example: A's tasks take 1 cpu and 4 GiB, B's 3 cpus and 1 GiB; A ends "
+        "with 12 of 18 GiB, B with 6 of 9 cpus",
+        ask=drf_two_resources,
+    ),
+    Check(
+        name="drf-gpus",
+        policy="drf",
+        title="Where gpus are everyone's dominant resource, all get the same number",
+        source="Ghodsi et al., NSDI 2011: with one dominant resource DRF is max-min fair; all of A's jobs came first",
+        ask=drf_gpus,
+    ),
+    Check(
+        name="yarn-cs-patience",
+        policy="yarn-cs",
+        title="A job waits for locality as long as its patience, then is spread",
+        source="Jeon et al., ATC 2019, by hand: c comes at 10, accepts two nodes at 10 + 60; 2 gpus are free "
+        "all the time",
+        ask=yarn_patience,
+    ),
+    Check(
+        name="yarn-cs-no-patience",
+        policy="yarn-cs",
+        title="Without end to its patience it waits for a node",
+        source="by hand: the same jobs; a node has 2 free gpus when a and b end at 100",
+        ask=yarn_no_patience,
+    ),
+    Check(
+        name="yarn-cs-take-back",
+        policy="yarn-cs",
+        title="Lent quota is taken back from the newest job above its own",
+        source="Jeon et al., ATC 2019, by hand: x runs a and b on all gpus; at 10 y is owed 2 of them and b is the "
+        "newer; it has 90 s left at 60, when y is done; c has to wait for a",
+        ask=yarn_take_back,
+    ),
+    Check(
+        name="yarn-cs-lend",
+        policy="yarn-cs",
+        title="Without taking back, the VC that uses less of its quota is served first",
+        source="by hand: b ends at 50; x, with a, is at its quota of 1 and y has nothing, so y's d goes before x's c",
+        ask=yarn_lend,
+    ),
+)

@@ -1,0 +1,57 @@
+"""What must hold in every world, under every policy with any knobs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from worlds import examples, worlds
+
+from skep.core.events import Event
+from skep.core.job import JobState
+from skep.core.refusal import Refusal
+from skep.policies.registry import policies
+from skep.testing import World
+
+EVERY = sorted(policies())
+SOME = examples(60)
+every_policy = pytest.mark.parametrize("name", EVERY)
+
+
+@every_policy
+@SOME
+@given(data=st.data())
+def test_a_run_is_sound(name: str, data: st.DataObject) -> None:
+    world = data.draw(worlds(name))
+    course = world.run()
+    work = {job.spec.id: job.work_s for job in world.trace.jobs}
+    for row in course.rows():
+        if row.state == JobState.SUCCEEDED:
+            assert row.jct_s is not None
+            assert row.jct_s - row.run_s >= -1e-6
+            assert row.queue_s == pytest.approx(row.jct_s - row.run_s, abs=1e-6)
+            assert row.run_s >= work[row.job_id] - 1e-6
+            assert row.service_gpu_s == pytest.approx(row.run_s * row.gpus, abs=1e-3)
+            assert row.queue_quota_s + row.queue_fragmentation_s <= row.queue_s + 1e-6
+        else:
+            assert row.start_s is None
+    assert course.csv() == world.run().csv()
+
+
+@every_policy
+@examples(15)
+@given(data=st.data())
+def test_every_pending_job_can_be_explained_at_any_moment(name: str, data: st.DataObject) -> None:
+    world: World = data.draw(worlds(name))
+    course = world.begin()
+    state, planner = course.state, course.scheduler.planner
+
+    def explain(at_s: float, events: list[Event]) -> None:
+        for job in state.jobs.values():
+            if job.state is JobState.PENDING:
+                refusal = planner.explain(state, state.memory, job)
+                assert isinstance(refusal, Refusal)
+                assert refusal.reason
+                assert refusal.remedy
+
+    course.finish(explain)

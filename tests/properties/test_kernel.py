@@ -1,0 +1,180 @@
+"""Same log, same state; a rollback restores exactly; a fork goes on like the original (DESIGN §7.6)."""
+
+from __future__ import annotations
+
+import copy
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from worlds import examples, worlds
+
+from skep.core.job import Job, JobState
+from skep.core.plan import Plan
+from skep.core.ports import Memory
+from skep.core.refusal import Refusal
+from skep.core.state import State, Trigger
+from skep.core.step import Scheduler, replay
+from skep.policies.pipeline import Pipeline
+from skep.policies.place import PLACES
+from skep.policies.registry import policies
+from skep.testing import World, check, snapshot
+from skep.testing.invariants import check_books
+from skep.testing.world import Course
+
+every_policy = pytest.mark.parametrize("name", sorted(policies()))
+
+
+class Recorder:
+    """A planner that keeps what another one decided."""
+
+    def __init__(self, inner: object) -> None:
+        self.inner = inner
+        self.name = "recorder"
+        self.plans: list[Plan] = []
+
+    def attach(self, view: State, memory: Memory) -> None:
+        self.inner.attach(view, memory)
+
+    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
+        self.plans.append(self.inner.plan(view, memory, trigger))
+        return self.plans[-1]
+
+    def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
+        return self.inner.explain(view, memory, job)
+
+
+class Replayer(Recorder):
+    """A planner that decides nothing and applies what was logged."""
+
+    def __init__(self, logged: list[Plan]) -> None:
+        super().__init__(None)
+        self.logged = iter(logged)
+
+    def attach(self, view: State, memory: Memory) -> None:
+        """There is nothing to derive."""
+
+    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
+        return replay(view, next(self.logged))
+
+
+@every_policy
+@examples(12)
+@given(data=st.data())
+def test_replaying_logged_plans_gives_the_same_state(name: str, data: st.DataObject) -> None:
+    world: World = data.draw(worlds(name))
+    first, second = State(world.cluster.blank()), State(world.cluster.blank())
+    recorder = Recorder(world.planner())
+    planned = Course(Scheduler(first, recorder), world.engine(first.cluster))
+    planned.finish()
+    replayed = Course(Scheduler(second, Replayer(recorder.plans)), world.engine(second.cluster))
+    replayed.finish()
+    assert snapshot(second) == snapshot(first)
+    check(second)
+
+
+@every_policy
+@examples(40)
+@given(data=st.data())
+def test_a_fork_goes_on_like_the_original(name: str, data: st.DataObject) -> None:
+    world: World = data.draw(worlds(name))
+    original = world.begin()
+    for _ in range(data.draw(st.integers(0, 25), label="batches before the fork")):
+        if not original.advance():
+            break
+    state, engine = copy.deepcopy((original.state, original.engine))
+    fork = Course(Scheduler(state, world.planner()), engine)
+    original.finish()
+    fork.finish()
+    assert fork.csv() == original.csv()
+
+
+@examples(150)
+@given(data=st.data())
+def test_rollback_restores_the_state_exactly(data: st.DataObject) -> None:
+    world: World = data.draw(worlds("srtf"))
+    course = world.begin()
+    for _ in range(data.draw(st.integers(1, 12), label="batches")):
+        course.advance()
+    state = course.state
+    place = PLACES[data.draw(st.sampled_from(sorted(PLACES)))]()
+    before = snapshot(state)
+    plan = Plan(state)
+    marks = [(plan.mark(), before)]
+    for _ in range(data.draw(st.integers(1, 8), label="decisions")):
+        decide(data, state, plan, place)
+        check_indexes(state)
+        if data.draw(st.booleans(), label="mark"):
+            marks.append((plan.mark(), snapshot(state)))
+    while marks:
+        mark, then = marks.pop()
+        plan.rollback(mark)
+        assert snapshot(state) == then
+    assert not plan.decisions
+
+
+def decide(data: st.DataObject, state: State, plan: Plan, place: object) -> None:
+    """A random decision that is allowed now, if there is one."""
+    starts = [job for job in state.jobs.values() if job.state is JobState.PENDING]
+    stops = [job for job in state.jobs.values() if job.state is JobState.RUNNING]
+    if not starts and not stops:
+        return
+    job = data.draw(st.sampled_from(starts + stops), label="job")
+    found = place.find(state.cluster, job, job.spec.shapes[0], state.now_s)
+    if job.state is JobState.PENDING:
+        if found is not None:
+            plan.start(job, found)
+    elif found is not None and data.draw(st.booleans(), label="move"):
+        plan.move(job, found)
+    else:
+        plan.stop(job, "test")
+
+
+def check_indexes(state: State) -> None:
+    check_books(state.cluster, [job.allocation for job in state.jobs.values() if job.allocation is not None])
+
+
+IN_LINES = [name for name in sorted(policies()) if name in ("fifo", "sjf", "qssf", "drf", "yarn-cs")]
+
+
+@pytest.mark.parametrize("name", IN_LINES)
+@examples(60)
+@given(data=st.data())
+def test_a_policy_that_skips_and_does_not_preempt_leaves_nothing_idle_that_somebody_could_use(
+    name: str, data: st.DataObject
+) -> None:
+    knobs = {"take_back": "2"} if name == "yarn-cs" else {}
+    world: World = data.draw(worlds(name, calm=True, walk="skip", **knobs))
+    course = world.begin()
+    planner = course.scheduler.planner
+    assert isinstance(planner, Pipeline)
+    while course.advance():
+        state = course.state
+        for job in state.jobs.values():
+            if job.state is JobState.PENDING and not job.needs_left:
+                # With random placement several roles may fit for one job and not for its like.
+                if len(job.spec.shapes[0].roles) > 1 and planner.place.name == "random":
+                    continue
+                assert planner.place.find(state.cluster, job, job.spec.shapes[0], state.now_s) is None
+
+
+@every_policy
+@examples(20)
+@given(data=st.data())
+def test_with_jobs_that_never_end_a_run_still_does(name: str, data: st.DataObject) -> None:
+    world: World = data.draw(worlds(name))
+    endless = data.draw(st.sets(st.integers(0, len(world.trace.jobs) - 1), min_size=1, max_size=3))
+    for number in endless:
+        entry = world.trace.jobs[number]
+        spec = msgspec.structs.replace(entry.spec, expect_s=None)
+        world.trace.jobs[number] = msgspec.structs.replace(entry, work_s=float("inf"), spec=spec)
+    course = world.begin()
+    course.finish(world.checker(course.state))
+    names = {world.trace.jobs[number].spec.id for number in endless}
+    for job in course.state.jobs.values():
+        if job.id in names:
+            assert job.finish_s is None
+        elif job.state is JobState.PENDING and not job.needs_left:
+            holders = [other for other in course.state.jobs.values() if other.allocation is not None]
+            assert {other.id for other in holders} & names, f"{job} waits for nobody"

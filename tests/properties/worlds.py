@@ -1,0 +1,204 @@
+"""Random worlds: clusters, traces and policy specs that hypothesis can shrink."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from skep.core.cluster import Cluster
+from skep.core.errors import InputError
+from skep.core.model import Role
+from skep.policies.registry import Knob, Setting, build_planner, policies
+from skep.testing import World, cluster, job, node, role, trace
+from skep.traces.trace import TraceJob
+
+
+def examples(count: int) -> settings:
+    """So many worlds; SKEP_EXAMPLES=20 with --hypothesis-profile=search looks at twenty times as many new ones."""
+    return settings(max_examples=count * int(os.environ.get("SKEP_EXAMPLES", "1")))
+
+
+TYPES = ("", "k80", "v100")
+
+KNOBS: dict[str, list[str]] = {
+    # Thresholds above what a restart costs the largest job: below, jobs only restart and nobody gets anywhere.
+    "queues": ["300", "300+1000", "none", "500+900+2000"],
+    "lead": ["2000", "5000"],
+    "patience": ["none", "40", "0+60", "30+30"],
+    "promote": ["0", "1", "4"],
+    "take_back": ["0", "0.5", "0.9", "2"],
+    "weight": ["0", "0.3", "1"],
+    "scale": ["100", "7200"],
+    "samples": ["finished"],
+    "compat": ["false"],
+}
+NOT_FOR = {("tiresias-l", "none"), ("tiresias-g", "none")}
+
+
+@st.composite
+def policy_specs(draw: st.DrawFn, name: str, **fixed: str) -> str:
+    """The policy with random knobs, whatever knobs it has."""
+    chosen = dict(fixed)
+    for knob in policies()[name].knobs:
+        values = [value for value in values_of(knob) if not (knob.name == "queues" and (name, value) in NOT_FOR)]
+        if knob.name not in chosen and values and draw(st.booleans()):
+            chosen[knob.name] = draw(st.sampled_from(values))
+    spec = spec_of(name, chosen)
+    if not builds(spec):
+        chosen["walk"] = "skip"  # easy is not for those that preempt
+        spec = spec_of(name, chosen)
+    return spec
+
+
+def values_of(knob: Knob) -> list[str]:
+    if knob.name in KNOBS:
+        return KNOBS[knob.name]
+    if isinstance(knob.default, bool):
+        return ["true", "false"]
+    return [choice for choice in knob.choices if choice != "FILE"]
+
+
+def spec_of(name: str, knobs: dict[str, str]) -> str:
+    return f"{name}:{','.join(f'{key}={value}' for key, value in knobs.items())}" if knobs else name
+
+
+def builds(spec: str) -> bool:
+    try:
+        build_planner(spec, Setting(cluster("1x1"), usage=lambda: {"a": 1.0}))
+    except InputError:
+        return False
+    return True
+
+
+@st.composite
+def clusters(draw: st.DrawFn, *, plain: bool = False) -> Cluster:
+    """Up to three pools; nodes of several sizes, some without gpus, some with limits, in racks or not."""
+    if plain:
+        sizes = draw(st.lists(st.integers(1, 8), min_size=1, max_size=5))
+        return cluster([node(size) for size in sizes])
+    racks = draw(st.sampled_from([("",), ("r0", "r1")]))
+    limited = draw(st.booleans())
+    nodes = []
+    for _ in range(draw(st.integers(1, 6))):
+        gpus = draw(st.sampled_from([4, 8, 2, 1, 3, 0]))
+        nodes.append(
+            node(
+                gpus,
+                draw(st.sampled_from(TYPES)),
+                rack=draw(st.sampled_from(racks)),
+                cpu=draw(st.sampled_from([8, 3])) if limited else None,
+                memory_gib=draw(st.sampled_from([64, 10])) if limited else None,
+                gpu_mem_gib=draw(st.sampled_from([16, 8])) if limited else None,
+                inner=(("switch", 2),) if gpus == 8 else (),
+            )
+        )
+    return cluster(nodes)
+
+
+SIZES = st.sampled_from([1, 1, 2, 3, 4, 5, 8, 12])
+WORKS = st.integers(0, 300).map(float) | st.sampled_from([100.0, 33.3, 1000.0 / 3])
+ARRIVALS = st.integers(0, 300).map(float) | st.sampled_from([0.0, 100.0, 100.0, 66.6])
+
+
+@st.composite
+def plain_jobs(draw: st.DrawFn) -> TraceJob:
+    return job(
+        draw(SIZES),
+        work=draw(WORKS),
+        at=draw(ARRIVALS),
+        vc=draw(st.sampled_from(["a", "b", "c"])),
+        user=draw(st.sampled_from(["", "ann", "bob"])),
+        model=draw(st.sampled_from(["", "vgg16", "resnet50"])),
+    )
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> TraceJob:
+    """Any kind of job that a trace or a job file can ask for."""
+    kind = draw(st.sampled_from(["plain", "plain", "typed", "share", "cpu", "books", "roles"]))
+    common = {
+        "work": draw(WORKS),
+        "at": draw(ARRIVALS),
+        "vc": draw(st.sampled_from(["a", "b"])),
+        "user": draw(st.sampled_from(["", "ann"])),
+        "model": draw(st.sampled_from(["", "vgg16"])),
+        "priority": draw(st.sampled_from([0, 0, 0, 1, -1])),
+        "epochs": draw(st.sampled_from([None, 3])),
+    }
+    if draw(st.sampled_from([False, False, True])):
+        common["expect"] = draw(st.sampled_from([None, 10.0, 200.0]))
+    if kind == "typed":
+        return job(draw(SIZES), gpu_type=draw(st.sampled_from(["k80", "v100", "k80|v100"])), **common)
+    if kind == "share":
+        milli = draw(st.sampled_from([500, 250, 700, 333]))
+        return job(1, gpu_milli=milli, gpu_mem_gib=draw(st.sampled_from([0.0, 4.0, 9.5])), **common)
+    if kind == "cpu":
+        return job(0, cpu=draw(st.sampled_from([1.0, 2.5])), memory_gib=draw(st.sampled_from([0.0, 5.0])), **common)
+    if kind == "books":
+        gpus = draw(SIZES)
+        return job(gpus, cpu=gpus * draw(st.sampled_from([0.5, 1.0])), memory_gib=gpus * 2.0, **common)
+    if kind == "roles":
+        return job(roles=tuple(draw(st.lists(roles(), min_size=1, max_size=3))), **common)
+    return job(draw(SIZES), **common)
+
+
+@st.composite
+def roles(draw: st.DrawFn) -> Role:
+    count = draw(st.integers(1, 3))
+    kind = draw(st.sampled_from(["whole", "share", "cpu"]))
+    if kind == "cpu":
+        return role(count, cpu=1.0)
+    if kind == "share":
+        return role(count, 1, gpu_milli=draw(st.sampled_from([400, 500])), gpu_mem_gib=2.0)
+    return role(count, draw(st.integers(1, 2)), memory_gib=1.0)
+
+
+@st.composite
+def worlds(draw: st.DrawFn, name: str, *, plain: bool = False, calm: bool = False, **knobs: str) -> World:
+    """A world under the named policy. `plain`: whole gpus of one pool; `calm`: no failures, rounds or restart costs."""
+    drawn = draw(st.lists(plain_jobs() if plain else jobs(), min_size=1, max_size=12))
+    entries = list(trace(*drawn).jobs)
+    where = draw(clusters(plain=plain))
+    if not plain:
+        entries = [with_needs(draw, entry, entries) for entry in entries]
+    policy = draw(policy_specs(name, **knobs))
+    if calm:
+        return World(trace(*entries), where, policy)
+    round_s = draw(st.sampled_from([0.0, 0.0, 60.0, 47.5]))
+    return World(
+        trace(*entries),
+        where,
+        policy,
+        restart_s=draw(st.sampled_from([0.0, 7.0, 30.0])),
+        checkpoint_s=draw(st.sampled_from([0.0, 25.0, 600.0])),
+        round_s=round_s,
+        finish_at_boundary=bool(round_s) and draw(st.booleans()),
+        seed=draw(st.integers(0, 3)),
+        outages=draw(outages(len(where.nodes))) if draw(st.booleans()) else (),
+    )
+
+
+def with_needs(draw: st.DrawFn, entry: TraceJob, entries: list[TraceJob]) -> TraceJob:
+    """Now and then a job waits for others that were submitted before it."""
+    before = entries[: entries.index(entry)]
+    if not before or draw(st.integers(0, 7)):
+        return entry
+    needs = tuple({draw(st.sampled_from(before)).spec.id: None for _ in range(2)})
+    return msgspec.structs.replace(entry, spec=msgspec.structs.replace(entry.spec, needs=needs))
+
+
+@st.composite
+def outages(draw: st.DrawFn, node_count: int) -> tuple[tuple[int, float, float], ...]:
+    """Every node is away at most twice."""
+    found = []
+    for index in range(node_count):
+        at_s = 0.0
+        for _ in range(draw(st.integers(0, 2))):
+            at_s += draw(st.sampled_from([10.0, 100.0, 37.5]))
+            back_s = at_s + draw(st.sampled_from([5.0, 200.0]))
+            found.append((index, at_s, back_s))
+            at_s = back_s
+    return tuple(found)
