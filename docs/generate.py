@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 from skep.cli.policies import show
@@ -10,6 +16,7 @@ from skep.policies.common import common_knobs
 from skep.policies.place import PLACES
 from skep.policies.registry import Knob, Policy, policies
 
+README = Path(__file__).parent.parent / "README.md"
 PAGE = Path(__file__).parent / "reference" / "policies.md"
 COMMON = {knob.name: knob for knob in common_knobs(walk="skip")}
 
@@ -76,6 +83,30 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+# The session of the README ---------------------------------------------------------------------------------------
+
+
+def readme_page() -> str:
+    """The README with what its commands print now; a command that shows nothing goes on showing nothing."""
+    text = README.read_text("utf-8")
+    start = text.index("```console\n") + len("```console\n")
+    end = text.index("```", start)
+    steps = re.split(r"^(?=\$ skep )", text[start:end], flags=re.MULTILINE)[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        told = [played(step, folder) for step in steps]
+    return text[:start] + "".join(told) + text[end:]
+
+
+def played(step: str, folder: str) -> str:
+    command, _, shown = step.partition("\n")
+    line = [sys.executable, "-m", "skep.cli.main", *shlex.split(command.removeprefix("$ skep "))]
+    environment = {**os.environ, "COLUMNS": "100"}
+    done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    printed = "".join(f"{row.rstrip()}\n" for row in (done.stderr + done.stdout).splitlines())
+    return f"{command}\n" + (printed if shown else "")
+
+
 if __name__ == "__main__":
     PAGE.write_text(policies_page(), encoding="utf-8")
-    print(f"wrote {PAGE}")
+    README.write_text(readme_page(), encoding="utf-8")
+    print(f"wrote {PAGE} and the session of {README}")

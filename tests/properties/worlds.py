@@ -26,7 +26,8 @@ TYPES = ("", "k80", "v100")
 KNOBS: dict[str, list[str]] = {
     # Thresholds above what a restart costs the largest job: below, jobs only restart and nobody gets anywhere.
     "queues": ["300", "300+1000", "none", "500+900+2000"],
-    "lead": ["2000", "5000"],
+    "las lead": ["60", "200", "3600"],
+    "e-las lead": ["0", "0.1"],
     "patience": ["none", "40", "0+60", "30+30"],
     "promote": ["0", "1", "4"],
     "take_back": ["0", "0.5", "0.9", "2"],
@@ -43,7 +44,7 @@ def policy_specs(draw: st.DrawFn, name: str, **fixed: str) -> str:
     """The policy with random knobs, whatever knobs it has."""
     chosen = dict(fixed)
     for knob in policies()[name].knobs:
-        values = [value for value in values_of(knob) if not (knob.name == "queues" and (name, value) in NOT_FOR)]
+        values = [value for value in values_of(name, knob) if not (knob.name == "queues" and (name, value) in NOT_FOR)]
         if knob.name not in chosen and values and draw(st.booleans()):
             chosen[knob.name] = draw(st.sampled_from(values))
     spec = spec_of(name, chosen)
@@ -53,9 +54,10 @@ def policy_specs(draw: st.DrawFn, name: str, **fixed: str) -> str:
     return spec
 
 
-def values_of(knob: Knob) -> list[str]:
-    if knob.name in KNOBS:
-        return KNOBS[knob.name]
+def values_of(policy: str, knob: Knob) -> list[str]:
+    for name in (f"{policy} {knob.name}", knob.name):
+        if name in KNOBS:
+            return KNOBS[name]
     if isinstance(knob.default, bool):
         return ["true", "false"]
     return [choice for choice in knob.choices if choice != "FILE"]
@@ -105,10 +107,11 @@ ARRIVALS = st.integers(0, 300).map(float) | st.sampled_from([0.0, 100.0, 100.0, 
 
 @st.composite
 def plain_jobs(draw: st.DrawFn) -> TraceJob:
+    """Whole gpus, and whole seconds, so that two jobs never differ by rounding alone."""
     return job(
         draw(SIZES),
-        work=draw(WORKS),
-        at=draw(ARRIVALS),
+        work=float(draw(st.integers(0, 300))),
+        at=float(draw(st.integers(0, 300))),
         vc=draw(st.sampled_from(["a", "b", "c"])),
         user=draw(st.sampled_from(["", "ann", "bob"])),
         model=draw(st.sampled_from(["", "vgg16", "resnet50"])),

@@ -16,6 +16,8 @@ COMMANDS = {
     "compare": ("skep.cli.simulate:compare", "Compare policies on a trace, with an HTML report."),
     "policies": ("skep.cli.policies:policies", "List the policies, or explain one with its knobs."),
     "trace": ("skep.cli.trace:trace", "Look at traces, convert, sample and make them."),
+    "cluster": ("skep.cli.cluster:cluster", "Check a cluster file and draw its cells and shares."),
+    "scenario": ("skep.cli.scenario:scenario", "Replay scripted requests against a cluster layout."),
     "verify": ("skep.cli.verify:verify", "Check policies against the known answers of their papers."),
 }
 

@@ -60,6 +60,8 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 help="When a job that ends inside a round is counted as finished.",
             ),
             click.option("--vc-map", default="", metavar="a=b,…", help="Rename virtual clusters of the trace."),
+            click.option("--private", is_flag=True, help="Give each virtual cluster hardware of its own."),
+            click.option("--by-number", is_flag=True, help="Share by numbers of gpus only, not by cells."),
             click.option("--parallel", default=1, show_default=True, metavar="N", help="Policies at the same time."),
         ]
     ):
@@ -133,7 +135,7 @@ def perform(given: dict[str, Any]) -> None:
 
 
 def make_experiment(given: dict[str, Any]) -> Experiment:
-    from skep.clusters.read import read_cluster
+    from skep.experiments.sharing import check_vcs, hardware_cluster, read_shared
     from skep.experiments.simulate import Experiment, Options
     from skep.traces.read import read_trace
 
@@ -153,7 +155,12 @@ def make_experiment(given: dict[str, Any]) -> Experiment:
         from skep.profiles.read import read_profile
 
         profile = read_profile(given["profile"])
-    cluster = read_cluster(given["cluster"])
+    cluster, layout = read_shared(given["cluster"])
+    sharing = sharing_of(given)
+    if layout is not None and sharing == "private":
+        cluster = hardware_cluster(layout, sharing)
+    if layout is None and sharing != "cells":
+        raise InputError(f"{given['cluster']} has no virtual clusters", hint="--private and --by-number need some")
     if options.failures:
         from skep.engines.sim.outages import parse_failures
 
@@ -161,7 +168,16 @@ def make_experiment(given: dict[str, Any]) -> Experiment:
     trace = read_trace(Path(given["trace"]), format=given["format_"], profile=profile)
     warn_dropped(trace)
     rename_vcs(trace, given["vc_map"])
-    return Experiment(trace, cluster, options, profile.speed if profile is not None else None)
+    if layout is not None:
+        check_vcs(trace, layout)
+    speed = profile.speed if profile is not None else None
+    return Experiment(trace, cluster, options, speed, layout, sharing)
+
+
+def sharing_of(given: dict[str, Any]) -> str:
+    if given["private"] and given["by_number"]:
+        raise InputError("--private and --by-number exclude each other")
+    return "private" if given["private"] else "numbers" if given["by_number"] else "cells"
 
 
 def seconds(name: str, value: float) -> float:

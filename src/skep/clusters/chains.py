@@ -7,7 +7,8 @@ a job that spans uneven racks would otherwise have to fit one of two chains.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count, pairwise
 from typing import NamedTuple
 
 from skep.core.cells.layout import CellSpec, CellType, Layout, Sku
@@ -89,26 +90,27 @@ class NodeChain:
 
     def types(self) -> list[CellType]:
         sizes = [1, *(size for _, size in reversed(self.shape.inner)), self.shape.gpus]
-        counts = [outer // inner for inner, outer in zip(sizes, sizes[1:], strict=False)]
-        counts += [count for _, count in self.above]
+        fan_outs = [outer // inner for inner, outer in pairwise(sizes)]
+        fan_outs += [fan_out for _, fan_out in self.above]
         names = [self.type_of(level) for level in self.levels()]
         return [
-            CellType(name, child, count, level == "node")
-            for name, child, count, level in zip(names[1:], names, counts, self.levels()[1:], strict=False)
+            CellType(name, child, fan_out, level == "node")
+            for name, child, fan_out, level in zip(names[1:], names, fan_outs, self.levels()[1:], strict=False)
         ]
 
     def cells(self) -> list[CellSpec]:
-        return [self._cell(piece, len(self.above), "") for piece in self.pieces]
+        names = [self.type_of(level) for level in reversed(self.levels())]
+        sizes = [self.shape.gpus, *(size for _, size in self.shape.inner), 1]
+        return [piece_cell(piece, names, sizes, "") for piece in self.pieces]
 
-    def _cell(self, piece: Piece, depth: int, prefix: str) -> CellSpec:
-        """`depth` levels above a node."""
-        address = prefix + piece.name
-        if piece.node is not None:
-            sizes = [self.shape.gpus, *(size for _, size in self.shape.inner), 1]
-            names = [self.type_of(level) for level in reversed(self.levels()[: len(sizes)])]
-            return inner_cell(names, sizes, 0, address, piece.name)
-        parts = [self._cell(part, depth - 1, address + "/") for part in piece.parts]
-        return CellSpec(self.type_of(self.above[depth - 1][0]), address, children=parts)
+
+def piece_cell(piece: Piece, types: Sequence[str], sizes: Sequence[int], prefix: str) -> CellSpec:
+    """`types` from the one of this piece downwards."""
+    address = prefix + piece.name
+    if piece.node is not None:
+        return inner_cell(types, sizes, 0, address, piece.name)
+    parts = [piece_cell(part, types[1:], sizes, address + "/") for part in piece.parts]
+    return CellSpec(types[0], address, children=parts)
 
 
 def inner_cell(types: Sequence[str], sizes: Sequence[int], start: int, address: str, node: str) -> CellSpec:
@@ -135,17 +137,24 @@ def node_chains(nodes: Sequence[NodeSpec]) -> list[NodeChain]:
 
 
 def _label(chains: list[NodeChain]) -> None:
-    """Names that differ between chains, and whose cell types are no gpu types."""
+    """Names under which no cell type is called as a gpu type, or as a cell type of another chain."""
     gpu_types = [chain.gpu_type for chain in chains]
-    taken = {""}
+    taken = set(gpu_types)
     for chain in chains:
         plain, sized = chain.gpu_type, f"{chain.gpu_type}x{chain.shape.gpus}"
-        numbered = [f"{sized}-{number}" for number in range(2, len(chains) + len(gpu_types) + 3)]
-        for chain.label in [*([plain] if gpu_types.count(plain) == 1 else []), sized, *numbered]:
-            clashes = {chain.type_of(level) for level in chain.levels()[1:]} & set(gpu_types)
-            if chain.label not in taken and not clashes:
+        first = [plain] if gpu_types.count(plain) == 1 else []
+        for chain.label in chain_names(first, sized):
+            types = {chain.type_of(level) for level in chain.levels()[1:]}
+            if not types & taken:
                 break
-        taken.add(chain.label)
+        taken |= types
+
+
+def chain_names(first: list[str], sized: str) -> Iterator[str]:
+    yield from first
+    yield sized
+    for number in count(2):
+        yield f"{sized}-{number}"
 
 
 def layout_of(chains: Sequence[NodeChain], nodes: Sequence[NodeSpec], name: str) -> Layout:

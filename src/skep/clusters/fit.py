@@ -143,9 +143,10 @@ def _misfit(layout: Layout, short: Shortage, field: Field, cells: str) -> InputE
         for grant in vc.grants:
             if (grant.chain, grant.type) == (short.chain, short.type):
                 asked[vc.name] = asked.get(vc.name, 0) + grant.count
-    owners = " + ".join(f"{name} {count}" for name, count in asked.items())
+    pinned = short.needed - sum(asked.values())
+    parts = [f"{name} {count}" for name, count in asked.items()] + ([f"pinned {pinned}"] if pinned else [])
     return field.trouble(
         f"{field.path}: chain {short.chain}, level {short.level} ({short.type}): "
         f"{short.needed} needed, {short.available} available",
-        hint=f"owners: {owners}; what larger and pinned cells take is not available; lower a {cells} or add hardware",
+        hint=f"owners: {' + '.join(parts)}; larger cells come first; lower a {cells} or add hardware",
     )

@@ -27,7 +27,10 @@ _EXPONENTS = {letter: power for power, letter in enumerate("KMGTPE", start=1)}
 
 
 def is_hived(document: Field) -> bool:
-    return document.is_mapping and "physicalCluster" in document.fields()
+    """Whether it is one, or was meant to be."""
+    return document.is_mapping and not {"physicalCluster", "virtualClusters", "hivedscheduler"}.isdisjoint(
+        document.fields()
+    )
 
 
 def parse_layout(source: Field | Mapping[str, object], where: str = "the configuration") -> Layout:

@@ -95,6 +95,8 @@ class _CellReader:
         self.cell_count = 0
         self.seen: set[Hashable] = set()
         """What must not be there twice. A node may have devices of several chains, but is once in each."""
+        self.named: set[str] = set()
+        """Nodes whose name the file gives. Inferred ones are only numbers, and may be equal in different chains."""
 
     def top(self, number: int, field: Field) -> CellSpec:
         kind = field.fields(OF_CELL, required=("cellType",))["cellType"]
@@ -126,13 +128,18 @@ class _CellReader:
             self._describe(cell, given)
         if level.is_node:
             self._once((self.chain, "node", node), place.near, f"a second node {node} in the chain {self.chain}")
+            if "cellAddress" in given:
+                self.named.add(node)
         if level.children:
             cell.children = self._children(given.get("cellChildren"), cell, place)
         else:
-            gpu = int(name)
-            self._once((level.type, node, gpu), place.near, f"a second gpu {gpu} of type {level.type} on node {node}")
+            self._gpu(level, node, int(name), place.near)
             refuse_children(given.get("cellChildren"), level)
         return cell
+
+    def _gpu(self, level: Level, node: str, index: int, near: Field) -> None:
+        scope = "" if node in self.named else self.chain
+        self._once((scope, level.type, node, index), near, f"a second gpu {index} of type {level.type} on node {node}")
 
     def _children(self, field: Field | None, cell: CellSpec, place: _Place) -> list[CellSpec]:
         level = self.levels[place.depth]

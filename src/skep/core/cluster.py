@@ -283,6 +283,8 @@ class Cluster:
         gpu = piece.gpus.bit_length() - 1
         milli, gpu_mem_mib = node.shares.get(gpu, (0, 0))
         if sign > 0 and gpu not in node.shares:
+            if not node.free_mask & piece.gpus:
+                raise InvariantBroken(f"gpu {gpu} of node {node.name} is not free")
             node.pool.set_free(node, node.free_mask ^ piece.gpus)
         milli += sign * piece.milli
         gpu_mem_mib += sign * piece.gpu_mem_mib

@@ -4,7 +4,7 @@
        ▲                    │                          │
        └──── TasksExited ◄──┴──────── stopping ◄─Stop──┘      (preempted, or its node was lost)
 
-`allocation` is wanted, `held` is seen: they differ while a launch or a stop is under way.
+`allocation` (as `bound`) is wanted, `held` is seen: they differ while a launch or a stop is under way.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Job:
 
     __slots__ = (
         "allocation",
+        "bound",
         "finish_s",
         "fragmentation_s",
         "gpu_count",
@@ -87,6 +88,9 @@ class Job:
         self.reason = ""
         self.needs_left = 0
         self.allocation: Allocation | None = None
+        """Wanted, in terms of what its policy sees as the cluster: of a VC, virtual gpus."""
+        self.bound: Allocation | None = None
+        """The same on the physical cluster; another object only where there are virtual clusters."""
         self.held: Allocation | None = None
         self.start_s: float | None = None
         self.finish_s: float | None = None

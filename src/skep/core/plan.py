@@ -32,11 +32,13 @@ class Decision(msgspec.Struct, frozen=True):
 class Plan:
     """The decisions of one planner call."""
 
-    __slots__ = ("_state", "decisions", "joins", "memory", "refusals", "rejects", "wake_s")
+    __slots__ = ("_before", "_state", "decisions", "joins", "memory", "refusals", "rejects", "wake_s")
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.decisions: list[Decision] = []
+        self._before: list[JobState] = []
+        """The state of each decision's job before it, for the way back."""
         self.joins: list[tuple[Job, str]] = []
         """Jobs that wait in this scope from now on."""
         self.refusals: list[tuple[str, Cause]] = []
@@ -53,15 +55,17 @@ class Plan:
             raise InvariantBroken(f"start of {job!r}: only a pending job can be started")
         self._state.cluster.take(allocation)
         job.allocation = allocation
+        self._before.append(job.state)
         job.state = JobState.LAUNCHING
         self.decisions.append(Decision(job.id, None, allocation))
 
     def stop(self, job: Job, cause: str) -> None:
         before = job.allocation
-        if before is None or job.state is not JobState.RUNNING:
-            raise InvariantBroken(f"stop of {job!r}: only a running job can be stopped")
+        if before is None or job.state not in (JobState.RUNNING, JobState.LAUNCHING):
+            raise InvariantBroken(f"stop of {job!r}: only a job that runs or is about to can be stopped")
         self._state.cluster.give(before)
         job.allocation = None
+        self._before.append(job.state)
         job.state = JobState.STOPPING
         self.decisions.append(Decision(job.id, before, None, cause))
 
@@ -73,6 +77,7 @@ class Plan:
         self._state.cluster.give(before)
         self._state.cluster.take(allocation)
         job.allocation = allocation
+        self._before.append(job.state)
         self.decisions.append(Decision(job.id, before, allocation))
 
     def mark(self) -> int:
@@ -89,4 +94,4 @@ class Plan:
             if undone.before is not None:
                 self._state.cluster.take(undone.before)
             job.allocation = undone.before
-            job.state = JobState.PENDING if undone.before is None else JobState.RUNNING
+            job.state = self._before.pop()

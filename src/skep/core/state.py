@@ -66,6 +66,8 @@ class State:
         """Jobs for which wanted and seen may differ."""
         self.leaving: dict[int, Job] = {}
         """Jobs that were told to stop and have not gone yet, by seq."""
+        self.moving: dict[int, Job] = {}
+        """Jobs that are to go on elsewhere and still are where they were, by seq."""
         self.waiting: dict[str, Waiting] = {}
         self.needed_by: dict[str, list[Job]] = {}
         self.held_jobs: dict[int, Job] = {}
@@ -127,7 +129,7 @@ class State:
         job.work_s = event.work_s
         job.rate = event.rate
         job.progress_since_s = event.progress_since_s
-        self.leaving.pop(job.seq, None)
+        self.moving.pop(job.seq, None)
 
     def _settle(self, job: Job) -> None:
         """Book what the job has held since the last change."""
@@ -138,7 +140,7 @@ class State:
 
     def _tasks_exited(self, event: TasksExited) -> None:
         job = self.jobs[event.job_id]
-        if job.state is not LAUNCHING:
+        if job.seq in self.held_jobs:  # else it never came to run
             self._settle(job)
             del self.held_jobs[job.seq]
         job.held_gpus = 0
@@ -146,9 +148,12 @@ class State:
         job.rate = 0.0
         job.work_s = event.work_s
         self.leaving.pop(job.seq, None)
-        if job.allocation is not None:
-            self.cluster.give(job.allocation)
-            job.allocation = None
+        if self.moving:
+            self.moving.pop(job.seq, None)
+        job.allocation = None
+        if job.bound is not None:
+            self.cluster.give(job.bound)
+            job.bound = None
         final = ENDS.get(event.exit)
         if final is not None:
             self._end(job, final)
@@ -211,15 +216,24 @@ class State:
             job.join(self._waiting(scope), now_s)
         for decision in plan.decisions:
             job = self.jobs[decision.job_id]
+            job.bound = decision.after
             if decision.before is None:
                 self.pending_count -= 1
                 job.leave(now_s)
+            elif decision.after is None and job.held is None:
+                self._unstart(job)
             self.dirty.append(job)
         for key, value in plan.memory.items():
             if value is None:
                 self.memory.pop(key, None)
             else:
                 self.memory[key] = value
+
+    def _unstart(self, job: Job) -> None:
+        """It was stopped before its launch was ever asked for: it waits again as if nothing had been."""
+        job.state = PENDING
+        self.pending_count += 1
+        self.trigger.returned.append(job)
 
     def _waiting(self, scope: str) -> Waiting:
         waiting = self.waiting.get(scope)

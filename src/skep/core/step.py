@@ -29,7 +29,7 @@ class Scheduler:
         apply = state.apply
         for event in events:
             apply(event)
-        if state.trigger.wakes:
+        while state.trigger.wakes:
             plan = self.planner.plan(state, state.memory, state.take_trigger())
             state.commit(plan)
         if not state.dirty:
@@ -45,14 +45,17 @@ def reconcile(state: State) -> list[Action]:
         if job.state is JobState.STOPPING:
             if job.seq not in state.leaving:
                 state.leaving[job.seq] = job
+                state.moving.pop(job.seq, None)
                 actions.append(Stop(job.id, "preempted"))
-        elif job.allocation is not None and job.allocation is not job.held:
+        elif job.bound is not None and job.bound is not job.held:
             launches.append(job)
+            if job.held is not None:
+                state.moving[job.seq] = job
     state.dirty = []
     for job in launches:
-        allocation = job.allocation
+        allocation = job.bound
         assert allocation is not None
-        if state.leaving and is_blocked(state, job, allocation):
+        if (state.leaving or state.moving) and is_blocked(state, job, allocation):
             state.dirty.append(job)
         elif job.held is not None:
             actions.append(Move(job.id, allocation))
@@ -64,11 +67,12 @@ def reconcile(state: State) -> list[Action]:
 
 
 def is_blocked(state: State, job: Job, allocation: Allocation) -> bool:
-    return any(
-        overlaps(allocation, other.held)
-        for other in state.leaving.values()
-        if other.held is not None and other is not job
-    )
+    """Whether somebody still is where the job is to go. Moves do not wait for moves: two jobs may swap their cells,
+    and only the engine, which is told of both, can carry that out."""
+    others = list(state.leaving.values())
+    if job.held is None:
+        others += state.moving.values()
+    return any(overlaps(allocation, other.held) for other in others if other.held is not None)
 
 
 def overlaps(one: Allocation, other: Allocation) -> bool:

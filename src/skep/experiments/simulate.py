@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError, SkepError
 from skep.core.events import Event
@@ -21,6 +22,7 @@ from skep.metrics.history import HistoryFold
 from skep.metrics.run import Run
 from skep.metrics.summary import job_rows, summarize
 from skep.policies.registry import Setting, build_planner
+from skep.policies.shared.planner import CELLS, Shared
 from skep.profiles.speed import Speed
 from skep.service.loop import run
 from skep.traces.stats import gpus_of
@@ -51,11 +53,19 @@ class Experiment(msgspec.Struct):
     cluster: Cluster
     options: Options = Options()
     speed: Callable[[Cluster], Speed] | None = None
+    layout: Layout | None = None
+    """The virtual clusters, where there are any."""
+    sharing: str = CELLS
 
     def planner(self, policy: str) -> Planner:
-        options = self.options
-        setting = Setting(self.cluster, seed=options.seed, round_s=options.round_s, usage=self.usage)
-        return build_planner(policy, setting)
+        def make(vc: str, own_policy: str, cluster: Cluster) -> Planner:
+            options = self.options
+            setting = Setting(cluster, seed=options.seed, round_s=options.round_s, usage=self.usage)
+            return build_planner(own_policy or policy, setting)
+
+        if self.layout is None:
+            return make("", "", self.cluster)
+        return Shared(self.layout, make, self.sharing)
 
     def usage(self) -> dict[str, float]:
         """Gpu-seconds of each VC over the whole trace; a job that never ends counts as a long one."""

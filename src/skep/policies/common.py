@@ -33,6 +33,12 @@ def common_knobs(*, walk: str, place: str = "consolidate", patience: tuple[float
             "seconds a job waits for that placement before it accepts to be spread: within a rack + anywhere, or one "
             "number for anywhere; none: for ever",
         ),
+        Knob(
+            "borrow",
+            "auto",
+            "in a virtual cluster: whether a job that finds no room in it may run on cells that others leave idle",
+            ("auto", "never"),
+        ),
     )
 
 
@@ -54,6 +60,7 @@ def make_pipeline(
         place=make_place(knobs, setting),
         adjust=adjust,
         walk=knobs["walk"],
+        borrows=knobs["borrow"] == "auto",
     )
 
 

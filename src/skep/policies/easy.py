@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from skep.core.cluster import Allocation
 from skep.core.job import Job
+from skep.core.model import Shape
 from skep.core.state import State
 from skep.policies.estimate.duration import Duration
 from skep.policies.lines import Line, Running
@@ -25,15 +26,16 @@ def backfill(
     head = line.entries[0][3]
     freed = expected_ends(view, estimate, running)
     start_s = reserved_start(view, place, head, freed)
-    refused = set()
+    refused: dict[tuple[Shape, ...], set[int]] = {}
+    """Requests that do not fit now, with the placement's key: those of a like request do not either."""
     for entry in list(line.entries[1:]):
         job = entry[3]
-        kind = (job.spec.shapes, place.key(job, view.now_s))
-        if kind in refused:
+        keys = refused.get(job.spec.shapes)
+        if keys is not None and place.key(job, view.now_s) in keys:
             continue
         allocation = place.find(view.cluster, job, job.spec.shapes[0], view.now_s)
         if allocation is None:
-            refused.add(kind)
+            refused.setdefault(job.spec.shapes, set()).add(place.key(job, view.now_s))
             continue
         end_s = view.now_s + left_s(job, estimate, view.now_s)
         if end_s <= start_s or keeps_reservation(view, place, head, freed, allocation, start_s):

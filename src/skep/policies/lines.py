@@ -73,7 +73,7 @@ class Running:
     def present(self, order: Order, now_s: float) -> list[Entry]:
         """All entries with the keys of this moment, the last first; worked out once as long as nothing changes."""
         if self._present is None or self._present[0] != now_s:
-            entries = [(job.rank, order.key(job, now_s), job.seq, job) for *_, job in self.entries]
+            entries = [(job.rank, order.running_key(job, now_s), job.seq, job) for *_, job in self.entries]
             entries.sort(reverse=True)
             self._present = (now_s, entries)
         return self._present[1]

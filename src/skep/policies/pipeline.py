@@ -53,6 +53,7 @@ class Pipeline:
         allocate: AsAsked | None = None,
         adjust: Nothing | None = None,
         walk: str = SKIP,
+        borrows: bool = True,
     ) -> None:
         self.name = name
         self.estimate = estimate or Duration()
@@ -61,6 +62,8 @@ class Pipeline:
         self.place = place
         self.adjust = adjust or Nothing()
         self.walk = walk
+        self.borrows = borrows
+        """In a virtual cluster: whether a job that finds no room may run on lent cells."""
 
     # Derived from the state ------------------------------------------------------------------------------------
 
@@ -113,8 +116,6 @@ class Pipeline:
         self.unseen = []
         fresh = [job for job in arrived.values() if self._admit(view, plan, job)]
         self._walk(view, plan)
-        while self.walked_epoch != self.epoch:
-            self._walk(view, plan)
         if self.walk == EASY:
             for line in self.lines.values():
                 for job, allocation in backfill(view, self.place, self.estimate, self.running, line):
@@ -248,6 +249,9 @@ class Pipeline:
             entry = line.entries[0]
             if self._start(view, plan, entry):
                 self._leave_line(entry[3])
+                if self.epoch != self.walked_epoch:
+                    heads = self._heads()  # those pushed out left something over, for whoever is first in order
+                    continue
                 if line.entries:
                     rank, key, seq, _ = line.entries[0]
                     heapq.heapreplace(heads, (group_key(line.group), rank, key, seq, line))
@@ -279,7 +283,12 @@ class Pipeline:
             if allocation is not None:
                 self._give(view, plan, job, allocation)
                 return True
-        return self.adjust.preempts and self._push_out(view, plan, entry)
+        return self._may_push_out(entry) and self._push_out(view, plan, entry)
+
+    def _may_push_out(self, entry: Entry) -> bool:
+        """Beneath any policy a higher priority pushes out lower ones."""
+        running = self.running.entries
+        return self.adjust.preempts or (bool(running) and running[-1][0] > entry[0])
 
     def _push_out(self, view: State, plan: Plan, entry: Entry) -> bool:
         job = entry[3]
@@ -304,6 +313,36 @@ class Pipeline:
         self.order.entered(job, plan, view.now_s)
         self._keep_running(job, plan, view.now_s)
 
+    # Virtual clusters -------------------------------------------------------------------------------------------
+
+    def withdraw(self, job: Job) -> None:
+        """Somebody else has started this pending job."""
+        if job.seq in self.entries:
+            line = self.entries[job.seq][0]
+            self._leave_line(job)
+            self.due.pop(job.seq, None)
+            if line.entries:
+                self.touched[line.scope] = line
+
+    def take_over(self, view: State, plan: Plan, job: Job) -> None:
+        """A job that somebody else has started counts as one of ours from now on."""
+        self.order.entered(job, plan, view.now_s)
+        self._keep_running(job, plan, view.now_s)
+
+    def let_go(self, view: State, plan: Plan, job: Job) -> None:
+        """A running job is no longer ours: stopped, or taken over."""
+        if job.seq in self.running.by_seq:
+            self._forget(job)
+            self.order.left(job, plan, view.now_s)
+
+    def may_pass(self, view: State, job: Job) -> bool:
+        """Whether this job may have room that the jobs waiting here do not fit in."""
+        if self.walk == SKIP:
+            return True
+        entry = (job.rank, self.order.key(job, view.now_s), job.seq)
+        group = self.order.group(job)
+        return all(line.entries[0][:3] > entry for line in self.lines.values() if line.entries and line.group == group)
+
     # What is said about it -------------------------------------------------------------------------------------
 
     def _say_why(self, view: State, plan: Plan, fresh: list[Job], *, changed: bool) -> None:
@@ -314,8 +353,11 @@ class Pipeline:
         for job in fresh:
             place = self.entries.get(job.seq)
             if place is not None:
-                lines[place[0].scope] = place[0]
-                plan.joins.append((job, place[0].scope))
+                line = place[0]
+                lines[line.scope] = line
+                plan.joins.append((job, line.scope))
+                if line.head is job:
+                    line.head = None  # it ran in between: as a head it has to be booked anew
         for line in self.lines.values() if changed else lines.values():
             if line.entries:
                 if line.is_strict:
@@ -364,7 +406,7 @@ class Pipeline:
         keys = [line.entries[0][1] for line in self.lines.values() if line.entries]
         if not keys:
             return math.inf
-        level = min(keys) + self.order.lead
+        level = min(keys)
         crossings = [self.order.reaches(entry[3], level, view.now_s) for entry in self.running.entries]
         return min((at_s for at_s in crossings if at_s > view.now_s), default=math.inf)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from skep.core.cells.cells import Cells
@@ -11,7 +11,7 @@ from skep.core.cells.layout import Layout
 from skep.core.cells.recover import Record, record, recover
 from skep.core.cells.tree import PhysicalCell, Use, common_level
 from skep.core.errors import InputError
-from skep.scenarios.pods import parse_spec
+from skep.scenarios.pods import parse_annotation, parse_spec
 
 Step = dict[str, Any]
 Outcome = dict[str, Any]
@@ -38,8 +38,12 @@ class Pod:
 class Replay:
     """A scheduler for pods over the cells of one layout."""
 
-    def __init__(self, layout: Layout, nodes: list[str]) -> None:
+    def __init__(self, layout: Layout, nodes: Collection[str] | None = None) -> None:
+        """`nodes` are those that are there from the start; the others of the layout are bad until they heal."""
         self.cells = Cells(layout)
+        self.bad = {node for node in self.cells.nodes if nodes is not None and node not in nodes}
+        """Nodes the cells may not know, or not yet: a later configuration may have them."""
+        self._mark_bad()
         self.pods: dict[str, Pod] = {}
         self.waiting_for: dict[str, set[str]] = {}
         """Preempting gang → its pods that have asked."""
@@ -51,7 +55,7 @@ class Replay:
             "restart": self.reconfigure,
             "reconfigure": self.reconfigure,
             "inspect": lambda step: {},
-            "listGroups": lambda step: {},
+            "listGroups": lambda step: {"groupDetails": self.details()},
         }
 
     def play(self, step: Step) -> Outcome:
@@ -68,16 +72,40 @@ class Replay:
             for name, gang in sorted(self.cells.gangs.items())
         }
 
+    def details(self) -> dict[str, Any]:
+        """Where each gang is, and how many of its gpus the configuration no longer has."""
+        found: dict[str, Any] = {}
+        for name, gang in sorted(self.cells.gangs.items()):
+            places: dict[str, list[int]] = {}
+            for leaf, _ in gang.pairs():
+                places.setdefault(leaf.node, []).append(leaf.index)
+            missing = sum(leaf is None for pod in gang.physical for leaf in pod)
+            found[name] = {"placement": {node: sorted(gpus) for node, gpus in sorted(places.items())}}
+            if gang.is_downgraded:
+                found[name]["lazyPreempted"] = True
+            if missing:
+                found[name]["missingLeafCells"] = missing
+        return found
+
     # Pods ------------------------------------------------------------------------------------------------------
 
     def schedule(self, step: Step) -> Outcome:
         suggested = step.get("suggestedNodes", "all")
         nodes = None if suggested == "all" else list(suggested)
         try:
-            request, size = parse_spec(step["pod"], step["spec"])
+            request, size = self._request(step)
             return self._schedule(step, request, size, nodes)
         except InputError as error:
             return {"result": "error", "errorClass": "user_error", "reason": str(error)}
+
+    def _request(self, step: Step) -> tuple[Request, int]:
+        name = step["pod"]
+        raw = step.get("rawAnnotation")
+        request, size = parse_spec(name, step.get("spec") if raw is None else parse_annotation(name, raw))
+        bound = self.pods.get(name)
+        if bound is not None and bound.request.name != request.name:
+            raise InputError(f"pod {name} runs already, as one of gang {bound.request.name}")
+        return request, size
 
     def _schedule(self, step: Step, request: Request, size: int, nodes: list[str] | None) -> Outcome:
         is_preempting = step.get("phase") == "Preempting"
@@ -112,14 +140,22 @@ class Replay:
             victims = [leaf.gang for leaf, _ in gang.pairs() if leaf.use is Use.RESERVING and leaf.gang is not None]
             if victims:
                 return self._preempt(list({victim.name: victim for victim in victims}.values()))
-        taken = {pod.slot for pod in self.pods.values() if pod.request.name == gang.name}
-        slot = self._first_slot(gang.request, size, taken)
+        siblings = [pod for pod in self.pods.values() if pod.request.name == gang.name]
+        slot = self._first_slot(gang.request, size, {pod.slot for pod in siblings})
         outcome = self._bound(gang.physical, slot, self._chain(gang))
+        written = next((pod.record for pod in siblings if pod.record is not None), None)
+        if not any(leaf is None for pod in gang.physical for leaf in pod):
+            written = None
+        if written is not None:  # what the configuration no longer has is still where the other pods say
+            outcome["node"] = written.pods[slot].node
+            outcome["leafCells"] = list(written.pods[slot].gpus)
+            outcome["cellChain"] = outcome["cellChain"] or written.chain
+            outcome["groupNodes"] = len({pod.node for pod in written.pods})
         if step.get("commit", True):
             if gang.state is GangState.PREEMPTING:
                 self.cells.start(gang)
                 self.waiting_for.pop(gang.name, None)
-            self._add(step["pod"], gang, size, slot)
+            self._add(step["pod"], gang, size, slot, written)
         return outcome
 
     def _chain(self, gang: Gang) -> str:
@@ -170,9 +206,9 @@ class Replay:
             "groupNodes": len({leaf.node for leaf in everyone}),
         }
 
-    def _add(self, name: str, gang: Gang, size: int, slot: int) -> None:
+    def _add(self, name: str, gang: Gang, size: int, slot: int, written: Record | None = None) -> None:
         pod = self.pods[name] = Pod(name, gang.request, size, slot)
-        pod.record = record(gang)
+        pod.record = written or record(gang)
 
     def delete(self, step: Step) -> Outcome:
         pod = self.pods.pop(step["pod"], None)
@@ -194,21 +230,24 @@ class Replay:
     # Nodes and configurations ----------------------------------------------------------------------------------
 
     def set_node(self, step: Step, *, is_bad: bool) -> Outcome:
+        (self.bad.add if is_bad else self.bad.discard)(step["node"])
         self.cells.set_node(step["node"], is_bad=is_bad)
         return {}
 
+    def _mark_bad(self) -> None:
+        for node in sorted(self.bad):
+            self.cells.set_node(node, is_bad=True)
+
     def reconfigure(self, step: Step) -> Outcome:
         """New cells from a configuration, then every bound pod is taken up from its placement alone."""
-        bad = self.cells.bad_nodes
-        self.cells = Cells(step["layout"])
-        for node in sorted(bad):
-            self.cells.set_node(node, is_bad=True)
+        self.cells = Cells(step.get("layout") or self.cells.layout)
         self.waiting_for = {}
-        for name in step.get("replayOrder", list(self.pods)):
+        for name in [*step.get("replayOrder", ()), *self.pods]:
             pod = self.pods.get(name)
             if pod is not None and pod.record is not None and pod.request.name not in self.cells.gangs:
                 recover(self.cells, pod.request, pod.record)
-        return {}
+        self._mark_bad()
+        return {"groupDetails": self.details()}
 
 
 def affinity(leaves: list[PhysicalCell]) -> str:

@@ -22,6 +22,7 @@ def snapshot(state: State) -> dict[str, Any]:
             for scope, waiting in state.waiting.items()
         },
         "leaving": list(state.leaving),
+        "moving": list(state.moving),
         "held_jobs": list(state.held_jobs),
         "dirty": [job.id for job in state.dirty],
         "needed_by": {name: [job.id for job in jobs] for name, jobs in state.needed_by.items()},

@@ -116,53 +116,61 @@ class Binder:
         return True
 
     def _relaxed(self, root: VirtualCell, free: list[list[PhysicalCell]], unused: list[int]) -> bool:
-        """Split more cells than buddy allocation would, but only as many as no VC could ever miss."""
-        splittable = self._splittable(free, unused)
+        """Split a larger cell than buddy allocation would, if no VC could ever miss it or any of its pieces.
+
+        One cell of every level in between is split too, so that each of them must have one to spare.
+        """
+        spare = self._spare(free, unused)
         for level in range(root.level + 1, self.chain.top + 1):
-            for _ in range(splittable[level]):
-                candidates = [cell for cell in self._in_order(free[level]) if self.is_usable(cell)]
-                if not candidates:
-                    break
-                cell = candidates[0]
-                free[level].remove(cell)
-                pieces = cell.children
-                for below in range(level - 1, root.level, -1):
-                    free[below] = pieces[1:] + free[below]
-                    pieces = pieces[0].children
-                free[root.level] = pieces + free[root.level]
-                if self._map_onto_free(root, free[root.level]):
-                    return True
+            if spare[level] < 1:
+                return False
+            if self._descend(root, free, level):
+                return True
         return False
 
-    def _splittable(self, free: list[list[PhysicalCell]], unused: list[int]) -> list[int]:
+    def _spare(self, free: list[list[PhysicalCell]], unused: list[int]) -> list[int]:
         """From the top: free cells beyond what all VCs may still ask for, and the pieces of those from above."""
-        counts = [0] * (self.chain.top + 1)
-        from_above = 0
+        counts = [0] * (self.chain.top + 2)
         for level in range(self.chain.top, 0, -1):
-            spare = len(free[level]) + from_above - unused[level]
-            counts[level] = max(min(spare, len(free[level])), 0)
-            size = len(self.chain.cells[level][0].children) if level > 1 else 0
-            from_above = max(spare, 0) * size
+            from_above = max(counts[level + 1], 0) * self.chain.fan_out[level]
+            counts[level] = len(free[level]) + from_above - unused[level]
         return counts
 
     # Mapping ---------------------------------------------------------------------------------------------------
 
     def _map_all(self, cells: list[VirtualCell], candidates: list[PhysicalCell], used: set[int]) -> bool:
-        """Each cell onto a usable candidate of its own; back up where the rest finds none."""
-        if not cells:
-            return True
-        cell = cells[0]
-        for candidate in self._in_order(candidates):
+        """Each cell onto a usable candidate of its own; back up where the rest finds none.
+
+        A loop, since a gang may have more cells side by side than calls can be nested.
+        """
+        ordered = self._in_order(candidates)
+        chosen: list[int] = []
+        start = 0
+        while len(chosen) < len(cells):
+            found = self._next_fit(cells[len(chosen)], ordered, start, used)
+            if found is not None:
+                used.add(id(ordered[found]))
+                chosen.append(found)
+                start = 0
+            elif chosen and self.steps >= 0:
+                start = chosen.pop()
+                used.discard(id(ordered[start]))
+                start += 1
+            else:
+                return False
+        return True
+
+    def _next_fit(self, cell: VirtualCell, candidates: list[PhysicalCell], start: int, used: set[int]) -> int | None:
+        for number in range(start, len(candidates)):
+            candidate = candidates[number]
             if id(candidate) in used or not self.is_usable(candidate):
                 continue
             self.steps -= 1
             if self.steps < 0:
-                return False
-            used.add(id(candidate))
-            if self._map(cell, candidate) and self._map_all(cells[1:], candidates, used):
-                return True
-            used.discard(id(candidate))
-        return False
+                return None
+            if self._map(cell, candidate):
+                return number
+        return None
 
     def _map(self, cell: VirtualCell, onto: PhysicalCell) -> bool:
         if cell.level == 1:

@@ -15,6 +15,11 @@ class Books:
     def __init__(self, chains: dict[str, Chain], tenancies: dict[str, Tenancy]) -> None:
         self.chains = chains
         self.tenancies = tenancies
+        self.depth = 0
+        self.unsettled: dict[str, Chain] = {}
+        """Chains whose doomed cells are to be settled at the end of a change."""
+        self.unshown: list[PhysicalCell] = []
+        """Cells given to a VC in this change that have something bad in them."""
         for vc, tenancy in tenancies.items():
             for name, chain in chains.items():
                 chain.unused_by[vc] = [0] * (chain.top + 1)
@@ -23,6 +28,19 @@ class Books:
                     chain.unused_by[vc][level] = len(roots)
                     chain.unused[level] += len(roots)
 
+    def __enter__(self) -> None:
+        """A change of several gpus: doomed cells are settled at its end. In between, a granted cell that the change
+        is about to use could be given a bad one."""
+        self.depth += 1
+
+    def __exit__(self, *raised: object) -> None:
+        self.depth -= 1
+        if not self.depth:
+            while self.unshown:
+                self._show_below(self.unshown.pop())
+            while self.unsettled:
+                self.settle_doomed(self.unsettled.popitem()[1])
+
     # Gpus ------------------------------------------------------------------------------------------------------
 
     def take_gpu(self, leaf: PhysicalCell, virtual: VirtualCell | None, priority: int) -> bool:
@@ -30,10 +48,13 @@ class Books:
         if virtual is None:
             set_use(leaf, OPPORTUNISTIC)
             return True
+        root = virtual.root
+        held = root.physical
+        was_bound = held is not None
+        if held is not None and root.priority == FREE and not root.pinned:
+            self.chains[held.chain].doomed[root.vc][root.level].remove(held)  # it is in real use now
         set_use(virtual, priority)
         set_use(leaf, priority)
-        root = virtual.root
-        was_bound = root.physical is not None
         if leaf.virtual is None:
             bind(leaf, virtual)
         if was_bound:
@@ -58,25 +79,29 @@ class Books:
     def grant(self, cell: PhysicalCell, vc: str) -> bool:
         """A VC uses one of its cells: here it is."""
         chain = self.chains[cell.chain]
-        chain.unused_by[vc][cell.level] -= 1
-        chain.unused[cell.level] -= 1
-        split_to = chain.take(cell)
-        self._count(chain, cell, split_to, -1)
-        self._mark_bad(chain, cell, split_to, is_free=False)
-        is_safe = all(left >= unused for left, unused in zip(chain.left, chain.unused, strict=True))
+        self._grant_quietly(chain, cell, vc)
+        if cell.bad_count:
+            self.unshown.append(cell)
+        is_safe = self.is_safe(chain)
         self.settle_doomed(chain)
         return is_safe
+
+    def is_safe(self, chain: Chain) -> bool:
+        """Whether all that the VCs have not used could be given to them at once: larger cells first, the rest split.
+
+        `left >= unused` at every level is not enough: a cell is left for a VC as a whole or in pieces, not both.
+        """
+        spare = 0
+        for level in range(chain.top, 0, -1):
+            spare = spare * chain.fan_out[level] + len(chain.free[level]) - chain.unused[level]
+            if spare < 0:
+                return False
+        return True
 
     def take_back(self, cell: PhysicalCell, vc: str) -> None:
         """A VC no longer uses this cell."""
         chain = self.chains[cell.chain]
-        chain.unused_by[vc][cell.level] += 1
-        chain.unused[cell.level] += 1
-        merged_to = chain.give(cell)
-        if cell.virtual is not None:  # bound only because something in it is bad
-            unbind_all(cell)
-        self._count(chain, cell, merged_to, +1)
-        self._mark_bad(chain, cell, merged_to, is_free=True)
+        self._take_back_quietly(chain, cell, vc)
         self.settle_doomed(chain)
 
     def _count(self, chain: Chain, cell: PhysicalCell, up_to: int, sign: int) -> None:
@@ -143,6 +168,12 @@ class Books:
             if spare is not None:
                 bind_pair(cell, spare)
 
+    def _show_below(self, cell: PhysicalCell) -> None:
+        for child in cell.children if cell.virtual is not None else ():
+            if child.bad_count:
+                self._show(child)
+                self._show_below(child)
+
     def _unshow(self, cell: PhysicalCell) -> None:
         """It was bound only because it was bad."""
         virtual = cell.virtual
@@ -154,10 +185,13 @@ class Books:
         """Show as many bad cells to the VCs as there are too few healthy ones, and no more."""
         if not any(chain.bad_free) and not any(map(any, chain.doomed.values())):
             return
-        for level in range(chain.top, 0, -1):
-            self._undoom(chain, level)
-        for level in range(chain.top, 0, -1):
-            self._doom(chain, level)
+        if self.depth:
+            self.unsettled[chain.name] = chain
+            return
+        levels = range(chain.top, 0, -1)
+        for settle in (self._give_healed, self._undoom, self._doom):
+            for level in levels:
+                settle(chain, level)
 
     def _doom(self, chain: Chain, level: int) -> None:
         for vc in chain.unused_by:
@@ -169,21 +203,20 @@ class Books:
                 bind_pair(bad, root)
                 chain.doomed[vc][level].append(bad)
                 self._grant_quietly(chain, bad, vc)
+                self._show_below(bad)
+
+    def _give_healed(self, chain: Chain, level: int) -> None:
+        """First of all: others may have enough with what has healed."""
+        for vc, levels in chain.doomed.items():
+            for cell in [cell for cell in levels[level] if not cell.bad_count]:
+                levels[level].remove(cell)
+                self._take_back_quietly(chain, cell, vc)
 
     def _undoom(self, chain: Chain, level: int) -> None:
         for vc, levels in chain.doomed.items():
             doomed = levels[level]
-            while doomed:
-                cell = next((cell for cell in doomed if not cell.bad_count), None)
-                enough = chain.unused_by[vc][level] < chain.left[level] - len(chain.bad_free[level])
-                if cell is None and not enough:
-                    break
-                cell = cell or doomed[0]
-                if cell.virtual is not None and cell.virtual.priority >= GUARANTEED_MIN:
-                    doomed.remove(cell)  # it is in real use now
-                    continue
-                doomed.remove(cell)
-                self._take_back_quietly(chain, cell, vc)
+            while doomed and chain.unused_by[vc][level] < chain.left[level] - len(chain.bad_free[level]):
+                self._take_back_quietly(chain, doomed.pop(0), vc)
 
     def _grant_quietly(self, chain: Chain, cell: PhysicalCell, vc: str) -> None:
         chain.unused_by[vc][cell.level] -= 1
@@ -193,7 +226,8 @@ class Books:
         self._mark_bad(chain, cell, split_to, is_free=False)
 
     def _take_back_quietly(self, chain: Chain, cell: PhysicalCell, vc: str) -> None:
-        unbind_all(cell)
+        if cell.virtual is not None:  # bound only because something in it is bad
+            unbind_all(cell)
         chain.unused_by[vc][cell.level] += 1
         chain.unused[cell.level] += 1
         merged_to = chain.give(cell)

@@ -19,6 +19,8 @@ def build_chains(layout: Layout) -> dict[str, Chain]:
         chain.list_free(root)
     for chain in chains.values():
         chain.left = [len(cells) for cells in chain.cells]
+        for level in range(1, chain.top):
+            chain.fan_out[level] = len(chain.cells[level + 1][0].children)
         nodes: list[Cell] = list(chain.cells[chain.node_level])
         chain.view = View(nodes)
     return chains
@@ -40,20 +42,20 @@ def physical_tree(
 
 
 def pinned_cells(layout: Layout, chains: dict[str, Chain]) -> dict[str, PhysicalCell]:
-    names: dict[str, str] = {}
+    names: dict[tuple[str, str], str] = {}
 
-    def collect(spec: CellSpec) -> None:
+    def collect(chain: str, spec: CellSpec) -> None:
         if spec.pinned:
-            names[spec.address] = spec.pinned
+            names[chain, spec.address] = spec.pinned
         for child in spec.children:
-            collect(child)
+            collect(chain, child)
 
     for spec in layout.cells:
-        collect(spec)
+        collect(spec.type, spec)
     if not names:
         return {}
     cells = (cell for chain in chains.values() for level in chain.cells for cell in level)
-    return {names[cell.address]: cell for cell in cells if cell.address in names}
+    return {names[cell.chain, cell.address]: cell for cell in cells if (cell.chain, cell.address) in names}
 
 
 def build_tenancies(layout: Layout, chains: dict[str, Chain], pins: dict[str, PhysicalCell]) -> dict[str, Tenancy]:

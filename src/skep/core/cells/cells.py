@@ -73,10 +73,10 @@ class Cells:
         elif request.gpu_type:
             if request.gpu_type not in self.by_type:
                 raise InputError(f"there is no gpu type '{request.gpu_type}'")
-            if request.priority != OPPORTUNISTIC and not self._chains_for(request):
+            if request.priority != OPPORTUNISTIC and not self.chains_for(request):
                 raise InputError(f"VC {request.vc} has no gpus of type {request.gpu_type}")
 
-    def _chains_for(self, request: Request) -> list[Chain]:
+    def chains_for(self, request: Request) -> list[Chain]:
         """The chains to try, in order."""
         kinds = [request.gpu_type] if request.gpu_type else sorted(self.by_type)
         chains = [chain for kind in kinds for chain in self.by_type.get(kind, ())]
@@ -94,7 +94,7 @@ class Cells:
             root = self.tenancies[request.vc].pinned[request.pinned]
             answer = self._ask_guaranteed(request, self.chains[root.chain], f"pinned/{request.pinned}", nodes)
         else:
-            for chain in self._chains_for(request):
+            for chain in self.chains_for(request):
                 if request.priority == OPPORTUNISTIC:
                     answer = self._ask_opportunistic(request, chain, nodes)
                 else:
@@ -104,6 +104,8 @@ class Cells:
         return answer
 
     def _ask_opportunistic(self, request: Request, chain: Chain, suggested: Nodes | None) -> Answer:
+        if request.gpu_count > chain.view.gpu_count:
+            return Answer(cause=WaitCause.CLUSTER_FULL)
         seats = seat_gang(
             chain.view.most_opportunistic_first(),
             request.sizes,
@@ -116,6 +118,8 @@ class Cells:
 
     def _ask_guaranteed(self, request: Request, chain: Chain, view_name: str, suggested: Nodes | None) -> Answer:
         view = self.tenancies[request.vc].views[view_name]
+        if request.gpu_count > view.gpu_count:  # a gang of a billion pods is not even written out
+            return Answer(cause=WaitCause.VC_FULL)
         for priority in (OPPORTUNISTIC, request.priority):  # first without pushing anybody of its own VC out
             seats = seat_gang(
                 view.fullest_first(), request.sizes, priority, lambda node: self._is_good_virtual(node, suggested)
@@ -125,19 +129,23 @@ class Cells:
         return Answer(cause=self._why(view, request, request.priority, suggested, WaitCause.VC_FULL))
 
     def _bind(self, request: Request, chain: Chain, seats: Seats, priority: int, suggested: Nodes | None) -> Answer:
-        virtual: list[list[VirtualCell]] = seat_gpus(seats, priority)  # type: ignore[assignment]
-        leaves = [leaf for pod in virtual for leaf in pod]
-        lazy = self._lazy_victims(leaves)
-        downgraded = [(gang, self.downgrade(gang)) for gang in lazy]
-        bindings = Binder(chain, lambda cell: self._is_usable(cell, chain, suggested)).bind(leaves)
-        answer = Answer(cause=WaitCause.NO_HEALTHY_MAPPING if suggested is None else WaitCause.NO_SUGGESTED_MAPPING)
-        if bindings is not None:
-            physical = [[bindings[id(leaf)] for leaf in pod] for pod in virtual]
-            victims = self._users(physical)
-            answer = Answer(Placement(chain.name, physical, virtual), victims)
-        for gang, before in reversed(downgraded):
-            self._upgrade(gang, before)
-        return answer
+        with self.books:
+            virtual: list[list[VirtualCell]] = seat_gpus(seats, priority)  # type: ignore[assignment]
+            leaves = [leaf for pod in virtual for leaf in pod]
+            lazy = self._lazy_victims(leaves)
+            bound = [pair for gang in lazy for pair in bound_around(gang)]
+            downgraded = [(gang, self.downgrade(gang)) for gang in lazy]
+            bindings = Binder(chain, lambda cell: self._is_usable(cell, chain, suggested)).bind(leaves)
+            answer = Answer(cause=WaitCause.NO_HEALTHY_MAPPING if suggested is None else WaitCause.NO_SUGGESTED_MAPPING)
+            if bindings is not None:
+                physical = [[bindings[id(leaf)] for leaf in pod] for pod in virtual]
+                victims = self._users(physical)
+                answer = Answer(Placement(chain.name, physical, virtual), victims)
+            for gang, before in reversed(downgraded):
+                self._upgrade(gang, before)
+            for cell, shown in bound:  # bad cells that the VC was shown are bound again as they were
+                bind_pair(cell, shown)
+            return answer
 
     def _lazy_victims(self, leaves: list[VirtualCell]) -> list[Gang]:
         """Gangs on these cells that may lose their guarantee instead of being stopped."""
@@ -190,39 +198,41 @@ class Cells:
     # Changes ---------------------------------------------------------------------------------------------------
 
     def allocate(self, request: Request, placement: Placement) -> Gang:
-        """Nobody is there any more: the gang runs."""
-        if placement.virtual is not None:
-            self._downgrade_lazy(placement.virtual)
-        gang = Gang(request, list(placement.physical), list(placement.virtual) if placement.virtual else None)  # type: ignore[arg-type]
-        for leaf, virtual in gang.pairs():
-            self.books.take_gpu(leaf, virtual, request.priority)
-            leaf.gang = gang
-            leaf.use = Use.USED
-        self.gangs[gang.name] = gang
-        return gang
+        """Nobody runs there any more: the gang does. Preemptions of lower priority that it overtakes are cancelled."""
+        with self.books:
+            self._clear(placement)
+            gang = Gang(request, list(placement.physical), list(placement.virtual) if placement.virtual else None)  # type: ignore[arg-type]
+            for leaf, virtual in gang.pairs():
+                self.books.take_gpu(leaf, virtual, request.priority)
+                leaf.gang = gang
+                leaf.use = Use.USED
+            self.gangs[gang.name] = gang
+            return gang
 
-    def _downgrade_lazy(self, virtual: list[list[VirtualCell]]) -> None:
-        for gang in self._lazy_victims([leaf for pod in virtual for leaf in pod]):
+    def _clear(self, placement: Placement) -> None:
+        """Gangs that wait for these cells give up, and lazy ones on them lose their guarantee."""
+        for leaf in (leaf for pod in placement.physical for leaf in pod):
+            if leaf.reserver is not None:
+                self.cancel(leaf.reserver)
+        for gang in self._lazy_victims([leaf for pod in placement.virtual or () for leaf in pod]):
             self.downgrade(gang)
 
     def reserve(self, request: Request, placement: Placement) -> Gang:
         """The gang gets cells that others have still to leave; nobody of lower or equal priority can have them."""
-        assert placement.virtual is not None
-        self._downgrade_lazy(placement.virtual)
-        for leaf in (leaf for pod in placement.physical for leaf in pod):
-            if leaf.reserver is not None:
-                self.cancel(leaf.reserver)
-        gang = Gang(request, list(placement.physical), list(placement.virtual), GangState.PREEMPTING)  # type: ignore[arg-type]
-        for leaf, virtual in gang.pairs():
-            if leaf.use is Use.USED:
-                assert leaf.gang is not None
-                self.books.give_gpu(leaf)
-                leaf.gang.state = GangState.LEAVING
-            self.books.take_gpu(leaf, virtual, request.priority)
-            leaf.reserver = gang
-            leaf.use = Use.RESERVING if leaf.use is Use.USED else Use.RESERVED
-        self.gangs[gang.name] = gang
-        return gang
+        with self.books:
+            assert placement.virtual is not None
+            self._clear(placement)
+            gang = Gang(request, list(placement.physical), list(placement.virtual), GangState.PREEMPTING)  # type: ignore[arg-type]
+            for leaf, virtual in gang.pairs():
+                if leaf.use is Use.USED:
+                    assert leaf.gang is not None
+                    self.books.give_gpu(leaf)
+                    leaf.gang.state = GangState.LEAVING
+                self.books.take_gpu(leaf, virtual, request.priority)
+                leaf.reserver = gang
+                leaf.use = Use.RESERVING if leaf.use is Use.USED else Use.RESERVED
+            self.gangs[gang.name] = gang
+            return gang
 
     def start(self, gang: Gang) -> None:
         """All who had to leave the cells of a preempting gang have gone: it runs."""
@@ -234,48 +244,51 @@ class Cells:
 
     def cancel(self, gang: Gang) -> None:
         """A preempting gang gives up: those who have not left yet have their cells back, guarantee and all."""
-        returned: dict[str, Gang] = {}
-        for leaf, _ in gang.pairs():
-            self.books.give_gpu(leaf)
-            leaf.reserver = None
-            if leaf.use is Use.RESERVING:
-                leaf.use = Use.USED
-                assert leaf.gang is not None
-                returned[leaf.gang.name] = leaf.gang
-                self.books.take_gpu(leaf, virtual_of(leaf.gang, leaf), leaf.gang.priority)
-            else:
-                leaf.use = Use.FREE
-        del self.gangs[gang.name]
-        for victim in returned.values():
-            if not any(leaf.use is Use.RESERVING for leaf, _ in victim.pairs()):
-                victim.state = GangState.ALLOCATED
+        with self.books:
+            returned: dict[str, Gang] = {}
+            for leaf, _ in gang.pairs():
+                self.books.give_gpu(leaf)
+                leaf.reserver = None
+                if leaf.use is Use.RESERVING:
+                    leaf.use = Use.USED
+                    assert leaf.gang is not None
+                    returned[leaf.gang.name] = leaf.gang
+                    self.books.take_gpu(leaf, virtual_of(leaf.gang, leaf), leaf.gang.priority)
+                else:
+                    leaf.use = Use.FREE
+            del self.gangs[gang.name]
+            for victim in returned.values():
+                if not any(leaf.use is Use.RESERVING for leaf, _ in victim.pairs()):
+                    victim.state = GangState.ALLOCATED
 
     def release(self, gang: Gang) -> None:
         """The gang is gone; cells that somebody waits for stay with that one."""
-        if gang.state is GangState.PREEMPTING:
-            self.cancel(gang)
-            return
-        for leaf, _ in gang.pairs():
-            if leaf.gang is not gang:
-                continue
-            leaf.gang = None
-            if leaf.use is Use.USED:
-                self.books.give_gpu(leaf)
-                leaf.use = Use.FREE
-            else:
-                leaf.use = Use.RESERVED
-        del self.gangs[gang.name]
+        with self.books:
+            if gang.state is GangState.PREEMPTING:
+                self.cancel(gang)
+                return
+            for leaf, _ in gang.pairs():
+                if leaf.gang is not gang:
+                    continue
+                leaf.gang = None
+                if leaf.use is Use.USED:
+                    self.books.give_gpu(leaf)
+                    leaf.use = Use.FREE
+                else:
+                    leaf.use = Use.RESERVED
+            del self.gangs[gang.name]
 
     def downgrade(self, gang: Gang) -> VirtualPlacement | None:
         """Let it run on as opportunistic work; what it loses is returned."""
-        before = gang.virtual
-        for leaf, virtual in gang.pairs():
-            if virtual is not None and leaf.use is Use.USED:
-                self.books.give_gpu(leaf)
-                self.books.take_gpu(leaf, None, OPPORTUNISTIC)
-        gang.virtual = None
-        gang.is_downgraded = gang.is_downgraded or before is not None
-        return before
+        with self.books:
+            before = gang.virtual
+            for leaf, virtual in gang.pairs():
+                if virtual is not None and leaf.use is Use.USED:
+                    self.books.give_gpu(leaf)
+                    self.books.take_gpu(leaf, None, OPPORTUNISTIC)
+            gang.virtual = None
+            gang.is_downgraded = gang.is_downgraded or before is not None
+            return before
 
     def _upgrade(self, gang: Gang, virtual: VirtualPlacement | None) -> None:
         """Undo `downgrade`."""
@@ -297,6 +310,12 @@ class Cells:
             self.books.set_health(leaf, is_bad=is_bad)
         for chain in {leaf.chain for leaf in self.nodes[node]}:
             self.books.settle_doomed(self.chains[chain])
+
+
+def bound_around(gang: Gang) -> list[tuple[PhysicalCell, VirtualCell]]:
+    """What is bound in the granted cells that a gang uses, the cells it does not use among them."""
+    roots = {id(virtual.root): virtual.root for _, virtual in gang.pairs() if virtual is not None}
+    return [(cell.physical, cell) for root in roots.values() for cell in root.tree() if cell.physical is not None]
 
 
 def virtual_of(gang: Gang, leaf: PhysicalCell) -> VirtualCell | None:

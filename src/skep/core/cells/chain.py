@@ -23,6 +23,8 @@ class Chain:
         self.cells: list[list[PhysicalCell]] = [[] for _ in range(self.top + 1)]
         """By level."""
         self.free: list[dict[int, PhysicalCell]] = [{} for _ in range(self.top + 1)]
+        self.fan_out = [0] * (self.top + 1)
+        """By level: how many of its cells make one of the next level; 0 at the top."""
         self.left = [0] * (self.top + 1)
         self.unused = [0] * (self.top + 1)
         self.unused_by: dict[str, list[int]] = {}

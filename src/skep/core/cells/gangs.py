@@ -24,6 +24,10 @@ class Request(msgspec.Struct, frozen=True):
     only_suggested: bool = False
 
     @property
+    def gpu_count(self) -> int:
+        return sum(size * count for size, count in self.pods.items())
+
+    @property
     def sizes(self) -> list[int]:
         """Of every pod, ascending."""
         return [size for size in sorted(self.pods) for _ in range(self.pods[size])]

@@ -6,12 +6,15 @@ where it fails although there is room (2+2+3 on 3|4), a bounded search looks for
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 
 from skep.core.cells.tree import OPPORTUNISTIC, Cell
 
 SEARCH_STEPS = 20_000
 """How many tries the search for a packing may take."""
+SEARCH_PODS = 64
+"""Larger gangs of mixed sizes are packed by best fit, without backing up."""
 
 Usable = Callable[[Cell], bool]
 Seats = list[tuple[int, Cell]]
@@ -67,9 +70,25 @@ def search_packing(nodes: list[tuple[Cell, int]], pods: list[int]) -> Seats | No
             rooms[number] += size
         return False
 
-    if len(pods) > 64 or not seat(0):
+    if len(pods) > SEARCH_PODS:
+        return best_fit(nodes, pods)
+    if not seat(0):
         return None
     return [(pods[number], nodes[chosen[number]][0]) for number in range(len(pods))]
+
+
+def best_fit(nodes: list[tuple[Cell, int]], pods: list[int]) -> Seats | None:
+    """The largest pods first, each on the tightest node."""
+    rooms = sorted((room, number) for number, (_, room) in enumerate(nodes))
+    seats = []
+    for size in reversed(pods):
+        at = bisect_left(rooms, (size, -1))
+        if at == len(rooms):
+            return None
+        room, number = rooms.pop(at)
+        insort(rooms, (room - size, number))
+        seats.append((size, nodes[number][0]))
+    return seats[::-1]
 
 
 def seat_gpus(seats: Seats, priority: int) -> list[list[Cell]]:

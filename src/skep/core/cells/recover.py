@@ -34,7 +34,7 @@ def record(gang: Gang) -> Record:
     chain = ""
     for number, pod in enumerate(gang.physical):
         leaves = [leaf for leaf in pod if leaf is not None]
-        virtual = gang.virtual[number][0] if gang.virtual is not None else None
+        virtual = next(filter(None, gang.virtual[number]), None) if gang.virtual is not None else None
         chain = leaves[0].chain if leaves else chain
         node = leaves[0].node if leaves else ""
         granted = virtual.root.type if virtual is not None else ""
@@ -43,7 +43,16 @@ def record(gang: Gang) -> Record:
 
 
 def recover(cells: Cells, request: Request, placement: Record) -> Gang:
-    """Account for a gang that runs there. It is never stopped by this, but may lose its guarantee."""
+    """Account for a gang that runs there. It is never stopped by this, but may lose its guarantee.
+
+    Take all gangs up before nodes are said to be bad: a bad cell could otherwise be shown to a VC (doomed) that has
+    work running on another one.
+    """
+    with cells.books:
+        return _recover(cells, request, placement)
+
+
+def _recover(cells: Cells, request: Request, placement: Record) -> Gang:
     gang = Gang(request, [], [])
     must_downgrade = False
     for pod in placement.pods:
@@ -60,6 +69,8 @@ def recover(cells: Cells, request: Request, placement: Record) -> Gang:
             if leaf is not None:
                 if bound is not None:
                     make_way(cells, leaf, bound)
+                    if not can_bind(cells.chains[leaf.chain], leaf, bound):
+                        bound, must_downgrade = None, True
                 is_safe = cells.books.take_gpu(leaf, bound, request.priority)
                 must_downgrade = must_downgrade or not is_safe
                 leaf.gang = gang
@@ -91,12 +102,10 @@ def find_virtual(cells: Cells, request: Request, leaf: PhysicalCell, granted: st
     if tenancy is None or granted not in chain.types:
         return None
     level = chain.types.index(granted) + 1
-    if request.pinned:
-        root = tenancy.pinned.get(request.pinned)
-        roots = [root] if root is not None and root.level == level else []
-    else:
-        roots = tenancy.roots[chain.name][level] if chain.name in tenancy.roots else []
-    return map_up(chain, leaf, list(roots), level, request.priority, request.vc)
+    roots: list[VirtualCell] = []
+    if not request.pinned and chain.name in tenancy.roots:  # a pinned cell is bound for ever, there or elsewhere
+        roots = tenancy.roots[chain.name][level]
+    return map_up(chain, leaf, roots, level, request.priority, request.vc)
 
 
 def map_up(
@@ -104,9 +113,9 @@ def map_up(
 ) -> VirtualCell | None:
     if cell.virtual is not None:
         return cell.virtual if cell.virtual.vc == vc else None
-    if cell.level == level:
+    if cell.level == level and chain.is_within_free(cell):
         return least_used(roots, priority)
-    if cell.parent is None:
+    if cell.parent is None:  # at most a larger cell of the VC around it could have held it
         return None
     above = map_up(chain, cell.parent, roots, level, priority, vc)
     return least_used(above.children, priority) if above is not None else None
@@ -122,6 +131,20 @@ def least_used(cells: list[VirtualCell], priority: int) -> VirtualCell | None:
         elif cell.priority < priority and (best is None or cell.priority < best.priority):
             best = cell
     return best
+
+
+def can_bind(chain: Chain, leaf: PhysicalCell, virtual: VirtualCell) -> bool:
+    """Whether the cells above both are bound to each other, or neither to anything and the granted one is free."""
+    physical: PhysicalCell | None = leaf
+    cell: VirtualCell | None = virtual
+    while cell is not None:
+        assert physical is not None
+        if physical.virtual is not None or cell.physical is not None:
+            return physical.virtual is cell
+        if cell.parent is None:
+            return chain.is_within_free(physical)
+        physical, cell = physical.parent, cell.parent
+    return False
 
 
 def make_way(cells: Cells, leaf: PhysicalCell, virtual: VirtualCell) -> None:

@@ -133,6 +133,11 @@ class VirtualCell(Cell):
         """The cell the VC was granted."""
         self.physical: PhysicalCell | None = None
 
+    def tree(self) -> Iterator[VirtualCell]:
+        yield self
+        for child in self.children:
+            yield from child.tree()
+
     def __repr__(self) -> str:
         return f"VirtualCell({self.address}, {self.type})"
 
@@ -145,6 +150,7 @@ class View:
 
     def __init__(self, nodes: list[Cell]) -> None:
         self.nodes = nodes
+        self.gpu_count = sum(node.leaf_count for node in nodes)
         self.rank = {id(node): number for number, node in enumerate(nodes)}
         self.by_use: dict[tuple[int, int], dict[int, Cell]] = {}
         self.key: dict[int, tuple[int, int]] = {}

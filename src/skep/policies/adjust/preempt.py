@@ -13,7 +13,7 @@ from skep.policies.order.base import FALLS, RISES, Order
 
 
 class Nothing:
-    """Running jobs are left alone."""
+    """Running jobs are left alone, but by jobs of a higher priority, which no policy can keep waiting."""
 
     name = "nothing"
     preempts = False
@@ -23,7 +23,8 @@ class Nothing:
 
         None need be named when all together hold less than the `missing` gpus.
         """
-        return ()
+        lower = running.entries[bisect.bisect_left(running.entries, (entry[0] + 1,)) :]
+        return (later[3] for later in reversed(lower) if later[3].state is JobState.RUNNING)
 
 
 class Preempt(Nothing):

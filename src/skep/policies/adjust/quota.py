@@ -24,6 +24,8 @@ class TakeBack(Nothing):
 
     def candidates(self, view: State, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[Job]:
         assert isinstance(order, CapacityQueues)
+        if running.entries and running.entries[-1][0] > entry[0]:
+            return super().candidates(view, order, running, entry, missing)
         cluster = view.cluster
         in_use = cluster.gpu_total - cluster.free_gpus()
         if in_use < self.busy * cluster.gpu_total or not order.is_within(entry[3]):

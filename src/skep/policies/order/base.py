@@ -28,14 +28,15 @@ class Order:
     """Whether a key cannot be worked out again later, because it depends on what was known or attained when it was
     set. Such keys are kept in the memory, so that a fork goes on with them."""
 
-    lead: float = 0.0
-    """How far behind a running job must be before a pending one may push it out (orders whose keys rise)."""
-
     def attach(self, view: State) -> None:
         """Rebuild what is derived from the state."""
 
     def key(self, job: Job, now_s: float) -> Any:
         raise NotImplementedError
+
+    def running_key(self, job: Job, now_s: float) -> Any:
+        """The key of a running job against those of pending ones (orders whose keys rise): it may have a lead."""
+        return self.key(job, now_s)
 
     def cutoff(self, job: Job, key: Any) -> tuple[Any, ...]:
         """Running entries beyond this one are ordered after the pending job."""
@@ -46,7 +47,7 @@ class Order:
         return math.inf
 
     def reaches(self, job: Job, key: Any, now_s: float) -> float:
-        """When the rising key of a running job passes `key`."""
+        """When the rising key of a running job (`running_key`) passes `key`."""
         return math.inf
 
     def group(self, job: Job) -> Hashable:

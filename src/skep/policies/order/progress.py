@@ -29,5 +29,5 @@ class ProgressAndService(Order):
             return service * left
         return service * left / (1.0 - left)
 
-    def cutoff(self, job: Job, key: float) -> tuple[float, ...]:
-        return (job.rank, key + self.lead, job.seq)
+    def running_key(self, job: Job, now_s: float) -> float:
+        return self.key(job, now_s) - self.lead

@@ -62,7 +62,8 @@ class Remaining(Shortest):
 
 
 class LeastAttained(Order):
-    """Least attained service first. Continuous LAS would switch without end: `lead` keeps it from thrashing."""
+    """Least attained service first. Continuous LAS would switch without end: a running job counts as if it had had
+    `lead` seconds less on its gpus, so that it keeps them at least that long."""
 
     moves = RISES
 
@@ -73,13 +74,15 @@ class LeastAttained(Order):
     def key(self, job: Job, now_s: float) -> float:
         return job.service_at(now_s) if self.by_size else job.run_at(now_s)
 
-    def cutoff(self, job: Job, key: float) -> tuple[float, ...]:
-        if not self.lead:
-            return (job.rank, key, job.seq)
-        # Whoever has reached the lead is behind it, whatever its seq: `reaches` wakes us then and not again. The
-        # product allows for rounding.
-        return (job.rank, key + self.lead * (1 - 1e-9))
+    def running_key(self, job: Job, now_s: float) -> float:
+        # Whoever has reached the lead is behind, whatever its seq: `reaches` wakes us then and not again. The product
+        # allows for rounding.
+        return self.key(job, now_s) - self.lead * self._speed(job) * (1 - 1e-9)
 
     def reaches(self, job: Job, key: float, now_s: float) -> float:
-        speed = (job.allocation.gpus if job.allocation else 0) if self.by_size else 1
-        return now_s + (key - self.key(job, now_s)) / speed if speed else math.inf
+        speed = self._speed(job)
+        return now_s + (key - self.key(job, now_s)) / speed + self.lead if speed else math.inf
+
+    def _speed(self, job: Job) -> float:
+        """Of its key while it runs."""
+        return (job.allocation.gpus if job.allocation else 0) if self.by_size else 1

@@ -50,9 +50,9 @@ POLICIES = (
             Knob("queues", (), "limits of the queues in that unit; none: continuous"),
             Knob(
                 "lead",
-                3600.0,
-                "without queues: how much more service a job must have had before another may take its gpus "
-                "(0 when decisions come in rounds)",
+                600.0,
+                "without queues: seconds that a running job is ahead of those who have had as much, so that jobs do "
+                "not switch all the time (0 when decisions come in rounds)",
             ),
             COMPAT,
         ),

@@ -1,0 +1,298 @@
+"""How fast are cells? CPU time in this process to place pods and gangs on a shared cluster, and how it grows.
+
+    python -m bench.cells            500 to 8,000 nodes, about two minutes
+    python -m bench.cells --quick    500 and 1,000 nodes
+
+Nodes of 8 gpus (2 switches of 4) in racks of 10; 10 VCs that own a tenth of the nodes each; 70 % of the gpus in use,
+pods come and go. Milliseconds depend on the machine, so they are shown beside their limits and never fail a run. What
+can fail it (exit code 1) does not: the time against a bare loop of the same run that looks for the first of so many
+nodes with enough free gpus, and how the time of a pod grows with the nodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import gc
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from skep.core.cells.cells import Cells
+from skep.core.cells.gangs import Request
+from skep.core.cells.layout import CellSpec, CellType, Grant, Layout, VcLayout
+
+GPUS, SWITCH, RACK, VCS = 8, 4, 10, 10
+SHARE, OPPORTUNISTIC_SHARE = 0.7, 0.1
+SIZES = (1, 1, 1, 2, 4, 8)
+ROUNDS, REQUESTS = 3, 2000
+NODES = (500, 1000, 2000, 4000, 8000)
+
+POD_MS = {1000: (0.3, 0.6), 4000: (0.4, 2.6)}
+"""Nodes → (our limit, what HiveD itself takes)."""
+START_S = {1000: (0.5, 0.6), 4000: (2.0, 10.3)}
+GANG_MS = {1000: (30.0, 206.0)}
+POD_RATIO_MAX = 20.0
+"""A pod at 1,000 nodes and more against the bare scan of as many: about twice what was seen (docs/performance.md)."""
+GROWTH_MAX = 1.5
+"""Twice the nodes, the time of one pod; the free cells of a chain are still copied for each mapping."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table. The limit is only compared; `ratio_max` is the gate."""
+
+    what: str
+    nodes: int
+    seen: float
+    unit: str
+    limit: float | None = None
+    hived: float | None = None
+    ratio: float | None = None
+    ratio_max: float | None = None
+    against: str = ""
+
+    @property
+    def is_within(self) -> bool | None:
+        return None if self.limit is None else self.seen <= self.limit
+
+    @property
+    def is_ok(self) -> bool | None:
+        return None if self.ratio is None or self.ratio_max is None else self.ratio <= self.ratio_max
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.cells", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="500 and 1,000 nodes only")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs of each figure (default %(default)s)")
+    given = parser.parse_args()
+    rows = []
+    for row in measure(NODES[:2] if given.quick else NODES, max(given.rounds, 1)):
+        print(f"{row.what}, {row.nodes:,} nodes: {row.seen:.3f} {row.unit}", file=sys.stderr)
+        rows.append(row)
+    if given.json:
+        print(json.dumps({"machine": machine(), "rows": [as_dict(row) for row in rows]}, indent=2))
+    else:
+        print_table(rows)
+    return 1 if any(row.is_ok is False for row in rows) else 0
+
+
+def measure(sizes: tuple[int, ...], rounds: int) -> Iterator[Row]:
+    """The sizes take turns, so that whatever else the machine does falls on all of them."""
+    layouts = {nodes: make_layout(nodes) for nodes in sizes}
+    starts: dict[int, list[float]] = {nodes: [] for nodes in sizes}
+    pods: dict[int, list[float]] = {nodes: [] for nodes in sizes}
+    gangs: dict[int, list[float]] = {nodes: [] for nodes in sizes}
+    scans: dict[int, list[float]] = {nodes: [] for nodes in sizes}
+    for seed in range(rounds):
+        for nodes, layout in layouts.items():
+            started_s, cells = start_s(layout)
+            starts[nodes].append(started_s)
+            world = Steady(cells, nodes, seed)
+            pods[nodes].append(world.pod_s())
+            gangs[nodes].append(world.gang_s())
+            scans[nodes].append(scan_s(nodes, seed))
+    yield from pod_rows(pods, scans)
+    yield from (row("gang of 64 pods of 8 gpus, ask and commit", nodes, gangs, GANG_MS, "ms") for nodes in sizes)
+    yield from (row("start, all nodes well", nodes, starts, START_S, "s") for nodes in sizes)
+
+
+def pod_rows(pods: dict[int, list[float]], scans: dict[int, list[float]]) -> Iterator[Row]:
+    """One pod against the bare scan of as many nodes, and against half the nodes."""
+    for nodes in pods:
+        found = row("one pod, ask and commit", nodes, pods, POD_MS, "ms")
+        ratio = statistics.median(pods[nodes]) / statistics.median(scans[nodes])
+        gate = POD_RATIO_MAX if nodes >= 1000 else None
+        yield dataclasses.replace(found, ratio=ratio, ratio_max=gate, against="first fit over a list of nodes")
+    for half, nodes in zip(list(pods), list(pods)[1:], strict=False):
+        found = row("growth of one pod", nodes, pods, {}, "ms")
+        ratio = statistics.median(two / one for one, two in zip(pods[half], pods[nodes], strict=True))
+        yield dataclasses.replace(found, ratio=ratio, ratio_max=GROWTH_MAX, against="half the nodes")
+
+
+def row(what: str, nodes: int, seen: dict[int, list[float]], limits: dict[int, tuple[float, float]], unit: str) -> Row:
+    limit, hived = limits.get(nodes, (None, None))
+    return Row(what, nodes, statistics.median(seen[nodes]) * (1e3 if unit == "ms" else 1), unit, limit, hived)
+
+
+# What is timed --------------------------------------------------------------------------------------------------
+
+
+def start_s(layout: Layout) -> tuple[float, Cells]:
+    gc.collect()
+    before_s = time.process_time()
+    cells = Cells(layout)
+    return time.process_time() - before_s, cells
+
+
+class Steady:
+    """A cluster at 70 % where pods come and go."""
+
+    def __init__(self, cells: Cells, nodes: int, seed: int) -> None:
+        self.cells = cells
+        self.chance = random.Random(seed)
+        self.limit = SHARE * nodes * GPUS
+        self.used = 0
+        self.count = 0
+        self.running: list[str] = []
+        while self.used < self.limit:
+            self.submit()
+
+    def submit(self) -> float:
+        """CPU seconds to ask and, if there is room, to commit."""
+        self.count += 1
+        size = self.chance.choice(SIZES)
+        priority = -1 if self.chance.random() < OPPORTUNISTIC_SHARE else 0
+        request = Request(f"g{self.count}", f"v{self.chance.randrange(VCS)}", priority, {size: 1})
+        before_s = time.process_time()
+        answer = self.cells.ask(request)
+        if answer.placement is not None and not answer.victims:
+            self.cells.allocate(request, answer.placement)
+        spent_s = time.process_time() - before_s
+        if request.name in self.cells.gangs:
+            self.running.append(request.name)
+            self.used += size
+        return spent_s
+
+    def pod_s(self) -> float:
+        spent_s = 0.0
+        for _ in range(REQUESTS):
+            spent_s += self.submit()
+            while self.used > self.limit:
+                self.end()
+        return spent_s / REQUESTS
+
+    def end(self) -> None:
+        at = self.chance.randrange(len(self.running))
+        self.running[at], self.running[-1] = self.running[-1], self.running[at]
+        gang = self.cells.gangs[self.running.pop()]
+        self.used -= gang.request.gpu_count
+        self.cells.release(gang)
+
+    def gang_s(self) -> float:
+        """One VC has ended its work; where it owns fewer nodes than 64 the gang is as large as the VC."""
+        for gang in [gang for gang in self.cells.gangs.values() if gang.request.vc == "v0"]:
+            self.cells.release(gang)
+        view = self.cells.tenancies["v0"].views["rack"]
+        request = Request("big", "v0", 0, {GPUS: min(64, len(view.nodes))})
+        before_s = time.process_time()
+        answer = self.cells.ask(request)
+        assert answer.placement is not None
+        for victim in answer.victims:
+            self.cells.release(victim)
+        self.cells.allocate(request, answer.placement)
+        return time.process_time() - before_s
+
+
+class ScannedNode:
+    __slots__ = ("free",)
+
+    def __init__(self) -> None:
+        self.free = GPUS
+
+
+def scan_s(nodes: int, seed: int) -> float:
+    """CPU seconds of one request in a bare loop: the first node of a list with enough free gpus."""
+    chance = random.Random(seed)
+    found = [ScannedNode() for _ in range(nodes)]
+    running: list[tuple[ScannedNode, int]] = []
+    used, spent_s = 0, 0.0
+    requests = 0
+    while requests < REQUESTS:
+        size = chance.choice(SIZES)
+        before_s = time.process_time()
+        for node in found:
+            if node.free >= size:
+                node.free -= size
+                break
+        if used >= SHARE * nodes * GPUS:
+            spent_s += time.process_time() - before_s
+            requests += 1
+        running.append((node, size))
+        used += size
+        while used > SHARE * nodes * GPUS:
+            node, size = running.pop(chance.randrange(len(running)))
+            node.free += size
+            used -= size
+    return spent_s / REQUESTS
+
+
+def make_layout(nodes: int) -> Layout:
+    types = {
+        "switch": CellType("switch", "gpu", SWITCH),
+        "node": CellType("node", "switch", GPUS // SWITCH, is_node=True),
+        "rack": CellType("rack", "node", RACK),
+    }
+    racks = [make_rack(number) for number in range(nodes // RACK)]
+    vcs = {f"v{number}": VcLayout(f"v{number}", [Grant("rack", "node", nodes // VCS)]) for number in range(VCS)}
+    return Layout(types, racks, vcs)
+
+
+def make_rack(number: int) -> CellSpec:
+    nodes = []
+    for at in range(RACK):
+        name = f"n{number * RACK + at}"
+        switches = [
+            CellSpec("switch", f"{number}/{name}/{first // SWITCH}", name, "", make_gpus(number, name, first))
+            for first in range(0, GPUS, SWITCH)
+        ]
+        nodes.append(CellSpec("node", f"{number}/{name}", name, "", switches))
+    return CellSpec("rack", str(number), "", "", nodes)
+
+
+def make_gpus(rack: int, node: str, first: int) -> list[CellSpec]:
+    return [CellSpec("gpu", f"{rack}/{node}/{first // SWITCH}/{gpu}", node) for gpu in range(first, first + SWITCH)]
+
+
+# Words ----------------------------------------------------------------------------------------------------------
+
+
+def machine() -> dict[str, object]:
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "load": load}
+
+
+def as_dict(row: Row) -> dict[str, object]:
+    return {**dataclasses.asdict(row), "is_within": row.is_within, "is_ok": row.is_ok}
+
+
+def print_table(rows: list[Row]) -> None:
+    here = machine()
+    print(f"{here['cpu']}, {here['cores']} cores, Python {here['python']}, load {here['load']:.1f}\n")
+    names = ["what", "nodes", "limit", "seen", "", "within", "HiveD", "ratio", "gate", "ok", "ratio to"]
+    table = [names]
+    for row in rows:
+        figures = [number(row.limit), number(row.seen, 3), row.unit, yes_no(row.is_within), number(row.hived)]
+        gate = [number(row.ratio), number(row.ratio_max), yes_no(row.is_ok)]
+        table.append([row.what, f"{row.nodes:,}", *figures, *gate, row.against])
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    for cells in table:
+        padded = [
+            cell.ljust(width) if at in (0, len(cells) - 1) else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        print("  ".join(padded).rstrip())
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def yes_no(value: bool | None) -> str:
+    return "" if value is None else "yes" if value else "NO"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

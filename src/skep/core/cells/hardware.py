@@ -1,0 +1,90 @@
+"""The nodes of a layout as a cluster, and where each gpu cell is on them.
+
+A node that lies in several chains (gpus of two types) is one node of the cluster in each of them.
+"""
+
+from __future__ import annotations
+
+from skep.core.cells.cells import Cells
+from skep.core.cells.chain import Chain
+from skep.core.cells.layout import Layout
+from skep.core.cells.tree import Cell, PhysicalCell
+from skep.core.cluster import UNLIMITED, NodeSpec, Slice
+
+
+class Hardware:
+    """`cells` seen as nodes: physical gpu cells and slices of a cluster are turned into each other."""
+
+    def __init__(self, cells: Cells) -> None:
+        self.specs: list[NodeSpec] = []
+        self.where: dict[int, tuple[int, int]] = {}
+        """Gpu cell (by identity) → (node, bit)."""
+        self.leaves: list[list[PhysicalCell]] = []
+        """By node and bit."""
+        taken: set[str] = set()
+        for chain in cells.chains.values():
+            for node in chain.cells[chain.node_level]:
+                name = node.node if node.node not in taken else f"{node.node}@{chain.name}"
+                taken.add(name)
+                self._add(node, node_spec(cells.layout, chain, node, name, within(node)))
+
+    def _add(self, node: PhysicalCell, spec: NodeSpec) -> None:
+        leaves = [leaf for leaf in node.leaves() if isinstance(leaf, PhysicalCell)]
+        for bit, leaf in enumerate(leaves):
+            self.where[id(leaf)] = (len(self.specs), 1 << bit)
+        self.leaves.append(leaves)
+        self.specs.append(spec)
+
+    def slices(self, leaves: list[PhysicalCell], like: Slice) -> list[Slice]:
+        """These gpus as slices, with cpus and memory in proportion to one slice of the same role."""
+        masks: dict[int, int] = {}
+        for leaf in leaves:
+            node, bit = self.where[id(leaf)]
+            masks[node] = masks.get(node, 0) | bit
+        return [part_of(like, node, mask) for node, mask in sorted(masks.items())]
+
+
+def part_of(like: Slice, node: int, mask: int) -> Slice:
+    count, total = mask.bit_count(), like.gpus.bit_count()
+    return Slice(
+        node,
+        mask,
+        milli=like.milli,
+        gpu_mem_mib=like.gpu_mem_mib,
+        cpu_milli=like.cpu_milli * count // total,
+        memory_mib=like.memory_mib * count // total,
+        role=like.role,
+        tasks=like.tasks * count // total,
+    )
+
+
+def node_spec(
+    layout: Layout, chain: Chain, cell: Cell, name: str, around: tuple[tuple[str, str], ...] = ()
+) -> NodeSpec:
+    """A cell, physical or virtual, as a node."""
+    sku = layout.skus.get(chain.types[0])
+    gpus = cell.leaf_count
+    inner = []
+    below = cell.children
+    while below and below[0].children:
+        inner.append((below[0].type, below[0].leaf_count))
+        below = below[0].children
+    return NodeSpec(
+        name=name,
+        gpus=gpus,
+        gpu_type=chain.types[0].lower(),
+        cpu_milli=sku.cpu_milli * gpus if sku is not None and sku.cpu_milli else UNLIMITED,
+        memory_mib=sku.memory_mib * gpus if sku is not None and sku.memory_mib else UNLIMITED,
+        within=around,
+        inner=tuple(inner),
+    )
+
+
+def within(cell: PhysicalCell) -> tuple[tuple[str, str], ...]:
+    """The cells around a node, outermost first."""
+    path: list[tuple[str, str]] = []
+    above = cell.parent
+    while above is not None:
+        path.append((above.type, above.address))
+        above = above.parent
+    return tuple(reversed(path))

@@ -1,0 +1,52 @@
+"""A shared cluster for a simulation: its virtual clusters, and the hardware behind them."""
+
+from __future__ import annotations
+
+from skep.clusters.read import read_cluster, read_layout
+from skep.clusters.spec import looks_like_spec
+from skep.core.cells.cells import Cells
+from skep.core.cells.hardware import Hardware
+from skep.core.cells.layout import Layout
+from skep.core.cluster import Cluster, NodeSpec
+from skep.core.errors import InputError, did_you_mean
+from skep.policies.shared.clusters import CellCluster
+from skep.policies.shared.planner import PRIVATE
+from skep.traces.trace import Trace
+
+
+def read_shared(spec: str) -> tuple[Cluster, Layout | None]:
+    """The cluster, and its layout where it has virtual clusters (or is written as HiveD writes it)."""
+    if looks_like_spec(spec):
+        return read_cluster(spec), None
+    layout = read_layout(spec)
+    if layout.vcs:
+        return hardware_cluster(layout), layout
+    return hardware_cluster(layout) if not is_plain(spec) else read_cluster(spec), None
+
+
+def is_plain(spec: str) -> bool:
+    try:
+        read_cluster(spec)
+    except InputError:
+        return False
+    return True
+
+
+def hardware_cluster(layout: Layout, sharing: str = "") -> Cluster:
+    """The nodes there are; with private clusters, those that the VCs would own."""
+    cells = Cells(layout)
+    hardware = Hardware(cells)
+    if sharing != PRIVATE:
+        return Cluster(hardware.specs, layout.name)
+    specs: list[NodeSpec] = []
+    for vc in layout.vcs:
+        specs += CellCluster(vc, cells, hardware, {}).specs
+    return Cluster(specs, layout.name)
+
+
+def check_vcs(trace: Trace, layout: Layout) -> None:
+    """Every VC of the trace must be one of the cluster."""
+    for name in sorted({job.spec.vc for job in trace.jobs}):
+        if name not in layout.vcs:
+            hint = did_you_mean(name, layout.vcs) or f"it has {', '.join(list(layout.vcs)[:20])}; --vc-map {name}=…"
+            raise InputError(f"the cluster has no virtual cluster '{name}', which the trace names", hint=hint)

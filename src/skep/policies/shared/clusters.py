@@ -1,0 +1,207 @@
+"""What a VC sees as its cluster, and what its gpus really are.
+
+Three ways to share, one interface: a VC's planner takes and gives gpus of an ordinary `Cluster`; `physical` says which
+of the real one these are.
+"""
+
+from __future__ import annotations
+
+from skep.core.cells.binding import Binder
+from skep.core.cells.cells import Cells
+from skep.core.cells.chain import Chain
+from skep.core.cells.hardware import Hardware, node_spec
+from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
+from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice, bits
+from skep.core.errors import InvariantBroken
+
+Pair = tuple[PhysicalCell, VirtualCell]
+
+
+class VcCluster(Cluster):
+    """A cluster of a VC's own; taken gpus have a physical counterpart."""
+
+    is_whole = False
+    """Whether its gpus are the physical ones, so that taking them takes those."""
+
+    def physical(self, allocation: Allocation) -> Allocation:
+        raise NotImplementedError
+
+    def adopt(self, allocation: Allocation, physical: Allocation) -> None:
+        """Take an allocation that runs on this physical one already."""
+        self.take(allocation)
+
+    def could_bind(self, allocation: Allocation) -> bool:
+        return True
+
+    def ended(self, allocation: Allocation) -> None:
+        """A job is gone whose physical gpus are free already."""
+        self.give(allocation)
+
+
+class PrivateCluster(VcCluster):
+    """Hardware of the VC's own: its nodes are a stretch of the nodes of the whole."""
+
+    def __init__(self, specs: list[NodeSpec], first: int) -> None:
+        super().__init__(specs)
+        self.first = first
+
+    def follow(self, whole: Cluster) -> None:
+        """Its nodes are up when theirs are."""
+        for node, real in zip(self.nodes, whole.nodes[self.first :], strict=False):
+            (self.restore if real.is_up else self.lose)(node)
+
+    def physical(self, allocation: Allocation) -> Allocation:
+        slices = (shifted(piece, piece.node + self.first) for piece in allocation.slices)
+        return Allocation(tuple(slices), allocation.gpus)
+
+
+def shifted(piece: Slice, node: int) -> Slice:
+    return Slice(
+        node, piece.gpus, piece.milli, piece.gpu_mem_mib, piece.cpu_milli, piece.memory_mib, piece.role, piece.tasks
+    )
+
+
+class NumberCluster(VcCluster):
+    """The shared nodes themselves, of which the VC may use a number of gpus: which ones is nobody's promise."""
+
+    is_whole = True
+
+    def __init__(self, whole: Cluster, quota: int) -> None:
+        self.__dict__.update(whole.__dict__)
+        self.whole = whole
+        self.quota = quota
+        self.used = 0.0
+
+    def physical(self, allocation: Allocation) -> Allocation:
+        return allocation
+
+    def blank(self) -> Cluster:
+        return self.whole.blank()
+
+    def take(self, allocation: Allocation) -> None:
+        super().take(allocation)
+        self.used += allocation.gpus
+
+    def give(self, allocation: Allocation) -> None:
+        super().give(allocation)
+        self.used -= allocation.gpus
+
+    def adopt(self, allocation: Allocation, physical: Allocation) -> None:
+        self.used += allocation.gpus
+
+    def could_bind(self, allocation: Allocation) -> bool:
+        return self.used + allocation.gpus <= self.quota
+
+    def ended(self, allocation: Allocation) -> None:
+        self.used -= allocation.gpus
+
+
+class CellCluster(VcCluster):
+    """The virtual cells of the VC, bound to physical ones as they are used."""
+
+    def __init__(self, vc: str, cells: Cells, hardware: Hardware, lent: dict[int, int]) -> None:
+        self.cells = cells
+        self.hardware = hardware
+        self.lent = lent
+        """Gpus that opportunistic jobs use, by identity → seq of the job; taking them pushes the job out."""
+        self.virtual: list[list[VirtualCell]] = []
+        """The virtual gpus of each node."""
+        self.tops: list[VirtualCell] = []
+        specs = []
+        for view in cells.tenancies[vc].views.values():
+            for node in view.nodes:
+                assert isinstance(node, VirtualCell)
+                specs.append(node_spec(cells.layout, cells.chains[node.chain], node, node.address, around(node)))
+                self.tops.append(node)
+                self.virtual.append([leaf for leaf in node.leaves() if isinstance(leaf, VirtualCell)])
+        self.users: dict[int, int] = {}
+        """Jobs on each virtual gpu, by identity: several may share one."""
+        self.pairs: dict[int, tuple[Allocation, list[Pair]]] = {}
+        """What each allocation is bound to, as long as anybody might take it again."""
+        super().__init__(specs, vc)
+
+    def blank(self) -> Cluster:
+        return Cluster(self.specs, self.name)
+
+    def leaves_of(self, allocation: Allocation) -> list[VirtualCell]:
+        return [self.virtual[piece.node][bit] for piece in allocation.slices for bit in bits(piece.gpus)]
+
+    def bindings(self, allocation: Allocation) -> list[Pair] | None:
+        """Physical gpus for the virtual ones; none where that would need a bad node."""
+        leaves = self.leaves_of(allocation)
+        if not leaves:
+            return []
+        chain = self.cells.chains[leaves[0].chain]
+        found = Binder(chain, lambda cell: is_usable(cell, chain)).bind(leaves)
+        return None if found is None else [(found[id(leaf)], leaf) for leaf in leaves]
+
+    def could_bind(self, allocation: Allocation) -> bool:
+        return not self.cells.bad_nodes or self.bindings(allocation) is not None
+
+    def take(self, allocation: Allocation) -> None:
+        known = self.pairs.get(id(allocation))
+        pairs = known[1] if known is not None else self.bindings(allocation)
+        if pairs is None:
+            raise InvariantBroken(f"VC {self.name} is owed cells that cannot be bound")
+        self._take(allocation, pairs)
+
+    def _take(self, allocation: Allocation, pairs: list[Pair]) -> None:
+        super().take(allocation)
+        self.pairs[id(allocation)] = (allocation, pairs)
+        for leaf, virtual in pairs:
+            users = self.users[id(virtual)] = self.users.get(id(virtual), 0) + 1
+            if users == 1:
+                if leaf.priority == OPPORTUNISTIC:
+                    set_use(leaf, FREE)
+                self.cells.books.take_gpu(leaf, virtual, GUARANTEED_MIN)
+
+    def give(self, allocation: Allocation) -> None:
+        super().give(allocation)
+        for leaf, virtual in self.pairs[id(allocation)][1]:
+            self.users[id(virtual)] -= 1
+            if not self.users[id(virtual)]:
+                self.cells.books.give_gpu(leaf)
+                if id(leaf) in self.lent:
+                    set_use(leaf, OPPORTUNISTIC)
+
+    def ended(self, allocation: Allocation) -> None:
+        self.give(allocation)
+        self.forget(allocation)
+
+    def forget(self, allocation: Allocation) -> None:
+        """It will not be taken again."""
+        self.pairs.pop(id(allocation), None)
+
+    def physical(self, allocation: Allocation) -> Allocation:
+        pairs = iter(self.pairs[id(allocation)][1])
+        slices: list[Slice] = []
+        for piece in allocation.slices:
+            leaves = [next(pairs)[0] for _ in range(piece.gpus.bit_count())]
+            slices += self.hardware.slices(leaves, piece) if leaves else []
+        return Allocation(tuple(slices), allocation.gpus)
+
+    def adopt(self, allocation: Allocation, physical: Allocation) -> None:
+        leaves = [self.hardware.leaves[piece.node][bit] for piece in physical.slices for bit in bits(piece.gpus)]
+        self._take(allocation, list(zip(leaves, self.leaves_of(allocation), strict=True)))
+
+    def follow_health(self) -> bool:
+        """A virtual node is down while it is bound to a bad one. Whether any changed."""
+        changed = False
+        for node, cell in zip(self.nodes, self.tops, strict=True):
+            is_up = cell.physical is None or cell.physical.is_healthy
+            changed = changed or is_up != node.is_up
+            (self.restore if is_up else self.lose)(node)
+        return changed
+
+
+def is_usable(cell: PhysicalCell, chain: Chain) -> bool:
+    return cell.virtual is None and not (cell.bad_count and cell.level <= chain.node_level)
+
+
+def around(cell: VirtualCell) -> tuple[tuple[str, str], ...]:
+    path: list[tuple[str, str]] = []
+    above = cell.parent
+    while above is not None:
+        path.append((above.type, above.address))
+        above = above.parent
+    return tuple(reversed(path))

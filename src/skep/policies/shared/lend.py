@@ -1,0 +1,117 @@
+"""Idle cells are lent: to whom first, and how a borrower becomes an owner where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from skep.core.cells.recover import map_up
+from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
+from skep.core.cluster import Allocation, Slice, bits
+from skep.core.job import Job
+from skep.core.state import State
+from skep.policies.adjust.preempt import Nothing
+from skep.policies.lines import Entry, Running
+from skep.policies.order.base import Order
+from skep.policies.order.shares import ByUse
+from skep.policies.pipeline import Pipeline
+from skep.policies.place.simple import Consolidate
+from skep.policies.shared.clusters import CellCluster, Pair
+
+
+class LeastBorrowed(ByUse):
+    """The VC that has borrowed the fewest gpus goes first."""
+
+    def group(self, job: Job) -> Hashable:
+        return job.spec.vc
+
+    def group_key(self, group: Hashable) -> float:
+        return self.used.get(group, (0.0, 0.0, 0.0))[0]
+
+
+class NobodyLeaves(Nothing):
+    """Among borrowers there are no priorities: what is lent is lent until its owner wants it."""
+
+    def candidates(self, view: State, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[Job]:
+        return ()
+
+
+def make_lender() -> Pipeline:
+    """Lending is a planner too: over the physical cluster, for jobs that their VCs have no room for."""
+    return Pipeline(name="lend", order=LeastBorrowed(), place=Consolidate(), adjust=NobodyLeaves())
+
+
+class InPlace:
+    """Virtual gpus of a VC that could be bound to the physical ones a borrower runs on."""
+
+    def __init__(self, cluster: CellCluster) -> None:
+        self.cluster = cluster
+        self.cells = cluster.cells
+        self.where = {
+            id(leaf): (number, bit) for number, leaves in enumerate(cluster.virtual) for bit, leaf in enumerate(leaves)
+        }
+
+    def upgrade(self, job: Job) -> Allocation | None:
+        """The borrower's gpus become cells of its VC; what they are there. None: not possible, nothing changed."""
+        held = job.bound
+        if held is None or any(piece.milli < 1000 for piece in held.slices):
+            return None
+        hardware = self.cluster.hardware
+        leaves = [hardware.leaves[piece.node][bit] for piece in held.slices for bit in bits(piece.gpus)]
+        for level in self._levels(leaves):
+            pairs = self._bind(leaves, level)
+            if pairs is not None:
+                return self._allocation(held, pairs)
+        return None
+
+    def _levels(self, leaves: list[PhysicalCell]) -> list[int]:
+        roots = self.cells.tenancies[self.cluster.name].roots.get(leaves[0].chain) if leaves else None
+        return [level for level, granted in enumerate(roots or ()) if granted]
+
+    def _bind(self, leaves: list[PhysicalCell], level: int) -> list[Pair] | None:
+        """One gpu after the other, each seeing where the ones before went; all taken back if one finds no place."""
+        books = self.cells.books
+        chain = self.cells.chains[leaves[0].chain]
+        roots = self.cells.tenancies[self.cluster.name].roots[chain.name][level]
+        bound: list[Pair] = []
+        is_safe = True
+        for leaf in leaves:
+            virtual = map_up(chain, leaf, list(roots), level, GUARANTEED_MIN, self.cluster.name)
+            if virtual is None or virtual.priority != FREE or virtual.level != 1 or leaf.bad_count:
+                is_safe = False
+                break
+            set_use(leaf, FREE)
+            is_safe = books.take_gpu(leaf, virtual, GUARANTEED_MIN)
+            bound.append((leaf, virtual))
+            if not is_safe:
+                break
+        for leaf, _ in reversed(bound):  # tried only: `adopt` takes them for good
+            books.give_gpu(leaf)
+            set_use(leaf, OPPORTUNISTIC)
+        return bound if is_safe else None
+
+    def _allocation(self, held: Allocation, pairs: list[Pair]) -> Allocation:
+        """In the terms of the VC, in the order of the gpus that are held."""
+        slices: list[Slice] = []
+        virtual = iter(pair[1] for pair in pairs)
+        for piece in held.slices:
+            taken = [next(virtual) for _ in range(piece.gpus.bit_count())]
+            slices += self._slices(piece, taken)
+        return Allocation(tuple(slices), held.gpus)
+
+    def _slices(self, piece: Slice, taken: list[VirtualCell]) -> list[Slice]:
+        masks: dict[int, int] = {}
+        for leaf in taken:
+            node, bit = self.where[id(leaf)]
+            masks[node] = masks.get(node, 0) | 1 << bit
+        count = piece.gpus.bit_count()
+        return [
+            Slice(
+                node,
+                mask,
+                cpu_milli=piece.cpu_milli * mask.bit_count() // count,
+                memory_mib=piece.memory_mib * mask.bit_count() // count,
+                role=piece.role,
+                tasks=piece.tasks * mask.bit_count() // count,
+            )
+            for node, mask in masks.items()
+        ]

@@ -1,0 +1,347 @@
+"""The planner of a cluster that is shared: one planner in each VC, binding beneath them, lending after them.
+
+1. every VC to which something happened plans on its own cells
+2. its virtual gpus become physical ones; borrowers that run there are pushed out
+3. borrowers whose VC has room again become owners where they stand
+4. what is idle is lent to jobs that their VC has no room for
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from skep.core.cells.cells import Cells
+from skep.core.cells.hardware import Hardware
+from skep.core.cells.layout import Layout
+from skep.core.cells.tree import FREE, OPPORTUNISTIC, set_use
+from skep.core.cluster import Allocation, Cluster, bits
+from skep.core.job import Job, JobState
+from skep.core.plan import Decision, Plan
+from skep.core.ports import Memory, Planner
+from skep.core.refusal import Refusal
+from skep.core.state import State, Trigger
+from skep.policies.pipeline import Pipeline
+from skep.policies.rounds import Rounds
+from skep.policies.shared.clusters import CellCluster, NumberCluster, PrivateCluster, VcCluster
+from skep.policies.shared.lend import InPlace, make_lender
+from skep.policies.shared.place import Bindable
+from skep.policies.shared.view import VcView
+
+CELLS, NUMBERS, PRIVATE = "cells", "numbers", "private"
+
+VIRTUAL, LENT = "virtual ", "lent "
+"""Names in the memory: what a job holds in terms of its VC; that a job runs on lent cells."""
+
+
+class Vc:
+    """One virtual cluster: its planner and what that planner sees."""
+
+    def __init__(self, name: str, cluster: VcCluster, view: VcView, planner: Planner) -> None:
+        self.name = name
+        self.cluster = cluster
+        self.view = view
+        self.planner = planner
+        self.wake_s = math.inf
+        inner = planner.planner if isinstance(planner, Rounds) else planner
+        self.pipeline = inner if isinstance(inner, Pipeline) else None
+        """None for a planner that knows nothing of lending."""
+        self.borrows = self.pipeline is not None and self.pipeline.borrows
+        if self.pipeline is not None:
+            self.pipeline.place = Bindable.around(self.pipeline.place)
+
+
+class Shared:
+    """`make` gives the planner for a VC, told the VC's name, the policy its file names, and its cluster."""
+
+    name = "shared"
+
+    def __init__(self, layout: Layout, make: Callable[[str, str, Cluster], Planner], sharing: str = CELLS) -> None:
+        self.layout = layout
+        self.make = make
+        self.sharing = sharing
+
+    # Derived from the state ------------------------------------------------------------------------------------
+
+    def attach(self, view: State, memory: Memory) -> None:
+        self.cells = Cells(self.layout)
+        self.hardware = Hardware(self.cells)
+        self.lent: dict[int, int] = {}
+        """Gpu cells (by identity) that opportunistic jobs run on → seq of the job."""
+        self.borrowers: dict[int, Job] = {}
+        self.lent_to: dict[int, Allocation] = {}
+        """What each borrower has, by its seq."""
+        self.virtual: dict[int, Allocation] = {}
+        """What each owner holds in terms of its VC, by its seq."""
+        self.in_places: dict[str, InPlace] = {}
+        self.had_bad_nodes = False
+        self.lender = make_lender()
+        self.vcs: dict[str, Vc] = {}
+        first = 0
+        for name, vc in self.layout.vcs.items():
+            cluster = self._cluster(name, view, first)
+            first += len(cluster.nodes)
+            self.vcs[name] = Vc(name, cluster, VcView(view, cluster, name), self.make(name, vc.policy, cluster))
+        self._follow_nodes(view)
+        self._take_up(view)
+        for each in self.vcs.values():
+            each.planner.attach(each.view, each.view.memory)  # type: ignore[arg-type]
+        self._attach_lender(view)
+
+    def _attach_lender(self, view: State) -> None:
+        """Who borrows runs there; who waits and may borrow waits there too."""
+        seen = VcView(view, view.cluster, "lend")
+        seen.held_jobs = self.borrowers
+        seen.jobs = {
+            job.id: job
+            for job in view.jobs.values()
+            if job.state is JobState.PENDING and (job.spec.priority < 0 or self.vcs[job.spec.vc].borrows)
+        }
+        self.lender.attach(seen, {})  # type: ignore[arg-type]
+
+    def _cluster(self, vc: str, view: State, first: int) -> VcCluster:
+        own = CellCluster(vc, self.cells, self.hardware, self.lent)
+        if self.sharing == PRIVATE:
+            return PrivateCluster(own.specs, first)
+        if self.sharing == NUMBERS:
+            return NumberCluster(view.cluster, own.gpu_total)
+        return own
+
+    def _take_up(self, view: State) -> None:
+        """Every running job is where its placement says, owner or borrower."""
+        for job in view.jobs.values():
+            vc = self.vcs[job.spec.vc]
+            vc.view.jobs[job.id] = job
+            if job.bound is None:
+                continue
+            virtual = view.memory.get(VIRTUAL + job.id)
+            if virtual is None:
+                self._lend(job)
+            else:
+                job.allocation = virtual
+                vc.cluster.adopt(virtual, job.bound)
+                self.virtual[job.seq] = virtual
+                vc.view.held_jobs[job.seq] = job
+
+    # The decision ----------------------------------------------------------------------------------------------
+
+    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
+        plan = Plan(view)
+        to_lender = Trigger()
+        if trigger.nodes_changed or self.cells.bad_nodes:
+            self._follow_nodes(view)
+            to_lender.nodes_changed = trigger.nodes_changed
+        with self.cells.books:  # doomed cells are settled when nothing is tried any more
+            self._tell(view, plan, trigger, to_lender)
+            for vc in self.vcs.values():
+                vc.view.trigger.is_timer = vc.wake_s <= view.now_s
+                if vc.view.trigger.wakes:
+                    self._plan_vc(view, plan, vc, to_lender)
+            if self.sharing == CELLS:
+                self._lend_idle(view, plan, to_lender)
+        self._notice_health(view)
+        wake_s = min((vc.wake_s for vc in self.vcs.values()), default=math.inf)
+        plan.wake_s = wake_s if wake_s < math.inf else None
+        return plan
+
+    def _follow_nodes(self, view: State) -> None:
+        if self.sharing != CELLS:
+            for vc in self.vcs.values():
+                if isinstance(vc.cluster, PrivateCluster):
+                    vc.cluster.follow(view.cluster)
+                vc.view.trigger.nodes_changed = True
+            return
+        for node, leaves in zip(view.cluster.nodes, self.hardware.leaves, strict=True):
+            if leaves and bool(leaves[0].bad_count) == node.is_up:
+                self.cells.set_node(leaves[0].node, is_bad=not node.is_up)
+        for vc in self.vcs.values():
+            if isinstance(vc.cluster, CellCluster) and vc.cluster.follow_health():
+                vc.view.trigger.nodes_changed = True
+
+    def _notice_health(self, view: State) -> None:
+        """What a VC sees of bad nodes can change when others give cells back: it is asked again at once."""
+        if self.cells.bad_nodes or self.had_bad_nodes:
+            for vc in self.vcs.values():
+                if isinstance(vc.cluster, CellCluster) and vc.cluster.follow_health():
+                    vc.view.trigger.nodes_changed = True
+                    vc.wake_s = view.now_s
+        self.had_bad_nodes = bool(self.cells.bad_nodes)
+
+    def _tell(self, view: State, plan: Plan, trigger: Trigger, to_lender: Trigger) -> None:
+        """Each VC learns what happened to its jobs; what they held is free."""
+        for job in trigger.submitted:
+            vc = self.vcs[job.spec.vc]
+            vc.view.jobs[job.id] = job
+            if job.spec.priority < 0:
+                to_lender.submitted.append(job)
+            else:
+                vc.view.trigger.submitted.append(job)
+        for job in trigger.ended:
+            self._gone(view, plan, job)
+            self.vcs[job.spec.vc].view.trigger.ended.append(job)
+            to_lender.ended.append(job)
+        for job in trigger.returned:
+            self._gone(view, plan, job)
+            if job.spec.priority >= 0:
+                self.vcs[job.spec.vc].view.trigger.returned.append(job)
+            else:
+                to_lender.returned.append(job)
+
+    def _gone(self, view: State, plan: Plan, job: Job) -> None:
+        """The job holds nothing any more."""
+        vc = self.vcs[job.spec.vc]
+        if vc.view.held_jobs.pop(job.seq, None) is not None:
+            vc.cluster.ended(self.virtual.pop(job.seq))
+            plan.memory[VIRTUAL + job.id] = None
+        if self.borrowers.pop(job.seq, None) is not None:
+            self.lender.let_go(view, plan, job)
+            self._unlend(job)
+            plan.memory[LENT + job.id] = None
+
+    def _plan_vc(self, view: State, plan: Plan, vc: Vc, to_lender: Trigger) -> None:
+        trigger = vc.view.take_trigger()
+        made = vc.planner.plan(vc.view, vc.view.memory, trigger)  # type: ignore[arg-type]
+        vc.wake_s = math.inf if made.wake_s is None else made.wake_s
+        for decision in made.decisions:
+            self._carry_out(view, plan, vc, decision)
+        plan.joins += made.joins
+        plan.refusals += made.refusals
+        plan.rejects += made.rejects
+        self._remember(plan, vc, made)
+        if vc.borrows:
+            rejected = {job.seq for job, _ in made.rejects}
+            fresh = (*trigger.submitted, *trigger.returned)
+            to_lender.submitted += [job for job in fresh if job.state is JobState.PENDING and job.seq not in rejected]
+
+    def _remember(self, plan: Plan, vc: Vc, made: Plan) -> None:
+        for name, value in made.memory.items():
+            plan.memory[f"{vc.name}/{name}"] = value
+
+    def _carry_out(self, view: State, plan: Plan, vc: Vc, decision: Decision) -> None:
+        """A VC's decision in physical terms."""
+        job = view.jobs[decision.job_id]
+        if decision.after is None:
+            assert job.bound is not None
+            if not vc.cluster.is_whole:
+                view.cluster.give(job.bound)
+            plan.decisions.append(Decision(job.id, job.bound, None, decision.cause))
+            del vc.view.held_jobs[job.seq]
+            self._forget(vc, self.virtual.pop(job.seq))
+            plan.memory[VIRTUAL + job.id] = None
+            return
+        physical = vc.cluster.physical(decision.after)
+        if not vc.cluster.is_whole:
+            self._push_out_borrowers(view, plan, physical)
+            view.cluster.take(physical)
+        self.lender.withdraw(job)
+        plan.decisions.append(Decision(job.id, None, physical))
+        plan.memory[VIRTUAL + job.id] = decision.after
+        self.virtual[job.seq] = decision.after
+        vc.view.held_jobs[job.seq] = job
+
+    def _forget(self, vc: Vc, allocation: Allocation) -> None:
+        if isinstance(vc.cluster, CellCluster):
+            vc.cluster.forget(allocation)
+
+    # Lending ---------------------------------------------------------------------------------------------------
+
+    def _push_out_borrowers(self, view: State, plan: Plan, physical: Allocation) -> None:
+        victims = {
+            self.lent[id(leaf)]
+            for piece in physical.slices
+            for leaf in self._leaves(piece.node, piece.gpus)
+            if id(leaf) in self.lent
+        }
+        for seq in sorted(victims):
+            job = self.borrowers.pop(seq)
+            plan.stop(job, "lent cells are wanted back")
+            plan.memory[LENT + job.id] = None
+            self.lender.let_go(view, plan, job)
+            self._unlend(job, keep=physical)
+
+    def _leaves(self, node: int, mask: int) -> list[Any]:
+        return [self.hardware.leaves[node][bit] for bit in bits(mask)]
+
+    def _lend(self, job: Job) -> None:
+        assert job.bound is not None
+        self.borrowers[job.seq] = job
+        self._mark(job.bound, job.seq)
+
+    def _mark(self, physical: Allocation, seq: int) -> None:
+        self.lent_to[seq] = physical
+        for piece in physical.slices:
+            for leaf in self._leaves(piece.node, piece.gpus):
+                self.lent[id(leaf)] = seq
+                set_use(leaf, OPPORTUNISTIC)
+
+    def _unlend(self, job: Job, keep: Allocation | None = None) -> None:
+        """`keep` is in guaranteed use already."""
+        kept = {(piece.node, bit) for piece in keep.slices for bit in bits(piece.gpus)} if keep is not None else set()
+        for piece in self.lent_to.pop(job.seq).slices:
+            for bit, leaf in zip(bits(piece.gpus), self._leaves(piece.node, piece.gpus), strict=True):
+                self.lent.pop(id(leaf), None)
+                if (piece.node, bit) not in kept and leaf.priority == OPPORTUNISTIC:
+                    set_use(leaf, FREE)
+
+    def _lend_idle(self, view: State, plan: Plan, trigger: Trigger) -> None:
+        self._make_owners(view, plan)
+        if not trigger.wakes and not plan.decisions:
+            return
+        if plan.decisions:
+            self.lender.epoch += 1
+        made = self.lender.plan(view, {}, trigger)
+        for decision in made.decisions:
+            job = view.jobs[decision.job_id]
+            assert decision.after is not None
+            plan.decisions.append(decision)
+            plan.memory[LENT + job.id] = True
+            self.borrowers[job.seq] = job
+            self._mark(decision.after, job.seq)
+            pipeline = self.vcs[job.spec.vc].pipeline
+            if pipeline is not None:
+                pipeline.withdraw(job)
+        plan.joins += [(job, scope) for job, scope in made.joins if job.spec.priority < 0]
+        plan.rejects += [(job, reason) for job, reason in made.rejects if job.spec.priority < 0]
+
+    def _make_owners(self, view: State, plan: Plan) -> None:
+        for job in list(self.borrowers.values()):
+            vc = self.vcs[job.spec.vc]
+            pipeline = vc.pipeline
+            if job.spec.priority < 0 or pipeline is None or job.state is not JobState.RUNNING:
+                continue
+            if vc.cluster.free_gpus() < job.gpus or not pipeline.may_pass(vc.view, job):  # type: ignore[arg-type]
+                continue
+            assert isinstance(vc.cluster, CellCluster)
+            virtual = self.in_place(vc).upgrade(job)
+            if virtual is not None:
+                self._make_owner(view, plan, vc, job, virtual)
+
+    def in_place(self, vc: Vc) -> InPlace:
+        found = self.in_places.get(vc.name)
+        if found is None:
+            assert isinstance(vc.cluster, CellCluster)
+            found = self.in_places[vc.name] = InPlace(vc.cluster)
+        return found
+
+    def _make_owner(self, view: State, plan: Plan, vc: Vc, job: Job, virtual: Allocation) -> None:
+        assert job.bound is not None
+        assert vc.pipeline is not None
+        del self.borrowers[job.seq]
+        self.lender.let_go(view, plan, job)
+        self._unlend(job)
+        vc.cluster.adopt(virtual, job.bound)
+        job.allocation = virtual
+        self.virtual[job.seq] = virtual
+        vc.view.held_jobs[job.seq] = job
+        plan.memory[VIRTUAL + job.id] = virtual
+        plan.memory[LENT + job.id] = None
+        made = Plan(vc.view)  # type: ignore[arg-type]
+        vc.pipeline.take_over(vc.view, made, job)  # type: ignore[arg-type]
+        self._remember(plan, vc, made)
+
+    def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
+        vc = self.vcs[job.spec.vc]
+        if job.spec.priority < 0:
+            return self.lender.explain(view, {}, job)
+        return vc.planner.explain(vc.view, vc.view.memory, job)  # type: ignore[arg-type]

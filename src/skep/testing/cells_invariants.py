@@ -1,0 +1,306 @@
+"""What must always hold for the cells of a shared cluster, counted again the slow way.
+
+`check_cells(cells)` looks at one moment: who uses which gpu, what is bound to what, which cells are free, what each VC
+may still ask for, and that all of it could be given at once (VC safety). `is_within_reach` is the naive answer to
+whether a guaranteed request fits what its VC owns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from skep.core.cells.cells import Cells
+from skep.core.cells.chain import Chain, Tenancy
+from skep.core.cells.gangs import Gang, GangState, Request
+from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, Cell, PhysicalCell, Use, View, VirtualCell
+from skep.testing.invariants import expect
+
+USES = {
+    # (somebody runs there, somebody is to run there) → use
+    (False, False): Use.FREE,
+    (True, False): Use.USED,
+    (True, True): Use.RESERVING,
+    (False, True): Use.RESERVED,
+}
+
+
+def check_cells(cells: Cells) -> None:
+    """Raise `InvariantBroken` if anything is not as it must be."""
+    users, reservers = held_gpus(cells)
+    check_gangs(cells)
+    check_uses(cells, users, reservers)
+    for chain in cells.chains.values():
+        check_bad(cells, chain)
+        check_free(chain)
+        check_unused(cells, chain)
+        check_doomed(cells, chain)
+        check_safety(cells, chain)
+        check_view(chain.view)
+    for cell in physical_cells(cells):
+        check_physical_binding(cell)
+    for tenancy in cells.tenancies.values():
+        for root in roots_of(tenancy):
+            check_virtual_tree(root)
+        for view in tenancy.views.values():
+            check_view(view)
+
+
+# Gangs and gpus -------------------------------------------------------------------------------------------------
+
+
+def held_gpus(cells: Cells) -> tuple[dict[int, Gang], dict[int, Gang]]:
+    """Who runs on each gpu, and who is to run there next (by identity)."""
+    users: dict[int, Gang] = {}
+    reservers: dict[int, Gang] = {}
+    for gang in cells.gangs.values():
+        held = reservers if gang.state is GangState.PREEMPTING else users
+        for leaf, _ in gang.pairs():
+            other = held.get(id(leaf))
+            expect(other is None, f"{leaf!r} is held by {other} and by {gang}")
+            held[id(leaf)] = gang
+    return users, reservers
+
+
+def check_gangs(cells: Cells) -> None:
+    for name, gang in cells.gangs.items():
+        expect(name == gang.name, f"{gang} is known as {name}")
+        shape = [len(pod) for pod in gang.physical]
+        expect(shape == gang.request.sizes, f"{gang} has pods of {shape} gpus, not {gang.request.sizes}")
+        for pod in gang.physical:
+            nodes = {leaf.node for leaf in pod if leaf is not None}
+            expect(len(nodes) <= 1, f"a pod of {gang} is on {sorted(nodes)}")
+        is_left = any(leaf.use is Use.RESERVING for leaf, _ in gang.pairs()) and gang.state is not GangState.PREEMPTING
+        expect((gang.state is GangState.LEAVING) == is_left, f"{gang} has{'' if is_left else ' no'} cells to leave")
+        check_guarantee(gang)
+
+
+def check_guarantee(gang: Gang) -> None:
+    """Opportunistic work has no virtual cells; guaranteed work has those of its VC for every gpu there is."""
+    request = gang.request
+    if gang.virtual is None:
+        is_downgraded = request.priority != OPPORTUNISTIC
+        expect(gang.is_downgraded == is_downgraded, f"{gang} was{'' if is_downgraded else ' never'} guaranteed")
+        expect(gang.state is not GangState.PREEMPTING, f"{gang} pushes others out without a guarantee")
+        return
+    expect(not gang.is_downgraded, f"{gang} is guaranteed and downgraded")
+    expect(request.priority >= GUARANTEED_MIN, f"{gang} is opportunistic and has virtual cells")
+    for leaf, virtual in gang.pairs():
+        assert virtual is not None, f"{gang} has no virtual cell for {leaf!r}"
+        expect(virtual.vc == request.vc, f"{gang} of VC {request.vc} is on {virtual!r}")
+
+
+def check_uses(cells: Cells, users: dict[int, Gang], reservers: dict[int, Gang]) -> None:
+    """What every gpu says of itself, and the counts of all cells above, physical and virtual."""
+    physical: dict[int, int] = {}
+    virtual: dict[int, int] = {}
+    for leaf in (leaf for chain in cells.chains.values() for leaf in chain.cells[1]):
+        user, reserver = users.get(id(leaf)), reservers.get(id(leaf))
+        expect(leaf.gang is user, f"{leaf!r} says it is used by {leaf.gang}, not {user}")
+        expect(leaf.reserver is reserver, f"{leaf!r} says it is reserved for {leaf.reserver}, not {reserver}")
+        use = USES[user is not None, reserver is not None]
+        expect(leaf.use is use, f"{leaf!r} is {leaf.use}, not {use}")
+        holder = reserver or user
+        if holder is None:
+            continue
+        physical[id(leaf)] = holder.priority
+        bound = dict((id(held), cell) for held, cell in holder.pairs())[id(leaf)]
+        if bound is not None:
+            expect(leaf.virtual is bound, f"{leaf!r} is bound to {leaf.virtual}, but {holder} has {bound}")
+            expect(id(bound) not in virtual, f"{bound!r} is used twice")
+            virtual[id(bound)] = holder.priority
+    for chain in cells.chains.values():
+        for root in chain.cells[chain.top]:
+            count_use(root, physical)
+    for tenancy in cells.tenancies.values():
+        for granted in roots_of(tenancy):
+            count_use(granted, virtual)
+
+
+def count_use(cell: Cell, priorities: dict[int, int]) -> Counter[int]:
+    found: Counter[int] = Counter()
+    if not cell.children and id(cell) in priorities:
+        found[priorities[id(cell)]] = 1
+    for child in cell.children:
+        expect(child.parent is cell, f"{child!r} is not below {cell!r}")
+        found += count_use(child, priorities)
+    expect(cell.used == dict(found), f"{cell!r} counts {cell.used}, not {dict(found)}")
+    expect(cell.used_total == found.total(), f"{cell!r} counts {cell.used_total} gpus, not {found.total()}")
+    highest = max(found, default=FREE)
+    expect(cell.priority == highest, f"{cell!r} has priority {cell.priority}, not {highest}")
+    size = sum(child.leaf_count for child in cell.children) or 1
+    expect(cell.leaf_count == size, f"{cell!r} has {cell.leaf_count} gpus, not {size}")
+    return found
+
+
+def check_view(view: View) -> None:
+    """The index knows every node once, under what is in use on it."""
+    for number, node in enumerate(view.nodes):
+        expect(node.view is view, f"{node!r} is in another view")
+        key = (node.used_total, node.used.get(OPPORTUNISTIC, 0))
+        expect(view.key[number] == key, f"{node!r} is indexed under {view.key[number]}, not {key}")
+        expect(view.by_use[key].get(number) is node, f"{node!r} is not where the index says")
+    listed = sum(map(len, view.by_use.values()))
+    expect(listed == len(view.nodes), f"the index lists {listed} nodes of {len(view.nodes)}")
+    expect(all(view.by_use.values()), "the index has an empty entry")
+
+
+# Bindings -------------------------------------------------------------------------------------------------------
+
+
+def check_physical_binding(cell: PhysicalCell) -> None:
+    virtual = cell.virtual
+    if virtual is not None:
+        expect(virtual.physical is cell, f"{cell!r} is bound to {virtual!r}, that to {virtual.physical}")
+        return
+    if cell.parent is not None and cell.parent.virtual is not None:
+        expect(not cell.bad_count, f"the VC does not see that {cell!r} is bad")
+
+
+def check_virtual_tree(cell: VirtualCell) -> None:
+    physical = cell.physical
+    if physical is not None:
+        expect(physical.virtual is cell, f"{cell!r} is bound to {physical!r}, that to {physical.virtual}")
+        same = (physical.level, physical.chain) == (cell.level, cell.chain)
+        expect(same, f"{cell!r} is bound to {physical!r} of another level or chain")
+        above = cell.parent.physical if cell.parent is not None else None
+        if cell.parent is not None:
+            expect(above is physical.parent, f"{cell!r} is bound to {physical!r}, its parent to {above}")
+        elif physical.parent is not None:
+            expect(physical.parent.virtual is None, f"the granted {cell!r} lies in a cell of {physical.parent.virtual}")
+        is_needed = cell.priority != FREE or physical.bad_count or physical.is_pinned
+        expect(bool(is_needed), f"{cell!r} is bound to {physical!r} for no reason")
+    else:
+        expect(cell.priority == FREE, f"{cell!r} is in use and not bound")
+    for child in cell.children:
+        check_virtual_tree(child)
+
+
+# The books ------------------------------------------------------------------------------------------------------
+
+
+def check_bad(cells: Cells, chain: Chain) -> None:
+    for level in range(1, chain.top + 1):
+        for cell in chain.cells[level]:
+            bad = sum(leaf.node in cells.bad_nodes for leaf in cell.leaves() if isinstance(leaf, PhysicalCell))
+            expect(cell.bad_count == bad, f"{cell!r} counts {cell.bad_count} bad gpus, not {bad}")
+        whole = {id(cell) for cell in chain.cells[level] if cell.bad_count and is_free(cell)}
+        expect(set(chain.bad_free[level]) == whole, f"{chain.name}: bad free cells of level {level} are wrong")
+
+
+def check_free(chain: Chain) -> None:
+    """Listed are exactly the cells that are free as a whole while their parent is not."""
+    for level in range(1, chain.top + 1):
+        free = [cell for cell in chain.cells[level] if is_free(cell)]
+        listed = {id(cell) for cell in free if cell.parent is None or not is_free(cell.parent)}
+        expect(set(chain.free[level]) == listed, f"{chain.name}: the free list of level {level} is wrong")
+        expect(chain.left[level] == len(free), f"{chain.name}: {chain.left[level]} left, counted {len(free)} ({level})")
+        for cell in chain.cells[level]:
+            expect(cell.is_free_listed == (id(cell) in listed), f"{cell!r} is listed: {cell.is_free_listed}")
+            is_split = not is_free(cell) and not is_inside_granted(cell)
+            expect(cell.is_split == is_split, f"{cell!r} is split: {cell.is_split}")
+
+
+def check_unused(cells: Cells, chain: Chain) -> None:
+    total = [0] * (chain.top + 1)
+    for vc, tenancy in cells.tenancies.items():
+        for level in range(1, chain.top + 1):
+            roots = tenancy.roots[chain.name][level] if chain.name in tenancy.roots else []
+            unused = sum(root.physical is None for root in roots)
+            seen = chain.unused_by[vc][level]
+            expect(seen == unused, f"{chain.name}: VC {vc} has {seen} unused cells of level {level}, counted {unused}")
+            total[level] += unused
+    expect(chain.unused == total, f"{chain.name}: {chain.unused} unused cells, counted {total}")
+
+
+def check_doomed(cells: Cells, chain: Chain) -> None:
+    """Bad cells are shown to a VC exactly where it holds an idle granted cell, and as many as healthy ones lack."""
+    for vc, tenancy in cells.tenancies.items():
+        for level in range(1, chain.top + 1):
+            roots = tenancy.roots[chain.name][level] if chain.name in tenancy.roots else []
+            idle = {id(root.physical) for root in roots if root.physical is not None and root.priority == FREE}
+            doomed = chain.doomed[vc][level]
+            expect({id(cell) for cell in doomed} == idle, f"{chain.name}: {vc} has doomed {doomed} of level {level}")
+            expect(len(doomed) == len(idle), f"{chain.name}: {vc} has a cell doomed twice")
+            unused, healthy = chain.unused_by[vc][level], chain.left[level] - len(chain.bad_free[level])
+            expect(
+                unused <= healthy, f"{chain.name}: {vc} counts on {unused} cells of level {level}, {healthy} healthy"
+            )
+            expect(not doomed or unused == healthy, f"{chain.name}: {vc} is shown {doomed} for no reason")
+
+
+def check_safety(cells: Cells, chain: Chain) -> None:
+    """Everything that the VCs have not used could be given to them at once: counted from the top, cell by cell."""
+    for level in range(1, chain.top + 1):
+        left, unused = chain.left[level], chain.unused[level]
+        expect(left >= unused, f"{chain.name}: {left} cells of level {level} left for {unused}")
+    spare = 0
+    for level in range(chain.top, 0, -1):
+        fan_out = len(chain.cells[level + 1][0].children) if level < chain.top else 0
+        spare = spare * fan_out + len(chain.free[level]) - chain.unused[level]
+        expect(spare >= 0, f"{chain.name}: level {level} lacks {-spare} cells for what the VCs may still ask for")
+
+
+def is_free(cell: PhysicalCell) -> bool:
+    """Free as a whole: no granted cell in it or around it."""
+    return not is_inside_granted(cell) and not any(map(is_granted, below(cell)))
+
+
+def is_inside_granted(cell: PhysicalCell) -> bool:
+    found: PhysicalCell | None = cell
+    while found is not None:
+        if is_granted(found):
+            return True
+        found = found.parent
+    return False
+
+
+def is_granted(cell: PhysicalCell) -> bool:
+    return cell.virtual is not None and cell.virtual.parent is None
+
+
+def below(cell: PhysicalCell) -> Iterator[PhysicalCell]:
+    for child in cell.children:
+        yield child
+        yield from below(child)
+
+
+def physical_cells(cells: Cells) -> Iterator[PhysicalCell]:
+    return (cell for chain in cells.chains.values() for level in chain.cells for cell in level)
+
+
+def roots_of(tenancy: Tenancy) -> Iterator[VirtualCell]:
+    for levels in tenancy.roots.values():
+        for roots in levels:
+            yield from roots
+    yield from tenancy.pinned.values()
+
+
+# What a VC may ask for ------------------------------------------------------------------------------------------
+
+
+def is_within_reach(cells: Cells, request: Request) -> bool:
+    """Whether the gang fits the VC's own nodes, counting gpus of lower priorities as free: by trying everything."""
+    tenancy = cells.tenancies[request.vc]
+    if request.pinned:
+        names = [f"pinned/{request.pinned}"]
+    else:
+        kinds = (request.gpu_type,) if request.gpu_type else tuple(cells.by_type)
+        names = [name for name in tenancy.roots if cells.chains[name].types[0] in kinds]
+    return any(can_pack(rooms(tenancy.views[name].nodes, request.priority), request.sizes[::-1]) for name in names)
+
+
+def rooms(nodes: Iterable[Cell], priority: int) -> tuple[int, ...]:
+    return tuple(sorted(sum(leaf.priority < priority for leaf in node.leaves()) for node in nodes))
+
+
+def can_pack(free: tuple[int, ...], sizes: list[int]) -> bool:
+    """Every pod, the largest first, on a node of its own choice."""
+    if not sizes:
+        return True
+    for room in dict.fromkeys(room for room in free if room >= sizes[0]):
+        rest = list(free)
+        rest.remove(room)
+        if can_pack(tuple(sorted([*rest, room - sizes[0]])), sizes[1:]):
+            return True
+    return False

@@ -1,0 +1,144 @@
+"""Preemption: who has to leave, cells reserved meanwhile, cancelled preemptions, guarantees lost lazily."""
+
+from __future__ import annotations
+
+import pytest
+from small_cells import cells, fail, request, reserve, start, where
+
+from skep.core.cells.cells import Cells
+from skep.core.cells.gangs import Gang, GangState
+from skep.core.cells.tree import Use
+from skep.testing.cells_invariants import check_cells
+
+
+def one_node(lazy: bool = False, priority: int = 0) -> tuple[Cells, Gang]:
+    """VC a owns one of two nodes and uses all of it."""
+    seen = cells(racks=1, a="1 node", b="1 node")
+    return seen, start(seen, request("low", "a", priority, 4, lazy=lazy))
+
+
+@pytest.mark.parametrize(
+    ("asked", "victims"),
+    [
+        pytest.param(request("g", "a", 1, 1), ["low"], id="a higher priority of the same VC"),
+        pytest.param(request("g", "a", 0, 1), None, id="not an equal one"),
+        pytest.param(request("g", "b", 9, 1), [], id="another VC uses its own node"),
+        pytest.param(request("g", "b", 9, 4, 4), None, id="no priority takes what another VC owns"),
+        pytest.param(request("g", "a", -1, 4), [], id="a borrower takes what is idle"),
+    ],
+)
+def test_who_has_to_leave(asked: object, victims: list[str] | None) -> None:
+    seen, _ = one_node()
+    answer = seen.ask(asked)  # type: ignore[arg-type]
+    assert (None if answer.placement is None else [gang.name for gang in answer.victims]) == victims
+
+
+def test_borrowers_leave_for_the_owner() -> None:
+    seen, _ = one_node()
+    start(seen, request("o", "a", -1, 3))
+    answer = seen.ask(request("g", "b", 0, 4))
+    assert [gang.name for gang in answer.victims] == ["o"]
+
+
+def test_reserved_cells_pass_from_the_victim_to_the_gang() -> None:
+    seen, low = one_node()
+    high, _ = reserve(seen, request("high", "a", 1, 2))
+    leaves = [leaf for leaf, _ in high.pairs()]
+    assert low.state is GangState.LEAVING
+    assert {leaf.use for leaf in leaves} == {Use.RESERVING}
+    seen.release(low)
+    check_cells(seen)
+    assert {leaf.use for leaf in leaves} == {Use.RESERVED}
+    assert seen.ask(request("other", "a", 1, 4)).placement is None, "nobody of equal priority has them"
+    assert seen.ask(request("oppo", "a", -1, 4, 1)).placement is None, "nor a borrower"
+    seen.start(high)
+    check_cells(seen)
+    assert {leaf.use for leaf in leaves} == {Use.USED}
+    assert high.state is GangState.ALLOCATED
+
+
+@pytest.mark.parametrize("has_left", [False, True], ids=["the victim is still there", "the victim has left"])
+def test_a_cancelled_preemption_gives_everything_back(has_left: bool) -> None:
+    seen, low = one_node()
+    before = where(low)
+    high, _ = reserve(seen, request("high", "a", 1, 2))
+    if has_left:
+        seen.release(low)
+    seen.cancel(high)
+    check_cells(seen)
+    assert list(seen.gangs) == ([] if has_left else ["low"])
+    if not has_left:
+        assert low.state is GangState.ALLOCATED
+        assert where(low) == before
+        assert {leaf.priority for leaf, _ in low.pairs()} == {0}, "its guarantee is back"
+
+
+def test_of_two_preemptions_of_one_victim_cancelling_one_leaves_it_leaving() -> None:
+    seen, low = one_node()
+    first, _ = reserve(seen, request("first", "a", 1, 2))
+    second, _ = reserve(seen, request("second", "a", 1, 2))
+    seen.cancel(first)
+    check_cells(seen)
+    assert low.state is GangState.LEAVING
+    seen.cancel(second)
+    check_cells(seen)
+    assert low.state is GangState.ALLOCATED
+
+
+@pytest.mark.parametrize(
+    "has_left", [False, True], ids=["while the victim is there", "when only the reservation is left"]
+)
+def test_a_higher_priority_overtakes_a_preemption(has_left: bool) -> None:
+    seen, low = one_node()
+    reserve(seen, request("high", "a", 1, 4))
+    if has_left:
+        seen.release(low)
+        gang = start(seen, request("higher", "a", 2, 4))
+        assert list(seen.gangs) == ["higher"]
+        assert {leaf.reserver for leaf, _ in gang.pairs()} == {None}
+    else:
+        higher, answer = reserve(seen, request("higher", "a", 2, 4))
+        assert answer.victims == [low]
+        assert set(seen.gangs) == {"low", "higher"}
+        assert {leaf.reserver for leaf, _ in higher.pairs()} == {higher}
+
+
+def test_a_lazy_gang_loses_its_guarantee_and_runs_on_where_others_have_room() -> None:
+    seen, low = one_node(lazy=True)
+    before = where(low)
+    high = start(seen, request("high", "a", 1, 4))
+    assert {leaf.node for leaf, _ in high.pairs()} == {"n1"}
+    assert low.is_downgraded
+    assert low.priority == -1
+    assert where(low) == before
+    assert [gang.name for gang in seen.ask(request("own", "b", 0, 4)).victims] == ["low"]
+
+
+def test_a_lazy_gang_has_to_leave_where_there_is_no_room() -> None:
+    seen, low = one_node(lazy=True)
+    start(seen, request("own", "b", 0, 4))
+    high, answer = reserve(seen, request("high", "a", 1, 4))
+    assert answer.victims == [low]
+    seen.release(low)
+    seen.start(high)
+    check_cells(seen)
+
+
+def test_a_question_takes_no_guarantee_away() -> None:
+    seen, low = one_node(lazy=True)
+    answer = seen.ask(request("high", "a", 1, 4))
+    assert answer.placement is not None
+    assert not low.is_downgraded
+    check_cells(seen)
+
+
+def test_a_question_leaves_what_a_vc_sees_of_bad_nodes() -> None:
+    """The rack of a lazy gang has a bad node: taking the rack back for a moment must bind it again as it was."""
+    seen = cells(racks=2, nodes=3, a="1 rack", b="1 rack")
+    low = start(seen, request("low", "a", 0, 4, lazy=True))
+    fail(seen, "n2")
+    shown = {cell: cell.physical for root in seen.tenancies["a"].roots["rack"][4] for cell in root.tree()}
+    assert seen.ask(request("high", "a", 1, 4, 4)).placement is not None
+    assert {cell: cell.physical for cell in shown} == shown
+    assert low.virtual is not None
+    check_cells(seen)

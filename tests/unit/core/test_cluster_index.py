@@ -1,0 +1,164 @@
+"""The cluster's books and its index of free gpus."""
+
+from __future__ import annotations
+
+import pytest
+
+from skep.core.cluster import Allocation, Cluster, Slice, bits, lowest_bits
+from skep.core.errors import InvariantBroken
+from skep.testing import cluster, node, snapshot_cluster
+from skep.testing.invariants import check_books
+
+
+def whole(index: int, mask: int, **more: int) -> Allocation:
+    return Allocation((Slice(index, mask, **more),), mask.bit_count())
+
+
+def share(index: int, gpu: int, milli: int, gpu_mem_mib: int = 0) -> Allocation:
+    return Allocation((Slice(index, 1 << gpu, milli=milli, gpu_mem_mib=gpu_mem_mib),), milli / 1000)
+
+
+def small() -> Cluster:
+    return cluster([node(4, cpu=8, memory_gib=16, gpu_mem_gib=16), node(4), node(2, "k80"), node(0, cpu=4)])
+
+
+def test_a_new_cluster_is_free() -> None:
+    there = small()
+    check_books(there, [])
+    assert [(pool.gpu_type, pool.free, pool.total) for pool in there.pools] == [("", 8, 8), ("k80", 2, 2)]
+    assert there.gpu_total == 10
+    assert there.free_gpus(("k80",)) == 2
+    assert there.free_gpus(("a100",)) == 0
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        pytest.param([whole(0, 0b1010)], id="some gpus"),
+        pytest.param([whole(0, 0b1111), whole(1, 0b1111)], id="whole nodes"),
+        pytest.param([share(0, 2, 400), share(0, 2, 600), share(0, 0, 10)], id="shares of two gpus"),
+        pytest.param([share(0, 1, 500, 16384)], id="all memory of a gpu"),
+        pytest.param([share(0, 1, 0, 100)], id="memory of a gpu and none of its time"),
+        pytest.param([Allocation((Slice(3, cpu_milli=4000, memory_mib=5),), 0)], id="cpus of a node without gpus"),
+        pytest.param([whole(0, 1, cpu_milli=8000, memory_mib=16384), whole(2, 0b11)], id="everything of two nodes"),
+    ],
+)
+def test_giving_back_restores_exactly_what_was(taken: list[Allocation]) -> None:
+    there = small()
+    states = [snapshot_cluster(there)]
+    for allocation in taken:
+        there.take(allocation)
+        states.append(snapshot_cluster(there))
+    check_books(there, taken)
+    assert states[0] != states[-1]
+    for number in reversed(range(len(taken))):
+        there.give(taken[number])
+        assert snapshot_cluster(there) == states[number]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        (whole(0, 0b11), whole(0, 0b10), "not all free"),
+        (whole(0, 0b1), share(0, 0, 10), "is not free"),
+        (share(0, 0, 10), whole(0, 0b1), "not all free"),
+        (share(0, 0, 600), share(0, 0, 401), "1001 milli"),
+        (share(0, 0, 1, 16000), share(0, 0, 1, 400), "16400 MiB"),
+        (whole(0, 0b1, cpu_milli=8000), whole(0, 0b10, cpu_milli=1), "over capacity"),
+        (whole(0, 0b1, memory_mib=16384), whole(0, 0b10, memory_mib=1), "over capacity"),
+    ],
+)
+def test_what_is_not_there_cannot_be_taken(first: Allocation, second: Allocation, says: str) -> None:
+    there = small()
+    there.take(first)
+    with pytest.raises(InvariantBroken, match=says):
+        there.take(second)
+
+
+def test_what_is_free_cannot_be_given_back() -> None:
+    there = small()
+    with pytest.raises(InvariantBroken, match="free already"):
+        there.give(whole(0, 1))
+    with pytest.raises(InvariantBroken, match="over capacity"):
+        there.give(Allocation((Slice(0, cpu_milli=1),), 0))
+
+
+def test_a_node_that_is_down_is_in_no_index_and_keeps_its_books() -> None:
+    there = small()
+    held = [whole(0, 0b11), share(0, 2, 300)]
+    for allocation in held:
+        there.take(allocation)
+    up = snapshot_cluster(there)
+    there.lose(there.nodes[0])
+    there.lose(there.nodes[0])
+    check_books(there, held)
+    assert there.free_gpus(("",)) == 4
+    there.give(held[0])
+    there.take(held[0])
+    check_books(there, held)
+    there.restore(there.nodes[0])
+    there.restore(there.nodes[0])
+    assert snapshot_cluster(there) == up
+
+
+def test_what_is_given_back_while_the_node_is_down_is_free_when_it_is_up() -> None:
+    there = small()
+    blank = snapshot_cluster(there)
+    there.take(whole(0, 0b11))
+    there.take(share(0, 2, 300))
+    there.lose(there.nodes[0])
+    there.give(whole(0, 0b11))
+    there.give(share(0, 2, 300))
+    there.restore(there.nodes[0])
+    assert snapshot_cluster(there) == blank
+
+
+TREE = [
+    node(8, rack="r0", inner=(("socket", 4), ("switch", 2))),
+    node(8, rack="r0"),
+    node(8, rack="r1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "level"),
+    [
+        ([(0, 0b1)], "gpu"),
+        ([(0, 0b11)], "switch"),
+        ([(0, 0b110)], "socket"),
+        ([(0, 0b11000)], "node"),
+        ([(1, 0b11)], "node"),
+        ([(0, 0b1), (1, 0b1)], "rack"),
+        ([(0, 0b1), (2, 0b1)], "cluster"),
+        ([(0, 0b1), (1, 0b1), (2, 0b1)], "cluster"),
+        ([(0, 0b1), (0, 0b10)], "switch"),
+        ([(1, 0b1), (0, 0)], "gpu"),
+        ([(0, 0)], "gpu"),
+    ],
+)
+def test_the_common_level_is_that_of_the_smallest_cell_around_all(pieces: list[tuple[int, int]], level: str) -> None:
+    slices = tuple(Slice(index, mask) for index, mask in pieces)
+    assert cluster(TREE).common_level(Allocation(slices, 1)) == level
+
+
+@pytest.mark.parametrize(
+    ("taken", "count", "picked"),
+    [
+        pytest.param(0, 2, 0b11, id="the first switch"),
+        pytest.param(0b1, 2, 0b1100, id="a whole switch rather than halves of two"),
+        pytest.param(0b1, 1, 0b10, id="the smallest cell with room, not the lowest gpu of a roomy one"),
+        pytest.param(0b1, 4, 0b11110000, id="a whole socket"),
+        pytest.param(0b10001, 5, 0b101110 | 0b1000000, id="the lowest where no cell has enough"),
+        pytest.param(0b1, 7, 0b11111110, id="all that is free"),
+    ],
+)
+def test_gpus_are_picked_close_together(taken: int, count: int, picked: int) -> None:
+    there = cluster(TREE)
+    if taken:
+        there.take(whole(0, taken))
+    assert there.nodes[0].pick(count) == picked
+
+
+def test_bits() -> None:
+    assert list(bits(0b10110)) == [1, 2, 4]
+    assert lowest_bits(0b10110, 2) == 0b110

@@ -1,0 +1,131 @@
+"""A plan is tried on the state and can be taken back."""
+
+from __future__ import annotations
+
+import pytest
+
+from skep.core.cluster import Allocation, Slice
+from skep.core.errors import InvariantBroken
+from skep.core.events import Exit, JobSubmitted, TasksExited, TasksStarted
+from skep.core.job import JobState
+from skep.core.plan import Decision, Plan
+from skep.core.state import State
+from skep.core.step import reconcile
+from skep.testing import check, cluster, job, snapshot, trace
+
+ONE = Allocation((Slice(0, 0b1),), 1)
+TWO = Allocation((Slice(0, 0b110, tasks=2),), 2)
+OTHER = Allocation((Slice(1, 0b11, tasks=2),), 2)
+
+
+def state_with(*, running: bool) -> State:
+    """Job `a` wants one gpu, `b` two; with `running` both have them."""
+    state = State(cluster("2x4"))
+    for entry in trace(job(1, id="a"), job(2, id="b")).jobs:
+        state.apply(JobSubmitted(entry.spec))
+    if running:
+        plan = Plan(state)
+        plan.start(state.jobs["a"], ONE)
+        plan.start(state.jobs["b"], TWO)
+        state.commit(plan)
+        for action in reconcile(state):
+            state.apply(TasksStarted(action.job_id, 1.0, 0.0))
+    check(state)
+    return state
+
+
+def test_each_decision_is_undone_exactly() -> None:
+    state = state_with(running=True)
+    a, b = state.jobs["a"], state.jobs["b"]
+    plan = Plan(state)
+    stages = []
+    for decide in (lambda: plan.stop(a, "b"), lambda: plan.move(b, OTHER)):
+        stages.append((plan.mark(), snapshot(state)))
+        decide()
+    assert [a.state, b.allocation] == [JobState.STOPPING, OTHER]
+    assert plan.decisions == [Decision("a", ONE, None, "b"), Decision("b", TWO, OTHER)]
+    for mark, before in reversed(stages):
+        plan.rollback(mark)
+        assert snapshot(state) == before
+    assert plan.decisions == []
+
+
+def test_the_last_decision_is_undone_first() -> None:
+    state = state_with(running=True)
+    before = snapshot(state)
+    plan = Plan(state)
+    plan.stop(state.jobs["a"], "")
+    plan.move(state.jobs["b"], Allocation((Slice(0, 0b11, tasks=2),), 2))  # where a was
+    plan.rollback(0)
+    assert snapshot(state) == before
+
+
+@pytest.mark.parametrize(
+    ("running", "misuse", "says"),
+    [
+        (True, lambda plan, job: plan.start(job, OTHER), "only a pending job"),
+        (False, lambda plan, job: plan.stop(job, ""), "can be stopped"),
+        (False, lambda plan, job: plan.move(job, OTHER), "only a running job"),
+    ],
+)
+def test_misuse_is_refused_and_changes_nothing(running: bool, misuse: object, says: str) -> None:
+    state = state_with(running=running)
+    before = snapshot(state)
+    plan = Plan(state)
+    with pytest.raises(InvariantBroken, match=says):
+        misuse(plan, state.jobs["b"])
+    assert snapshot(state) == before
+    assert plan.decisions == []
+
+
+def test_a_job_that_was_stopped_cannot_be_started_before_it_is_gone() -> None:
+    state = state_with(running=True)
+    plan = Plan(state)
+    plan.stop(state.jobs["a"], "")
+    with pytest.raises(InvariantBroken, match="only a pending job"):
+        plan.start(state.jobs["a"], ONE)
+
+
+def test_cells_that_are_taken_cannot_be_given_again() -> None:
+    state = state_with(running=False)
+    plan = Plan(state)
+    plan.start(state.jobs["a"], ONE)
+    with pytest.raises(InvariantBroken, match="not all free"):
+        plan.start(state.jobs["b"], Allocation((Slice(0, 0b11, tasks=2),), 2))
+
+
+def test_a_job_is_submitted_once() -> None:
+    state = state_with(running=False)
+    with pytest.raises(InvariantBroken, match="submitted twice"):
+        state.apply(JobSubmitted(state.jobs["a"].spec))
+
+
+def test_needs_are_met_by_success_only() -> None:
+    state = State(cluster("1x4"))
+    for entry in trace(job(id="a"), job(id="b"), job(id="c", needs=("a", "b", "later"))).jobs:
+        state.apply(JobSubmitted(entry.spec))
+    waiting = state.jobs["c"]
+    assert waiting.needs_left == 3
+    assert waiting not in state.take_trigger().submitted
+    plan = Plan(state)
+    plan.start(state.jobs["a"], ONE)
+    plan.start(state.jobs["b"], Allocation((Slice(0, 0b10),), 1))
+    state.commit(plan)
+    for action in reconcile(state):
+        state.apply(TasksStarted(action.job_id, 1.0, 0.0))
+    state.apply(TasksExited("a", Exit.FINISHED, 100.0))
+    state.apply(TasksExited("b", Exit.FAILED, 10.0))
+    assert waiting.needs_left == 2
+    assert not state.take_trigger().submitted
+    check(state)
+
+
+def test_memory_is_kept_until_it_is_forgotten() -> None:
+    state = State(cluster("1x1"))
+    plan = Plan(state)
+    plan.memory.update(a=1, b=2)
+    state.commit(plan)
+    plan = Plan(state)
+    plan.memory.update(a=None, c=3, never=None)
+    state.commit(plan)
+    assert state.memory == {"b": 2, "c": 3}

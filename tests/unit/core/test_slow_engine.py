@@ -1,0 +1,209 @@
+"""Wanted and seen differ for a while: an engine whose stops, launches and moves take time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from skep.core.actions import Action, Launch, Move, Stop
+from skep.core.cluster import Allocation, Slice
+from skep.core.events import Event, Exit, JobSubmitted, TasksExited, TasksMoved, TasksStarted, TimerDue
+from skep.core.job import Job, JobState
+from skep.core.plan import Plan
+from skep.core.ports import Memory, Planner
+from skep.core.refusal import Cause, Refusal
+from skep.core.state import State, Trigger
+from skep.core.step import Scheduler
+from skep.policies.registry import Setting, build_planner
+from skep.testing import check, cluster, job, trace
+from skep.traces.trace import TraceJob
+
+
+class Slow:
+    """Holds back what it did until it is asked for it; every step is checked."""
+
+    def __init__(self, planner: Planner, state: State) -> None:
+        self.state = state
+        self.scheduler = Scheduler(state, planner)
+        self.under_way: dict[tuple[str, str], Event] = {}
+        self.told: list[str] = []
+
+    def step(self, *events: Event) -> list[str]:
+        """What the engine is told after these events, as `stop a`, `launch b`."""
+        actions = self.scheduler.step(self.state.now_s, list(events))
+        check(self.state)
+        told = [self._begin(action) for action in actions]
+        self.told += told
+        return told
+
+    def submit(self, *jobs: TraceJob) -> list[str]:
+        return self.step(*(JobSubmitted(entry.spec) for entry in trace(*jobs).jobs))
+
+    def _begin(self, action: Action) -> str:
+        kind = type(action).__name__.lower()
+        outcomes: dict[type, Callable[[], Event]] = {
+            Launch: lambda: TasksStarted(action.job_id, 1.0, self.state.now_s),
+            Stop: lambda: TasksExited(action.job_id, Exit.PREEMPTED, 7.0),
+            Move: lambda: TasksMoved(action.job_id, action.allocation, 7.0, 1.0, self.state.now_s),
+        }
+        self.under_way[kind, action.job_id] = outcomes[type(action)]()
+        return f"{kind} {action.job_id}"
+
+    def done(self, *what: str) -> list[str]:
+        """These have now happened: `stop a`."""
+        return self.step(*(self.under_way.pop(tuple(name.split())) for name in what))
+
+    def state_of(self, name: str) -> JobState:
+        return self.state.jobs[name].state
+
+
+def slow(policy: str, spec: str = "1x4") -> Slow:
+    there = cluster(spec)
+    return Slow(build_planner(policy, Setting(there)), State(there))
+
+
+def test_a_launch_waits_until_the_victim_has_gone() -> None:
+    world = slow("srtf")
+    assert world.submit(job(4, id="long", work=100.0)) == ["launch long"]
+    assert world.done("launch long") == []
+    assert world.submit(job(2, id="short", work=10.0)) == ["stop long"]
+    assert world.state_of("short") is JobState.LAUNCHING
+    assert world.state_of("long") is JobState.STOPPING
+    assert world.step(TimerDue()) == []  # it is told once
+    assert world.done("stop long") == ["launch short"]
+    assert world.state_of("long") is JobState.PENDING
+    assert world.state.jobs["long"].preemptions == 1
+    assert world.state.jobs["long"].work_s == 7.0
+
+
+def test_nobody_else_gets_the_cells_that_were_freed_for_a_job() -> None:
+    world = slow("srtf")
+    world.submit(job(4, id="long", work=100.0))
+    world.done("launch long")
+    world.submit(job(3, id="short", work=10.0))
+    assert world.submit(job(2, id="two", work=20.0)) == []
+    assert world.submit(job(1, id="one", work=30.0)) == []  # it has the last gpu, but long is still there
+    assert world.state_of("one") is JobState.LAUNCHING
+    assert world.state_of("two") is JobState.PENDING
+    assert world.done("stop long") == ["launch short", "launch one"]
+    world.done("launch short", "launch one")
+    assert [world.state_of(name) for name in ("short", "one", "two", "long")] == [
+        JobState.RUNNING,
+        JobState.RUNNING,
+        JobState.PENDING,
+        JobState.PENDING,
+    ]
+
+
+def test_a_launch_waits_for_all_victims() -> None:
+    world = slow("srtf", "2x2")
+    world.submit(job(2, id="a", work=100.0), job(2, id="b", work=90.0))
+    world.done("launch a", "launch b")
+    assert sorted(world.submit(job(4, id="short", work=10.0))) == ["stop a", "stop b"]
+    assert world.done("stop a") == []
+    assert world.done("stop b") == ["launch short"]
+
+
+def test_a_launch_elsewhere_does_not_wait() -> None:
+    world = slow("srtf", "2x2")
+    world.submit(job(2, id="a", work=100.0), job(2, id="b", work=90.0))
+    world.done("launch a", "launch b")
+    world.submit(job(1, id="short", work=10.0))
+    assert world.told[-1] == "stop a"
+    # b ends while a is still leaving: its node is free at once.
+    assert world.step(TasksExited("b", Exit.FINISHED, 90.0)) == []
+    assert world.submit(job(2, id="next", work=5.0)) == ["launch next"]
+    assert world.done("stop a") == ["launch short"]
+
+
+def test_a_job_whose_node_is_lost_while_it_stops_comes_back_once() -> None:
+    world = slow("srtf")
+    world.submit(job(4, id="long", work=100.0))
+    world.done("launch long")
+    world.submit(job(4, id="short", work=10.0))
+    world.under_way.pop(("stop", "long"))
+    assert world.step(TasksExited("long", Exit.NODE_LOST, 0.0)) == ["launch short"]
+    assert world.state.jobs["long"].preemptions == 0
+    assert world.state.pending_count == 1
+
+
+class Mover:
+    """A planner that does what a test has written down."""
+
+    name = "mover"
+
+    def __init__(self) -> None:
+        self.todo: list[Callable[[State, Plan], None]] = []
+
+    def attach(self, view: State, memory: Memory) -> None:
+        """Nothing is kept."""
+
+    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
+        plan = Plan(view)
+        for decide in self.todo:
+            decide(view, plan)
+        self.todo = []
+        return plan
+
+    def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
+        return Refusal("test", Cause.ORDER, "because", "nothing")
+
+
+def gpus(node: int, mask: int) -> Allocation:
+    count = mask.bit_count()
+    return Allocation((Slice(node, mask, tasks=count),), count)
+
+
+def movers(spec: str = "2x2") -> tuple[Slow, Mover]:
+    planner = Mover()
+    return Slow(planner, State(cluster(spec))), planner
+
+
+def test_nobody_is_launched_where_a_job_has_not_moved_away() -> None:
+    world, planner = movers()
+    planner.todo = [lambda view, plan: plan.start(view.jobs["a"], gpus(0, 0b11))]
+    world.submit(job(2, id="a"))
+    world.done("launch a")
+    planner.todo = [
+        lambda view, plan: plan.move(view.jobs["a"], gpus(1, 0b11)),
+        lambda view, plan: plan.start(view.jobs["b"], gpus(0, 0b11)),
+    ]
+    assert world.submit(job(2, id="b")) == ["move a"]
+    assert world.step(TimerDue()) == []
+    assert world.done("move a") == ["launch b"]
+    assert world.state.jobs["a"].migrations == 1
+
+
+def test_a_move_waits_for_who_is_told_to_stop() -> None:
+    world, planner = movers()
+    planner.todo = [
+        lambda view, plan: plan.start(view.jobs["a"], gpus(0, 0b11)),
+        lambda view, plan: plan.start(view.jobs["b"], gpus(1, 0b11)),
+    ]
+    world.submit(job(2, id="a"), job(2, id="b"))
+    world.done("launch a", "launch b")
+    planner.todo = [
+        lambda view, plan: plan.stop(view.jobs["b"], "a"),
+        lambda view, plan: plan.move(view.jobs["a"], gpus(1, 0b11)),
+    ]
+    assert world.step(TimerDue()) == ["stop b"]
+    assert world.done("stop b") == ["move a"]
+    assert world.done("move a") == []
+    assert world.state.jobs["a"].held == gpus(1, 0b11)
+
+
+def test_two_jobs_may_swap_their_cells() -> None:
+    world, planner = movers()
+    planner.todo = [
+        lambda view, plan: plan.start(view.jobs["a"], gpus(0, 0b01)),
+        lambda view, plan: plan.start(view.jobs["b"], gpus(1, 0b01)),
+    ]
+    world.submit(job(1, id="a"), job(1, id="b"))
+    world.done("launch a", "launch b")
+
+    def swap(view: State, plan: Plan) -> None:
+        plan.move(view.jobs["a"], gpus(0, 0b10))
+        plan.move(view.jobs["b"], gpus(0, 0b01))
+        plan.move(view.jobs["a"], gpus(1, 0b01))
+
+    planner.todo = [swap]
+    assert sorted(set(world.step(TimerDue()))) == ["move a", "move b"]

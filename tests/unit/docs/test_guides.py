@@ -1,0 +1,140 @@
+"""The pages say what is true: commands run, links lead somewhere, generated pages are up to date."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```\s*$", re.MULTILINE | re.DOTALL)
+JOBS = "trace synth --jobs 300 --load 0.9 --gpus 64 --vcs 3 --seed 1 --out jobs.csv"
+
+
+def skep(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "skep.cli.main", *shlex.split(command)]
+    environment = {**os.environ, "COLUMNS": "100"}
+    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """What stands between fences of this language (none: without one)."""
+    found: list[str] = []
+    fence: str | None = None
+    for line in (ROOT / page).read_text("utf-8").splitlines(keepends=True):
+        if line.startswith("```"):
+            fence = line[3:].strip() if fence is None else None
+            if fence == language:
+                found.append("")
+        elif fence == language:
+            found[-1] += line
+    return found
+
+
+def commands(page: str) -> list[str]:
+    """Every `skep …` line of the page's plain blocks."""
+    lines = [line for block in blocks(page, "") for line in block.splitlines()]
+    return [line.removeprefix("skep ") for line in lines if line.startswith("skep ")]
+
+
+def test_the_session_of_the_readme_runs_and_prints_what_the_page_shows() -> None:
+    assert len(re.findall(r"^\$ skep ", "".join(blocks("README.md", "console")), re.MULTILINE)) == 4
+    assert generate().readme_page() == (ROOT / "README.md").read_text("utf-8"), "run python docs/generate.py"
+
+
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_policy_of_the_guide_runs(tmp_path: Path) -> None:
+    (code,) = blocks("docs/guides/write-a-policy.md", "python")
+    (tmp_path / "mine.py").write_text(code, "utf-8")
+    assert skep(JOBS, tmp_path).returncode == 0
+    found = commands("docs/guides/write-a-policy.md")
+    assert len(found) == 2
+    for command in found:
+        done = skep(f"{command} --json", tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert all(run["finished"] == 300 for run in json.loads(done.stdout))
+
+
+def test_the_policy_of_the_guide_lets_nobody_wait_beyond_its_limit_behind_smaller_jobs(tmp_path: Path) -> None:
+    (code,) = blocks("docs/guides/write-a-policy.md", "python")
+    (tmp_path / "mine.py").write_text(code, "utf-8")
+    rows = ["job_id,submit_s,duration_s,gpus", "first,0,10,4", "big,1,10,4"]
+    rows += [f"small-{number},{2 + number},10,1" for number in range(100)]
+    (tmp_path / "jobs.csv").write_text("\n".join(rows) + "\n", "utf-8")
+    started = {}
+    for limit_s in (20, 10_000):
+        policy = f"./mine.py:Patient:limit_s={limit_s},walk=strict"
+        done = skep(f"simulate jobs.csv --cluster 1x4 --policy {policy} --out out-{limit_s}", tmp_path)
+        assert done.returncode == 0, done.stderr
+        (table,) = (tmp_path / f"out-{limit_s}").glob("*/jobs.csv")
+        started[limit_s] = {line.split(",")[0]: float(line.split(",")[4]) for line in table.read_text().split()[1:]}
+    assert started[20]["big"] < 40
+    assert started[10_000]["big"] > 100
+
+
+@pytest.mark.parametrize("page", ["docs/guides/compare-on-your-own-trace.md", "docs/guides/failures-and-restarts.md"])
+def test_the_commands_of_the_guide_run(page: str, tmp_path: Path) -> None:
+    assert skep(JOBS, tmp_path).returncode == 0
+    for block in blocks(page, ""):
+        if block.startswith("node,down_s,up_s"):
+            (tmp_path / "outages.csv").write_text(block, "utf-8")
+    found = commands(page)
+    assert found
+    for command in found:
+        done = skep(command, tmp_path)
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = FENCE.sub("", page.read_text("utf-8"))
+    for target in LINK.findall(text):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{page.name}: {target}"
+        if anchor:
+            assert anchor in anchors(file), f"{page.name}: {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them from headings."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_page_of_policies_is_what_the_registry_says() -> None:
+    module = generate()
+    assert module.PAGE.read_text("utf-8") == module.policies_page(), "run python docs/generate.py"
+
+
+def test_the_reference_of_the_command_line_names_every_command_option_and_column() -> None:
+    from skep.cli.main import COMMANDS
+    from skep.cli.simulate import simulate
+    from skep.metrics.run import JobRow, Summary
+
+    page = (ROOT / "docs/reference/cli.md").read_text("utf-8")
+    names = [f"skep {name}" for name in COMMANDS]
+    names += [parameter.opts[0] for parameter in simulate.params if parameter.opts[0].startswith("--")]
+    names += [f"`{field}`" for kind in (JobRow, Summary) for field in kind.__struct_fields__]
+    missing = [name for name in names if name not in page]
+    assert not missing

@@ -1,0 +1,197 @@
+"""Policies by name, by knobs and from one's own file: what is wrong is said in one line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from skep.core.errors import InputError
+from skep.policies.pipeline import Pipeline
+from skep.policies.registry import Setting, build_planner, parse_policy, policies
+from skep.policies.rounds import Rounds
+from skep.testing import World, cluster, job, trace
+
+SETTING = Setting(cluster("2x4"), usage=lambda: {"a": 30.0, "b": 10.0})
+
+
+@pytest.mark.parametrize(
+    ("spec", "says", "hint"),
+    [
+        ("fifoo", "policy 'fifoo' is not known", "did you mean fifo"),
+        ("", "policy '' is not known", "skep policies"),
+        ("fifo:walk", "'walk' is not key=value", "for example"),
+        ("fifo:walk=", "'walk=' is not key=value", "for example"),
+        ("fifo:walk=skip,walk=easy", "knob 'walk' is given twice", ""),
+        ("fifo:wlak=skip", "no knob 'wlak'", "did you mean walk"),
+        ("fifo:walk=skipp", "expected one of strict, skip, easy", "did you mean skip"),
+        ("fifo:patience=-1", "expected a number >= 0", ""),
+        ("fifo:patience=1+x", "expected a number >= 0", ""),
+        ("fifo:patience=nan", "expected a number >= 0", ""),
+        ("las:compat=yes", "expected true or false", ""),
+        ("las:lead=", "is not key=value", ""),
+        ("las:lead=much", "expected a number >= 0", ""),
+        ("las:queues=5+5", "each above the one before", "queues="),
+        ("las:queues=0+5", "limits above 0", "queues="),
+        ("las:compat=true,place=any", "needs queues", "queues="),
+        ("srtf:compat=true", "goes with place=any", "place=any"),
+        ("srtf:walk=easy", "policies that do not preempt", "walk=skip"),
+        ("tiresias-g:compat=true,place=any", "needs samples=FILE", ""),
+        ("tiresias-g:samples=/nowhere/x.txt", "/nowhere/x.txt", ""),
+        ("yarn-cs:quotas=/nowhere/x.csv", "/nowhere/x.csv", ""),
+        ("yarn-cs:quotas=equals", "expected one of", "did you mean equal"),
+        ("./nowhere.py:Mine", "does not exist", "file.py:Class"),
+    ],
+)
+def test_what_is_wrong_with_a_spec_is_said(spec: str, says: str, hint: str) -> None:
+    with pytest.raises(InputError, match=re.escape(says)) as caught:
+        build_planner(spec, SETTING)
+    assert hint in caught.value.hint
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "knob", "value"),
+    [
+        ("fifo", "walk", "strict"),
+        ("fifo:patience=1+2.5", "patience", (1.0, 2.5)),
+        ("fifo:patience=none", "patience", ()),
+        ("las:queues=3250+7200", "queues", (3250.0, 7200.0)),
+        ("las:compat=true", "compat", True),
+        ("las:lead=10", "lead", 10.0),
+        ("e-las:form=product", "form", "product"),
+    ],
+)
+def test_knobs_are_read_by_their_type(spec: str, knob: str, value: object) -> None:
+    assert parse_policy(spec)[1][knob] == value
+
+
+@pytest.mark.parametrize("name", sorted(policies()))
+def test_every_policy_can_be_built_as_it_is_and_says_what_it_is(name: str) -> None:
+    policy = policies()[name]
+    assert build_planner(name, SETTING).name == name
+    assert policy.title.endswith(".")
+    assert policy.paper
+    assert policy.assumes
+    assert all(knob.help for knob in policy.knobs)
+
+
+def test_rounds_wrap_any_policy() -> None:
+    planner = build_planner("fifo", Setting(cluster("1x1"), round_s=60.0))
+    assert isinstance(planner, Rounds)
+    assert isinstance(planner.planner, Pipeline)
+    assert planner.name == "fifo"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("vc,gpus\n", "no quotas"),
+        ("a,1\na,2\n", ":2: expected vc,gpus with each VC once"),
+        ("a\n", ":1: expected vc,gpus"),
+        ("a,many\n", ":1: expected a number"),
+        ("a,1\n", "no quota for VC b"),
+    ],
+)
+def test_what_is_wrong_with_a_file_of_quotas_is_said(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "quotas.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=re.escape(says)):
+        build_planner(f"yarn-cs:quotas={path}", SETTING)
+
+
+def test_quotas(tmp_path: Path) -> None:
+    path = tmp_path / "quotas.csv"
+    path.write_text("vc,gpus\na,1\nb,7\n")
+    for kind, quotas in [("equal", {"a": 4, "b": 4}), ("usage", {"a": 6, "b": 2}), (str(path), {"a": 1, "b": 7})]:
+        planner = build_planner(f"yarn-cs:quotas={kind}", SETTING)
+        assert isinstance(planner, Pipeline)
+        assert planner.order.quotas == quotas
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("1\n", "at least two"),
+        ("service\n5\nx\n", ":3: 'x' is not a number"),
+        ("5\n-1\n", "at least two"),
+    ],
+)
+def test_what_is_wrong_with_a_file_of_samples_is_said(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "samples.txt"
+    path.write_text(text)
+    with pytest.raises(InputError, match=re.escape(says)):
+        build_planner(f"tiresias-g:samples={path}", SETTING)
+
+
+# One's own ---------------------------------------------------------------------------------------------------------
+
+OWN = """
+from skep.policies import Order
+
+class Largest(Order):
+    preemptive = True
+    def __init__(self, sign: float = -1.0) -> None:
+        self.sign = sign
+    def key(self, job, now_s):
+        return self.sign * job.gpus
+
+class Nothing:
+    pass
+
+class Broken(Order):
+    def key(self, job, now_s):
+        return 1 / 0
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    return str(path)
+
+
+def test_a_policy_of_ones_own_runs_and_takes_knobs(own: str) -> None:
+    jobs = (job(1, id="small"), job(4, id="large", at=10.0, work=10.0))
+    largest = World(trace(*jobs), cluster("1x4"), f"{own}:Largest").run().rows()
+    smallest = World(trace(*jobs), cluster("1x4"), f"{own}:Largest:sign=1,place=any").run().rows()
+    assert [row.preemptions for row in largest] == [1, 0]
+    assert [row.preemptions for row in smallest] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Lagest", "has no class 'Lagest'"),
+        ("Nothing", "neither an order nor a planner"),
+        ("Largest:size=3", "Largest({'size': 3.0}) failed: TypeError"),
+        ("Largest:walk=easy", "do not preempt"),
+        ("Largest:place=nowhere", "expected one of"),
+    ],
+)
+def test_what_is_wrong_with_a_policy_of_ones_own_is_said(own: str, name: str, says: str) -> None:
+    with pytest.raises(InputError, match=re.escape(says)):
+        build_planner(f"{own}:{name}", SETTING)
+
+
+def test_a_file_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text("import nowhere_at_all\n")
+    with pytest.raises(InputError, match=r"bad\.py is broken: ModuleNotFoundError"):
+        build_planner(f"{path}:Mine", SETTING)
+
+
+def test_an_error_while_it_runs_names_the_line(own: str) -> None:
+    from skep.experiments.simulate import Experiment
+
+    with pytest.raises(InputError, match=r"own\.py:16: ZeroDivisionError"):
+        Experiment(trace(job(id="a")), cluster("1x1")).run(f"{own}:Broken")
+
+
+def test_compat_goes_on_where_integer_division_leaves_nothing() -> None:
+    world = World(
+        trace(job(1, work=100.5), job(1, at=9.5, work=10.0)), cluster("1x1"), "las:compat=true,place=any,queues=10+20"
+    )
+    assert all(row.state == "succeeded" for row in world.run().rows())
