@@ -36,6 +36,8 @@ class ChainPlan(NamedTuple):
     gpu: str
     shape: tuple[tuple[str, int], ...]
     tops: tuple[tuple[str, ...], ...]
+    first_gpu: int = 0
+    """The number of the first gpu on each node."""
 
     @property
     def types(self) -> list[str]:
@@ -83,8 +85,11 @@ def make_chain(choose: Choose, name: str) -> ChainPlan:
         gpus *= size
     count = 1 + choose(max(32 // gpus, 1) if gpus < 16 else 2)
     # Nodes of the second chain may be those of the first: machines with two kinds of gpus.
-    prefix = "c0" if name == "c1" and choose(4) == 3 else name
-    return chain._replace(tops=tuple(top_nodes(chain, prefix, number) for number in range(count)))
+    is_mixed = name == "c1" and choose(4) == 3
+    prefix = "c0" if is_mixed else name
+    return chain._replace(
+        first_gpu=16 if is_mixed else 0, tops=tuple(top_nodes(chain, prefix, number) for number in range(count))
+    )
 
 
 def top_nodes(chain: ChainPlan, prefix: str, number: int) -> tuple[str, ...]:
@@ -157,7 +162,7 @@ def make_layout(plan: Plan) -> Layout:
             name = chain.types[at]
             types[name] = CellType(name, chain.types[at + 1], size, word == "node")
         for nodes in chain.tops:
-            cells.append(make_cell(types, chain.types[0], str(len(cells)), "", list(nodes), [0], pins))
+            cells.append(make_cell(types, chain.types[0], str(len(cells)), "", list(nodes), [chain.first_gpu], pins))
     vcs = {name: VcLayout(name, list(grants), list(pinned)) for name, grants, pinned in plan.vcs}
     return Layout(types, cells, vcs)
 
@@ -178,7 +183,7 @@ def make_cell(
         path = f"{address.rpartition('/')[0]}/{gpus[0] - 1}"
         return CellSpec(name, path, node, pins.get(path, ""))
     if kind.is_node:
-        node, gpus = nodes.pop(0), [0]
+        node, gpus = nodes.pop(0), list(gpus)
     children = [
         make_cell(types, kind.child, f"{address}/{number}", node, nodes, gpus, pins) for number in range(kind.count)
     ]

@@ -5,6 +5,8 @@ The steps and what is asserted after each of them are in `cells_worlds.py`.
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from cells_layouts import make_layout
 from cells_worlds import CellsWorld, outline, snapshot
@@ -19,13 +21,14 @@ from skep.core.errors import InvariantBroken
 from skep.testing.cells_invariants import check_cells
 
 STEPS = 25
+LONG = 50
 
 
 def world(data: st.DataObject, *, can_fail: bool = False, can_change: bool = False) -> CellsWorld:
     return CellsWorld(lambda count: data.draw(st.integers(0, count - 1)), can_fail=can_fail, can_change=can_change)
 
 
-@examples(40)
+@examples(25)
 @given(st.data())
 def test_vc_safety_with_all_nodes_well(data: st.DataObject) -> None:
     """A guaranteed request is refused only if it does not fit its VC; questions, starts and cancels leave no trace."""
@@ -34,7 +37,7 @@ def test_vc_safety_with_all_nodes_well(data: st.DataObject) -> None:
     seen.drain()
 
 
-@examples(40)
+@examples(25)
 @given(st.data())
 def test_bad_nodes_take_nothing_new_and_are_shown_to_those_who_lack_cells(data: st.DataObject) -> None:
     seen = world(data, can_fail=True)
@@ -42,7 +45,7 @@ def test_bad_nodes_take_nothing_new_and_are_shown_to_those_who_lack_cells(data: 
     seen.drain()
 
 
-@examples(40)
+@examples(25)
 @given(st.data())
 def test_changes_of_the_configuration_keep_what_runs_and_what_vcs_own(data: st.DataObject) -> None:
     seen = world(data, can_change=True)
@@ -50,12 +53,22 @@ def test_changes_of_the_configuration_keep_what_runs_and_what_vcs_own(data: st.D
     seen.drain()
 
 
-@examples(40)
+@examples(25)
 @given(st.data())
 def test_everything_at_once(data: st.DataObject) -> None:
     seen = world(data, can_fail=True, can_change=True)
     seen.run(STEPS)
     seen.drain()
+
+
+@pytest.mark.parametrize("can_change", [False, True], ids=["one configuration", "configurations change"])
+@pytest.mark.parametrize("can_fail", [False, True], ids=["all nodes well", "nodes fail"])
+def test_long_histories(can_fail: bool, can_change: bool) -> None:
+    """Hypothesis prefers small worlds; these are larger. `SKEP_EXAMPLES=20` looks at twenty times as many."""
+    for seed in range(examples(40).max_examples):
+        seen = CellsWorld(random.Random(seed).randrange, can_fail=can_fail, can_change=can_change)
+        seen.run(LONG)
+        seen.drain()
 
 
 @examples(20)

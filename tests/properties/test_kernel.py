@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import examples, worlds
 
+from skep.core.chance import draw as draw_bits
 from skep.core.job import Job, JobState
 from skep.core.plan import Plan
 from skep.core.ports import Memory
@@ -19,9 +20,10 @@ from skep.core.step import Scheduler, replay
 from skep.policies.pipeline import Pipeline
 from skep.policies.place import PLACES
 from skep.policies.registry import policies
-from skep.testing import World, check, snapshot
+from skep.testing import World, check, cluster, job, snapshot, trace
 from skep.testing.invariants import check_books
 from skep.testing.world import Course
+from skep.traces.trace import TraceJob
 
 every_policy = pytest.mark.parametrize("name", sorted(policies()))
 
@@ -88,6 +90,27 @@ def test_a_fork_goes_on_like_the_original(name: str, data: st.DataObject) -> Non
     original.finish()
     fork.finish()
     assert fork.csv() == original.csv()
+
+
+def busy(number: int) -> TraceJob:
+    """Jobs of three users that queue up for long, so that what was known when one came is not what is known later."""
+    size, length, gap = (draw_bits(11, number, part) for part in range(3))
+    who = ("ann", "bob", "cho")[size // 8 % 3]
+    scale = {"ann": 40, "bob": 400, "cho": 2000}[who]
+    return job((1, 1, 2, 4)[size % 4], work=float(scale + length % scale), at=float(number * 20 + gap % 20), user=who)
+
+
+@pytest.mark.parametrize("policy", ["qssf", "sjf:estimate=history,walk=skip", "tiresias-g:queues=500+3000,place=any"])
+def test_a_fork_remembers_what_was_known_when_a_job_came(policy: str) -> None:
+    world = World(trace(*(busy(number) for number in range(60))), cluster("1x4"), policy)
+    expected = world.run().csv()
+    original = world.begin()
+    while original.advance():
+        if original.batches % 7 == 0:
+            state, engine = copy.deepcopy((original.state, original.engine))
+            fork = Course(Scheduler(state, world.planner()), engine)
+            fork.finish()
+            assert fork.csv() == expected, f"forked at {original.state.now_s}"
 
 
 @examples(150)

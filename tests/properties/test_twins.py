@@ -282,3 +282,9 @@ def test_the_number_of_jobs_present_is_the_integral_over_their_lives(data: st.Da
             for other in jobs
         ]
         assert presence.average(start_s, end_s) == pytest.approx(sum(overlaps) / (end_s - start_s))
+    # Also between changes, where the last number holds on.
+    first_s = min(asking.submit_s for asking in jobs)
+    until_s = first_s + data.draw(st.integers(1, 600)) + 0.5
+    lives = [(asking.submit_s, math.inf if asking.finish_s is None else asking.finish_s) for asking in jobs]
+    present = sum(max(min(until_s, end_s) - start_s, 0.0) for start_s, end_s in lives) / (until_s - first_s)
+    assert presence.average(first_s, until_s) == pytest.approx(max(present, 1.0))

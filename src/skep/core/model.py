@@ -10,6 +10,9 @@ import msgspec
 
 DEFAULT_VC = "default"
 
+PRIORITIES = {"oppo": -1, "test": 10, "prod": 100}
+"""Priorities by name; -1 is opportunistic work, 0 to 1000 is guaranteed."""
+
 
 class Role(msgspec.Struct, frozen=True, cache_hash=True):
     """`count` equal tasks, each indivisible and on one node."""

@@ -106,11 +106,13 @@ class State:
 
     def _tasks_started(self, event: TasksStarted) -> None:
         job = self.jobs[event.job_id]
-        job.state = RUNNING
+        if job.held is None or job.seq in self.held_jobs:
+            return  # late or told twice
+        if job.state is LAUNCHING:
+            job.state = RUNNING
         if job.start_s is None:
             job.start_s = self.now_s
         job.held_since_s = self.now_s
-        assert job.held is not None
         job.held_gpus = job.held.gpus
         job.rate = event.rate
         job.progress_since_s = event.progress_since_s
@@ -140,6 +142,8 @@ class State:
 
     def _tasks_exited(self, event: TasksExited) -> None:
         job = self.jobs[event.job_id]
+        if job.held is None:
+            return  # late or told twice: what is finished stays finished
         if job.seq in self.held_jobs:  # else it never came to run
             self._settle(job)
             del self.held_jobs[job.seq]

@@ -27,7 +27,7 @@ Entry = tuple[int, Any, int, Job]
 class Line:
     """Pending jobs in order; `tried` is the head that failed and when, in the pipeline's epochs."""
 
-    __slots__ = ("cause", "entries", "gpus", "group", "head", "is_strict", "pools", "scope", "tried")
+    __slots__ = ("cause", "entries", "gpus", "group", "head", "is_plain", "is_strict", "pools", "scope", "tried")
 
     def __init__(self, group: Hashable, scope: str, shape: Shape, pools: list[Pool], *, is_strict: bool) -> None:
         self.group = group
@@ -36,11 +36,22 @@ class Line:
         self.gpus = shape.gpus
         self.pools = pools
         self.is_strict = is_strict
+        self.is_plain = not is_strict and shape.is_plain
+        """All ask for so many whole gpus and nothing else."""
         self.tried: tuple[int, int] = (-1, -1)
         self.cause: Cause | None = None
         """Why the jobs wait (in a strict line: its head), as last said."""
         self.head: Job | None = None
         """In a strict line the job whose own waiting is booked."""
+
+    def could_fit(self) -> bool:
+        """False only if there are too few free gpus for whatever the head asks for."""
+        if not self.is_plain:
+            return True
+        free = 0
+        for pool in self.pools:
+            free += pool.free
+        return self.gpus <= free
 
     def add(self, entry: Entry) -> None:
         bisect.insort(self.entries, entry)

@@ -69,6 +69,8 @@ class Pipeline:
 
     def attach(self, view: State, memory: Memory) -> None:
         self.lines: dict[Hashable, Line] = {}
+        self.active: dict[str, Line] = {}
+        """Lines in which somebody stands, by scope: of many users most have nothing pending."""
         self.entries: dict[int, tuple[Line, Entry]] = {}
         """Where each pending job stands, by seq."""
         self.running = Running()
@@ -117,7 +119,7 @@ class Pipeline:
         fresh = [job for job in arrived.values() if self._admit(view, plan, job)]
         self._walk(view, plan)
         if self.walk == EASY:
-            for line in self.lines.values():
+            for line in list(self.active.values()):
                 for job, allocation in backfill(view, self.place, self.estimate, self.running, line):
                     self._leave_line(job)
                     self._give(view, plan, job, allocation)
@@ -174,6 +176,7 @@ class Pipeline:
             key = self._remember(job, key, plan)
         entry = (job.rank, key, job.seq, job)
         line.add(entry)
+        self.active[line.scope] = line
         if line.entries[0] is entry:
             self.touched[line.scope] = line
         self.entries[job.seq] = (line, entry)
@@ -227,6 +230,8 @@ class Pipeline:
     def _leave_line(self, job: Job) -> None:
         line, entry = self.entries.pop(job.seq)
         line.remove(entry)
+        if not line.entries:
+            del self.active[line.scope]
 
     def _set_timer(self, job: Job, at_s: float) -> None:
         if at_s < math.inf:
@@ -264,10 +269,10 @@ class Pipeline:
         """A heap of the lines worth a try: all after something was freed, else those with a new head."""
         group_key = self.order.group_key
         rising = self.order.moves == RISES
-        lines = self.lines if rising or self.epoch != self.walked_epoch else self.touched
+        lines = self.active if rising or self.epoch != self.walked_epoch else self.touched
         heads = []
         for line in lines.values():
-            if line.entries:
+            if line.entries and (line.could_fit() or self._may_push_out(line.entries[0])):
                 rank, key, seq, _ = line.entries[0]
                 if rising or line.tried != (seq, self.epoch):
                     heads.append((group_key(line.group), rank, key, seq, line))
@@ -341,7 +346,7 @@ class Pipeline:
             return True
         entry = (job.rank, self.order.key(job, view.now_s), job.seq)
         group = self.order.group(job)
-        return all(line.entries[0][:3] > entry for line in self.lines.values() if line.entries and line.group == group)
+        return all(line.entries[0][:3] > entry for line in self.active.values() if line.group == group)
 
     # What is said about it -------------------------------------------------------------------------------------
 
@@ -358,7 +363,7 @@ class Pipeline:
                 plan.joins.append((job, line.scope))
                 if line.head is job:
                     line.head = None  # it ran in between: as a head it has to be booked anew
-        for line in self.lines.values() if changed else lines.values():
+        for line in self.active.values() if changed else lines.values():
             if line.entries:
                 if line.is_strict:
                     self._say_why_head(view, plan, line)
@@ -403,7 +408,7 @@ class Pipeline:
 
     def _next_crossing(self, view: State) -> float:
         """When the next running job has risen so far that the first pending one could push it out."""
-        keys = [line.entries[0][1] for line in self.lines.values() if line.entries]
+        keys = [line.entries[0][1] for line in self.active.values()]
         if not keys:
             return math.inf
         level = min(keys)

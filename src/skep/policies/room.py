@@ -25,11 +25,11 @@ def make_room(
     """Stop candidates in turn until the job fits, then spare those that turn out not to be needed.
 
     On success the plan holds the stops, otherwise it is as before. Nothing is tried before it has a chance: enough
-    gpus together, and for a job that must sit on one node, enough on one node.
+    gpus together and, for a job that must sit on few nodes, on few nodes.
     """
     mark = plan.mark()
-    one_node = shape.is_plain and place.keeps_together(job, view.now_s) and fits_a_node(view, shape)
-    on_node: dict[int, int] = {}
+    is_together = shape.is_plain and place.keeps_together(job, view.now_s)
+    freed = Freed(view, shape) if is_together else None
     victims: list[Job] = []
     stopped = 0
     for victim in candidates:
@@ -37,8 +37,8 @@ def make_room(
             continue
         victims.append(victim)
         missing -= victim.gpu_count
-        most = add_freed(view, victim, on_node) if one_node else shape.gpus
-        if missing <= 0 and most >= shape.gpus:
+        has_chance = freed.add(victim) if freed is not None else True
+        if missing <= 0 and has_chance:
             for other in victims[stopped:]:
                 plan.stop(other, job.id)
             stopped = len(victims)
@@ -49,20 +49,31 @@ def make_room(
     return None
 
 
-def fits_a_node(view: State, shape: Shape) -> bool:
-    return any(shape.gpus <= pool.size_max for pool in view.cluster.pools_for(shape.gpu_types))
+class Freed:
+    """What each node would have free without the victims so far: not exact, but never too little."""
 
+    def __init__(self, view: State, shape: Shape) -> None:
+        pools = view.cluster.pools_for(shape.gpu_types)
+        size = max((pool.size_max for pool in pools), default=0)
+        self.nodes = view.cluster.nodes
+        self.on_node: dict[int, int] = {}
+        self.gpus = shape.gpus
+        self.is_small = shape.gpus <= size
+        self.idle_wanted = shape.gpus // size if size else 0
+        """A job larger than a node needs so many nodes to itself."""
+        self.idle = sum(idle.bit_count() for pool in pools for idle in pool.idle.values())
 
-def add_freed(view: State, victim: Job, on_node: dict[int, int]) -> int:
-    """Count what each node would have free without this victim too; the most of its nodes."""
-    assert victim.allocation is not None
-    most = 0
-    for piece in victim.allocation.slices:
-        before = on_node.get(piece.node)
-        free = view.cluster.nodes[piece.node].free if before is None else before
-        free = on_node[piece.node] = free + piece.gpus.bit_count()
-        most = max(most, free)
-    return most
+    def add(self, victim: Job) -> bool:
+        """Whether the job could fit now as far as this can tell."""
+        assert victim.allocation is not None
+        most = 0
+        for piece in victim.allocation.slices:
+            node = self.nodes[piece.node]
+            before = self.on_node.get(piece.node, node.free)
+            free = self.on_node[piece.node] = before + piece.gpus.bit_count()
+            most = max(most, free)
+            self.idle += before < node.gpu_count <= free
+        return most >= self.gpus if self.is_small else self.idle >= self.idle_wanted
 
 
 def is_useful(view: State, victim: Job, shape: Shape) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from skep.core.cells.gangs import Request
 from skep.core.cells.tree import GUARANTEED_MAX, OPPORTUNISTIC
 from skep.core.errors import InputError
+from skep.core.model import PRIORITIES
 from skep.files.document import read_document
 from skep.files.text import shorten
 from skep.scenarios.values import plain
@@ -54,7 +55,8 @@ def _parse(pod: str, spec: Any) -> tuple[Request, int]:
     vc = text_of(spec, "virtualCluster")
     if not vc:
         raise InputError("virtualCluster is missing")
-    priority = whole(spec, "priority")
+    named = PRIORITIES.get(str(spec.get("priority")))
+    priority = whole(spec, "priority") if named is None else named
     if not OPPORTUNISTIC <= priority <= GUARANTEED_MAX:
         raise InputError(f"priority is {priority}, expected -1 to {GUARANTEED_MAX}")
     size = whole(spec, "leafCellNumber")

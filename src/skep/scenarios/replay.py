@@ -177,10 +177,11 @@ class Replay:
         return self.cells.reserve(request, answer.placement)
 
     def _drop_reservers(self, placement: Placement) -> None:
+        """The cells cancel the preemptions that a placement overtakes; nobody asks for these any more."""
         for pod in placement.physical:
             for leaf in pod:
                 if leaf.reserver is not None:
-                    self._cancel(leaf.reserver)
+                    self.waiting_for.pop(leaf.reserver.name, None)
 
     def _cancel(self, gang: Gang) -> None:
         self.cells.cancel(gang)

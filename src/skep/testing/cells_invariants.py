@@ -30,6 +30,11 @@ def check_cells(cells: Cells) -> None:
     users, reservers = held_gpus(cells)
     check_gangs(cells)
     check_uses(cells, users, reservers)
+    check_cell_books(cells)
+
+
+def check_cell_books(cells: Cells) -> None:
+    """What is free, bound, bad and owed, whoever uses it: gangs, or a planner that keeps the books by itself."""
     for chain in cells.chains.values():
         check_bad(cells, chain)
         check_free(chain)
@@ -109,6 +114,11 @@ def check_uses(cells: Cells, users: dict[int, Gang], reservers: dict[int, Gang])
             expect(leaf.virtual is bound, f"{leaf!r} is bound to {leaf.virtual}, but {holder} has {bound}")
             expect(id(bound) not in virtual, f"{bound!r} is used twice")
             virtual[id(bound)] = holder.priority
+    check_counts(cells, physical, virtual)
+
+
+def check_counts(cells: Cells, physical: dict[int, int], virtual: dict[int, int]) -> None:
+    """The counts of every cell, given the priority at which each gpu (by identity) is in use."""
     for chain in cells.chains.values():
         for root in chain.cells[chain.top]:
             count_use(root, physical)

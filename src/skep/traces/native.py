@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from skep.core.errors import InputError
-from skep.core.model import JobSpec
+from skep.core.model import PRIORITIES, JobSpec
 from skep.traces.table import (
     BadRow,
     Columns,
@@ -55,7 +55,8 @@ def _milli(cell: str, column: str) -> int:
 
 
 def _priority(cell: str, column: str) -> int:
-    return whole(cell, column, least=-(10**9))
+    named = PRIORITIES.get(cell.strip().lower())
+    return whole(cell, column, least=-(10**9)) if named is None else named
 
 
 _CHECKS: dict[str, Callable[[str, str], Any]] = {

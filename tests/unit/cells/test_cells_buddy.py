@@ -27,8 +27,8 @@ def test_given_back_it_merges_with_its_buddies_up_to_the_top() -> None:
 
 
 def test_the_smallest_free_cell_that_fits_is_split() -> None:
-    seen = cells(racks=2, a="1 gpu, 1 node", b="1 rack")
-    start(seen, request("g", "a", 0, 1))
+    seen = cells(racks=2, a="1 node", b="1 rack", c="1 gpu")
+    start(seen, request("g", "c", 0, 1))
     big = start(seen, request("h", "a", 0, 4))
     assert {leaf.node for leaf, _ in big.pairs()} == {"n1"}
     assert free(seen)["rack"] == ["1"]
@@ -64,10 +64,11 @@ def test_relaxed_allocation_leaves_the_last_rack_to_the_vc_that_owns_it() -> Non
 
 
 def test_relaxed_allocation_through_two_levels_spares_the_nodes_in_between() -> None:
-    """A rack could be split, but both its nodes are b's: found with the naive recount."""
-    seen = cells(racks=2, a="4 switch", b="2 node")
+    """The second rack may be split, but both its nodes are b's."""
+    seen = cells(racks=2, a="2 switch", b="3 node")
     start(seen, request("g", "a", 0, 2))
-    fail(seen, "n0", "n1")
+    assert {leaf.node for leaf, _ in start(seen, request("m", "b", 0, 4)).pairs()} == {"n1"}
+    fail(seen, "n0")
     assert seen.ask(request("h", "a", 0, 2)).placement is None
     start(seen, request("r", "b", 0, 4, 4))
 
@@ -120,6 +121,9 @@ def test_bad_nodes_in_a_cell_that_a_vc_begins_to_use_are_shown_to_it() -> None:
     seen = cells(racks=2, nodes=3, a="2 rack")
     fail(seen, "n1", "n2")
     start(seen, request("g", "a", 0, 4))
+    roots = [root for root in seen.tenancies["a"].roots["rack"][4] if root.physical is not None]
+    shown = {node.physical.node for root in roots for node in root.children if node.physical is not None}
+    assert {"n1", "n2"} <= shown
     first, second = (start(seen, request(name, "a", 0, 4)) for name in "hi")
     assert {leaf.node for leaf, _ in [*first.pairs(), *second.pairs()]} <= {"n0", "n3", "n4", "n5"}
 
@@ -132,6 +136,16 @@ def test_running_work_stays_on_a_bad_node_and_nothing_new_comes() -> None:
     assert {leaf.node for leaf, _ in start(seen, request("h", "a", 0, 2)).pairs()} == {"n1"}
     assert {leaf.node for leaf, _ in start(seen, request("o", "a", -1, 2)).pairs()} == {"n1"}
     assert seen.ask(request("p", "a", -1, 1)).cause is WaitCause.BAD_NODE
+
+
+def test_a_bad_node_stays_in_sight_of_the_vc_when_its_work_leaves() -> None:
+    seen = cells(racks=1, nodes=3, a="1 rack")
+    gang, other = start(seen, request("g", "a", 0, 4)), start(seen, request("h", "a", 0, 4))
+    fail(seen, "n0")
+    seen.release(gang)
+    check_cells(seen)
+    assert seen.ask(request("i", "a", 0, 4, 4)).cause is WaitCause.BAD_NODE
+    assert {leaf.node for leaf, _ in other.pairs()} == {"n1"}
 
 
 # Pinned cells ---------------------------------------------------------------------------------------------------

@@ -90,9 +90,9 @@ def test_a_gang_of_several_sizes_is_packed_wherever_it_fits(free: list[int], pod
 
 def test_the_search_gives_up_in_bounded_time() -> None:
     [rack] = cells(racks=1).chains["rack"].cells[4]
-    rooms: list[tuple[Cell, int]] = [(rack, 7 + number % 5) for number in range(40)]
-    assert search_packing(rooms, [3] * 20 + [5] * 43) is None or True
-    assert search_packing(rooms, [1] * 40 + [2] * 40) is None, "more pods than the search looks at"
+    rooms: list[tuple[Cell, int]] = [(rack, 7 + number % 3) for number in range(30)]
+    # 240 gpus for 229, but 7 and 8 hold only one of the fives and the rest of the eights is too small: hopeless.
+    assert search_packing(rooms, [4] * 1 + [5] * 45) is None
 
 
 def test_a_gang_that_the_greedy_pass_misses_runs() -> None:

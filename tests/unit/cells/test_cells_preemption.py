@@ -50,7 +50,7 @@ def test_reserved_cells_pass_from_the_victim_to_the_gang() -> None:
     check_cells(seen)
     assert {leaf.use for leaf in leaves} == {Use.RESERVED}
     assert seen.ask(request("other", "a", 1, 4)).placement is None, "nobody of equal priority has them"
-    assert seen.ask(request("oppo", "a", -1, 4, 1)).placement is None, "nor a borrower"
+    assert seen.ask(request("oppo", "a", -1, 4, 3)).placement is None, "nor a borrower"
     seen.start(high)
     check_cells(seen)
     assert {leaf.use for leaf in leaves} == {Use.USED}
@@ -85,9 +85,7 @@ def test_of_two_preemptions_of_one_victim_cancelling_one_leaves_it_leaving() -> 
     assert low.state is GangState.ALLOCATED
 
 
-@pytest.mark.parametrize(
-    "has_left", [False, True], ids=["while the victim is there", "when only the reservation is left"]
-)
+@pytest.mark.parametrize("has_left", [False, True], ids=["while the victim is there", "when the victim has left"])
 def test_a_higher_priority_overtakes_a_preemption(has_left: bool) -> None:
     seen, low = one_node()
     reserve(seen, request("high", "a", 1, 4))
@@ -136,9 +134,22 @@ def test_a_question_leaves_what_a_vc_sees_of_bad_nodes() -> None:
     """The rack of a lazy gang has a bad node: taking the rack back for a moment must bind it again as it was."""
     seen = cells(racks=2, nodes=3, a="1 rack", b="1 rack")
     low = start(seen, request("low", "a", 0, 4, lazy=True))
+    beside = start(seen, request("beside", "a", 0, 4))
     fail(seen, "n2")
+    seen.release(beside)
     shown = {cell: cell.physical for root in seen.tenancies["a"].roots["rack"][4] for cell in root.tree()}
     assert seen.ask(request("high", "a", 1, 4, 4)).placement is not None
     assert {cell: cell.physical for cell in shown} == shown
     assert low.virtual is not None
     check_cells(seen)
+
+
+def test_a_lazy_gang_that_is_partly_on_a_bad_node_is_no_obstacle() -> None:
+    """Its bad node, given back for a moment, must not be shown to the VC as the very cell that the question needs."""
+    seen = cells(racks=1, nodes=3, a="2 node", b="1 node")
+    low = start(seen, request("low", "a", 0, 4, 4, lazy=True))
+    start(seen, request("own", "b", 0, 4))
+    fail(seen, "n1")
+    high, answer = reserve(seen, request("high", "a", 1, 4))
+    assert {leaf.node for leaf, _ in high.pairs()} == {"n0"}
+    assert answer.victims == [low]

@@ -95,8 +95,16 @@ def test_a_granted_cell_that_is_no_longer_free_as_a_whole_cannot_be_had() -> Non
     assert seen.gangs["g"].virtual is not None, "the VC's node is around it"
 
 
+def test_a_cell_that_another_vc_uses_now_is_not_shared_with_it() -> None:
+    other = (request("g", "b", 0, 1), on(("n0", (0,)), granted="switch"))
+    mine = (request("h", "a", 0, 1), on(("n0", (1,)), granted="node"))
+    seen = taken_up([other, mine], racks=2, a="1 node", b="1 switch")
+    assert seen.gangs["g"].virtual is not None
+    assert seen.gangs["h"].is_downgraded
+
+
 def test_a_cell_pinned_elsewhere_is_not_bound_again() -> None:
-    pinned = {"racks": 2, "pins": {"1/n2": "mine"}, "a": "1 @mine"}
+    pinned = {"racks": 2, "pins": {"1/n2": "mine"}, "a": "1 @mine, 1 node"}
     low = (request("low", "a", 0, 4, pinned="mine"), on(("n2", (0, 1, 2, 3)), granted="node"))
     high = (request("high", "a", 5, 4, pinned="mine"), on(("n0", (0, 1, 2, 3)), granted="node"))
     seen = taken_up([low, high], **pinned)

@@ -37,7 +37,7 @@ WRONG: dict[str, Any] = {
     "half a character": {**GOOD, "virtualCluster": "\ud800"},
     "a priority below": {**GOOD, "priority": -2},
     "a priority above": {**GOOD, "priority": 1001},
-    "a priority of text": {**GOOD, "priority": "prod"},
+    "a priority of text": {**GOOD, "priority": "high"},
     "a priority that is a flag": {**GOOD, "priority": True},
     "a fraction": {**GOOD, "priority": 1.5},
     "no number": {**GOOD, "leafCellNumber": float("nan")},

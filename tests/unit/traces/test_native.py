@@ -169,3 +169,9 @@ def test_a_misspelt_header_is_still_taken_for_native(tmp_path: Path) -> None:
     path.write_text("job_id,submit_s,duration_s,gpu\na,0,1,1\n")
     with pytest.raises(InputError, match=r"unknown column gpu, did you mean gpus\?"):
         read_trace(path)
+
+
+def test_priorities_may_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("job_id,submit_s,duration_s,gpus,priority\na,0,1,1,prod\nb,0,1,1,test\nc,0,1,1,oppo\nd,0,1,1,7\n")
+    assert [job.spec.priority for job in read_trace(path).jobs] == [100, 10, -1, 7]

@@ -179,5 +179,10 @@ class Binder:
         return self._map_all(self.below[id(cell)], onto.children, set())
 
     def _in_order(self, cells: list[PhysicalCell]) -> list[PhysicalCell]:
-        """Those with the least opportunistic work first, so that little is evicted."""
-        return sorted(cells, key=lambda cell: cell.used.get(-1, 0))
+        """Those with the least opportunistic work first, so that little is evicted; else in the order of the layout,
+        not in that of what happened before: a fork, or a server that starts again, goes on in the same way."""
+        return sorted(cells, key=place_in_order)
+
+
+def place_in_order(cell: PhysicalCell) -> int:
+    return (cell.used.get(-1, 0) << 24) + cell.rank

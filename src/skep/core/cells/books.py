@@ -80,8 +80,10 @@ class Books:
         """A VC uses one of its cells: here it is."""
         chain = self.chains[cell.chain]
         self._grant_quietly(chain, cell, vc)
-        if cell.bad_count:
+        if cell.bad_count and self.depth:
             self.unshown.append(cell)
+        elif cell.bad_count:
+            self._show_below(cell)
         is_safe = self.is_safe(chain)
         self.settle_doomed(chain)
         return is_safe

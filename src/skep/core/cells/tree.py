@@ -77,6 +77,7 @@ class PhysicalCell(Cell):
         "is_split",
         "node",
         "nodes",
+        "rank",
         "reserver",
         "use",
         "virtual",
@@ -90,6 +91,8 @@ class PhysicalCell(Cell):
         self.address = spec.address
         self.node = spec.node
         self.nodes: tuple[str, ...] = (spec.node,) if spec.node else ()
+        self.rank = 0
+        """Its place among the cells of its level, in the order of the layout."""
         self.index = -1
         """Of a gpu: its number on the node."""
         self.virtual: VirtualCell | None = None

@@ -46,12 +46,21 @@ class ByUse(Order):
 class DominantShare(ByUse):
     """The group with the smallest dominant share goes first (progressive filling, by whole gangs)."""
 
+    def attach(self, view: State) -> None:
+        self.shares: dict[Hashable, float] = {}
+        super().attach(view)
+
     def group(self, job: Job) -> Hashable:
         return job.spec.user or job.spec.vc
 
     def group_key(self, group: Hashable) -> float:
-        held = self.used.get(group, (0.0, 0.0, 0.0))
-        return round(max(have / there for have, there in zip(held, self.capacity, strict=True)), 9)
+        return self.shares.get(group, 0.0)
+
+    def _count(self, job: Job, sign: int) -> None:
+        super()._count(job, sign)
+        group = self.group(job)
+        parts = zip(self.used[group], self.capacity, strict=True)
+        self.shares[group] = round(max(have / there for have, there in parts), 9)
 
 
 class CapacityQueues(ByUse):

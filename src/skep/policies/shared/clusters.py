@@ -6,7 +6,9 @@ of the real one these are.
 
 from __future__ import annotations
 
-from skep.core.cells.binding import Binder
+import functools
+
+from skep.core.cells.binding import Binder, Bindings
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain
 from skep.core.cells.hardware import Hardware, node_spec
@@ -15,6 +17,10 @@ from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice, bits
 from skep.core.errors import InvariantBroken
 
 Pair = tuple[PhysicalCell, VirtualCell]
+Gpus = tuple[tuple[int, int], ...]
+"""Physical gpus, as (node, number on it)."""
+Lent = dict[int, set[int]]
+"""Gpu cells (by identity) that borrowers run on → seqs of these jobs: several where they share it."""
 
 
 class VcCluster(Cluster):
@@ -23,11 +29,18 @@ class VcCluster(Cluster):
     is_whole = False
     """Whether its gpus are the physical ones, so that taking them takes those."""
 
+    is_trial = False
+    """While a placement takes and gives in order to look: nothing is bound for that."""
+
     def physical(self, allocation: Allocation) -> Allocation:
         raise NotImplementedError
 
-    def adopt(self, allocation: Allocation, physical: Allocation) -> None:
-        """Take an allocation that runs on this physical one already."""
+    def gpus_behind(self, allocation: Allocation) -> Gpus:
+        """The physical gpu behind each virtual one, where that is not plain from the allocations."""
+        return ()
+
+    def adopt(self, allocation: Allocation, gpus: Gpus) -> None:
+        """Take an allocation that runs on these physical gpus already."""
         self.take(allocation)
 
     def could_bind(self, allocation: Allocation) -> bool:
@@ -76,7 +89,7 @@ class NumberCluster(VcCluster):
         return allocation
 
     def blank(self) -> Cluster:
-        return self.whole.blank()
+        return NumberCluster(self.whole.blank(), self.quota)
 
     def take(self, allocation: Allocation) -> None:
         super().take(allocation)
@@ -86,7 +99,7 @@ class NumberCluster(VcCluster):
         super().give(allocation)
         self.used -= allocation.gpus
 
-    def adopt(self, allocation: Allocation, physical: Allocation) -> None:
+    def adopt(self, allocation: Allocation, gpus: Gpus) -> None:
         self.used += allocation.gpus
 
     def could_bind(self, allocation: Allocation) -> bool:
@@ -99,11 +112,11 @@ class NumberCluster(VcCluster):
 class CellCluster(VcCluster):
     """The virtual cells of the VC, bound to physical ones as they are used."""
 
-    def __init__(self, vc: str, cells: Cells, hardware: Hardware, lent: dict[int, int]) -> None:
+    def __init__(self, vc: str, cells: Cells, hardware: Hardware, lent: Lent) -> None:
         self.cells = cells
         self.hardware = hardware
         self.lent = lent
-        """Gpus that opportunistic jobs use, by identity → seq of the job; taking them pushes the job out."""
+        """Taking one of these pushes its borrowers out."""
         self.virtual: list[list[VirtualCell]] = []
         """The virtual gpus of each node."""
         self.tops: list[VirtualCell] = []
@@ -129,16 +142,23 @@ class CellCluster(VcCluster):
     def bindings(self, allocation: Allocation) -> list[Pair] | None:
         """Physical gpus for the virtual ones; none where that would need a bad node."""
         leaves = self.leaves_of(allocation)
-        if not leaves:
-            return []
-        chain = self.cells.chains[leaves[0].chain]
-        found = Binder(chain, lambda cell: is_usable(cell, chain)).bind(leaves)
-        return None if found is None else [(found[id(leaf)], leaf) for leaf in leaves]
+        found: Bindings = {}
+        for name in dict.fromkeys(leaf.chain for leaf in leaves):  # nodes of different shapes may have the same gpus
+            chain = self.cells.chains[name]
+            binder = Binder(chain, functools.partial(is_usable, chain=chain))
+            bound = binder.bind([leaf for leaf in leaves if leaf.chain == name])
+            if bound is None:
+                return None
+            found.update(bound)
+        return [(found[id(leaf)], leaf) for leaf in leaves]
 
     def could_bind(self, allocation: Allocation) -> bool:
         return not self.cells.bad_nodes or self.bindings(allocation) is not None
 
     def take(self, allocation: Allocation) -> None:
+        if self.is_trial:
+            super().take(allocation)
+            return
         known = self.pairs.get(id(allocation))
         pairs = known[1] if known is not None else self.bindings(allocation)
         if pairs is None:
@@ -148,21 +168,25 @@ class CellCluster(VcCluster):
     def _take(self, allocation: Allocation, pairs: list[Pair]) -> None:
         super().take(allocation)
         self.pairs[id(allocation)] = (allocation, pairs)
-        for leaf, virtual in pairs:
-            users = self.users[id(virtual)] = self.users.get(id(virtual), 0) + 1
-            if users == 1:
-                if leaf.priority == OPPORTUNISTIC:
-                    set_use(leaf, FREE)
-                self.cells.books.take_gpu(leaf, virtual, GUARANTEED_MIN)
+        with self.cells.books:  # settled half-way, a cell that the next gpu needs might be bound to a bad one
+            for leaf, virtual in pairs:
+                users = self.users[id(virtual)] = self.users.get(id(virtual), 0) + 1
+                if users == 1:
+                    if leaf.priority == OPPORTUNISTIC:
+                        set_use(leaf, FREE)
+                    self.cells.books.take_gpu(leaf, virtual, GUARANTEED_MIN)
 
     def give(self, allocation: Allocation) -> None:
         super().give(allocation)
-        for leaf, virtual in self.pairs[id(allocation)][1]:
-            self.users[id(virtual)] -= 1
-            if not self.users[id(virtual)]:
-                self.cells.books.give_gpu(leaf)
-                if id(leaf) in self.lent:
-                    set_use(leaf, OPPORTUNISTIC)
+        if self.is_trial:
+            return
+        with self.cells.books:
+            for leaf, virtual in self.pairs[id(allocation)][1]:
+                self.users[id(virtual)] -= 1
+                if not self.users[id(virtual)]:
+                    self.cells.books.give_gpu(leaf)
+                    if id(leaf) in self.lent:
+                        set_use(leaf, OPPORTUNISTIC)
 
     def ended(self, allocation: Allocation) -> None:
         self.give(allocation)
@@ -180,8 +204,12 @@ class CellCluster(VcCluster):
             slices += self.hardware.slices(leaves, piece) if leaves else []
         return Allocation(tuple(slices), allocation.gpus)
 
-    def adopt(self, allocation: Allocation, physical: Allocation) -> None:
-        leaves = [self.hardware.leaves[piece.node][bit] for piece in physical.slices for bit in bits(piece.gpus)]
+    def gpus_behind(self, allocation: Allocation) -> Gpus:
+        where = (self.hardware.where[id(leaf)] for leaf, _ in self.pairs[id(allocation)][1])
+        return tuple((node, bit.bit_length() - 1) for node, bit in where)
+
+    def adopt(self, allocation: Allocation, gpus: Gpus) -> None:
+        leaves = [self.hardware.leaves[node][bit] for node, bit in gpus]
         self._take(allocation, list(zip(leaves, self.leaves_of(allocation), strict=True)))
 
     def follow_health(self) -> bool:

@@ -57,37 +57,39 @@ class InPlace:
             return None
         hardware = self.cluster.hardware
         leaves = [hardware.leaves[piece.node][bit] for piece in held.slices for bit in bits(piece.gpus)]
-        for level in self._levels(leaves):
-            pairs = self._bind(leaves, level)
-            if pairs is not None:
-                return self._allocation(held, pairs)
+        with self.cells.books:
+            pairs = self._bind(leaves)
+        return None if pairs is None else self._allocation(held, pairs)
+
+    def _bind(self, leaves: list[PhysicalCell]) -> list[Pair] | None:
+        """One gpu after the other, each seeing where the ones before went; none if one of them finds no place."""
+        bound: list[Pair] = []
+        for leaf in leaves:
+            pair = self._bind_one(leaf)
+            if pair is None:
+                break
+            bound.append(pair)
+        for leaf, _ in reversed(bound):  # tried only: `adopt` takes them for good
+            self._give_back(leaf)
+        return bound if len(bound) == len(leaves) else None
+
+    def _bind_one(self, leaf: PhysicalCell) -> Pair | None:
+        """As part of the smallest cell that the VC has left and that no other VC could miss."""
+        chain = self.cells.chains[leaf.chain]
+        roots = self.cells.tenancies[self.cluster.name].roots.get(chain.name, ())
+        for level, granted in enumerate(roots):
+            virtual = map_up(chain, leaf, list(granted), level, GUARANTEED_MIN, self.cluster.name) if granted else None
+            if virtual is None or virtual.priority != FREE or virtual.level != 1 or leaf.bad_count:
+                continue
+            set_use(leaf, FREE)
+            if self.cells.books.take_gpu(leaf, virtual, GUARANTEED_MIN):
+                return leaf, virtual
+            self._give_back(leaf)
         return None
 
-    def _levels(self, leaves: list[PhysicalCell]) -> list[int]:
-        roots = self.cells.tenancies[self.cluster.name].roots.get(leaves[0].chain) if leaves else None
-        return [level for level, granted in enumerate(roots or ()) if granted]
-
-    def _bind(self, leaves: list[PhysicalCell], level: int) -> list[Pair] | None:
-        """One gpu after the other, each seeing where the ones before went; all taken back if one finds no place."""
-        books = self.cells.books
-        chain = self.cells.chains[leaves[0].chain]
-        roots = self.cells.tenancies[self.cluster.name].roots[chain.name][level]
-        bound: list[Pair] = []
-        is_safe = True
-        for leaf in leaves:
-            virtual = map_up(chain, leaf, list(roots), level, GUARANTEED_MIN, self.cluster.name)
-            if virtual is None or virtual.priority != FREE or virtual.level != 1 or leaf.bad_count:
-                is_safe = False
-                break
-            set_use(leaf, FREE)
-            is_safe = books.take_gpu(leaf, virtual, GUARANTEED_MIN)
-            bound.append((leaf, virtual))
-            if not is_safe:
-                break
-        for leaf, _ in reversed(bound):  # tried only: `adopt` takes them for good
-            books.give_gpu(leaf)
-            set_use(leaf, OPPORTUNISTIC)
-        return bound if is_safe else None
+    def _give_back(self, leaf: PhysicalCell) -> None:
+        self.cells.books.give_gpu(leaf)
+        set_use(leaf, OPPORTUNISTIC)
 
     def _allocation(self, held: Allocation, pairs: list[Pair]) -> Allocation:
         """In the terms of the VC, in the order of the gpus that are held."""

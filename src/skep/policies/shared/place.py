@@ -23,10 +23,12 @@ class Bindable(Place):
         return place if isinstance(place, Bindable) else cls(place)
 
     def find(self, cluster: Cluster, job: Job, shape: Shape, now_s: float) -> Allocation | None:
+        if not isinstance(cluster, VcCluster):
+            return self.inner.find(cluster, job, shape, now_s)
+        cluster.is_trial = True
         found = self.inner.find(cluster, job, shape, now_s)
-        if found is not None and isinstance(cluster, VcCluster) and not cluster.could_bind(found):
-            return None
-        return found
+        cluster.is_trial = False
+        return found if found is None or cluster.could_bind(found) else None
 
     def keeps_together(self, job: Job, now_s: float) -> bool:
         return self.inner.keeps_together(job, now_s)

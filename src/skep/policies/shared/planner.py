@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from skep.core.cells.cells import Cells
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.layout import Layout
@@ -24,15 +26,24 @@ from skep.core.refusal import Refusal
 from skep.core.state import State, Trigger
 from skep.policies.pipeline import Pipeline
 from skep.policies.rounds import Rounds
-from skep.policies.shared.clusters import CellCluster, NumberCluster, PrivateCluster, VcCluster
+from skep.policies.shared.clusters import CellCluster, Lent, NumberCluster, PrivateCluster, VcCluster
 from skep.policies.shared.lend import InPlace, make_lender
 from skep.policies.shared.place import Bindable
 from skep.policies.shared.view import VcView
 
 CELLS, NUMBERS, PRIVATE = "cells", "numbers", "private"
 
-VIRTUAL, LENT = "virtual ", "lent "
-"""Names in the memory: what a job holds in terms of its VC; that a job runs on lent cells."""
+VIRTUAL, LENT, WAKE = "virtual ", "lent ", "wake "
+"""Names in the memory: what a job owns (`Owned`); that a job runs on lent cells; when a VC wants to be asked again."""
+LENDER = "(lend)"
+"""Stands for the lender where others have the name of their VC."""
+
+
+class Owned(msgspec.Struct, frozen=True):
+    """What a job holds in terms of its VC, and the physical (node, gpu) behind each of its virtual gpus in turn."""
+
+    allocation: Allocation
+    gpus: tuple[tuple[int, int], ...] = ()
 
 
 class Vc:
@@ -67,8 +78,7 @@ class Shared:
     def attach(self, view: State, memory: Memory) -> None:
         self.cells = Cells(self.layout)
         self.hardware = Hardware(self.cells)
-        self.lent: dict[int, int] = {}
-        """Gpu cells (by identity) that opportunistic jobs run on → seq of the job."""
+        self.lent: Lent = {}
         self.borrowers: dict[int, Job] = {}
         self.lent_to: dict[int, Allocation] = {}
         """What each borrower has, by its seq."""
@@ -83,20 +93,21 @@ class Shared:
             cluster = self._cluster(name, view, first)
             first += len(cluster.nodes)
             self.vcs[name] = Vc(name, cluster, VcView(view, cluster, name), self.make(name, vc.policy, cluster))
-        self._follow_nodes(view)
+            self.vcs[name].wake_s = view.memory.get(WAKE + name, math.inf)
         self._take_up(view)
+        self._follow_nodes(view)  # not before: a bad cell could be shown to a VC where it has work running elsewhere
         for each in self.vcs.values():
             each.planner.attach(each.view, each.view.memory)  # type: ignore[arg-type]
         self._attach_lender(view)
 
     def _attach_lender(self, view: State) -> None:
         """Who borrows runs there; who waits and may borrow waits there too."""
-        seen = VcView(view, view.cluster, "lend")
+        seen = VcView(view, view.cluster, LENDER)
         seen.held_jobs = self.borrowers
         seen.jobs = {
             job.id: job
             for job in view.jobs.values()
-            if job.state is JobState.PENDING and (job.spec.priority < 0 or self.vcs[job.spec.vc].borrows)
+            if job.state is JobState.PENDING and (self.only_borrows(job) or self.vcs[job.spec.vc].borrows)
         }
         self.lender.attach(seen, {})  # type: ignore[arg-type]
 
@@ -108,20 +119,25 @@ class Shared:
             return NumberCluster(view.cluster, own.gpu_total)
         return own
 
+    def only_borrows(self, job: Job) -> bool:
+        """Opportunistic work never owns cells. Where nothing is lent it is merely the last in its VC."""
+        return job.spec.priority < 0 and self.sharing == CELLS
+
     def _take_up(self, view: State) -> None:
         """Every running job is where its placement says, owner or borrower."""
         for job in view.jobs.values():
             vc = self.vcs[job.spec.vc]
-            vc.view.jobs[job.id] = job
+            if not self.only_borrows(job):
+                vc.view.jobs[job.id] = job
             if job.bound is None:
                 continue
-            virtual = view.memory.get(VIRTUAL + job.id)
-            if virtual is None:
+            owned = view.memory.get(VIRTUAL + job.id)
+            if owned is None:
                 self._lend(job)
             else:
-                job.allocation = virtual
-                vc.cluster.adopt(virtual, job.bound)
-                self.virtual[job.seq] = virtual
+                job.allocation = owned.allocation
+                vc.cluster.adopt(owned.allocation, owned.gpus)
+                self.virtual[job.seq] = owned.allocation
                 vc.view.held_jobs[job.seq] = job
 
     # The decision ----------------------------------------------------------------------------------------------
@@ -134,6 +150,8 @@ class Shared:
             to_lender.nodes_changed = trigger.nodes_changed
         with self.cells.books:  # doomed cells are settled when nothing is tried any more
             self._tell(view, plan, trigger, to_lender)
+            if (self.cells.bad_nodes or self.sharing == NUMBERS) and (trigger.ended or trigger.returned):
+                self._ask_all()
             for vc in self.vcs.values():
                 vc.view.trigger.is_timer = vc.wake_s <= view.now_s
                 if vc.view.trigger.wakes:
@@ -141,9 +159,15 @@ class Shared:
             if self.sharing == CELLS:
                 self._lend_idle(view, plan, to_lender)
         self._notice_health(view)
-        wake_s = min((vc.wake_s for vc in self.vcs.values()), default=math.inf)
-        plan.wake_s = wake_s if wake_s < math.inf else None
+        plan.wake_s = self._next_wake(view, plan)
         return plan
+
+    def _next_wake(self, view: State, plan: Plan) -> float | None:
+        for vc in self.vcs.values():
+            if vc.wake_s != view.memory.get(WAKE + vc.name, math.inf):
+                plan.memory[WAKE + vc.name] = vc.wake_s if vc.wake_s < math.inf else None
+        wake_s = min((vc.wake_s for vc in self.vcs.values()), default=math.inf)
+        return wake_s if wake_s < math.inf else None
 
     def _follow_nodes(self, view: State) -> None:
         if self.sharing != CELLS:
@@ -152,12 +176,27 @@ class Shared:
                     vc.cluster.follow(view.cluster)
                 vc.view.trigger.nodes_changed = True
             return
-        for node, leaves in zip(view.cluster.nodes, self.hardware.leaves, strict=True):
-            if leaves and bool(leaves[0].bad_count) == node.is_up:
-                self.cells.set_node(leaves[0].node, is_bad=not node.is_up)
+        for name, is_up in self._machines(view).items():
+            if (name in self.cells.bad_nodes) == is_up:
+                self.cells.set_node(name, is_bad=not is_up)
         for vc in self.vcs.values():
             if isinstance(vc.cluster, CellCluster) and vc.cluster.follow_health():
                 vc.view.trigger.nodes_changed = True
+
+    def _ask_all(self) -> None:
+        """Where a VC may have to wait for what others use (bad nodes are about, or only numbers are promised), it is
+        asked whenever anything is given back."""
+        for vc in self.vcs.values():
+            if vc.pipeline is None or vc.pipeline.entries:
+                vc.view.trigger.nodes_changed = True
+
+    def _machines(self, view: State) -> dict[str, bool]:
+        """Which machines are up; one with gpus of two types is two nodes, and up when both are."""
+        found: dict[str, bool] = {}
+        for node, leaves in zip(view.cluster.nodes, self.hardware.leaves, strict=True):
+            if leaves:
+                found[leaves[0].node] = found.get(leaves[0].node, True) and node.is_up
+        return found
 
     def _notice_health(self, view: State) -> None:
         """What a VC sees of bad nodes can change when others give cells back: it is asked again at once."""
@@ -173,7 +212,7 @@ class Shared:
         for job in trigger.submitted:
             vc = self.vcs[job.spec.vc]
             vc.view.jobs[job.id] = job
-            if job.spec.priority < 0:
+            if self.only_borrows(job):
                 to_lender.submitted.append(job)
             else:
                 vc.view.trigger.submitted.append(job)
@@ -183,10 +222,10 @@ class Shared:
             to_lender.ended.append(job)
         for job in trigger.returned:
             self._gone(view, plan, job)
-            if job.spec.priority >= 0:
-                self.vcs[job.spec.vc].view.trigger.returned.append(job)
-            else:
+            if self.only_borrows(job):
                 to_lender.returned.append(job)
+            else:
+                self.vcs[job.spec.vc].view.trigger.returned.append(job)
 
     def _gone(self, view: State, plan: Plan, job: Job) -> None:
         """The job holds nothing any more."""
@@ -205,9 +244,7 @@ class Shared:
         vc.wake_s = math.inf if made.wake_s is None else made.wake_s
         for decision in made.decisions:
             self._carry_out(view, plan, vc, decision)
-        plan.joins += made.joins
-        plan.refusals += made.refusals
-        plan.rejects += made.rejects
+        plan.rejects += [(job, why_never(vc, job, reason)) for job, reason in made.rejects]
         self._remember(plan, vc, made)
         if vc.borrows:
             rejected = {job.seq for job, _ in made.rejects}
@@ -215,6 +252,9 @@ class Shared:
             to_lender.submitted += [job for job in fresh if job.state is JobState.PENDING and job.seq not in rejected]
 
     def _remember(self, plan: Plan, vc: Vc, made: Plan) -> None:
+        """What a VC's planner writes down goes under the VC's name: others may use the same words."""
+        plan.joins += [(job, f"{vc.name}/{scope}") for job, scope in made.joins]
+        plan.refusals += [(f"{vc.name}/{scope}", cause) for scope, cause in made.refusals]
         for name, value in made.memory.items():
             plan.memory[f"{vc.name}/{name}"] = value
 
@@ -236,7 +276,7 @@ class Shared:
             view.cluster.take(physical)
         self.lender.withdraw(job)
         plan.decisions.append(Decision(job.id, None, physical))
-        plan.memory[VIRTUAL + job.id] = decision.after
+        plan.memory[VIRTUAL + job.id] = Owned(decision.after, vc.cluster.gpus_behind(decision.after))
         self.virtual[job.seq] = decision.after
         vc.view.held_jobs[job.seq] = job
 
@@ -247,18 +287,20 @@ class Shared:
     # Lending ---------------------------------------------------------------------------------------------------
 
     def _push_out_borrowers(self, view: State, plan: Plan, physical: Allocation) -> None:
+        if not self.lent:
+            return
         victims = {
-            self.lent[id(leaf)]
+            seq
             for piece in physical.slices
             for leaf in self._leaves(piece.node, piece.gpus)
-            if id(leaf) in self.lent
+            for seq in self.lent.get(id(leaf), ())
         }
         for seq in sorted(victims):
             job = self.borrowers.pop(seq)
             plan.stop(job, "lent cells are wanted back")
             plan.memory[LENT + job.id] = None
             self.lender.let_go(view, plan, job)
-            self._unlend(job, keep=physical)
+            self._unlend(job)
 
     def _leaves(self, node: int, mask: int) -> list[Any]:
         return [self.hardware.leaves[node][bit] for bit in bits(mask)]
@@ -272,17 +314,19 @@ class Shared:
         self.lent_to[seq] = physical
         for piece in physical.slices:
             for leaf in self._leaves(piece.node, piece.gpus):
-                self.lent[id(leaf)] = seq
-                set_use(leaf, OPPORTUNISTIC)
+                self.lent.setdefault(id(leaf), set()).add(seq)
+                if leaf.priority == FREE:  # else shared, with another borrower or its owner
+                    set_use(leaf, OPPORTUNISTIC)
 
-    def _unlend(self, job: Job, keep: Allocation | None = None) -> None:
-        """`keep` is in guaranteed use already."""
-        kept = {(piece.node, bit) for piece in keep.slices for bit in bits(piece.gpus)} if keep is not None else set()
+    def _unlend(self, job: Job) -> None:
         for piece in self.lent_to.pop(job.seq).slices:
-            for bit, leaf in zip(bits(piece.gpus), self._leaves(piece.node, piece.gpus), strict=True):
-                self.lent.pop(id(leaf), None)
-                if (piece.node, bit) not in kept and leaf.priority == OPPORTUNISTIC:
-                    set_use(leaf, FREE)
+            for leaf in self._leaves(piece.node, piece.gpus):
+                others = self.lent[id(leaf)]
+                others.remove(job.seq)
+                if not others:
+                    del self.lent[id(leaf)]
+                    if leaf.priority == OPPORTUNISTIC:  # else in guaranteed use already
+                        set_use(leaf, FREE)
 
     def _lend_idle(self, view: State, plan: Plan, trigger: Trigger) -> None:
         self._make_owners(view, plan)
@@ -301,11 +345,12 @@ class Shared:
             pipeline = self.vcs[job.spec.vc].pipeline
             if pipeline is not None:
                 pipeline.withdraw(job)
-        plan.joins += [(job, scope) for job, scope in made.joins if job.spec.priority < 0]
+        plan.joins += [(job, f"{LENDER}/{scope}") for job, scope in made.joins if job.spec.priority < 0]
+        plan.refusals += [(f"{LENDER}/{scope}", cause) for scope, cause in made.refusals]
         plan.rejects += [(job, reason) for job, reason in made.rejects if job.spec.priority < 0]
 
     def _make_owners(self, view: State, plan: Plan) -> None:
-        for job in list(self.borrowers.values()):
+        for job in sorted(self.borrowers.values(), key=lambda job: (job.rank, job.seq)):
             vc = self.vcs[job.spec.vc]
             pipeline = vc.pipeline
             if job.spec.priority < 0 or pipeline is None or job.state is not JobState.RUNNING:
@@ -330,11 +375,12 @@ class Shared:
         del self.borrowers[job.seq]
         self.lender.let_go(view, plan, job)
         self._unlend(job)
-        vc.cluster.adopt(virtual, job.bound)
+        gpus = tuple((piece.node, bit) for piece in job.bound.slices for bit in bits(piece.gpus))
+        vc.cluster.adopt(virtual, gpus)
         job.allocation = virtual
         self.virtual[job.seq] = virtual
         vc.view.held_jobs[job.seq] = job
-        plan.memory[VIRTUAL + job.id] = virtual
+        plan.memory[VIRTUAL + job.id] = Owned(virtual, gpus)
         plan.memory[LENT + job.id] = None
         made = Plan(vc.view)  # type: ignore[arg-type]
         vc.pipeline.take_over(vc.view, made, job)  # type: ignore[arg-type]
@@ -342,6 +388,18 @@ class Shared:
 
     def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
         vc = self.vcs[job.spec.vc]
-        if job.spec.priority < 0:
+        if self.only_borrows(job):
             return self.lender.explain(view, {}, job)
         return vc.planner.explain(vc.view, vc.view.memory, job)  # type: ignore[arg-type]
+
+
+def why_never(vc: Vc, job: Job, reason: str) -> str:
+    """In terms of the VC, whose planner takes its own cells for all there is."""
+    shape = job.spec.shapes[0]
+    kinds = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
+    there = sum(pool.total for pool in vc.cluster.pools_for(shape.gpu_types))
+    if isinstance(vc.cluster, NumberCluster):
+        there = min(there, vc.cluster.quota)
+    if shape.gpus > there:
+        return f"asks for {shape.gpus} gpus{kinds}, VC {vc.name} has {there}"
+    return f"VC {vc.name}: {reason}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from skep.core.cluster import Cluster
 from skep.core.job import Job
@@ -11,14 +11,17 @@ from skep.core.refusal import Waiting
 from skep.core.state import State, Trigger
 
 
-class PartMemory(Mapping[str, Any]):
-    """The entries of the memory whose names begin with a prefix."""
+T = TypeVar("T")
 
-    def __init__(self, whole: dict[str, Any], prefix: str) -> None:
+
+class Part(Mapping[str, T]):
+    """The entries of a dictionary whose names begin with a prefix."""
+
+    def __init__(self, whole: dict[str, T], prefix: str) -> None:
         self.whole = whole
         self.prefix = prefix
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> T:
         return self.whole[self.prefix + key]
 
     def __iter__(self) -> Iterator[str]:
@@ -34,7 +37,8 @@ class VcView:
     def __init__(self, state: State, cluster: Cluster, name: str) -> None:
         self.state = state
         self.cluster = cluster
-        self.memory = PartMemory(state.memory, f"{name}/")
+        self.memory: Part[Any] = Part(state.memory, f"{name}/")
+        self.waiting: Part[Waiting] = Part(state.waiting, f"{name}/")
         self.jobs: dict[str, Job] = {}
         self.held_jobs: dict[int, Job] = {}
         """Those that run on cells of the VC, not on lent ones."""
@@ -44,10 +48,6 @@ class VcView:
     @property
     def now_s(self) -> float:
         return self.state.now_s
-
-    @property
-    def waiting(self) -> dict[str, Waiting]:
-        return self.state.waiting
 
     @property
     def pending_count(self) -> int:

@@ -74,7 +74,7 @@ POLICIES = (
     ),
     Policy(
         name="srsf",
-        title="Shortest remaining service (time × gpus) first, preempting: the clairvoyant bound for average JCT.",
+        title="Shortest remaining service (time × gpus) first, preempting: the clairvoyant reference for average JCT.",
         paper="baseline of Gu et al., Tiresias, NSDI 2019 (called shortest-gpu there)",
         assumes="known durations, checkpoints",
         build=preemptive("srsf", lambda: Remaining(Duration(), by_size=True)),

@@ -1,0 +1,97 @@
+"""What must always hold between the jobs of a state and the virtual clusters of its planner, counted the slow way."""
+
+from __future__ import annotations
+
+from skep.core.cells.tree import GUARANTEED_MIN, OPPORTUNISTIC
+from skep.core.cluster import bits
+from skep.core.job import Job, JobState
+from skep.core.state import State
+from skep.policies.shared.clusters import CellCluster, NumberCluster
+from skep.policies.shared.planner import CELLS, LENT, VIRTUAL, Shared, Vc
+from skep.testing.cells_invariants import check_cell_books, check_counts
+from skep.testing.invariants import check_books, expect
+
+
+def check_shared(state: State, planner: Shared) -> None:
+    """Raise `InvariantBroken` if anything is not as it must be."""
+    for job in state.jobs.values():
+        check_memory(state, planner, job)
+    for vc in planner.vcs.values():
+        check_vc(state, vc)
+    if planner.sharing == CELLS:
+        physical, virtual = gpus_in_use(state, planner)
+        check_counts(planner.cells, physical, virtual)
+        check_cell_books(planner.cells)
+        check_lent(state, planner)
+
+
+def check_memory(state: State, planner: Shared, job: Job) -> None:
+    """Who has something is an owner or a borrower, and the memory says which."""
+    is_owner, is_borrower = VIRTUAL + job.id in state.memory, LENT + job.id in state.memory
+    expect((job.bound is not None) == (is_owner or is_borrower), f"{job!r} has {job.bound}, the memory differs")
+    expect(not (is_owner and is_borrower), f"{job!r} is owner and borrower")
+    expect(not (is_owner and planner.only_borrows(job)), f"{job!r} is opportunistic and an owner")
+    expect((job.seq in planner.borrowers) == is_borrower, f"{job!r}: who borrows is wrong")
+    expect((job.seq in planner.vcs[job.spec.vc].view.held_jobs) == is_owner, f"{job!r}: who owns is wrong")
+
+
+def owned(state: State, vc: Vc) -> list[Job]:
+    return [job for job in state.jobs.values() if job.spec.vc == vc.name and VIRTUAL + job.id in state.memory]
+
+
+def check_vc(state: State, vc: Vc) -> None:
+    """The VC's cluster holds what its owners hold, and nothing else."""
+    jobs = owned(state, vc)
+    for job in jobs:
+        expect(job.allocation is state.memory[VIRTUAL + job.id].allocation, f"{job!r} is elsewhere than the memory says")
+    if isinstance(vc.cluster, NumberCluster):
+        used = sum(job.gpus for job in jobs)
+        expect(vc.cluster.used == used <= vc.cluster.quota, f"{vc.name} counts {vc.cluster.used} gpus, uses {used}")
+    else:
+        check_books(vc.cluster, [job.allocation for job in jobs if job.allocation is not None])
+
+
+def gpus_in_use(state: State, planner: Shared) -> tuple[dict[int, int], dict[int, int]]:
+    """The priority of every gpu that is in use, physical and virtual, by identity."""
+    physical: dict[int, int] = {}
+    virtual: dict[int, int] = {}
+    for job in state.jobs.values():
+        if job.bound is None:
+            continue
+        leaves = [planner.hardware.leaves[piece.node][bit] for piece in job.bound.slices for bit in bits(piece.gpus)]
+        is_owner = VIRTUAL + job.id in state.memory
+        for leaf in leaves:
+            priority = GUARANTEED_MIN if is_owner else OPPORTUNISTIC
+            physical[id(leaf)] = max(physical.get(id(leaf), priority), priority)
+        if is_owner:
+            cluster = planner.vcs[job.spec.vc].cluster
+            assert isinstance(cluster, CellCluster)
+            assert job.allocation is not None
+            cells = cluster.leaves_of(job.allocation)
+            virtual.update((id(cell), GUARANTEED_MIN) for cell in cells)
+            bound = {id(cell.physical) for cell in cells}
+            expect(bound == set(map(id, leaves)), f"{job!r} runs on other gpus than those its cells are bound to")
+    return physical, virtual
+
+
+def check_lent(state: State, planner: Shared) -> None:
+    """Every lent gpu is known to be, and to whom."""
+    lent: dict[int, set[int]] = {}
+    for job in state.jobs.values():
+        if job.bound is not None and LENT + job.id in state.memory:
+            for piece in job.bound.slices:
+                for bit in bits(piece.gpus):
+                    lent.setdefault(id(planner.hardware.leaves[piece.node][bit]), set()).add(job.seq)
+    expect(planner.lent == lent, f"lent are {planner.lent}, counted {lent}")
+
+
+def unserved(state: State, planner: Shared) -> list[Job]:
+    """Guaranteed jobs that wait although the free cells of their VC could be given to them now."""
+    found = []
+    for job in state.jobs.values():
+        vc = planner.vcs[job.spec.vc]
+        if job.state is JobState.PENDING and not job.needs_left and job.spec.priority >= 0 and vc.pipeline is not None:
+            place = vc.pipeline.place
+            if any(place.find(vc.cluster, job, shape, state.now_s) is not None for shape in job.spec.shapes):
+                found.append(job)
+    return found

@@ -1,0 +1,102 @@
+"""Virtual clusters beneath every policy: what tenants own is theirs, whatever others run (DESIGN §3, §7)."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shared_worlds import SharedWorld, planner_of, shared_worlds
+from worlds import examples
+
+from skep.core.events import Event
+from skep.core.job import JobState
+from skep.core.refusal import Refusal
+from skep.core.step import Scheduler
+from skep.metrics.run import JobRow
+from skep.policies.shared.planner import NUMBERS, PRIVATE
+from skep.testing.shared_invariants import unserved
+from skep.testing.world import Course
+
+WALKS_ON = ("fifo:walk=skip", "sjf:walk=skip", "drf:walk=skip", "yarn-cs:walk=skip,take_back=2")
+"""A job that does not fit keeps no other from starting."""
+
+
+def outcome(row: JobRow) -> tuple[object, ...]:
+    return (row.job_id, row.start_s, row.finish_s, row.preemptions, row.state)
+
+
+@examples(60)
+@given(world=shared_worlds())
+def test_a_run_is_sound_and_everybody_gets_through(world: SharedWorld) -> None:
+    """Jobs and cells are checked at every step; at the end whatever fits its VC has finished."""
+    course = world.run()
+    assert course.csv() == world.run().csv()
+
+
+@pytest.mark.parametrize("sharing", [PRIVATE, NUMBERS])
+@examples(15)
+@given(world=shared_worlds())
+def test_so_it_is_with_private_clusters_and_with_quotas_by_number(sharing: str, world: SharedWorld) -> None:
+    world.shared_as(sharing).run()
+
+
+@examples(60)
+@given(world=shared_worlds(borrow="never", guaranteed=True, calm=True))
+def test_with_all_work_guaranteed_the_shared_cluster_is_as_good_as_private_ones(world: SharedWorld) -> None:
+    """The headline: the same starts, finishes and preemptions, job by job."""
+    shared, private = world.run(), world.shared_as(PRIVATE).run()
+    assert [*map(outcome, shared.rows())] == [*map(outcome, private.rows())]
+
+
+@examples(40)
+@given(world=shared_worlds(calm=True))
+def test_a_vc_that_does_not_borrow_notices_nothing_of_others_that_do(world: SharedWorld) -> None:
+    """Neither their borrowing nor opportunistic work changes when its jobs start, finish or are preempted."""
+    apart = {vc for vc in world.layout.vcs if world.policy_of(vc).endswith("borrow=never")}
+    private = world.without_opportunistic().shared_as(PRIVATE).run()
+    expected = {row.job_id: outcome(row) for row in private.rows() if row.vc in apart}
+    shared = {row.job_id: outcome(row) for row in world.run().rows() if row.job_id in expected}
+    assert shared == expected
+
+
+@examples(40)
+@given(world=shared_worlds(calm=True, policies=WALKS_ON))
+def test_a_guaranteed_job_that_fits_the_free_cells_of_its_vc_does_not_wait(world: SharedWorld) -> None:
+    """Whatever others borrow."""
+    course = world.begin()
+    while course.advance():
+        assert not unserved(course.state, planner_of(course))
+
+
+@examples(60)
+@given(data=st.data())
+def test_a_fork_goes_on_like_the_original(data: st.DataObject) -> None:
+    world: SharedWorld = data.draw(shared_worlds())
+    original = world.begin()
+    for _ in range(data.draw(st.integers(0, 25), label="batches before the fork")):
+        if not original.advance():
+            break
+    state, engine = copy.deepcopy((original.state, original.engine))
+    fork = Course(Scheduler(state, world.planner()), engine)
+    original.finish()
+    fork.finish()
+    assert fork.csv() == original.csv()
+
+
+@examples(15)
+@given(world=shared_worlds())
+def test_every_pending_job_can_be_explained_at_any_moment(world: SharedWorld) -> None:
+    course = world.begin()
+    state, planner = course.state, course.scheduler.planner
+
+    def explain(at_s: float, events: list[Event]) -> None:
+        for job in state.jobs.values():
+            if job.state is JobState.PENDING:
+                refusal = planner.explain(state, state.memory, job)
+                assert isinstance(refusal, Refusal)
+                assert refusal.reason
+                assert refusal.remedy
+
+    course.finish(explain)
