@@ -25,8 +25,6 @@ from pathlib import Path
 
 import msgspec
 
-from bench.tenants_page import machine, page, print_tables
-from bench.tenants_picture import picture
 from skep.core.cells.layout import CellSpec, CellType, Grant, Layout, VcLayout
 from skep.core.cluster import Allocation, Cluster
 from skep.core.events import Event, TasksExited, TasksStarted
@@ -43,6 +41,10 @@ from skep.service.loop import run
 from skep.traces.read import read_trace
 from skep.traces.synth import synthesize
 from skep.traces.trace import Trace
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # so that the file can be run as it is
+from tenants_page import machine, page, print_tables
+from tenants_picture import picture
 
 ROOT = Path(__file__).resolve().parent.parent
 PHILLY = ROOT.parent / "shared" / "data" / "philly" / "philly.csv"

@@ -174,12 +174,12 @@ def test_a_policy_that_skips_and_does_not_preempt_leaves_nothing_idle_that_someb
     assert isinstance(planner, Pipeline)
     while course.advance():
         state = course.state
-        for job in state.jobs.values():
-            if job.state is JobState.PENDING and not job.needs_left:
+        for each in state.jobs.values():
+            if each.state is JobState.PENDING and not each.needs_left:
                 # With random placement several roles may fit for one job and not for its like.
-                if len(job.spec.shapes[0].roles) > 1 and planner.place.name == "random":
+                if len(each.spec.shapes[0].roles) > 1 and planner.place.name == "random":
                     continue
-                assert planner.place.find(state.cluster, job, job.spec.shapes[0], state.now_s) is None
+                assert planner.place.find(state.cluster, each, each.spec.shapes[0], state.now_s) is None
 
 
 @every_policy
@@ -195,9 +195,9 @@ def test_with_jobs_that_never_end_a_run_still_does(name: str, data: st.DataObjec
     course = world.begin()
     course.finish(world.checker(course.state))
     names = {world.trace.jobs[number].spec.id for number in endless}
-    for job in course.state.jobs.values():
-        if job.id in names:
-            assert job.finish_s is None
-        elif job.state is JobState.PENDING and not job.needs_left:
+    for each in course.state.jobs.values():
+        if each.id in names:
+            assert each.finish_s is None
+        elif each.state is JobState.PENDING and not each.needs_left:
             holders = [other for other in course.state.jobs.values() if other.allocation is not None]
-            assert {other.id for other in holders} & names, f"{job} waits for nobody"
+            assert {other.id for other in holders} & names, f"{each} waits for nobody"

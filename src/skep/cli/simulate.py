@@ -267,7 +267,8 @@ def say(runs: list[Run], given: dict[str, Any]) -> None:
 
     from skep.report.table import comparison_table
 
-    Console().print(comparison_table(runs))
+    # Nobody looks at a pipe: a wide table is better there than one that is cut at 80 columns.
+    Console(width=None if sys.stdout.isatty() else 140).print(comparison_table(runs))
     if given["out"] is not None:
         print(f"jobs.csv and summary.json of each policy are in {given['out']}")
     if given["html"] is not None:

@@ -357,3 +357,9 @@ def test_quota_is_waited_for_where_the_share_is_used_up() -> None:
         job(2, id="a1", vc="a", work=10.0),
     )
     assert (found["a1"].queue_s, found["a1"].queue_quota_s) == (100.0, 100.0)
+
+
+def test_a_job_with_cpus_gives_up_locality_too() -> None:
+    jobs = [job(id="a", gpus=3, work=100.0, cpu=3.0), job(id="b", gpus=3, work=100.0, cpu=3.0)]
+    found = run("yarn-cs:patience=60", "2x4", *jobs, job(id="c", at=10.0, gpus=2, work=50.0, cpu=2.0))
+    assert found["c"].start_s == 70.0

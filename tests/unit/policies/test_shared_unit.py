@@ -1,4 +1,4 @@
-"""Virtual clusters beneath policies: small cases worked out by hand. Two nodes of four gpus, one for each of a and b."""
+"""Virtual clusters beneath policies: small cases worked out by hand, mostly on two nodes of four gpus."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from skep.core.cluster import Allocation, Cluster, Node, Pool
 from skep.core.job import Job
 from skep.core.model import Shape
-from skep.policies.place.base import Picks, Place, nodes_of, plain_allocation
+from skep.policies.place.base import Picks, Place, find_general, nodes_of, plain_allocation
 from skep.policies.place.simple import Any, Consolidate
 
 SKEWED = ("vgg", "alexnet")
@@ -62,8 +62,10 @@ class Relaxed(Place):
     def find(self, cluster: Cluster, job: Job, shape: Shape, now_s: float) -> Allocation | None:
         found = self.inner.find(cluster, job, shape, now_s)
         level = self.level(job, now_s)
-        if found is not None or not level or not shape.is_plain:
+        if found is not None or not level:
             return found
+        if not shape.is_plain:
+            return find_general(self, cluster, job, shape, now_s) if level == len(self.patience) else None
         for pool in cluster.pools_for(shape.gpu_types):
             if pool.free >= shape.gpus:
                 for mask in self._domains(cluster, pool, level):

@@ -24,11 +24,9 @@ from skep.core.plan import Decision, Plan
 from skep.core.ports import Memory, Planner
 from skep.core.refusal import Refusal
 from skep.core.state import State, Trigger
-from skep.policies.pipeline import Pipeline
-from skep.policies.rounds import Rounds
 from skep.policies.shared.clusters import CellCluster, Lent, NumberCluster, PrivateCluster, VcCluster
 from skep.policies.shared.lend import InPlace, make_lender
-from skep.policies.shared.place import Bindable
+from skep.policies.shared.vc import Vc, why_never
 from skep.policies.shared.view import VcView
 
 CELLS, NUMBERS, PRIVATE = "cells", "numbers", "private"
@@ -44,23 +42,6 @@ class Owned(msgspec.Struct, frozen=True):
 
     allocation: Allocation
     gpus: tuple[tuple[int, int], ...] = ()
-
-
-class Vc:
-    """One virtual cluster: its planner and what that planner sees."""
-
-    def __init__(self, name: str, cluster: VcCluster, view: VcView, planner: Planner) -> None:
-        self.name = name
-        self.cluster = cluster
-        self.view = view
-        self.planner = planner
-        self.wake_s = math.inf
-        inner = planner.planner if isinstance(planner, Rounds) else planner
-        self.pipeline = inner if isinstance(inner, Pipeline) else None
-        """None for a planner that knows nothing of lending."""
-        self.borrows = self.pipeline is not None and self.pipeline.borrows
-        if self.pipeline is not None:
-            self.pipeline.place = Bindable.around(self.pipeline.place)
 
 
 class Shared:
@@ -391,15 +372,3 @@ class Shared:
         if self.only_borrows(job):
             return self.lender.explain(view, {}, job)
         return vc.planner.explain(vc.view, vc.view.memory, job)  # type: ignore[arg-type]
-
-
-def why_never(vc: Vc, job: Job, reason: str) -> str:
-    """In terms of the VC, whose planner takes its own cells for all there is."""
-    shape = job.spec.shapes[0]
-    kinds = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
-    there = sum(pool.total for pool in vc.cluster.pools_for(shape.gpu_types))
-    if isinstance(vc.cluster, NumberCluster):
-        there = min(there, vc.cluster.quota)
-    if shape.gpus > there:
-        return f"asks for {shape.gpus} gpus{kinds}, VC {vc.name} has {there}"
-    return f"VC {vc.name}: {reason}"

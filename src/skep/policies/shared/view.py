@@ -10,7 +10,6 @@ from skep.core.job import Job
 from skep.core.refusal import Waiting
 from skep.core.state import State, Trigger
 
-
 T = TypeVar("T")
 
 

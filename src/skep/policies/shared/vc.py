@@ -1,0 +1,40 @@
+"""One virtual cluster: its planner, what that planner sees, and how its words are put for the whole."""
+
+from __future__ import annotations
+
+import math
+
+from skep.core.job import Job
+from skep.core.ports import Planner
+from skep.policies.pipeline import Pipeline
+from skep.policies.rounds import Rounds
+from skep.policies.shared.clusters import NumberCluster, VcCluster
+from skep.policies.shared.place import Bindable
+from skep.policies.shared.view import VcView
+
+
+class Vc:
+    def __init__(self, name: str, cluster: VcCluster, view: VcView, planner: Planner) -> None:
+        self.name = name
+        self.cluster = cluster
+        self.view = view
+        self.planner = planner
+        self.wake_s = math.inf
+        inner = planner.planner if isinstance(planner, Rounds) else planner
+        self.pipeline = inner if isinstance(inner, Pipeline) else None
+        """None for a planner that knows nothing of lending."""
+        self.borrows = self.pipeline is not None and self.pipeline.borrows
+        if self.pipeline is not None:
+            self.pipeline.place = Bindable.around(self.pipeline.place)
+
+
+def why_never(vc: Vc, job: Job, reason: str) -> str:
+    """In terms of the VC, whose planner takes its own cells for all there is."""
+    shape = job.spec.shapes[0]
+    kinds = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
+    there = sum(pool.total for pool in vc.cluster.pools_for(shape.gpu_types))
+    if isinstance(vc.cluster, NumberCluster):
+        there = min(there, vc.cluster.quota)
+    if shape.gpus > there:
+        return f"asks for {shape.gpus} gpus{kinds}, VC {vc.name} has {there}"
+    return f"VC {vc.name}: {reason}"
