@@ -12,12 +12,9 @@ nodes with enough free gpus, and how the time of a pod grows with the nodes.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import gc
 import json
-import os
-import platform
 import random
 import statistics
 import sys
@@ -28,6 +25,10 @@ from pathlib import Path
 from skep.core.cells.cells import Cells
 from skep.core.cells.gangs import Request
 from skep.core.cells.layout import CellSpec, CellType, Grant, Layout, VcLayout
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # so that it runs as a file and as a module
+
+from words import as_dict, is_ok, is_within, machine, number, print_columns, yes_no
 
 GPUS, SWITCH, RACK, VCS = 8, 4, 10, 10
 SHARE, OPPORTUNISTIC_SHARE = 0.7, 0.1
@@ -61,11 +62,11 @@ class Row:
 
     @property
     def is_within(self) -> bool | None:
-        return None if self.limit is None else self.seen <= self.limit
+        return is_within(self.seen, self.limit)
 
     @property
     def is_ok(self) -> bool | None:
-        return None if self.ratio is None or self.ratio_max is None else self.ratio <= self.ratio_max
+        return is_ok(self.ratio, self.ratio_max)
 
 
 def main() -> int:
@@ -262,43 +263,14 @@ def make_gpus(rack: int, node: str, first: int) -> list[CellSpec]:
 # Words ----------------------------------------------------------------------------------------------------------
 
 
-def machine() -> dict[str, object]:
-    model = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "load": load}
-
-
-def as_dict(row: Row) -> dict[str, object]:
-    return {**dataclasses.asdict(row), "is_within": row.is_within, "is_ok": row.is_ok}
-
-
 def print_table(rows: list[Row]) -> None:
-    here = machine()
-    print(f"{here['cpu']}, {here['cores']} cores, Python {here['python']}, load {here['load']:.1f}\n")
     names = ["what", "nodes", "limit", "seen", "", "within", "HiveD", "ratio", "gate", "ok", "ratio to"]
     table = [names]
     for row in rows:
         figures = [number(row.limit), number(row.seen, 3), row.unit, yes_no(row.is_within), number(row.hived)]
         gate = [number(row.ratio), number(row.ratio_max), yes_no(row.is_ok)]
         table.append([row.what, f"{row.nodes:,}", *figures, *gate, row.against])
-    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
-    for cells in table:
-        padded = [
-            cell.ljust(width) if at in (0, len(cells) - 1) else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ]
-        print("  ".join(padded).rstrip())
-
-
-def number(value: float | None, digits: int = 2) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
-
-
-def yes_no(value: bool | None) -> str:
-    return "" if value is None else "yes" if value else "NO"
+    print_columns(table)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,11 @@ how the time grows when a trace has twice the jobs. Commands and loops take turn
 from __future__ import annotations
 
 import argparse
-import contextlib
 import csv
 import dataclasses
 import heapq
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -27,6 +25,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # so that it runs as a file and as a module
+
+from words import as_dict, is_ok, is_within, machine, number, print_columns, yes_no
 
 ROOT = Path(__file__).resolve().parent.parent
 PHILLY = ROOT.parent / "shared" / "data" / "philly" / "philly.csv"
@@ -91,11 +93,11 @@ class Row:
 
     @property
     def is_within(self) -> bool | None:
-        return None if self.limit_s is None else self.seen_s <= self.limit_s
+        return is_within(self.seen_s, self.limit_s)
 
     @property
     def is_ok(self) -> bool | None:
-        return None if self.ratio is None or self.ratio_max is None else self.ratio <= self.ratio_max
+        return is_ok(self.ratio, self.ratio_max)
 
 
 def main() -> int:
@@ -272,12 +274,12 @@ def heap_loop_s(events: int) -> float:
     value = 12345
     heap: list[tuple[float, int, int, None]] = []
     started_s = time.process_time()
-    for number in range(1000):
-        heapq.heappush(heap, (float(number), 0, number, None))
-    for number in range(1000, 1000 + events):
+    for at in range(1000):
+        heapq.heappush(heap, (float(at), 0, at, None))
+    for at in range(1000, 1000 + events):
         at_s, _, _, _ = heapq.heappop(heap)
         value = (value * 1103515245 + 12345) & 0x7FFFFFFF
-        heapq.heappush(heap, (at_s + value % 10_000, 0, number, None))
+        heapq.heappush(heap, (at_s + value % 10_000, 0, at, None))
     return time.process_time() - started_s
 
 
@@ -320,22 +322,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def machine() -> dict[str, object]:
-    model = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "load": load}
-
-
-def as_dict(row: Row) -> dict[str, object]:
-    return {**dataclasses.asdict(row), "is_within": row.is_within, "is_ok": row.is_ok}
-
-
 def print_table(rows: list[Row]) -> None:
-    here = machine()
-    print(f"{here['cpu']}, {here['cores']} cores, Python {here['python']}, load {here['load']:.1f}\n")
     columns: list[tuple[str, Callable[[Row], str]]] = [
         ("what", lambda row: row.what),
         ("limit s", lambda row: number(row.limit_s)),
@@ -348,23 +335,9 @@ def print_table(rows: list[Row]) -> None:
         ("ratio to", lambda row: row.against),
     ]
     table = [[name for name, _ in columns], *([show(row) for _, show in columns] for row in rows)]
-    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
-    for cells in table:
-        padded = [
-            cell.ljust(width) if at in (0, len(cells) - 1) else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ]
-        print("  ".join(padded).rstrip())
+    print_columns(table)
     over = [row.what for row in rows if row.peak_mib is not None and row.peak_mib > MEMORY_MAX_MIB]
     print(f"\npeak memory limit {MEMORY_MAX_MIB} MiB: {'over: ' + ', '.join(over) if over else 'kept'}")
-
-
-def number(value: float | None, digits: int = 2) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
-
-
-def yes_no(value: bool | None) -> str:
-    return "" if value is None else "yes" if value else "NO"
 
 
 if __name__ == "__main__":

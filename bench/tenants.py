@@ -35,7 +35,7 @@ from skep.experiments.sharing import hardware_cluster
 from skep.experiments.simulate import Experiment
 from skep.metrics.run import JobRow
 from skep.metrics.summary import job_rows
-from skep.policies.place.simple import Consolidate
+from skep.policies.place import PLACES, Place
 from skep.policies.shared.planner import CELLS, NUMBERS, PRIVATE, Shared
 from skep.service.loop import run
 from skep.traces.read import read_trace
@@ -98,19 +98,19 @@ def made_trace() -> Trace:
     return synthesize(jobs=1500, gpus=160, load=0.7, seed=1, vcs=5)
 
 
-def make_case(trace: Trace) -> Case:
-    nodes = quotas(trace)
+def make_case(trace: Trace, share: float = SHARE) -> Case:
+    nodes = quotas(trace, share)
     kept = [job for job in trace.jobs if job.spec.shapes[0].gpus <= nodes[job.spec.vc] * GPUS]
     return Case(msgspec.structs.replace(trace, jobs=kept), nodes, len(trace.jobs) - len(kept))
 
 
-def quotas(trace: Trace) -> dict[str, int]:
-    """1.5 times what each VC uses on average between the first and the last submission, in nodes."""
+def quotas(trace: Trace, share: float) -> dict[str, int]:
+    """`share` times what each VC uses on average between the first and the last submission, in nodes."""
     span_s = trace.jobs[-1].submit_s - trace.jobs[0].submit_s
     used: dict[str, float] = {}
     for job in trace.jobs:
         used[job.spec.vc] = used.get(job.spec.vc, 0.0) + job.work_s * job.spec.shapes[0].gpus
-    return {vc: math.ceil(SHARE * gpu_s / span_s / GPUS) for vc, gpu_s in sorted(used.items())}
+    return {vc: math.ceil(share * gpu_s / span_s / GPUS) for vc, gpu_s in sorted(used.items())}
 
 
 def make_layout(nodes: dict[str, int]) -> Layout:
@@ -131,12 +131,14 @@ _case: Case | None = None
 
 
 def measure(case: Case) -> dict[tuple[str, str], Result]:
-    """By walk and way of sharing, all checked."""
+    """By walk and way of sharing, all checked; and one with a less careful placement."""
     global _case
     _case = case
     keys = [(walk, way) for walk in WALKS for way in WAYS]
     with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
+        first_fit = pool.submit(run_one, "skip", "numbers", "first-fit")
         results = dict(zip(keys, pool.map(run_one, *zip(*keys, strict=True)), strict=True))
+        results["first-fit", "numbers"] = first_fit.result()
     for walk in WALKS:
         check_same(results[walk, "private"], results[walk, "cells"])
     return results
@@ -149,18 +151,18 @@ def check_same(private: Result, cells: Result) -> None:
             raise SystemExit(f"job {one.job_id} starts at {one.start_s} in private, at {other.start_s} with cells")
 
 
-def run_one(walk: str, way: str) -> Result:
+def run_one(walk: str, way: str, place: str = "consolidate") -> Result:
     assert _case is not None
     sharing, borrow = WAYS[way]
     layout = make_layout(_case.nodes)
     cluster = hardware_cluster(layout, sharing)
     planner = Experiment(_case.trace, cluster, layout=layout, sharing=sharing).planner(
-        f"fifo:walk={walk},place=consolidate,borrow={borrow}"
+        f"fifo:walk={walk},place={place},borrow={borrow}"
     )
     assert isinstance(planner, Shared)
     state = State(cluster)
     scheduler = Scheduler(state, planner)
-    beside = Beside(state, planner, _case.nodes) if way == "numbers" else None
+    beside = Beside(state, planner, _case.nodes, PLACES[place]()) if way == "numbers" else None
     run(scheduler, Simulator(_case.trace.jobs, cluster), beside)
     rows = job_rows(state)
     return Result(rows, beside.broken if beside is not None else set(), sum(row.preemptions for row in rows))
@@ -169,10 +171,10 @@ def run_one(walk: str, way: str) -> Result:
 class Beside:
     """A private cluster beside each VC, in which the same jobs run: who waits although it would fit there?"""
 
-    def __init__(self, state: State, planner: Shared, nodes: dict[str, int]) -> None:
+    def __init__(self, state: State, planner: Shared, nodes: dict[str, int], place: Place) -> None:
         self.state = state
         self.planner = planner
-        self.place = Consolidate()
+        self.place = place
         self.clusters = {vc: private_cluster(vc, count) for vc, count in nodes.items()}
         self.held: dict[str, Allocation] = {}
         self.broken: set[str] = set()

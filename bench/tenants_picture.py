@@ -6,13 +6,21 @@ import math
 from collections.abc import Callable
 from xml.sax.saxutils import escape
 
-WIDTH, LEFT, GAP, ROW, TOP, BOTTOM = 980.0, 150.0, 60.0, 30.0, 118.0, 56.0
-LEAST_S, MOST_S = 1.0, 1e6
-TICKS = ((1, "≤ 1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h"), (36_000, "10 h"), (259_200, "3 d"))
+WIDTH, LEFT, GAP, ROW, TOP, BOTTOM = 1020.0, 178.0, 56.0, 30.0, 122.0, 40.0
+LEAST_S, MOST_S = 1.0, 4e6
+TICKS = (
+    (1, "≤ 1 s"),
+    (60, "1 min"),
+    (600, "10 min"),
+    (3600, "1 h"),
+    (36_000, "10 h"),
+    (259_200, "3 d"),
+    (2.592e6, "30 d"),
+)
 LABELS = {
     "private": "private clusters",
     "numbers": "shared, by number only",
-    "cells": "shared, cells (same as private)",
+    "cells": "shared, cells: as private",
     "borrowing": "shared, cells with borrowing",
 }
 STYLE = """
@@ -43,7 +51,7 @@ def picture(nodes: dict[str, int], waits: dict[str, dict[str, list[float]]]) -> 
         y = TOP + ROW * (number + 0.5) + 4.5
         parts.append(text(20, y, vc, "bold"))
         parts.append(text(LEFT - 22, y, f"{nodes[vc]} nodes" if nodes[vc] > 1 else "1 node", "soft", "end"))
-    for at, (title, measure) in enumerate((("average", average), ("99 of 100 jobs wait less", p99))):
+    for at, (title, measure) in enumerate((("average", average), ("99th percentile", p99))):
         parts += panel_of(LEFT + at * (panel + GAP), panel, height, title, vcs, waits, measure)
     return "\n".join([*parts, "</svg>", ""])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain
 from skep.core.cells.layout import Layout
-from skep.core.cells.tree import Cell, PhysicalCell
+from skep.core.cells.tree import Cell, PhysicalCell, VirtualCell
 from skep.core.cluster import UNLIMITED, NodeSpec, Slice
 
 
@@ -80,7 +80,7 @@ def node_spec(
     )
 
 
-def within(cell: PhysicalCell) -> tuple[tuple[str, str], ...]:
+def within(cell: PhysicalCell | VirtualCell) -> tuple[tuple[str, str], ...]:
     """The cells around a node, outermost first."""
     path: list[tuple[str, str]] = []
     above = cell.parent

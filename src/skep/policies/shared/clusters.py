@@ -11,7 +11,7 @@ import functools
 from skep.core.cells.binding import Binder, Bindings
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain
-from skep.core.cells.hardware import Hardware, node_spec
+from skep.core.cells.hardware import Hardware, node_spec, within
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
 from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice, bits
 from skep.core.errors import InvariantBroken
@@ -124,7 +124,7 @@ class CellCluster(VcCluster):
         for view in cells.tenancies[vc].views.values():
             for node in view.nodes:
                 assert isinstance(node, VirtualCell)
-                specs.append(node_spec(cells.layout, cells.chains[node.chain], node, node.address, around(node)))
+                specs.append(node_spec(cells.layout, cells.chains[node.chain], node, node.address, within(node)))
                 self.tops.append(node)
                 self.virtual.append([leaf for leaf in node.leaves() if isinstance(leaf, VirtualCell)])
         self.users: dict[int, int] = {}
@@ -224,12 +224,3 @@ class CellCluster(VcCluster):
 
 def is_usable(cell: PhysicalCell, chain: Chain) -> bool:
     return cell.virtual is None and not (cell.bad_count and cell.level <= chain.node_level)
-
-
-def around(cell: VirtualCell) -> tuple[tuple[str, str], ...]:
-    path: list[tuple[str, str]] = []
-    above = cell.parent
-    while above is not None:
-        path.append((above.type, above.address))
-        above = above.parent
-    return tuple(reversed(path))
