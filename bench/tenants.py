@@ -74,6 +74,8 @@ class Result(msgspec.Struct):
     rows: list[JobRow]
     broken: set[str]
     preemptions: int = 0
+    idle_share: float = 0.0
+    """Of the time up to the last submission: with at least one whole node idle (by numbers)."""
 
 
 def main() -> int:
@@ -162,24 +164,31 @@ def run_one(walk: str, way: str, place: str = "consolidate") -> Result:
     assert isinstance(planner, Shared)
     state = State(cluster)
     scheduler = Scheduler(state, planner)
-    beside = Beside(state, planner, _case.nodes, PLACES[place]()) if way == "numbers" else None
+    beside = Beside(state, planner, _case, PLACES[place]()) if way == "numbers" else None
     run(scheduler, Simulator(_case.trace.jobs, cluster), beside)
     rows = job_rows(state)
-    return Result(rows, beside.broken if beside is not None else set(), sum(row.preemptions for row in rows))
+    preemptions = sum(row.preemptions for row in rows)
+    if beside is None:
+        return Result(rows, set(), preemptions)
+    return Result(rows, beside.broken, preemptions, beside.idle_s / (_case.trace.jobs[-1].submit_s or 1.0))
 
 
 class Beside:
     """A private cluster beside each VC, in which the same jobs run: who waits although it would fit there?"""
 
-    def __init__(self, state: State, planner: Shared, nodes: dict[str, int], place: Place) -> None:
+    def __init__(self, state: State, planner: Shared, case: Case, place: Place) -> None:
         self.state = state
+        self.until_s = case.trace.jobs[-1].submit_s
         self.planner = planner
         self.place = place
-        self.clusters = {vc: private_cluster(vc, count) for vc, count in nodes.items()}
+        self.clusters = {vc: private_cluster(vc, count) for vc, count in case.nodes.items()}
         self.held: dict[str, Allocation] = {}
         self.broken: set[str] = set()
+        self.last_s = self.idle_s = 0.0
+        self.has_idle = True
 
     def __call__(self, at_s: float, events: list[Event]) -> None:
+        self._count_idle(min(at_s, self.until_s))
         for event in events:
             if isinstance(event, TasksExited) and event.job_id in self.held:
                 self.clusters[self.state.jobs[event.job_id].spec.vc].give(self.held.pop(event.job_id))
@@ -187,6 +196,11 @@ class Beside:
                 self._started(event.job_id, at_s)
         if not self.state.dirty:
             self._look(at_s)
+
+    def _count_idle(self, at_s: float) -> None:
+        """Up to the last submission: how long there was a whole node that nobody used."""
+        self.idle_s += (at_s - self.last_s) * self.has_idle
+        self.last_s = at_s
 
     def _started(self, name: str, at_s: float) -> None:
         """Packed as a private cluster would; one that does not fit there had luck, and counts for nothing."""
@@ -198,6 +212,7 @@ class Beside:
             self.held[name] = found
 
     def _look(self, at_s: float) -> None:
+        self.has_idle = any(any(pool.idle.values()) for pool in self.state.cluster.pools)
         for vc in self.planner.vcs.values():
             assert vc.pipeline is not None
             for line in vc.pipeline.active.values():

@@ -13,6 +13,7 @@ from skep.core.events import Event
 from skep.core.ports import Planner
 from skep.experiments.sharing import hardware_cluster
 from skep.experiments.simulate import Experiment, Options
+from skep.policies.rounds import Rounds
 from skep.policies.shared.planner import CELLS, Shared
 from skep.testing import World, job, role, trace
 from skep.testing.shared_invariants import check_shared
@@ -38,7 +39,8 @@ class SharedWorld(World, frozen=True):
     sharing: str = CELLS
 
     def __repr__(self) -> str:
-        plain = World(self.trace, self.cluster, self.policy, self.restart_s, self.checkpoint_s, outages=self.outages)
+        rest = (self.restart_s, self.checkpoint_s, self.round_s)
+        plain = World(self.trace, self.cluster, self.policy, *rest, outages=self.outages)
         pins = [(spec.address, spec.pinned) for top in self.layout.cells for spec in all_specs(top) if spec.pinned]
         vcs = "\n  ".join(map(repr, self.layout.vcs.values()))
         return f"{plain!r}\n  {vcs}\n  {self.sharing} {pins}"
@@ -65,7 +67,8 @@ class SharedWorld(World, frozen=True):
 
         def look(at_s: float, events: list[Event]) -> None:
             checker(at_s, events)
-            check_shared(course.state, planner_of(course))
+            if not self.round_s or at_s % self.round_s == 0:  # in between, what happened is only gathered
+                check_shared(course.state, planner_of(course))
 
         while course.advance(look):
             if course.batches > batches_max:
@@ -76,6 +79,7 @@ class SharedWorld(World, frozen=True):
 
 def planner_of(course: Course) -> Shared:
     planner = course.scheduler.planner
+    planner = planner.planner if isinstance(planner, Rounds) else planner
     assert isinstance(planner, Shared)
     return planner
 
@@ -107,9 +111,15 @@ def jobs(draw: st.DrawFn, vcs: list[str], *, guaranteed: bool, plain: bool) -> T
 
 @st.composite
 def shared_worlds(
-    draw: st.DrawFn, *, borrow: str = "", guaranteed: bool = False, calm: bool = False, policies: tuple[str, ...] = ()
+    draw: st.DrawFn,
+    *,
+    borrow: str = "",
+    guaranteed: bool = False,
+    calm: bool = False,
+    rounds: bool = True,
+    policies: tuple[str, ...] = (),
 ) -> SharedWorld:
-    """`guaranteed`: no opportunistic jobs; `calm`: no failures."""
+    """`guaranteed`: no opportunistic jobs; `calm`: no failures; `rounds`: perhaps decisions only once a minute."""
     layout = draw(layouts())
     borrows = borrow or draw(st.sampled_from(["auto", "auto", "never"]))
     one = draw(st.sampled_from(policies or POLICIES))
@@ -125,6 +135,7 @@ def shared_worlds(
         where,
         with_borrow(one, borrows),
         restart_s=draw(st.sampled_from([0.0, 7.0])),
+        round_s=draw(st.sampled_from([0.0, 0.0, 0.0, 60.0])) if rounds else 0.0,
         checkpoint_s=draw(st.sampled_from([0.0, 25.0])),
         outages=draw(outages(len(where.nodes))) if not calm and draw(st.booleans()) else (),
         layout=layout,

@@ -16,7 +16,7 @@ from skep.core.refusal import Refusal
 from skep.core.step import Scheduler
 from skep.metrics.run import JobRow
 from skep.policies.shared.planner import NUMBERS, PRIVATE
-from skep.testing.shared_invariants import unserved
+from skep.testing.shared_invariants import check_shared, unserved
 from skep.testing.world import Course
 
 WALKS_ON = ("fifo:walk=skip", "sjf:walk=skip", "drf:walk=skip", "yarn-cs:walk=skip,take_back=2")
@@ -27,7 +27,7 @@ def outcome(row: JobRow) -> tuple[object, ...]:
     return (row.job_id, row.start_s, row.finish_s, row.preemptions, row.state)
 
 
-@examples(60)
+@examples(120)
 @given(world=shared_worlds())
 def test_a_run_is_sound_and_everybody_gets_through(world: SharedWorld) -> None:
     """Jobs and cells are checked at every step; at the end whatever fits its VC has finished."""
@@ -36,13 +36,13 @@ def test_a_run_is_sound_and_everybody_gets_through(world: SharedWorld) -> None:
 
 
 @pytest.mark.parametrize("sharing", [PRIVATE, NUMBERS])
-@examples(15)
+@examples(40)
 @given(world=shared_worlds())
 def test_so_it_is_with_private_clusters_and_with_quotas_by_number(sharing: str, world: SharedWorld) -> None:
     world.shared_as(sharing).run()
 
 
-@examples(60)
+@examples(120)
 @given(world=shared_worlds(borrow="never", guaranteed=True, calm=True))
 def test_with_all_work_guaranteed_the_shared_cluster_is_as_good_as_private_ones(world: SharedWorld) -> None:
     """The headline: the same starts, finishes and preemptions, job by job."""
@@ -50,7 +50,7 @@ def test_with_all_work_guaranteed_the_shared_cluster_is_as_good_as_private_ones(
     assert [*map(outcome, shared.rows())] == [*map(outcome, private.rows())]
 
 
-@examples(40)
+@examples(80)
 @given(world=shared_worlds(calm=True))
 def test_a_vc_that_does_not_borrow_notices_nothing_of_others_that_do(world: SharedWorld) -> None:
     """Neither their borrowing nor opportunistic work changes when its jobs start, finish or are preempted."""
@@ -61,8 +61,8 @@ def test_a_vc_that_does_not_borrow_notices_nothing_of_others_that_do(world: Shar
     assert shared == expected
 
 
-@examples(40)
-@given(world=shared_worlds(calm=True, policies=WALKS_ON))
+@examples(80)
+@given(world=shared_worlds(calm=True, rounds=False, policies=WALKS_ON))
 def test_a_guaranteed_job_that_fits_the_free_cells_of_its_vc_does_not_wait(world: SharedWorld) -> None:
     """Whatever others borrow."""
     course = world.begin()
@@ -70,22 +70,35 @@ def test_a_guaranteed_job_that_fits_the_free_cells_of_its_vc_does_not_wait(world
         assert not unserved(course.state, planner_of(course))
 
 
-@examples(60)
+@examples(100)
 @given(data=st.data())
 def test_a_fork_goes_on_like_the_original(data: st.DataObject) -> None:
-    world: SharedWorld = data.draw(shared_worlds())
-    original = world.begin()
-    for _ in range(data.draw(st.integers(0, 25), label="batches before the fork")):
-        if not original.advance():
-            break
-    state, engine = copy.deepcopy((original.state, original.engine))
-    fork = Course(Scheduler(state, world.planner()), engine)
+    original, fork = fork_of(data, data.draw(shared_worlds(calm=True)))
     original.finish()
     fork.finish()
     assert fork.csv() == original.csv()
 
 
-@examples(15)
+@examples(50)
+@given(data=st.data())
+def test_a_fork_is_sound_while_nodes_are_bad(data: st.DataObject) -> None:
+    """Which bad cell a VC was shown is not in the memory, so that a fork may be shown another one."""
+    _, fork = fork_of(data, data.draw(shared_worlds(rounds=False)))
+    check_shared(fork.state, planner_of(fork))
+    fork.finish(lambda at_s, events: check_shared(fork.state, planner_of(fork)))
+
+
+def fork_of(data: st.DataObject, world: SharedWorld) -> tuple[Course, Course]:
+    """A run up to some moment, and a copy of its state and engine with a new planner."""
+    original = world.begin()
+    for _ in range(data.draw(st.integers(0, 25), label="batches before the fork")):
+        if not original.advance():
+            break
+    state, engine = copy.deepcopy((original.state, original.engine))
+    return original, Course(Scheduler(state, world.planner()), engine)
+
+
+@examples(40)
 @given(world=shared_worlds())
 def test_every_pending_job_can_be_explained_at_any_moment(world: SharedWorld) -> None:
     course = world.begin()

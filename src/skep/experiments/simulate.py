@@ -22,6 +22,7 @@ from skep.metrics.history import HistoryFold
 from skep.metrics.run import Run
 from skep.metrics.summary import job_rows, summarize
 from skep.policies.registry import Setting, build_planner
+from skep.policies.rounds import Rounds
 from skep.policies.shared.planner import CELLS, Shared
 from skep.profiles.speed import Speed
 from skep.service.loop import run
@@ -58,14 +59,19 @@ class Experiment(msgspec.Struct):
     sharing: str = CELLS
 
     def planner(self, policy: str) -> Planner:
-        def make(vc: str, own_policy: str, cluster: Cluster) -> Planner:
-            options = self.options
-            setting = Setting(cluster, seed=options.seed, round_s=options.round_s, usage=self.usage)
-            return build_planner(own_policy or policy, setting)
-
+        options = self.options
         if self.layout is None:
-            return make("", "", self.cluster)
-        return Shared(self.layout, make, self.sharing)
+            setting = Setting(self.cluster, seed=options.seed, round_s=options.round_s, usage=self.usage)
+            return build_planner(policy, setting)
+
+        def make(vc: str, own_policy: str, cluster: Cluster) -> Planner:
+            setting = Setting(cluster, seed=options.seed, round_s=options.round_s, usage=self.usage)
+            planner = build_planner(own_policy or policy, setting)
+            return planner.planner if isinstance(planner, Rounds) else planner
+
+        shared = Shared(self.layout, make, self.sharing)
+        # Rounds are for everybody at once: lending must not start between them what a VC's planner has not seen.
+        return Rounds(shared, options.round_s) if options.round_s else shared
 
     def usage(self) -> dict[str, float]:
         """Gpu-seconds of each VC over the whole trace; a job that never ends counts as a long one."""

@@ -29,14 +29,16 @@ class Line:
 
     __slots__ = ("cause", "entries", "gpus", "group", "head", "is_plain", "is_strict", "pools", "scope", "tried")
 
-    def __init__(self, group: Hashable, scope: str, shape: Shape, pools: list[Pool], *, is_strict: bool) -> None:
+    def __init__(
+        self, group: Hashable, scope: str, shapes: tuple[Shape, ...], pools: list[Pool], *, is_strict: bool
+    ) -> None:
         self.group = group
         self.scope = scope
         self.entries: list[Entry] = []
-        self.gpus = shape.gpus
+        self.gpus = shapes[0].gpus
         self.pools = pools
         self.is_strict = is_strict
-        self.is_plain = not is_strict and shape.is_plain
+        self.is_plain = not is_strict and len(shapes) == 1 and shapes[0].is_plain
         """All ask for so many whole gpus and nothing else."""
         self.tried: tuple[int, int] = (-1, -1)
         self.cause: Cause | None = None

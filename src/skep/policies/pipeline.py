@@ -191,7 +191,7 @@ class Pipeline:
         line = self.lines.get(kind)
         if line is None:
             pools = view.cluster.pools_for(shapes[0].gpu_types)
-            line = Line(group, f"{self.name} {kind!r}", shapes[0], pools, is_strict=is_strict)
+            line = Line(group, f"{self.name} {kind!r}", shapes, pools, is_strict=is_strict)
             self.lines[kind] = line
         return line
 

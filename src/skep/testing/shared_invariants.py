@@ -48,7 +48,7 @@ def check_vc(state: State, vc: Vc) -> None:
             job.allocation is state.memory[VIRTUAL + job.id].allocation, f"{job!r} is elsewhere than the memory says"
         )
     if isinstance(vc.cluster, NumberCluster):
-        used = sum(job.gpus for job in jobs)
+        used = sum(round(job.gpus * 1000) for job in jobs) / 1000
         expect(vc.cluster.used == used <= vc.cluster.quota, f"{vc.name} counts {vc.cluster.used} gpus, uses {used}")
     else:
         check_books(vc.cluster, [job.allocation for job in jobs if job.allocation is not None])

@@ -13,7 +13,7 @@ from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain
 from skep.core.cells.hardware import Hardware, node_spec, within
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
-from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice, bits
+from skep.core.cluster import WHOLE, Allocation, Cluster, NodeSpec, Slice, bits
 from skep.core.errors import InvariantBroken
 
 Pair = tuple[PhysicalCell, VirtualCell]
@@ -83,7 +83,8 @@ class NumberCluster(VcCluster):
         self.__dict__.update(whole.__dict__)
         self.whole = whole
         self.quota = quota
-        self.used = 0.0
+        self.used_milli = 0
+        """In thousandths of a gpu: fractions would not add up exactly."""
 
     def physical(self, allocation: Allocation) -> Allocation:
         return allocation
@@ -93,20 +94,28 @@ class NumberCluster(VcCluster):
 
     def take(self, allocation: Allocation) -> None:
         super().take(allocation)
-        self.used += allocation.gpus
+        self.used_milli += milli_of(allocation)
 
     def give(self, allocation: Allocation) -> None:
         super().give(allocation)
-        self.used -= allocation.gpus
+        self.used_milli -= milli_of(allocation)
 
     def adopt(self, allocation: Allocation, gpus: Gpus) -> None:
-        self.used += allocation.gpus
+        self.used_milli += milli_of(allocation)
 
     def could_bind(self, allocation: Allocation) -> bool:
-        return self.used + allocation.gpus <= self.quota
+        return self.used_milli + milli_of(allocation) <= self.quota * WHOLE
 
     def ended(self, allocation: Allocation) -> None:
-        self.used -= allocation.gpus
+        self.used_milli -= milli_of(allocation)
+
+    @property
+    def used(self) -> float:
+        return self.used_milli / WHOLE
+
+
+def milli_of(allocation: Allocation) -> int:
+    return round(allocation.gpus * WHOLE)
 
 
 class CellCluster(VcCluster):

@@ -79,6 +79,8 @@ class Shared:
         self._follow_nodes(view)  # not before: a bad cell could be shown to a VC where it has work running elsewhere
         for each in self.vcs.values():
             each.planner.attach(each.view, each.view.memory)  # type: ignore[arg-type]
+            if each.pipeline is not None:  # news to the VC first, and only then to the lender
+                each.view.trigger.submitted += each.pipeline.unseen
         self._attach_lender(view)
 
     def _attach_lender(self, view: State) -> None:
@@ -88,9 +90,13 @@ class Shared:
         seen.jobs = {
             job.id: job
             for job in view.jobs.values()
-            if job.state is JobState.PENDING and (self.only_borrows(job) or self.vcs[job.spec.vc].borrows)
+            if job.state is JobState.PENDING and (self.only_borrows(job) or self._was_refused(job))
         }
         self.lender.attach(seen, {})  # type: ignore[arg-type]
+
+    def _was_refused(self, job: Job) -> bool:
+        """Whether its VC has looked at it, and it may borrow."""
+        return job.waiting is not None and self.vcs[job.spec.vc].borrows
 
     def _cluster(self, vc: str, view: State, first: int) -> VcCluster:
         own = CellCluster(vc, self.cells, self.hardware, self.lent)
@@ -106,11 +112,14 @@ class Shared:
 
     def _take_up(self, view: State) -> None:
         """Every running job is where its placement says, owner or borrower."""
+        self.stale: list[str] = []
+        """Names in the memory of jobs that have gone since it was written."""
         for job in view.jobs.values():
             vc = self.vcs[job.spec.vc]
             if not self.only_borrows(job):
                 vc.view.jobs[job.id] = job
             if job.bound is None:
+                self.stale += [name + job.id for name in (VIRTUAL, LENT) if name + job.id in view.memory]
                 continue
             owned = view.memory.get(VIRTUAL + job.id)
             if owned is None:
@@ -125,13 +134,16 @@ class Shared:
 
     def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
         plan = Plan(view)
+        plan.memory.update(dict.fromkeys(self.stale))
+        self.stale = []
         to_lender = Trigger()
         if trigger.nodes_changed or self.cells.bad_nodes:
             self._follow_nodes(view)
             to_lender.nodes_changed = trigger.nodes_changed
         with self.cells.books:  # doomed cells are settled when nothing is tried any more
             self._tell(view, plan, trigger, to_lender)
-            if (self.cells.bad_nodes or self.sharing == NUMBERS) and (trigger.ended or trigger.returned):
+            is_freed = bool(trigger.ended or trigger.returned)
+            if trigger.nodes_changed or (is_freed and (self.cells.bad_nodes or self.sharing == NUMBERS)):
                 self._ask_all()
             for vc in self.vcs.values():
                 vc.view.trigger.is_timer = vc.wake_s <= view.now_s

@@ -7,7 +7,6 @@ import math
 from skep.core.job import Job
 from skep.core.ports import Planner
 from skep.policies.pipeline import Pipeline
-from skep.policies.rounds import Rounds
 from skep.policies.shared.clusters import NumberCluster, VcCluster
 from skep.policies.shared.place import Bindable
 from skep.policies.shared.view import VcView
@@ -20,8 +19,7 @@ class Vc:
         self.view = view
         self.planner = planner
         self.wake_s = math.inf
-        inner = planner.planner if isinstance(planner, Rounds) else planner
-        self.pipeline = inner if isinstance(inner, Pipeline) else None
+        self.pipeline = planner if isinstance(planner, Pipeline) else None
         """None for a planner that knows nothing of lending."""
         self.borrows = self.pipeline is not None and self.pipeline.borrows
         if self.pipeline is not None:
