@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import platform
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
+import words
 from tenants_picture import average, p99
 
 SIZE_JOBS_MIN = 30
@@ -118,11 +115,8 @@ def print_tables(case: Any, results: Any) -> None:
 
 
 def machine() -> str:
-    model = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
-    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    here = words.machine()
+    return f"{here['cpu']}, {here['cores']} cores, Python {here['python']}"
 
 
 def page(case: Any, results: Any, where: str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import msgspec
 
 from skep.core.errors import InvariantBroken
+from skep.core.refusal import Cause
 
 UNLIMITED = 1 << 60
 """Cpus and memory of a node whose file does not say."""
@@ -245,6 +246,10 @@ class Cluster:
 
     def free_gpus(self, gpu_types: tuple[str, ...] = ()) -> int:
         return sum(pool.free for pool in self.pools_for(gpu_types))
+
+    def why_not(self, gpus: int, free: int) -> Cause:
+        """Why a request for so many gpus finds no place while so many of the types it accepts are free."""
+        return Cause.FRAGMENTATION if 0 < gpus <= free else Cause.CAPACITY
 
     def take(self, allocation: Allocation) -> None:
         for piece in allocation.slices:

@@ -395,7 +395,7 @@ class Pipeline:
         # A strict line holds all kinds of requests, and `pools` is what its first job accepts.
         for pool in view.cluster.pools_for(shape.gpu_types) if line.is_strict else line.pools:
             free += pool.free
-        return Cause.FRAGMENTATION if 0 < shape.gpus <= free else Cause.CAPACITY
+        return view.cluster.why_not(shape.gpus, free)
 
     def _next_wake(self, view: State) -> float | None:
         timers = self.timers

@@ -256,3 +256,10 @@ def test_ways_of_sharing_need_virtual_clusters(tmp_path: Path, flag: str) -> Non
 
 def test_ways_of_sharing_exclude_each_other(tmp_path: Path) -> None:
     assert "--private and --by-number exclude each other" in failed(tmp_path, "--private", "--by-number")
+
+
+@pytest.mark.parametrize("sharing", [CELLS, NUMBERS])
+def test_a_full_vc_is_waiting_for_quota_whatever_else_is_free(tmp_path: Path, sharing: str) -> None:
+    jobs = (job(4, vc="a", id="own"), job(4, vc="a", id="next"))
+    run = simulated(tmp_path, TWO, *jobs, policy="fifo:borrow=never", sharing=sharing)
+    assert row(run, "next").queue_quota_s == 100

@@ -15,6 +15,7 @@ from skep.core.cells.hardware import Hardware, node_spec, within
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
 from skep.core.cluster import WHOLE, Allocation, Cluster, NodeSpec, Slice, bits
 from skep.core.errors import InvariantBroken
+from skep.core.refusal import Cause
 
 Pair = tuple[PhysicalCell, VirtualCell]
 Gpus = tuple[tuple[int, int], ...]
@@ -86,6 +87,9 @@ class NumberCluster(VcCluster):
         self.used_milli = 0
         """In thousandths of a gpu: fractions would not add up exactly."""
 
+    def why_not(self, gpus: int, free: int) -> Cause:
+        return Cause.QUOTA if self.used + gpus > self.quota else super().why_not(gpus, free)
+
     def physical(self, allocation: Allocation) -> Allocation:
         return allocation
 
@@ -141,6 +145,10 @@ class CellCluster(VcCluster):
         self.pairs: dict[int, tuple[Allocation, list[Pair]]] = {}
         """What each allocation is bound to, as long as anybody might take it again."""
         super().__init__(specs, vc)
+
+    def why_not(self, gpus: int, free: int) -> Cause:
+        """A VC that is full has used up its share, whatever else is free."""
+        return Cause.FRAGMENTATION if 0 < gpus <= free else Cause.QUOTA
 
     def blank(self) -> Cluster:
         return Cluster(self.specs, self.name)
