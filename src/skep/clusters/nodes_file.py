@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from skep.clusters.spec import GPUS_MAX, NODES_MAX
 from skep.core.cluster import UNLIMITED, NodeSpec
-from skep.core.errors import InputError
-from skep.files.document import Field, read_document
+from skep.files.document import Field
 
 TOP = ("name", "levels", "nodes", "vcs")
 INNER = ("socket", "switch")
@@ -28,15 +27,8 @@ class Group(NamedTuple):
     node: NodeSpec
 
 
-def read_nodes(text: str, path: str) -> tuple[str, list[NodeSpec]]:
-    """(name of the cluster or nothing, its nodes)."""
-    document = read_document(text, path)
-    _refuse_hived(document)
-    return parse_nodes(document)
-
-
 def parse_nodes(document: Field) -> tuple[str, list[NodeSpec]]:
-    """The same from a document. Whose the nodes are (`vcs`) is read by `shares.py`."""
+    """The name of the cluster, if it has one, and its nodes. Whose they are (`vcs`) is read by `shares.py`."""
     top = document.fields(TOP)
     if "nodes" not in top:
         raise document.trouble("nodes is missing", hint=EXAMPLE)
@@ -46,14 +38,6 @@ def parse_nodes(document: Field) -> tuple[str, list[NodeSpec]]:
     if not 0 < total <= NODES_MAX:
         raise top["nodes"].trouble(f"nodes are {total:,}, expected 1 to {NODES_MAX:,}", hint=EXAMPLE)
     return top["name"].text() if "name" in top else "", _expand(groups, total)
-
-
-def _refuse_hived(document: Field) -> None:
-    if document.is_mapping and "physicalCluster" in document.fields():
-        raise InputError(
-            f"{document.file}: is a HiveD configuration, not supported by this command yet",
-            hint=f"it comes with virtual clusters; until then describe its nodes, {EXAMPLE}",
-        )
 
 
 def _levels(field: Field) -> tuple[str, ...]:

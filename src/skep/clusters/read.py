@@ -103,7 +103,16 @@ def _read_file(path: str) -> Cluster:
 
     if is_node_list(text):
         return Cluster(read_node_list(text, path), Path(path).name)
-    from skep.clusters.nodes_file import read_nodes
+    from skep.clusters.hived import is_hived, parse_layout
+    from skep.clusters.nodes_file import parse_nodes
+    from skep.files.document import read_document
 
-    name, nodes = read_nodes(text, path)
+    document = read_document(text, path)
+    if is_hived(document):
+        from skep.core.cells.hardware import cluster_of
+
+        layout = parse_layout(document)
+        layout.name = Path(path).name
+        return cluster_of(layout)
+    name, nodes = parse_nodes(document)
     return Cluster(nodes, name or Path(path).name)

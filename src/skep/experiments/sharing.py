@@ -5,7 +5,7 @@ from __future__ import annotations
 from skep.clusters.read import read_cluster, read_layout
 from skep.clusters.spec import looks_like_spec
 from skep.core.cells.cells import Cells
-from skep.core.cells.hardware import Hardware
+from skep.core.cells.hardware import Hardware, cluster_of
 from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster, NodeSpec
 from skep.core.errors import InputError, did_you_mean
@@ -15,29 +15,19 @@ from skep.traces.trace import Trace
 
 
 def read_shared(spec: str) -> tuple[Cluster, Layout | None]:
-    """The cluster, and its layout where it has virtual clusters (or is written as HiveD writes it)."""
-    if looks_like_spec(spec):
-        return read_cluster(spec), None
-    layout = read_layout(spec)
-    if layout.vcs:
-        return hardware_cluster(layout), layout
-    return hardware_cluster(layout) if not is_plain(spec) else read_cluster(spec), None
-
-
-def is_plain(spec: str) -> bool:
-    try:
-        read_cluster(spec)
-    except InputError:
-        return False
-    return True
+    """The cluster, and its layout where it has virtual clusters."""
+    layout = None if looks_like_spec(spec) else read_layout(spec)
+    if layout is not None and layout.vcs:
+        return cluster_of(layout), layout
+    return read_cluster(spec), None
 
 
 def hardware_cluster(layout: Layout, sharing: str = "") -> Cluster:
     """The nodes there are; with private clusters, those that the VCs would own."""
+    if sharing != PRIVATE:
+        return cluster_of(layout)
     cells = Cells(layout)
     hardware = Hardware(cells)
-    if sharing != PRIVATE:
-        return Cluster(hardware.specs, layout.name)
     specs: list[NodeSpec] = []
     for vc in layout.vcs:
         specs += CellCluster(vc, cells, hardware, {}).specs

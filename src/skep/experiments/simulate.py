@@ -60,18 +60,14 @@ class Experiment(msgspec.Struct):
 
     def planner(self, policy: str) -> Planner:
         options = self.options
-        if self.layout is None:
-            setting = Setting(self.cluster, seed=options.seed, round_s=options.round_s, usage=self.usage)
-            return build_planner(policy, setting)
 
         def make(vc: str, own_policy: str, cluster: Cluster) -> Planner:
             setting = Setting(cluster, seed=options.seed, round_s=options.round_s, usage=self.usage)
-            planner = build_planner(own_policy or policy, setting)
-            return planner.planner if isinstance(planner, Rounds) else planner
+            return build_planner(own_policy or policy, setting)
 
-        shared = Shared(self.layout, make, self.sharing)
+        planner = make("", "", self.cluster) if self.layout is None else Shared(self.layout, make, self.sharing)
         # Rounds are for everybody at once: lending must not start between them what a VC's planner has not seen.
-        return Rounds(shared, options.round_s) if options.round_s else shared
+        return Rounds(planner, options.round_s) if options.round_s else planner
 
     def usage(self) -> dict[str, float]:
         """Gpu-seconds of each VC over the whole trace; a job that never ends counts as a long one."""

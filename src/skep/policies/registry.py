@@ -17,7 +17,6 @@ import msgspec
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError, did_you_mean
 from skep.core.ports import Planner
-from skep.policies.rounds import Rounds
 
 ZOO = ("fifo", "shortest", "las", "tiresias", "elas", "yarn_cs", "drf")
 """The modules that hold named policies."""
@@ -65,11 +64,9 @@ def build_planner(spec: str, setting: Setting) -> Planner:
     if ".py:" in spec:
         from skep.policies.own import build_own
 
-        planner = build_own(spec, setting)
-    else:
-        policy, knobs = parse_policy(spec)
-        planner = policy.build(knobs, setting)
-    return Rounds(planner, setting.round_s) if setting.round_s else planner
+        return build_own(spec, setting)
+    policy, knobs = parse_policy(spec)
+    return policy.build(knobs, setting)
 
 
 def parse_policy(spec: str) -> tuple[Policy, dict[str, Any]]:

@@ -445,6 +445,7 @@ def test_the_classroom_clusters_load(name: str) -> None:
     assert {leaf.node for cell in layout.cells for leaf in leaves(cell)} == {"hostname-carol", "hostname-dan"}
 
 
-def test_it_is_no_list_of_nodes(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="HiveD configuration"):
-        read_cluster(written(tmp_path, layout_text(RACK)))
+def test_without_its_virtual_clusters_it_is_a_cluster_of_nodes(tmp_path: Path) -> None:
+    path = written(tmp_path, layout_text(RACK))
+    nodes = {leaf.node for cell in read_layout(path).cells for leaf in leaves(cell)}
+    assert {node.name for node in read_cluster(path).nodes} == nodes

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.clusters import read_cluster
-from skep.clusters.nodes_file import read_nodes
+from skep.clusters.nodes_file import parse_nodes
 from skep.core.cluster import UNLIMITED, Allocation, NodeSpec, Slice
 from skep.core.errors import InputError
 from skep.files.document import Field, read_document
@@ -163,10 +163,6 @@ FAULTS = {
     "a bomb of aliases": (BOMB, "values with its aliases expanded"),
     "an alias within itself": ("nodes: &a [*a]", "alias *a has no anchor before it"),
     "a control character": ("nodes: \x07", "is not YAML"),
-    "HiveD's configuration": (
-        "physicalCluster:\n  cellTypes: {}\n",
-        "is a HiveD configuration, not supported",
-    ),
 }
 
 
@@ -201,7 +197,7 @@ names = st.text(alphabet="abc019-_.", min_size=1, max_size=4).filter(lambda name
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 16)), min_size=1, max_size=5), names)
 def test_groups_become_their_nodes_in_order(groups: list[tuple[int, int]], rack: str) -> None:
     rows = "".join(f'- {{count: {count}, gpus: {gpus}, rack: "{rack}"}}\n' for count, gpus in groups)
-    _, nodes = read_nodes(f"nodes:\n{rows}", "lab.yaml")
+    _, nodes = parse_nodes(read_document(f"nodes:\n{rows}", "lab.yaml"))
     assert [node.gpus for node in nodes] == [gpus for count, gpus in groups for _ in range(count)]
     assert [node.name for node in nodes] == sorted({node.name for node in nodes})
     assert {node.within for node in nodes} == {(("rack", rack),)}
@@ -232,6 +228,6 @@ def test_the_example_of_the_page_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"no public data in {SHARED}")
-def test_a_published_hived_configuration_is_refused() -> None:
-    with pytest.raises(InputError, match="HiveD"):
-        read_cluster(str(SHARED / "hived/lab6/cluster-1.yaml"))
+def test_a_published_hived_configuration_is_its_nodes() -> None:
+    cluster = read_cluster(str(SHARED / "hived/lab6/cluster-1.yaml"))
+    assert [(node.name, node.gpu_count) for node in cluster.nodes] == [("hostname-carol", 1), ("hostname-dan", 1)]

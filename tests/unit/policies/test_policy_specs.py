@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from skep.core.errors import InputError
+from skep.experiments.simulate import Experiment, Options
 from skep.policies.pipeline import Pipeline
 from skep.policies.registry import Setting, build_planner, parse_policy, policies
 from skep.policies.rounds import Rounds
@@ -78,7 +79,7 @@ def test_every_policy_can_be_built_as_it_is_and_says_what_it_is(name: str) -> No
 
 
 def test_rounds_wrap_any_policy() -> None:
-    planner = build_planner("fifo", Setting(cluster("1x1"), round_s=60.0))
+    planner = Experiment(trace(job()), cluster("1x1"), Options(round_s=60.0)).planner("fifo")
     assert isinstance(planner, Rounds)
     assert isinstance(planner.planner, Pipeline)
     assert planner.name == "fifo"

@@ -9,7 +9,12 @@ from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain
 from skep.core.cells.layout import Layout
 from skep.core.cells.tree import Cell, PhysicalCell, VirtualCell
-from skep.core.cluster import UNLIMITED, NodeSpec, Slice
+from skep.core.cluster import UNLIMITED, Cluster, NodeSpec, Slice
+
+
+def cluster_of(layout: Layout) -> Cluster:
+    """The nodes of a layout, whoever owns them."""
+    return Cluster(Hardware(Cells(layout)).specs, layout.name)
 
 
 class Hardware:
