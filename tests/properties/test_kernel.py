@@ -14,9 +14,11 @@ from skep.core.chance import draw as draw_bits
 from skep.core.job import Job, JobState
 from skep.core.plan import Plan
 from skep.core.ports import Memory
+from skep.core.record import Entry, PlanRecord, decode, encode, record, replay
 from skep.core.refusal import Refusal
+from skep.core.snapshot import dump, load
 from skep.core.state import State, Trigger
-from skep.core.step import Scheduler, replay
+from skep.core.step import Scheduler
 from skep.policies.pipeline import Pipeline
 from skep.policies.place import PLACES
 from skep.policies.registry import policies
@@ -50,7 +52,7 @@ class Recorder:
 class Replayer(Recorder):
     """A planner that decides nothing and applies what was logged."""
 
-    def __init__(self, logged: list[Plan]) -> None:
+    def __init__(self, logged: list[PlanRecord]) -> None:
         super().__init__(None)
         self.logged = iter(logged)
 
@@ -70,7 +72,8 @@ def test_replaying_logged_plans_gives_the_same_state(name: str, data: st.DataObj
     recorder = Recorder(world.planner())
     planned = Course(Scheduler(first, recorder), world.engine(first.cluster))
     planned.finish()
-    replayed = Course(Scheduler(second, Replayer(recorder.plans)), world.engine(second.cluster))
+    logged = decode(encode(Entry(0.0, [], [record(plan) for plan in recorder.plans])))
+    replayed = Course(Scheduler(second, Replayer(logged.plans)), world.engine(second.cluster))
     replayed.finish()
     assert snapshot(second) == snapshot(first)
     check(second)
@@ -85,7 +88,9 @@ def test_a_fork_goes_on_like_the_original(name: str, data: st.DataObject) -> Non
     for _ in range(data.draw(st.integers(0, 25), label="batches before the fork")):
         if not original.advance():
             break
-    state, engine = copy.deepcopy((original.state, original.engine))
+    engine = copy.deepcopy(original.engine)
+    state = load(dump(original.state), world.cluster.blank())
+    assert snapshot(state) == snapshot(original.state)
     fork = Course(Scheduler(state, world.planner()), engine)
     original.finish()
     fork.finish()

@@ -35,6 +35,18 @@ class Described(NamedTuple):
     notes: list[str]
 
 
+def read_text(text: str, name: str) -> tuple[Cluster, Layout | None]:
+    """A cluster from a spec or from what a file said: it, and its layout where it has virtual clusters."""
+    if looks_like_spec(text):
+        return Cluster(parse_spec(text), text.strip()), None
+    layout = _from_text(text, name).layout
+    if layout.vcs:
+        from skep.core.cells.hardware import cluster_of
+
+        return cluster_of(layout), layout
+    return _cluster_of_text(text, name), None
+
+
 def read_layout(spec: str | Path) -> Layout:
     """The cells of a cluster and whose they are: HiveD's configuration, or anything `read_cluster` takes."""
     return describe_layout(spec).layout
@@ -45,7 +57,10 @@ def describe_layout(spec: str | Path) -> Described:
     if looks_like_spec(shown):
         return _from_nodes(parse_spec(shown), shown.strip())
     _refuse_neither(shown)
-    text = load_text(shown, what=WHAT)
+    return _from_text(load_text(shown, what=WHAT), shown)
+
+
+def _from_text(text: str, shown: str) -> Described:
     from skep.clusters.alibaba import is_node_list, read_node_list
 
     name = Path(shown).name
@@ -98,7 +113,10 @@ def _is_file(spec: str) -> bool:
 
 
 def _read_file(path: str) -> Cluster:
-    text = load_text(path, what=WHAT)
+    return _cluster_of_text(load_text(path, what=WHAT), path)
+
+
+def _cluster_of_text(text: str, path: str) -> Cluster:
     from skep.clusters.alibaba import is_node_list, read_node_list
 
     if is_node_list(text):

@@ -48,6 +48,11 @@ class Allocation(msgspec.Struct, frozen=True):
     def nodes(self) -> list[int]:
         return sorted({piece.node for piece in self.slices})
 
+    def renumbered(self, numbers: dict[int, int]) -> Allocation:
+        """The same on a cluster that counts its nodes otherwise."""
+        slices = [msgspec.structs.replace(piece, node=numbers[piece.node]) for piece in self.slices]
+        return Allocation(tuple(slices), self.gpus)
+
 
 class Cell:
     """A piece of hardware: a rack, a node, a switch within a node. The gpus are the bits of `mask`."""

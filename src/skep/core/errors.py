@@ -2,6 +2,8 @@
 
     SkepError
     ├── InputError         the user gave something we cannot use: one line, a hint, exit code 2
+    │   ├── NotFound       there is no such job, node, …
+    │   └── Conflict       it cannot be done to this job, node, … as it is now
     └── InvariantBroken    a bug: something that must always hold did not
 
 An unschedulable job is not an error but a value, see `refusal.py`.
@@ -22,6 +24,14 @@ class InputError(SkepError):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+
+class NotFound(InputError):
+    """There is no such thing."""
+
+
+class Conflict(InputError):
+    """It cannot be done as things are now."""
 
 
 def did_you_mean(word: str, known: Iterable[str], *, most: int = 1, start: str = "") -> str:

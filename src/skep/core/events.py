@@ -15,22 +15,53 @@ class Exit(enum.StrEnum):
 
     FINISHED = "finished"
     FAILED = "failed"
+    RETRIED = "retried"
+    """It failed, and will be tried again."""
     PREEMPTED = "preempted"
     NODE_LOST = "node-lost"
     STOPPED = "stopped"
     """Its owner asked for it."""
 
 
-class JobSubmitted(msgspec.Struct, frozen=True, tag=True):
+class JobSubmitted(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     job: JobSpec
+    hold: str = ""
+    """Why it is not to be started before it is released; nothing: it may be."""
+
+
+class JobHeld(msgspec.Struct, frozen=True, tag=True):
+    """A job that does not run is not to be started until it is released."""
+
+    job_id: str
+    reason: str
+
+
+class JobReleased(msgspec.Struct, frozen=True, tag=True):
+    job_id: str
+
+
+class StopRequested(msgspec.Struct, frozen=True, tag=True):
+    """The job is to end, whatever it does now."""
+
+    job_id: str
+    reason: str
+
+
+class PriorityChanged(msgspec.Struct, frozen=True, tag=True):
+    job_id: str
+    priority: int
 
 
 class TasksStarted(msgspec.Struct, frozen=True, tag=True):
-    """All tasks of the job run; work grows by `rate` a second from `progress_since_s` on."""
+    """All tasks of the job run; work grows by `rate` a second from `progress_since_s` on.
+
+    `launch` is the number of the start this is about, wherever an event has it; 0 means the present one.
+    """
 
     job_id: str
     rate: float
     progress_since_s: float
+    launch: int = 0
 
 
 class TasksMoved(msgspec.Struct, frozen=True, tag=True):
@@ -41,6 +72,7 @@ class TasksMoved(msgspec.Struct, frozen=True, tag=True):
     work_s: float
     rate: float
     progress_since_s: float
+    launch: int = 0
 
 
 class TasksExited(msgspec.Struct, frozen=True, tag=True):
@@ -49,6 +81,7 @@ class TasksExited(msgspec.Struct, frozen=True, tag=True):
     job_id: str
     exit: Exit
     work_s: float
+    launch: int = 0
 
 
 class ProgressReported(msgspec.Struct, frozen=True, tag=True):
@@ -69,11 +102,58 @@ class NodeBack(msgspec.Struct, frozen=True, tag=True):
     node: str
 
 
+class NodeDrained(msgspec.Struct, frozen=True, tag=True):
+    """Nothing new is to go there; what runs there stays."""
+
+    node: str
+
+
+class NodeUndrained(msgspec.Struct, frozen=True, tag=True):
+    node: str
+
+
+class JobsForgotten(msgspec.Struct, frozen=True, tag=True):
+    """These jobs ended long ago, and nobody needs them any more."""
+
+    job_ids: list[str]
+
+
+class PolicyChanged(msgspec.Struct, frozen=True, tag=True):
+    """Another planner decides from now on. Always alone in its batch."""
+
+    policy: str
+
+
+class ClusterChanged(msgspec.Struct, frozen=True, tag=True):
+    """The cluster is another one from now on: its file, word by word. Always alone in its batch."""
+
+    name: str
+    text: str
+
+
 class TimerDue(msgspec.Struct, frozen=True, tag=True):
     """The moment the planner asked for has come."""
 
 
-Event = JobSubmitted | TasksStarted | TasksMoved | TasksExited | ProgressReported | NodeLost | NodeBack | TimerDue
+Event = (
+    JobSubmitted
+    | JobHeld
+    | JobReleased
+    | StopRequested
+    | PriorityChanged
+    | TasksStarted
+    | TasksMoved
+    | TasksExited
+    | ProgressReported
+    | NodeLost
+    | NodeBack
+    | NodeDrained
+    | NodeUndrained
+    | JobsForgotten
+    | PolicyChanged
+    | ClusterChanged
+    | TimerDue
+)
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -4,7 +4,8 @@
        ▲                    │                          │
        └──── TasksExited ◄──┴──────── stopping ◄─Stop──┘      (preempted, or its node was lost)
 
-`allocation` (as `bound`) is wanted, `held` is seen: they differ while a launch or a stop is under way.
+`allocation` (as `bound`) is wanted, `held` is seen: they differ while a launch or a stop is under way. A job whose
+owner wants it to end (`is_ending`) goes on in the books as it was until its tasks have gone.
 """
 
 from __future__ import annotations
@@ -46,8 +47,11 @@ class Job:
         "gpus",
         "held",
         "held_gpus",
+        "held_launch",
         "held_since_s",
+        "hold",
         "id",
+        "is_ending",
         "launches",
         "mark_fragmentation_s",
         "mark_quota_s",
@@ -61,6 +65,7 @@ class Job:
         "rate",
         "reason",
         "resizes",
+        "retries",
         "run_s",
         "seq",
         "service_gpu_s",
@@ -87,6 +92,9 @@ class Job:
         self.state = JobState.PENDING
         self.reason = ""
         self.needs_left = 0
+        self.hold = ""
+        """Why it is not to be started before it is released; nothing: it may be."""
+        self.is_ending = False
         self.allocation: Allocation | None = None
         """Wanted, in terms of what its policy sees as the cluster: of a VC, virtual gpus."""
         self.bound: Allocation | None = None
@@ -95,6 +103,10 @@ class Job:
         self.start_s: float | None = None
         self.finish_s: float | None = None
         self.launches = 0
+        """Starts asked for."""
+        self.held_launch = 0
+        """The start by which it has what it holds: what is told of earlier ones is late."""
+        self.retries = 0
         self.held_since_s = 0.0
         self.held_gpus: float = 0
         self.run_s = 0.0
@@ -112,6 +124,11 @@ class Job:
         self.mark_fragmentation_s = 0.0
         self.quota_s = 0.0
         self.fragmentation_s = 0.0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it waits for nothing but its turn."""
+        return not self.needs_left and not self.hold
 
     def service_at(self, now_s: float) -> float:
         """Gpu-seconds held so far."""

@@ -60,7 +60,9 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: int = 0
     min_gpus: int | None = None
     max_gpus: int | None = None
-    """An elastic job runs with anything from `min_gpus` to `max_gpus`."""
+    """An elastic job runs with anything from `min_gpus` to `max_gpus`: more or fewer tasks of its elastic role."""
+    preemptible: bool = True
+    """Whether it may be stopped for others once it runs. One that may not never runs on lent cells."""
     expect_s: float | None = None
     """How long its owner expects it to run in its first shape, alone and well placed."""
     deadline_s: float | None = None
@@ -70,6 +72,36 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     group: str = ""
     needs: tuple[str, ...] = ()
     """Jobs that must have succeeded before this one may start."""
+
+    @property
+    def elastic_role(self) -> int:
+        """The number of tasks changes in one role: the first of its first shape that has gpus."""
+        return next((number for number, role in enumerate(self.shapes[0].roles) if role.gpus), 0)
+
+    @property
+    def gpu_range(self) -> tuple[int, int] | None:
+        """The fewest and the most gpus of the elastic role, in whole tasks; none for a job that is not elastic.
+
+        An end that is not said is what was asked for.
+        """
+        if self.min_gpus is None and self.max_gpus is None:
+            return None
+        role = self.shapes[0].roles[self.elastic_role]
+        if not role.gpus or role.gpu_milli < 1000:
+            return None
+        asked = role.count * role.gpus
+        low = self.min_gpus if self.min_gpus is not None else min(asked, self.max_gpus or asked)
+        high = self.max_gpus if self.max_gpus is not None else max(asked, low)
+        low, high = max(-(-low // role.gpus), 1) * role.gpus, high // role.gpus * role.gpus
+        return (low, high) if low <= high else None
+
+    def resized(self, gpus: int) -> Shape:
+        """Its first shape with so many gpus in the elastic role."""
+        asked = self.shapes[0]
+        roles = list(asked.roles)
+        role = roles[self.elastic_role]
+        roles[self.elastic_role] = msgspec.structs.replace(role, count=gpus // role.gpus)
+        return Shape(tuple(roles), asked.gpu_types, asked.spans_types)
 
 
 def gpu_shape(

@@ -28,6 +28,9 @@ class Planner(Protocol):
 
     def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan: ...
 
+    def why_never(self, view: State, job: Job) -> str:
+        """Why a job could not run here even if nobody else were there; nothing: it could."""
+
     def explain(self, view: State, memory: Memory, job: Job) -> Refusal: ...
 
 

@@ -10,15 +10,26 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from skep.core.cluster import Cluster
 from skep.core.errors import InvariantBroken
 from skep.core.events import (
+    ClusterChanged,
     Event,
     Exit,
+    JobHeld,
+    JobReleased,
+    JobsForgotten,
     JobSubmitted,
     NodeBack,
+    NodeDrained,
     NodeLost,
+    NodeUndrained,
+    PolicyChanged,
+    PriorityChanged,
     ProgressReported,
+    StopRequested,
     TasksExited,
     TasksMoved,
     TasksStarted,
@@ -30,25 +41,35 @@ from skep.core.refusal import Waiting
 
 LAUNCHING, RUNNING, PENDING = JobState.LAUNCHING, JobState.RUNNING, JobState.PENDING
 
+BENEATH = (VIRTUAL, LENT) = ("virtual ", "lent ")
+"""Names in the memory of what holds beneath the policies and outlives them:
+what a job owns in its VC, that it borrows."""
+
 ENDS = {Exit.FINISHED: JobState.SUCCEEDED, Exit.FAILED: JobState.FAILED, Exit.STOPPED: JobState.STOPPED}
 
 
 class Trigger:
     """What woke the planner: everything of one instant that could change its mind."""
 
-    __slots__ = ("ended", "is_timer", "nodes_changed", "returned", "submitted")
+    __slots__ = ("ended", "is_timer", "nodes_changed", "returned", "started", "submitted", "withdrawn")
 
     def __init__(self) -> None:
         self.submitted: list[Job] = []
+        """Ready to be started; where they also are withdrawn, that came first."""
+        self.withdrawn: list[Job] = []
+        """Pending jobs that are no longer to be started: held, stopped, or to be put in line anew."""
         self.returned: list[Job] = []
         """Pending again: preempted, or their node was lost."""
         self.ended: list[Job] = []
+        self.started: list[Job] = []
+        """Not news by themselves, but what was expected of them counts from now."""
         self.nodes_changed = False
         self.is_timer = False
 
     @property
     def wakes(self) -> bool:
-        return bool(self.submitted or self.ended or self.returned or self.is_timer or self.nodes_changed)
+        jobs = self.submitted or self.ended or self.returned or self.withdrawn
+        return bool(jobs or self.is_timer or self.nodes_changed)
 
 
 class State:
@@ -72,17 +93,30 @@ class State:
         self.needed_by: dict[str, list[Job]] = {}
         self.held_jobs: dict[int, Job] = {}
         """Jobs that hold part of the cluster, as seen, by seq in order of their start."""
+        self.lost: set[str] = set()
+        self.drained: set[str] = set()
+        """Nodes that are not to be used, by name: nobody is there, or nobody is to go there."""
+        self.submitted_count = 0
         self.pending_count = 0
         self.event_count = 0
         self.decision_count = 0
         self._apply: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._job_submitted,
+            JobHeld: self._job_held,
+            JobReleased: self._job_released,
+            StopRequested: self._stop_requested,
+            PriorityChanged: self._priority_changed,
+            JobsForgotten: self._jobs_forgotten,
             TasksStarted: self._tasks_started,
             TasksExited: self._tasks_exited,
             TasksMoved: self._tasks_moved,
             ProgressReported: self._progress_reported,
             NodeLost: self._node_lost,
             NodeBack: self._node_back,
+            NodeDrained: self._node_drained,
+            NodeUndrained: self._node_undrained,
+            PolicyChanged: self._policy_changed,
+            ClusterChanged: self._cluster_changed,
             TimerDue: self._timer_due,
         }
 
@@ -94,19 +128,90 @@ class State:
         spec = event.job
         if spec.id in self.jobs:
             raise InvariantBroken(f"job {spec.id} was submitted twice")
-        job = self.jobs[spec.id] = Job(spec, len(self.jobs), self.now_s)
+        job = self.jobs[spec.id] = Job(spec, self.submitted_count, self.now_s)
+        job.hold = event.hold
+        self.submitted_count += 1
         self.pending_count += 1
         for needed in spec.needs:
             other = self.jobs.get(needed)
+            if other is not None and other.state.is_final and other.state is not JobState.SUCCEEDED:
+                self._end_needy(job, other)
+                return
             if other is None or other.state is not JobState.SUCCEEDED:
                 job.needs_left += 1
                 self.needed_by.setdefault(needed, []).append(job)
-        if not job.needs_left:
+        if job.is_ready:
             self.trigger.submitted.append(job)
 
-    def _tasks_started(self, event: TasksStarted) -> None:
+    # What owners ask for ----------------------------------------------------------------------------------------
+
+    def _job_held(self, event: JobHeld) -> None:
         job = self.jobs[event.job_id]
-        if job.held is None or job.seq in self.held_jobs:
+        if job.state is PENDING:
+            job.hold = event.reason
+            self._withdraw(job)
+
+    def _job_released(self, event: JobReleased) -> None:
+        job = self.jobs[event.job_id]
+        if job.state is PENDING and job.hold:
+            job.hold = ""
+            if job.is_ready:
+                self.trigger.submitted.append(job)
+
+    def _withdraw(self, job: Job) -> None:
+        job.leave(self.now_s)
+        self.trigger.withdrawn.append(job)
+
+    def _priority_changed(self, event: PriorityChanged) -> None:
+        job = self.jobs[event.job_id]
+        if job.state is PENDING:
+            job.spec = msgspec.structs.replace(job.spec, priority=event.priority)
+            job.rank = -event.priority
+            self._withdraw(job)
+            if job.is_ready:
+                self.trigger.submitted.append(job)
+
+    def _stop_requested(self, event: StopRequested) -> None:
+        job = self.jobs[event.job_id]
+        if job.state.is_final or job.is_ending:
+            return
+        if job.state is PENDING:
+            self._end_pending(job, event.reason)
+            return
+        job.reason = event.reason
+        if job.held is not None:
+            job.is_ending = True
+            self.dirty.append(job)
+            return
+        assert job.bound is not None  # it still waits for others to leave its cells
+        self.cluster.give(job.bound)
+        job.allocation = job.bound = None
+        self._end(job, JobState.STOPPED)
+
+    def _end_needy(self, job: Job, needed: Job) -> None:
+        never = needed.state is JobState.UNRUNNABLE
+        ended_as = "can never run" if never else f"ended as {needed.state}"
+        self._end_pending(
+            job, f"needs {needed.id}, which {ended_as}", JobState.UNRUNNABLE if never else JobState.STOPPED
+        )
+
+    def _end_pending(self, job: Job, reason: str, state: JobState = JobState.STOPPED) -> None:
+        self.pending_count -= 1
+        job.needs_left = 0
+        job.reason = reason
+        self._withdraw(job)
+        self._close(job, state)
+
+    def _jobs_forgotten(self, event: JobsForgotten) -> None:
+        for job_id in event.job_ids:
+            if self.jobs[job_id].state.is_final:
+                del self.jobs[job_id]
+
+    # What engines tell ------------------------------------------------------------------------------------------
+
+    def _tasks_started(self, event: TasksStarted) -> None:
+        job = self.jobs.get(event.job_id)
+        if job is None or job.held is None or job.seq in self.held_jobs or is_late(job, event.launch):
             return  # late or told twice
         if job.state is LAUNCHING:
             job.state = RUNNING
@@ -117,9 +222,12 @@ class State:
         job.rate = event.rate
         job.progress_since_s = event.progress_since_s
         self.held_jobs[job.seq] = job
+        self.trigger.started.append(job)
 
     def _tasks_moved(self, event: TasksMoved) -> None:
-        job = self.jobs[event.job_id]
+        job = self.jobs.get(event.job_id)
+        if job is None or job.held is None or (event.launch and event.launch <= job.held_launch):
+            return  # late or told twice
         before = job.held_gpus
         self._settle(job)
         job.held = event.allocation
@@ -131,6 +239,7 @@ class State:
         job.work_s = event.work_s
         job.rate = event.rate
         job.progress_since_s = event.progress_since_s
+        job.held_launch = event.launch or job.launches
         self.moving.pop(job.seq, None)
 
     def _settle(self, job: Job) -> None:
@@ -141,8 +250,8 @@ class State:
         job.held_since_s = self.now_s
 
     def _tasks_exited(self, event: TasksExited) -> None:
-        job = self.jobs[event.job_id]
-        if job.held is None:
+        job = self.jobs.get(event.job_id)
+        if job is None or job.held is None or is_late(job, event.launch):
             return  # late or told twice: what is finished stays finished
         if job.seq in self.held_jobs:  # else it never came to run
             self._settle(job)
@@ -159,12 +268,15 @@ class State:
             self.cluster.give(job.bound)
             job.bound = None
         final = ENDS.get(event.exit)
+        if job.is_ending and final is not JobState.SUCCEEDED:
+            final = JobState.STOPPED
         if final is not None:
             self._end(job, final)
             return
         if event.exit is Exit.PREEMPTED:
             job.preemptions += 1
         else:
+            job.retries += event.exit is Exit.RETRIED
             # Whatever waited for its cells was free to count on them; what it lost may wake others.
             self.trigger.nodes_changed = True
         job.state = PENDING
@@ -173,32 +285,103 @@ class State:
         self.trigger.returned.append(job)
 
     def _end(self, job: Job, state: JobState) -> None:
-        job.state = state
-        job.finish_s = self.now_s
         self.trigger.ended.append(job)
-        if self.needed_by and state is JobState.SUCCEEDED:
-            for waiting in self.needed_by.pop(job.id, ()):
-                waiting.needs_left -= 1
-                if not waiting.needs_left:
-                    self.trigger.submitted.append(waiting)
+        self._close(job, state)
+
+    def _close(self, job: Job, state: JobState) -> None:
+        """It is over: those that need it may go on, or never will."""
+        job.state = state
+        if state is not JobState.UNRUNNABLE:  # which never began
+            job.finish_s = self.now_s
+        if self.needed_by:
+            self._answer_needs(job)
+
+    def _answer_needs(self, job: Job) -> None:
+        for waiting in self.needed_by.pop(job.id, ()):
+            if waiting.state is not PENDING:
+                continue
+            if job.state is not JobState.SUCCEEDED:
+                self._end_needy(waiting, job)
+                continue
+            waiting.needs_left -= 1
+            if waiting.is_ready:
+                self.trigger.submitted.append(waiting)
 
     def _progress_reported(self, event: ProgressReported) -> None:
-        job = self.jobs[event.job_id]
+        job = self.jobs.get(event.job_id)
+        if job is None or job.seq not in self.held_jobs:
+            return
         job.work_s = event.work_s
         job.rate = event.rate
         job.progress_since_s = self.now_s
 
     def _node_lost(self, event: NodeLost) -> None:
-        self.cluster.lose(self.cluster.by_name[event.node])
-        self.trigger.nodes_changed = True
+        self.lost.add(event.node)
+        self._follow_node(event.node)
 
     def _node_back(self, event: NodeBack) -> None:
-        self.cluster.restore(self.cluster.by_name[event.node])
+        self.lost.discard(event.node)
+        self._follow_node(event.node)
+
+    def _node_drained(self, event: NodeDrained) -> None:
+        self.drained.add(event.node)
+        self._follow_node(event.node)
+
+    def _node_undrained(self, event: NodeUndrained) -> None:
+        self.drained.discard(event.node)
+        self._follow_node(event.node)
+
+    def _follow_node(self, name: str) -> None:
+        node = self.cluster.by_name[name]
+        if name in self.lost or name in self.drained:
+            self.cluster.lose(node)
+        else:
+            self.cluster.restore(node)
         self.trigger.nodes_changed = True
 
     def _timer_due(self, event: TimerDue) -> None:
         self.trigger.is_timer = True
         self.wake_s = math.inf
+
+    # What admins change -----------------------------------------------------------------------------------------
+
+    def _policy_changed(self, event: PolicyChanged) -> None:
+        """What the planner before remembered goes with it; who owns what stays."""
+        self.memory = {name: value for name, value in self.memory.items() if name.startswith(BENEATH)}
+        self._plan_anew()
+
+    def _cluster_changed(self, event: ClusterChanged) -> None:
+        """Which of its VC's cells a job has is found anew, from where it runs."""
+        self.memory = {}
+        self._plan_anew()
+
+    def _plan_anew(self) -> None:
+        for job in self.jobs.values():  # the scopes in which they wait are words of the planner before
+            job.leave(self.now_s)
+        self.waiting = {}
+        self.trigger.nodes_changed = True
+
+    def rehouse(self, cluster: Cluster) -> None:
+        """The same jobs on another cluster that has all the nodes and gpus they are on."""
+        there = cluster.by_name
+        numbers = {node.index: there[node.name].index for node in self.cluster.nodes if node.name in there}
+        for job in self.jobs.values():
+            if job.held is not None:
+                job.held = job.held.renumbered(numbers)
+            if job.bound is not None:
+                job.allocation = job.bound = job.bound.renumbered(numbers)
+                cluster.take(job.bound)
+        self.cluster = cluster
+        self.lost &= there.keys()
+        self.drained &= there.keys()
+        for name in self.lost | self.drained:
+            cluster.lose(cluster.by_name[name])
+
+    def placed_jobs(self) -> list[Job]:
+        """Jobs that are wanted somewhere, those that run first, in the order of their start."""
+        held = [job for job in self.held_jobs.values() if job.allocation is not None]
+        others = (job for job in self.jobs.values() if job.allocation is not None)
+        return held + [job for job in others if job.seq not in self.held_jobs]
 
     def take_trigger(self) -> Trigger:
         trigger = self.trigger
@@ -211,9 +394,9 @@ class State:
         now_s = self.now_s
         self.wake_s = math.inf if plan.wake_s is None else plan.wake_s
         for job, reason in plan.rejects:
-            job.state = JobState.UNRUNNABLE
-            job.reason = reason
             self.pending_count -= 1
+            job.reason = reason
+            self._close(job, JobState.UNRUNNABLE)
         for scope, cause in plan.refusals:
             self._waiting(scope).become(cause, now_s)
         for job, scope in plan.joins:
@@ -244,3 +427,8 @@ class State:
         if waiting is None:
             waiting = self.waiting[scope] = Waiting(self.now_s)
         return waiting
+
+
+def is_late(job: Job, launch: int) -> bool:
+    """Whether this is told of a start before the one by which the job has what it holds."""
+    return 0 < launch < job.held_launch

@@ -6,13 +6,22 @@ else gets them, and it is launched when the last of them has gone.
 
 from __future__ import annotations
 
+import msgspec
+
 from skep.core.actions import Action, Launch, Move, Stop
-from skep.core.cluster import WHOLE, Allocation
+from skep.core.cluster import WHOLE, Allocation, Cluster
 from skep.core.events import Event
 from skep.core.job import Job, JobState
 from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.state import State
+
+
+class Change(msgspec.Struct):
+    """What a `PolicyChanged` or `ClusterChanged` brings, made by those who can read files."""
+
+    planner: Planner
+    cluster: Cluster | None = None
 
 
 class Scheduler:
@@ -21,17 +30,26 @@ class Scheduler:
     def __init__(self, state: State, planner: Planner) -> None:
         self.state = state
         self.planner = planner
+        self.plans: list[Plan] = []
+        """Of the last step, in turn."""
         planner.attach(state, state.memory)
 
-    def step(self, at_s: float, events: list[Event]) -> list[Action]:
+    def step(self, at_s: float, events: list[Event], change: Change | None = None) -> list[Action]:
         state = self.state
         state.now_s = at_s
+        if change is not None and change.cluster is not None:
+            state.rehouse(change.cluster)
         apply = state.apply
         for event in events:
             apply(event)
+        if change is not None:
+            self.planner = change.planner
+            self.planner.attach(state, state.memory)
+        self.plans = []
         while state.trigger.wakes:
             plan = self.planner.plan(state, state.memory, state.take_trigger())
             state.commit(plan)
+            self.plans.append(plan)
         if not state.dirty:
             return []
         return reconcile(state)
@@ -42,12 +60,12 @@ def reconcile(state: State) -> list[Action]:
     actions: list[Action] = []
     launches: list[Job] = []
     for job in state.dirty:
-        if job.state is JobState.STOPPING:
-            if job.seq not in state.leaving:
+        if job.state is JobState.STOPPING or job.is_ending:
+            if job.held is not None and job.seq not in state.leaving:
                 state.leaving[job.seq] = job
                 state.moving.pop(job.seq, None)
-                actions.append(Stop(job.id, "preempted"))
-        elif job.bound is not None and job.bound is not job.held:
+                actions.append(Stop(job.id, job.reason if job.is_ending else "preempted"))
+        elif job.bound is not None and job.bound != job.held:
             launches.append(job)
             if job.held is not None:
                 state.moving[job.seq] = job
@@ -58,11 +76,13 @@ def reconcile(state: State) -> list[Action]:
         if (state.leaving or state.moving) and is_blocked(state, job, allocation):
             state.dirty.append(job)
         elif job.held is not None:
-            actions.append(Move(job.id, allocation))
+            job.launches += 1
+            actions.append(Move(job.id, allocation, job.launches))
         else:
             job.held = allocation
             job.launches += 1
-            actions.append(Launch(job.id, allocation))
+            job.held_launch = job.launches
+            actions.append(Launch(job.id, allocation, job.launches))
     return actions
 
 
@@ -85,22 +105,3 @@ def overlaps(one: Allocation, other: Allocation) -> bool:
                 if mine.gpus & theirs.gpus or books or not both_whole:
                     return True
     return False
-
-
-def replay(state: State, logged: Plan) -> Plan:
-    """The same decisions, tried and kept on another state: how a logged plan is applied without the planner."""
-    plan = Plan(state)
-    for decision in logged.decisions:
-        job = state.jobs[decision.job_id]
-        if decision.after is None:
-            plan.stop(job, decision.cause)
-        elif decision.before is None:
-            plan.start(job, decision.after)
-        else:
-            plan.move(job, decision.after)
-    plan.joins = [(state.jobs[job.id], scope) for job, scope in logged.joins]
-    plan.rejects = [(state.jobs[job.id], reason) for job, reason in logged.rejects]
-    plan.refusals = logged.refusals
-    plan.memory = logged.memory
-    plan.wake_s = logged.wake_s
-    return plan

@@ -18,12 +18,13 @@ from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.engines.sim.engine import Simulator
 from skep.engines.sim.outages import Outages
+from skep.experiments.scaled import Scaled
 from skep.metrics.history import HistoryFold
 from skep.metrics.run import Run
 from skep.metrics.summary import job_rows, summarize
-from skep.policies.registry import Setting, build_planner
-from skep.policies.rounds import Rounds
-from skep.policies.shared.planner import CELLS, Shared
+from skep.policies.registry import Setting
+from skep.policies.shared.build import build_whole
+from skep.policies.shared.planner import CELLS
 from skep.profiles.speed import Speed
 from skep.service.loop import run
 from skep.traces.stats import gpus_of
@@ -59,15 +60,14 @@ class Experiment(msgspec.Struct):
     sharing: str = CELLS
 
     def planner(self, policy: str) -> Planner:
-        options = self.options
-
-        def make(vc: str, own_policy: str, cluster: Cluster) -> Planner:
-            setting = Setting(cluster, seed=options.seed, round_s=options.round_s, usage=self.usage)
-            return build_planner(own_policy or policy, setting)
-
-        planner = make("", "", self.cluster) if self.layout is None else Shared(self.layout, make, self.sharing)
-        # Rounds are for everybody at once: lending must not start between them what a VC's planner has not seen.
-        return Rounds(planner, options.round_s) if options.round_s else planner
+        setting = Setting(
+            self.cluster,
+            seed=self.options.seed,
+            round_s=self.options.round_s,
+            usage=self.usage,
+            scaling=Scaled(self.speed, self.cluster) if self.speed is not None else None,
+        )
+        return build_whole(policy, setting, self.layout, self.sharing)
 
     def usage(self) -> dict[str, float]:
         """Gpu-seconds of each VC over the whole trace; a job that never ends counts as a long one."""

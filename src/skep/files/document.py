@@ -21,7 +21,7 @@ DEPTH_MAX = 20
 VALUES_MAX = 2_000_000
 """Values of a file after its aliases are expanded."""
 
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _NULLS = ("", "~", "null", "Null", "NULL")
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 

@@ -8,12 +8,14 @@ of a few lines instead of at every pending job.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Hashable
+import heapq
+import math
+from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from skep.core.cluster import Pool
 from skep.core.errors import InvariantBroken
-from skep.core.job import Job
+from skep.core.job import Job, JobState
 from skep.core.model import Shape
 from skep.core.refusal import Cause
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 Entry = tuple[int, Any, int, Job]
 """(rank, key, seq, job): rank puts priorities first, seq ends every tie."""
+
+Item = tuple[float, int, Job]
+"""(what a rising key would have been at time 0, seq, job)."""
 
 
 class Line:
@@ -65,35 +70,131 @@ class Line:
 class Running:
     """The running jobs by order, the last to be kept at the end. Keys are as of when they were last set."""
 
-    __slots__ = ("_present", "by_seq", "entries")
+    __slots__ = ("_present", "_rising", "by_seq", "entries")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.by_seq: dict[int, Entry] = {}
         self._present: tuple[float, list[Entry]] | None = None
+        self._rising: Rising | None = None
+        """Made when first asked for, and kept up from then on: most policies never ask."""
 
     def add(self, entry: Entry) -> None:
         self._present = None
         bisect.insort(self.entries, entry)
         self.by_seq[entry[2]] = entry
+        if self._rising is not None:
+            self._rising.add(entry)
 
     def remove(self, job: Job) -> None:
         entry = self.by_seq.pop(job.seq, None)
         if entry is not None:
             self._present = None
             remove_entry(self.entries, entry)
+            if self._rising is not None:
+                self._rising.remove(entry)
 
-    def present(self, order: Order, now_s: float) -> list[Entry]:
-        """All entries with the keys of this moment, the last first; worked out once as long as nothing changes."""
+    def latest(self, order: Order, now_s: float) -> Iterable[Entry]:
+        """All that run with the rising keys of this moment, the last first; maybe without some still launching."""
+        return self._evenly(order, now_s).latest(order, now_s) if order.is_even else self._sorted(order, now_s)
+
+    def _sorted(self, order: Order, now_s: float) -> list[Entry]:
+        """Worked out once as long as nothing changes."""
         if self._present is None or self._present[0] != now_s:
             entries = [(job.rank, order.running_key(job, now_s), job.seq, job) for *_, job in self.entries]
             entries.sort(reverse=True)
             self._present = (now_s, entries)
         return self._present[1]
 
+    def next_crossing(self, order: Order, key: float, now_s: float) -> float:
+        """When the next running job has risen past this key; `inf` for keys that do not rise evenly."""
+        return self._evenly(order, now_s).next_crossing(order, key, now_s) if order.is_even else math.inf
 
-def remove_entry(entries: list[Entry], entry: Entry) -> None:
+    def _evenly(self, order: Order, now_s: float) -> Rising:
+        if self._rising is None:
+            self._rising = Rising(self.entries)
+        self._rising.file(order, now_s)
+        return self._rising
+
+
+class Rising:
+    """Running jobs whose keys rise evenly. Two that rise equally fast never overtake each other, so there is one list
+    for each speed, by what the keys would have been at time 0, and only the lists have to be merged."""
+
+    SLACK = 0.01
+    """More than rounding can misplace a job in its list; close ones are compared by their keys themselves."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.lists: dict[tuple[int, float], list[Item]] = {}
+        """By rank and speed."""
+        self.filed: dict[int, tuple[tuple[int, float], Item]] = {}
+        self.unfiled = {entry[2]: entry[3] for entry in entries}
+        """Until a job runs, its key stands still."""
+
+    def add(self, entry: Entry) -> None:
+        self.unfiled[entry[2]] = entry[3]
+
+    def remove(self, entry: Entry) -> None:
+        if self.unfiled.pop(entry[2], None) is None:
+            kind, item = self.filed.pop(entry[2])
+            remove_entry(self.lists[kind], item)
+            if not self.lists[kind]:
+                del self.lists[kind]
+
+    def file(self, order: Order, now_s: float) -> None:
+        for job in [job for job in self.unfiled.values() if job.state is JobState.RUNNING]:
+            speed = order.speed(job)
+            kind, item = (job.rank, speed), (order.running_key(job, now_s) - speed * now_s, job.seq, job)
+            bisect.insort(self.lists.setdefault(kind, []), item)
+            self.filed[job.seq] = (kind, item)
+            del self.unfiled[job.seq]
+
+    def latest(self, order: Order, now_s: float) -> Iterator[Entry]:
+        """Those that run, the last first. A job can be named as soon as nobody left in a list can be beyond it."""
+        heads = [self._head(kind, len(items) - 1, now_s) for kind, items in self.lists.items()]
+        heapq.heapify(heads)
+        found: list[tuple[int, float, int, Job]] = []
+        while heads:
+            rank, most, at, speed = heads[0]
+            while found and found[0][:2] < (rank, most):
+                job = found[0][3]
+                yield (job.rank, -heapq.heappop(found)[1], job.seq, job)
+            job = self.lists[-rank, speed][at][2]
+            heapq.heappush(found, (rank, -order.running_key(job, now_s), -job.seq, job))
+            if at:
+                heapq.heapreplace(heads, self._head((-rank, speed), at - 1, now_s))
+            else:
+                heapq.heappop(heads)
+        while found:
+            job = found[0][3]
+            yield (job.rank, -heapq.heappop(found)[1], job.seq, job)
+
+    def _head(self, kind: tuple[int, float], at: int, now_s: float) -> tuple[int, float, int, float]:
+        """For a heap, the last on top: no key of this list from `at` down is beyond the second number."""
+        rank, speed = kind
+        return (-rank, -(self.lists[kind][at][0] + speed * now_s + self.SLACK), at, speed)
+
+    def next_crossing(self, order: Order, key: float, now_s: float) -> float:
+        """When the next job has risen past this key."""
+        jobs = list(self.unfiled.values())
+        for (_, speed), items in self.lists.items():
+            jobs += [item[2] for item in self._near(items, speed, order.reaches(items[0][2], key, now_s) - now_s)]
+        crossings = (order.reaches(job, key, now_s) for job in jobs)
+        return min((at_s for at_s in crossings if at_s > now_s), default=math.inf)
+
+    def _near(self, items: list[Item], speed: float, wait_s: float) -> list[Item]:
+        """Of a list whose first job crosses after so long: the last that has not crossed yet, and all that
+        may be it but for rounding."""
+        if wait_s == math.inf:
+            return []
+        level = items[0][0] + wait_s * speed
+        last = bisect.bisect_left(items, (level - self.SLACK,)) - 1
+        start = bisect.bisect_left(items, (items[last][0] - self.SLACK,)) if last > 0 else 0
+        return items[start : bisect.bisect_left(items, (level + self.SLACK,))]
+
+
+def remove_entry(entries: list[Any], entry: tuple[Any, ...]) -> None:
     index = bisect.bisect_left(entries, entry)
     if index == len(entries) or entries[index] is not entry:
-        raise InvariantBroken(f"no entry of {entry[3]!r} where it should be")
+        raise InvariantBroken(f"no entry of {entry[-1]!r} where it should be")
     del entries[index]

@@ -30,6 +30,7 @@ def build_own(spec: str, setting: Setting) -> Planner:
         raise InputError(f"{file}.py: {name}({own.for_class}) failed: {type(error).__name__}: {error}") from error
     if hasattr(made, "plan"):
         made.name = getattr(made, "name", name)
+        made.why_never = getattr(made, "why_never", lambda view, job: "")
         return made  # type: ignore[no-any-return]
     if not isinstance(made, Order):
         raise InputError(

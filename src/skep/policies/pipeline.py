@@ -74,6 +74,8 @@ class Pipeline:
         self.entries: dict[int, tuple[Line, Entry]] = {}
         """Where each pending job stands, by seq."""
         self.running = Running()
+        self.has_fixed = False
+        """Whether there may be running jobs that must not be pushed out."""
         self.timers: list[tuple[float, int, Job]] = []
         self.due: dict[int, float] = {}
         self.epoch = 0
@@ -85,14 +87,15 @@ class Pipeline:
         self.blank = view.cluster.blank()
         self.could_run: dict[Hashable, bool] = {}
         self.memory = memory
+        self.unwritten: dict[str, Any] = {}
+        """Keys of running jobs that no planner has written down: another policy started them."""
         self.order.attach(view)
-        for job in view.held_jobs.values():
-            if job.allocation is not None:
-                self._keep_running(job, None, view.now_s)
+        for job in view.placed_jobs():
+            self._keep_running(job, None, view.now_s)
         self.unseen: list[Job] = []
         """Pending jobs that no planner has looked at yet."""
         for job in view.jobs.values():
-            if job.state is JobState.PENDING and not job.needs_left:
+            if job.state is JobState.PENDING and job.is_ready:
                 self._resume(view, job)
 
     def _resume(self, view: State, job: Job) -> None:
@@ -113,6 +116,8 @@ class Pipeline:
 
     def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
         plan = Plan(view)
+        plan.memory.update(self.unwritten)
+        self.unwritten = {}
         self._take_in(view, plan, trigger)
         arrived = {job.seq: job for job in (*self.unseen, *trigger.returned, *trigger.submitted)}
         self.unseen = []
@@ -126,18 +131,24 @@ class Pipeline:
         for job in self.order.settle(plan):
             self.running.remove(job)
             self._keep_running(job, plan, view.now_s)
-        self._say_why(view, plan, fresh, changed=bool(plan.decisions or trigger.ended or trigger.nodes_changed))
+        changed = bool(plan.decisions or trigger.ended or trigger.nodes_changed or trigger.withdrawn)
+        self._say_why(view, plan, fresh, changed=changed)
         plan.wake_s = self._next_wake(view)
         return plan
 
     def _take_in(self, view: State, plan: Plan, trigger: Trigger) -> None:
         """Bring the indexes up to what happened."""
         now_s = view.now_s
+        for job in trigger.withdrawn:
+            self.withdraw(job)
+        for job in trigger.started:
+            if job.seq in self.running.by_seq:
+                self._set_timer(job, self.order.changes_at(job, job.held_since_s))
         for job in (*trigger.ended, *trigger.returned):
             if job.seq in self.running.by_seq:  # else it was pushed out, and left then
                 self._forget(job)
                 self.order.left(job, plan, now_s)
-        for job in trigger.ended:
+        for job in (*trigger.ended, *(job for job in trigger.withdrawn if job.state.is_final)):
             self.order.ended(job, plan, now_s)
             if self.order.remembers:
                 plan.memory[KEY + job.id] = None
@@ -155,19 +166,24 @@ class Pipeline:
 
     def _admit(self, view: State, plan: Plan, job: Job) -> bool:
         """Put a job in line, unless it could not run even on the whole cluster."""
-        if job.seq in self.entries:
+        if job.seq in self.entries or job.state is not JobState.PENDING or not job.is_ready:
             return False
+        never = self.why_never(view, job)
+        if never:
+            plan.rejects.append((job, never))
+            return False
+        self._enqueue(view, plan, job)
+        return True
+
+    def why_never(self, view: State, job: Job) -> str:
+        """Why the job could not run even on the whole cluster; nothing: it could."""
         shapes = job.spec.shapes
         kind = (shapes, self.place.key(job, math.inf))
         could = self.could_run.get(kind)
         if could is None:
             found = (self.place.find(self.blank, job, shape, math.inf) for shape in self.allocate.shapes(job))
             could = self.could_run[kind] = any(found)
-        if not could:
-            plan.rejects.append((job, never_fits(view.cluster, shapes[0])))
-            return False
-        self._enqueue(view, plan, job)
-        return True
+        return "" if could else never_fits(view.cluster, shapes[0])
 
     def _enqueue(self, view: State, plan: Plan | None, job: Job) -> Line:
         line = self._line(view, job)
@@ -216,6 +232,7 @@ class Pipeline:
         key = self.order.key(job, now_s)
         if self.order.remembers:
             key = self._remember(job, key, plan)
+        self.has_fixed |= not job.spec.preemptible
         self.running.add((job.rank, key, job.seq, job))
         self._set_timer(job, self.order.changes_at(job, now_s))
 
@@ -224,7 +241,9 @@ class Pipeline:
         if plan is not None:
             plan.memory[KEY + job.id] = key
             return key
-        kept = self.memory.get(KEY + job.id, key)
+        kept = self.memory.get(KEY + job.id)
+        if kept is None:
+            self.unwritten[KEY + job.id] = kept = key
         return tuple(kept) if isinstance(kept, list) else kept
 
     def _leave_line(self, job: Job) -> None:
@@ -235,8 +254,9 @@ class Pipeline:
 
     def _set_timer(self, job: Job, at_s: float) -> None:
         if at_s < math.inf:
-            self.due[job.seq] = at_s
-            heapq.heappush(self.timers, (at_s, job.seq, job))
+            if self.due.get(job.seq) != at_s:
+                self.due[job.seq] = at_s
+                heapq.heappush(self.timers, (at_s, job.seq, job))
         else:
             self.due.pop(job.seq, None)
 
@@ -302,6 +322,8 @@ class Pipeline:
             if job.gpus < shape.gpus:
                 missing = 0  # shares may fit on gpus that are not free
             candidates = self.adjust.candidates(view, self.order, self.running, entry, missing)
+            if self.has_fixed:
+                candidates = [victim for victim in candidates if victim.spec.preemptible]
             room = candidates and make_room(view, plan, self.place, job, shape, candidates, missing)
             if room:
                 for victim in room.victims:
@@ -321,7 +343,7 @@ class Pipeline:
     # Virtual clusters -------------------------------------------------------------------------------------------
 
     def withdraw(self, job: Job) -> None:
-        """Somebody else has started this pending job."""
+        """This pending job is not ours to start: it is held, or over, or somebody else has started it."""
         if job.seq in self.entries:
             line = self.entries[job.seq][0]
             self._leave_line(job)

@@ -17,8 +17,9 @@ import msgspec
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError, did_you_mean
 from skep.core.ports import Planner
+from skep.policies.allocate.elastic import Scaling
 
-ZOO = ("fifo", "shortest", "las", "tiresias", "elas", "yarn_cs", "drf")
+ZOO = ("fifo", "shortest", "las", "tiresias", "elas", "yarn_cs", "drf", "afs")
 """The modules that hold named policies."""
 
 
@@ -39,6 +40,8 @@ class Setting(msgspec.Struct, frozen=True):
     round_s: float = 0.0
     usage: Callable[[], Mapping[str, float]] = dict
     """Gpu-seconds by VC, from history: the whole trace in a simulation."""
+    scaling: Scaling | None = None
+    """How fast a job is on how many gpus, where somebody has measured it."""
 
 
 class Policy(msgspec.Struct, frozen=True):

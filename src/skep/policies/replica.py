@@ -63,10 +63,14 @@ class Replica:
     def _is_runnable(self, view: State, plan: Plan, job: Job) -> bool:
         if not job.spec.shapes[0].is_plain:
             raise InputError(f"job {job.id}: compat=true knows only whole gpus of any type", hint="leave compat out")
-        if job.gpus <= view.cluster.gpu_total:
-            return True
-        plan.rejects.append((job, f"asks for {job.gpus} gpus, the cluster has {view.cluster.gpu_total}"))
-        return False
+        never = self.why_never(view, job)
+        if never:
+            plan.rejects.append((job, never))
+        return not never
+
+    def why_never(self, view: State, job: Job) -> str:
+        fits = job.gpus <= view.cluster.gpu_total
+        return "" if fits else f"asks for {job.gpus} gpus, the cluster has {view.cluster.gpu_total}"
 
     def order(self, view: State, memory: Memory, plan: Plan, arrived: list[Job], ended: set[str]) -> list[Job]:
         raise NotImplementedError

@@ -27,6 +27,8 @@ class Rounds:
 
     def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
         gathered = self.gathered
+        gathered.withdrawn += trigger.withdrawn
+        gathered.started += trigger.started
         gathered.submitted += trigger.submitted
         gathered.returned += trigger.returned
         gathered.ended += trigger.ended
@@ -47,6 +49,9 @@ class Rounds:
 
     def _next_boundary(self, now_s: float) -> float:
         return (math.floor(now_s / self.round_s + 1e-9) + 1) * self.round_s
+
+    def why_never(self, view: State, job: Job) -> str:
+        return self.planner.why_never(view, job)
 
     def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
         return self.planner.explain(view, memory, job)

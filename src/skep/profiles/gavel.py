@@ -4,7 +4,8 @@
 type such as `v100_unconsolidated` is for gangs on more than one node. A rate is the throughput where the job
 is, divided by that at its reference. What the table leaves open is decided here:
 
-- a model it does not have runs at rate 1; a gpu type it does not have counts as the reference type;
+- a model it does not have runs at rate 1, or in proportion to its gpus where they are not as many as it asked for;
+- a gpu type it does not have counts as the reference type;
 - a number of gpus it does not have: the throughput per gpu of the nearest number, times the gpus;
 - no figure for a spread gang of this model and type: that of the gang on one node;
 - a throughput of 0 says the model does not fit there. The rate is then 0 as well: the job holds its gpus and
@@ -129,8 +130,10 @@ class GavelProfile(Profile):
     def rate(self, situation: Situation, levels: Sequence[str]) -> float:
         model, gpus = situation.model, situation.gpus
         reference = self._reference(situation)
-        if not reference or not gpus:
+        if not gpus:
             return 1.0
+        if not reference:
+            return gpus / situation.asked_gpus if situation.asked_gpus else 1.0
         alone = [
             self._alone(model, gpus, gpu_type, is_spread=situation.is_spread) or 0.0 for gpu_type in situation.types
         ]

@@ -24,7 +24,7 @@ from skep.core.events import (
     TasksStarted,
 )
 from skep.core.job import Job, JobState
-from skep.core.model import Role, Shape
+from skep.core.model import JobSpec, Role, Shape
 from skep.core.state import State
 
 EPSILON = 1e-6
@@ -81,10 +81,10 @@ def check_job(state: State, job: Job) -> None:
     expect(job.held_gpus == held_gpus, f"{job!r} counts {job.held_gpus} gpus, it holds {held_gpus}")
     if job.state is JobState.STOPPING:
         expect(job.seq in state.leaving or job in state.dirty, f"{job!r} was never told to stop")
-    elif job.state is not JobState.RUNNING:
+    elif job.state is not JobState.RUNNING and not job.is_ending:
         expect(job.seq not in state.leaving, f"{job!r} is leaving")
     if job.state is JobState.RUNNING:
-        moves = job.held is not job.bound
+        moves = job.held != job.bound and not job.is_ending
         expect(job.seq in state.moving or not moves, f"{job!r} was never told to move")
     else:
         expect(job.seq not in state.moving, f"{job!r} is moving")
@@ -93,9 +93,16 @@ def check_job(state: State, job: Job) -> None:
 
 
 def check_whole(cluster: Cluster, job: Job, allocation: Allocation) -> None:
-    """A gang is whole: the allocation is just what one of the shapes asks for."""
-    faults = [fault_of(cluster, shape, allocation) for shape in job.spec.shapes]
+    """A gang is whole: the allocation is just what one of the shapes asks for, of an elastic job in a size it accepts."""
+    faults = [fault_of(cluster, shape, allocation) for shape in (*job.spec.shapes, *sizes_like(job.spec, allocation))]
     expect("" in faults, f"{job!r} has {allocation}, which is none of its shapes: {'; '.join(faults)}")
+
+
+def sizes_like(spec: JobSpec, allocation: Allocation) -> list[Shape]:
+    """The size of an elastic job that has as many gpus as this, if it is one."""
+    low, high = spec.gpu_range or (0, -1)
+    gpus = sum(piece.gpus.bit_count() for piece in allocation.slices if piece.role == spec.elastic_role)
+    return [spec.resized(gpus)] if low <= gpus <= high else []
 
 
 def fault_of(cluster: Cluster, shape: Shape, allocation: Allocation) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from skep.core.cells.tree import GUARANTEED_MIN, OPPORTUNISTIC
 from skep.core.cluster import bits
 from skep.core.job import Job, JobState
-from skep.core.state import State
+from skep.core.state import LENT, VIRTUAL, State
 from skep.policies.shared.clusters import CellCluster, NumberCluster
-from skep.policies.shared.planner import CELLS, LENT, VIRTUAL, Shared
+from skep.policies.shared.planner import CELLS, Shared
 from skep.policies.shared.vc import Vc
 from skep.testing.cells_invariants import check_cell_books, check_counts
 from skep.testing.invariants import check_books, expect
@@ -48,7 +48,7 @@ def check_vc(state: State, vc: Vc) -> None:
             job.allocation is state.memory[VIRTUAL + job.id].allocation, f"{job!r} is elsewhere than the memory says"
         )
     if isinstance(vc.cluster, NumberCluster):
-        used = sum(round(job.gpus * 1000) for job in jobs) / 1000
+        used = sum(round(job.allocation.gpus * 1000) for job in jobs if job.allocation is not None) / 1000
         expect(vc.cluster.used == used <= vc.cluster.quota, f"{vc.name} counts {vc.cluster.used} gpus, uses {used}")
     else:
         check_books(vc.cluster, [job.allocation for job in jobs if job.allocation is not None])
@@ -93,7 +93,7 @@ def unserved(state: State, planner: Shared) -> list[Job]:
     found = []
     for job in state.jobs.values():
         vc = planner.vcs[job.spec.vc]
-        if job.state is JobState.PENDING and not job.needs_left and job.spec.priority >= 0 and vc.pipeline is not None:
+        if job.state is JobState.PENDING and job.is_ready and job.spec.priority >= 0 and vc.pipeline is not None:
             place = vc.pipeline.place
             if any(place.find(vc.cluster, job, shape, state.now_s) is not None for shape in job.spec.shapes):
                 found.append(job)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from skep.core.cluster import Cluster
 from skep.core.job import Job
 from skep.core.state import State
@@ -14,7 +16,7 @@ def snapshot(state: State) -> dict[str, Any]:
     return {
         "now_s": state.now_s,
         "wake_s": state.wake_s,
-        "memory": dict(state.memory),
+        "memory": msgspec.msgpack.decode(msgspec.msgpack.encode(state.memory)),  # as it is written down
         "cluster": snapshot_cluster(state.cluster),
         "jobs": {job.id: snapshot_job(job, names) for job in state.jobs.values()},
         "waiting": {
@@ -27,13 +29,14 @@ def snapshot(state: State) -> dict[str, Any]:
         "dirty": [job.id for job in state.dirty],
         "needed_by": {name: [job.id for job in jobs] for name, jobs in state.needed_by.items()},
         "trigger": snapshot_trigger(state),
-        "counts": (state.pending_count, state.event_count, state.decision_count),
+        "nodes": (sorted(state.lost), sorted(state.drained)),
+        "counts": (state.submitted_count, state.pending_count, state.event_count, state.decision_count),
     }
 
 
 def snapshot_trigger(state: State) -> tuple[Any, ...]:
     trigger = state.trigger
-    lists = (trigger.submitted, trigger.returned, trigger.ended)
+    lists = (trigger.submitted, trigger.withdrawn, trigger.returned, trigger.ended)  # `started` is no news
     return (*([job.id for job in jobs] for jobs in lists), trigger.nodes_changed, trigger.is_timer)
 
 

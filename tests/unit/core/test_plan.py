@@ -114,8 +114,10 @@ def test_needs_are_met_by_success_only() -> None:
     for action in reconcile(state):
         state.apply(TasksStarted(action.job_id, 1.0, 0.0))
     state.apply(TasksExited("a", Exit.FINISHED, 100.0))
-    state.apply(TasksExited("b", Exit.FAILED, 10.0))
     assert waiting.needs_left == 2
+    state.apply(TasksExited("b", Exit.FAILED, 10.0))
+    assert waiting.state is JobState.STOPPED
+    assert waiting.reason == "needs b, which ended as failed"
     assert not state.take_trigger().submitted
     check(state)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 
-from skep.core.actions import Action, Launch, Move, Stop
+from skep.core.actions import Action, Launch, Move, Resume, Stop, Suspend
 from skep.core.cluster import WHOLE, Allocation, Cluster
 from skep.core.events import (
     Batch,
@@ -24,6 +24,8 @@ from skep.core.events import (
     TasksStarted,
     TimerDue,
 )
+from skep.core.job import amount_of
+from skep.core.model import JobSpec
 from skep.engines.sim.outages import Outages
 from skep.profiles.speed import Speed
 from skep.traces.trace import TraceJob
@@ -197,9 +199,22 @@ class Simulator:
                 neighbours = self._leave_shares(task)
                 events.append(self._exit(task, Exit.PREEMPTED, task.work_at(at_s)))
                 events.extend(self._change_rate(other, at_s) for other in neighbours)
-            else:
+            elif isinstance(action, Move):
                 self._move(task, action, at_s, events)
+            elif isinstance(action, Suspend):
+                events.append(self._suspend(task, at_s))
+            elif isinstance(action, Resume):
+                events.append(self._change_rate(task, at_s))
         return events
+
+    def _suspend(self, task: Task, at_s: float) -> ProgressReported:
+        """It keeps what it has and makes no progress; whatever it was heading for is off."""
+        task.saved_s = task.saved_at(at_s, self.checkpoint_s)
+        task.done_s = task.work_at(at_s)
+        task.progress_since_s = max(task.progress_since_s, at_s)
+        task.rate = 0.0
+        task.run += 1
+        return ProgressReported(task.job.spec.id, task.done_s, 0.0)
 
     def _launch(self, task: Task, allocation: Allocation, at_s: float, events: list[Event]) -> None:
         self._begin(task, allocation, at_s)
@@ -233,9 +248,9 @@ class Simulator:
     def _set_rate(self, task: Task) -> None:
         """Work out the rate and when the next milestone is reached."""
         work_s = task.job.work_s
-        task.rate, task.target_s = 1.0, work_s
+        assert task.allocation is not None
+        task.rate, task.target_s = in_proportion(task.job.spec, task.allocation), work_s
         if self.speed is not None:
-            assert task.allocation is not None
             neighbours = [self.tasks[name].job.spec for name in task.neighbours]
             task.rate, until_s = self.speed.rate(task.job.spec, task.allocation, neighbours, task.done_s)
             task.target_s = min(until_s, work_s)
@@ -271,6 +286,11 @@ class Simulator:
             other.neighbours = tuple(name for name in other.neighbours if name != task.job.spec.id)
         task.neighbours = ()
         return others
+
+
+def in_proportion(job: JobSpec, allocation: Allocation) -> float:
+    """The rate where no speeds were measured: an elastic job with twice the gpus it asked for is twice as fast."""
+    return 1.0 if job.gpu_range is None else allocation.gpus / amount_of(job.shapes[0])
 
 
 def shares_gpu(one: Task, other: Task) -> bool:

@@ -68,7 +68,7 @@ class Preempt(Nothing):
             yield heapq.heappop(current)[3]
 
     def _risen(self, view: State, order: Order, running: Running, cutoff: tuple[object, ...]) -> Iterator[Job]:
-        for entry in running.present(order, view.now_s):
+        for entry in running.latest(order, view.now_s):
             if entry <= cutoff:
                 return
             if entry[3].state is JobState.RUNNING:

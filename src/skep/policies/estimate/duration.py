@@ -46,6 +46,8 @@ class History(Duration):
         return 0.0
 
     def learn(self, job: Job) -> None:
+        if job.state is not JobState.SUCCEEDED:
+            return
         for kind in self._kinds(job):
             count, sum_s = self.sums.get(kind, (0, 0.0))
             self.sums[kind] = (count + 1, sum_s + job.work_s)

@@ -37,7 +37,7 @@ class Gittins:
 
     def learn(self, job: Job) -> None:
         """New samples count once they are a twentieth of all: the sums over the sorted ones are built rarely."""
-        if self.given is None:
+        if self.given is None and job.state is JobState.SUCCEEDED:
             self.fresh.append(job.service_gpu_s if self.by_size else job.run_s)
             if len(self.fresh) * 20 >= len(self.samples):
                 self._use(sorted(self.samples + self.fresh))

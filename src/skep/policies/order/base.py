@@ -24,6 +24,9 @@ class Order:
     moves = STANDS
     """How the key of a running job moves between jumps."""
 
+    is_even = False
+    """Whether a rising key rises evenly (`speed`), so that jobs of one speed keep their order among themselves."""
+
     remembers = False
     """Whether a key cannot be worked out again later, because it depends on what was known or attained when it was
     set. Such keys are kept in the memory, so that a fork goes on with them."""
@@ -45,6 +48,10 @@ class Order:
     def changes_at(self, job: Job, now_s: float) -> float:
         """When the key of this job jumps by itself (a queue threshold, a promotion)."""
         return math.inf
+
+    def speed(self, job: Job) -> float:
+        """Of the key of a job with cells, per second (orders whose keys rise evenly)."""
+        raise NotImplementedError
 
     def reaches(self, job: Job, key: Any, now_s: float) -> float:
         """When the rising key of a running job (`running_key`) passes `key`."""

@@ -49,6 +49,8 @@ class Queues(Order):
         self.count: int = view.memory.get(COUNT, 0)
         self.places = remembered(view, PLACE)
         """(segment, number) of every job that has run."""
+        for job in view.placed_jobs():
+            self.places.setdefault(job.id, (RUNS, 0))  # it ran before this policy came
         self.promoted = remembered(view, PROMOTED)
         """At its last promotion a job had (waited_s, service_gpu_s, run_s)."""
         self.sunk: list[Job] = []
@@ -132,7 +134,9 @@ class Queues(Order):
         elif self.promote and self._promotion(job, now_s) <= now_s + EPSILON:
             counters = (now_s - job.submit_s - job.run_s, job.service_gpu_s, job.run_s)
             self.promoted[job.id] = plan.memory[PROMOTED + job.id] = counters
-            self._stand(job, WAITS, len(self.view.jobs) - 0.5, plan)  # behind all who have come, before all to come
+            self._stand(
+                job, WAITS, self.view.submitted_count - 0.5, plan
+            )  # behind all who have come, before all to come
 
     def ended(self, job: Job, plan: Plan, now_s: float) -> None:
         if self.places.pop(job.id, None) is not None:

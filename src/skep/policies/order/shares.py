@@ -22,7 +22,7 @@ class ByUse(Order):
     def attach(self, view: State) -> None:
         self.used: dict[Hashable, Amounts] = {}
         self.capacity = capacity_of(view.cluster)
-        for job in view.held_jobs.values():
+        for job in view.placed_jobs():
             if job.allocation is not None:
                 self._count(job, +1)
 

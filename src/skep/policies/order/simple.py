@@ -66,6 +66,7 @@ class LeastAttained(Order):
     `lead` seconds less on its gpus, so that it keeps them at least that long."""
 
     moves = RISES
+    is_even = True
 
     def __init__(self, *, by_size: bool = True, lead: float = 0.0) -> None:
         self.by_size = by_size
@@ -77,12 +78,11 @@ class LeastAttained(Order):
     def running_key(self, job: Job, now_s: float) -> float:
         # Whoever has reached the lead is behind, whatever its seq: `reaches` wakes us then and not again. The product
         # allows for rounding.
-        return self.key(job, now_s) - self.lead * self._speed(job) * (1 - 1e-9)
+        return self.key(job, now_s) - self.lead * self.speed(job) * (1 - 1e-9)
 
     def reaches(self, job: Job, key: float, now_s: float) -> float:
-        speed = self._speed(job)
+        speed = self.speed(job)
         return now_s + (key - self.key(job, now_s)) / speed + self.lead if speed else math.inf
 
-    def _speed(self, job: Job) -> float:
-        """Of its key while it runs."""
+    def speed(self, job: Job) -> float:
         return (job.allocation.gpus if job.allocation else 0) if self.by_size else 1

@@ -23,7 +23,7 @@ from skep.core.job import Job, JobState
 from skep.core.plan import Decision, Plan
 from skep.core.ports import Memory, Planner
 from skep.core.refusal import Refusal
-from skep.core.state import State, Trigger
+from skep.core.state import LENT, VIRTUAL, State, Trigger
 from skep.policies.shared.clusters import CellCluster, Lent, NumberCluster, PrivateCluster, VcCluster
 from skep.policies.shared.lend import InPlace, make_lender
 from skep.policies.shared.vc import Vc, why_never
@@ -31,8 +31,8 @@ from skep.policies.shared.view import VcView
 
 CELLS, NUMBERS, PRIVATE = "cells", "numbers", "private"
 
-VIRTUAL, LENT, WAKE = "virtual ", "lent ", "wake "
-"""Names in the memory: what a job owns (`Owned`); that a job runs on lent cells; when a VC wants to be asked again."""
+WAKE = "wake "
+"""Name in the memory: when a VC wants to be asked again."""
 LENDER = "(lend)"
 """Stands for the lender where others have the name of their VC."""
 
@@ -96,7 +96,10 @@ class Shared:
 
     def _was_refused(self, job: Job) -> bool:
         """Whether its VC has looked at it, and it may borrow."""
-        return job.waiting is not None and self.vcs[job.spec.vc].borrows
+        return job.waiting is not None and self.may_borrow(job)
+
+    def may_borrow(self, job: Job) -> bool:
+        return job.spec.preemptible and self.vcs[job.spec.vc].borrows
 
     def _cluster(self, vc: str, view: State, first: int) -> VcCluster:
         own = CellCluster(vc, self.cells, self.hardware, self.lent)
@@ -112,6 +115,8 @@ class Shared:
 
     def _take_up(self, view: State) -> None:
         """Every running job is where its placement says, owner or borrower."""
+        self.strays: list[Job] = []
+        """Running jobs of which nobody knows whether they own what they have: the cluster was another one before."""
         self.stale: list[str] = []
         """Names in the memory of jobs that have gone since it was written."""
         for job in view.jobs.values():
@@ -124,7 +129,11 @@ class Shared:
             owned = view.memory.get(VIRTUAL + job.id)
             if owned is None:
                 self._lend(job)
+                if LENT + job.id not in view.memory:
+                    self.strays.append(job)
             else:
+                if isinstance(owned, dict):  # as it was written down
+                    owned = msgspec.convert(owned, Owned)
                 job.allocation = owned.allocation
                 vc.cluster.adopt(owned.allocation, owned.gpus)
                 self.virtual[job.seq] = owned.allocation
@@ -141,6 +150,7 @@ class Shared:
             self._follow_nodes(view)
             to_lender.nodes_changed = trigger.nodes_changed
         with self.cells.books:  # doomed cells are settled when nothing is tried any more
+            self._house_strays(view, plan)
             self._tell(view, plan, trigger, to_lender)
             is_freed = bool(trigger.ended or trigger.returned)
             if trigger.nodes_changed or (is_freed and (self.cells.bad_nodes or self.sharing == NUMBERS)):
@@ -202,6 +212,11 @@ class Shared:
 
     def _tell(self, view: State, plan: Plan, trigger: Trigger, to_lender: Trigger) -> None:
         """Each VC learns what happened to its jobs; what they held is free."""
+        for job in trigger.started:
+            self.vcs[job.spec.vc].view.trigger.started.append(job)
+        for job in trigger.withdrawn:
+            self.vcs[job.spec.vc].view.trigger.withdrawn.append(job)
+            to_lender.withdrawn.append(job)
         for job in trigger.submitted:
             vc = self.vcs[job.spec.vc]
             vc.view.jobs[job.id] = job
@@ -242,7 +257,8 @@ class Shared:
         if vc.borrows:
             rejected = {job.seq for job, _ in made.rejects}
             fresh = (*trigger.submitted, *trigger.returned)
-            to_lender.submitted += [job for job in fresh if job.state is JobState.PENDING and job.seq not in rejected]
+            waiting = [job for job in fresh if job.state is JobState.PENDING and job.seq not in rejected]
+            to_lender.submitted += [job for job in waiting if self.may_borrow(job)]
 
     def _remember(self, plan: Plan, vc: Vc, made: Plan) -> None:
         """What a VC's planner writes down goes under the VC's name: others may use the same words."""
@@ -265,10 +281,14 @@ class Shared:
             return
         physical = vc.cluster.physical(decision.after)
         if not vc.cluster.is_whole:
+            if job.bound is not None:
+                view.cluster.give(job.bound)
             self._push_out_borrowers(view, plan, physical)
             view.cluster.take(physical)
+        if decision.before is not None:
+            self._forget(vc, decision.before)
         self.lender.withdraw(job)
-        plan.decisions.append(Decision(job.id, None, physical))
+        plan.decisions.append(Decision(job.id, job.bound, physical))
         plan.memory[VIRTUAL + job.id] = Owned(decision.after, vc.cluster.gpus_behind(decision.after))
         self.virtual[job.seq] = decision.after
         vc.view.held_jobs[job.seq] = job
@@ -342,18 +362,29 @@ class Shared:
         plan.refusals += [(f"{LENDER}/{scope}", cause) for scope, cause in made.refusals]
         plan.rejects += [(job, reason) for job, reason in made.rejects if job.spec.priority < 0]
 
+    def _house_strays(self, view: State, plan: Plan) -> None:
+        """What a VC has room for is its own again where it stands, before anything new is started; the rest borrows."""
+        for job in sorted(self.strays, key=lambda job: (job.rank, job.seq)):
+            if job.seq in self.borrowers and not self._upgrade(view, plan, job):
+                plan.memory[LENT + job.id] = True
+        self.strays = []
+
     def _make_owners(self, view: State, plan: Plan) -> None:
         for job in sorted(self.borrowers.values(), key=lambda job: (job.rank, job.seq)):
             vc = self.vcs[job.spec.vc]
-            pipeline = vc.pipeline
-            if job.spec.priority < 0 or pipeline is None or job.state is not JobState.RUNNING:
-                continue
-            if vc.cluster.free_gpus() < job.gpus or not pipeline.may_pass(vc.view, job):  # type: ignore[arg-type]
-                continue
-            assert isinstance(vc.cluster, CellCluster)
-            virtual = self.in_place(vc).upgrade(job)
-            if virtual is not None:
-                self._make_owner(view, plan, vc, job, virtual)
+            if job.state is JobState.RUNNING and vc.pipeline and vc.pipeline.may_pass(vc.view, job):  # type: ignore[arg-type]
+                self._upgrade(view, plan, job)
+
+    def _upgrade(self, view: State, plan: Plan, job: Job) -> bool:
+        """Let a borrower own what it has, if its VC has such cells left."""
+        vc = self.vcs[job.spec.vc]
+        if self.only_borrows(job) or vc.pipeline is None or vc.cluster.free_gpus() < job.gpus:
+            return False
+        assert isinstance(vc.cluster, CellCluster)
+        virtual = self.in_place(vc).upgrade(job)
+        if virtual is not None:
+            self._make_owner(view, plan, vc, job, virtual)
+        return virtual is not None
 
     def in_place(self, vc: Vc) -> InPlace:
         found = self.in_places.get(vc.name)
@@ -378,6 +409,13 @@ class Shared:
         made = Plan(vc.view)  # type: ignore[arg-type]
         vc.pipeline.take_over(vc.view, made, job)  # type: ignore[arg-type]
         self._remember(plan, vc, made)
+
+    def why_never(self, view: State, job: Job) -> str:
+        if self.only_borrows(job):
+            return self.lender.why_never(view, job)
+        vc = self.vcs[job.spec.vc]
+        never = vc.planner.why_never(vc.view, job)  # type: ignore[arg-type]
+        return why_never(vc, job, never) if never else ""
 
     def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
         vc = self.vcs[job.spec.vc]

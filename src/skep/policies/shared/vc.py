@@ -7,6 +7,7 @@ import math
 from skep.core.job import Job
 from skep.core.ports import Planner
 from skep.policies.pipeline import Pipeline
+from skep.policies.place import Place
 from skep.policies.shared.clusters import NumberCluster, VcCluster
 from skep.policies.shared.place import Bindable
 from skep.policies.shared.view import VcView
@@ -22,8 +23,9 @@ class Vc:
         self.pipeline = planner if isinstance(planner, Pipeline) else None
         """None for a planner that knows nothing of lending."""
         self.borrows = self.pipeline is not None and self.pipeline.borrows
-        if self.pipeline is not None:
-            self.pipeline.place = Bindable.around(self.pipeline.place)
+        place = getattr(planner, "place", None)
+        if isinstance(place, Place):  # any planner's, whether it lends or not
+            planner.place = Bindable.around(place)  # type: ignore[attr-defined]
 
 
 def why_never(vc: Vc, job: Job, reason: str) -> str:

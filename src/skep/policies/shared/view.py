@@ -52,6 +52,13 @@ class VcView:
     def pending_count(self) -> int:
         return self.state.pending_count
 
+    @property
+    def submitted_count(self) -> int:
+        return self.state.submitted_count
+
+    def placed_jobs(self) -> list[Job]:
+        return list(self.held_jobs.values())
+
     def take_trigger(self) -> Trigger:
         trigger = self.trigger
         self.trigger = Trigger()

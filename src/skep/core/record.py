@@ -1,0 +1,92 @@
+"""What was decided and why, as it is written down: one entry for each step of the scheduler.
+
+Replay repeats what was decided; it never decides again. So a log outlives changes of the policies that wrote it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from skep.core.cluster import Cluster
+from skep.core.events import Event
+from skep.core.plan import Decision, Plan
+from skep.core.refusal import Cause
+from skep.core.state import State
+from skep.core.step import reconcile
+
+
+class PlanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A plan in words that hold without the state it was made on."""
+
+    decisions: list[Decision] = []
+    joins: list[tuple[str, str]] = []
+    refusals: list[tuple[str, Cause]] = []
+    rejects: list[tuple[str, str]] = []
+    memory: dict[str, Any] = {}
+    wake_s: float | None = None
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What happened at one moment, and what was decided about it."""
+
+    at_s: float
+    events: list[Event]
+    plans: list[PlanRecord]
+
+
+def record(plan: Plan) -> PlanRecord:
+    return PlanRecord(
+        decisions=plan.decisions,
+        joins=[(job.id, scope) for job, scope in plan.joins],
+        refusals=plan.refusals,
+        rejects=[(job.id, reason) for job, reason in plan.rejects],
+        memory=plan.memory,
+        wake_s=plan.wake_s,
+    )
+
+
+def replay(state: State, logged: PlanRecord) -> Plan:
+    """The same decisions, tried and kept on another state."""
+    plan = Plan(state)
+    for decision in logged.decisions:
+        job = state.jobs[decision.job_id]
+        if decision.after is None:
+            plan.stop(job, decision.cause)
+        elif decision.before is None:
+            plan.start(job, decision.after)
+        else:
+            plan.move(job, decision.after)
+    plan.joins = [(state.jobs[job_id], scope) for job_id, scope in logged.joins]
+    plan.rejects = [(state.jobs[job_id], reason) for job_id, reason in logged.rejects]
+    plan.refusals = logged.refusals
+    plan.memory = logged.memory
+    plan.wake_s = logged.wake_s
+    return plan
+
+
+def fold(state: State, entry: Entry, cluster: Cluster | None = None) -> None:
+    """Take in one entry of the log; with `cluster`, if it tells of another one. The actions that follow from it were
+    carried out when it was written."""
+    state.now_s = entry.at_s
+    if cluster is not None:
+        state.rehouse(cluster)
+    for event in entry.events:
+        state.apply(event)
+    for logged in entry.plans:
+        state.take_trigger()
+        state.commit(replay(state, logged))
+    reconcile(state)
+
+
+ENCODER = msgspec.msgpack.Encoder()
+DECODER = msgspec.msgpack.Decoder(Entry)
+
+
+def encode(entry: Entry) -> bytes:
+    return ENCODER.encode(entry)
+
+
+def decode(data: bytes) -> Entry:
+    return DECODER.decode(data)

@@ -1,0 +1,132 @@
+"""A whole state as bytes, so that a recovery need not begin at the first event.
+
+What follows from the rest is not written: the indexes over free cells come from where the jobs are, and what a planner
+derives it derives again when it is attached.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from skep.core.cluster import Allocation, Cluster
+from skep.core.job import Job, JobState
+from skep.core.model import JobSpec
+from skep.core.refusal import Cause, Waiting
+from skep.core.state import State
+
+DERIVED = ("id", "gpus", "gpu_count", "rank")
+"""Of a job: what its spec says."""
+
+SPECIAL = ("spec", "seq", "submit_s", "allocation", "bound", "held", "waiting", "state")
+
+PLAIN = tuple(name for name in Job.__slots__ if name not in (*DERIVED, *SPECIAL))
+"""Of a job: numbers, flags and words, written as they are."""
+
+
+class SavedJob(msgspec.Struct, array_like=True):
+    spec: JobSpec
+    seq: int
+    submit_s: float
+    state: JobState
+    bound: Allocation | None
+    held: Allocation | None
+    waiting: str | None
+    plain: list[Any]
+
+
+class SavedWaiting(msgspec.Struct, array_like=True):
+    cause: Cause
+    since_s: float
+    quota_s: float
+    fragmentation_s: float
+
+
+class Saved(msgspec.Struct):
+    now_s: float
+    wake_s: float
+    memory: dict[str, Any]
+    jobs: list[SavedJob]
+    waiting: dict[str, SavedWaiting]
+    held: list[str]
+    leaving: list[str]
+    moving: list[str]
+    dirty: list[str]
+    needed_by: dict[str, list[str]]
+    lost: list[str]
+    drained: list[str]
+    counts: list[int]
+
+
+COUNTS = ("submitted_count", "pending_count", "event_count", "decision_count")
+
+ENCODER = msgspec.msgpack.Encoder()
+DECODER = msgspec.msgpack.Decoder(Saved)
+
+
+def dump(state: State) -> bytes:
+    """Between two steps, when nothing is left that a planner was not told of."""
+    scopes = {id(waiting): scope for scope, waiting in state.waiting.items()}
+    saved = Saved(
+        now_s=state.now_s,
+        wake_s=state.wake_s,
+        memory=state.memory,
+        jobs=[save_job(job, scopes) for job in state.jobs.values()],
+        waiting={
+            scope: SavedWaiting(waiting.cause, waiting.since_s, waiting.quota_s, waiting.fragmentation_s)
+            for scope, waiting in state.waiting.items()
+        },
+        held=[job.id for job in state.held_jobs.values()],
+        leaving=[job.id for job in state.leaving.values()],
+        moving=[job.id for job in state.moving.values()],
+        dirty=[job.id for job in state.dirty],
+        needed_by={name: [job.id for job in jobs] for name, jobs in state.needed_by.items()},
+        lost=sorted(state.lost),
+        drained=sorted(state.drained),
+        counts=[getattr(state, name) for name in COUNTS],
+    )
+    return ENCODER.encode(saved)
+
+
+def save_job(job: Job, scopes: dict[int, str]) -> SavedJob:
+    scope = scopes[id(job.waiting)] if job.waiting is not None else None
+    plain = [getattr(job, name) for name in PLAIN]
+    return SavedJob(job.spec, job.seq, job.submit_s, job.state, job.bound, job.held, scope, plain)
+
+
+def load(data: bytes, cluster: Cluster) -> State:
+    """On an unused cluster, the one the state was saved with."""
+    saved = DECODER.decode(data)
+    state = State(cluster)
+    state.now_s, state.wake_s, state.memory = saved.now_s, saved.wake_s, saved.memory
+    for scope, kept in saved.waiting.items():
+        waiting = state.waiting[scope] = Waiting(kept.since_s)
+        waiting.cause, waiting.quota_s, waiting.fragmentation_s = kept.cause, kept.quota_s, kept.fragmentation_s
+    for each in saved.jobs:
+        state.jobs[each.spec.id] = load_job(each, state)
+    jobs = state.jobs
+    state.held_jobs = {jobs[name].seq: jobs[name] for name in saved.held}
+    state.leaving = {jobs[name].seq: jobs[name] for name in saved.leaving}
+    state.moving = {jobs[name].seq: jobs[name] for name in saved.moving}
+    state.dirty = [jobs[name] for name in saved.dirty]
+    state.needed_by = {name: [jobs[other] for other in others] for name, others in saved.needed_by.items()}
+    state.lost, state.drained = set(saved.lost), set(saved.drained)
+    for name in state.lost | state.drained:
+        cluster.lose(cluster.by_name[name])
+    for name, count in zip(COUNTS, saved.counts, strict=True):
+        setattr(state, name, count)
+    return state
+
+
+def load_job(saved: SavedJob, state: State) -> Job:
+    job = Job(saved.spec, saved.seq, saved.submit_s)
+    job.state, job.bound, job.held = saved.state, saved.bound, saved.held
+    for name, value in zip(PLAIN, saved.plain, strict=True):
+        setattr(job, name, value)
+    if job.bound is not None:
+        job.allocation = job.bound  # a planner of virtual clusters puts its own in place
+        state.cluster.take(job.bound)
+    if saved.waiting is not None:
+        job.waiting = state.waiting[saved.waiting]
+    return job

@@ -1,0 +1,68 @@
+"""What the scheduler sees of a request."""
+
+from __future__ import annotations
+
+from skep.core.model import JobSpec, Role, Shape
+from skep.jobs.request import Request, TaskRole
+
+
+def to_core(request: Request, job_id: str) -> list[JobSpec]:
+    """A gang is one job of the core. Otherwise every task is one, `job_id/role-index`, and starts when it can."""
+    if request.gang:
+        return [_spec(request, job_id, _shape(request.tasks))]
+    return [
+        _spec(request, f"{job_id}/{name}-{index}", shape)
+        for name, role in request.tasks.items()
+        for shape in [Shape((_role(name, role, count=1),), gpu_types(role))]
+        for index in range(role.count)
+    ]
+
+
+def _spec(request: Request, job_id: str, shape: Shape) -> JobSpec:
+    least, most = _gpu_range(request)
+    return JobSpec(
+        id=job_id,
+        shapes=(shape,),
+        vc=request.vc,
+        user=request.user,
+        model=request.model,
+        priority=request.priority,
+        preemptible=request.preemptible,
+        min_gpus=least,
+        max_gpus=most,
+        expect_s=request.expect_s,
+        deadline_s=request.deadline_s,
+        group=request.group,
+        needs=request.needs,
+    )
+
+
+def _gpu_range(request: Request) -> tuple[int | None, int | None]:
+    """Of an elastic job only the elastic role has gpus, so its range is that of the job."""
+    if request.elastic is None:
+        return None, None
+    each = request.tasks[request.elastic.role].gpus
+    return request.elastic.min * each, request.elastic.max * each
+
+
+def _shape(tasks: dict[str, TaskRole]) -> Shape:
+    roles = tuple(_role(name, role, count=role.count) for name, role in tasks.items())
+    types = next((found for role in tasks.values() if (found := gpu_types(role))), ())
+    return Shape(roles, types)
+
+
+def _role(name: str, role: TaskRole, *, count: int) -> Role:
+    return Role(
+        count=count,
+        gpus=role.gpus,
+        gpu_milli=role.gpu_milli,
+        gpu_mem_gib=role.gpu_mem_gib,
+        cpu=role.cpu,
+        memory_gib=role.memory_gib,
+        name=name,
+    )
+
+
+def gpu_types(role: TaskRole) -> tuple[str, ...]:
+    """Types joined by `|`, any of which will do."""
+    return tuple(role.gpu_type.split("|")) if role.gpu_type else ()

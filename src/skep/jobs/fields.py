@@ -1,0 +1,233 @@
+"""Values that job files of both kinds have: names, durations, commands, environments, and how far they may go.
+
+The limits are far from what anybody needs. They are there so that no job file costs more than it should, whoever
+sent it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+
+from skep.core.errors import InputError
+from skep.core.model import PRIORITIES
+from skep.files.document import DEPTH_MAX, Field, Raw
+from skep.jobs.request import Request
+
+TASKS_MAX = 10_000
+"""Tasks of a job."""
+ROLES_MAX = 100
+GPUS_MAX = 1024
+"""Gpus of a task."""
+PORTS_MAX = 100
+"""Ports of one label of a task."""
+SECONDS_MAX = 1e9
+RETRIES_MAX = 1_000_000
+NUMBER_MAX = 100
+"""Characters of a number."""
+TEXT_MAX = 131_071
+"""Bytes of a command: Linux passes no longer argument to a process."""
+LIST_MAX = 1000
+"""Arguments, variables, tags, …"""
+VALUES_MAX = 50_000
+"""Values of a job."""
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
+"""OpenPAI's names, but none that commands would take for an option."""
+ROLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+"""Roles and port labels become parts of the names of variables."""
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{0,9})?)\s?(s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_OURS = re.compile(
+    r"SKEP_(?!SECRET_).*|PAI_.*|(LOCAL_|GROUP_|NODE_|ROLE_)?RANK|(LOCAL_|ROLE_)?WORLD_SIZE|MASTER_(ADDR|PORT)|CUDA_VISIBLE_DEVICES"
+)
+
+
+def raw_of(value: object, where: str, *, depth: int = DEPTH_MAX) -> Raw:
+    """Values that came as JSON, as the readers of files know them: words spelled as in the text, nothing too deep."""
+    if isinstance(value, str):
+        return Raw(value, 0)
+    if not isinstance(value, dict | list | tuple):
+        return Raw(_word(value, where), 0, is_plain=True)
+    if not depth:
+        raise InputError(f"{where}: is nested more than {DEPTH_MAX} deep")
+    is_map = isinstance(value, dict)
+    parts = itertools.chain.from_iterable(value.items()) if isinstance(value, dict) else value
+    raw = Raw([raw_of(part, where, depth=depth - 1) for part in parts], 0, is_map=is_map)
+    for part in raw.content:
+        raw.size += part.size
+    return raw
+
+
+def _word(value: object, where: str) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and value.bit_length() > 1024:
+        raise InputError(f"{where}: has a number that is too large")
+    if isinstance(value, int | float):
+        return str(value)
+    raise InputError(f"{where}: has a value of type {type(value).__name__}, expected what JSON can say")
+
+
+def length(raw: Raw) -> int:
+    """Characters, and a few for every value itself, aliases expanded."""
+    return 10 + (len(raw.content) if isinstance(raw.content, str) else sum(length(part) for part in raw.content))
+
+
+def has_key(field: Field, key: str) -> bool:
+    """Without looking at anything else of it, since most jobs have few of the keys there are."""
+    return field.is_mapping and any(raw.content == key for raw in field.raw.content[::2])
+
+
+def word(field: Field, pattern: re.Pattern[str], expected: str) -> str:
+    found = field.text(expected)
+    if pattern.fullmatch(found) is None:
+        raise field.fault(expected)
+    return found
+
+
+def name(field: Field) -> str:
+    return word(field, NAME, "a name: up to 255 letters, digits, dots, dashes and underscores, no dot or dash first")
+
+
+def role_name(field: Field, role: str) -> str:
+    if ROLE.fullmatch(role) is None:
+        raise field.trouble(
+            f"{field.path[:200]!r}: expected the name of a role: letters, digits and underscores, up to 63"
+        )
+    return role
+
+
+def label(field: Field, *, most: int = 128) -> str:
+    """A word that others choose or that must exist elsewhere: any script, but one short line."""
+    found = field.text()
+    if len(found) > most:
+        raise field.fault(f"at most {most} characters")
+    return found
+
+
+def content(field: Field, *, may_be_empty: bool = True) -> str:
+    """Text that goes to a process as it is, line ends included."""
+    text = field.raw.content
+    if not isinstance(text, str) or field.is_null or not (text.strip() or may_be_empty):
+        raise field.fault("text")
+    if "\0" in text:
+        raise field.trouble(f"{field.path} has a zero byte")
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        raise field.trouble(f"{field.path} has half a character (a lone surrogate)") from None
+    if size > TEXT_MAX:
+        raise field.trouble(f"{field.path} has {size:,} bytes, expected at most {TEXT_MAX:,}")
+    return text
+
+
+def command(field: Field) -> str:
+    if field.is_list:
+        raise field.fault("text", hint="a list of arguments goes into argv")
+    return content(field, may_be_empty=False)
+
+
+def entries(field: Field, *, most: int = LIST_MAX) -> list[Field]:
+    """The items of a list; one value counts as a list of one."""
+    found = [] if field.is_null else field.items() if field.is_list else [field]
+    if len(found) > most:
+        raise field.trouble(f"{field.path} has {len(found):,} entries, expected at most {most:,}")
+    return found
+
+
+def mapping(field: Field, *, most: int = LIST_MAX) -> dict[str, Field]:
+    found = {} if field.is_null else field.fields()
+    if len(found) > most:
+        raise field.trouble(f"{field.path} has {len(found):,} entries, expected at most {most:,}")
+    return found
+
+
+def environment(field: Field) -> dict[str, str]:
+    return {_variable(key, value): content(value) for key, value in mapping(field).items()}
+
+
+def _variable(key: str, value: Field) -> str:
+    if VARIABLE.fullmatch(key) is None:
+        raise value.trouble(f"{value.path[:200]!r}: expected the name of a variable: letters, digits and underscores")
+    if _OURS.fullmatch(key):
+        raise value.trouble(f"{value.path}: Skep sets this variable itself", hint="use another name")
+    return key
+
+
+def ports(field: Field) -> dict[str, int]:
+    found = {}
+    for key, value in mapping(field, most=PORTS_MAX).items():
+        if ROLE.fullmatch(key) is None:
+            raise value.trouble(f"{value.path[:200]!r}: expected a label of letters, digits and underscores")
+        found[key] = whole(value, 1, PORTS_MAX)
+    return found
+
+
+def whole(field: Field, least: int, most: int) -> int:
+    _refuse_long(field, f"a whole number from {least} to {most:,}")
+    return field.whole(least=least, most=most)
+
+
+def number(field: Field, most: float) -> float:
+    _refuse_long(field, f"a number from 0 to {most:g}")
+    return field.number(most=most)
+
+
+def _refuse_long(field: Field, expected: str) -> None:
+    """Matching a million digits with the pattern of a number takes hours, and no number in range has many."""
+    if len(field.raw.content) > NUMBER_MAX:
+        raise field.fault(expected)
+
+
+def duration(field: Field, *, most: float = SECONDS_MAX) -> float:
+    """Seconds: a number, or `90s`, `10m`, `2h`, `1d`."""
+    text = field.raw.content
+    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else _seconds(field)
+    if not 0 <= seconds <= most:
+        raise field.fault(f"a duration up to {most:g} seconds, such as 90, 90s, 10m or 2h")
+    return seconds
+
+
+def _seconds(field: Field) -> float:
+    try:
+        return number(field, SECONDS_MAX)
+    except InputError:
+        return math.nan
+
+
+def priority(field: Field) -> int:
+    text = field.raw.content
+    if isinstance(text, str) and text in PRIORITIES:
+        return PRIORITIES[text]
+    try:
+        return whole(field, -1, 1000)
+    except InputError:
+        raise field.fault(f"a whole number from -1 to 1000, or {', '.join(PRIORITIES)}") from None
+
+
+def gpu_type(field: Field) -> str:
+    """In lower case as everywhere in Skep, each of several once."""
+    types = dict.fromkeys(name for part in label(field).lower().split("|") if (name := part.strip()))
+    if not types:
+        raise field.fault("a gpu type, or several as in v100|a100")
+    return "|".join(types)
+
+
+def checked(request: Request, tasks: Field) -> Request:
+    """What holds for a job as a whole, whoever wrote it."""
+    count = sum(role.count for role in request.tasks.values())
+    if count > TASKS_MAX:
+        raise tasks.trouble(f"{tasks.path} has {count:,} tasks, expected at most {TASKS_MAX:,}")
+    if request.gang and len(request.tasks) > 1:
+        types = sorted({role.gpu_type for role in request.tasks.values() if role.gpu_type})
+        if len(types) > 1:
+            hint = "name one type for all, or set gang to false"
+            raise tasks.trouble(f"{tasks.path}: a gang is on one gpu type, not on {' and '.join(types)}", hint=hint)
+    return request

@@ -1,0 +1,114 @@
+"""Reading what somebody submits: Skep's own job file or OpenPAI's, one job or many, as YAML, JSON or values.
+
+There is one set of rules, in `native.py` and `openpai.py`, on values that may know their line. JSON is first read
+quickly and without lines; only where it has a fault it is read again as a document, to say where.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from skep.core.errors import InputError
+from skep.files.document import Field, read_document
+from skep.jobs import fields
+from skep.jobs.native import read_native
+from skep.jobs.openpai import is_openpai, read_openpai
+from skep.jobs.request import Request
+from skep.jobs.sweep import JOBS_MAX, swept
+
+SIZE_MAX = 2**20
+"""Bytes of a file of jobs."""
+VALUES_MAX = 200_000
+LENGTH_MAX = 16 * SIZE_MAX
+"""Values and characters of a file of jobs, its aliases expanded."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Reading(msgspec.Struct, frozen=True):
+    requests: list[Request]
+    warnings: list[str]
+    """What is accepted but not done, each once."""
+
+
+def read_requests(text: str, source: str = "job.yaml", user: str = "") -> Reading:
+    """The jobs of a file. Their user is `user`; only without one it is what the file says."""
+    _refuse_no_text(text, source)
+    if text.lstrip()[:1] not in ("{", "["):
+        return _read(_jobs(read_document(text, source)), user)
+    values = _from_json(text)
+    if values is None:
+        return _read(_jobs(read_document(text, source)), user)
+    try:
+        return from_mapping(values, source, user)
+    except InputError as fault:
+        return _read(_jobs(_document_or(fault, text, source)), user)
+
+
+def from_mapping(value: object, source: str = "the job", user: str = "") -> Reading:
+    """The jobs of values that were read by other means: a mapping, or a list of them."""
+    if not isinstance(value, list) or not value:
+        return _read([Field(source, "", fields.raw_of(value, source))], user)
+    # One after the other: a batch is never there twice.
+    return _read((Field(source, f"[{at}]", fields.raw_of(job, source)) for at, job in enumerate(value)), user)
+
+
+def _refuse_no_text(text: str, source: str) -> None:
+    if len(text) > SIZE_MAX or len(text.encode(errors="replace")) > SIZE_MAX:
+        raise InputError(f"{source}: is larger than 1 MiB, expected a job file")
+    if not text.strip():
+        raise InputError(f"{source}: is empty, expected a job file")
+    if "\0" in text or _SURROGATE.search(text):
+        raise InputError(f"{source}: is not a text file, expected a job file")
+
+
+def _from_json(text: str) -> dict[str, object] | list[object] | None:
+    """None where it is not JSON, or where a key is there twice: as YAML it may be read, or its fault be shown."""
+    try:
+        values: dict[str, object] | list[object] = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        return None
+    return values
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _document_or(fault: InputError, text: str, source: str) -> Field:
+    """JSON that is no YAML, having pairs of surrogates, keeps the fault that was found first."""
+    try:
+        return read_document(text, source)
+    except InputError:
+        raise fault from None
+
+
+def _jobs(document: Field) -> list[Field]:
+    if document.raw.size > VALUES_MAX or fields.length(document.raw) > LENGTH_MAX:
+        raise document.trouble("is too large with its aliases expanded", hint="write several files")
+    return document.items() if document.is_list and document.raw.content else [document]
+
+
+def _read(jobs: Iterable[Field], user: str) -> Reading:
+    requests: list[Request] = []
+    warnings: list[str] = []
+    for job in jobs:
+        if job.raw.size > fields.VALUES_MAX:
+            raise job.trouble(f"a job has more than {fields.VALUES_MAX:,} values")
+        requests += _requests(job, user, warnings)
+        if len(requests) > JOBS_MAX:
+            raise InputError(f"{job.file}: has more than {JOBS_MAX:,} jobs", hint="submit them in several files")
+    return Reading(requests, list(dict.fromkeys(warnings)))
+
+
+def _requests(job: Field, user: str, warnings: list[str]) -> list[Request]:
+    if is_openpai(job):
+        return [read_openpai(job, user, warnings)]
+    return [read_native(one, user, warnings) for one in swept(job)]

@@ -1,0 +1,96 @@
+"""A job as submitted: what the scheduler must know of it, and everything else that running it takes.
+
+These are values: frozen, comparable, and the same again after a trip through JSON. They hold only what `read.py`
+let through; whoever builds one by hand answers for its sense.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.core.model import DEFAULT_VC, PRIORITIES
+
+MASK = "******"
+
+
+class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When a role ends the job before all its tasks have ended."""
+
+    min_failed: int | None = 1
+    """As many failed tasks fail the job; None: never."""
+    min_succeeded: int | None = None
+    """As many succeeded tasks make the job succeed; None: only when all tasks of the job have ended."""
+
+
+class TaskRole(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`count` equal tasks. Amounts are those of one task."""
+
+    count: int = 1
+    gpus: int = 0
+    gpu_type: str = ""
+    gpu_milli: int = 1000
+    gpu_mem_gib: float = 0.0
+    cpu: float = 0.0
+    memory_gib: float = 0.0
+    ports: dict[str, int] = {}
+    """How many ports of each label."""
+    command: str = ""
+    """Run by `bash -c`."""
+    argv: tuple[str, ...] = ()
+    """Run as it is, instead of `command`."""
+    env: dict[str, str] = {}
+    completion: Completion = Completion()
+    retries: int = 0
+    """Of one task; only where the job is no gang."""
+    image: str = ""
+    """Noted; an engine that runs plain processes has no use for it."""
+
+
+class Elastic(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The job runs with anything from `min` to `max` tasks of `role`."""
+
+    role: str
+    min: int
+    max: int
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    tasks: dict[str, TaskRole]
+    vc: str = DEFAULT_VC
+    user: str = ""
+    priority: int = PRIORITIES["test"]
+    gang: bool = True
+    elastic: Elastic | None = None
+    locality: str = ""
+    model: str = ""
+    checkpoint: str = "signal"
+    """How it is asked to save itself: `signal` or `criu`."""
+    preemptible: bool = True
+    grace_s: float = 30.0
+    expect_s: float | None = None
+    time_limit_s: float | None = None
+    deadline_s: float | None = None
+    """Seconds after submission."""
+    retries: int = 0
+    """Of the whole job, after failures that more tries may cure; -1: without end."""
+    workdir: str = ""
+    group: str = ""
+    needs: tuple[str, ...] = ()
+    """Jobs, by id or name, that must have succeeded before this one may start."""
+    tags: tuple[str, ...] = ()
+    hold: bool = False
+    secrets: dict[str, str] = {}
+    """Environment variables of every task that are never shown."""
+
+    @property
+    def gpus(self) -> int:
+        """Gpus of all tasks together."""
+        return sum(role.count * role.gpus for role in self.tasks.values())
+
+
+def masked(request: Request) -> Request:
+    """The request as it may be shown."""
+    if not request.secrets:
+        return request
+    return msgspec.structs.replace(request, secrets=dict.fromkeys(request.secrets, MASK))

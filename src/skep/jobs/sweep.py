@@ -1,0 +1,108 @@
+"""One file, many jobs: `sweep` has lists of values, and every combination of them is a job of one group."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from skep.files.document import Field, Raw
+from skep.jobs import fields
+
+JOBS_MAX = 10_000
+LENGTH_MAX = 64_000_000
+"""Characters of all jobs of a sweep together."""
+VALUE_MAX = 1000
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def substitute(
+    text: str, pattern: re.Pattern[str], value_of: Callable[[re.Match[str]], str | None], field: Field
+) -> str:
+    """The text with every match replaced; where there is no value it stays. It cannot grow beyond what may be run."""
+    parts, at, size = [], 0, 0
+    for match in pattern.finditer(text):
+        value = value_of(match)
+        if value is not None:
+            parts += [text[at : match.start()], value]
+            at = match.end()
+            size += len(value)
+        if size > fields.TEXT_MAX:
+            raise field.trouble(f"{field.path} becomes longer than {fields.TEXT_MAX:,} characters")
+    return "".join([*parts, text[at:]])
+
+
+def swept(document: Field) -> Iterator[Field]:
+    """The jobs of a document: itself, or one for each combination."""
+    if not fields.has_key(document, "sweep"):
+        yield document
+        return
+    given = document.fields()
+    choices = _choices(given["sweep"])
+    jobs = math.prod(len(values) for values in choices.values())
+    _refuse_too_many(given["sweep"], jobs, document)
+    for number, values in enumerate(itertools.product(*choices.values()), start=1):
+        yield _combination(document, dict(zip(choices, values, strict=True)), number)
+
+
+def _refuse_too_many(sweep: Field, jobs: int, document: Field) -> None:
+    if jobs > JOBS_MAX:
+        raise sweep.trouble(f"{sweep.path} makes {jobs:,} jobs, expected at most {JOBS_MAX:,}")
+    if jobs * fields.length(document.raw) > LENGTH_MAX:
+        raise sweep.trouble(f"{sweep.path} makes {jobs:,} jobs of this size", hint="put the long text into a script")
+
+
+def _choices(field: Field) -> dict[str, list[str]]:
+    found = {}
+    for key, values in fields.mapping(field, most=20).items():
+        if fields.VARIABLE.fullmatch(key) is None:
+            raise values.trouble(f"{values.path[:200]!r}: expected a name of letters, digits and underscores")
+        found[key] = [fields.label(value, most=VALUE_MAX) for value in values.items()]
+        if not found[key]:
+            raise values.fault("a list of values")
+    if not found:
+        raise field.fault("at least one list of values, such as lr: [0.1, 0.01]")
+    return found
+
+
+def _combination(document: Field, values: Mapping[str, str], number: int) -> Field:
+    """The document with the values in it. A name without any of them gets a number, and a group is made up."""
+    entries: list[Raw] = []
+    name = _name_of(document)
+    has_value = any(match[1] in values for match in _VARIABLE.finditer(name))
+    for key, raw in zip(document.raw.content[::2], document.raw.content[1::2], strict=True):
+        if key.content == "sweep":
+            continue
+        filled = _filled(raw, values, document)
+        if key.content == "name" and not has_value:
+            filled = Raw(f"{name}-{number}", raw.line)
+        entries += [key, filled]
+    if not fields.has_key(document, "group"):
+        entries += [Raw("group", document.raw.line), Raw(_stem(name), document.raw.line)]
+    return Field(document.file, document.path, Raw(entries, document.raw.line, is_map=True))
+
+
+def _name_of(document: Field) -> str:
+    field = document.fields().get("name")
+    return field.text() if field is not None else ""
+
+
+def _stem(name: str) -> str:
+    return _VARIABLE.sub("", name).strip("-._") or "sweep"
+
+
+def _filled(raw: Raw, values: Mapping[str, str], document: Field) -> Raw:
+    if isinstance(raw.content, str):
+        if "${" not in raw.content:
+            return raw
+        field = Field(document.file, "the text", raw)
+        text = substitute(raw.content, _VARIABLE, lambda match: values.get(match[1]), field)
+        return Raw(text, raw.line, is_plain=raw.is_plain)
+    parts = raw.content
+    if raw.is_map:
+        content = [part if at % 2 == 0 else _filled(part, values, document) for at, part in enumerate(parts)]
+    else:
+        content = [_filled(part, values, document) for part in parts]
+    return Raw(content, raw.line, is_map=raw.is_map)

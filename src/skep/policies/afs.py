@@ -1,0 +1,413 @@
+"""The planner of AFS: who gets how much is a tournament over all jobs; then as little is changed as that takes.
+
+1. every job enters: those that run as if they had nothing, those that wait by the heads of their queues
+2. jobs that are to start find their place; where there is none, running jobs that have more than is due to them give
+   it back, shrinking before anybody is stopped. One that finds no place even so is left out, and the tournament is
+   held again
+3. jobs that are due more grow, if that is worth a restart; worth two, if another has to shrink for it
+
+So a job that has more than its due keeps it until somebody can use it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import heapq
+import math
+import operator
+from collections.abc import Hashable, Iterator
+from typing import NamedTuple
+
+from skep.core.cluster import Allocation, Cluster
+from skep.core.job import Job, JobState
+from skep.core.model import Shape
+from skep.core.plan import Plan
+from skep.core.ports import Memory
+from skep.core.refusal import Cause, Refusal
+from skep.core.state import State, Trigger
+from skep.policies.allocate.elastic import Elastic, Ladder, kind_of
+from skep.policies.allocate.tournament import Entrant, Home, Room, share_out, time_s
+from skep.policies.estimate.duration import Duration
+from skep.policies.explain import REMEDIES, refusal_of
+from skep.policies.lines import Entry, remove_entry
+from skep.policies.pipeline import never_fits
+from skep.policies.place import Place
+from skep.policies.shared.clusters import NumberCluster
+
+RUNNING = JobState.RUNNING
+
+
+class Queue(NamedTuple):
+    """Pending jobs that ask for the same, by priority and time left."""
+
+    scope: str
+    ladder: Ladder
+    shape: Shape
+    """With the least they accept."""
+    entries: list[Entry]
+
+
+class Runner(Entrant):
+    """A job that runs, and so has something already."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, job: Job, ladder: Ladder, left_s: float, home: Home, held: int) -> None:
+        super().__init__(job, ladder, left_s, (home,))
+        self.held = held
+        """Thousandths of gpus."""
+
+    @property
+    def surplus(self) -> int:
+        """What it has beyond what is due to it. Whatever a job without a range has is its due."""
+        if self.rung < 0:
+            return self.held
+        return 0 if self.job.spec.gpu_range is None else self.held - self.ladder.milli[self.rung]
+
+    @property
+    def speed(self) -> float:
+        """On the highest rung it has the gpus for."""
+        return self.ladder.speeds[max(bisect.bisect_right(self.ladder.milli, self.held) - 1, 0)]
+
+
+class Course(NamedTuple):
+    """What the tournament says, and who has something to give back for it. The last to be kept are at the end."""
+
+    starting: list[Entrant]
+    growing: list[Runner]
+    givers: dict[Home, Givers]
+    running: list[Runner]
+
+
+class Givers:
+    """Running jobs of one home that have more than their due: some can shrink to it, some have to stop."""
+
+    def __init__(self) -> None:
+        self.shrinking: list[Runner] = []
+        self.stopping: list[Runner] = []
+
+    def take(self, missing: int, *, may_stop: bool) -> Runner | None:
+        """As few as possible are to be disturbed: the smallest that has enough alone, or else the largest."""
+        for runners in (self.shrinking, self.stopping if may_stop else []):
+            if runners:
+                enough = [runner for runner in reversed(runners) if runner.surplus >= missing]
+                by_surplus = operator.attrgetter("surplus")
+                found = min(enough, key=by_surplus) if enough else max(reversed(runners), key=by_surplus)
+                runners.remove(found)
+                return found
+        return None
+
+
+class Afs:
+    """`restart_s` is what a restart costs, `horizon_s` how long an allocation is expected to last."""
+
+    def __init__(
+        self, *, name: str, place: Place, allocate: Elastic, is_strict: bool, restart_s: float, horizon_s: float
+    ) -> None:
+        self.name = name
+        self.place = place
+        self.allocate = allocate
+        self.estimate = Duration()
+        self.is_strict = is_strict
+        self.restart_s = restart_s
+        self.horizon_s = horizon_s
+
+    # Derived from the state ------------------------------------------------------------------------------------
+
+    def attach(self, view: State, memory: Memory) -> None:
+        self.queues: dict[Hashable, Queue] = {}
+        self.where: dict[int, tuple[Hashable, Entry]] = {}
+        """The queue and the entry of each pending job, by seq."""
+        self.timers: list[tuple[float, int, Job]] = []
+        """When pending jobs accept to be spread."""
+        self.blank = view.cluster.blank()
+        self.could_run: dict[Hashable, bool] = {}
+        self.unseen = [job for job in view.jobs.values() if job.state is JobState.PENDING and job.is_ready]
+
+    # The decision ----------------------------------------------------------------------------------------------
+
+    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
+        plan = Plan(view)
+        for job in trigger.withdrawn:
+            self._leave(job)
+        arrived = {job.seq: job for job in (*self.unseen, *trigger.returned, *trigger.submitted)}
+        self.unseen = []
+        fresh = [job for job in arrived.values() if self._admit(view, plan, job)]
+        if trigger.submitted or trigger.ended or trigger.is_timer or trigger.nodes_changed or trigger.withdrawn:
+            self._decide(view, plan)  # else only its own preemptions came back
+        self._say_why(view, plan, fresh)
+        plan.wake_s = self._next_wake(view)
+        return plan
+
+    def _admit(self, view: State, plan: Plan, job: Job) -> bool:
+        """Queue a job, unless it could not run even on the whole cluster."""
+        if job.seq in self.where or job.state is not JobState.PENDING or not job.is_ready:
+            return False
+        never = self.why_never(view, job)
+        if never:
+            plan.rejects.append((job, never))
+            return False
+        kind, ladder = kind_of(job.spec), self.allocate.ladder(job.spec)
+        queue = self.queues.get(kind)
+        if queue is None:
+            queue = self.queues[kind] = Queue(f"{self.name} {kind!r}", ladder, ladder.shapes[0], [])
+        entry = (job.rank, time_s(self._left_s(job, view.now_s), ladder.speeds[0]), job.seq, job)
+        bisect.insort(queue.entries, entry)
+        self.where[job.seq] = (kind, entry)
+        self._set_timer(job, view.now_s)
+        return True
+
+    def why_never(self, view: State, job: Job) -> str:
+        """Why the job could not run even on the whole cluster; nothing: it could."""
+        ladder = self.allocate.ladder(job.spec)
+        fate = (kind_of(job.spec), self.place.key(job, math.inf))
+        could = self.could_run.get(fate)
+        if could is None:
+            found = (self.place.find(self.blank, job, shape, math.inf) for shape in self._least(job, ladder))
+            could = self.could_run[fate] = any(found)
+        return "" if could else never_fits(view.cluster, ladder.shapes[0])
+
+    def _least(self, job: Job, ladder: Ladder) -> tuple[Shape, ...]:
+        """The shapes a job accepts at the least: a rigid one may name several."""
+        return (ladder.shapes[0], *(job.spec.shapes[1:] if job.spec.gpu_range is None else ()))
+
+    def _leave(self, job: Job) -> None:
+        found = self.where.pop(job.seq, None)
+        if found is not None:
+            kind, entry = found
+            remove_entry(self.queues[kind].entries, entry)
+            if not self.queues[kind].entries:
+                del self.queues[kind]
+
+    def _left_s(self, job: Job, now_s: float) -> float:
+        return max(self.estimate.total_s(job) - job.work_at(now_s), 0.0)
+
+    def _decide(self, view: State, plan: Plan) -> None:
+        misfits: set[Hashable] = set()
+        while True:
+            course = self._tournament(view, misfits)
+            misfit = self._carry_out(view, plan, course)
+            if misfit is None:
+                break
+            plan.rollback(0)
+            kind = self.where[misfit.seq][0]
+            misfits.add((kind, self.place.key(misfit.job, view.now_s), misfit.home))
+        for decision in plan.decisions:
+            if decision.before is None:
+                self._leave(view.jobs[decision.job_id])
+
+    # The tournament --------------------------------------------------------------------------------------------
+
+    def _tournament(self, view: State, misfits: set[Hashable]) -> Course:
+        cluster, now_s = view.cluster, view.now_s
+        jobs = [job for job in view.held_jobs.values() if can_change(cluster, job)]
+        shapes = [queue.shape for queue in self.queues.values()] + [job.spec.shapes[0] for job in jobs]
+        homes = homes_of(cluster, shapes)
+        left = {home: room_in(cluster, home) for home in homes.values()}
+        room = Room(left, cluster.quota * 1000 - cluster.used_milli if isinstance(cluster, NumberCluster) else math.inf)
+        running = []
+        for job in jobs:
+            assert job.allocation is not None
+            home, held = homes[home_type(cluster, job.allocation)], round(job.allocation.gpus * 1000)
+            running.append(Runner(job, self.allocate.ladder(job.spec), self._left_s(job, now_s), home, held))
+            left[home] += held
+            room.total += held
+        queues: list[Iterator[Entrant]] = [iter((entrant,)) for entrant in running]
+        queues += [self._entrants(view, kind, homes, misfits) for kind in self.queues]
+        fed = share_out(queues, room, is_strict=self.is_strict)
+        return self._course(running, fed)
+
+    def _entrants(
+        self, view: State, kind: Hashable, homes: dict[str, Home], misfits: set[Hashable]
+    ) -> Iterator[Entrant]:
+        queue = self.queues[kind]
+        shapes = self._least(queue.entries[0][3], queue.ladder)
+        pools = [pool for shape in shapes for pool in view.cluster.pools_for(shape.gpu_types if shape.gpus else ())]
+        all_homes = tuple(dict.fromkeys(homes[pool.gpu_type] for pool in pools))
+        for *_, job in queue.entries:
+            possible = all_homes
+            if misfits:
+                key = self.place.key(job, view.now_s)
+                possible = tuple(home for home in all_homes if (kind, key, home) not in misfits)
+            if possible:
+                yield Entrant(job, queue.ladder, self._left_s(job, view.now_s), possible)
+
+    def _course(self, running: list[Runner], fed: list[Entrant]) -> Course:
+        running.sort(key=lambda runner: runner.order)
+        givers: dict[Home, Givers] = {}
+        for runner in running:
+            if runner.surplus > 0:
+                of_home = givers.setdefault(runner.homes[0], Givers())
+                (of_home.stopping if runner.rung < 0 else of_home.shrinking).append(runner)
+        starting = [entrant for entrant in fed if entrant.job.allocation is None]
+        growing = [runner for runner in running if runner.surplus < 0]
+        growing.sort(key=lambda runner: (-gain(runner, runner.rung), runner.seq))
+        return Course(starting, growing, givers, running)
+
+    # What follows from it --------------------------------------------------------------------------------------
+
+    def _carry_out(self, view: State, plan: Plan, course: Course) -> Entrant | None:
+        """Put it into the plan; a job that should start and finds no place in its home, if there is one."""
+        for entrant in course.starting:
+            if not self._start(view, plan, entrant, course):
+                return entrant
+        for runner in course.growing:
+            self._grow(view, plan, runner, course.givers.get(runner.home, Givers()))
+        return None
+
+    def _start(self, view: State, plan: Plan, entrant: Entrant, course: Course) -> bool:
+        rung, givers = entrant.rung, course.givers.get(entrant.home, Givers())
+        while True:
+            found = self._find(view, entrant, rung)
+            if found is not None:
+                plan.start(entrant.job, found)
+                return True
+            missing = entrant.ladder.milli[rung] - room_in(view.cluster, entrant.home)
+            giver = givers.take(missing, may_stop=True) if missing > 0 or rung == 0 else None
+            if giver is not None:
+                self._give(view, plan, giver, entrant.job)
+            elif rung:
+                rung -= 1  # there is enough, but not near enough to each other
+            elif not self._push_out(plan, entrant, course):
+                return False
+
+    def _push_out(self, plan: Plan, entrant: Entrant, course: Course) -> bool:
+        """Stop the last job of a lower priority: cpus or memory may be what is missing, which nobody shares out."""
+        changed = {decision.job_id for decision in plan.decisions}
+        for victim in reversed(course.running):
+            if victim.rank > entrant.rank and victim.job.id not in changed:
+                plan.stop(victim.job, entrant.job.id)
+                return True
+        return False
+
+    def _find(self, view: State, entrant: Entrant, rung: int) -> Allocation | None:
+        job, ladder = entrant.job, entrant.ladder
+        shapes = self._least(job, ladder) if ladder.is_rigid else (ladder.shapes[rung],)
+        found = (self.place.find(view.cluster, job, at_home(shape, entrant.home), view.now_s) for shape in shapes)
+        return next((allocation for allocation in found if allocation is not None), None)
+
+    def _give(self, view: State, plan: Plan, giver: Runner, taker: Job) -> None:
+        """Down to what is due to it."""
+        if giver.rung < 0:
+            plan.stop(giver.job, taker.id)
+            return
+        found = self._find_anew(view, giver, giver.rung)
+        if found is not None:
+            plan.move(giver.job, found)
+
+    def _find_anew(self, view: State, runner: Runner, rung: int) -> Allocation | None:
+        """Where a running job could be with another size; what it has counts as free."""
+        before = runner.job.allocation
+        assert before is not None
+        view.cluster.give(before)
+        found = self._find(view, runner, rung)
+        view.cluster.take(before)
+        return found
+
+    def _grow(self, view: State, plan: Plan, runner: Runner, givers: Givers) -> None:
+        rung, milli = runner.rung, runner.ladder.milli
+        if runner.job.allocation is None:
+            return  # it was pushed out
+        while rung >= 0 and milli[rung] > runner.held and self._is_worth(runner, rung, self.restart_s):
+            missing = milli[rung] - runner.held - room_in(view.cluster, runner.home)
+            found = self._find_anew(view, runner, rung) if missing <= 0 else None
+            if found is not None:
+                plan.move(runner.job, found)
+                return
+            is_worth_two = missing > 0 and self._is_worth(runner, rung, 2 * self.restart_s)
+            giver = givers.take(missing, may_stop=False) if is_worth_two else None
+            if giver is not None:
+                self._give(view, plan, giver, runner.job)
+            else:
+                rung -= 1
+
+    def _is_worth(self, runner: Runner, rung: int, cost_s: float) -> bool:
+        """Whether what a larger size brings until the allocation changes again is more than what is lost for it."""
+        lasts_s = min(time_s(runner.left_s, runner.speed), self.horizon_s)
+        return gain(runner, rung) * lasts_s >= cost_s
+
+    # Why jobs wait, and until when -----------------------------------------------------------------------------
+
+    def _say_why(self, view: State, plan: Plan, fresh: list[Job]) -> None:
+        for job in fresh:
+            if job.seq in self.where:
+                scope = self.queues[self.where[job.seq][0]].scope
+                waiting = view.waiting.get(scope)
+                if waiting is None or job.waiting is not waiting:
+                    plan.joins.append((job, scope))
+        for queue in self.queues.values():
+            waiting = view.waiting.get(queue.scope)
+            cause = self._cause(view, queue)
+            if waiting is None or waiting.cause is not cause:
+                plan.refusals.append((queue.scope, cause))
+
+    def _cause(self, view: State, queue: Queue) -> Cause:
+        return view.cluster.why_not(queue.shape.gpus, view.cluster.free_gpus(queue.shape.gpu_types))
+
+    def _set_timer(self, job: Job, now_s: float) -> None:
+        at_s = self.place.changes_at(job, now_s)
+        if at_s < math.inf:
+            heapq.heappush(self.timers, (at_s, job.seq, job))
+
+    def _next_wake(self, view: State) -> float | None:
+        timers = self.timers
+        while timers and (timers[0][0] <= view.now_s or timers[0][1] not in self.where):
+            _, seq, job = heapq.heappop(timers)
+            if seq in self.where:
+                self._set_timer(job, view.now_s)
+        return timers[0][0] if timers else None
+
+    def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
+        found = self.where.get(job.seq)
+        if found is None:
+            return refusal_of(view, job, None, None)
+        queue = self.queues[found[0]]
+        free = view.cluster.free_gpus(queue.shape.gpu_types)
+        least = "at least " if not queue.ladder.is_rigid else ""
+        reason = f"asks for {least}{queue.shape.gpus} gpus, {free} are free, and jobs that end sooner go first"
+        cause = self._cause(view, queue)
+        return Refusal("does-not-fit", cause, reason, REMEDIES[cause])
+
+
+def can_change(cluster: Cluster, job: Job) -> bool:
+    """Whether a job that holds something is where it is to be, and could be placed there again."""
+    if job.state is not RUNNING or job.allocation is None or job.is_ending or job.held != job.bound:
+        return False
+    return all(cluster.nodes[piece.node].is_up for piece in job.allocation.slices)
+
+
+def homes_of(cluster: Cluster, shapes: list[Shape]) -> dict[str, Home]:
+    """What is handed out together, by gpu type: each type by itself, but those that a gang may span."""
+    homes: dict[str, Home] = {pool.gpu_type: (pool.gpu_type,) for pool in cluster.pools}
+    for shape in shapes:
+        if shape.spans_types:
+            spanned = {homes[pool.gpu_type] for pool in cluster.pools_for(shape.gpu_types)}
+            together = tuple(gpu_type for gpu_type, home in homes.items() if home in spanned)
+            homes = {gpu_type: together if home in spanned else home for gpu_type, home in homes.items()}
+    return homes
+
+
+@functools.cache
+def at_home(shape: Shape, home: Home) -> Shape:
+    """The shape on the gpu types of its home, where that is what was counted for it."""
+    types = tuple(gpu_type for gpu_type in home if not shape.gpu_types or gpu_type in shape.gpu_types)
+    return Shape(shape.roles, types, shape.spans_types) if shape.gpus and types else shape
+
+
+def home_type(cluster: Cluster, allocation: Allocation) -> str:
+    """The gpu type it is on; without gpus, whichever."""
+    pieces = [piece for piece in allocation.slices if piece.gpus]
+    return cluster.nodes[(pieces or allocation.slices)[0].node].pool.gpu_type
+
+
+def gain(runner: Runner, rung: int) -> float:
+    """Of the speed on that rung, the part it does not have now."""
+    speed = runner.ladder.speeds[rung]
+    return (speed - runner.speed) / speed if speed else 0.0
+
+
+def room_in(cluster: Cluster, home: Home) -> int:
+    """Thousandths of gpus that are free there, wholly or in part."""
+    pools = cluster.pools_for(home)
+    return sum(pool.free * 1000 + sum(milli for milli, _, _ in pool.partial) for pool in pools)

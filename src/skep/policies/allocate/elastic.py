@@ -1,0 +1,87 @@
+"""How much of what? Of an elastic job the sizes worth having, and what each step up brings."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+from skep.core.job import amount_of
+from skep.core.model import JobSpec, Shape
+
+Scaling = Callable[[JobSpec, Shape], float]
+"""Work per second of a job in this shape, alone and well placed."""
+
+
+def in_proportion(spec: JobSpec, shape: Shape) -> float:
+    """Where nobody has measured anything: twice the gpus, twice the speed."""
+    return amount_of(shape) / amount_of(spec.shapes[0]) if shape.gpus else 1.0
+
+
+class Ladder(NamedTuple):
+    """The sizes of a job, each faster than the one below; the first is the least it accepts.
+
+    `gains` is what a step up adds relative to the speed before it, `parts` relative to the speed after it. A step
+    onto the ladder is infinitely better than nothing, and all of what is then had; beyond the top nothing is gained.
+    """
+
+    sizes: tuple[int, ...]
+    """Gpus of the elastic role."""
+    shapes: tuple[Shape, ...]
+    milli: tuple[int, ...]
+    """Thousandths of gpus of the whole job."""
+    speeds: tuple[float, ...]
+    gains: tuple[float, ...]
+    parts: tuple[float, ...]
+
+    @property
+    def is_rigid(self) -> bool:
+        return len(self.sizes) == 1
+
+
+class Elastic:
+    """Sizes up to `most` gpus. A job without a range has one: what it asked for."""
+
+    name = "elastic"
+
+    def __init__(self, scaling: Scaling = in_proportion, most: int = 1_000_000) -> None:
+        self.scaling = scaling
+        self.most = most
+        self.known: dict[object, Ladder] = {}
+
+    def ladder(self, spec: JobSpec) -> Ladder:
+        kind = kind_of(spec)
+        found = self.known.get(kind)
+        if found is None:
+            found = self.known[kind] = make_ladder(self._steps(spec))
+        return found
+
+    def _steps(self, spec: JobSpec) -> list[tuple[int, Shape, float]]:
+        """(gpus, shape, speed), leaving out sizes that are no faster than a smaller one."""
+        bounds = spec.gpu_range
+        asked = spec.shapes[0]
+        if bounds is None:
+            return [(asked.gpus, asked, self.scaling(spec, asked))]
+        low, high = bounds
+        found: list[tuple[int, Shape, float]] = []
+        for gpus in range(low, max(min(high, self.most), low) + 1, asked.roles[spec.elastic_role].gpus):
+            shape = spec.resized(gpus)
+            speed = self.scaling(spec, shape)
+            if not found or speed > found[-1][2]:
+                found.append((gpus, shape, speed))
+        return found
+
+
+def kind_of(spec: JobSpec) -> tuple[object, ...]:
+    """Jobs of one kind have the same ladder."""
+    return (spec.model, spec.shapes, spec.min_gpus, spec.max_gpus)
+
+
+def make_ladder(steps: list[tuple[int, Shape, float]]) -> Ladder:
+    sizes, shapes, speeds = zip(*steps, strict=True)
+    gains, parts = [float("inf")], [1.0]
+    for before, after in itertools.pairwise(speeds):
+        gains.append((after - before) / before if before else float("inf"))
+        parts.append((after - before) / after)
+    milli = tuple(round(amount_of(shape) * 1000) for shape in shapes)
+    return Ladder(sizes, shapes, milli, speeds, (*gains, 0.0), (*parts, 0.0))

@@ -1,0 +1,179 @@
+"""AFS: gpus are handed out one by one, each to the winner of a tournament between the jobs (Hwang et al., NSDI'21).
+
+Of two jobs let a be the one that would end first with what it has, b the other. Shall b wait with the next gpu until a
+has ended? With p the speed now and p' the speed with one more, the sum of both ends is smaller if b has it at once iff
+
+    (p'b - pb) / p'b  >  (p'a - pa) / pa
+
+Lengths matter only for who ends first. A job that has nothing gains all (1 on the left, infinitely much on the right),
+so that between two such jobs the one that would end first wins, and everybody gets a first share before anybody gets a
+second one, as long as twice the gpus do not more than double the speed. The comparison is not transitive: the
+tournament is a walk in order of arrival.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator
+
+from skep.core.job import Job
+from skep.policies.allocate.elastic import Ladder
+
+Home = tuple[str, ...]
+"""Gpu types whose gpus are handed out together; nearly always one."""
+
+
+class Entrant:
+    """A job in the tournament. `rung` is what it has got so far, -1 for nothing."""
+
+    __slots__ = ("ends_s", "first_s", "gain", "home", "homes", "job", "ladder", "left_s", "part", "rank", "rung", "seq")
+
+    def __init__(self, job: Job, ladder: Ladder, left_s: float, homes: tuple[Home, ...]) -> None:
+        self.job = job
+        self.rank = job.rank
+        self.seq = job.seq
+        self.ladder = ladder
+        self.left_s = left_s
+        """Work left."""
+        self.homes = homes
+        """Where it could be, of what `Room` has."""
+        self.home: Home = ()
+        self.rung = -1
+        self.gain, self.part = ladder.gains[0], ladder.parts[0]
+        self.ends_s = math.inf
+        """In how many seconds, with what it has."""
+        self.first_s = time_s(left_s, ladder.speeds[0])
+        """The same with the least it accepts."""
+
+    @property
+    def order(self) -> tuple[int, float, int]:
+        """Who gets a first share before whom."""
+        return (self.rank, self.first_s, self.seq)
+
+    @property
+    def size(self) -> int:
+        return self.ladder.sizes[self.rung] if self.rung >= 0 else 0
+
+    def climb(self) -> None:
+        self.rung += 1
+        self.gain, self.part = self.ladder.gains[self.rung + 1], self.ladder.parts[self.rung + 1]
+        self.ends_s = time_s(self.left_s, self.ladder.speeds[self.rung])
+
+    def close(self) -> None:
+        """It gets no more."""
+        self.gain = self.part = 0.0
+
+
+def time_s(work_s: float, speed: float) -> float:
+    return work_s / speed if speed else math.inf
+
+
+class Room:
+    """Thousandths of gpus to hand out: in each home, and in all."""
+
+    def __init__(self, left: dict[Home, int], total: float = math.inf) -> None:
+        self.left = left
+        self.total = total
+
+    def feed(self, entrant: Entrant) -> bool:
+        """Give an entrant its next step, if there is room for it."""
+        milli, rung = entrant.ladder.milli, entrant.rung
+        need = milli[rung + 1] - (milli[rung] if rung >= 0 else 0)
+        if rung < 0:
+            entrant.home = max(entrant.homes, key=self.left.__getitem__)
+        if need > self.left[entrant.home] or need > self.total:
+            return False
+        self.left[entrant.home] -= need
+        self.total -= need
+        entrant.climb()
+        return True
+
+
+def share_out(queues: Iterable[Iterator[Entrant]], room: Room, *, is_strict: bool = False) -> list[Entrant]:
+    """Those that get something, in the order in which they first do.
+
+    The entrants of a queue are in order and ask for the same: if one gets nothing, none after it does. `is_strict`:
+    then no job of another queue that does not run already does either.
+    """
+    fed = first_shares(queues, room, is_strict=is_strict)
+    by_home: dict[Home, list[Entrant]] = {}
+    for entrant in sorted(fed, key=lambda entrant: entrant.seq):
+        if entrant.part:
+            by_home.setdefault(entrant.home, []).append(entrant)
+    for entrants in by_home.values():
+        hand_out(entrants, room)
+    return fed
+
+
+def first_shares(queues: Iterable[Iterator[Entrant]], room: Room, *, is_strict: bool) -> list[Entrant]:
+    heads = [(entrant.order, entrant, queue) for queue in queues for entrant in [next(queue, None)] if entrant]
+    heapq.heapify(heads)
+    fed: list[Entrant] = []
+    eager: list[Entrant] = []
+    """Those for which the next step more than doubles the speed: they go before jobs that have nothing."""
+    is_closed = False
+    while heads:
+        _, head, queue = heads[0]
+        first = champion([entrant for entrant in eager if entrant.rank <= head.rank])
+        if first is not None:
+            if not room.feed(first) or first.gain <= 1:
+                eager.remove(first)
+            continue
+        if not (is_closed and head.job.allocation is None) and room.feed(head):
+            fed.append(head)
+            if head.gain > 1:
+                eager.append(head)
+                eager.sort(key=lambda entrant: entrant.seq)
+            after = next(queue, None)
+            if after is not None:
+                heapq.heapreplace(heads, (after.order, after, queue))
+                continue
+        else:
+            is_closed = is_closed or (is_strict and head.job.allocation is None)
+        heapq.heappop(heads)
+    return fed
+
+
+def champion(entrants: list[Entrant]) -> Entrant | None:
+    """Of jobs that have something, in order of arrival."""
+    best = None
+    for entrant in entrants:
+        best = entrant if best is None else winner(best, entrant)
+    return best
+
+
+def winner(earlier: Entrant, later: Entrant) -> Entrant:
+    """Who gets the next gpu, of two jobs that have something."""
+    if later.ends_s < earlier.ends_s:
+        return earlier if earlier.part > later.gain else later
+    return later if later.part > earlier.gain else earlier
+
+
+def hand_out(entrants: list[Entrant], room: Room) -> None:
+    """What is left in one home, step by step to the champion.
+
+    Only the winner has changed since the walk before, so the next one begins there: `champions` has the best up to
+    each place. The comparison is `winner`, written out.
+    """
+    place = {entrant.seq: number for number, entrant in enumerate(entrants)}
+    champions: list[Entrant | None] = [None] * len(entrants)
+    begin = 0
+    while room.left[entrants[0].home] > 0:
+        best = champions[begin - 1] if begin else None
+        for number in range(begin, len(entrants)):
+            other = entrants[number]
+            if other.part:
+                if best is None:
+                    best = other
+                elif other.ends_s < best.ends_s:
+                    if not best.part > other.gain:
+                        best = other
+                elif other.part > best.gain:
+                    best = other
+            champions[number] = best
+        if best is None:
+            return
+        if not room.feed(best):
+            best.close()
+        begin = place[best.seq]

@@ -1,0 +1,51 @@
+"""AFS-L: gpus of elastic jobs by what each brings, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from skep.core.ports import Planner
+from skep.policies.afs import Afs
+from skep.policies.allocate.elastic import Elastic, in_proportion
+from skep.policies.common import common_knobs, make_place
+from skep.policies.pipeline import SKIP, STRICT
+from skep.policies.registry import Knob, Policy, Setting
+
+
+def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+    return Afs(
+        name="afs-l",
+        place=make_place(knobs, setting),
+        allocate=Elastic(setting.scaling or in_proportion, setting.cluster.gpu_total),
+        is_strict=knobs["walk"] == STRICT,
+        restart_s=knobs["restart"],
+        horizon_s=knobs["horizon"],
+    )
+
+
+WALK = Knob(
+    "walk",
+    SKIP,
+    "strict: no job starts after one whose smallest size is not to be had; skip: go on",
+    (STRICT, SKIP),
+)
+PLACED = tuple(knob for knob in common_knobs(walk=SKIP, patience=(0.0,)) if knob.name in ("place", "patience"))
+
+POLICIES = (
+    Policy(
+        name="afs-l",
+        title="Apathetic future share with known lengths: elastic jobs get gpus one by one, each where it shortens the "
+        "sum of completion times of two jobs most; jobs without a range get what they ask for, the shortest first, "
+        "preempting.",
+        paper="Hwang et al., Elastic Resource Sharing for Distributed Deep Learning (AFS), NSDI 2021",
+        assumes="known durations, checkpoints, speeds by number of gpus (from the profile; else in proportion)",
+        build=build,
+        knobs=(
+            WALK,
+            *PLACED,
+            Knob("restart", 30.0, "seconds a change of size costs: it must bring more than that"),
+            Knob("horizon", 600.0, "seconds for which a change is expected to last, at most the job's own end"),
+        ),
+    ),
+)

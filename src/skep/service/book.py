@@ -1,0 +1,165 @@
+"""Jobs as their owners know them: a gang is one job of the core, else each task is one and the book adds them up."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.core.cluster import Cluster
+from skep.core.events import Event, StopRequested
+from skep.core.job import Job, JobState, amount_of
+from skep.core.model import JobSpec
+from skep.core.state import State
+from skep.jobs.completion import Outcome, outcome
+from skep.jobs.core import to_core
+from skep.jobs.request import Request
+from skep.service.store import Attempt, JobRow
+
+PENDING, LAUNCHING, RUNNING, STOPPING = (
+    str(state) for state in (JobState.PENDING, JobState.LAUNCHING, JobState.RUNNING, JobState.STOPPING)
+)
+CODES = {JobState.SUCCEEDED: 0, JobState.FAILED: 1, JobState.UNRUNNABLE: 1}
+
+
+class Record(msgspec.Struct):
+    """A job that has not ended."""
+
+    row: JobRow
+    request: Request
+    members: list[str]
+    """Its jobs in the core."""
+    attempts: dict[str, Attempt] = {}
+    """The present one of each member."""
+    codes: dict[tuple[str, int], int] = {}
+    """How tasks that start one by one have ended."""
+
+    @property
+    def id(self) -> str:
+        return str(self.row.seq)
+
+
+def owner_id(core_id: str) -> str:
+    return core_id.partition("/")[0]
+
+
+def task_of(core_id: str) -> str:
+    """`role-index` of a member that is one task; nothing for a gang."""
+    return core_id.partition("/")[2]
+
+
+class Book:
+    """All jobs that have not ended, by id."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, Record] = {}
+        self.needed_by: dict[str, list[str]] = {}
+        """By the id of a job in the core, the jobs in the core that need it."""
+
+    def add(self, row: JobRow, request: Request, specs: list[JobSpec]) -> Record:
+        record = Record(row, request, [spec.id for spec in specs])
+        self.records[record.id] = record
+        for spec in specs:
+            for needed in spec.needs:
+                self.needed_by.setdefault(needed, []).append(spec.id)
+        return record
+
+    def restore(self, row: JobRow, request: Request, state: State) -> Record:
+        """As it was before a restart; what the state knows of it is read from there."""
+        specs = [state.jobs[spec.id].spec for spec in to_core(request, str(row.seq)) if spec.id in state.jobs]
+        record = self.add(row, request, specs)
+        for core_id in record.members:
+            job = state.jobs[core_id]
+            if job.held is not None:
+                start_s = job.held_since_s if job.seq in state.held_jobs else None
+                nodes = node_names(state.cluster, job)
+                task = task_of(core_id)
+                record.attempts[core_id] = Attempt(row.seq, task, job.held_launch, start_s, None, nodes, "running")
+            if job.state in CODES and not request.gang:
+                record.codes[split_task(task_of(core_id))] = CODES[job.state]
+        return record
+
+    def of(self, core_id: str) -> Record | None:
+        return self.records.get(owner_id(core_id))
+
+    def verdict(self, record: Record) -> Outcome | None:
+        """Whether the tasks of a job that is no gang have decided it."""
+        return None if record.request.gang else outcome(record.request, record.codes)
+
+    def follow_ups(self, record: Record, state: State) -> list[Event]:
+        """Once some tasks have decided for all, the others are stopped."""
+        if self.verdict(record) is None:
+            return []
+        jobs = [state.jobs[name] for name in record.members]
+        left = [job for job in jobs if not job.state.is_final and not job.is_ending]
+        return [StopRequested(job.id, "other tasks ended the job") for job in left]
+
+    def refresh(self, record: Record, state: State) -> bool:
+        """Bring the row up to the state; whether it changed. A job that has ended leaves the book."""
+        before = msgspec.structs.astuple(record.row)
+        jobs = [state.jobs[name] for name in record.members]
+        row = record.row
+        row.state, row.reason = self._state(record, jobs)
+        starts = [job.start_s for job in jobs if job.start_s is not None]
+        row.start_s = min(starts) if starts else None
+        row.attempts = sum(job.launches for job in jobs)
+        row.priority = jobs[0].spec.priority
+        row.nodes = tuple(dict.fromkeys(name for job in jobs for name in node_names(state.cluster, job)))
+        row.service_gpu_s = sum(job.service_gpu_s for job in jobs)
+        held = sum(job.held_gpus for job in jobs)
+        if record.request.elastic is not None and held:
+            row.gpus = held
+        if all(job.state.is_final for job in jobs):
+            row.finish_s = max((job.finish_s for job in jobs if job.finish_s is not None), default=state.now_s)
+            del self.records[record.id]
+        return msgspec.structs.astuple(row) != before
+
+    def _state(self, record: Record, jobs: list[Job]) -> tuple[str, str]:
+        if len(jobs) == 1:
+            return shown_state(jobs[0]), shown_reason(jobs[0])
+        states = {shown_state(job) for job in jobs}
+        reason = next((shown_reason(job) for job in jobs if job.reason), "")
+        for state in (RUNNING, LAUNCHING, STOPPING, PENDING):
+            if state in states:
+                return state, reason
+        verdict = self.verdict(record)
+        if verdict is None:
+            return str(JobState.STOPPED), reason
+        return str(JobState.SUCCEEDED if verdict.succeeded else JobState.FAILED), "" if verdict.succeeded else reason
+
+
+def shown_state(job: Job) -> str:
+    """In the words of the API: a job that can never run has failed, one that is to end is stopping."""
+    if job.state is JobState.UNRUNNABLE:
+        return str(JobState.FAILED)
+    if job.is_ending and not job.state.is_final:
+        return STOPPING
+    return str(job.state)
+
+
+def shown_reason(job: Job) -> str:
+    return job.reason or (f"held: {job.hold}" if job.hold else "")
+
+
+def node_names(cluster: Cluster, job: Job) -> tuple[str, ...]:
+    if job.held is None:
+        return ()
+    return tuple(cluster.nodes[number].name for number in job.held.nodes())
+
+
+def new_row(seq: int, request: Request, specs: list[JobSpec], now_s: float) -> JobRow:
+    return JobRow(
+        seq=seq,
+        name=request.name,
+        user=request.user,
+        vc=request.vc,
+        state=PENDING,
+        priority=request.priority,
+        gpus=sum(amount_of(spec.shapes[0]) for spec in specs),
+        submit_s=now_s,
+        group=request.group,
+        tags=request.tags,
+    )
+
+
+def split_task(task: str) -> tuple[str, int]:
+    role, _, index = task.rpartition("-")
+    return role, int(index)

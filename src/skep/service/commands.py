@@ -1,0 +1,283 @@
+"""What can be asked of the writer. Each looks first and adds its events last: refused, it has changed nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from skep.clusters.read import read_text
+from skep.core.cluster import Cluster
+from skep.core.errors import Conflict, InputError, NotFound, did_you_mean
+from skep.core.events import (
+    ClusterChanged,
+    Event,
+    JobHeld,
+    JobReleased,
+    JobSubmitted,
+    NodeDrained,
+    NodeUndrained,
+    PolicyChanged,
+    PriorityChanged,
+    StopRequested,
+)
+from skep.core.job import Job, JobState
+from skep.core.model import JobSpec
+from skep.jobs.core import to_core
+from skep.jobs.request import Request
+from skep.policies.registry import Setting
+from skep.policies.replica import Replica
+from skep.policies.shared.build import build_whole
+from skep.service.book import Record, new_row
+from skep.service.turn import Turn
+from skep.service.writer import Writer
+
+Prepare = Callable[[Writer, Turn], Any]
+
+
+def submit(requests: list[Request], who: str, key: str) -> Prepare:
+    data = [msgspec.json.encode(request) for request in requests]
+
+    def prepare(writer: Writer, turn: Turn) -> list[str]:
+        digest = ""
+        if key:
+            digest = hashlib.sha256(b"\n".join(data)).hexdigest()
+            known = turn.keys.get((who, key)) or _known(writer, who, key)
+            if known is not None:
+                if known[0] != digest:
+                    raise Conflict(f"the key {key} was used for another submission", hint="use a new Idempotency-Key")
+                return known[1]
+        specs = _check_all(writer, requests)
+        ids = [_add(writer, turn, *each, who) for each in zip(requests, specs, data, strict=True)]
+        turn.writes.meta["next_job"] = str(writer.next_job)
+        if key:
+            turn.keys[who, key] = (digest, ids)
+            turn.writes.keys.append((who, key, digest, msgspec.json.encode(ids).decode(), turn.at_s))
+        return ids
+
+    return prepare
+
+
+def _known(writer: Writer, who: str, key: str) -> tuple[str, list[str]] | None:
+    found = writer.store.key(who, key)
+    return None if found is None else (found[0], msgspec.json.decode(found[1], type=list[str]))
+
+
+def _check_all(writer: Writer, requests: list[Request]) -> list[list[JobSpec]]:
+    """The core's jobs of each request; an error if one of them could never run, so that none is taken."""
+    found = []
+    seen: set[Any] = set()
+    for number, request in enumerate(requests):
+        needs = _resolve_needs(writer, request) if request.needs else ()
+        resolved = msgspec.structs.replace(request, needs=needs) if request.needs else request
+        specs = to_core(resolved, str(writer.next_job + number))
+        kind = (specs[0].shapes, specs[0].vc, specs[0].priority < 0, len(specs) > 1)
+        if kind not in seen or len(specs) > 1:
+            for spec in specs:
+                _check(writer, request, spec)
+            seen.add(kind)
+        found.append(specs)
+    return found
+
+
+def _check(writer: Writer, request: Request, spec: JobSpec) -> None:
+    layout = writer.ground.layout
+    if layout is not None and spec.vc not in layout.vcs:
+        hint = did_you_mean(spec.vc, layout.vcs) or f"it has {', '.join(list(layout.vcs)[:20])}"
+        raise InputError(f"job {request.name}: the cluster has no virtual cluster '{spec.vc}'", hint=hint)
+    never = writer.scheduler.planner.why_never(writer.state, Job(spec, 0, writer.state.now_s))
+    if never:
+        raise InputError(f"job {request.name} can never run here: {never}", hint="`skep cluster` shows what there is")
+
+
+def _resolve_needs(writer: Writer, request: Request) -> tuple[str, ...]:
+    """As ids of the core; what has succeeded already need not be waited for."""
+    found: list[str] = []
+    for ref in request.needs:
+        seq = seq_of(writer, ref)
+        record = writer.book.records.get(str(seq))
+        if record is not None:
+            found += record.members
+            continue
+        kept = writer.store.job(seq)
+        if kept is None or kept[0].state != JobState.SUCCEEDED:
+            ended = "is not known any more" if kept is None else f"ended as {kept[0].state}"
+            raise Conflict(f"job {request.name} needs {ref}, which {ended}")
+    return tuple(dict.fromkeys(found))
+
+
+def _add(writer: Writer, turn: Turn, request: Request, specs: list[JobSpec], data: bytes, who: str) -> str:
+    seq = writer.next_job
+    writer.next_job += 1
+    row = new_row(seq, request, specs, turn.at_s)
+    writer.book.add(row, request, specs)
+    turn.writes.new_jobs.append((row, data))
+    turn.events += [JobSubmitted(spec, f"by {who}" if request.hold else "") for spec in specs]
+    turn.say("submitted", f"{request.name}: {row.gpus:g} gpus in VC {row.vc}", str(seq), who)
+    return str(seq)
+
+
+def seq_of(writer: Writer, ref: str) -> int:
+    """The number of a job that is named by its id, or by its name: then the latest of that name."""
+    if ref.isdecimal() and len(ref) < 16:
+        return int(ref)
+    seq = writer.store.latest(ref)
+    if seq is None:
+        raise NotFound(f"there is no job {ref}", hint="`skep ps --all` lists them")
+    return seq
+
+
+def find_open(writer: Writer, ref: str, to_do: str) -> Record:
+    seq = seq_of(writer, ref)
+    record = writer.book.records.get(str(seq))
+    if record is None:
+        kept = writer.store.job(seq)
+        if kept is None:
+            raise NotFound(f"there is no job {ref}", hint="`skep ps --all` lists them")
+        raise Conflict(f"job {ref} cannot be {to_do}: it has {kept[0].state}")
+    return record
+
+
+def stop(ref: str, who: str, reason: str) -> Prepare:
+    def prepare(writer: Writer, turn: Turn) -> None:
+        record = find_open(writer, ref, "stopped")
+        why = reason or (f"stopped by {who}" if who else "stopped")
+        turn.events += [StopRequested(name, why) for name in record.members]
+        turn.say("stop-requested", why, record.id, who)
+
+    return prepare
+
+
+def hold(ref: str, is_held: bool, who: str) -> Prepare:
+    def prepare(writer: Writer, turn: Turn) -> None:
+        record = find_open(writer, ref, "held" if is_held else "released")
+        _refuse_running(writer, record, "held" if is_held else "released")
+        events: list[Event] = [JobHeld(name, f"by {who}") if is_held else JobReleased(name) for name in record.members]
+        turn.events += events
+        turn.say("held" if is_held else "released", f"by {who}", record.id, who)
+
+    return prepare
+
+
+def reprioritise(ref: str, priority: int, who: str) -> Prepare:
+    def prepare(writer: Writer, turn: Turn) -> None:
+        if not -1 <= priority <= 1000:
+            raise InputError(f"priority {priority} is not between -1 and 1000")
+        record = find_open(writer, ref, "given another priority")
+        _refuse_running(writer, record, "given another priority")
+        turn.events += [PriorityChanged(name, priority) for name in record.members]
+        turn.say("priority", f"from {record.row.priority} to {priority}", record.id, who)
+
+    return prepare
+
+
+def _refuse_running(writer: Writer, record: Record, to_do: str) -> None:
+    states = {writer.state.jobs[name].state for name in record.members}
+    if JobState.PENDING not in states:
+        raise Conflict(f"job {record.id} cannot be {to_do}: it is {record.row.state}", hint="only a pending job can")
+
+
+def tag(ref: str, tags: tuple[str, ...], who: str) -> Prepare:
+    def prepare(writer: Writer, turn: Turn) -> None:
+        seq = seq_of(writer, ref)
+        record = writer.book.records.get(str(seq))
+        if record is None:
+            kept = writer.store.job(seq)
+            if kept is None:
+                raise NotFound(f"there is no job {ref}")
+            row = kept[0]
+        else:
+            row = record.row
+        row.tags = tags
+        turn.writes.jobs[seq] = row
+        turn.say("tagged", ", ".join(tags) or "no tags", str(seq), who)
+
+    return prepare
+
+
+def drain(node: str, is_drained: bool, who: str) -> Prepare:
+    def prepare(writer: Writer, turn: Turn) -> None:
+        check_node(writer, node)
+        turn.events.append(NodeDrained(node) if is_drained else NodeUndrained(node))
+        turn.say("drained" if is_drained else "undrained", node, None, who)
+
+    return prepare
+
+
+def check_node(writer: Writer, node: str) -> None:
+    if node not in writer.state.cluster.by_name:
+        hint = did_you_mean(node, writer.state.cluster.by_name) or "`skep cluster` lists the nodes"
+        raise NotFound(f"there is no node {node}", hint=hint)
+
+
+def use_policy(spec: str, who: str) -> Prepare:
+    def prepare(writer: Writer, turn: Turn) -> None:
+        check_policy(spec, writer.state.cluster)
+        build_whole(spec, Setting(writer.state.cluster), writer.ground.layout)
+        turn.changes.append(PolicyChanged(spec))
+        turn.say("policy", f"{spec} instead of {writer.ground.policy}", None, who)
+
+    return prepare
+
+
+def check_policy(spec: str, cluster: Cluster) -> None:
+    planner = build_whole(spec, Setting(cluster), None)
+    if isinstance(planner, Replica):
+        raise InputError(f"policy '{spec}' imitates a simulator and cannot run jobs", hint="leave compat out")
+
+
+def apply_cluster(text: str, name: str, who: str) -> Prepare:
+    def prepare(writer: Writer, turn: Turn) -> None:
+        changes_of(writer, text, name)
+        turn.changes.append(ClusterChanged(name, text))
+        turn.say("cluster", f"{name} instead of {writer.ground.name}", None, who)
+
+    return prepare
+
+
+def changes_of(writer: Writer, text: str, name: str) -> list[str]:
+    """What another cluster would change, in sentences; an error where jobs are in the way."""
+    cluster, layout = read_text(text, name)
+    build_whole(writer.ground.policy, Setting(cluster), layout)
+    changes = _node_changes(writer, cluster)
+    _refuse_taken_gpus(writer, cluster)
+    before = writer.ground.layout.vcs if writer.ground.layout is not None else {}
+    after = layout.vcs if layout is not None else {}
+    open_vcs = {record.request.vc for record in writer.book.records.values()}
+    for vc in sorted({*before, *after}):
+        if vc not in after:
+            changes.append(f"VC {vc} goes")
+        elif vc not in before:
+            changes.append(f"VC {vc} comes")
+        elif before[vc] != after[vc]:
+            changes.append(f"VC {vc} gets other cells")
+    orphans = sorted(open_vcs - after.keys()) if after else []
+    if orphans:
+        raise Conflict(f"VC {orphans[0]} has jobs that have not ended, and the new cluster has no such VC")
+    return changes
+
+
+def _node_changes(writer: Writer, cluster: Cluster) -> list[str]:
+    before, after = writer.state.cluster.by_name, cluster.by_name
+    changes = [f"node {name} comes, with {after[name].gpu_count} gpus" for name in after if name not in before]
+    changes += [f"node {name} goes" for name in before if name not in after]
+    for name in before:
+        if name in after and before[name].spec != after[name].spec:
+            changes.append(f"node {name} changes: {before[name].gpu_count} to {after[name].gpu_count} gpus")
+    return changes
+
+
+def _refuse_taken_gpus(writer: Writer, cluster: Cluster) -> None:
+    """A job stays where it is, so what it is on must still be there."""
+    for job in writer.state.jobs.values():
+        allocation = job.bound or job.held
+        for piece in allocation.slices if allocation is not None else ():
+            name = writer.state.cluster.nodes[piece.node].name
+            node = cluster.by_name.get(name)
+            if node is None or piece.gpus >> node.gpu_count:
+                raise Conflict(
+                    f"job {job.id} runs on node {name}, which the new cluster lacks or has with fewer gpus",
+                    hint=f"`skep drain {name}` and wait, or stop the job",
+                )

@@ -1,0 +1,87 @@
+"""What an engine tells, as events: what an exit means, and whether the job is tried again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from skep.core.events import Event, Exit, JobHeld, NodeBack, NodeLost, TasksExited, TasksMoved, TasksStarted
+from skep.core.job import Job
+from skep.jobs.exits import classify, react
+from skep.jobs.reports import Exited, LaunchFailed, Moved, NodeChanged, Report, Started
+from skep.service.book import Record, split_task, task_of
+
+if TYPE_CHECKING:
+    from skep.service.writer import Writer
+
+
+class Heard(msgspec.Struct):
+    """The events of one report, and what is to be said of an exit."""
+
+    events: list[Event]
+    job_id: str = ""
+    launch: int = 0
+    said: str = ""
+    code: int | None = None
+    advice: str = ""
+    release_s: float | None = None
+    """The job is held back until then, from now."""
+
+
+def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
+    """None for what is late, doubled or of no consequence."""
+    state = writer.state
+    if isinstance(report, NodeChanged):
+        name = state.cluster.nodes[report.node].name
+        return Heard([NodeBack(name) if report.is_up else NodeLost(name)])
+    job = state.jobs.get(report.job_id)
+    record = writer.book.of(report.job_id)
+    if job is None or record is None or job.held is None or report.launch < job.held_launch:
+        return None
+    if isinstance(report, Started):
+        return Heard([TasksStarted(job.id, 1.0, now_s, report.launch)])
+    if isinstance(report, Moved):
+        if job.bound is None or report.launch != job.launches:
+            return None
+        return Heard([TasksMoved(job.id, job.bound, job.work_at(now_s), 1.0, now_s, report.launch)])
+    if isinstance(report, LaunchFailed):
+        return _ended(record, job, now_s, report.launch, -310, "launch", report.reason)
+    if isinstance(report, Exited):
+        return _exited(record, job, now_s, report)
+    return None
+
+
+def _exited(record: Record, job: Job, now_s: float, report: Exited) -> Heard:
+    if report.was_stopped:
+        return _left(job, now_s, report, Exit.PREEMPTED, "saved itself and left")
+    if report.cause == "node-lost":
+        return _left(job, now_s, report, Exit.NODE_LOST, "its node was lost")
+    heard = _ended(record, job, now_s, report.launch, report.code, report.cause, report.log_tail)
+    if not record.request.gang and any(
+        isinstance(event, TasksExited) and event.exit in (Exit.FINISHED, Exit.FAILED) for event in heard.events
+    ):
+        record.codes[split_task(task_of(job.id))] = report.code
+    return heard
+
+
+def _left(job: Job, now_s: float, report: Exited, exit: Exit, said: str) -> Heard:
+    kept_s = job.work_at(now_s) if exit is Exit.PREEMPTED else job.work_s
+    event = TasksExited(job.id, exit, kept_s, report.launch)
+    return Heard([event], job.id, report.launch, said, report.code)
+
+
+def _ended(record: Record, job: Job, now_s: float, launch: int, code: int, cause: str, text: str) -> Heard:
+    """It ended by itself, well or not; a failure that more tries may cure is tried again, perhaps after a while."""
+    if code == 0:
+        return Heard([TasksExited(job.id, Exit.FINISHED, job.work_at(now_s), launch)], job.id, launch, "succeeded", 0)
+    found = classify(code, text, cause=cause)
+    role = record.request.tasks.get(split_task(task_of(job.id))[0]) if task_of(job.id) else None
+    retry, delay_s = react(found, job.retries, role.retries if role is not None else record.request.retries)
+    said = f"{found.phrase}: {text}" if cause == "launch" else found.phrase
+    exit = Exit.RETRIED if retry and not job.is_ending else Exit.FAILED
+    heard = Heard([TasksExited(job.id, exit, job.work_s, launch)], job.id, launch, said, code, found.advice)
+    if exit is Exit.RETRIED and delay_s > 0:
+        heard.events.append(JobHeld(job.id, f"back-off of {delay_s:g} s after: {found.phrase}"))
+        heard.release_s = delay_s
+    return heard

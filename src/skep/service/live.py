@@ -1,0 +1,205 @@
+"""The live service: one thread that writes, and answers for everybody else.
+
+Requests from many threads become commands in one queue. The writer takes all that are there at once, so that a busy
+server commits many of them with one write to the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skep.clusters.read import read_text
+from skep.core.events import ClusterChanged, PolicyChanged
+from skep.jobs.reports import Report
+from skep.jobs.request import Request
+from skep.service import commands
+from skep.service.book import task_of
+from skep.service.commands import Prepare
+from skep.service.reads import Reads, as_event
+from skep.service.store import Store, Told
+from skep.service.turn import Busy, Command
+from skep.service.writer import Writer, answer_all
+
+BATCH_MAX = 2000
+IDLE_S = 60.0
+FORGET_EVERY_S = 3600.0
+
+log = logging.getLogger("skep")
+
+
+class Live(Reads):
+    """What can be asked of a running Skep. Writes return a future that is answered when they are on the disk."""
+
+    def __init__(
+        self,
+        store: Store,
+        make_engine: Callable[[Live], Any],
+        clock: Callable[[], float],
+        *,
+        cluster: tuple[str, str] | None = None,
+        policy: str | None = None,
+        retention_s: float = 30 * 86400.0,
+        on_fault: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
+        """`cluster` is (name, text). On a store that has one already it replaces it, as `apply_cluster` would."""
+        self.clock = clock
+        self.store = store
+        self.retention_s = retention_s
+        self.on_fault = on_fault
+        self.fault: Exception | None = None
+        self._inbox: queue.SimpleQueue[Command | list[Report] | None] = queue.SimpleQueue()
+        opening = None
+        if cluster is not None and store.log_seq == 0:
+            commands.check_policy(policy or "fifo", read_text(cluster[1], cluster[0])[0])
+            opening = (ClusterChanged(*cluster), PolicyChanged(policy or "fifo"))
+        self.writer = Writer(store, clock(), opening=opening)
+        self.lock = self.writer.lock
+        self.engine = make_engine(self)
+        self.writer.start(self.engine)
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._thread.start()
+        ground = self.writer.ground
+        if cluster is not None and cluster[1] != ground.text:
+            self.apply_cluster(cluster[1], cluster[0], "").result()
+        if policy is not None and policy != ground.policy:
+            self.use_policy(policy, "").result()
+
+    # The writer's thread ----------------------------------------------------------------------------------------
+
+    def tell(self, reports: list[Report]) -> None:
+        """For engines: what happened."""
+        self._inbox.put(reports)
+
+    def _ask(self, prepare: Prepare) -> Future[Any]:
+        future: Future[Any] = Future()
+        if self.fault is not None:
+            future.set_exception(Busy(f"the server cannot write any more: {self.fault}"))
+        else:
+            self._inbox.put(Command(prepare, future))
+        return future
+
+    def _run(self) -> None:
+        forget_at_s = self.clock() + FORGET_EVERY_S
+        while (items := self._take()) is not None:
+            asked = [item for item in items if isinstance(item, Command)]
+            try:
+                reports = [report for item in items if isinstance(item, list) for report in item]
+                self.writer.turn(asked, reports, self.clock())
+                if self.clock() >= forget_at_s:
+                    forget_at_s = self.clock() + FORGET_EVERY_S
+                    self._forget()
+            except Exception as error:
+                self._fail(error, asked)
+                return
+
+    def _take(self) -> list[Command | list[Report]] | None:
+        """Everything that waits, or nothing when a timer is due; None at the end."""
+        wait_s = min(max(self.writer.wake_s - self.clock(), 0.0), IDLE_S)
+        items: list[Command | list[Report]] = []
+        try:
+            item = self._inbox.get(timeout=wait_s) if wait_s else self._inbox.get_nowait()
+            while item is not None:
+                items.append(item)
+                if len(items) >= BATCH_MAX:
+                    return items
+                item = self._inbox.get_nowait()
+        except queue.Empty:
+            return items
+        self._inbox.put(None)
+        return items or None
+
+    def _fail(self, error: Exception, asked: list[Command]) -> None:
+        """What is in memory is ahead of the disk: stop, and let the next start begin from what is written."""
+        log.error("the server stops, its jobs go on: %s", error, exc_info=not isinstance(error, OSError))
+        self.fault = error
+        answer_all(asked, Busy(f"the server cannot write any more: {error}"))
+        self.on_fault(error)
+
+    def _forget(self) -> None:
+        gone = self.writer.forget(self.clock() - self.retention_s)
+        for job_id in gone:
+            self.engine.forget(job_id)
+
+    def request_of(self, core_id: str) -> tuple[Request, str | None]:
+        """For engines: what is to be run, and which task alone of it."""
+        record = self.writer.book.of(core_id)
+        if record is None:
+            kept = self.store.job(int(core_id.partition("/")[0]))
+            assert kept is not None
+            return msgspec.json.decode(kept[1], type=Request), task_of(core_id) or None
+        return record.request, task_of(core_id) or None
+
+    def close(self, *, snapshot: bool = True) -> None:
+        """Jobs go on; the next start takes them up."""
+        self._inbox.put(None)
+        self._thread.join()
+        self.engine.close()
+        if snapshot and self.fault is None:
+            self.writer.save_snapshot()
+        self.store.close()
+
+    # Writes -----------------------------------------------------------------------------------------------------
+
+    def submit(self, requests: list[Request], who: str, key: str = "") -> Future[list[str]]:
+        return self._ask(commands.submit(requests, who, key))
+
+    def stop(self, job_id: str, who: str, reason: str = "") -> Future[None]:
+        return self._ask(commands.stop(job_id, who, reason))
+
+    def hold(self, job_id: str, is_held: bool, who: str) -> Future[None]:
+        return self._ask(commands.hold(job_id, is_held, who))
+
+    def reprioritise(self, job_id: str, priority: int, who: str) -> Future[None]:
+        return self._ask(commands.reprioritise(job_id, priority, who))
+
+    def tag(self, job_id: str, tags: tuple[str, ...], who: str) -> Future[None]:
+        return self._ask(commands.tag(job_id, tuple(tags), who))
+
+    def use_policy(self, spec: str, who: str) -> Future[None]:
+        return self._ask(commands.use_policy(spec, who))
+
+    def apply_cluster(self, text: str, name: str, who: str) -> Future[None]:
+        return self._ask(commands.apply_cluster(text, name, who))
+
+    def preview_cluster(self, text: str, name: str) -> list[str]:
+        with self.lock:
+            return commands.changes_of(self.writer, text, name)
+
+    def set_node(self, node: str, state: str, who: str) -> Future[None]:
+        """`drained`, `lost` (a virtual node, as if its machine had died) or `up`."""
+
+        def prepare(writer: Writer, turn: Any) -> None:
+            commands.check_node(writer, node)
+            number = writer.state.cluster.by_name[node].index
+            if state == "lost":
+                self.engine.lose_node(number)
+                turn.say("lost", node, None, who)
+                return
+            if state == "up" and node in writer.state.lost:
+                self.engine.restore_node(number)
+            commands.drain(node, state == "drained", who)(writer, turn)
+
+        return self._ask(prepare)
+
+    def subscribe(self, listener: Callable[[list[dict[str, Any]]], None]) -> Callable[[], None]:
+        """Called by the writer's thread with what has happened, once it is on the disk; how to end that."""
+
+        def tell(told: list[Told]) -> None:
+            listener([as_event(each) for each in told])
+
+        self.writer.listeners.append(tell)
+        return lambda: self.writer.listeners.remove(tell)
+
+    def now_s(self) -> float:
+        return self.clock()
+
+    def backup(self, path: Path) -> None:
+        self.store.backup(path)

@@ -1,0 +1,250 @@
+"""What can be asked of a running Skep without changing it, from any thread.
+
+Lists come from the store's tables; what only the state knows (who is where, why somebody waits) is read under the lock
+that the writer holds while it decides.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skep.core.cluster import bits
+from skep.core.errors import Conflict, InputError, NotFound
+from skep.core.job import Job, JobState
+from skep.core.refusal import Cause, Refusal
+from skep.jobs.request import Request, masked
+from skep.policies.shared.planner import Shared
+from skep.service import commands
+from skep.service.book import PENDING, Record, shown_state
+from skep.service.store import JobFilter, JobRow, Store, Told
+from skep.service.writer import Writer
+
+USAGE = {"user": "user", "vc": "vc", "job": "seq"}
+
+
+class Reads:
+    store: Store
+    writer: Writer
+    engine: Any
+    lock: threading.Lock
+
+    # Jobs -------------------------------------------------------------------------------------------------------
+
+    def jobs(self, where: JobFilter, limit: int, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
+        """The newest first, and the cursor of the next page."""
+        if cursor is not None and not cursor.isdecimal():
+            raise InputError(f"'{cursor}' is not a cursor", hint="use `next` of the page before")
+        rows = self.store.jobs(where, limit + 1, int(cursor) if cursor else None)
+        more = str(rows[limit - 1].seq) if len(rows) > limit else None
+        return [self._shown(row) for row in rows[:limit]], more
+
+    def _shown(self, row: JobRow) -> dict[str, Any]:
+        shown = msgspec.structs.asdict(row)
+        shown["id"] = str(shown.pop("seq"))
+        shown["gpus"] = int(row.gpus) if row.gpus == int(row.gpus) else row.gpus
+        shown["progress"] = self.engine.progress(shown["id"]) if row.state == JobState.RUNNING else None
+        return shown
+
+    def brief(self, ref: str) -> dict[str, Any]:
+        """As in a list."""
+        return self._shown(self._find(ref)[0])
+
+    def _find(self, ref: str) -> tuple[JobRow, Request]:
+        seq = commands.seq_of(self.writer, ref)
+        found = self.store.job(seq)
+        if found is None:
+            raise NotFound(f"there is no job {ref}", hint="`skep ps --all` lists them")
+        return found[0], msgspec.json.decode(found[1], type=Request)
+
+    def job(self, ref: str) -> dict[str, Any]:
+        """Everything about one job: by its id, or the latest of that name."""
+        row, request = self._find(ref)
+        shown = self._shown(row)
+        shown["request"] = msgspec.to_builtins(masked(request))
+        shown["history"] = [msgspec.structs.asdict(attempt) for attempt in self.store.attempts(row.seq)]
+        shown["tasks"] = self._tasks(shown["id"])
+        if row.state == PENDING:
+            shown["reason"] = row.reason or self.explain(shown["id"])["reason"]
+        return shown
+
+    def _tasks(self, job_id: str) -> list[dict[str, Any]]:
+        """Where each task of a job is now."""
+        with self.lock:
+            record = self.writer.book.records.get(job_id)
+            jobs = [self.writer.state.jobs[name] for name in record.members] if record is not None else []
+            return [task for job in jobs for task in self._places(job)]
+
+    def _places(self, job: Job) -> list[dict[str, Any]]:
+        if job.held is None:
+            return []
+        nodes = self.writer.state.cluster.nodes
+        roles = job.spec.shapes[0].roles
+        return [
+            {
+                "role": roles[piece.role].name,
+                "tasks": piece.tasks,
+                "node": nodes[piece.node].name,
+                "gpus": list(bits(piece.gpus)),
+                "state": shown_state(job),
+            }
+            for piece in job.held.slices
+        ]
+
+    def explain(self, ref: str) -> dict[str, Any]:
+        """Why a job does not run, and what would change that."""
+        row, _ = self._find(ref)
+        job_id = str(row.seq)
+        with self.lock:
+            record = self.writer.book.records.get(job_id)
+            refusal = self._refusal(record) if record is not None else None
+            state = record.row.state if record is not None else row.state
+        if refusal is None:
+            reason = (
+                row.reason or f"the job is {state}" if row.finish_s is None else row.reason or f"the job has {state}"
+            )
+            refusal = Refusal("not-waiting", Cause.ORDER, reason, "")
+        return {"job": job_id, "state": state, **msgspec.to_builtins(refusal)}
+
+    def _refusal(self, record: Record) -> Refusal | None:
+        writer = self.writer
+        jobs = [writer.state.jobs[name] for name in record.members]
+        job = next((job for job in jobs if job.state is JobState.PENDING), None)
+        if job is None:
+            return None
+        if job.hold:
+            return Refusal("held", Cause.CONSTRAINT, f"held: {job.hold}", f"`skep release {record.id}`")
+        if job.needs_left:
+            left = [name for name in job.spec.needs if not is_done(writer.state.jobs.get(name))]
+            return Refusal("needs", Cause.ORDER, f"waits for {', '.join(left)}", "those jobs succeeding")
+        return writer.scheduler.planner.explain(writer.state, writer.state.memory, job)
+
+    def log_files(self, ref: str, task: str = "", attempt: int = 0) -> list[Path]:
+        """The oldest first; nothing yet where a job has not started."""
+        row, _ = self._find(ref)
+        files: list[Path] = self.engine.log_files(str(row.seq), task, attempt)
+        return files
+
+    def environment(self, ref: str, task: str = "") -> dict[str, Any]:
+        row, _ = self._find(ref)
+        found: dict[str, Any] | None = self.engine.environment(str(row.seq), task)
+        if found is None:
+            raise Conflict(f"job {ref} has never been started here", hint="wait until it runs")
+        return found
+
+    # The cluster ------------------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[dict[str, Any]]:
+        with self.lock:
+            state = self.writer.state
+            users: dict[tuple[int, int], list[str]] = {}
+            for job in state.jobs.values():
+                for piece in job.held.slices if job.held is not None else ():
+                    for gpu in bits(piece.gpus):
+                        users.setdefault((piece.node, gpu), []).append(job.id)
+            return [
+                {
+                    "name": node.name,
+                    "state": node_state(node.name, state.lost, state.drained),
+                    "gpu_type": node.spec.gpu_type,
+                    "gpus": node.gpu_count,
+                    "used": sum((node.index, gpu) in users for gpu in range(node.gpu_count)),
+                    "jobs": [users.get((node.index, gpu), []) for gpu in range(node.gpu_count)],
+                }
+                for node in state.cluster.nodes
+            ]
+
+    def vcs(self) -> list[dict[str, Any]]:
+        with self.lock:
+            planner = self.writer.scheduler.planner
+            jobs = [job for job in self.writer.state.jobs.values() if not job.state.is_final]
+            if isinstance(planner, Shared):
+                guaranteed = {name: vc.cluster.gpu_total for name, vc in planner.vcs.items()}
+                borrowed = {job.seq for job in planner.borrowers.values()}
+            else:
+                guaranteed = dict.fromkeys(
+                    sorted({job.spec.vc for job in jobs} or {"default"}), self.writer.state.cluster.gpu_total
+                )
+                borrowed = set()
+            return [
+                {
+                    "name": name,
+                    "gpus": gpus,
+                    "used": sum(job.held_gpus for job in jobs if job.spec.vc == name and job.seq not in borrowed),
+                    "borrowed": sum(job.held_gpus for job in jobs if job.spec.vc == name and job.seq in borrowed),
+                    "pending": sum(job.state is JobState.PENDING for job in jobs if job.spec.vc == name),
+                }
+                for name, gpus in guaranteed.items()
+            ]
+
+    def cluster(self) -> dict[str, Any]:
+        nodes = self.nodes()
+        ground = self.writer.ground
+        return {
+            "name": ground.name,
+            "text": ground.text,
+            "policy": ground.policy,
+            "gpus": sum(node["gpus"] for node in nodes),
+            "used": sum(node["used"] for node in nodes),
+            "nodes": nodes,
+            "vcs": self.vcs(),
+        }
+
+    def policy(self) -> dict[str, Any]:
+        return {"policy": self.writer.ground.policy}
+
+    def usage(self, by: str, since_s: float | None, until_s: float | None) -> list[dict[str, Any]]:
+        """Gpu-hours of the jobs that were there in between, those of running jobs up to now."""
+        if by not in USAGE:
+            raise InputError(f"usage by '{by}' is not known", hint="user, vc or job")
+        with self.lock:
+            state = self.writer.state
+            running: dict[str, float] = {}
+            for job in state.held_jobs.values():
+                record = self.writer.book.of(job.id)
+                if record is not None:
+                    whose = str(getattr(record.row, USAGE[by]))
+                    running[whose] = running.get(whose, 0.0) + job.service_at(self.now_s()) - job.service_gpu_s
+        rows = self.store.usage(USAGE[by], since_s or 0.0, until_s if until_s is not None else 1e12)
+        return [
+            {by: str(whose), "jobs": count, "gpu_hours": round((used + running.get(str(whose), 0.0)) / 3600, 4)}
+            for whose, count, used in rows
+        ]
+
+    def now_s(self) -> float:
+        raise NotImplementedError
+
+    # What happened ----------------------------------------------------------------------------------------------
+
+    def events(self, after: int, job_id: str | None, limit: int) -> list[dict[str, Any]]:
+        return [as_event(told) for told in self.store.told(after, job_id, limit)]
+
+    def stats(self) -> dict[str, Any]:
+        with self.lock:
+            state = self.writer.state
+            counts = {str(name): count for name, count in self.writer.jobs_by_state().items()}
+            return {
+                "jobs": counts,
+                "events": state.event_count,
+                "decisions": state.decision_count,
+                "turns": self.writer.turns,
+                "decide_s": self.writer.decide_s,
+                "commit_s": self.writer.commit_s,
+            }
+
+
+def as_event(told: Told) -> dict[str, Any]:
+    shown = msgspec.structs.asdict(told)
+    shown["job_id"] = shown.pop("job")
+    return shown
+
+
+def is_done(job: Job | None) -> bool:
+    return job is not None and job.state is JobState.SUCCEEDED
+
+
+def node_state(name: str, lost: set[str], drained: set[str]) -> str:
+    return "lost" if name in lost else "drained" if name in drained else "up"

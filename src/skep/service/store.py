@@ -1,0 +1,353 @@
+"""The embedded store: the log, which is the truth, and tables that answer questions about it.
+
+One connection writes, and everything of one turn is one transaction: the log and what is told of it never differ.
+Readers have connections of their own and never wait for the writer.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skep.core.errors import InputError
+
+SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE log (seq INTEGER PRIMARY KEY, at_s REAL NOT NULL, entry BLOB NOT NULL);
+CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, cluster_name TEXT NOT NULL, cluster TEXT NOT NULL,
+    policy TEXT NOT NULL, state BLOB NOT NULL);
+CREATE TABLE jobs (seq INTEGER PRIMARY KEY, name TEXT NOT NULL, user TEXT NOT NULL, vc TEXT NOT NULL,
+    state TEXT NOT NULL, priority INTEGER NOT NULL, gpus REAL NOT NULL, submit_s REAL NOT NULL, start_s REAL,
+    finish_s REAL, reason TEXT NOT NULL, grp TEXT NOT NULL, tags TEXT NOT NULL, attempts INTEGER NOT NULL,
+    nodes TEXT NOT NULL, service_gpu_s REAL NOT NULL, request BLOB NOT NULL);
+CREATE INDEX jobs_open ON jobs (seq) WHERE finish_s IS NULL;
+CREATE INDEX jobs_name ON jobs (name, seq);
+CREATE INDEX jobs_finish ON jobs (finish_s) WHERE finish_s IS NOT NULL;
+CREATE TABLE attempts (job INTEGER NOT NULL, task TEXT NOT NULL, launch INTEGER NOT NULL, start_s REAL, end_s REAL,
+    nodes TEXT NOT NULL, outcome TEXT NOT NULL, code INTEGER, phrase TEXT NOT NULL, advice TEXT NOT NULL,
+    PRIMARY KEY (job, task, launch)) WITHOUT ROWID;
+CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, kind TEXT NOT NULL, job TEXT,
+    who TEXT NOT NULL, text TEXT NOT NULL);
+CREATE INDEX events_job ON events (job, seq) WHERE job IS NOT NULL;
+CREATE TABLE keys (who TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, ids TEXT NOT NULL, at_s REAL NOT NULL,
+    PRIMARY KEY (who, key)) WITHOUT ROWID;
+"""
+VERSION = 1
+
+JOB_COLUMNS = [
+    *("seq", "name", "user", "vc", "state", "priority", "gpus", "submit_s", "start_s", "finish_s", "reason", "grp"),
+    *("tags", "attempts", "nodes", "service_gpu_s"),
+]
+
+
+class JobRow(msgspec.Struct):
+    """A job as it is listed."""
+
+    seq: int
+    name: str
+    user: str
+    vc: str
+    state: str
+    priority: int
+    gpus: float
+    submit_s: float
+    start_s: float | None = None
+    finish_s: float | None = None
+    reason: str = ""
+    group: str = ""
+    tags: tuple[str, ...] = ()
+    attempts: int = 0
+    nodes: tuple[str, ...] = ()
+    service_gpu_s: float = 0.0
+
+    def values(self) -> list[Any]:
+        values = [getattr(self, name) for name in self.__struct_fields__]
+        values[12], values[14] = as_json(self.tags), as_json(self.nodes)
+        return values
+
+
+class Attempt(msgspec.Struct):
+    """One start of a job (of a task, where they start one by one) and how it ended."""
+
+    job: int
+    task: str
+    launch: int
+    start_s: float | None
+    end_s: float | None
+    nodes: tuple[str, ...]
+    outcome: str
+    code: int | None = None
+    phrase: str = ""
+    advice: str = ""
+
+    def values(self) -> list[Any]:
+        values = [getattr(self, name) for name in self.__struct_fields__]
+        values[5] = as_json(self.nodes)
+        return values
+
+
+class Told(msgspec.Struct):
+    """Something people may want to know happened."""
+
+    at_s: float
+    kind: str
+    text: str
+    job: str | None = None
+    who: str = ""
+    seq: int = 0
+
+
+class Writes(msgspec.Struct):
+    """Everything of one turn."""
+
+    log: list[tuple[float, bytes]] = []
+    new_jobs: list[tuple[JobRow, bytes]] = []
+    jobs: dict[int, JobRow] = {}
+    attempts: list[Attempt] = []
+    told: list[Told] = []
+    keys: list[tuple[str, str, str, str, float]] = []
+    meta: dict[str, str] = {}
+
+
+class JobFilter(msgspec.Struct, frozen=True):
+    states: tuple[str, ...] = ()
+    vc: str = ""
+    user: str = ""
+    group: str = ""
+    tag: str = ""
+    name: str = ""
+    all: bool = False
+    """Those that have ended, too."""
+
+
+class Store:
+    """`path` is a file, made when there is none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._local = threading.local()
+        self._readers: list[sqlite3.Connection] = []
+        try:
+            self.db = self._connect()
+            self._prepare()
+        except sqlite3.Error as error:
+            raise InputError(
+                f"{path}: cannot be used as a store: {error}", hint="is the disk full, or not ours?"
+            ) from error
+        self.log_seq: int = self.db.execute("SELECT coalesce(max(seq), 0) FROM log").fetchone()[0]
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=5.0)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=FULL")  # a commit is on the disk, not on its way there
+        return db
+
+    def _prepare(self) -> None:
+        version = self.db.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            self.db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={VERSION}; COMMIT;")
+        elif version != VERSION:
+            raise InputError(
+                f"{self.path} was written by another version of Skep", hint="use that version, or another --data"
+            )
+
+    # Writing, by one thread -------------------------------------------------------------------------------------
+
+    def commit(self, writes: Writes) -> None:
+        """All of it or nothing; on the disk when this returns."""
+        db = self.db
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            self._write(writes)
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        self.log_seq += len(writes.log)
+
+    def _write(self, writes: Writes) -> None:
+        db = self.db
+        first = self.log_seq + 1
+        db.executemany(
+            "INSERT INTO log VALUES (?, ?, ?)", [(first + n, at_s, entry) for n, (at_s, entry) in enumerate(writes.log)]
+        )
+        marks = ", ".join("?" * (len(JOB_COLUMNS) + 1))
+        db.executemany(f"INSERT INTO jobs VALUES ({marks})", [(*row.values(), data) for row, data in writes.new_jobs])
+        updates = ", ".join(f"{name}=?" for name in JOB_COLUMNS[1:])
+        db.executemany(
+            f"UPDATE jobs SET {updates} WHERE seq=?", [(*row.values()[1:], row.seq) for row in writes.jobs.values()]
+        )
+        db.executemany(
+            "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [each.values() for each in writes.attempts],
+        )
+        for told in writes.told:
+            found = db.execute(
+                "INSERT INTO events (at_s, kind, job, who, text) VALUES (?, ?, ?, ?, ?)",
+                (told.at_s, told.kind, told.job, told.who, told.text),
+            )
+            told.seq = found.lastrowid or 0
+        db.executemany("INSERT INTO keys VALUES (?, ?, ?, ?, ?)", writes.keys)
+        db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(writes.meta.items()))
+
+    def save_snapshot(self, cluster_name: str, cluster: str, policy: str, state: bytes) -> None:
+        """Of the state as the log has it now; the one before is kept too."""
+        with Transaction(self.db):
+            self.db.execute(
+                "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)",
+                (self.log_seq, cluster_name, cluster, policy, state),
+            )
+            self.db.execute(
+                "DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2)"
+            )
+
+    def forget(self, before_s: float) -> list[str]:
+        """Drop jobs that ended before that, and the log as far as a snapshot stands for it; the ids of those jobs."""
+        with Transaction(self.db):
+            gone = [row[0] for row in self.db.execute("SELECT seq FROM jobs WHERE finish_s < ?", (before_s,))]
+            self.db.executemany("DELETE FROM jobs WHERE seq=?", [(seq,) for seq in gone])
+            self.db.executemany("DELETE FROM attempts WHERE job=?", [(seq,) for seq in gone])
+            self.db.execute("DELETE FROM events WHERE at_s < ?", (before_s,))
+            self.db.execute("DELETE FROM keys WHERE at_s < ?", (before_s,))
+            self.db.execute(
+                "DELETE FROM log WHERE at_s < ? AND seq <= (SELECT coalesce(min(seq), 0) FROM snapshots)", (before_s,)
+            )
+        return [str(seq) for seq in gone]
+
+    # Recovery ---------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> tuple[int, str, str, str, bytes] | None:
+        found: tuple[int, str, str, str, bytes] | None = self.db.execute(
+            "SELECT seq, cluster_name, cluster, policy, state FROM snapshots ORDER BY seq DESC LIMIT 1"
+        ).fetchone()
+        return found
+
+    def entries(self, after: int = 0) -> Iterator[bytes]:
+        for (entry,) in self.db.execute("SELECT entry FROM log WHERE seq > ? ORDER BY seq", (after,)):
+            yield entry
+
+    def first_entry(self) -> int:
+        found: int = self.db.execute("SELECT coalesce(min(seq), 1) FROM log").fetchone()[0]
+        return found
+
+    def open_requests(self) -> list[tuple[JobRow, bytes]]:
+        columns = ", ".join(JOB_COLUMNS)
+        rows = self.db.execute(f"SELECT {columns}, request FROM jobs WHERE finish_s IS NULL ORDER BY seq")
+        return [(job_row(row[:-1]), row[-1]) for row in rows]
+
+    # Reading, from any thread -----------------------------------------------------------------------------------
+
+    @property
+    def reader(self) -> sqlite3.Connection:
+        db: sqlite3.Connection | None = getattr(self._local, "db", None)
+        if db is None:
+            db = self._local.db = self._connect()
+            db.execute("PRAGMA query_only=1")
+            self._readers.append(db)
+        return db
+
+    def meta(self, name: str) -> str | None:
+        found = self.reader.execute("SELECT value FROM meta WHERE name=?", (name,)).fetchone()
+        return found[0] if found else None
+
+    def jobs(self, where: JobFilter, limit: int, before: int | None) -> list[JobRow]:
+        """The newest first."""
+        terms, values = conditions(where)
+        if before is not None:
+            terms.append("seq < ?")
+            values.append(before)
+        clause = f"WHERE {' AND '.join(terms)}" if terms else ""
+        query = f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs {clause} ORDER BY seq DESC LIMIT ?"
+        return [job_row(row) for row in self.reader.execute(query, (*values, limit))]
+
+    def job(self, seq: int) -> tuple[JobRow, bytes] | None:
+        query = f"SELECT {', '.join(JOB_COLUMNS)}, request FROM jobs WHERE seq=?"
+        row = self.reader.execute(query, (seq,)).fetchone()
+        return (job_row(row[:-1]), row[-1]) if row else None
+
+    def latest(self, name: str) -> int | None:
+        found = self.reader.execute("SELECT max(seq) FROM jobs WHERE name=?", (name,)).fetchone()
+        return found[0] if found else None
+
+    def attempts(self, seq: int) -> list[Attempt]:
+        rows = self.reader.execute("SELECT * FROM attempts WHERE job=? ORDER BY launch, task", (seq,))
+        return [attempt_row(row) for row in rows]
+
+    def told(self, after: int, job: str | None, limit: int) -> list[Told]:
+        clause, values = ("AND job=?", [job]) if job is not None else ("", [])
+        query = f"SELECT at_s, kind, text, job, who, seq FROM events WHERE seq > ? {clause} ORDER BY seq LIMIT ?"
+        return [Told(*row) for row in self.reader.execute(query, (after, *values, limit))]
+
+    def key(self, who: str, key: str) -> tuple[str, str] | None:
+        """(digest, ids) of the submission that had this key."""
+        found: tuple[str, str] | None = self.db.execute(
+            "SELECT digest, ids FROM keys WHERE who=? AND key=?", (who, key)
+        ).fetchone()
+        return found
+
+    def usage(self, column: str, since_s: float, until_s: float) -> list[tuple[Any, int, float]]:
+        """(whose, jobs, gpu-seconds) of the jobs that were there in between."""
+        query = f"""SELECT {column}, count(*), sum(service_gpu_s) FROM jobs
+            WHERE submit_s < ? AND coalesce(finish_s, ?) >= ? GROUP BY {column} ORDER BY 3 DESC, 1 LIMIT 1000"""
+        return self.reader.execute(query, (until_s, until_s, since_s)).fetchall()
+
+    def backup(self, path: Path) -> None:
+        """A consistent copy while work goes on."""
+        with sqlite3.connect(path) as copy:
+            self.reader.backup(copy)
+        copy.close()
+
+    def close(self) -> None:
+        for db in (*self._readers, self.db):
+            db.close()
+
+
+class Transaction:
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+
+    def __enter__(self) -> None:
+        self.db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        self.db.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+def conditions(where: JobFilter) -> tuple[list[str], list[Any]]:
+    terms: list[str] = []
+    values: list[Any] = []
+    if where.states:
+        terms.append(f"state IN ({', '.join('?' * len(where.states))})")
+        values += where.states
+    elif not where.all:
+        terms.append("finish_s IS NULL")
+    for column, value in (("vc", where.vc), ("user", where.user), ("grp", where.group), ("name", where.name)):
+        if value:
+            terms.append(f"{column}=?")
+            values.append(value)
+    if where.tag:
+        terms.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value=?)")
+        values.append(where.tag)
+    return terms, values
+
+
+def job_row(row: Iterable[Any]) -> JobRow:
+    values = list(row)
+    values[12], values[14] = tuple(msgspec.json.decode(values[12])), tuple(msgspec.json.decode(values[14]))
+    return JobRow(*values)
+
+
+def attempt_row(row: Iterable[Any]) -> Attempt:
+    values = list(row)
+    values[5] = tuple(msgspec.json.decode(values[5]))
+    return Attempt(*values)
+
+
+def as_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,76 @@
+"""What happened, in sentences, for those who follow a job or the cluster."""
+
+from __future__ import annotations
+
+from skep.core.actions import Launch, Move, Stop
+from skep.core.events import Exit, TasksExited, TasksMoved, TasksStarted
+from skep.core.job import Job, JobState
+from skep.core.state import State
+from skep.service.book import Record, node_names, task_of
+from skep.service.store import Attempt
+from skep.service.turn import Turn
+
+KINDS = {
+    Exit.FINISHED: "succeeded",
+    Exit.FAILED: "failed",
+    Exit.RETRIED: "retried",
+    Exit.PREEMPTED: "preempted",
+    Exit.NODE_LOST: "node-lost",
+    Exit.STOPPED: "stopped",
+}
+
+
+def tell_started(turn: Turn, state: State, record: Record, event: TasksStarted) -> None:
+    attempt = record.attempts.get(event.job_id)
+    if attempt is None or attempt.start_s is not None or attempt.launch != event.launch:
+        return  # late or told twice
+    attempt.start_s = turn.at_s
+    attempt.outcome = "running"
+    turn.writes.attempts.append(attempt)
+    again = f", attempt {attempt.launch}" if attempt.launch > 1 else ""
+    turn.say("started", f"{which(event.job_id)}runs on {', '.join(attempt.nodes)}{again}", record.id)
+
+
+def tell_exited(
+    turn: Turn, record: Record, job: Job, event: TasksExited, *, said: str, code: int | None, advice: str
+) -> None:
+    attempt = record.attempts.pop(event.job_id, None)
+    if attempt is not None:
+        attempt.end_s = turn.at_s
+        attempt.outcome = KINDS[event.exit]
+        attempt.code, attempt.phrase, attempt.advice = code, said, advice
+        turn.writes.attempts.append(attempt)
+    is_stopped = job.state is JobState.STOPPED
+    text = f"{job.reason or 'stopped'}" if is_stopped else said
+    turn.say("stopped" if is_stopped else KINDS[event.exit], f"{which(event.job_id)}{text}", record.id)
+
+
+def tell_moved(turn: Turn, state: State, record: Record, job: Job, event: TasksMoved, gpus_before: float) -> None:
+    before = record.attempts.get(event.job_id)
+    if before is not None:
+        before.end_s, before.outcome = turn.at_s, "moved"
+        turn.writes.attempts.append(before)
+    nodes = node_names(state.cluster, job)
+    attempt = Attempt(record.row.seq, task_of(job.id), event.launch, turn.at_s, None, nodes, "running")
+    record.attempts[job.id] = attempt
+    turn.writes.attempts.append(attempt)
+    if job.held_gpus != gpus_before:
+        turn.say("resized", f"from {gpus_before:g} to {job.held_gpus:g} gpus, on {', '.join(nodes)}", record.id)
+    else:
+        turn.say("moved", f"to {', '.join(nodes)}", record.id)
+
+
+def tell_action(turn: Turn, state: State, record: Record, action: Launch | Stop | Move) -> None:
+    job = state.jobs[action.job_id]
+    if isinstance(action, Launch):
+        nodes = node_names(state.cluster, job)
+        attempt = Attempt(record.row.seq, task_of(job.id), action.launch, None, None, nodes, "launching")
+        record.attempts[job.id] = attempt
+        turn.writes.attempts.append(attempt)
+    elif isinstance(action, Stop) and not job.is_ending:
+        turn.say("stopping", f"{which(job.id)}asked to save itself and leave: {action.cause}", record.id)
+
+
+def which(core_id: str) -> str:
+    """Names the task where a job's tasks start one by one."""
+    return f"task {task_of(core_id)}: " if task_of(core_id) else ""

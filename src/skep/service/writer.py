@@ -1,0 +1,283 @@
+"""The single writer: everything that changes the cluster's state goes through `turn`.
+
+A turn gathers what was asked and what engines told, lets the scheduler decide, writes all of it as one transaction,
+and only then answers those who asked and tells the engine what to do. A crash at any point loses nothing: before the
+write nothing was promised, after it the state says what is still to be done.
+
+No thread and no clock is in here, so that a seeded simulation can drive it through any order of faults.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from skep.core.actions import Action
+from skep.core.cluster import Cluster
+from skep.core.errors import InputError
+from skep.core.events import (
+    ClusterChanged,
+    Event,
+    JobReleased,
+    JobsForgotten,
+    JobSubmitted,
+    PolicyChanged,
+    StopRequested,
+    TasksExited,
+    TasksMoved,
+    TasksStarted,
+    TimerDue,
+)
+from skep.core.job import JobState
+from skep.core.record import Entry, encode, record
+from skep.core.snapshot import dump
+from skep.core.step import Change, Scheduler
+from skep.jobs.reports import Report
+from skep.jobs.request import Request
+from skep.service import told
+from skep.service.book import Book, owner_id
+from skep.service.hear import Heard, hear
+from skep.service.recover import recover, resume_actions
+from skep.service.store import Store, Told
+from skep.service.turn import Command, Turn
+
+SNAPSHOT_EVERY = 20_000
+"""Events between two snapshots: so many are folded in well under a second."""
+
+BACK_OFF = "back-off"
+
+
+class Engine(Protocol):
+    """What the writer needs of an engine that runs jobs; it tells what happens through reports."""
+
+    def execute(self, at_s: float, actions: list[Action]) -> list[Event]: ...
+
+    def use_cluster(self, cluster: Cluster) -> None: ...
+
+
+class Writer:
+    def __init__(
+        self, store: Store, now_s: float, *, opening: tuple[ClusterChanged, PolicyChanged] | None = None
+    ) -> None:
+        """`opening` says on what to begin where the store is new."""
+        self.store = store
+        self.book = Book()
+        self.timers: list[tuple[float, int, Callable[[], list[Event]]]] = []
+        self._count = itertools.count()
+        self.engine: Engine | None = None
+        self.lock = threading.Lock()
+        """Held while the state changes; whoever reads it from another thread holds it too."""
+        self.turns = 0
+        self.decide_s = self.commit_s = 0.0
+        """Seconds spent so far, for those who watch over the server."""
+        self.listeners: list[Callable[[list[Told]], None]] = []
+        state, self.ground = recover(store)
+        if store.log_seq == 0:
+            if opening is None:
+                raise InputError("the store is new: a cluster and a policy are needed")
+            cluster = self.ground.follow(Entry(now_s, list(opening), []))
+            assert cluster is not None
+            state.rehouse(cluster)
+        self.scheduler = Scheduler(state, self.ground.planner(state.cluster))
+        self.state = state
+        self.snapshot_at = state.event_count + SNAPSHOT_EVERY
+        if store.log_seq == 0 and opening is not None:
+            self._open(now_s, opening)
+        for row, data in store.open_requests():
+            self.book.restore(row, msgspec.json.decode(data, type=Request), state)
+        self.next_job = int(store.meta("next_job") or 1)
+
+    def _open(self, now_s: float, opening: tuple[ClusterChanged, PolicyChanged]) -> None:
+        turn = Turn(now_s)
+        self._step(turn, list(opening), None)
+        turn.say("opened", f"cluster {self.ground.name}, policy {self.ground.policy}")
+        self.store.commit(turn.writes)
+
+    def start(self, engine: Engine) -> None:
+        """Meet the engine: it is told again what the state wants, and knows what of it is done already."""
+        self.engine = engine
+        for job in self.state.jobs.values():
+            if job.hold.startswith(BACK_OFF):
+                self._release_at(self.state.now_s, job.id)
+            self._set_time_limit(job.id)
+        engine.execute(self.state.now_s, resume_actions(self.state))
+
+    # Time -------------------------------------------------------------------------------------------------------
+
+    def at(self, at_s: float, events: Callable[[], list[Event]]) -> None:
+        heapq.heappush(self.timers, (at_s, next(self._count), events))
+
+    def _release_at(self, at_s: float, core_id: str) -> None:
+        self.at(at_s, lambda: [JobReleased(core_id)] if core_id in self.state.jobs else [])
+
+    @property
+    def wake_s(self) -> float:
+        return min(self.state.wake_s, self.timers[0][0] if self.timers else float("inf"))
+
+    def _set_time_limit(self, core_id: str) -> None:
+        record = self.book.of(core_id)
+        job = self.state.jobs[core_id]
+        if record is None or record.request.time_limit_s is None or job.seq not in self.state.held_jobs:
+            return
+        limit_s, launch = record.request.time_limit_s, job.held_launch
+
+        def over() -> list[Event]:
+            if job.held_launch != launch or job.seq not in self.state.held_jobs:
+                return []
+            return [StopRequested(core_id, f"its time limit of {limit_s:g} s is over")]
+
+        self.at(self.state.now_s + limit_s - job.run_at(self.state.now_s), over)
+
+    # The turn ---------------------------------------------------------------------------------------------------
+
+    def turn(self, commands: list[Command], reports: list[Report], now_s: float) -> None:
+        turn = Turn(max(now_s, self.state.now_s))
+        began_s = time.perf_counter()
+        with self.lock:
+            heard, actions = self._decide(turn, commands, reports)
+        decided_s = time.perf_counter()
+        if turn.has_writes:
+            self.store.commit(turn.writes)
+        self.turns += 1
+        self.decide_s += decided_s - began_s
+        self.commit_s += time.perf_counter() - decided_s
+        self._after(turn, heard, actions)
+
+    def _decide(self, turn: Turn, commands: list[Command], reports: list[Report]) -> tuple[list[Heard], list[Action]]:
+        heard = [found for report in reports if (found := hear(self, turn.at_s, report)) is not None]
+        for each in heard:
+            turn.events += each.events
+        while self.timers and self.timers[0][0] <= turn.at_s:
+            turn.events += heapq.heappop(self.timers)[2]()
+        for command in commands:
+            self._prepare(turn, command)
+        if self.state.wake_s <= turn.at_s:
+            turn.events.append(TimerDue())
+        actions = self._step(turn, turn.in_order(), heard) if turn.events else []
+        for change in turn.changes:
+            actions += self._step(turn, [change], None)
+        return heard, actions
+
+    def _prepare(self, turn: Turn, command: Command) -> None:
+        try:
+            turn.answers.append((command.future, command.prepare(self, turn)))
+        except Exception as error:  # the asker's fault, or ours: nothing was added to the turn, the others go on
+            command.future.set_exception(error)
+
+    def _after(self, turn: Turn, heard: list[Heard], actions: list[Action]) -> None:
+        """It is on the disk: now it may be acted on and answered."""
+        if actions:
+            assert self.engine is not None
+            self.engine.execute(turn.at_s, actions)
+        for future, answer in turn.answers:
+            future.set_result(answer)
+        if turn.writes.told:
+            for listener in self.listeners:
+                listener(turn.writes.told)
+        for each in heard:
+            if each.release_s is not None:
+                self._release_at(turn.at_s + each.release_s, each.job_id)
+        if self.state.event_count >= self.snapshot_at:
+            self.save_snapshot()
+
+    def save_snapshot(self) -> None:
+        self.snapshot_at = self.state.event_count + SNAPSHOT_EVERY
+        self.store.save_snapshot(self.ground.name, self.ground.text, self.ground.policy, dump(self.state))
+
+    def _step(self, turn: Turn, events: list[Event], heard: list[Heard] | None) -> list[Action]:
+        """Let the scheduler decide, and note what follows for the owners of jobs; again, if more follows from that."""
+        change = self._change(events)
+        before = {
+            event.job_id: self.state.jobs[event.job_id].held_gpus for event in events if isinstance(event, TasksMoved)
+        }
+        actions = self.scheduler.step(turn.at_s, events, change)
+        plans = self.scheduler.plans
+        turn.writes.log.append((turn.at_s, encode(Entry(turn.at_s, events, [record(plan) for plan in plans]))))
+        self._tell(turn, events, heard or [], before, actions)
+        changed = {event.job_id for event in events if hasattr(event, "job_id")}
+        changed |= {event.job.id for event in events if isinstance(event, JobSubmitted)}
+        changed |= {decision.job_id for plan in plans for decision in plan.decisions}
+        changed |= {job.id for plan in plans for job, _ in plan.rejects}
+        more = self._refresh(turn, changed)
+        return actions + self._step(turn, more, None) if more else actions
+
+    def _change(self, events: list[Event]) -> Change | None:
+        if not events or not isinstance(events[0], PolicyChanged | ClusterChanged) or self.store.log_seq == 0:
+            return None
+        cluster = self.ground.follow(Entry(0.0, events, []))
+        if cluster is not None and self.engine is not None:
+            self.engine.use_cluster(cluster)
+        return Change(self.ground.planner(cluster or self.state.cluster), cluster)
+
+    def _refresh(self, turn: Turn, changed: set[str]) -> list[Event]:
+        more: list[Event] = []
+        for name in self._with_dependents(changed):
+            record = self.book.of(name)
+            if record is None:
+                continue
+            more += self.book.follow_ups(record, self.state)
+            if self.book.refresh(record, self.state) and record.row.seq not in turn.writes.jobs:
+                turn.writes.jobs[record.row.seq] = record.row
+        return more
+
+    def _with_dependents(self, changed: set[str]) -> list[str]:
+        """Those that need a job which ended otherwise ended with it."""
+        found = sorted(changed)
+        for name in found:
+            job = self.state.jobs.get(name)
+            if job is not None and job.state.is_final:
+                found += [other for other in self.book.needed_by.pop(name, ()) if other not in changed]
+        return found
+
+    def _tell(
+        self, turn: Turn, events: list[Event], heard: list[Heard], before: dict[str, float], actions: list[Action]
+    ) -> None:
+        said = {(each.job_id, each.launch): each for each in heard}
+        for event in events:
+            record = self.book.of(event.job_id) if hasattr(event, "job_id") else None
+            if record is None:
+                continue
+            job = self.state.jobs[event.job_id]  # type: ignore[union-attr]
+            if isinstance(event, TasksStarted):
+                told.tell_started(turn, self.state, record, event)
+                self._set_time_limit(job.id)
+            elif isinstance(event, TasksMoved):
+                told.tell_moved(turn, self.state, record, job, event, before[job.id])
+            elif isinstance(event, TasksExited) and (each := said.get((job.id, event.launch))) is not None:
+                told.tell_exited(turn, record, job, event, said=each.said, code=each.code, advice=each.advice)
+        for action in actions:
+            record = self.book.of(action.job_id)
+            if record is not None:
+                told.tell_action(turn, self.state, record, action)  # type: ignore[arg-type]
+
+    def forget(self, before_s: float) -> list[str]:
+        """Let go of jobs that ended long ago; their ids."""
+        gone = set(self.store.forget(before_s))
+        names = [
+            job.id
+            for job in self.state.jobs.values()
+            if job.state.is_final and owner_id(job.id) in gone and job.id not in self.state.needed_by
+        ]
+        if names:
+            turn = Turn(self.state.now_s)
+            self._step(turn, [JobsForgotten(names)], None)
+            self.store.commit(turn.writes)
+        return sorted(gone)
+
+    def jobs_by_state(self) -> dict[JobState, int]:
+        counts: dict[JobState, int] = {}
+        for job in self.state.jobs.values():
+            counts[job.state] = counts.get(job.state, 0) + 1
+        return counts
+
+
+def answer_all(commands: list[Command], error: Exception) -> None:
+    for command in commands:
+        if not command.future.done():
+            command.future.set_exception(error)

@@ -1,0 +1,121 @@
+"""A server that follows the HTTP API and schedules nothing: tests of clients say what it answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import msgspec
+
+
+class Asked(msgspec.Struct):
+    """One request as it came."""
+
+    method: str
+    path: str
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Answer(msgspec.Struct):
+    status: int = 200
+    body: Any = None
+    pieces: list[bytes | Callable[[], None]] | None = None
+    """Sent one after the other; what is callable is called between them, and may wait or change something."""
+    is_cut: bool = False
+    """The connection breaks instead of ending."""
+
+
+def job(job_id: str = "1", **other: Any) -> dict[str, Any]:
+    """A job as the API shows it."""
+    found: dict[str, Any] = {"id": job_id, "name": "train", "state": "running", "vc": "default", "user": "ann"}
+    found |= {"gpus": 2, "priority": 10, "submit_s": 1000.0, "start_s": 1010.0, "finish_s": None, "reason": ""}
+    found |= {"group": "", "tags": [], "attempts": 1, "nodes": ["n0"], "progress": None}
+    return found | other
+
+
+class FakeApi:
+    """`answers` by "METHOD /path": an `Answer` or its body, a list of them to be given in turn (the last for ever), or
+    a function that makes one."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.asked: list[Asked] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def bodies(self, method: str, path: str) -> list[Any]:
+        """What was sent there."""
+        return [asked.json for asked in self.asked if (asked.method, asked.path) == (method, path)]
+
+    def answer(self, asked: Asked) -> Answer:
+        self.asked.append(asked)
+        found = self.answers.get(f"{asked.method} {asked.path}")
+        if isinstance(found, list):
+            found = found.pop(0) if len(found) > 1 else found[0]
+        if callable(found):
+            found = found(asked)
+        if found is None:
+            return Answer(404, {"error": f"there is nothing at {asked.path}", "hint": ""})
+        return found if isinstance(found, Answer) else Answer(200, found)
+
+
+def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle_any(self) -> None:
+            parts = urlsplit(self.path)
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            path = unquote(parts.path).removeprefix("/api/v1")
+            answer = api.answer(Asked(self.command, path, parse_qs(parts.query), headers, body))
+            if answer.pieces is None and not answer.is_cut:
+                self.send_whole(answer)
+            else:
+                self.send_pieces(answer)
+
+        do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = handle_any
+
+        def send_whole(self, answer: Answer) -> None:
+            body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
+            self.send_response(answer.status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def send_pieces(self, answer: Answer) -> None:
+            self.close_connection = answer.is_cut
+            if answer.pieces is None:
+                return
+            self.send_response(answer.status)
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            for piece in answer.pieces:
+                if callable(piece):
+                    piece()
+                else:
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            if not answer.is_cut:
+                self.wfile.write(b"0\r\n\r\n")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Tests are quiet."""
+
+    return Handler

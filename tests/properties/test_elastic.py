@@ -1,0 +1,177 @@
+"""Elastic jobs under AFS: they grow and shrink within their range, and everything else holds as for any job."""
+
+from __future__ import annotations
+
+import copy
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shared_worlds import SharedWorld, planner_of, shared_worlds
+from worlds import examples, policy_specs, worlds
+
+from skep.core.events import Event, TasksMoved, TasksStarted
+from skep.core.job import JobState
+from skep.core.step import Scheduler
+from skep.policies.shared.planner import CELLS, NUMBERS, PRIVATE
+from skep.testing import World
+from skep.testing.invariants import Checker
+from skep.testing.shared_invariants import check_shared
+from skep.testing.world import Course
+from skep.traces.trace import TraceJob
+
+OTHERS = ("fifo", "sjf", "srtf", "srsf", "drf", "yarn-cs")
+
+RATE_MAX = 12.0
+"""No job is more than so many times as fast as it asked for."""
+
+
+@st.composite
+def elastic(draw: st.DrawFn, world: World) -> World:
+    """The world, some of whose jobs accept a range around what they ask for, with restarts that count or do not."""
+    jobs = [stretched(draw, entry) for entry in world.trace.jobs]
+    knobs = draw(st.sampled_from(["restart=0", "restart=0", "restart=5,horizon=100"]))
+    policy = f"{world.policy}{',' if ':' in world.policy else ':'}{knobs}"
+    trace = msgspec.structs.replace(world.trace, jobs=jobs)
+    return msgspec.structs.replace(world, trace=trace, policy=policy)
+
+
+def stretched(draw: st.DrawFn, entry: TraceJob) -> TraceJob:
+    if draw(st.integers(0, 3)) == 0:
+        return entry
+    asked = entry.spec.shapes[0].gpus
+    low = draw(st.sampled_from([1, 1, 2, None]))
+    high = draw(st.sampled_from([asked, asked + 1, 8, 12, None]))
+    if low is not None and high is not None and low > high:
+        low = high or None
+    spec = msgspec.structs.replace(entry.spec, min_gpus=low, max_gpus=high or None)
+    return msgspec.structs.replace(entry, spec=spec)
+
+
+class Follow:
+    """An observer that also looks at every size and rate."""
+
+    def __init__(self, world: World, course: Course) -> None:
+        self.state = course.state
+        self.checker = Checker(
+            course.state,
+            checkpoint_s=world.checkpoint_s,
+            rate_max=RATE_MAX,
+            work_s={entry.spec.id: entry.work_s for entry in world.trace.jobs},
+        )
+        self.moves = dict.fromkeys((entry.spec.id for entry in world.trace.jobs), 0)
+
+    def __call__(self, at_s: float, events: list[Event]) -> None:
+        self.checker(at_s, events)
+        for event in events:
+            if isinstance(event, TasksMoved):
+                self.moves[event.job_id] += 1
+            if isinstance(event, TasksStarted | TasksMoved):
+                job = self.state.jobs[event.job_id]
+                assert job.held is not None
+                expected = 1.0 if job.spec.gpu_range is None else job.held.gpus / job.gpus
+                assert event.rate == pytest.approx(expected)
+
+    def finish(self) -> None:
+        self.checker.check_done()
+        for job in self.state.jobs.values():
+            assert job.resizes + job.migrations == self.moves[job.id]
+            assert job.spec.gpu_range is not None or not job.resizes
+
+
+def run(world: World) -> Course:
+    course = world.begin()
+    follow = Follow(world, course)
+    course.finish(follow)
+    follow.finish()
+    return course
+
+
+@examples(150)
+@given(data=st.data())
+def test_a_run_is_sound_and_everybody_gets_through(data: st.DataObject) -> None:
+    world = data.draw(worlds("afs-l").flatmap(elastic))
+    course = run(world)
+    assert course.csv() == run(world).csv()
+
+
+@examples(60)
+@given(data=st.data())
+def test_work_is_what_was_held_in_proportion(data: st.DataObject) -> None:
+    """With no restarts to pay and no failures, gpu-seconds held are the gpu-seconds asked for."""
+    world = data.draw(worlds("afs-l", calm=True).flatmap(elastic))
+    work = {entry.spec.id: entry.work_s for entry in world.trace.jobs}
+    for row in run(world).rows():
+        if row.state == JobState.SUCCEEDED:
+            assert row.service_gpu_s == pytest.approx(work[row.job_id] * row.gpus, abs=1e-3)
+
+
+@examples(60)
+@given(data=st.data())
+def test_a_fork_goes_on_like_the_original(data: st.DataObject) -> None:
+    world = data.draw(worlds("afs-l").flatmap(elastic))
+    original = world.begin()
+    for _ in range(data.draw(st.integers(0, 25), label="batches before the fork")):
+        if not original.advance():
+            break
+    state, engine = copy.deepcopy((original.state, original.engine))
+    fork = Course(Scheduler(state, world.planner()), engine)
+    original.finish()
+    fork.finish()
+    assert fork.csv() == original.csv()
+
+
+@examples(60)
+@given(data=st.data())
+def test_another_policy_can_take_over_and_hand_back(data: st.DataObject) -> None:
+    """Jobs keep the size they have until the new policy stops them; whatever could run has finished in the end."""
+    world = data.draw(worlds("afs-l").flatmap(elastic))
+    other = msgspec.structs.replace(world, policy=data.draw(st.sampled_from(OTHERS).flatmap(policy_specs)))
+    course = world.begin()
+    follow = Follow(world, course)
+    for after in (other, world):
+        for _ in range(data.draw(st.integers(0, 12), label="batches")):
+            course.advance(follow)
+        course = Course(Scheduler(course.state, after.planner()), course.engine)
+        look_around(course, follow)
+    course.finish(follow)
+    follow.finish()
+
+
+def look_around(course: Course, follow: Follow) -> None:
+    """Let a new planner decide at once."""
+    state = course.state
+    state.trigger.nodes_changed = True
+    actions = course.scheduler.step(state.now_s, [])
+    while actions:
+        events = course.engine.execute(state.now_s, actions)
+        actions = course.scheduler.step(state.now_s, events)
+        follow(state.now_s, events)
+
+
+@pytest.mark.parametrize("sharing", [CELLS, PRIVATE, NUMBERS])
+@examples(80)
+@given(data=st.data())
+def test_virtual_clusters_hold_with_jobs_that_grow_and_shrink(sharing: str, data: st.DataObject) -> None:
+    world: SharedWorld = data.draw(shared_worlds(policies=("fifo", "srsf", "drf")))
+    for vc in world.layout.vcs.values():
+        if data.draw(st.sampled_from([True, True, False])):
+            vc.policy = "afs-l:restart=0"
+    world = data.draw(elastic_jobs(world)).shared_as(sharing)
+    course = world.begin()
+    follow = Follow(world, course)
+
+    def look(at_s: float, events: list[Event]) -> None:
+        follow(at_s, events)
+        if not world.round_s or at_s % world.round_s == 0:
+            check_shared(course.state, planner_of(course))
+
+    course.finish(look)
+    follow.finish()
+
+
+@st.composite
+def elastic_jobs(draw: st.DrawFn, world: SharedWorld) -> SharedWorld:
+    trace = msgspec.structs.replace(world.trace, jobs=[stretched(draw, entry) for entry in world.trace.jobs])
+    return msgspec.structs.replace(world, trace=trace)

@@ -1,0 +1,254 @@
+"""The writer: what owners ask, what engines tell, and that nothing is lost in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from live_world import LiveWorld, request
+
+from skep.core.errors import Conflict, InputError, NotFound
+from skep.core.record import decode
+from skep.jobs.reports import Exited, LaunchFailed, Started
+from skep.jobs.request import Completion, Request, TaskRole
+from skep.service import commands
+from skep.service.recover import recompute, recover
+from skep.testing.snapshot import snapshot
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> LiveWorld:
+    return LiveWorld(tmp_path)
+
+
+def test_a_job_goes_from_pending_to_its_end(world: LiveWorld) -> None:
+    (job,) = world.submit(request(gpus=4))
+    assert world.state(job) == "launching"
+    world.settle()
+    assert world.state(job) == "running"
+    world.end(job)
+    assert world.state(job) == "succeeded"
+    kinds = [told.kind for told in world.store.told(0, job, 100)]
+    assert kinds == ["submitted", "started", "succeeded"]
+    (attempt,) = world.store.attempts(int(job))
+    assert (attempt.launch, attempt.outcome, attempt.code) == (1, "succeeded", 0)
+
+
+def test_stopping_what_waits_what_runs_and_what_is_over(world: LiveWorld) -> None:
+    first, second, third = world.submit(request(gpus=8), request(gpus=8), request(gpus=8))
+    world.settle()
+    world.ask(commands.stop(second, "bob", ""))
+    assert world.state(second) == "stopped"
+    world.ask(commands.stop(first, "bob", "enough"))
+    assert world.state(first) == "stopping"
+    world.settle()
+    assert world.state(first) == "stopped"
+    assert world.state(third) == "running"
+    with pytest.raises(Conflict, match="has stopped"):
+        world.ask(commands.stop(first, "bob", ""))
+    with pytest.raises(NotFound):
+        world.ask(commands.stop("999", "bob", ""))
+
+
+def test_a_held_job_waits_until_it_is_released(world: LiveWorld) -> None:
+    (job,) = world.submit(request(hold=True))
+    assert world.state(job) == "pending"
+    world.ask(commands.hold(job, False, "ann"))
+    world.settle()
+    assert world.state(job) == "running"
+    with pytest.raises(Conflict, match="cannot be held"):
+        world.ask(commands.hold(job, True, "ann"))
+
+
+def test_priority_of_a_pending_job(world: LiveWorld) -> None:
+    running, low, high = world.submit(*(request(gpus=8) for _ in range(3)))
+    world.settle()
+    world.ask(commands.reprioritise(high, 9, "ann"))
+    world.ask(commands.reprioritise(low, 5, "ann"))
+    world.end(running)
+    assert (world.state(low), world.state(high)) == ("pending", "running")
+
+
+def test_failures_are_tried_again_by_class(world: LiveWorld) -> None:
+    (job,) = world.submit(request(retries=1))
+    world.settle()
+    world.end(job, 1)
+    assert world.state(job) == "pending"
+    assert "back-off" in world.store.job(int(job))[0].reason
+    world.now_s += 100
+    world.tell()
+    world.settle()
+    assert world.state(job) == "running"
+    world.end(job, 1)
+    assert world.state(job) == "failed"
+    assert [attempt.outcome for attempt in world.store.attempts(int(job))] == ["retried", "failed"]
+
+
+def test_a_fault_of_the_user_is_not_tried_again(world: LiveWorld) -> None:
+    (job,) = world.submit(request(retries=5))
+    world.settle()
+    world.end(job, 1, "RuntimeError: CUDA out of memory")
+    assert world.state(job) == "failed"
+    assert "memory" in world.store.attempts(int(job))[0].phrase
+
+
+def test_a_lost_node_brings_its_jobs_back(world: LiveWorld) -> None:
+    (job,) = world.submit(request(gpus=4))
+    world.settle()
+    (node,) = world.writer.state.jobs[job].held.nodes()
+    world.lose(node)
+    assert world.state(job) == "running"
+    assert world.writer.state.jobs[job].held.nodes() != [node]
+
+
+def test_late_and_doubled_reports_change_nothing(world: LiveWorld) -> None:
+    (job,) = world.submit(request(gpus=8, retries=3))
+    world.settle()
+    world.end(job, 1)
+    world.now_s += 100
+    world.tell()
+    world.settle()
+    before = snapshot(world.writer.state)["jobs"]
+    world.tell(Exited(job, 1, 0), Started(job, 1), Started(job, 2), LaunchFailed(job, 1, "late"))
+    assert snapshot(world.writer.state)["jobs"] == before
+
+
+def test_needs_are_met_or_end_those_who_wait(world: LiveWorld) -> None:
+    (first,) = world.submit(request("first"))
+    world.settle()
+    (second,) = world.submit(request("second", needs=("first",)))
+    (third,) = world.submit(request("third", needs=(second,)))
+    world.end(first, 1, "SyntaxError")
+    assert (world.state(second), world.state(third)) == ("stopped", "stopped")
+    with pytest.raises(Conflict, match="ended as failed"):
+        world.submit(request(needs=("first",)))
+
+
+def test_the_same_key_is_one_job(world: LiveWorld) -> None:
+    one = world.submit(request(), key="k")
+    assert world.submit(request(), key="k") == one
+    with pytest.raises(Conflict):
+        world.submit(request(gpus=2), key="k")
+    world.crash()
+    assert world.submit(request(), key="k") == one
+
+
+def test_what_can_never_run_is_refused_whole(world: LiveWorld) -> None:
+    with pytest.raises(InputError, match="can never run here: asks for 9 gpus, the cluster has 8"):
+        world.submit(request(), request(gpus=1), Request("big", {"task": TaskRole(count=9, gpus=1, command="true")}))
+    assert not world.writer.state.jobs
+
+
+def test_tasks_that_start_one_by_one(world: LiveWorld) -> None:
+    (big,) = world.submit(request(gpus=4))
+    role = TaskRole(count=2, gpus=4, command="true", completion=Completion(min_succeeded=1))
+    (job,) = world.submit(Request("inc", {"w": role}, gang=False))
+    world.settle()
+    jobs = world.writer.state.jobs
+    assert [str(jobs[f"{job}/w-{n}"].state) for n in (0, 1)] == ["running", "pending"]
+    assert world.state(job) == "running"
+    world.end(big)
+    assert jobs[f"{job}/w-1"].state == "running"
+    world.end(f"{job}/w-0")
+    assert world.state(job) == "succeeded"
+    assert jobs[f"{job}/w-1"].state == "stopped"
+
+
+def test_time_limits(world: LiveWorld) -> None:
+    (job,) = world.submit(request(time_limit_s=50.0))
+    world.settle()
+    assert world.writer.wake_s <= world.now_s + 51
+    world.now_s += 60
+    world.tell()
+    world.settle()
+    assert world.state(job) == "stopped"
+    assert world.store.job(int(job))[0].reason == "its time limit of 50 s is over"
+
+
+def test_another_policy_and_another_cluster_while_jobs_run(world: LiveWorld) -> None:
+    first, second = world.submit(request(gpus=4), request(gpus=4))
+    world.settle()
+    third = world.submit(request(gpus=4))[0]
+    world.ask(commands.use_policy("tiresias-l", "root"))
+    assert world.writer.scheduler.planner.name == "tiresias-l"
+    world.ask(commands.apply_cluster("3x4", "three", "root"))
+    world.settle()
+    assert [world.state(job) for job in (first, second, third)] == ["running"] * 3
+    with pytest.raises(Conflict, match="runs on node"):
+        world.ask(commands.apply_cluster("2x4", "two", "root"))
+    with pytest.raises(InputError, match="imitates"):
+        world.ask(commands.use_policy("srsf:compat=true,place=any", "root"))
+
+
+def test_drained_nodes_keep_what_they_have_and_get_nothing_new(world: LiveWorld) -> None:
+    (first,) = world.submit(request(gpus=4))
+    world.settle()
+    name = world.store.job(int(first))[0].nodes[0]
+    world.ask(commands.drain(name, True, "root"))
+    second, third = world.submit(request(gpus=4), request(gpus=4))
+    world.settle()
+    world.end(first)
+    assert (world.state(second), world.state(third)) == ("running", "pending")
+    world.ask(commands.drain(name, False, "root"))
+    world.settle()
+    assert world.state(third) == "running"
+
+
+def test_a_restart_begins_where_the_last_write_ended(world: LiveWorld) -> None:
+    ids = world.submit(*(request(gpus=4, hold=number == 3) for number in range(4)))
+    world.settle()
+    world.end(ids[0])
+    world.submit(request(gpus=2))  # launched, but the engine has not said so
+    for take_snapshot in (False, True):
+        if take_snapshot:
+            world.writer.save_snapshot()
+        before = snapshot(world.writer.state)
+        rows = [record.row for record in world.writer.book.records.values()]
+        world.crash()
+        assert snapshot(world.writer.state) == before
+        assert [record.row for record in world.writer.book.records.values()] == rows
+        folded, _ = recover(world.store, from_start=True)
+        assert snapshot(folded) == before
+    world.settle()
+    for job in [name for name, each in world.writer.state.jobs.items() if each.state == "running"]:
+        world.end(job)
+    assert world.state(ids[1]) == "succeeded"
+
+
+def test_the_log_decided_again_decides_the_same(world: LiveWorld) -> None:
+    for number in range(12):
+        world.submit(request(gpus=1 + number % 4))
+        world.settle()
+        if number == 5:
+            world.ask(commands.use_policy("las", "root"))
+        running = [name for name, each in world.writer.state.jobs.items() if each.state == "running"]
+        if number % 3 == 2:
+            world.end(running[0])
+    entries = [decode(data) for data in world.store.entries()]
+    assert len(entries) > 20
+    assert recompute(entries) == []
+
+
+def test_old_jobs_are_forgotten(world: LiveWorld) -> None:
+    ids = world.submit(request(), request())
+    world.settle()
+    world.end(ids[0])
+    world.writer.save_snapshot()
+    assert world.writer.forget(world.now_s + 1) == [ids[0]]
+    assert world.store.job(int(ids[0])) is None
+    assert ids[0] not in world.writer.state.jobs
+    before = snapshot(world.writer.state)
+    world.writer.save_snapshot()
+    world.crash()
+    assert snapshot(world.writer.state) == before
+    assert world.submit(request()) == ["3"]
+
+
+def test_who_must_not_be_preempted_is_not(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, policy="srtf")
+    fixed, other = world.submit(request(gpus=4, expect_s=9000.0, preemptible=False), request(gpus=4, expect_s=9000.0))
+    world.settle()
+    urgent = world.submit(*(request(gpus=4, expect_s=10.0, priority=500) for _ in range(2)))
+    world.settle()
+    assert (world.state(fixed), world.state(other)) == ("running", "pending")
+    assert sorted(world.state(job) for job in urgent) == ["pending", "running"]
