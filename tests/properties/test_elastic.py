@@ -21,6 +21,17 @@ from skep.testing.shared_invariants import check_shared
 from skep.testing.world import Course
 from skep.traces.trace import TraceJob
 
+
+def fork_of(data: st.DataObject, world: World) -> tuple[Course, Course]:
+    """A run up to some moment, and a copy of its state and engine with a new planner."""
+    original = world.begin()
+    for _ in range(data.draw(st.integers(0, 25), label="batches before the fork")):
+        if not original.advance():
+            break
+    state, engine = copy.deepcopy((original.state, original.engine))
+    return original, Course(Scheduler(state, world.planner()), engine)
+
+
 OTHERS = ("fifo", "sjf", "srtf", "srsf", "drf", "yarn-cs")
 
 RATE_MAX = 12.0
@@ -111,12 +122,7 @@ def test_work_is_what_was_held_in_proportion(data: st.DataObject) -> None:
 @given(data=st.data())
 def test_a_fork_goes_on_like_the_original(data: st.DataObject) -> None:
     world = data.draw(worlds("afs-l").flatmap(elastic))
-    original = world.begin()
-    for _ in range(data.draw(st.integers(0, 25), label="batches before the fork")):
-        if not original.advance():
-            break
-    state, engine = copy.deepcopy((original.state, original.engine))
-    fork = Course(Scheduler(state, world.planner()), engine)
+    original, fork = fork_of(data, world)
     original.finish()
     fork.finish()
     assert fork.csv() == original.csv()
@@ -154,11 +160,7 @@ def look_around(course: Course, follow: Follow) -> None:
 @examples(80)
 @given(data=st.data())
 def test_virtual_clusters_hold_with_jobs_that_grow_and_shrink(sharing: str, data: st.DataObject) -> None:
-    world: SharedWorld = data.draw(shared_worlds(policies=("fifo", "srsf", "drf")))
-    for vc in world.layout.vcs.values():
-        if data.draw(st.sampled_from([True, True, False])):
-            vc.policy = "afs-l:restart=0"
-    world = data.draw(elastic_jobs(world)).shared_as(sharing)
+    world = data.draw(elastic_vcs()).shared_as(sharing)
     course = world.begin()
     follow = Follow(world, course)
 
@@ -171,7 +173,21 @@ def test_virtual_clusters_hold_with_jobs_that_grow_and_shrink(sharing: str, data
     follow.finish()
 
 
+@examples(60)
+@given(data=st.data())
+def test_a_fork_of_virtual_clusters_goes_on_like_the_original(data: st.DataObject) -> None:
+    original, fork = fork_of(data, data.draw(elastic_vcs(calm=True)))
+    original.finish()
+    fork.finish()
+    assert fork.csv() == original.csv()
+
+
 @st.composite
-def elastic_jobs(draw: st.DrawFn, world: SharedWorld) -> SharedWorld:
+def elastic_vcs(draw: st.DrawFn, *, calm: bool = False) -> SharedWorld:
+    """Most VCs use AFS, the others policies that lend and borrow; jobs of all of them may accept a range."""
+    world = draw(shared_worlds(policies=("fifo", "srsf", "drf"), calm=calm))
+    for vc in world.layout.vcs.values():
+        if draw(st.sampled_from([True, True, False])):
+            vc.policy = "afs-l:restart=0"
     trace = msgspec.structs.replace(world.trace, jobs=[stretched(draw, entry) for entry in world.trace.jobs])
     return msgspec.structs.replace(world, trace=trace)

@@ -219,7 +219,11 @@ def test_gittins_learns_from_whoever_finished(samples: list[float]) -> None:
     for sample in samples:
         ended = Job(job(id="x").spec, 0, 0.0)
         ended.service_gpu_s = sample
+        ended.state = JobState.SUCCEEDED
         learning.learn(ended)
+    stopped = Job(job(id="y").spec, 1, 0.0)
+    stopped.state = JobState.STOPPED
+    learning.learn(stopped)  # says nothing of how long jobs are
     known = sorted(learning.samples + learning.fresh)
     assert known == sorted(samples)
     assert len(learning.fresh) * 20 < max(len(learning.samples), 1)

@@ -15,7 +15,6 @@ import bisect
 import functools
 import heapq
 import math
-import operator
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
@@ -27,6 +26,7 @@ from skep.core.ports import Memory
 from skep.core.refusal import Cause, Refusal
 from skep.core.state import State, Trigger
 from skep.policies.allocate.elastic import Elastic, Ladder, kind_of
+from skep.policies.allocate.runner import Givers, Runner, gain
 from skep.policies.allocate.tournament import Entrant, Home, Room, share_out, time_s
 from skep.policies.estimate.duration import Duration
 from skep.policies.explain import REMEDIES, refusal_of
@@ -48,29 +48,6 @@ class Queue(NamedTuple):
     entries: list[Entry]
 
 
-class Runner(Entrant):
-    """A job that runs, and so has something already."""
-
-    __slots__ = ("held",)
-
-    def __init__(self, job: Job, ladder: Ladder, left_s: float, home: Home, held: int) -> None:
-        super().__init__(job, ladder, left_s, (home,))
-        self.held = held
-        """Thousandths of gpus."""
-
-    @property
-    def surplus(self) -> int:
-        """What it has beyond what is due to it. Whatever a job without a range has is its due."""
-        if self.rung < 0:
-            return self.held
-        return 0 if self.job.spec.gpu_range is None else self.held - self.ladder.milli[self.rung]
-
-    @property
-    def speed(self) -> float:
-        """On the highest rung it has the gpus for."""
-        return self.ladder.speeds[max(bisect.bisect_right(self.ladder.milli, self.held) - 1, 0)]
-
-
 class Course(NamedTuple):
     """What the tournament says, and who has something to give back for it. The last to be kept are at the end."""
 
@@ -78,25 +55,6 @@ class Course(NamedTuple):
     growing: list[Runner]
     givers: dict[Home, Givers]
     running: list[Runner]
-
-
-class Givers:
-    """Running jobs of one home that have more than their due: some can shrink to it, some have to stop."""
-
-    def __init__(self) -> None:
-        self.shrinking: list[Runner] = []
-        self.stopping: list[Runner] = []
-
-    def take(self, missing: int, *, may_stop: bool) -> Runner | None:
-        """As few as possible are to be disturbed: the smallest that has enough alone, or else the largest."""
-        for runners in (self.shrinking, self.stopping if may_stop else []):
-            if runners:
-                enough = [runner for runner in reversed(runners) if runner.surplus >= missing]
-                by_surplus = operator.attrgetter("surplus")
-                found = min(enough, key=by_surplus) if enough else max(reversed(runners), key=by_surplus)
-                runners.remove(found)
-                return found
-        return None
 
 
 class Afs:
@@ -205,7 +163,7 @@ class Afs:
         shapes = [queue.shape for queue in self.queues.values()] + [job.spec.shapes[0] for job in jobs]
         homes = homes_of(cluster, shapes)
         left = {home: room_in(cluster, home) for home in homes.values()}
-        room = Room(left, cluster.quota * 1000 - cluster.used_milli if isinstance(cluster, NumberCluster) else math.inf)
+        room = Room(left, quota_left(cluster))
         running = []
         for job in jobs:
             assert job.allocation is not None
@@ -289,6 +247,8 @@ class Afs:
 
     def _give(self, view: State, plan: Plan, giver: Runner, taker: Job) -> None:
         """Down to what is due to it."""
+        if giver.job.allocation is None:
+            return  # it was pushed out
         if giver.rung < 0:
             plan.stop(giver.job, taker.id)
             return
@@ -401,13 +361,12 @@ def home_type(cluster: Cluster, allocation: Allocation) -> str:
     return cluster.nodes[(pieces or allocation.slices)[0].node].pool.gpu_type
 
 
-def gain(runner: Runner, rung: int) -> float:
-    """Of the speed on that rung, the part it does not have now."""
-    speed = runner.ladder.speeds[rung]
-    return (speed - runner.speed) / speed if speed else 0.0
-
-
 def room_in(cluster: Cluster, home: Home) -> int:
     """Thousandths of gpus that are free there, wholly or in part."""
-    pools = cluster.pools_for(home)
-    return sum(pool.free * 1000 + sum(milli for milli, _, _ in pool.partial) for pool in pools)
+    free = sum(pool.free * 1000 + sum(milli for milli, _, _ in pool.partial) for pool in cluster.pools_for(home))
+    return int(min(free, quota_left(cluster)))
+
+
+def quota_left(cluster: Cluster) -> float:
+    """Thousandths of gpus that a VC may still use, where all it has is a number."""
+    return cluster.quota * 1000 - cluster.used_milli if isinstance(cluster, NumberCluster) else math.inf

@@ -433,9 +433,7 @@ class Pipeline:
         keys = [line.entries[0][1] for line in self.active.values()]
         if not keys:
             return math.inf
-        level = min(keys)
-        crossings = [self.order.reaches(entry[3], level, view.now_s) for entry in self.running.entries]
-        return min((at_s for at_s in crossings if at_s > view.now_s), default=math.inf)
+        return self.running.next_crossing(self.order, min(keys), view.now_s)
 
     def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
         place = self.entries.get(job.seq)

@@ -51,12 +51,14 @@ class Book:
 
     def __init__(self) -> None:
         self.records: dict[str, Record] = {}
+        self.member_count = 0
         self.needed_by: dict[str, list[str]] = {}
         """By the id of a job in the core, the jobs in the core that need it."""
 
     def add(self, row: JobRow, request: Request, specs: list[JobSpec]) -> Record:
         record = Record(row, request, [spec.id for spec in specs])
         self.records[record.id] = record
+        self.member_count += len(specs)
         for spec in specs:
             for needed in spec.needs:
                 self.needed_by.setdefault(needed, []).append(spec.id)
@@ -110,6 +112,7 @@ class Book:
         if all(job.state.is_final for job in jobs):
             row.finish_s = max((job.finish_s for job in jobs if job.finish_s is not None), default=state.now_s)
             del self.records[record.id]
+            self.member_count -= len(jobs)
         return msgspec.structs.astuple(row) != before
 
     def _state(self, record: Record, jobs: list[Job]) -> tuple[str, str]:

@@ -40,7 +40,17 @@ class Reads:
             raise InputError(f"'{cursor}' is not a cursor", hint="use `next` of the page before")
         rows = self.store.jobs(where, limit + 1, int(cursor) if cursor else None)
         more = str(rows[limit - 1].seq) if len(rows) > limit else None
+        self._add_causes(rows[:limit])
         return [self._shown(row) for row in rows[:limit]], more
+
+    def _add_causes(self, rows: list[JobRow]) -> None:
+        """What those who wait are waiting for, in a word."""
+        with self.lock:
+            for row in rows:
+                record = self.writer.book.records.get(str(row.seq)) if row.state == PENDING else None
+                job = self.writer.state.jobs.get(record.members[0]) if record is not None else None
+                if job is not None and not row.reason:
+                    row.reason = "needs" if job.needs_left else str(job.waiting.cause) if job.waiting is not None else ""
 
     def _shown(self, row: JobRow) -> dict[str, Any]:
         shown = msgspec.structs.asdict(row)

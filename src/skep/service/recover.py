@@ -9,7 +9,7 @@ from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError
-from skep.core.events import ClusterChanged, PolicyChanged
+from skep.core.events import ClusterChanged, JobsForgotten, PolicyChanged
 from skep.core.ports import Planner
 from skep.core.record import Entry, PlanRecord, decode, encode, fold, record
 from skep.core.snapshot import load
@@ -93,13 +93,19 @@ def recompute(entries: list[Entry]) -> list[tuple[Entry, list[PlanRecord]]]:
         if scheduler is None:
             state = State(cluster or Cluster([], ""))
             scheduler = Scheduler(state, ground.planner(state.cluster))
-        elif cluster is not None or any(isinstance(event, PolicyChanged) for event in entry.events):
+        elif cluster is not None or has(entry, PolicyChanged):
             change = Change(ground.planner(cluster or scheduler.state.cluster), cluster)
+        elif has(entry, JobsForgotten):
+            change = Change(scheduler.planner)
         scheduler.step(entry.at_s, entry.events, change)
         again = decode(encode(Entry(0.0, [], [record(plan) for plan in scheduler.plans]))).plans
         if [decided(plan) for plan in again] != [decided(plan) for plan in entry.plans]:
             different.append((entry, again))
     return different
+
+
+def has(entry: Entry, kind: type) -> bool:
+    return any(isinstance(event, kind) for event in entry.events)
 
 
 def decided(plan: PlanRecord) -> tuple[object, ...]:

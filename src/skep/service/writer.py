@@ -50,6 +50,9 @@ from skep.service.turn import Command, Turn
 SNAPSHOT_EVERY = 20_000
 """Events between two snapshots: so many are folded in well under a second."""
 
+ENDED_KEPT = 5_000
+"""Ended jobs that the state keeps at least, for policies that learn from them; the store has all of them."""
+
 BACK_OFF = "back-off"
 
 
@@ -162,7 +165,13 @@ class Writer:
         actions = self._step(turn, turn.in_order(), heard) if turn.events else []
         for change in turn.changes:
             actions += self._step(turn, [change], None)
+        if len(self.state.jobs) - self.book.member_count >= 2 * ENDED_KEPT:
+            actions += self._step(turn, [JobsForgotten(self._ended()[:-ENDED_KEPT])], None)
         return heard, actions
+
+    def _ended(self) -> list[str]:
+        """Jobs of the core whose owners' jobs have ended, as they were submitted."""
+        return [name for name in self.state.jobs if owner_id(name) not in self.book.records]
 
     def _prepare(self, turn: Turn, command: Command) -> None:
         try:
@@ -208,7 +217,11 @@ class Writer:
         return actions + self._step(turn, more, None) if more else actions
 
     def _change(self, events: list[Event]) -> Change | None:
-        if not events or not isinstance(events[0], PolicyChanged | ClusterChanged) or self.store.log_seq == 0:
+        if not events or self.store.log_seq == 0:
+            return None
+        if isinstance(events[0], JobsForgotten):
+            return Change(self.scheduler.planner)  # it must not know more than one that begins now
+        if not isinstance(events[0], PolicyChanged | ClusterChanged):
             return None
         cluster = self.ground.follow(Entry(0.0, events, []))
         if cluster is not None and self.engine is not None:
@@ -257,16 +270,13 @@ class Writer:
                 told.tell_action(turn, self.state, record, action)  # type: ignore[arg-type]
 
     def forget(self, before_s: float) -> list[str]:
-        """Let go of jobs that ended long ago; their ids."""
+        """Let go of all that is left of jobs that ended before that; their ids."""
         gone = set(self.store.forget(before_s))
-        names = [
-            job.id
-            for job in self.state.jobs.values()
-            if job.state.is_final and owner_id(job.id) in gone and job.id not in self.state.needed_by
-        ]
+        names = [name for name in self._ended() if owner_id(name) in gone]
         if names:
             turn = Turn(self.state.now_s)
-            self._step(turn, [JobsForgotten(names)], None)
+            with self.lock:
+                self._step(turn, [JobsForgotten(names)], None)
             self.store.commit(turn.writes)
         return sorted(gone)
 

@@ -93,7 +93,7 @@ def check_job(state: State, job: Job) -> None:
 
 
 def check_whole(cluster: Cluster, job: Job, allocation: Allocation) -> None:
-    """A gang is whole: the allocation is just what one of the shapes asks for, of an elastic job in a size it accepts."""
+    """A gang is whole: the allocation is just what one of the shapes asks for, or a size an elastic job accepts."""
     faults = [fault_of(cluster, shape, allocation) for shape in (*job.spec.shapes, *sizes_like(job.spec, allocation))]
     expect("" in faults, f"{job!r} has {allocation}, which is none of its shapes: {'; '.join(faults)}")
 

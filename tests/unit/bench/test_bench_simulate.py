@@ -34,14 +34,19 @@ def load(trace: Path, *, span_s: float) -> float:
 def test_twice_the_jobs_are_the_same_jobs_once_more_at_the_same_load(bench: ModuleType, tmp_path: Path) -> None:
     made, one, two = tmp_path / "made.csv", tmp_path / "one.csv", tmp_path / "two.csv"
     made.write_text("job_id,submit_s,duration_s,gpus\na,0,1000000,8\nb,50,60,1\nc,1000,600,2\n")
-    bench.repeat(made, one, times=1)
-    bench.repeat(made, two, times=2)
+    bench.repeat(made, one, times=1, longest_s=21600.0)
+    bench.repeat(made, two, times=2, longest_s=21600.0)
     rows = list(csv.DictReader(two.read_text().splitlines()))
     assert [row["job_id"] for row in rows] == ["a-0", "b-0", "c-0", "a-1", "b-1", "c-1"]
     assert rows[0]["duration_s"] == "21600.0"
     span_s = float(rows[3]["submit_s"])
     assert load(one, span_s=span_s) == pytest.approx(bench.GROWTH_LOAD, rel=1e-3)
     assert load(two, span_s=2 * span_s) == pytest.approx(bench.GROWTH_LOAD, rel=1e-3)
+
+
+def test_growth_is_twice_against_once_without_the_warm_up(bench: ModuleType) -> None:
+    assert bench.growth([2.0, 5.0], 0) == 2.5
+    assert bench.growth([2.0, 5.0, 8.0], 1) == 2.0
 
 
 @pytest.mark.parametrize(

@@ -60,10 +60,6 @@ class Entrant:
         self.gain, self.part = self.ladder.gains[self.rung + 1], self.ladder.parts[self.rung + 1]
         self.ends_s = time_s(self.left_s, self.ladder.speeds[self.rung])
 
-    def close(self) -> None:
-        """It gets no more."""
-        self.gain = self.part = 0.0
-
 
 def time_s(work_s: float, speed: float) -> float:
     return work_s / speed if speed else math.inf
@@ -151,29 +147,24 @@ def winner(earlier: Entrant, later: Entrant) -> Entrant:
 
 
 def hand_out(entrants: list[Entrant], room: Room) -> None:
-    """What is left in one home, step by step to the champion.
+    """What is left in one home, step by step to the champion; whoever can have no more leaves the list.
 
-    Only the winner has changed since the walk before, so the next one begins there: `champions` has the best up to
-    each place. The comparison is `winner`, written out.
+    Only the winner has changed since the walk before, so the next one begins there: `champions` says where the best
+    up to each place stands. The comparison is `winner`, written out.
     """
-    place = {entrant.seq: number for number, entrant in enumerate(entrants)}
-    champions: list[Entrant | None] = [None] * len(entrants)
+    champions = [0] * len(entrants)
     begin = 0
-    while room.left[entrants[0].home] > 0:
-        best = champions[begin - 1] if begin else None
+    while entrants and room.left[entrants[0].home] > 0:
+        at = champions[begin - 1] if begin else 0
+        best = entrants[at]
         for number in range(begin, len(entrants)):
             other = entrants[number]
-            if other.part:
-                if best is None:
-                    best = other
-                elif other.ends_s < best.ends_s:
-                    if not best.part > other.gain:
-                        best = other
-                elif other.part > best.gain:
-                    best = other
-            champions[number] = best
-        if best is None:
-            return
-        if not room.feed(best):
-            best.close()
-        begin = place[best.seq]
+            if other.ends_s < best.ends_s:
+                if not best.part > other.gain:
+                    best, at = other, number
+            elif other.part > best.gain:
+                best, at = other, number
+            champions[number] = at
+        if not room.feed(best) or not best.part:
+            del entrants[at]
+        begin = at
