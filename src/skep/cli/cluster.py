@@ -1,10 +1,12 @@
-"""`skep cluster`: look at a cluster file before anything relies on it."""
+"""`skep cluster`: the cluster as it is now; its file, looked at before anything relies on it, and changed live."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from skep.cli.live import connect, output_option, server_option, show, watch_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,17 +19,68 @@ if TYPE_CHECKING:
 WIDTH = 160
 
 
-@click.group()
-def cluster() -> None:
-    """Check a cluster file and draw its cells and shares.
+@click.group(invoke_without_command=True)
+@output_option
+@watch_option
+@server_option
+@click.pass_context
+def cluster(ctx: click.Context, output: str, watch: bool, url: str) -> None:
+    """Draw the cluster as it is now: nodes, gpus used and free, virtual clusters. Check and apply cluster files.
 
-    A cluster is a short spec (64x8, 32x8:v100+16x4:p100), a YAML file of Skep's own, HiveD's configuration, or
-    Alibaba's node list.
+    A cluster file is YAML of Skep's own, HiveD's configuration, or Alibaba's node list; a short spec (64x8,
+    32x8:v100+16x4:p100) will do where a file is asked for.
 
     \b
-    Example:
+    Examples:
+      skep cluster --watch
       skep cluster check lab.yaml
+      skep cluster apply lab.yaml
     """
+    if ctx.invoked_subcommand is None:
+        from skep.cli.nodes import draw_cluster
+
+        with connect(url) as client:
+            show(client, client.cluster, draw_cluster, output=output, is_watched=watch, name="name")
+
+
+@cluster.command()
+@click.argument("file", metavar="FILE")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@server_option
+def apply(file: str, yes: bool, url: str) -> None:
+    """Change cells and virtual clusters to those of FILE while jobs run: shows what will change, and asks first.
+
+    \b
+    Examples:
+      skep cluster apply lab.yaml
+      skep cluster apply lab.yaml --yes
+    """
+    name, text = cluster_text(file)
+    with connect(url) as client:
+        changes = client.preview_cluster(text, name)
+        for change in changes:
+            click.echo(f"- {change}")
+        if not changes:
+            click.echo("nothing changes")
+            return
+        if not yes:
+            click.confirm("Apply this?", abort=True, err=True)
+        client.apply_cluster(text, name)
+    click.echo("applied")
+
+
+def cluster_text(file: str) -> tuple[str, str]:
+    """Its name and text, checked here first, so that a fault is told with the file as it was typed."""
+    import re
+    from pathlib import Path
+
+    from skep.clusters.read import describe_layout
+
+    describe_layout(file)
+    path = Path(file)
+    if not path.is_file():
+        return "spec", file
+    return re.sub(r"[^A-Za-z0-9._-]", "-", path.name).lstrip("._-")[-100:] or "cluster.yaml", path.read_text("utf-8")
 
 
 @cluster.command()

@@ -4,22 +4,58 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from skep import __version__
-from skep.core.errors import InputError, did_you_mean
+from skep.core.errors import InputError, InvariantBroken, SkepError, did_you_mean
 
-COMMANDS = {
-    "demo": ("skep.cli.demo:demo", "Compare schedulers on a made-up week, with an HTML report."),
-    "simulate": ("skep.cli.simulate:simulate", "Run a trace under one or more policies."),
-    "compare": ("skep.cli.simulate:compare", "Compare policies on a trace, with an HTML report."),
-    "policies": ("skep.cli.policies:policies", "List the policies, or explain one with its knobs."),
-    "trace": ("skep.cli.trace:trace", "Look at traces, convert, sample and make them."),
-    "cluster": ("skep.cli.cluster:cluster", "Check a cluster file and draw its cells and shares."),
-    "scenario": ("skep.cli.scenario:scenario", "Replay scripted requests against a cluster layout."),
-    "verify": ("skep.cli.verify:verify", "Check policies against the known answers of their papers."),
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+HEADINGS = {
+    "Your jobs": {
+        "run": ("skep.cli.run:run", "Run a command as a job; its output, its exit code."),
+        "submit": ("skep.cli.submit:submit", "Submit job files."),
+        "ps": ("skep.cli.ps:ps", "List jobs."),
+        "show": ("skep.cli.show:show", "Show everything about a job."),
+        "logs": ("skep.cli.logs:logs", "Print what a job writes."),
+        "explain": ("skep.cli.show:explain", "Say why a job does not run, and what would change that."),
+        "wait": ("skep.cli.submit:wait", "Wait until jobs have ended."),
+        "stop": ("skep.cli.change:stop", "Stop jobs."),
+        "hold": ("skep.cli.change:hold", "Keep pending jobs from starting."),
+        "release": ("skep.cli.change:release", "Let held jobs start again."),
+        "priority": ("skep.cli.change:priority", "Change the priority of a pending job."),
+        "tag": ("skep.cli.change:tag", "Add tags to a job, or take them away."),
+        "exec": ("skep.cli.logs:exec_", "Run a command in the environment of a job, to debug it."),
+    },
+    "The cluster": {
+        "demo": ("skep.cli.demo:demo", "Watch a small cluster at work; nothing else needed."),
+        "up": ("skep.cli.up:up", "Start the server."),
+        "down": ("skep.cli.down:down", "Stop the server; jobs go on."),
+        "cluster": ("skep.cli.cluster:cluster", "Draw the cluster; check and apply cluster files."),
+        "nodes": ("skep.cli.nodes:nodes", "List the nodes."),
+        "vc": ("skep.cli.nodes:vc", "List the virtual clusters."),
+        "drain": ("skep.cli.nodes:drain", "Start nothing new on nodes."),
+        "undrain": ("skep.cli.nodes:undrain", "Use drained nodes again."),
+        "policy": ("skep.cli.policy:policy", "Show the policy in use, or switch to another."),
+        "events": ("skep.cli.events:events", "Print what happened, and follow it."),
+        "usage": ("skep.cli.events:usage", "Gpu-hours by user, virtual cluster or job."),
+        "token": ("skep.cli.token:token", "Make, list and revoke tokens."),
+        "backup": ("skep.cli.backup:backup", "Save the server's store to a file."),
+        "completion": ("skep.cli.completion:completion", "Set up the Tab key of your shell."),
+    },
+    "Compare and research": {
+        "simulate": ("skep.cli.simulate:simulate", "Run a trace under one or more policies."),
+        "compare": ("skep.cli.simulate:compare", "Compare policies on a trace, with an HTML report."),
+        "policies": ("skep.cli.policies:policies", "List the policies, or explain one with its knobs."),
+        "trace": ("skep.cli.trace:trace", "Look at traces, convert, sample and make them."),
+        "scenario": ("skep.cli.scenario:scenario", "Replay scripted requests against a cluster layout."),
+        "verify": ("skep.cli.verify:verify", "Check policies against the known answers of their papers."),
+    },
 }
+COMMANDS = {name: entry for commands in HEADINGS.values() for name, entry in commands.items()}
 
 
 class LazyGroup(click.Group):
@@ -42,8 +78,18 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for heading, commands in HEADINGS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:<{width}}", text) for name, (_, text) in commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """From the table: nothing is imported while somebody presses Tab."""
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -51,14 +97,14 @@ class LazyGroup(click.Group):
 def skep() -> None:
     """Skep: a cluster manager for deep learning. One scheduler, three worlds.
 
-    Compare every scheduler of the literature on your own history before touching the cluster.
+    Run training jobs on shared gpus, and compare every scheduler of the literature on your own history.
 
     \b
     First steps:
-      skep demo                                   a comparison with its report, nothing else needed
-      skep trace info TRACE                       what is in a trace
+      skep demo                                   a small cluster at work, nothing else needed
+      skep up                                     a server on this machine; virtual gpus where there are none
+      skep run --gpus 1 -- python train.py        run something; `skep ps` in another terminal shows it
       skep compare TRACE --cluster 64x8           which scheduler would have been better
-      skep policies tiresias-l                    what a policy does, and its knobs
     """
 
 
@@ -69,8 +115,12 @@ def main() -> None:
         status = fail(str(error), error.hint)
     except click.ClickException as error:
         status = fail(error.format_message(), usage_hint(error))
+    except InvariantBroken:
+        raise  # a bug: its place is worth seeing
+    except SkepError as error:
+        status = fail(str(error), "", code=1)
     except (KeyboardInterrupt, click.Abort):
-        print("\ninterrupted: nothing was written", file=sys.stderr)
+        print("\ninterrupted", file=sys.stderr)
         status = 130
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone: nothing to say, nobody to say it to
@@ -78,12 +128,12 @@ def main() -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def fail(message: str, hint: str) -> int:
+def fail(message: str, hint: str, code: int = 2) -> int:
     """What failed, then what to do about it. Exit code 2: the input, not the program."""
     print(f"error: {message}", file=sys.stderr)
     if hint:
         print(f"\nhint: {hint}", file=sys.stderr)
-    return 2
+    return code
 
 
 def usage_hint(error: click.ClickException) -> str:

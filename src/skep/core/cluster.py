@@ -48,6 +48,13 @@ class Allocation(msgspec.Struct, frozen=True):
     def nodes(self) -> list[int]:
         return sorted({piece.node for piece in self.slices})
 
+    def gpu_count(self) -> int:
+        """Gpus it touches: a share counts as one."""
+        count = 0
+        for piece in self.slices:
+            count += piece.gpus.bit_count()
+        return count
+
     def renumbered(self, numbers: dict[int, int]) -> Allocation:
         """The same on a cluster that counts its nodes otherwise."""
         slices = [msgspec.structs.replace(piece, node=numbers[piece.node]) for piece in self.slices]

@@ -86,7 +86,7 @@ class Job:
         shape = spec.shapes[0]
         self.gpus: float = shape.gpus if shape.is_plain else amount_of(shape)
         self.gpu_count = shape.gpus
-        """Gpus it touches: a share counts as one, for its end can free the whole gpu."""
+        """Gpus it touches, or last did: a share counts as one, for its end can free the whole gpu."""
         self.submit_s = now_s
         self.pending_since_s = now_s
         self.state = JobState.PENDING

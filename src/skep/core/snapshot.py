@@ -16,7 +16,7 @@ from skep.core.model import JobSpec
 from skep.core.refusal import Cause, Waiting
 from skep.core.state import State
 
-DERIVED = ("id", "gpus", "gpu_count", "rank")
+DERIVED = ("id", "gpus", "rank")
 """Of a job: what its spec says."""
 
 SPECIAL = ("spec", "seq", "submit_s", "allocation", "bound", "held", "waiting", "state")

@@ -219,6 +219,7 @@ class State:
             job.start_s = self.now_s
         job.held_since_s = self.now_s
         job.held_gpus = job.held.gpus
+        job.gpu_count = job.held.gpu_count()
         job.rate = event.rate
         job.progress_since_s = event.progress_since_s
         self.held_jobs[job.seq] = job
@@ -232,6 +233,7 @@ class State:
         self._settle(job)
         job.held = event.allocation
         job.held_gpus = event.allocation.gpus
+        job.gpu_count = event.allocation.gpu_count()
         if job.held_gpus == before:
             job.migrations += 1
         else:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from skep.clusters.read import read_text
-from skep.core.cluster import Cluster
+from skep.core.cluster import UNLIMITED, Cluster, NodeSpec
 from skep.core.errors import Conflict, InputError, NotFound, did_you_mean
 from skep.core.events import (
     ClusterChanged,
@@ -265,7 +265,7 @@ def _node_changes(writer: Writer, cluster: Cluster) -> list[str]:
     changes += [f"node {name} goes" for name in before if name not in after]
     for name in before:
         if name in after and before[name].spec != after[name].spec:
-            changes.append(f"node {name} changes: {before[name].gpu_count} to {after[name].gpu_count} gpus")
+            changes.append(f"node {name} changes: {what_differs(before[name].spec, after[name].spec)}")
     return changes
 
 
@@ -281,3 +281,12 @@ def _refuse_taken_gpus(writer: Writer, cluster: Cluster) -> None:
                     f"job {job.id} runs on node {name}, which the new cluster lacks or has with fewer gpus",
                     hint=f"`skep drain {name}` and wait, or stop the job",
                 )
+
+
+def what_differs(before: NodeSpec, after: NodeSpec) -> str:
+    names = [name for name in before.__struct_fields__ if getattr(before, name) != getattr(after, name)]
+    return ", ".join(f"{name} {shown(getattr(before, name))} to {shown(getattr(after, name))}" for name in names)
+
+
+def shown(value: object) -> str:
+    return "unlimited" if value == UNLIMITED else str(value or "none")

@@ -50,7 +50,9 @@ class Reads:
                 record = self.writer.book.records.get(str(row.seq)) if row.state == PENDING else None
                 job = self.writer.state.jobs.get(record.members[0]) if record is not None else None
                 if job is not None and not row.reason:
-                    row.reason = "needs" if job.needs_left else str(job.waiting.cause) if job.waiting is not None else ""
+                    row.reason = (
+                        "needs" if job.needs_left else str(job.waiting.cause) if job.waiting is not None else ""
+                    )
 
     def _shown(self, row: JobRow) -> dict[str, Any]:
         shown = msgspec.structs.asdict(row)

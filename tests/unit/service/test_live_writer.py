@@ -252,3 +252,39 @@ def test_who_must_not_be_preempted_is_not(tmp_path: Path) -> None:
     world.settle()
     assert (world.state(fixed), world.state(other)) == ("running", "pending")
     assert sorted(world.state(job) for job in urgent) == ["pending", "running"]
+
+
+VCS = "nodes: [{name: a, gpus: 2, cpus: 4}, {name: b, gpus: 2, cpus: 4}]\nvcs: {red: 1 nodes, blue: 1 nodes}\n"
+
+
+def test_jobs_without_gpus_run_in_a_virtual_cluster(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, cluster=VCS)
+    role = TaskRole(cpu=2, command="true")
+    ids = world.submit(*(Request(f"cpu{number}", {"w": role}, vc="red") for number in range(5)))
+    world.settle()
+    assert [world.state(job) for job in ids] == [*["running"] * 4, "pending"]  # two of them borrow
+    assert all(world.writer.state.jobs[job].held.slices[0].cpu_milli == 2000 for job in ids[:4])
+    world.crash()
+    world.end(ids[0])
+    assert world.state(ids[4]) == "running"
+
+
+def test_guarantees_are_found_again_on_another_cluster(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, cluster=VCS)
+    red, blue = world.submit(request(gpus=2, vc="red"), request(gpus=2, vc="blue"))
+    world.settle()
+    changed = VCS.replace("cpus: 4}]", "cpus: 4}, {name: c, gpus: 2, cpus: 4}]").replace("blue: 1", "blue: 2")
+    assert commands.changes_of(world.writer, changed, "more") == [
+        "node c comes, with 2 gpus",
+        "VC blue gets other cells",
+    ]
+    world.ask(commands.apply_cluster(changed, "more", "root"))
+    assert not world.writer.scheduler.planner.borrowers
+    shrunk = changed.replace("red: 1", "green: 1")
+    with pytest.raises(Conflict, match="VC red has jobs"):
+        world.ask(commands.apply_cluster(shrunk, "less", "root"))
+    less = changed.replace("blue: 2", "blue: 1")
+    world.ask(commands.apply_cluster(less, "less", "root"))
+    assert [world.state(job) for job in (red, blue)] == ["running", "running"]
+    world.crash()
+    assert not world.writer.scheduler.planner.borrowers

@@ -1,4 +1,4 @@
-"""`skep demo`: a comparison of schedulers on a made-up week, told in a few lines, with its report."""
+"""`skep demo --simulate`: a comparison of schedulers on a made-up week, told in a few lines, with its report."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from skep.cli.demo.voice import tell
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
 
 CLUSTER, GPUS = "16x8", 128
 JOBS, LOAD, SEED = 2000, 0.9, 4
-HTML = "skep-demo.html"
-WIDTH_MAX = 100
 
 COMPARED = {
     "fifo": "first come, first served; who does not fit holds up the line",
@@ -29,21 +29,8 @@ COMPARED = {
 """Each policy, and what it does in a line."""
 
 
-@click.command()
-@click.option(
-    "--html",
-    type=click.Path(path_type=Path),
-    default=HTML,
-    show_default=True,
-    metavar="FILE",
-    help="Where to write the report.",
-)
-def demo(html: Path) -> None:
-    """Compare five schedulers on a made-up week of a cluster, and write the report.
-
-    Needs nothing but a few seconds: the jobs are made up from a seed, the cluster is simulated. The only file written
-    is the report.
-    """
+def simulate(html: Path) -> None:
+    """Told, shown and written."""
     import gc
 
     from skep.cli.simulate import check_html, write_html
@@ -164,15 +151,3 @@ def next_lines(html: Path) -> list[str]:
         "  skep policies tiresias-l",
         "  skep verify tiresias-l",
     ]
-
-
-def tell(*paragraphs: str) -> None:
-    """Wrapped to the screen; commands and addresses, which are indented, stay whole."""
-    import shutil
-    import textwrap
-
-    width = min(shutil.get_terminal_size().columns, WIDTH_MAX)
-    for text in paragraphs:
-        is_whole = text.startswith("  ")
-        hanging = "  " if text.startswith("- ") else ""
-        click.echo(text if is_whole else textwrap.fill(text, width, subsequent_indent=hanging))

@@ -78,8 +78,8 @@ def node_spec(
         name=name,
         gpus=gpus,
         gpu_type=chain.types[0].lower(),
-        cpu_milli=sku.cpu_milli * gpus if sku is not None and sku.cpu_milli else UNLIMITED,
-        memory_mib=sku.memory_mib * gpus if sku is not None and sku.memory_mib else UNLIMITED,
+        cpu_milli=min(sku.cpu_milli * gpus, UNLIMITED) if sku is not None and sku.cpu_milli else UNLIMITED,
+        memory_mib=min(sku.memory_mib * gpus, UNLIMITED) if sku is not None and sku.memory_mib else UNLIMITED,
         within=around,
         inner=tuple(inner),
     )

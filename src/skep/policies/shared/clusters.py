@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 
+import msgspec
+
 from skep.core.cells.binding import Binder, Bindings
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain
 from skep.core.cells.hardware import Hardware, node_spec, within
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
-from skep.core.cluster import WHOLE, Allocation, Cluster, NodeSpec, Slice, bits
+from skep.core.cluster import WHOLE, Allocation, Cluster, Node, NodeSpec, Slice, bits
 from skep.core.errors import InvariantBroken
 from skep.core.refusal import Cause
 
@@ -237,6 +239,26 @@ class CellCluster(VcCluster):
             changed = changed or is_up != node.is_up
             (self.restore if is_up else self.lose)(node)
         return changed
+
+
+def with_cpu_pieces(physical: Allocation, virtual: Allocation, cluster: Cluster) -> Allocation:
+    """And the pieces without gpus, which cells say nothing of: each on the first node that has room for it."""
+    pieces = [piece for piece in virtual.slices if not piece.gpus]
+    if not pieces:
+        return physical
+    slices = list(physical.slices)
+    for piece in pieces:
+        node = next((node for node in cluster.nodes if has_room(node, piece)), None)
+        if node is not None:
+            slices.append(msgspec.structs.replace(piece, node=node.index))
+        else:  # owed by the VC and in pieces: it runs where it can, and is not booked
+            first = next((node for node in cluster.nodes if node.is_up), cluster.nodes[0])
+            slices.append(msgspec.structs.replace(piece, node=first.index, cpu_milli=0, memory_mib=0))
+    return Allocation(tuple(slices), physical.gpus)
+
+
+def has_room(node: Node, piece: Slice) -> bool:
+    return node.is_up and node.cpu_free >= piece.cpu_milli and node.memory_free >= piece.memory_mib
 
 
 def is_usable(cell: PhysicalCell, chain: Chain) -> bool:

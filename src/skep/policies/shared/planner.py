@@ -24,7 +24,14 @@ from skep.core.plan import Decision, Plan
 from skep.core.ports import Memory, Planner
 from skep.core.refusal import Refusal
 from skep.core.state import LENT, VIRTUAL, State, Trigger
-from skep.policies.shared.clusters import CellCluster, Lent, NumberCluster, PrivateCluster, VcCluster
+from skep.policies.shared.clusters import (
+    CellCluster,
+    Lent,
+    NumberCluster,
+    PrivateCluster,
+    VcCluster,
+    with_cpu_pieces,
+)
 from skep.policies.shared.lend import InPlace, make_lender
 from skep.policies.shared.vc import Vc, why_never
 from skep.policies.shared.view import VcView
@@ -280,6 +287,8 @@ class Shared:
             plan.memory[VIRTUAL + job.id] = None
             return
         physical = vc.cluster.physical(decision.after)
+        if isinstance(vc.cluster, CellCluster):
+            physical = with_cpu_pieces(physical, decision.after, view.cluster)
         if not vc.cluster.is_whole:
             if job.bound is not None:
                 view.cluster.give(job.bound)

@@ -1,0 +1,96 @@
+"""`skep events` and `skep usage`: what happened, and who has used what."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skep.cli.live import clean, connect, date, duration, output_option, server_option, show, table_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from skep.client import Client
+
+SHOWN = 50
+
+
+@click.command()
+@click.argument("job", required=False, default="", metavar="[JOB]")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on.")
+@click.option("-n", "--limit", type=click.IntRange(min=0), default=SHOWN, show_default=True, help="The last so many.")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: one object per line."
+)
+@server_option
+def events(job: str, follow: bool, limit: int, output: str, url: str) -> None:
+    """Print what happened, in order: submissions, starts, exits, preemptions, changes by whom.
+
+    \b
+    Examples:
+      skep events
+      skep events 17
+      skep events -f -o json | jq .kind
+    """
+    with connect(url) as client:
+        job_id = client.job(job)["id"] if job else ""
+        past = client.job_events(job_id) if job else client.last_events(limit)
+        for event in past[-limit:] if limit else []:
+            print_event(event, output)
+        if follow:
+            follow_events(client, job_id, past[-1]["seq"] if past else None, output)
+
+
+def follow_events(client: Client, job_id: str, after: int | None, output: str) -> None:
+    try:
+        for event in client.follow_events(after):
+            if not job_id or event.get("job_id") == job_id:
+                print_event(event, output)
+    except KeyboardInterrupt:
+        click.get_current_context().exit(130)
+
+
+def print_event(event: dict[str, Any], output: str) -> None:
+    if output == "json":
+        import json
+
+        click.echo(json.dumps(event, ensure_ascii=False))
+        return
+    who = f"  ({clean(event['who'])})" if event.get("who") else ""
+    job = clean(str(event.get("job_id") or ""))
+    click.echo(f"{date(event['at_s'])}  {event['kind']:<18} {job:<10} {clean(str(event.get('text') or ''))}{who}")
+
+
+@click.command()
+@click.option(
+    "--by", type=click.Choice(["user", "vc", "job"]), default="user", show_default=True, help="A row for each."
+)
+@click.option("--since", type=duration, metavar="TIME", help="Only the last 12h, 7d, …  [default: everything]")
+@click.option("--until", type=duration, metavar="TIME", help="And not the last 1d, …")
+@output_option
+@server_option
+def usage(by: str, since: float | None, until: float | None, output: str, url: str) -> None:
+    """Gpu-hours held, by user, virtual cluster or job.
+
+    \b
+    Examples:
+      skep usage --since 7d
+      skep usage --by vc --since 30d -o json
+    """
+    now_s = time.time()
+    since_s, until_s = (None if ago is None else now_s - ago for ago in (since, until))
+    with connect(url) as client:
+        show(client, lambda: client.usage(by, since_s=since_s, until_s=until_s), draw_usage, output=output, name=by)
+
+
+def draw_usage(rows: list[dict[str, Any]]) -> RenderableType:
+    """The largest first."""
+    by = next((key for key in ("user", "vc", "job") if rows and key in rows[0]), "user")
+    total = sum(row["gpu_hours"] for row in rows)
+    found = [
+        (row[by], row.get("jobs", ""), f"{row['gpu_hours']:,.2f}", f"{row['gpu_hours'] / total:.1%}" if total else "")
+        for row in sorted(rows, key=lambda row: -row["gpu_hours"])
+    ]
+    return table_of((by.upper(), "JOBS", "GPU-HOURS", "SHARE"), found, right=("JOBS", "GPU-HOURS", "SHARE"))

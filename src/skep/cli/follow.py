@@ -1,0 +1,113 @@
+"""What a job writes, to its end: through preemptions, other attempts, and restarts of the server."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from skep.cli.live import clean, say
+
+if TYPE_CHECKING:
+    from skep.client import Client, Job
+
+PATIENCE_S = 1.0
+"""Nobody is told about shorter waiting."""
+LAST = 0
+"""The attempt that is the last one at any time."""
+SLOW_S = 10.0
+"""The server lets go of a reader that takes longer than that over one piece, and more may have been written."""
+
+
+class Follower:
+    """May be interrupted and asked again: it goes on where it was."""
+
+    def __init__(self, client: Client, job_id: str, task: str = "", attempt: int = 0) -> None:
+        self.client = client
+        self.job_id = job_id
+        self.task = task
+        self.done = max(0, attempt - 1)
+        """The last attempt that was shown to its end."""
+        self.shown = 0
+        """Characters of the next one that are on the screen already."""
+        self.was_slow = False
+        self.said = ""
+        self.since_s = time.monotonic()
+
+    def until_end(self) -> Job:
+        from skep.client import ENDED, pause_lengths
+
+        pauses = pause_lengths()
+        while True:
+            job = self.client.patiently(self.ask)
+            if attempts_of(job) > self.done:
+                self.tell_running(job)
+                self.show_attempt(self.done + 1, is_gang(job))
+                pauses = pause_lengths()
+            elif job["state"] in ENDED:
+                return job
+            else:
+                self.tell_waiting(job)
+            time.sleep(next(pauses))
+
+    def ask(self) -> Job:
+        return self.client.job(self.job_id)
+
+    def show_attempt(self, attempt: int, is_gang: bool) -> None:
+        from skep.client import NoServer
+
+        try:
+            self.copy(attempt if is_gang else LAST)
+            job = self.ask()
+        except NoServer:
+            # Also a clean end may be that of the server. What was shown is skipped when it is back.
+            self.tell("lost the server; waiting for it (the job goes on)")
+            return
+        if is_over(job, attempt) and not self.was_slow:
+            self.done, self.shown = attempt, 0
+
+    def copy(self, attempt: int) -> None:
+        """Nothing is there before its processes are."""
+        from skep.core.errors import NotFound
+
+        skip, self.was_slow = self.shown, False
+        with contextlib.suppress(NotFound):
+            for text in self.client.logs(self.job_id, task=self.task, attempt=attempt, follow=True):
+                new, skip = text[skip:], max(0, skip - len(text))
+                self.shown += len(new)
+                began_s = time.monotonic()
+                sys.stdout.write(new)
+                sys.stdout.flush()
+                self.was_slow |= time.monotonic() - began_s > SLOW_S
+
+    def tell_waiting(self, job: Job) -> None:
+        if time.monotonic() - self.since_s >= PATIENCE_S and job["state"] in ("pending", "launching"):
+            why = clean(str(job.get("reason") or ""))
+            self.tell(f"job {self.job_id} is {job['state']}{': ' if why else ''}{why}")
+
+    def tell_running(self, job: Job) -> None:
+        """Only to those who were told that it waits."""
+        if self.said and job["state"] == "running":
+            self.tell(f"job {self.job_id} runs on {', '.join(job.get('nodes') or ['?'])}")
+
+    def tell(self, text: str) -> None:
+        if text != self.said:
+            say(f"skep: {text}")
+        self.said, self.since_s = text, time.monotonic()
+
+
+def attempts_of(job: Job) -> int:
+    """Where tasks start one by one each has attempts of its own: the log goes through them as if they were one."""
+    return int(job["attempts"]) if is_gang(job) else min(1, job["attempts"])
+
+
+def is_gang(job: Job) -> bool:
+    return bool((job.get("request") or {}).get("gang", True))
+
+
+def is_over(job: Job, attempt: int) -> bool:
+    from skep.client import ENDED
+
+    is_between = job["state"] == "pending" and is_gang(job)
+    return job["state"] in ENDED or is_between or attempts_of(job) > attempt

@@ -1,0 +1,221 @@
+"""What every command that talks to a server shares: finding it, naming jobs, printing what it says."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+    from skep.client import Client
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+WATCH_S = 2.0
+PIPE_WIDTH = 1000
+COLOURS = {
+    **{"running": "green", "succeeded": "blue", "failed": "red", "stopped": "magenta", "pending": "yellow"},
+    **{"launching": "cyan", "stopping": "cyan", "up": "green", "drained": "yellow", "lost": "red"},
+}
+UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def duration(text: str) -> float:
+    """An option's type: `90`, `90s`, `15m`, `2h`, `1.5d` → seconds."""
+    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?) ?([a-z]*)", text.strip())
+    if found is None or found[2] not in UNITS_S:
+        raise click.BadParameter(f"'{text}' is no duration; expected something like 90s, 15m, 2h or 7d")
+    return float(found[1]) * UNITS_S[found[2]]
+
+
+def priority_number(text: str) -> int:
+    """An option's type: a number or its name."""
+    from skep.core.model import PRIORITIES
+
+    if text in PRIORITIES:
+        return PRIORITIES[text]
+    try:
+        return int(text)
+    except ValueError:
+        names = ", ".join(PRIORITIES)
+        raise click.BadParameter(f"'{text}' is no priority; expected a number or one of {names}") from None
+
+
+def complete_jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """For the shell: ids of jobs that have not ended. Silent where there is no server."""
+    from skep.core.errors import SkepError
+
+    try:
+        with connect(ctx.params.get("url") or "") as client:
+            return [job["id"] for job in client.page()[0] if job["id"].startswith(incomplete)]
+    except SkepError:
+        return []
+
+
+def server_option(command: Command) -> Command:
+    text = "Address of the server.  [default: SKEP_URL or http://127.0.0.1:7437]"
+    return click.option("--url", default="", metavar="URL", help=text)(command)
+
+
+def output_option(command: Command) -> Command:
+    formats = click.Choice(["table", "json", "yaml", "name"])
+    return click.option("-o", "--output", type=formats, default="table", help="How to print it.  [default: table]")(
+        command
+    )
+
+
+def watch_option(command: Command) -> Command:
+    return click.option("-w", "--watch", is_flag=True, help=f"Show it anew every {WATCH_S:g} s.")(command)
+
+
+def job_argument(command: Command) -> Command:
+    return click.argument("job", metavar="JOB", shell_complete=complete_jobs)(command)
+
+
+def jobs_argument(command: Command) -> Command:
+    return click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=complete_jobs)(command)
+
+
+def connect(url: str) -> Client:
+    from skep.client import Client
+
+    return Client(url)
+
+
+def say(text: str) -> None:
+    """Talk goes to stderr: stdout is for data."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_data(data: Any, output: str, name: str = "id") -> None:
+    """As JSON, as YAML, or names alone, one on a line."""
+    if output == "json":
+        import json
+
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    elif output == "yaml":
+        import yaml
+
+        click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        for row in data if isinstance(data, list) else [data]:
+            click.echo(row[name])
+
+
+def present(ask: Callable[[], Any], draw: Callable[[Any], RenderableType], output: str, name: str = "id") -> None:
+    """Once: asked for, then drawn or printed."""
+    data = ask()
+    if output == "table":
+        console().print(draw(data), soft_wrap=False)
+    else:
+        print_data(data, output, name)
+
+
+def watch(ask: Callable[[], Any], draw: Callable[[Any], RenderableType], client: Client) -> None:
+    """Until Ctrl-C; a server that restarts meanwhile is waited for."""
+    from rich.live import Live
+
+    with Live(draw(ask()), console=console(), screen=sys.stdout.isatty(), auto_refresh=False) as shown:
+        try:
+            while True:
+                shown.refresh()
+                time.sleep(WATCH_S)
+                shown.update(draw(client.patiently(ask)))
+        except KeyboardInterrupt:
+            return
+
+
+def check_watch(is_watched: bool, output: str) -> None:
+    if is_watched and output != "table":
+        raise click.UsageError("--watch draws a table; it does not go with -o")
+
+
+def show(
+    client: Client,
+    ask: Callable[[], Any],
+    draw: Callable[[Any], RenderableType],
+    *,
+    output: str,
+    is_watched: bool = False,
+    name: str = "id",
+) -> None:
+    check_watch(is_watched, output)
+    if is_watched:
+        watch(ask, draw, client)
+    else:
+        present(ask, draw, output, name)
+
+
+def console() -> Console:
+    from rich.console import Console
+
+    # A file or a pipe has no width: nothing is to be broken or cut there.
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> Table:
+    """Plain columns: they can be read, and cut by other tools. Only the last gives way where the screen is narrow."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        is_last = column == columns[-1]
+        justify, overflow = "right" if column in right else "left", "ellipsis" if is_last else "fold"
+        table.add_column(column, justify=justify, overflow=overflow, no_wrap=is_last)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*(cell(value) for value in row))
+    return table
+
+
+def cell(value: object) -> Any:
+    """`Text`, not str: brackets in a name are not markup, and control characters do not reach the terminal."""
+    from rich.text import Text
+
+    text = clean("" if value is None else str(value))
+    return Text(text, style=COLOURS.get(text.split(" ", 1)[0], ""))
+
+
+def clean(text: str) -> str:
+    """Names and reasons come from others: they are not to move the cursor."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def last_words(job: dict[str, Any]) -> str:
+    """Why a job has ended: what was said of it, else the exit code of its last attempt and what that means."""
+    last = next((each for each in reversed(job.get("history") or []) if each.get("code") is not None), None)
+    if job.get("reason") or last is None or job["state"] == "succeeded":
+        return clean(str(job.get("reason") or ""))
+    told = [f"exit code {last['code']}" if last["code"] >= 0 else "", last["phrase"], last["advice"]]
+    return clean("; ".join(part for part in told if part and part != job["state"]))
+
+
+def clock(seconds: float | None) -> str:
+    """As squeue has it: 4:07, 1:23:45, 2-03:00:00."""
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(max(0, int(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}-{hours:02d}:{minutes:02d}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def date(at_s: float | None) -> str:
+    """Local time; the day is left out when it is today."""
+    if at_s is None:
+        return ""
+    then = time.localtime(at_s)
+    is_today = then[:3] == time.localtime()[:3]
+    return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", then)
+
+
+def many(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"

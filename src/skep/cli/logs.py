@@ -1,0 +1,104 @@
+"""`skep logs` and `skep exec`: look at what a job writes, look around where it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skep.cli.live import connect, job_argument, server_option
+
+if TYPE_CHECKING:
+    from skep.client import Client
+
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+
+
+@click.command()
+@job_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, through its other attempts too.")
+@click.option("--task", default="", metavar="ROLE-N", help="Of this task, such as worker-1.  [default: the first]")
+@click.option("--attempt", type=click.IntRange(min=1), help="This attempt.  [default: the last]")
+@click.option("-n", "--tail", type=click.IntRange(min=1), help="Only the last lines.")
+@server_option
+def logs(job: str, follow: bool, task: str, attempt: int | None, tail: int | None, url: str) -> None:
+    """Print what a job has written.
+
+    \b
+    Examples:
+      skep logs 17
+      skep logs -f train
+      skep logs 17 --task worker-1 --attempt 1 --tail 50
+    """
+    if follow and tail:
+        raise click.UsageError("--tail is for what is there already; it does not go with --follow")
+    with connect(url) as client:
+        if follow:
+            follow_log(client, job, task, attempt or 0)
+        else:
+            for text in client.logs(job, task=task, attempt=attempt or 0, tail=tail):
+                sys.stdout.write(text)
+
+
+def follow_log(client: Client, job: str, task: str, attempt: int) -> None:
+    """Begins with the attempt that runs now. Ctrl-C ends the looking, not the job."""
+    from skep.cli.follow import Follower, attempts_of
+
+    found = client.job(job)
+    check_task(found, task)
+    try:
+        Follower(client, found["id"], task, attempt or attempts_of(found)).until_end()
+    except KeyboardInterrupt:
+        click.get_current_context().exit(130)
+
+
+def check_task(job: dict[str, Any], task: str) -> None:
+    """Here, because a log that is not there yet is waited for."""
+    from skep.core.errors import NotFound, did_you_mean
+
+    roles = job["request"]["tasks"]
+    tasks = [f"{role}-{number}" for role, values in roles.items() for number in range(values.get("count", 1))]
+    if task and task not in tasks:
+        hint = did_you_mean(task, tasks) or f"it has {', '.join(tasks[:10])}"
+        raise NotFound(f"job {job['id']} has no task {task}", hint=hint)
+
+
+@click.command("exec")
+@click.option("--task", default="", metavar="ROLE-N", help="In the environment of this task.  [default: the first]")
+@server_option
+@job_argument
+@click.argument("argv", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+def exec_(job: str, argv: tuple[str, ...], task: str, url: str) -> None:
+    """Run COMMAND here with the environment and in the folder of a job's task, to debug it.
+
+    It is not part of the job: it holds nothing, and nobody stops it with the job.
+
+    \b
+    Examples:
+      skep exec 17 -- nvidia-smi
+      skep exec 17 --task worker-1 -- bash
+    """
+    with connect(url) as client:
+        found = client.environment(job, task)
+    become(argv, found)
+
+
+def become(argv: tuple[str, ...], found: dict[str, Any]) -> None:
+    """This process becomes the command: signals, terminal and exit code are its own."""
+    from skep.core.errors import InputError
+
+    if found.get("cwd"):
+        try:
+            os.chdir(found["cwd"])
+        except OSError as error:
+            hint = "`skep exec` works on the machine where the job runs"
+            raise InputError(f"{found['cwd']}: {(error.strerror or str(error)).lower()}", hint=hint) from None
+    sys.stdout.flush()
+    try:
+        os.execvpe(argv[0], argv, {**os.environ, **found["env"]})
+    except OSError as error:
+        print(f"error: {argv[0]}: {(error.strerror or str(error)).lower()}", file=sys.stderr)
+        code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        click.get_current_context().exit(code)

@@ -1,0 +1,43 @@
+"""`skep policy` and `skep policy use NAME`."""
+
+from __future__ import annotations
+
+import click
+
+from skep.cli.live import connect, print_data, say, server_option
+
+
+@click.group(invoke_without_command=True)
+@click.option("-o", "--output", type=click.Choice(["name", "json", "yaml"]), default="name", help="[default: name]")
+@server_option
+@click.pass_context
+def policy(ctx: click.Context, output: str, url: str) -> None:
+    """Show the policy the server schedules by, or switch to another.
+
+    \b
+    Examples:
+      skep policy
+      skep policy use tiresias-l
+    """
+    if ctx.invoked_subcommand is None:
+        with connect(url) as client:
+            print_data({"policy": client.policy()}, output, name="policy")
+
+
+@policy.command()
+@click.argument("name")
+@server_option
+def use(name: str, url: str) -> None:
+    """Schedule by policy NAME from now on, without a restart.
+
+    Running jobs stay where they are until it decides otherwise. `skep policies` lists them; NAME may have knobs.
+
+    \b
+    Examples:
+      skep policy use srtf
+      skep policy use tiresias-l:queues=3250+7200
+    """
+    with connect(url) as client:
+        before = client.policy()
+        client.use_policy(name)
+    say(f"policy {name} (before: {before})")

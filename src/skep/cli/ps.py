@@ -1,0 +1,131 @@
+"""`skep ps`: the queue, with the columns of squeue."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skep.cli.live import (
+    check_watch,
+    clock,
+    connect,
+    console,
+    output_option,
+    print_data,
+    server_option,
+    table_of,
+    watch_option,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from skep.client import Client, Job
+
+STATES = ("pending", "launching", "running", "stopping", "succeeded", "failed", "stopped")
+COLUMNS = ("ID", "NAME", "USER", "VC", "STATE", "GPUS", "PRIORITY", "TIME", "NODES(REASON)")
+PAGE = 100
+MOST = 1_000_000
+
+
+@click.command()
+@click.option("-a", "--all", "is_all", is_flag=True, help="Also jobs that have ended.")
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only this state; may be repeated.")
+@click.option("--vc", default="", help="Only this virtual cluster.")
+@click.option("-u", "--user", default="", help="Only jobs of this user.")
+@click.option("--mine", is_flag=True, help="Only your jobs.")
+@click.option("--group", default="", help="Only this job group (a sweep).")
+@click.option("--tag", default="", help="Only jobs with this tag.")
+@click.option("--name", default="", help="Only jobs of this name.")
+@click.option("-n", "--limit", type=click.IntRange(1, MOST), help=f"At most so many.  [default: {PAGE}]")
+@output_option
+@watch_option
+@server_option
+def ps(output: str, watch: bool, url: str, is_all: bool, mine: bool, limit: int | None, **where: Any) -> None:
+    """List the jobs that have not ended, the newest first.
+
+    TIME is how long a running job has run and how long an ended one took, as in squeue. -o json and -o yaml print
+    whole objects, -o name the ids alone, all of them unless --limit says otherwise.
+
+    \b
+    Examples:
+      skep ps
+      skep ps --all --mine
+      skep ps --state pending --vc research
+      skep ps --group sweep-1 -o name | xargs skep stop
+    """
+    from skep.cli.live import watch as keep_showing
+
+    check_watch(watch, output)
+    if mine:
+        where["user"] = who_am_i(where["user"])
+    where = {"state": where.pop("states"), "all": "true" if is_all else "", **where}
+    with connect(url) as client:
+        most = limit or (PAGE if output == "table" else MOST)
+        if watch:
+            keep_showing(lambda: fetch(client, where, most), draw, client)
+        elif output == "table":
+            console().print(draw(fetch(client, where, most)))
+        else:
+            print_data(fetch(client, where, most)[0], output)
+
+
+def who_am_i(user: str) -> str:
+    from skep.client import user_name
+    from skep.core.errors import InputError
+
+    if user:
+        raise click.UsageError("--mine and --user exclude each other")
+    found = user_name()
+    if not found:
+        raise InputError("this machine has no name for you", hint="say --user NAME")
+    return found
+
+
+def fetch(client: Client, where: dict[str, Any], most: int) -> tuple[list[Job], bool]:
+    """As many pages as it takes; whether there are more."""
+    jobs: list[Job] = []
+    cursor = ""
+    while True:
+        found, cursor = client.page(limit=min(most - len(jobs), PAGE * 10), cursor=cursor, **where)
+        jobs += found
+        if not cursor or len(jobs) >= most:
+            return jobs, bool(cursor)
+
+
+def draw(found: tuple[list[Job], bool]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    jobs, has_more = found
+    if not jobs:
+        return Text("no jobs")
+    now_s = time.time()
+    table = table_of(COLUMNS, (row(job, now_s) for job in jobs), right=("GPUS", "PRIORITY", "TIME"))
+    if not has_more:
+        return table
+    return Group(table, Text(f"… more: --limit {len(jobs) * 10} shows them, filters narrow them down", style="dim"))
+
+
+def row(job: Job, now_s: float) -> tuple[object, ...]:
+    from skep.core.model import PRIORITIES
+
+    names = {number: name for name, number in PRIORITIES.items()}
+    priority = names.get(job["priority"], job["priority"])
+    gpus = f"{job['gpus']:g}"
+    told = (job[key] for key in ("id", "name", "user", "vc", "state"))
+    return (*told, gpus, priority, duration(job, now_s), where_of(job))
+
+
+def duration(job: Job, now_s: float) -> str:
+    start_s, finish_s = job.get("start_s"), job.get("finish_s")
+    return "0:00" if start_s is None else clock((now_s if finish_s is None else finish_s) - start_s)
+
+
+def where_of(job: Job) -> str:
+    """The nodes of a job that has some; otherwise in brackets why not."""
+    if job["state"] in ("running", "launching", "stopping") and job.get("nodes"):
+        return ",".join(job["nodes"])
+    return f"({job['reason']})" if job.get("reason") else ""

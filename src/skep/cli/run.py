@@ -1,0 +1,156 @@
+"""`skep run -- COMMAND`: like the command itself, only on gpus that are yours for its time."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skep.cli.live import connect, duration, last_words, priority_number, say, server_option
+
+if TYPE_CHECKING:
+    from skep.client import Client
+
+ROLE = "main"
+INHERITED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
+"""What decides which programs are found: the command is to mean in the job what it means in this shell."""
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("argv", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("-g", "--gpus", type=click.IntRange(min=0), default=0, help="Gpus of each task.  [default: 0]")
+@click.option("--gpu-type", default="", metavar="TYPE", help="Only gpus of this type.")
+@click.option("--gpu-milli", type=click.IntRange(1, 1000), help="Thousandths of the gpu, to share it with others.")
+@click.option("--cpu", type=click.FloatRange(min=0), help="Cpus of each task.")
+@click.option("--memory-gib", type=click.FloatRange(min=0), help="Memory of each task.")
+@click.option("--count", type=click.IntRange(min=1), help="Tasks, all started together.  [default: 1]")
+@click.option("--elastic", metavar="MIN:MAX", help="Runs with so many tasks as there is room for, and is resized.")
+@click.option("--name", default="", help="[default: from the command]")
+@click.option("--vc", default="", help="Virtual cluster.  [default: default]")
+@click.option(
+    "-p", "--priority", type=priority_number, metavar="P", help="oppo, test, prod or a number.  [default: test]"
+)
+@click.option("-e", "--env", "env", multiple=True, metavar="K=V", help="Variable of the job; K alone: as it is here.")
+@click.option("--workdir", default="", metavar="DIR", help="Where it runs.  [default: this folder]")
+@click.option("--time-limit", type=duration, metavar="TIME", help="Stopped after this time (90s, 15m, 2h).")
+@click.option("--expect", type=duration, metavar="TIME", help="How long you expect it to take; some policies ask.")
+@click.option("--grace", type=duration, metavar="TIME", help="Between SIGTERM and SIGKILL.  [default: 30s]")
+@click.option("--checkpoint", type=click.Choice(["signal", "criu"]), help="How it saves itself.  [default: signal]")
+@click.option("--retries", type=click.IntRange(min=-1), help="Tries after a failure.  [default: 0]")
+@click.option("--needs", multiple=True, metavar="JOB", help="Starts when this job has succeeded; may be repeated.")
+@click.option("--group", default="", help="Job group.")
+@click.option("--tag", "tags", multiple=True, help="May be repeated.")
+@click.option("-d", "--detach", is_flag=True, help="Print the id and do not wait.")
+@server_option
+def run(argv: tuple[str, ...], detach: bool, url: str, **asked: Any) -> None:
+    """Run COMMAND as a job: wait for its gpus, show what it writes, exit with its code.
+
+    It runs in this folder, with this shell's PATH and Python environment; PYTHONUNBUFFERED=1 unless --env says
+    otherwise. Of several tasks the first is shown; `skep logs --task` shows the others. Ctrl-C asks it to stop and
+    waits; a second Ctrl-C leaves at once. A job that was stopped gives 130, one that failed before it ran 1. If the
+    server restarts meanwhile, the job and this command go on.
+
+    \b
+    Examples:
+      skep run -- python train.py
+      skep run --gpus 4 --vc research --time-limit 2h -- python train.py --lr 0.1
+      skep run --gpus 1 --elastic 1:8 -- python ddp.py
+      skep run --detach --needs 17 -- bash -c 'python eval.py > out.txt'
+    """
+    job = describe(argv, asked)
+    with connect(url) as client:
+        found = client.submit(job)
+        for warning in found["warnings"]:
+            say(f"warning: {warning}")
+        job_id = found["jobs"][0]["id"]
+        if detach:
+            click.echo(job_id)
+            return
+        code = attend(client, job_id)
+    click.get_current_context().exit(code)
+
+
+def describe(argv: tuple[str, ...], asked: dict[str, Any]) -> dict[str, Any]:
+    """The job file one would have written."""
+    from skep.client import name_of
+
+    least, most = elastic_range(asked["elastic"])
+    role = {key: asked[key] for key in ("gpus", "gpu_type", "gpu_milli", "cpu", "memory_gib")}
+    role |= {"count": asked["count"] or most, "argv": list(argv), "env": environment(asked["env"])}
+    times = {"time_limit_s": asked["time_limit"], "expect_s": asked["expect"], "grace_s": asked["grace"]}
+    same = {key: asked[key] for key in ("vc", "priority", "checkpoint", "retries", "group", "needs", "tags")}
+    return {
+        "name": asked["name"] or name_of(argv),
+        "workdir": os.path.abspath(asked["workdir"] or os.getcwd()),
+        "tasks": {ROLE: said(role)},
+        **({"elastic": {"role": ROLE, "min": least, "max": most}} if most else {}),
+        **said(times | same),
+    }
+
+
+def said(values: dict[str, Any]) -> dict[str, Any]:
+    """The rest is left to the server's defaults."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if is_said(value)}
+
+
+def is_said(value: object) -> bool:
+    return value is not None and value != "" and value != ()
+
+
+def elastic_range(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    least, colon, most = text.partition(":")
+    if not (colon and least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most)):
+        raise click.BadParameter(f"'{text}' is no range; expected MIN:MAX such as 1:8", param_hint="--elastic")
+    return int(least), int(most)
+
+
+def environment(pairs: tuple[str, ...]) -> dict[str, str]:
+    found = {name: os.environ[name] for name in INHERITED if name in os.environ} | {"PYTHONUNBUFFERED": "1"}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not name or (not equals and name not in os.environ):
+            raise click.BadParameter(
+                f"'{pair}': expected K=V, or the name of a variable of this shell", param_hint="--env"
+            )
+        found[name] = value if equals else os.environ[name]
+    return found
+
+
+def attend(client: Client, job_id: str) -> int:
+    """To the end of the job, or of the user's patience."""
+    from skep.cli.follow import Follower
+    from skep.client import STOPPED_CODE
+
+    follower = Follower(client, job_id)
+    try:
+        return tell_end(follower.until_end())
+    except KeyboardInterrupt:
+        say(f"\nskep: asking job {job_id} to stop; Ctrl-C again leaves at once")
+    try:
+        client.patiently(lambda: stop_unless_ended(client, job_id))
+        return tell_end(follower.until_end())
+    except KeyboardInterrupt:
+        state = "it was asked to stop and may run until its grace period is over"
+        say(f"\nskep: left job {job_id}: {state}; `skep show {job_id}` says more")
+        return STOPPED_CODE
+
+
+def stop_unless_ended(client: Client, job_id: str) -> None:
+    import contextlib
+
+    from skep.core.errors import Conflict
+
+    with contextlib.suppress(Conflict):
+        client.stop(job_id, "Ctrl-C")
+
+
+def tell_end(job: dict[str, Any]) -> int:
+    from skep.client import exit_code
+
+    if job["state"] != "succeeded":
+        why = last_words(job)
+        say(f"skep: job {job['id']} {job['state']}{': ' if why else ''}{why}")
+    return exit_code(job)

@@ -1,0 +1,232 @@
+"""`skep show` and `skep explain`: one job, and why it is where it is."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skep.cli.live import (
+    cell,
+    check_watch,
+    clean,
+    clock,
+    connect,
+    console,
+    date,
+    job_argument,
+    last_words,
+    many,
+    output_option,
+    print_data,
+    server_option,
+    table_of,
+    watch,
+    watch_option,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from skep.client import Client, Job
+
+EVENTS = 8
+LABEL = 11
+
+
+@click.command()
+@job_argument
+@output_option
+@watch_option
+@server_option
+def show(job: str, output: str, watch: bool, url: str) -> None:
+    """Show everything about a job: its state and why, tasks, attempts, progress, what happened last.
+
+    JOB is an id, or a name: the latest job of that name.
+
+    \b
+    Examples:
+      skep show 17
+      skep show train -o json
+    """
+    check_watch(watch, output)
+    with connect(url) as client:
+        if watch:
+            keep_showing(client, job)
+        elif output == "table":
+            console().print(draw(*ask(client, job)))
+        else:
+            print_data(client.job(job), output)
+
+
+def keep_showing(client: Client, job: str) -> None:
+    watch(lambda: ask(client, job), lambda found: draw(*found), client)
+
+
+def ask(client: Client, job: str) -> tuple[Job, list[dict[str, Any]]]:
+    found = client.job(job)
+    return found, client.job_events(found["id"])[-EVENTS:]
+
+
+def draw(job: Job, events: list[dict[str, Any]]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[Any] = [title(job), *(Text(line, overflow="fold") for line in facts(job, time.time()))]
+    for heading, table in (
+        ("tasks", task_table(job)),
+        ("attempts", attempt_table(job)),
+        ("events", event_table(events)),
+    ):
+        if table is not None:
+            parts += [Text(f"\n{heading}", style="bold"), table]
+    return Group(*parts)
+
+
+def title(job: Job) -> Any:
+    from rich.text import Text
+
+    return Text.assemble((f"job {job['id']}  {clean(job['name'])}  ", "bold"), cell(job["state"]))
+
+
+def facts(job: Job, now_s: float) -> list[str]:
+    """Lines of a label and what it says; nothing is said about what is not there."""
+    request = job.get("request") or {}
+    roles = request.get("tasks") or {}
+    found = {
+        "because": last_words(job),
+        "belongs to": owner(job),
+        "times": times(job, now_s),
+        "asks for": "; ".join(asks(name, role) for name, role in roles.items()),
+        "command": "; ".join(dict.fromkeys(command(role) for role in roles.values())),
+        "workdir": request.get("workdir"),
+        "runs on": ", ".join(job.get("nodes") or []),
+        "progress": progress(job.get("progress") or {}),
+        "needs": ", ".join(request.get("needs") or []),
+        "group": job.get("group"),
+        "tags": ", ".join(job.get("tags") or []),
+    }
+    return [f"{label:<{LABEL}} {clean(str(value))}" for label, value in found.items() if value]
+
+
+def owner(job: Job) -> str:
+    return f"user {job.get('user') or '?'}, VC {job['vc']}, priority {job['priority']}"
+
+
+def times(job: Job, now_s: float) -> str:
+    start_s, finish_s = job.get("start_s"), job.get("finish_s")
+    said = [f"submitted {date(job['submit_s'])}"]
+    if start_s is not None:
+        said.append(f"started {date(start_s)}")
+    if finish_s is not None:
+        said.append(f"ended {date(finish_s)}")
+    since_s = job["submit_s"] if start_s is None else start_s
+    word = "waited" if start_s is None else "took" if finish_s is not None else "for"
+    return ", ".join([*said, f"{word} {clock((now_s if finish_s is None else finish_s) - since_s)}"])
+
+
+def asks(name: str, role: dict[str, Any]) -> str:
+    gpus = role.get("gpus", 0)
+    wants = [many(gpus, f"{role['gpu_type']} gpu" if role.get("gpu_type") else "gpu")] if gpus else ["no gpu"]
+    wants += [f"{role['gpu_milli']}/1000 of it"] if role.get("gpu_milli", 1000) != 1000 else []
+    wants += [f"{role['cpu']:g} cpus"] if role.get("cpu") else []
+    wants += [f"{role['memory_gib']:g} GiB"] if role.get("memory_gib") else []
+    return f"{name}: {role.get('count', 1)} × {', '.join(wants)}"
+
+
+def command(role: dict[str, Any]) -> str:
+    return str(role.get("command") or shlex.join(role.get("argv") or ()))
+
+
+def progress(values: dict[str, Any]) -> str:
+    """Whatever the job reported, numbers short."""
+    return ", ".join(
+        f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in values.items()
+        if isinstance(value, (int, float, str))
+    )
+
+
+def task_table(job: Job) -> Any:
+    """Tasks of one role on one node share a line."""
+    tasks = job.get("tasks") or []
+    if not tasks:
+        return None
+    rows = [
+        (task["role"], task["tasks"], task["state"], task["node"], " ".join(str(gpu) for gpu in task["gpus"]))
+        for task in tasks
+    ]
+    return table_of(("ROLE", "TASKS", "STATE", "NODE", "GPUS"), rows, right=("TASKS",))
+
+
+def attempt_table(job: Job) -> Any:
+    attempts = job.get("history") or []
+    if not attempts:
+        return None
+    rows = [
+        (
+            f"{attempt['task']} {attempt['launch']}".strip(),
+            date(attempt["start_s"]),
+            clock(length(attempt)),
+            ",".join(attempt["nodes"]),
+            attempt["outcome"],
+            attempt["code"],
+            "; ".join(str(attempt[key]) for key in ("phrase", "advice") if attempt[key]),
+        )
+        for attempt in attempts
+    ]
+    return table_of(("N", "STARTED", "TIME", "NODES", "OUTCOME", "EXIT", "WHY"), rows, right=("N", "TIME", "EXIT"))
+
+
+def length(attempt: dict[str, Any]) -> float | None:
+    start_s, end_s = attempt["start_s"], attempt["end_s"]
+    return None if start_s is None else (time.time() if end_s is None else end_s) - start_s
+
+
+def event_table(events: list[dict[str, Any]]) -> Any:
+    if not events:
+        return None
+    return table_of(
+        ("TIME", "WHO", "WHAT"), [(date(event["at_s"]), event.get("who"), event["text"]) for event in events]
+    )
+
+
+@click.command()
+@job_argument
+@output_option
+@server_option
+def explain(job: str, output: str, url: str) -> None:
+    """Say why a job does not run now, and what would change that.
+
+    \b
+    Example:
+      skep explain 17
+    """
+    from skep.client import ENDED
+
+    with connect(url) as client:
+        found = client.explain(job)
+        is_ended = found["state"] in ENDED
+        why = last_words(client.job(found["job"])) if is_ended and output == "table" else found["reason"]
+    if output != "table":
+        print_data(found, output, name="code")
+        return
+    for sentence in sentences(found, why, is_ended=is_ended):
+        click.echo(sentence)
+
+
+def sentences(found: dict[str, Any], why: str, *, is_ended: bool) -> list[str]:
+    """A cause is one of waiting; whoever has ended, or runs, has none."""
+    is_waiting = found["state"] == "pending"
+    said = [f"Job {found['job']} {'has' if is_ended and found['state'] != 'stopped' else 'is'} {found['state']}"]
+    said[0] += f" ({found['cause']})." if is_waiting else "."
+    said += [sentence(why)] if why and (is_waiting or is_ended) else []
+    return [*said, f"What would change that: {clean(found['remedy'])}."] if found["remedy"] else said
+
+
+def sentence(text: str) -> str:
+    """Reasons are written to stand behind a colon."""
+    text = clean(text).strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")

@@ -1,0 +1,138 @@
+"""`skep submit` and `skep wait`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skep.cli.live import connect, duration, jobs_argument, print_data, say, server_option
+
+if TYPE_CHECKING:
+    from skep.client import Client
+
+STDIN = "-"
+LARGEST = 1024 * 1024
+TIMED_OUT = 124
+
+
+@click.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("--name", default="", help="Another name than the file's; for one job.")
+@click.option("--hold", is_flag=True, help="Do not start until `skep release`.")
+@click.option("--key", default="", help="Idempotency key: the same key twice is one submission.")
+@click.option("-o", "--output", type=click.Choice(["name", "json", "yaml"]), default="name", help="[default: name]")
+@server_option
+def submit(files: tuple[str, ...], name: str, hold: bool, key: str, output: str, url: str) -> None:
+    """Submit job files (Skep's YAML or JSON, or OpenPAI's protocol v2), - for stdin, and print the ids.
+
+    A file may hold one job, a list of jobs, or a sweep. All files are checked before the first is submitted.
+
+    \b
+    Examples:
+      skep submit train.yaml
+      skep submit a.yaml b.yaml --hold
+      sed s/LR/0.1/ template.yaml | skep submit -
+    """
+    if name and len(files) > 1:
+        raise click.UsageError("--name is for one file")
+    texts = [(file, altered(read_text(file), file, name, hold)) for file in files]
+    check_all(texts)
+    with connect(url) as client:
+        jobs = [job for at, text in enumerate(texts) for job in send(client, *text, f"{key}-{at}" if key else "")]
+    print_data(jobs, output)
+
+
+def read_text(file: str) -> str:
+    import sys
+
+    from skep.core.errors import InputError
+
+    if file == STDIN:
+        data = sys.stdin.buffer.read(LARGEST + 1)
+    else:
+        try:
+            with open(file, "rb") as opened:
+                data = opened.read(LARGEST + 1)
+        except OSError as error:
+            raise InputError(f"{file}: {(error.strerror or str(error)).lower()}") from None
+    if len(data) > LARGEST:
+        raise InputError(f"{file}: is larger than 1 MiB, which no job file is")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{file}: is no text in UTF-8") from None
+
+
+def altered(text: str, file: str, name: str, hold: bool) -> str:
+    """The text as it is, or the jobs in it with what the options say."""
+    if not name and not hold:
+        return text
+    import msgspec
+
+    from skep.core.errors import InputError
+    from skep.jobs.read import read_requests
+
+    requests = read_requests(text, file).requests
+    if name and len(requests) > 1:
+        raise InputError(f"{file}: --name is for one job, and there are {len(requests)}")
+    changes = {**({"name": name} if name else {}), **({"hold": True} if hold else {})}
+    jobs = [msgspec.structs.replace(request, **changes) for request in requests]
+    return msgspec.json.encode(jobs[0] if len(jobs) == 1 else jobs).decode()
+
+
+def check_all(texts: list[tuple[str, str]]) -> None:
+    """Nothing is half-done: the second file is not to be refused when the first already runs."""
+    if len(texts) > 1:
+        from skep.jobs.read import read_requests
+
+        for file, text in texts:
+            read_requests(text, file)
+
+
+def send(client: Client, file: str, text: str, key: str) -> list[dict[str, Any]]:
+    from skep.core.errors import InputError
+
+    try:
+        found = client.submit(text, key=key)
+    except InputError:
+        from skep.jobs.read import read_requests
+
+        # The server does not know the file's name: the same reader says the same with it.
+        read_requests(text, file)
+        raise
+    for warning in found["warnings"]:
+        say(f"warning: {file}: {warning}")
+    return list(found["jobs"])
+
+
+@click.command()
+@jobs_argument
+@click.option("--timeout", type=duration, metavar="TIME", help=f"Give up after this time, with exit code {TIMED_OUT}.")
+@server_option
+def wait(jobs: tuple[str, ...], timeout: float | None, url: str) -> None:
+    """Wait until jobs have ended; the exit code is that of the first that did not succeed.
+
+    0: all succeeded; 130: it was stopped. Waits through a restart of the server.
+
+    \b
+    Examples:
+      skep wait 17 && skep submit next.yaml
+      skep wait 17 18 --timeout 2h
+    """
+    import time
+
+    from skep.client import exit_code
+
+    by_s = None if timeout is None else time.monotonic() + timeout
+    with connect(url) as client:
+        codes = []
+        for job in jobs:
+            try:
+                ended = client.wait(job, None if by_s is None else max(0.0, by_s - time.monotonic()))
+            except TimeoutError as error:
+                say(f"error: {error}")
+                click.get_current_context().exit(TIMED_OUT)
+            say(f"job {ended['id']} {ended['state']}")
+            codes.append(exit_code(ended))
+    click.get_current_context().exit(next((code for code in codes if code), 0))

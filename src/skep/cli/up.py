@@ -1,0 +1,103 @@
+"""`skep up`: the server, in the foreground or behind."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from skep.server.config import Config
+
+READY_S = 120.0
+
+
+@click.command()
+@click.option(
+    "--cluster",
+    metavar="SPEC|FILE",
+    help="The nodes and gpus.  [default: as it was; at first the gpus of this machine]",
+)
+@click.option(
+    "--policy", metavar="P", help="How to schedule; `skep policies` lists them.  [default: as it was; at first fifo]"
+)
+@click.option("--data", metavar="DIR", help="Where everything is kept.  [default: ~/.local/share/skep]")
+@click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="[default: 7437]")
+@click.option("--auth", type=click.Choice(["none", "token"]), help="[default: none on this machine, else token]")
+@click.option("--config", "file", metavar="FILE", help="The same names as YAML; flags win over it.")
+@click.option("-d", "--detach", is_flag=True, help="Return once it answers.")
+def up(file: str | None, detach: bool, **flags: Any) -> None:
+    """Start the server: real jobs on the gpus of this machine, or on virtual ones.
+
+    Jobs survive the end of the server; the next `skep up` on the same data takes them over.
+
+    \b
+    Examples:
+      skep up
+      skep up --cluster 4x8 --policy tiresias-l --data ./data -d
+      skep up --host 0.0.0.0 --auth token --config skep.yaml
+    """
+    from skep.server.config import make_config
+
+    config = make_config(file, flags)
+    if detach:
+        start_behind(config, file, flags)
+        return
+    from skep.server.run import serve
+
+    serve(config, say)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def start_behind(config: Config, file: str | None, flags: dict[str, Any]) -> None:
+    """The same command in a process of its own, whose words go to a file."""
+    import subprocess
+
+    from skep.server.config import open_socket
+    from skep.server.datadir import DataDir
+
+    # What can be said at once is said here rather than in a log; both are free again when the server takes them.
+    open_socket(config).close()
+    DataDir(config.data).close()
+    words = [word for key, value in flags.items() if value is not None for word in (f"--{key}", str(value))]
+    words += ["--config", file] if file is not None else []
+    log = config.data / "server.log"
+    with log.open("ab") as out:
+        begin = out.tell()
+        command = [sys.executable, "-m", "skep.cli.main", "up", *words]
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, close_fds=True
+        )
+    wait_until_ready(child, config, begin)
+
+
+def wait_until_ready(child: Any, config: Config, begin: int) -> None:
+    import time
+
+    from skep.core.errors import InputError
+    from skep.server.datadir import read_running
+
+    log = config.data / "server.log"
+    by_s = time.monotonic() + READY_S
+    while child.poll() is None and time.monotonic() < by_s:
+        running = read_running(config.data)
+        if running is not None and running.pid == child.pid:
+            say(log_since(config, begin).rstrip())
+            return
+        time.sleep(0.05)
+    if child.poll() is None:
+        raise InputError(f"the server does not answer after {READY_S:g} s; it goes on trying", hint=f"see {log}")
+    said = [line for line in log_since(config, begin).splitlines() if line.strip()]
+    errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
+    raise InputError((errors or said[-1:] or ["the server did not start"])[0], hint=f"see {log}")
+
+
+def log_since(config: Config, begin: int) -> str:
+    with (config.data / "server.log").open("rb") as log:
+        log.seek(begin)
+        return log.read().decode(errors="replace")

@@ -1,0 +1,284 @@
+"""`skep.Client`: the verbs of the command line, for programs.
+
+    client = skep.Client()                      # SKEP_URL and SKEP_TOKEN, or the server of this machine
+    job = client.run(["python", "train.py"], gpus=2)
+    for text in client.logs(job["id"], follow=True):
+        print(text, end="")
+    assert client.wait(job["id"])["state"] == "succeeded"
+
+What the server answers is handed on as it is: a job is a dict with the keys of the API. What it refuses becomes an
+exception of `skep.core.errors`, with the server's own words.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import httpx
+
+from skep.client.wire import NoServer, ServerFault, Wire
+from skep.core.errors import InputError
+
+ENDED = frozenset({"succeeded", "failed", "stopped"})
+STOPPED_CODE = 130
+EVENTS_MOST = 10_000
+"""What the server gives at once."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
+
+Job = dict[str, Any]
+T = TypeVar("T")
+
+
+class Client:
+    """One server. A call whose answer is lost is made again; nothing is submitted twice by that."""
+
+    def __init__(self, url: str = "", *, token: str = "", transport: httpx.BaseTransport | None = None) -> None:
+        self._wire = Wire(url, token, transport)
+        self.url = self._wire.url
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._wire.close()
+
+    # Jobs
+
+    def submit(self, job: str | bytes | Mapping[str, Any], *, key: str = "") -> dict[str, Any]:
+        """A job as text (YAML, JSON, OpenPAI) or as a mapping → `{"jobs": […], "warnings": […]}`.
+
+        `key` names the submission: the same key twice is one submission. Without one it is made here, so that a
+        lost answer is asked for again without running anything twice.
+        """
+        headers = {"Idempotency-Key": key or secrets.token_hex(16)}
+        if isinstance(job, Mapping):
+            return submission(self._wire.ask("POST", "/jobs", json=dict(job), headers=headers))
+        headers["Content-Type"] = "application/yaml"  # JSON is YAML too
+        text = job.encode() if isinstance(job, str) else job
+        return submission(self._wire.ask("POST", "/jobs", content=text, headers=headers))
+
+    def submit_many(self, jobs: Sequence[Mapping[str, Any]], *, key: str = "") -> list[str]:
+        """All of them or none; their ids."""
+        headers = {"Idempotency-Key": key or secrets.token_hex(16)}
+        found: dict[str, Any] = self._wire.ask("POST", "/jobs:batch", json={"jobs": list(jobs)}, headers=headers)
+        return list(found["ids"])
+
+    def run(self, argv: Sequence[str], *, name: str = "", gpus: int = 0, count: int = 1, **fields: Any) -> Job:
+        """Submit `count` tasks of one command, in this working directory, and do not wait.
+
+        `fields` are those of a job file (`vc`, `priority`, `time_limit_s`, …); `env` is for the task.
+        """
+        role = {"count": count, "gpus": gpus, "argv": list(argv), "env": dict(fields.pop("env", {}))}
+        asked = {"name": name or name_of(argv), "workdir": os.getcwd(), "tasks": {"main": role}, **fields}
+        job: Job = self.submit(asked)["jobs"][0]
+        return job
+
+    def page(self, *, limit: int = 100, cursor: str = "", **where: Any) -> tuple[list[Job], str]:
+        """Some jobs, the newest first, and where the next page begins ("" after the last).
+
+        `where`: state, vc, user, group, tag, name, all.
+        """
+        params = {**where, "limit": limit, "cursor": cursor}
+        found = self._wire.ask("GET", "/jobs", params=given(params))
+        return found["jobs"], found.get("next") or ""
+
+    def jobs(self, **where: Any) -> Iterator[Job]:
+        """All jobs of this kind, the newest first."""
+        cursor = ""
+        while True:
+            found, cursor = self.page(cursor=cursor, **where)
+            yield from found
+            if not cursor:
+                return
+
+    def job(self, job: str) -> Job:
+        """By id, or by name: the latest of that name."""
+        found: Job = self._wire.ask("GET", self._at(job))
+        return found
+
+    def stop(self, job: str, reason: str = "") -> None:
+        self._wire.ask("POST", self._at(job, "stop"), json={"reason": reason} if reason else {})
+
+    def hold(self, job: str) -> None:
+        self._wire.ask("PATCH", self._at(job), json={"hold": True})
+
+    def release(self, job: str) -> None:
+        self._wire.ask("PATCH", self._at(job), json={"hold": False})
+
+    def set_priority(self, job: str, priority: int) -> None:
+        self._wire.ask("PATCH", self._at(job), json={"priority": priority})
+
+    def set_tags(self, job: str, tags: Sequence[str]) -> None:
+        self._wire.ask("PATCH", self._at(job), json={"tags": list(tags)})
+
+    def explain(self, job: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._wire.ask("GET", self._at(job, "explain"))
+        return found
+
+    def environment(self, job: str, task: str = "") -> dict[str, Any]:
+        """`env`, `cwd` and `task` of a task, to run something beside it."""
+        found: dict[str, Any] = self._wire.ask("GET", self._at(job, "environment"), params=given({"task": task}))
+        return found
+
+    def wait(self, job: str, timeout_s: float | None = None) -> Job:
+        """Until it has ended; `TimeoutError` if it has not by then. Waits through a restart of the server."""
+        found, by_s = self.job(job), None if timeout_s is None else time.monotonic() + timeout_s
+        job, pauses = found["id"], pause_lengths()
+        while found["state"] not in ENDED:
+            if by_s is not None and time.monotonic() >= by_s:
+                raise TimeoutError(f"job {job} is still {found['state']}")
+            time.sleep(next(pauses))
+            found = self.patiently(lambda: self.job(job), until_s=by_s)
+        return found
+
+    def logs(
+        self, job: str, *, task: str = "", attempt: int = 0, tail: int | None = None, follow: bool = False
+    ) -> Iterator[str]:
+        """What it wrote, in pieces; `follow` goes on until the attempt has ended (attempt 0: the last one)."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        params = given({"task": task, "attempt": attempt, "tail": tail, "follow": follow})
+        for piece in self._wire.stream(self._at(job, "logs"), params):
+            yield decoder.decode(piece)
+        yield decoder.decode(b"", final=True)
+
+    def job_events(self, job: str) -> list[dict[str, Any]]:
+        return list(self._wire.ask("GET", self._at(job, "events"), params={"limit": EVENTS_MOST}))
+
+    # The cluster
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return list(self._wire.ask("GET", "/nodes"))
+
+    def set_node(self, node: str, state: str) -> None:
+        """`up`, `drained` or `lost`."""
+        self._wire.ask("PATCH", f"/nodes/{quote(node, safe='')}", json={"state": state})
+
+    def vcs(self) -> list[dict[str, Any]]:
+        return list(self._wire.ask("GET", "/vcs"))
+
+    def cluster(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._wire.ask("GET", "/cluster")
+        return found
+
+    def preview_cluster(self, text: str, name: str = "cluster.yaml") -> list[str]:
+        """What applying this file would change, in sentences."""
+        return self._put_cluster(text, name, is_dry=True)
+
+    def apply_cluster(self, text: str, name: str = "cluster.yaml") -> list[str]:
+        return self._put_cluster(text, name, is_dry=False)
+
+    def policy(self) -> str:
+        return str(self._wire.ask("GET", "/policy")["policy"])
+
+    def use_policy(self, policy: str) -> None:
+        self._wire.ask("PUT", "/policy", json={"policy": policy})
+
+    def usage(self, by: str = "user", *, since_s: float | None = None, until_s: float | None = None) -> list[Any]:
+        params = given({"by": by, "since": since_s, "until": until_s})
+        return list(self._wire.ask("GET", "/usage", params=params))
+
+    def events(self, *, after: int = 0, limit: int | None = None) -> list[dict[str, Any]]:
+        """What has happened since event number `after`."""
+        params = given({"follow": "false", "after": after, "limit": limit})
+        return list(self._wire.ask("GET", "/events", params=params))
+
+    def last_events(self, most: int) -> list[dict[str, Any]]:
+        """The newest, in the order in which they happened."""
+        newest = self._newest_event()
+        return self.events(after=max(0, newest - most), limit=most) if newest and most else []
+
+    def _newest_event(self) -> int:
+        """Its number. Numbers only grow, so it is found by doubling and halving; 0: nothing has happened yet."""
+        low, high = -1, 0
+        while self.events(after=high, limit=1):
+            low, high = high, max(1, high * 2)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.events(after=middle, limit=1) else (low, middle)
+        return high
+
+    def follow_events(self, after: int | None = None) -> Iterator[dict[str, Any]]:
+        """Events as they happen, for ever; goes on behind the last one after a lost connection."""
+        while True:
+            try:
+                for event in self._wire.event_stream(after):
+                    after = event["seq"]
+                    yield event
+            except NoServer:
+                if after is None:
+                    raise
+            time.sleep(LONGEST_PAUSE_S)
+
+    def health(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._wire.ask("GET", "/health")
+        return found
+
+    # Beneath
+
+    def patiently(self, ask: Callable[[], T], until_s: float | None = None) -> T:
+        """Ask until the server is there again: for those who wait for something anyway."""
+        for pause_s in pause_lengths():
+            try:
+                return ask()
+            except (NoServer, ServerFault):
+                if until_s is not None and time.monotonic() >= until_s:
+                    raise
+                time.sleep(pause_s)
+        raise AssertionError("pauses never end")
+
+    def _put_cluster(self, text: str, name: str, *, is_dry: bool) -> list[str]:
+        headers, params = {"Content-Type": "application/yaml"}, given({"name": name, "dry_run": is_dry})
+        found = self._wire.ask("PUT", "/cluster", content=text.encode(), headers=headers, params=params)
+        return list(found["changes"])
+
+    def _at(self, job: str, what: str = "") -> str:
+        """Members of an incremental job have a `/` in their id."""
+        if not job:
+            raise InputError("an empty name is no job")
+        return f"/jobs/{quote(job, safe='')}" + (f"/{what}" if what else "")
+
+
+def submission(answer: dict[str, Any]) -> dict[str, Any]:
+    """One shape, whether one job was submitted or several."""
+    warnings = answer.pop("warnings", [])
+    return {"jobs": answer.get("jobs") or [answer], "warnings": warnings}
+
+
+def given(params: dict[str, Any]) -> dict[str, Any]:
+    """Only what was said; a list is a repeated parameter."""
+    return {name: value for name, value in params.items() if value not in (None, "", False, 0, [], ())}
+
+
+def exit_code(job: Job) -> int:
+    """The job's own; 130 when it was stopped, 1 when it failed before anything of it ran."""
+    if job["state"] == "succeeded":
+        return 0
+    if job["state"] == "stopped":
+        return STOPPED_CODE
+    codes = [attempt["code"] for attempt in job.get("history") or [] if attempt.get("code")]
+    return codes[-1] if codes and 0 < codes[-1] < 256 else 1
+
+
+def name_of(argv: Sequence[str]) -> str:
+    """`python -u train.py --lr 1` is train."""
+    words = [os.path.basename(word) for word in argv if not word.startswith("-")]
+    found = next((word for word in words if word.endswith((".py", ".sh"))), words[0] if words else "")
+    kept = "".join(char if char.isascii() and char.isalnum() else "-" for char in found.rsplit(".", 1)[0])
+    return kept.strip("-")[:64] or "job"
+
+
+def pause_lengths() -> Iterator[float]:
+    """Short at first: most waiting is for something that is about to happen."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        yield pause_s
+        pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)

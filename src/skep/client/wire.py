@@ -1,0 +1,167 @@
+"""Requests and answers: the one place that speaks HTTP, and knows what its errors stand for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from skep.core.errors import Conflict, InputError, NotFound, SkepError
+
+DEFAULT_URL = "http://127.0.0.1:7437"
+CONNECT_S, ANSWER_S = 5.0, 60.0
+PAUSES_S = (0.05, 0.2, 0.8, 3.2)
+USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+
+
+class NoServer(InputError):
+    """Nobody answers at that address."""
+
+
+class Denied(InputError):
+    """The server knows the caller, or does not, and says no."""
+
+
+class ServerFault(SkepError):
+    """The server failed, not the caller; the same call may succeed later."""
+
+
+class LostAnswer(NoServer):
+    """It was there; whether it did what it was asked is not known."""
+
+
+class Wire:
+    """A server and who asks it."""
+
+    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None) -> None:
+        self.url = checked_url(url or os.environ.get("SKEP_URL", "") or DEFAULT_URL)
+        token = token or os.environ.get("SKEP_TOKEN", "")
+        is_local = urlsplit(self.url).hostname in ("127.0.0.1", "localhost", "::1")
+        self._http = httpx.Client(
+            base_url=f"{self.url}/api/v1",
+            headers=identity(token),
+            timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
+            # No proxy on the way to this machine. Loading the certificates costs as much as the rest of `skep ps`.
+            trust_env=not is_local,
+            verify=self.url.startswith("https:"),
+            transport=transport,
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def ask(self, method: str, path: str, **content: Any) -> Any:
+        """Every call of the API may be made twice, and one whose answer was lost is: the server may be restarting."""
+        try:
+            return self._once(method, path, **content)
+        except LostAnswer:
+            for pause_s in PAUSES_S:
+                time.sleep(pause_s)
+                with contextlib.suppress(NoServer):
+                    return self._once(method, path, **content)
+            raise
+
+    def _once(self, method: str, path: str, **content: Any) -> Any:
+        try:
+            answer = self._http.request(method, path, **content)
+        except httpx.HTTPError as error:
+            raise self._lost(error) from error
+        if answer.is_error:
+            raise refused(answer)
+        if not answer.content:
+            return None
+        try:
+            return answer.json()
+        except ValueError:
+            raise InputError(f"what answers at {self.url} is no Skep server") from None
+
+    def stream(self, path: str, params: dict[str, Any], headers: dict[str, str] | None = None) -> Iterator[bytes]:
+        """Pieces as they come; there may be hours between two of them."""
+        timeout = httpx.Timeout(None, connect=CONNECT_S)
+        try:
+            with self._http.stream("GET", path, params=params, headers=headers, timeout=timeout) as answer:
+                if answer.is_error:
+                    answer.read()
+                    raise refused(answer)
+                yield from answer.iter_bytes()
+        except httpx.HTTPError as error:
+            raise self._lost(error) from error
+
+    def event_stream(self, after: int | None) -> Iterator[dict[str, Any]]:
+        import json
+
+        headers = {"Accept": "text/event-stream", **({} if after is None else {"Last-Event-ID": str(after)})}
+        data: list[str] = []
+        for line in lines(self.stream("/events", {}, headers)):
+            if line.startswith("data:"):
+                data.append(line.removeprefix("data:").strip())
+            elif not line and data:
+                yield json.loads("\n".join(data))
+                data = []
+
+    def _lost(self, error: httpx.HTTPError) -> NoServer:
+        if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+            return NoServer(f"no server at {self.url}", hint="`skep up` starts one; --url or SKEP_URL names another")
+        return LostAnswer(f"lost the connection to {self.url}: {error or type(error).__name__}")
+
+
+def checked_url(url: str) -> str:
+    """`host:7437` is enough."""
+    full = url if "://" in url else f"http://{url}"
+    try:
+        parts = urlsplit(full)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise InputError(f"'{url}' is no address of a server", hint=f"expected something like {DEFAULT_URL}")
+    return full.rstrip("/").removesuffix("/api/v1")
+
+
+def identity(token: str) -> dict[str, str]:
+    """A token says who asks; a server without tokens believes the name of this machine's user."""
+    if token:
+        return {"Authorization": f"Bearer {token}"}
+    user = user_name()
+    return {"X-Skep-User": user} if user else {}
+
+
+def user_name() -> str:
+    """A user id without a name, as containers have them, is nobody."""
+    import getpass
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+    return user if USER.fullmatch(user) else ""
+
+
+def refused(answer: httpx.Response) -> SkepError:
+    """The server's own words, as the exception they stand for."""
+    try:
+        said = answer.json()
+    except ValueError:
+        said = None
+    if not isinstance(said, dict) or "error" not in said:
+        said = {"error": f"the server answered {answer.status_code} {answer.reason_phrase} to {answer.url.path}"}
+    message, hint = str(said["error"]), str(said.get("hint") or "")
+    if answer.status_code >= 500:
+        return ServerFault(message)
+    if answer.status_code == 401 and not hint:
+        hint = "SKEP_TOKEN holds the token; `skep token create` makes one"
+    kinds: dict[int, type[InputError]] = {401: Denied, 403: Denied, 404: NotFound, 409: Conflict}
+    return kinds.get(answer.status_code, InputError)(message, hint=hint)
+
+
+def lines(pieces: Iterator[bytes]) -> Iterator[str]:
+    rest = b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        yield from (line.decode("utf-8", "replace").rstrip("\r") for line in whole)

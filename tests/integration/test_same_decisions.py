@@ -1,0 +1,107 @@
+"""One scheduler, two worlds: what was decided for real processes is what the simulator's loop decides on the record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from skep.core.actions import Action, Launch
+from skep.core.events import Batch, Event, PolicyChanged
+from skep.core.record import Entry, decode
+from skep.core.state import State
+from skep.core.step import Scheduler
+from skep.engines.local.engine import LocalEngine
+from skep.jobs.request import Elastic, Request, TaskRole
+from skep.service.live import Live
+from skep.service.loop import run
+from skep.service.recover import Ground, recompute
+from skep.service.store import JobFilter, Store
+
+POLICIES = (
+    "fifo",
+    "fifo:walk=skip",
+    "srtf",
+    "las:lead=0.2",
+    "tiresias-l:queues=1+3",
+    "drf",
+    "yarn-cs:patience=0.3+0.6",
+    "afs-l",
+)
+
+
+class Recorded:
+    """The engine whose events are known: it says what happened when, and notes what it is asked to launch."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.entries = iter(entries)
+        self.launched: list[Launch] = []
+
+    def observe(self, until_s: float) -> Batch | None:
+        entry = next(self.entries, None)
+        return None if entry is None else Batch(entry.at_s, entry.events)
+
+    def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
+        self.launched += [action for action in actions if isinstance(action, Launch)]
+        return []
+
+
+@pytest.fixture
+def live(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Live]:
+    service = Live(
+        Store(tmp_path / "skep.db"),
+        lambda live: LocalEngine(tmp_path, live.writer.state.cluster, live.request_of, live.tell),
+        time.time,
+        cluster=("test", "2x2"),
+        policy=request.param,
+    )
+    yield service
+    service.close()
+
+
+def sleeper(number: int) -> Request:
+    seconds, gpus = 0.2 + number * 7 % 5 * 0.25, (1, 2, 1, 4)[number % 4]
+    role = TaskRole(count=gpus, gpus=1, command=f"sleep {seconds}")
+    elastic = Elastic("w", 1, 4) if number % 3 == 0 else None
+    user = ("ann", "bob")[number % 2]
+    return Request(f"job{number}", {"w": role}, user=user, vc=user, expect_s=seconds, elastic=elastic, grace_s=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("live", POLICIES, indirect=True)
+def test_the_simulator_decides_as_the_live_world_did(live: Live) -> None:
+    for number in range(10):
+        live.submit([sleeper(number)], "ann").result(10)
+        time.sleep(0.12)
+    end_s = time.monotonic() + 60
+    while live.jobs(JobFilter(), 1, None)[0]:
+        assert time.monotonic() < end_s, live.jobs(JobFilter(), 20, None)
+        time.sleep(0.05)
+    assert all(job["state"] == "succeeded" for job in live.jobs(JobFilter(all=True), 100, None)[0])
+    entries = [decode(row[0]) for row in live.store.reader.execute("SELECT entry FROM log ORDER BY seq")]
+    assert recompute(entries) == []
+
+    ground = Ground()
+    cluster = ground.follow(entries[0])
+    assert cluster is not None
+    assert isinstance(entries[0].events[1], PolicyChanged)
+    again = Recorded(entries)
+    run(Scheduler(State(cluster), ground.planner(cluster)), again)
+    assert started(again) == lived(live)
+    assert len(again.launched) >= 10
+
+
+def started(again: Recorded) -> set[tuple[str, int, tuple[str, ...]]]:
+    return {
+        (action.job_id, action.launch, tuple(f"n{node}" for node in action.allocation.nodes()))
+        for action in again.launched
+    }
+
+
+def lived(live: Live) -> set[tuple[str, int, tuple[str, ...]]]:
+    jobs = live.jobs(JobFilter(all=True), 100, None)[0]
+    attempts = [attempt for job in jobs for attempt in live.store.attempts(int(job["id"]))]
+    moved = {(before.job, before.launch + 1) for before in attempts if before.outcome == "moved"}
+    return {(str(each.job), each.launch, each.nodes) for each in attempts if (each.job, each.launch) not in moved}

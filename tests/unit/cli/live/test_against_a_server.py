@@ -1,0 +1,95 @@
+"""The command line against a real server with virtual gpus: what the fake one cannot show."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SKEP = [sys.executable, "-m", "skep.cli.main"]
+COUNT = "for i in $(seq 1 30); do echo line $i; sleep 0.1; done; exit 7"
+
+
+class Server:
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.env = dict(os.environ) | {"SKEP_URL": ""}
+        self.env["SKEP_URL"] = self.up("0")
+
+    def up(self, port: str) -> str:
+        said = self.skep("up", "-d", "--cluster", "1x2", "--data", str(self.data), "--port", port)
+        found = re.search(r"http://\S+", said.stderr)
+        assert found is not None, said.stderr
+        return found[0]
+
+    def skep(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*SKEP, *args], env=self.env, cwd=self.data.parent, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def pid(self) -> int:
+        return int(json.loads((self.data / "server.json").read_text())["pid"])
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path / "data")
+    yield made
+    made.skep("down", "--data", str(made.data), "--stop-jobs")
+
+
+@pytest.mark.slow
+def test_a_job_from_its_command_to_its_exit_code(server: Server) -> None:
+    done = server.skep(
+        "run", "--gpus", "2", "--name", "first", "--", "bash", "-c", "echo $CUDA_VISIBLE_DEVICES; exit 3"
+    )
+    assert (done.stdout, done.returncode) == ("0,1\n", 3), done.stderr
+    (row,) = json.loads(server.skep("ps", "--all", "-o", "json").stdout)
+    wanted = {"id", "name", "state", "vc", "user", "gpus", "priority", "submit_s", "start_s", "finish_s", "reason"}
+    assert wanted <= set(row)
+    assert (row["name"], row["state"], row["gpus"]) == ("first", "failed", 2)
+    assert "exit code 3" in server.skep("explain", "first").stdout.lower()
+    assert server.skep("logs", "first").stdout == "0,1\n"
+    assert server.skep("wait", "first").returncode == 3
+    for command in ("show first", "cluster", "nodes", "vc", "policy", "events", "usage"):
+        assert server.skep(*command.split()).returncode == 0, command
+
+
+@pytest.mark.slow
+def test_waiting_holding_and_stopping(server: Server) -> None:
+    server.skep("run", "-d", "--gpus", "2", "--name", "long", "--", "sleep", "60")
+    server.skep("run", "-d", "--gpus", "1", "--name", "next", "--", "true")
+    assert "gpu" in server.skep("explain", "next").stdout
+    assert server.skep("hold", "next").returncode == 0
+    assert "held" in server.skep("ps").stdout
+    assert server.skep("release", "next").returncode == 0
+    assert server.skep("stop", "long").stdout == "long asked to stop\n"
+    assert server.skep("wait", "long").returncode == 130
+    assert server.skep("wait", "next", "--timeout", "30s").returncode == 0
+
+
+@pytest.mark.slow
+def test_run_goes_on_when_the_server_is_killed_and_started_again(server: Server) -> None:
+    line = [*SKEP, "run", "--gpus", "1", "--", "bash", "-c", COUNT]
+    talk = server.data / "talk"  # a file: reading two pipes at once would lose what is buffered of the first
+    with (
+        talk.open("w") as stderr,
+        subprocess.Popen(line, env=server.env, stdout=subprocess.PIPE, stderr=stderr, text=True) as process,
+    ):
+        assert process.stdout is not None
+        first = [process.stdout.readline() for _ in range(3)]
+        os.kill(server.pid(), signal.SIGKILL)
+        time.sleep(0.5)
+        server.up(server.env["SKEP_URL"].rpartition(":")[2])
+        rest = process.stdout.read()
+    assert "".join(first) + rest == "".join(f"line {number}\n" for number in range(1, 31))
+    assert "lost the server" in talk.read_text()
+    assert process.returncode == 7

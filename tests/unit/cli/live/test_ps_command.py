@@ -1,0 +1,146 @@
+"""`skep ps`: columns, filters, pages and other outputs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import Result
+
+from skep.cli.main import main
+from skep.testing.fake_api import FakeApi, job
+
+Ask = Callable[..., Result]
+
+
+def page(*jobs: dict[str, Any], following: str | None = None) -> dict[str, Any]:
+    return {"jobs": list(jobs), "next": following}
+
+
+def test_the_columns_are_those_of_squeue(api: FakeApi, ask: Ask) -> None:
+    running = job("12", start_s=time.time() - 3750, nodes=["n0", "n1"], priority=100)
+    waiting = job(
+        "13", name="eval", state="pending", start_s=None, attempts=0, nodes=[], reason="VC a is full", priority=-1
+    )
+    api.answers["GET /jobs"] = page(running, waiting)
+    head, first, second = ask("ps").stdout.splitlines()
+    assert head.split() == ["ID", "NAME", "USER", "VC", "STATE", "GPUS", "PRIORITY", "TIME", "NODES(REASON)"]
+    assert first.split() == ["12", "train", "ann", "default", "running", "2", "prod", "1:02:30", "n0,n1"]
+    assert second.split() == ["13", "eval", "ann", "default", "pending", "2", "oppo", "0:00", "(VC", "a", "is", "full)"]
+
+
+def test_an_ended_job_shows_how_long_it_took_and_why(api: FakeApi, ask: Ask) -> None:
+    api.answers["GET /jobs"] = page(job(state="failed", start_s=10.0, finish_s=200000.0, reason="exit code 3"))
+    assert ask("ps", "--all").stdout.splitlines()[1].split()[4:] == [
+        "failed",
+        "2",
+        "test",
+        "2-07:33:10",
+        "(exit",
+        "code",
+        "3)",
+    ]
+    assert api.asked[0].query["all"] == ["true"]
+
+
+def test_nothing_to_show(api: FakeApi, ask: Ask) -> None:
+    api.answers["GET /jobs"] = page()
+    assert ask("ps").stdout == "no jobs\n"
+    assert ask("ps", "-o", "json").stdout == "[]\n"
+    assert ask("ps", "-o", "name").stdout == ""
+
+
+def test_filters_are_asked_of_the_server(api: FakeApi, ask: Ask) -> None:
+    api.answers["GET /jobs"] = page()
+    ask(
+        "ps",
+        "--state",
+        "pending",
+        "--state",
+        "failed",
+        "--vc",
+        "a",
+        "--group",
+        "g",
+        "--tag",
+        "t",
+        "--name",
+        "n",
+        "--mine",
+    )
+    found = api.asked[0].query
+    assert found.pop("state") == ["pending", "failed"]
+    assert {key: value[0] for key, value in found.items()} == {
+        **{"vc": "a", "group": "g", "tag": "t", "name": "n", "user": "ann"},
+        "limit": "100",
+    }
+
+
+def test_the_first_page_says_that_there_is_more(api: FakeApi, ask: Ask) -> None:
+    api.answers["GET /jobs"] = page(*(job(str(number)) for number in range(100)), following="x")
+    lines = ask("ps").stdout.splitlines()
+    assert len(lines) == 102
+    assert "--limit" in lines[-1]
+    assert len(api.asked) == 1
+
+
+def test_a_limit_takes_as_many_pages_as_it_needs(api: FakeApi, ask: Ask) -> None:
+    def answer(asked: Any) -> dict[str, Any]:
+        begin, limit = int(asked.query.get("cursor", ["0"])[0]), int(asked.query["limit"][0])
+        assert limit <= 1000
+        return page(*(job(str(begin + at)) for at in range(limit)), following=str(begin + limit))
+
+    api.answers["GET /jobs"] = answer
+    found = json.loads(ask("ps", "--limit", "1500", "-o", "json").stdout)
+    assert [row["id"] for row in found] == [str(number) for number in range(1500)]
+
+
+def test_json_and_yaml_have_all_of_all_jobs(api: FakeApi, ask: Ask) -> None:
+    for output, load in (("json", json.loads), ("yaml", yaml.safe_load)):
+        api.answers["GET /jobs"] = [page(job("2"), following="x"), page(job("1"))]
+        assert load(ask("ps", "-o", output).stdout) == [job("2"), job("1")]
+    api.answers["GET /jobs"] = page(job("2"), job("1"))
+    assert ask("ps", "-o", "name").stdout == "2\n1\n"
+
+
+def test_names_from_others_do_not_reach_the_terminal_as_commands(api: FakeApi, ask: Ask) -> None:
+    api.answers["GET /jobs"] = page(job(state="pending", user="[bold]eve", reason="a\x1b[2J\nb"))
+    out = ask("ps").stdout
+    assert "[bold]eve" in out
+    assert "(a [2J b)" in out
+    assert "\x1b" not in out
+
+
+def test_mine_and_user_exclude_each_other(api: FakeApi, ask: Ask) -> None:
+    assert ask("ps", "--mine", "--user", "bob").exit_code == 2
+    assert not api.asked
+
+
+@pytest.mark.parametrize("command", ["ps", "nodes", "cluster", "vc", "policy", "events", "usage", "show 1", "stop 1"])
+def test_without_a_server_one_line_says_so(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["skep", *command.split(), "--url", "http://127.0.0.1:9"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    error, empty, hint = capsys.readouterr().err.splitlines()
+    assert (error, empty) == ("error: no server at http://127.0.0.1:9", "")
+    assert hint.startswith("hint: `skep up`")
+
+
+def test_a_fault_of_the_server_is_no_fault_of_the_input(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from skep.testing.fake_api import Answer
+
+    api.answers["GET /jobs"] = Answer(500, {"error": "the server failed at this", "hint": ""})
+    monkeypatch.setattr("sys.argv", ["skep", "ps"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "error: the server failed at this\n"

@@ -1,0 +1,128 @@
+"""`skep show`, `explain` and the changes to jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+
+from skep.testing.fake_api import Answer, FakeApi, job
+
+Ask = Callable[..., Result]
+DETAIL = {
+    "request": {
+        "workdir": "/home/ann",
+        "needs": ["3"],
+        "tasks": {"main": {"count": 2, "gpus": 4, "gpu_type": "v100", "memory_gib": 16, "argv": ["python", "a b.py"]}},
+    },
+    "tasks": [{"role": "main", "tasks": 2, "state": "running", "node": "n0", "gpus": [0, 1]}],
+    "history": [
+        {"task": "", "launch": 1, "start_s": 1010.0, "end_s": 1070.0, "nodes": ["n1"], "outcome": "retried", "code": 1}
+        | {"phrase": "CUDA out of memory", "advice": "use a smaller batch"}
+    ],
+}
+
+
+def test_one_screen_has_everything(api: FakeApi, ask: Ask) -> None:
+    found = job("7", tags=["t"], group="g", progress={"step": 120, "loss": 0.25}, reason="runs", attempts=2, **DETAIL)
+    api.answers["GET /jobs/train"] = found
+    events = [{"seq": at, "at_s": 1000.0 + at, "kind": "x", "who": "ann", "text": f"event {at}"} for at in range(20)]
+    api.answers["GET /jobs/7/events"] = Answer(200, events)
+    out = ask("show", "train").stdout
+    for words in (
+        "job 7  train  running",
+        "user ann, VC default, priority 10",
+        "main: 2 × 4 v100 gpus, 16 GiB",
+        "python 'a b.py'",
+        "/home/ann",
+        "step 120, loss 0.25",
+        "CUDA out of memory; use a smaller batch",
+        "main      2  running  n0    0 1",
+        "event 19",
+        "event 12",
+    ):
+        assert words in out
+    assert "event 11" not in out
+
+
+def test_a_pending_job_shows_why(api: FakeApi, ask: Ask) -> None:
+    waiting = job("7", state="pending", start_s=None, nodes=[], attempts=0, reason="VC a is full")
+    api.answers |= {"GET /jobs/7": waiting, "GET /jobs/7/events": Answer(200, [])}
+    lines = ask("show", "7").stdout.splitlines()
+    assert lines[0].split() == ["job", "7", "train", "pending"]
+    assert lines[1].split(maxsplit=1) == ["because", "VC a is full"]
+    assert "attempts" not in "".join(lines)
+
+
+def test_show_as_json(api: FakeApi, ask: Ask) -> None:
+    api.answers["GET /jobs/7"] = job("7", **DETAIL)
+    assert json.loads(ask("show", "7", "-o", "json").stdout) == job("7", **DETAIL)
+    assert ask("show", "7", "-o", "name").stdout == "7\n"
+
+
+def test_explain_speaks_in_sentences(api: FakeApi, ask: Ask) -> None:
+    found = {"job": "7", "state": "pending", "code": "vc-full", "cause": "quota", "reason": "VC a uses 8 of 8 gpus"}
+    api.answers["GET /jobs/7/explain"] = found | {"remedy": "job 3 ending, or asking for fewer gpus"}
+    assert ask("explain", "7").stdout.splitlines() == [
+        "Job 7 is pending (quota).",
+        "VC a uses 8 of 8 gpus.",
+        "What would change that: job 3 ending, or asking for fewer gpus.",
+    ]
+    assert ask("explain", "7", "-o", "name").stdout == "vc-full\n"
+
+
+def test_a_running_job_has_nothing_to_explain(api: FakeApi, ask: Ask) -> None:
+    found = {"job": "7", "state": "running", "code": "not-waiting", "cause": "order", "reason": "it runs", "remedy": ""}
+    api.answers["GET /jobs/7/explain"] = found
+    assert ask("explain", "7").stdout == "Job 7 is running.\n"
+
+
+def test_an_ended_job_is_explained_by_its_last_attempt(api: FakeApi, ask: Ask) -> None:
+    found = {
+        "job": "7",
+        "state": "failed",
+        "code": "not-waiting",
+        "cause": "order",
+        "reason": "has failed",
+        "remedy": "",
+    }
+    api.answers |= {"GET /jobs/7/explain": found, "GET /jobs/7": job("7", state="failed", **DETAIL)}
+    assert ask("explain", "7").stdout.splitlines() == [
+        "Job 7 has failed.",
+        "Exit code 1; CUDA out of memory; use a smaller batch.",
+    ]
+
+
+def test_every_job_gets_its_answer(api: FakeApi, ask: Ask) -> None:
+    api.answers |= {"POST /jobs/1/stop": job("1"), "POST /jobs/3/stop": job("3")}
+    api.answers["POST /jobs/2/stop"] = Answer(409, {"error": "job 2 has ended", "hint": "skep show 2"})
+    found = ask("stop", "1", "2", "3", "--reason", "enough")
+    assert found.stdout == "1 asked to stop\n3 asked to stop\n"
+    assert found.stderr == "error: job 2 has ended (skep show 2)\n"
+    assert found.exit_code == 2
+    assert api.bodies("POST", "/jobs/3/stop") == [{"reason": "enough"}]
+
+
+@pytest.mark.parametrize(
+    ("command", "sent"),
+    [
+        ("hold 7", {"hold": True}),
+        ("release 7", {"hold": False}),
+        ("priority 7 prod", {"priority": 100}),
+        ("priority 7 -1", {"priority": -1}),
+        ("tag 7 new", {"tags": ["old", "new"]}),
+        ("tag 7 --remove old new", {"tags": ["new"]}),
+    ],
+)
+def test_changes(api: FakeApi, ask: Ask, command: str, sent: object) -> None:
+    api.answers |= {"GET /jobs/7": job("7", tags=["old"]), "PATCH /jobs/7": job("7")}
+    assert ask(*command.split()).exit_code == 0
+    assert api.bodies("PATCH", "/jobs/7") == [sent]
+
+
+def test_tags_are_printed(api: FakeApi, ask: Ask) -> None:
+    api.answers["GET /jobs/7"] = job("7", tags=["old", "b"])
+    assert ask("tag", "7").stdout == "old\nb\n"
+    assert not api.bodies("PATCH", "/jobs/7")

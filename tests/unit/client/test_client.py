@@ -1,0 +1,323 @@
+"""`skep.Client`: what it sends, what it makes of the answers, and what it does when there are none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from skep import Client
+from skep.client import Denied, NoServer, ServerFault, exit_code, name_of
+from skep.core.errors import Conflict, InputError, NotFound
+from skep.testing.fake_api import Answer, Asked, FakeApi, job
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    made = FakeApi()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(api: FakeApi) -> Iterator[Client]:
+    with Client(api.url) as made:
+        yield made
+
+
+def test_importing_skep_does_not_import_the_client() -> None:
+    code = "import skep, sys; assert not {'httpx', 'skep.client', 'skep.core'} & set(sys.modules)"
+    subprocess.run(
+        [sys.executable, "-c", f"{code}; skep.Client; assert 'httpx' in sys.modules"], check=True, timeout=60
+    )
+
+
+def test_the_package_names_what_it_does_not_have() -> None:
+    with pytest.raises(ImportError, match="Clint"):
+        from skep import Clint  # noqa: F401
+
+
+def test_a_text_is_submitted_as_it_is_with_a_key(api: FakeApi, client: Client) -> None:
+    api.answers["POST /jobs"] = Answer(201, {**job("7"), "warnings": ["image is ignored"]})
+    found = client.submit("name: a # kept\n")
+    assert [one["id"] for one in found["jobs"]] == ["7"]
+    assert found["warnings"] == ["image is ignored"]
+    (asked,) = api.asked
+    assert asked.body == b"name: a # kept\n"
+    assert asked.headers["content-type"] == "application/yaml"
+    assert len(asked.headers["idempotency-key"]) >= 16
+
+
+def test_a_mapping_is_submitted_as_json_and_several_jobs_come_back(api: FakeApi, client: Client) -> None:
+    api.answers["POST /jobs"] = Answer(201, {**job("7"), "jobs": [job("7"), job("8")], "warnings": []})
+    assert [one["id"] for one in client.submit({"name": "a"}, key="k")["jobs"]] == ["7", "8"]
+    assert api.asked[0].headers["content-type"] == "application/json"
+    assert api.asked[0].headers["idempotency-key"] == "k"
+
+
+def test_a_lost_answer_is_asked_for_again_with_the_same_key(api: FakeApi, client: Client) -> None:
+    api.answers["POST /jobs"] = [Answer(is_cut=True), Answer(201, job("7"))]
+    assert client.submit("name: a")["jobs"][0]["id"] == "7"
+    first, second = api.asked
+    assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
+
+
+def test_an_answer_lost_again_and_again_is_an_error(
+    api: FakeApi, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skep.client.wire.PAUSES_S", (0.01, 0.01))
+    api.answers["POST /jobs"] = Answer(is_cut=True)
+    with pytest.raises(NoServer, match="lost the connection"):
+        client.submit("name: a")
+    assert len(api.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, InputError),
+        (401, Denied),
+        (403, Denied),
+        (404, NotFound),
+        (409, Conflict),
+        (413, InputError),
+        (500, ServerFault),
+    ],
+)
+def test_a_refusal_keeps_its_words(api: FakeApi, client: Client, status: int, kind: type[Exception]) -> None:
+    api.answers["GET /jobs/7"] = Answer(status, {"error": "no such job", "hint": "skep ps"})
+    with pytest.raises(kind, match=r"^no such job$") as caught:
+        client.job("7")
+    assert type(caught.value) is kind
+    if isinstance(caught.value, InputError):
+        assert caught.value.hint == "skep ps"
+
+
+def test_a_refusal_without_words_names_the_status(api: FakeApi, client: Client) -> None:
+    api.answers["GET /jobs/7"] = Answer(502, b"<html>bad gateway</html>")
+    with pytest.raises(ServerFault, match="502"):
+        client.job("7")
+
+
+def test_nobody_there() -> None:
+    with (
+        Client("http://127.0.0.1:9") as client,
+        pytest.raises(NoServer, match=r"no server at http://127\.0\.0\.1:9") as caught,
+    ):
+        client.policy()
+    assert "skep up" in caught.value.hint
+
+
+def test_something_else_is_there(api: FakeApi, client: Client) -> None:
+    api.answers["GET /policy"] = Answer(200, b"<html>")
+    with pytest.raises(InputError, match="no Skep server"):
+        client.policy()
+
+
+@pytest.mark.parametrize("url", ["ftp://a", "http://", "http://a:b", "http://[", "file:///etc/passwd"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(InputError, match="is no address"):
+        Client(url)
+
+
+def test_the_address_may_be_short(api: FakeApi) -> None:
+    api.answers["GET /policy"] = {"policy": "fifo"}
+    with Client(api.url.removeprefix("http://")) as client:
+        assert client.policy() == "fifo"
+
+
+def test_the_environment_names_server_and_token(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKEP_URL", api.url)
+    monkeypatch.setenv("SKEP_TOKEN", "secret")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # never on the way to this machine
+    api.answers["GET /policy"] = {"policy": "fifo"}
+    with Client() as client:
+        client.policy()
+    assert api.asked[0].headers["authorization"] == "Bearer secret"
+    assert "x-skep-user" not in api.asked[0].headers
+
+
+def test_without_a_token_the_user_is_named(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
+    api.answers["GET /policy"] = {"policy": "fifo"}
+    with Client(api.url) as client:
+        client.policy()
+    assert api.asked[0].headers["x-skep-user"] == "ann"
+
+
+@pytest.mark.parametrize("name", ["ann marie", "x\r\nHost: evil", "é", "-ann"])
+def test_a_user_name_the_server_would_refuse_is_not_sent(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("LOGNAME", name)
+    api.answers["GET /policy"] = {"policy": "fifo"}
+    with Client(api.url) as client:
+        client.policy()
+    assert "x-skep-user" not in api.asked[0].headers
+
+
+def test_jobs_come_page_by_page(api: FakeApi, client: Client) -> None:
+    pages = {None: {"jobs": [job("3"), job("2")], "next": "c"}, "c": {"jobs": [job("1")], "next": None}}
+    api.answers["GET /jobs"] = lambda asked: pages[asked.query.get("cursor", [None])[0]]
+    assert [found["id"] for found in client.jobs(vc="a", state=["running", "pending"])] == ["3", "2", "1"]
+    assert api.asked[1].query["state"] == ["running", "pending"]
+    assert "user" not in api.asked[0].query
+
+
+def test_ids_are_quoted(api: FakeApi, client: Client) -> None:
+    api.answers["GET /jobs/a/../b?c"] = job("x")
+    assert client.job("a/../b?c")["id"] == "x"
+
+
+def test_an_empty_id_is_no_job(client: Client) -> None:
+    with pytest.raises(InputError, match="empty"):
+        client.stop("")
+
+
+def test_the_verbs_of_a_job(api: FakeApi, client: Client) -> None:
+    api.answers |= {"PATCH /jobs/7": job("7"), "POST /jobs/7/stop": job("7"), "GET /jobs/7/explain": {"reason": "x"}}
+    client.hold("7")
+    client.release("7")
+    client.set_priority("7", -1)
+    client.set_tags("7", ["a"])
+    client.stop("7", "enough")
+    assert api.bodies("PATCH", "/jobs/7") == [{"hold": True}, {"hold": False}, {"priority": -1}, {"tags": ["a"]}]
+    assert api.bodies("POST", "/jobs/7/stop") == [{"reason": "enough"}]
+    assert client.explain("7") == {"reason": "x"}
+
+
+def test_run_submits_the_command_in_this_folder(
+    api: FakeApi, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    monkeypatch.chdir(str(tmp_path))
+    api.answers["POST /jobs"] = Answer(201, job("7"))
+    assert client.run(["python", "-u", "train.py"], gpus=2, vc="a", env={"K": "V"})["id"] == "7"
+    role = {"count": 1, "gpus": 2, "argv": ["python", "-u", "train.py"], "env": {"K": "V"}}
+    assert api.bodies("POST", "/jobs") == [
+        {"name": "train", "workdir": str(tmp_path), "tasks": {"main": role}, "vc": "a"}
+    ]
+
+
+def test_wait_waits(api: FakeApi, client: Client) -> None:
+    api.answers["GET /jobs/train"] = job("7", state="pending")
+    api.answers["GET /jobs/7"] = [
+        job("7", state="pending"),
+        job("7"),
+        job("7", state="failed", history=[{"code": 9}, {"code": 3}, {"code": None}]),
+    ]
+    assert exit_code(client.wait("train")) == 3
+
+
+def test_wait_gives_up(api: FakeApi, client: Client) -> None:
+    api.answers["GET /jobs/7"] = job("7")
+    with pytest.raises(TimeoutError, match="job 7 is still running"):
+        client.wait("7", timeout_s=0.2)
+
+
+def test_wait_outlives_a_restart_of_the_server(api: FakeApi, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skep.client.wire.PAUSES_S", ())
+    lost = Answer(is_cut=True)
+    api.answers["GET /jobs/7"] = [job("7"), lost, Answer(503, {"error": "stopping"}), lost, job("7", state="stopped")]
+    assert exit_code(client.wait("7")) == 130
+
+
+def test_pieces_of_a_log_come_as_they_are_written(api: FakeApi, client: Client) -> None:
+    gate = threading.Event()
+    api.answers["GET /jobs/7/logs"] = Answer(pieces=["é".encode()[:1], "é".encode()[1:] + b"a\n", gate.wait, b"b\n"])
+    pieces = client.logs("7", follow=True, task="main-0", attempt=2)
+    seen = ""
+    while "a" not in seen:
+        seen += next(pieces)
+    assert seen == "éa\n"
+    gate.set()
+    assert "".join(pieces) == "b\n"
+    assert api.asked[0].query == {"follow": ["true"], "task": ["main-0"], "attempt": ["2"]}
+
+
+def test_a_log_that_breaks_off_says_so(api: FakeApi, client: Client) -> None:
+    api.answers["GET /jobs/7/logs"] = Answer(pieces=[b"a\n"], is_cut=True)
+    with pytest.raises(NoServer, match="lost the connection"):
+        list(client.logs("7", follow=True))
+
+
+def test_a_log_that_is_not_there(api: FakeApi, client: Client) -> None:
+    with pytest.raises(NotFound, match="nothing at /jobs/7/logs"):
+        list(client.logs("7"))
+
+
+def test_events_go_on_behind_the_last_one(api: FakeApi, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skep.client.client.LONGEST_PAUSE_S", 0.01)
+    first = Answer(pieces=[b": hello\n\n", b'id: 4\nevent: x\ndata: {"se', b'q": 4}\n\n'], is_cut=True)
+    api.answers["GET /events"] = [first, Answer(pieces=[b'data: {"seq": 5}\r\n\r\n'])]
+    events = client.follow_events()
+    assert [next(events)["seq"], next(events)["seq"]] == [4, 5]
+    assert "last-event-id" not in api.asked[0].headers
+    assert api.asked[1].headers["last-event-id"] == "4"
+
+
+@pytest.mark.parametrize("newest", [0, 1, 2, 3, 1000, 4096])
+def test_the_last_events_are_found_without_reading_all(api: FakeApi, client: Client, newest: int) -> None:
+    def answer(asked: Asked) -> Answer:
+        after, limit = (int(asked.query.get(name, ["0"])[0]) for name in ("after", "limit"))
+        return Answer(200, [{"seq": seq} for seq in range(after + 1, newest + 1)][:limit])
+
+    api.answers["GET /events"] = answer
+    found = [event["seq"] for event in client.last_events(3)]
+    assert found == list(range(max(1, newest - 2), newest + 1))
+    assert len(api.asked) < 30
+
+
+def test_the_cluster(api: FakeApi, client: Client) -> None:
+    api.answers |= {
+        "PUT /cluster": {"changes": ["n9 is new"]},
+        "PATCH /nodes/n 1": {},
+        "PUT /policy": {"policy": "srtf"},
+    }
+    api.answers["GET /usage"] = Answer(200, [{"user": "ann", "gpu_hours": 1.0}])
+    assert client.preview_cluster("nodes: []") == ["n9 is new"]
+    client.apply_cluster("nodes: []")
+    assert [asked.query for asked in api.asked] == [
+        {"name": ["cluster.yaml"], "dry_run": ["true"]},
+        {"name": ["cluster.yaml"]},
+    ]
+    client.set_node("n 1", "drained")
+    client.use_policy("srtf")
+    assert client.usage("user", since_s=5.0) == [{"user": "ann", "gpu_hours": 1.0}]
+    assert api.asked[-1].query == {"by": ["user"], "since": ["5.0"]}
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["python", "-u", "src/train.py", "--x"], "train"),
+        (["bash", "-c", "echo; rm -rf /"], "bash"),
+        (["./run me!.sh"], "run-me"),
+        (["--", "…"], "job"),
+        (["/usr/bin/env"], "env"),
+    ],
+)
+def test_a_command_has_a_name(argv: list[str], name: str) -> None:
+    assert name_of(argv) == name
+
+
+@pytest.mark.parametrize(
+    ("state", "codes", "code"),
+    [
+        ("succeeded", [1, 0], 0),
+        ("stopped", [143], 130),
+        ("failed", [], 1),
+        ("failed", [-310], 1),
+        ("failed", [137], 137),
+    ],
+)
+def test_exit_codes(state: str, codes: list[int], code: int) -> None:
+    assert exit_code(job(state=state, history=[{"code": each} for each in codes])) == code
+
+
+def test_patience_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Client("http://127.0.0.1:9") as client, pytest.raises(NoServer):
+        client.patiently(client.policy, until_s=time.monotonic() + 0.1)
