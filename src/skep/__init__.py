@@ -1,6 +1,6 @@
 """Skep: a cluster manager for deep learning. One scheduler, three worlds."""
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # as `typing` has it, which training scripts should not have to wait for
 
 if TYPE_CHECKING:
     from skep.client import Client as Client

@@ -92,6 +92,8 @@ def _of_torch(places: Sequence[Place], rank: int, ports: Sequence[Ports]) -> dic
         "ROLE_NAME": place.role,
         "ROLE_RANK": str(alike.index(place.index)),
         "ROLE_WORLD_SIZE": str(len(alike)),
+        # A restart under torchrun can meet keys of the start before in a store that is shared (pytorch issue 135712).
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in place.gpus),
     }
 

@@ -136,13 +136,13 @@ class Reads:
 
     def log_files(self, ref: str, task: str = "", attempt: int = 0) -> list[Path]:
         """The oldest first; nothing yet where a job has not started."""
-        row, _ = self._find(ref)
-        files: list[Path] = self.engine.log_files(str(row.seq), task, attempt)
+        row, request = self._find(ref)
+        files: list[Path] = self.engine.log_files(core_id(row, request, task), task, attempt)
         return files
 
     def environment(self, ref: str, task: str = "") -> dict[str, Any]:
-        row, _ = self._find(ref)
-        found: dict[str, Any] | None = self.engine.environment(str(row.seq), task)
+        row, request = self._find(ref)
+        found: dict[str, Any] | None = self.engine.environment(core_id(row, request, task), task)
         if found is None:
             raise Conflict(f"job {ref} has never been started here", hint="wait until it runs")
         return found
@@ -234,18 +234,34 @@ class Reads:
     def events(self, after: int, job_id: str | None, limit: int) -> list[dict[str, Any]]:
         return [as_event(told) for told in self.store.told(after, job_id, limit)]
 
+    def _waiting(self) -> dict[str, int]:
+        """Pending jobs by what they wait for."""
+        counts: dict[str, int] = {}
+        for job in self.writer.state.jobs.values():
+            if job.waiting is not None:
+                counts[str(job.waiting.cause)] = counts.get(str(job.waiting.cause), 0) + 1
+        return counts
+
     def stats(self) -> dict[str, Any]:
         with self.lock:
             state = self.writer.state
             counts = {str(name): count for name, count in self.writer.jobs_by_state().items()}
             return {
                 "jobs": counts,
+                "waiting": self._waiting(),
                 "events": state.event_count,
                 "decisions": state.decision_count,
                 "turns": self.writer.turns,
                 "decide_s": self.writer.decide_s,
                 "commit_s": self.writer.commit_s,
             }
+
+
+def core_id(row: JobRow, request: Request, task: str) -> str:
+    """The job of the core that has this task, or the first one."""
+    if request.gang:
+        return str(row.seq)
+    return f"{row.seq}/{task or next(iter(request.tasks)) + '-0'}"
 
 
 def as_event(told: Told) -> dict[str, Any]:

@@ -43,34 +43,86 @@ class Unexpected(SkepError):
 
 @contextlib.contextmanager
 def stage(*, is_kept: bool) -> Iterator[Stage]:
-    """Server and folder go at the end, however it comes; `is_kept`: only when it did not end well."""
+    """Server and folder go at the end, however it comes; `is_kept`: unless it ended well."""
     folder = Path(tempfile.mkdtemp(prefix="skep-demo-"))
-    made = Stage(folder)
+    path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
     is_done = False
-    with interrupted_by_any_signal(), environment(PATH=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"):
+    with Interrupts() as interrupts, environment(PATH=path):
         try:
             with contextlib.chdir(folder):
-                made.set_up()
-                yield made
+                with interrupts.held():
+                    url = set_up(folder)
+                os.environ["SKEP_URL"] = url
+                with Client(url) as client:
+                    yield Stage(folder, client)
             is_done = True
         finally:
             if not (is_kept and is_done):
-                made.tear_down()
+                with interrupts.held():
+                    tear_down(folder)
 
 
-@contextlib.contextmanager
-def interrupted_by_any_signal() -> Iterator[None]:
-    """Whoever ends the demo by a signal or closes its terminal does not want its server to stay either."""
+def set_up(folder: Path) -> str:
+    """The address of the server."""
+    (folder / CLUSTER_FILE).write_text(CLUSTER)
+    shutil.copyfile(training.__file__, folder / SCRIPT)
+    run_skep(f"up -d --cluster {CLUSTER_FILE} --data {DATA} --port 0")
+    from skep.server.datadir import read_running
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    running = read_running(folder / DATA)
+    if running is None:
+        raise Unexpected("expected that the server stays up; it has gone")
+    return running.url
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+
+def tear_down(folder: Path) -> None:
+    with contextlib.suppress(InputError):  # it may never have come up
+        run_skep(f"down --stop-jobs --data {shlex.quote(str(folder / DATA))}")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_skep(line: str) -> str:
+    """A command inside this process, which is quicker than another one; what it prints."""
+    from skep.cli.main import skep
+
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        skep.main(shlex.split(line), prog_name="skep", standalone_mode=False)
+    return said.getvalue()
+
+
+class Interrupts:
+    """Whoever ends the demo by a signal, or closes its terminal, does not want its server to stay: signals interrupt.
+
+    They are held while the server is half up or half down: it would be left over.
+    """
+
+    def __init__(self) -> None:
+        self._is_held = self._has_come = False
+
+    def __enter__(self) -> Interrupts:
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self._before = {number: signal.signal(number, self._interrupt) for number in numbers}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        self._is_held, self._has_come = True, False
+        try:
+            yield
+        finally:
+            self._is_held = False
+        if self._has_come:
+            raise KeyboardInterrupt
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._has_come = True
+        if not self._is_held:
+            raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
@@ -88,54 +140,27 @@ def environment(**values: str) -> Iterator[None]:
 
 
 class Stage:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, client: Client) -> None:
         self.folder = folder
-        self.client = Client()
+        self.client = client
         self._scenes = 0
         self._began_s = time.monotonic()
-
-    # The server --------------------------------------------------------------------------------------------------
-
-    def set_up(self) -> None:
-        (self.folder / CLUSTER_FILE).write_text(CLUSTER)
-        shutil.copyfile(training.__file__, self.folder / SCRIPT)
-        self.type(f"skep up -d --cluster {CLUSTER_FILE} --data {DATA} --port 0", is_shown=False)
-        from skep.server.datadir import read_running
-
-        running = read_running(self.folder / DATA)
-        if running is None:
-            raise Unexpected("the server did not stay up")
-        os.environ["SKEP_URL"] = running.url
-        self.client = Client(running.url)
-
-    def tear_down(self) -> None:
-        self.client.close()
-        with contextlib.suppress(InputError):  # it may never have come up
-            self.type(f"skep down --stop-jobs --data {self.folder / DATA}", is_shown=False)
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     # The terminal ------------------------------------------------------------------------------------------------
 
     def scene(self, title: str) -> None:
         self._scenes += 1
-        head = f"{self._scenes}. {title}"
         click.echo()
-        click.secho(f"{head}  [{time.monotonic() - self._began_s:.0f} s]", bold=True)
+        click.secho(f"{self._scenes}. {title}  [{time.monotonic() - self._began_s:.0f} s]", bold=True)
 
     def shown(self, line: str) -> None:
         click.secho(f"  $ {line}", fg="cyan")
 
-    def type(self, line: str, *, is_shown: bool = True) -> None:
-        """The command is run as it is shown, but inside this process, which is quicker; `| head -N` may follow."""
-        from skep.cli.main import skep
-
-        if is_shown:
-            self.shown(line)
-        command, _, most = line.partition(" | head -")
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            skep.main(shlex.split(command)[1:], prog_name="skep", standalone_mode=False)
-        for text in said.getvalue().splitlines()[: int(most) if most else None] if is_shown else []:
+    def type(self, line: str) -> None:
+        """Run as it is shown; `| head -N` may follow."""
+        self.shown(line)
+        command, _, most = line.removeprefix("skep ").partition(" | head -")
+        for text in run_skep(command).splitlines()[: int(most) if most else None]:
             click.echo(f"    {text}".rstrip())
 
     def table(self, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
@@ -163,7 +188,7 @@ class Stage:
             job = self.job(name)
             if job["state"] == "failed":
                 raise Unexpected(f"expected that {name} is {state}; it failed: {job['reason']}")
-            return job["state"] == state and job["attempts"] >= attempts
+            return bool(job["state"] == state and job["attempts"] >= attempts)
 
         self.until(f"{name} is {state}", is_so)
         return self.job(name)

@@ -20,8 +20,8 @@ POLICY = "afs-l:restart=1"
 def play(*, is_kept: bool) -> None:
     tell(
         "A server with 4 nodes of 4 virtual gpus, for three teams: vision owns two nodes, speech and research one "
-        f"each. The jobs are real processes that train a small model ({SCRIPT}) on the cpu; the time a gpu would take is "
-        "slept. This takes less than a minute."
+        f"each. The jobs are real processes that train a small model ({SCRIPT}) on the cpu; the time a gpu would take "
+        "is slept. This takes less than a minute."
     )
     with stage(is_kept=is_kept) as on:
         tell("", "To look at it yourself, in another terminal while this goes on:")

@@ -29,7 +29,7 @@ Slope = tuple[float, list[float]]
 
 
 def make_points() -> list[Point]:
-    """Labels follow a hidden direction, one in fifty is wrong: there is something to learn, and it never gets perfect."""
+    """Labels follow a hidden direction, one in fifty is wrong: there is something to learn, and an end to it."""
     draw = random.Random(SEED)
     hidden = [draw.gauss(0, 1) for _ in range(FEATURES)]
     made = []

@@ -1,4 +1,4 @@
-"""`skep demo`: what it tells is true, what it proposes works, and it leaves alone what is not its own."""
+"""`skep demo --simulate`: what it tells is true, what it proposes works, and it leaves alone what is not its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from skep.cli import demo as module
+from skep.cli.demo import simulated as module
 from skep.cli.main import main, skep
 from skep.metrics.run import Run
 from skep.traces.read import read_trace
@@ -39,7 +39,7 @@ def status(monkeypatch: pytest.MonkeyPatch, *args: str) -> int | str | None:
 def test_it_tells_shows_and_writes_only_the_report(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert status(monkeypatch, "demo") == 0
+    assert status(monkeypatch, "demo", "--simulate") == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert all(f"\n  {policy} " in out for policy in module.COMPARED)
@@ -51,10 +51,10 @@ def test_it_tells_shows_and_writes_only_the_report(
 
 
 def test_a_report_of_before_is_replaced(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert status(monkeypatch, "demo", "--html", "mine.html") == 0
+    assert status(monkeypatch, "demo", "--simulate", "--html", "mine.html") == 0
     first = (here / "mine.html").read_bytes()
     (here / "mine.html").write_bytes(first.replace(b"A made-up week", b"Another week"))
-    assert status(monkeypatch, "demo", "--html", "mine.html") == 0
+    assert status(monkeypatch, "demo", "--simulate", "--html", "mine.html") == 0
     assert (here / "mine.html").read_bytes() == first
 
 
@@ -95,7 +95,7 @@ def test_where_it_cannot_write_it_says_so_before_it_runs(
     file: str, said: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "notes.html").write_text("<p>mine")
-    assert status(monkeypatch, "demo", "--html", file) == 2
+    assert status(monkeypatch, "demo", "--simulate", "--html", file) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert said in err.splitlines()[0]
@@ -109,7 +109,7 @@ def test_a_folder_that_is_read_only_is_one_clear_line(
 ) -> None:
     # Who runs the tests may be root, whom no permission stops.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert status(monkeypatch, "demo") == 2
+    assert status(monkeypatch, "demo", "--simulate") == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines()[0] == "error: skep-demo.html cannot be written: its folder is read-only"

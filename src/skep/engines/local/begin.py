@@ -1,0 +1,201 @@
+"""The beginning of a launch: who sits where, the folders of its tasks, and their shims."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from skep.core.actions import Launch, Move
+from skep.core.cluster import Allocation, Cluster, Slice, bits
+from skep.core.errors import InputError
+from skep.engines.local.cgroups import Cgroups, Group
+from skep.engines.local.criu import Freezer, criu_problem
+from skep.engines.local.disk import remove_folder
+from skep.engines.local.folder import Folder, LaunchRecord, TaskRecord
+from skep.engines.local.logs import LOG_BYTES, LOG_FILES
+from skep.jobs.env import Folders, Place, command_line, task_env
+from skep.jobs.request import Request
+
+SHIM = str(Path(__file__).with_name("shim.py"))
+BASE_ENV = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1"}
+"""Gpus numbered as we count them; output that is seen when it is printed."""
+
+
+class TaskFile(msgspec.Struct, frozen=True):
+    """What the shim reads."""
+
+    name: str
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    reports: str
+    grace_s: float
+    notes: list[str]
+    cgroups: list[str]
+    oom_file: str
+    log_bytes: int
+    log_files: int
+    output: str = ""
+    """Where a task that can be frozen prints to, instead of a pipe to the shim."""
+    freeze: list[str] = []
+    restore: list[str] = []
+
+
+def place_tasks(request: Request, member: str | None, allocation: Allocation, cluster: Cluster) -> list[Place]:
+    """The tasks of a launch, role by role. A member of an incremental job is alone in its launch."""
+    names = list(request.tasks)
+    seats = sorted(seats_of(allocation), key=lambda seat: seat[0])
+    if member is not None:
+        role, _, index = member.rpartition("-")
+        _, node, gpus = seats[0]
+        return [Place(role, int(index), cluster.nodes[node].name, gpus)]
+    counts = dict.fromkeys(names, 0)
+    places = []
+    for number, node, gpus in seats:
+        role = names[number]
+        places.append(Place(role, counts[role], cluster.nodes[node].name, gpus))
+        counts[role] += 1
+    if not places:
+        raise InputError("the allocation has no task")
+    return places
+
+
+def seats_of(allocation: Allocation) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """Number of the role, number of the node and gpus of every task."""
+    for piece in allocation.slices:
+        for number in range(piece.tasks):
+            yield piece.role, piece.node, part(piece, number)
+
+
+def part(piece: Slice, number: int) -> tuple[int, ...]:
+    """The gpus of one task of a slice; tasks that share a gpu have all of the slice's."""
+    gpus = tuple(bits(piece.gpus))
+    each = len(gpus) // piece.tasks
+    return gpus[number * each : (number + 1) * each] if each else gpus
+
+
+def warnings_of(request: Request) -> list[str]:
+    """What this engine will not do for the job; for the one who submits it, and at the head of its log."""
+    found = [
+        f"image {role.image!r} of role {name} is ignored: this engine runs plain processes"
+        for name, role in request.tasks.items()
+        if role.image
+    ]
+    if request.checkpoint == "criu" and (problem := criu_problem()):
+        found.append(problem)
+    return found
+
+
+class Beginning(msgspec.Struct, frozen=True):
+    """Everything that is settled about a launch before its files are written."""
+
+    action: Launch | Move
+    request: Request
+    places: list[Place]
+    ports: list[dict[str, list[int]]]
+
+
+class Beginner:
+    """Writes the folder of a launch. It is there whole or not at all: its name is what makes a launch exist."""
+
+    def __init__(self, folder: Folder, groups: Cgroups) -> None:
+        self.folder = folder
+        self.groups = groups
+
+    def write(self, what: Beginning) -> LaunchRecord:
+        job = self.folder.job(what.action.job_id)
+        aside = job / f".{what.action.launch}"
+        shutil.rmtree(aside, ignore_errors=True)
+        for made in (aside, job / "checkpoint", job / "work"):
+            made.mkdir(parents=True, exist_ok=True, mode=0o700)
+        groups = [self._group(what, place) for place in what.places]
+        try:
+            return self._write(what, aside, groups)
+        except OSError:
+            for group in groups:
+                for folder in group.folders:
+                    remove_folder(folder)
+            raise
+
+    def _write(self, what: Beginning, aside: Path, groups: list[Group]) -> LaunchRecord:
+        for rank, (place, group) in enumerate(zip(what.places, groups, strict=True)):
+            make_task(aside / self._path(what, place).name, self._task_file(what, rank, group))
+        tasks = [
+            TaskRecord(place.role, place.index, place.node, numbers, group.folders, own_gpus(what.request, place))
+            for place, numbers, group in zip(what.places, what.ports, groups, strict=True)
+        ]
+        record = LaunchRecord(what.action.job_id, what.action.launch, tasks)
+        (aside / "launch.json").write_bytes(msgspec.json.encode(record))
+        aside.rename(self.folder.launch(record.job_id, record.launch))
+        return record
+
+    def _path(self, what: Beginning, place: Place) -> Path:
+        return self.folder.task(what.action.job_id, what.action.launch, place.task)
+
+    def _group(self, what: Beginning, place: Place) -> Group:
+        role = what.request.tasks[place.role]
+        return self.groups.make(".".join(self._path(what, place).parts[-3:]), role.cpu, role.memory_gib)
+
+    def _task_file(self, what: Beginning, rank: int, group: Group) -> TaskFile:
+        action, request, place = what.action, what.request, what.places[rank]
+        job = self.folder.job(action.job_id)
+        task = self._path(what, place)
+        folders = Folders(str(task), str(job / "checkpoint"))
+        freezer = freezer_of(request, Path(folders.checkpoint), task.name)
+        return TaskFile(
+            name=f"{action.job_id}/{action.launch}/{place.task}",
+            argv=command_line(request.tasks[place.role]),
+            env=base_env() | task_env(request, action.job_id, action.launch, what.places, rank, what.ports, folders),
+            cwd=request.workdir or str(job / "work"),
+            reports=str(self.folder.reports),
+            grace_s=request.grace_s,
+            notes=warnings_of(request),
+            cgroups=group.folders,
+            oom_file=group.oom_file,
+            log_bytes=LOG_BYTES,
+            log_files=LOG_FILES,
+            output=str(freezer.output) if freezer else "",
+            freeze=freezer.freeze() if freezer else [],
+            restore=freezer.thaw(task) if freezer else [],
+        )
+
+
+def freezer_of(request: Request, checkpoint: Path, task: str) -> Freezer | None:
+    return Freezer(checkpoint, task) if request.checkpoint == "criu" and criu_problem() is None else None
+
+
+def base_env() -> dict[str, str]:
+    """What the server has, without what is about the server; a task's own variables are put over it."""
+    return BASE_ENV | {key: value for key, value in os.environ.items() if not key.startswith("SKEP_")}
+
+
+def make_task(path: Path, file: TaskFile) -> None:
+    path.mkdir(mode=0o700)
+    fd = os.open(path / "task.json", os.O_WRONLY | os.O_CREAT, 0o600)  # It may hold secrets.
+    with open(fd, "wb") as target:
+        target.write(msgspec.json.encode(file))
+    os.mkfifo(path / "control", 0o600)
+    os.close(os.open(path / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    if file.output:
+        (path / "log").symlink_to(file.output)
+
+
+def start_shim(task: Path) -> int:
+    """Its process number. The shim gets none of the server's files, and says what breaks it in `shim.err`."""
+    errors = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
+        (os.POSIX_SPAWN_DUP2, 0, 1),
+        (os.POSIX_SPAWN_OPEN, 2, str(task / "shim.err"), errors, 0o600),
+    ]
+    argv = [sys.executable, "-I", "-S", SHIM, str(task)]
+    return os.posix_spawn(sys.executable, argv, dict(os.environ), file_actions=files)
+
+
+def own_gpus(request: Request, place: Place) -> list[int]:
+    return list(place.gpus) if request.tasks[place.role].gpu_milli == 1000 else []

@@ -1,0 +1,184 @@
+"""Limits of cpu and memory by the kernel's control groups, version 1 and 2, where we may make groups.
+
+A task's group also finds its processes again if its shim was killed. Groups are made below the server's own, so that a
+limit on the server holds for its tasks too; in version 2 a group with processes cannot have groups with limits below
+it, so there the nearest group above that may have them is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from skep.engines.local.folder import safe_name
+from skep.engines.local.processes import send
+
+PERIOD_US = 100_000
+UNESCAPED = {"\\040": " ", "\\011": "\t", "\\134": "\\"}
+WANTED_V2 = ("cpu", "memory")
+
+
+class Group(msgspec.Struct, frozen=True):
+    """The folders a task's processes are put into, and the file that counts kills for lack of memory."""
+
+    folders: list[str] = []
+    oom_file: str = ""
+
+
+class Cgroups:
+    """`bases`: by controller, the folder where groups may be made; version 2 has one for all, called ``unified``."""
+
+    def __init__(self, bases: dict[str, Path], owner: Path) -> None:
+        self.mark = f"skep-{hashlib.sha256(os.fsencode(owner.absolute())).hexdigest()[:12]}"
+        """Two servers on one machine must not meet in a group."""
+        self.bases: dict[str, Path] = {}
+        for controller, base in bases.items():
+            with contextlib.suppress(OSError):
+                made(base / self.mark).rmdir()  # A try.
+                self.bases[controller] = base
+
+    def problem(self) -> str | None:
+        """What cannot be limited here, in one line."""
+        if "unified" in self.bases:
+            return None
+        missing = [name for name in ("cpu", "memory") if name not in self.bases]
+        return (
+            f"{' and '.join(missing)} of tasks cannot be limited here: no control group may be made"
+            if missing
+            else None
+        )
+
+    def make(self, name: str, cpu: float, memory_gib: float) -> Group:
+        """A group for one task; limits of 0 are none."""
+        name = safe_name(f"{self.mark}.{name}")
+        if "unified" in self.bases:
+            return self._make_v2(name, cpu, int(memory_gib * (1 << 30)))
+        return self._make_v1(name, cpu, int(memory_gib * (1 << 30)))
+
+    def _make_v1(self, name: str, cpu: float, memory: int) -> Group:
+        wanted = [key for key, limit in (("memory", memory), ("cpu", cpu), ("pids", True)) if limit]
+        folders = {key: made(self.bases[key] / name) for key in wanted if key in self.bases}
+        if "memory" in folders:
+            put(folders["memory"] / "memory.limit_in_bytes", memory)
+            put(folders["memory"] / "memory.memsw.limit_in_bytes", memory)
+        if "cpu" in folders:
+            put(folders["cpu"] / "cpu.cfs_period_us", PERIOD_US)
+            put(folders["cpu"] / "cpu.cfs_quota_us", quota(cpu))
+        oom_file = str(folders["memory"] / "memory.oom_control") if "memory" in folders else ""
+        return Group([str(folder) for folder in folders.values()], oom_file)
+
+    def _make_v2(self, name: str, cpu: float, memory: int) -> Group:
+        folder = made(self.bases["unified"] / name)
+        if memory:
+            put(folder / "memory.max", memory)
+            put(folder / "memory.swap.max", 0)
+        if cpu:
+            put(folder / "cpu.max", f"{quota(cpu)} {PERIOD_US}")
+        return Group([str(folder)], str(folder / "memory.events") if memory else "")
+
+
+def quota(cpu: float) -> int:
+    """Microseconds of cpu in each period; the kernel takes no less than 1000."""
+    return max(int(cpu * PERIOD_US), 1000)
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def put(file: Path, value: object) -> None:
+    """A limit that this kernel does not know is left out."""
+    with contextlib.suppress(OSError):
+        file.write_text(str(value))
+
+
+def enable(folder: Path) -> bool:
+    """Let the groups below this one have limits."""
+    try:
+        (folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in WANTED_V2))
+        return set(WANTED_V2) <= set((folder / "cgroup.subtree_control").read_text().split())
+    except OSError:
+        return False
+
+
+def members(folders: list[str]) -> set[int]:
+    """The processes in these groups."""
+    found: set[int] = set()
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            found.update(int(line) for line in Path(folder, "cgroup.procs").read_text().split())
+    return found
+
+
+def kill_members(folders: list[str]) -> bool:
+    """Whether there were any."""
+    found = members(folders)
+    for pid in found:
+        send(pid, signal.SIGKILL)
+    return bool(found)
+
+
+def find_bases(proc: Path = Path("/proc/self")) -> dict[str, Path]:
+    """Where groups of ours belong, by controller; nothing where the kernel has no groups or hides them."""
+    try:
+        own = dict(_own_groups((proc / "cgroup").read_text()))
+        mounts = list(_mounts((proc / "mountinfo").read_text()))
+    except OSError:
+        return {}
+    found: dict[str, Path] = {}
+    for controller in ("memory", "cpu", "pids"):
+        for point, root, options in mounts:
+            if controller in options and controller in own:
+                found[controller] = _below(point, root, own[controller])
+    if found:
+        return found
+    for point, root, options in mounts:
+        if "unified" in options and "unified" in own:
+            base = _nearest_v2(_below(point, root, own["unified"]), point)
+            return {"unified": base} if base is not None else {}
+    return {}
+
+
+def _own_groups(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        number, controllers, path = line.split(":", 2)
+        for controller in controllers.split(",") if controllers else ["unified"] * (number == "0"):
+            yield controller, path
+
+
+def _mounts(text: str) -> Iterator[tuple[Path, str, set[str]]]:
+    """Mount point, root within the file system, and the controllers it has."""
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        if kind in ("cgroup", "cgroup2"):
+            root, point = before.split()[3:5]
+            for escape, character in UNESCAPED.items():
+                point = point.replace(escape, character)
+            yield Path(point), root, {"unified"} if kind == "cgroup2" else set(options.split(","))
+
+
+def _below(point: Path, root: str, own: str) -> Path:
+    """In a container the mount may show only a part of the tree, in which we are the root."""
+    shown = own.removeprefix(root.rstrip("/")) if own.startswith(root) else "/"
+    return point / shown.lstrip("/")
+
+
+def _nearest_v2(own: Path, top: Path) -> Path | None:
+    for folder in [own, *own.parents]:
+        try:
+            enabled = set((folder / "cgroup.subtree_control").read_text().split())
+        except OSError:
+            return None
+        if set(WANTED_V2) <= enabled or enable(folder):
+            return folder
+        if folder == top:
+            return None
+    return None

@@ -1,0 +1,51 @@
+"""Freezing a task as it is, and thawing it, with CRIU: for a job that does not know how to save itself.
+
+One process tree, no gpu, no open connection to elsewhere. A frozen task comes back under the process number it had and
+with the environment it had; its output goes on in the same file, which therefore lies in the checkpoint folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+from pathlib import Path
+
+CHECK_S = 20.0
+
+
+@functools.cache
+def criu_problem() -> str | None:
+    """Why tasks cannot be frozen on this machine, in one line; None where they can."""
+    program = shutil.which("criu")
+    if program is None:
+        return "criu is not installed, so a task cannot be frozen here; it gets SIGTERM and its grace period instead"
+    try:
+        check = subprocess.run([program, "check"], capture_output=True, text=True, timeout=CHECK_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said = str(error)
+    else:
+        if check.returncode == 0:
+            return None
+        lines = (check.stderr or check.stdout).strip().splitlines()
+        said = lines[-1].strip() if lines else f"exit code {check.returncode}"
+    return f"`criu check` fails ({said[:200]}); a task gets SIGTERM and its grace period instead"
+
+
+class Freezer:
+    """The commands for one task. Its image lies in the job's checkpoint folder, where every launch finds it."""
+
+    def __init__(self, checkpoint: Path, task: str) -> None:
+        self.image = checkpoint / f"criu-{task}"
+        self.output = checkpoint / f"criu-{task}.log"
+
+    def freeze(self) -> list[str]:
+        self.image.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return ["criu", "dump", "--tree", "{pid}", "--images-dir", str(self.image), "--manage-cgroups=ignore"]
+
+    def thaw(self, task_folder: Path) -> list[str]:
+        """Nothing to thaw the first time. As a sibling of criu the task becomes a child of the shim."""
+        if not (self.image / "inventory.img").exists():
+            return []
+        command = ["criu", "restore", "--images-dir", str(self.image), "--manage-cgroups=ignore"]
+        return [*command, "--restore-detached", "--restore-sibling", "--pidfile", str(task_folder / "thawed")]

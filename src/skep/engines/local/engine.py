@@ -1,0 +1,208 @@
+"""The engine that runs real processes on this machine.
+
+One thread does everything, in order: what it is asked (a queue), what shims ring about (a fifo), and now and then a
+look at everything that runs, for rings that were lost and shims that were killed. What it does is in `runs.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import msgspec
+
+from skep.core.actions import Action
+from skep.core.cluster import Cluster
+from skep.core.errors import NotFound
+from skep.core.events import Event
+from skep.engines.local.begin import TaskFile
+from skep.engines.local.cgroups import Cgroups, find_bases
+from skep.engines.local.folder import Folder, read_small
+from skep.engines.local.logs import log_files
+from skep.engines.local.run import Task
+from skep.engines.local.runs import Runs
+from skep.jobs.reports import Report
+from skep.jobs.request import Request
+
+LOOK_S = 1.0
+"""Between two looks at everything that runs."""
+REAP_S = 0.05
+"""Between two looks for shims that have done their work and are about to go."""
+TASK_FILE_MAX = 4 << 20
+
+log = logging.getLogger(__name__)
+
+
+class LocalEngine:
+    """What is told comes from the engine's own thread, in the order in which it happened."""
+
+    def __init__(
+        self,
+        folder: Path,
+        cluster: Cluster,
+        request_of: Callable[[str], tuple[Request, str | None]],
+        tell: Callable[[list[Report]], None],
+    ) -> None:
+        """`request_of` gives the request of a job of the core and, for a member of an incremental job, its task."""
+        self.folder = Folder(folder.absolute())
+        self.folder.prepare()
+        self.groups = Cgroups(find_bases(), self.folder.root)
+        if problem := self.groups.problem():
+            log.warning("%s", problem)
+        self.cluster = cluster
+        self.tell = tell
+        self.runs = Runs(self.folder, cluster, self.groups, request_of)
+        self._todo: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]]] = SimpleQueue()
+        self._bell = os.open(self.folder.reports, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._rung = b""
+        self._untold: list[Report] = []
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._is_open = True
+        self._thread = threading.Thread(target=self._work, name="skep-local-engine", daemon=True)
+        self._thread.start()
+
+    # What others ask; any thread.
+
+    def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
+        """Begin these. Nothing is known at once; what comes of them is told."""
+        self._ask(self._act, actions)
+        return []
+
+    def sweep(self, known: set[tuple[str, int]]) -> None:
+        """Kill whatever runs for launches that nobody knows and nobody asks for. They are not told of."""
+        paths = {self.folder.launch(job_id, launch) for job_id, launch in known}
+        threading.Thread(target=self._find_strays, args=(paths,), name="skep-local-sweep", daemon=True).start()
+
+    def lose_node(self, node: int) -> None:
+        """Kill everything there, at once."""
+        self._ask(self.runs.lose, node, self.cluster.nodes[node].name)
+
+    def restore_node(self, node: int) -> None:
+        self._ask(self.runs.restore, node, self.cluster.nodes[node].name)
+
+    def use_cluster(self, cluster: Cluster) -> None:
+        """For launches from now on; what runs stays on the nodes it has, by name."""
+        self.cluster = cluster
+        self._ask(setattr, self.runs, "cluster", cluster)
+
+    def forget(self, job_id: str) -> None:
+        """Remove the files of a job that has ended, its logs and checkpoints too."""
+        if job_id not in self.runs.by_job:
+            self.folder.forget(job_id)
+
+    def close(self) -> None:
+        """The jobs go on; the next engine on this folder finds them."""
+        self._ask(setattr, self, "_is_open", False)
+        self._thread.join()
+        os.close(self._bell)
+        os.close(self._wake)
+
+    # What others read; any thread. The files are the truth, so nobody needs to be asked.
+
+    def log_files(self, job_id: str, task: str = "", launch: int = 0) -> list[Path]:
+        """The parts of a task's log, oldest first; without a name the first task, without a number the last launch."""
+        return log_files(self._task_path(job_id, task, launch))
+
+    def progress(self, job_id: str) -> dict[str, Any]:
+        """What the job said last of itself through `skep.train`."""
+        for launch in reversed(self.folder.launches(job_id)):
+            for record in self.folder.record(job_id, launch).tasks:
+                values = Task(record, self.folder.task(job_id, launch, record.name)).progress()
+                if values:
+                    return values
+        return {}
+
+    def environment(self, job_id: str, task: str = "", launch: int = 0) -> dict[str, Any]:
+        """What a command needs to run as if it were the task: `env`, `cwd`, and the task's name."""
+        content = read_small(self._task_path(job_id, task, launch) / "task.json", TASK_FILE_MAX)
+        if content is None:
+            raise NotFound(f"job {job_id}: its task left no environment")
+        file = msgspec.json.decode(content, type=TaskFile)
+        return {"env": file.env, "cwd": file.cwd, "task": file.name.rpartition("/")[2]}
+
+    def _task_path(self, job_id: str, task: str, launch: int) -> Path:
+        launches = self.folder.launches(job_id)
+        if not launches or (launch and launch not in launches):
+            raise NotFound(f"job {job_id}: there was no start{f' {launch}' if launch else ''} of it yet")
+        launch = launch or launches[-1]
+        names = [record.name for record in self.folder.record(job_id, launch).tasks]
+        if task and task not in names:
+            raise NotFound(f"job {job_id}: no task {task[:100]!r}", hint=f"it has {', '.join(names[:20])}")
+        return self.folder.task(job_id, launch, task or names[0])
+
+    # The thread
+
+    def _ask(self, what: Callable[..., None], *args: Any) -> None:
+        self._todo.put((what, args))
+        os.eventfd_write(self._wake, 1)
+
+    def _work(self) -> None:
+        poller = select.poll()
+        poller.register(self._bell, select.POLLIN)
+        poller.register(self._wake, select.POLLIN)
+        look_at = 0.0
+        while self._is_open:
+            ready = {fd for fd, _ in poller.poll(self._wait_ms(look_at))}
+            if self._wake in ready:
+                os.eventfd_read(self._wake)
+                self._do_all()
+            if self._bell in ready:
+                self._try(self.runs.answer, self._rings())
+            if time.monotonic() >= look_at:
+                for run in list(self.runs.by_job.values()):
+                    self._try(self.runs.check, run)
+                look_at = time.monotonic() + LOOK_S
+            self.runs.reap()
+            self._deliver()
+
+    def _wait_ms(self, look_at: float) -> float | None:
+        if self.runs.leaving:
+            return REAP_S * 1000
+        return max(look_at - time.monotonic(), 0.0) * 1000 + 1 if self.runs.by_job or self._untold else None
+
+    def _deliver(self) -> None:
+        """What cannot be told now is told later, before anything newer."""
+        self._untold += self.runs.take_reports()
+        if self._untold:
+            try:
+                self.tell(self._untold)
+                self._untold = []
+            except Exception:
+                log.exception("%d reports of the local engine found no ear", len(self._untold))
+
+    def _do_all(self) -> None:
+        while True:
+            try:
+                what, args = self._todo.get_nowait()
+            except Empty:
+                return
+            self._try(what, *args)
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            self._try(self.runs.act, action)
+        self.runs.settle()
+
+    def _rings(self) -> list[str]:
+        *lines, self._rung = (self._rung + os.read(self._bell, 1 << 16)).split(b"\n")
+        return [line.decode(errors="replace") for line in dict.fromkeys(lines)]
+
+    def _try(self, what: Callable[..., None], *args: Any) -> None:
+        """A mistake about one job must not end the engine of all."""
+        try:
+            what(*args)
+        except Exception:
+            log.exception("the local engine could not do this: %r", args)
+
+    def _find_strays(self, known: set[Path]) -> None:
+        """In a thread of its own: a long history has many folders, and launches should not wait for them."""
+        for path in self.folder.all_launches():
+            if path not in known and not self.folder.is_over(path):
+                self._ask(self.runs.kill_stray, path)

@@ -1,0 +1,67 @@
+"""Ports for tasks: free when they are given, and not given twice while in use."""
+
+from __future__ import annotations
+
+import socket
+
+from skep.core.errors import InputError
+
+FIRST = 15_000
+END = 40_000
+
+
+class Ports:
+    """The search goes on where the last one ended, so that a port rests as long as possible between two tasks."""
+
+    def __init__(self) -> None:
+        self.in_use: set[int] = set()
+        self._of: dict[tuple[str, int], list[int]] = {}
+        """By job and launch."""
+        self._next = FIRST
+
+    def take(self, owner: tuple[str, int], wanted: list[dict[str, int]]) -> list[dict[str, list[int]]]:
+        """For each task the ports of each label; all of them or none."""
+        if sum(sum(labels.values()) for labels in wanted) > END - FIRST - len(self.in_use):
+            raise InputError(f"more ports than are free between {FIRST} and {END - 1}")
+        self._of.setdefault(owner, [])
+        try:
+            return [{label: self._some(owner, count) for label, count in labels.items()} for labels in wanted]
+        except InputError:
+            self.give(owner)
+            raise
+
+    def keep(self, owner: tuple[str, int], ports: dict[str, list[int]]) -> None:
+        """A task that is adopted has these, unless somebody else got them after it had ended."""
+        for port in (port for numbers in ports.values() for port in numbers):
+            if port not in self.in_use:
+                self._add(owner, port)
+
+    def give(self, owner: tuple[str, int]) -> None:
+        self.in_use.difference_update(self._of.pop(owner, ()))
+
+    def _some(self, owner: tuple[str, int], count: int) -> list[int]:
+        found: list[int] = []
+        for _ in range(END - FIRST):
+            if len(found) == count:
+                break
+            port = self._next
+            self._next = port + 1 if port + 1 < END else FIRST
+            if port not in self.in_use and is_free(port):
+                self._add(owner, port)
+                found.append(port)
+        if len(found) < count:
+            raise InputError(f"no free ports between {FIRST} and {END - 1}")
+        return found
+
+    def _add(self, owner: tuple[str, int], port: int) -> None:
+        self.in_use.add(port)
+        self._of.setdefault(owner, []).append(port)
+
+
+def is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

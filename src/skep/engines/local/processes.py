@@ -1,0 +1,113 @@
+"""Processes as /proc shows them. Standard library only: the shim uses this too."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
+
+
+def below(root: int) -> dict[int, int]:
+    """All processes below this one, parents first: number → number of the parent."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            stat = read(f"/proc/{name}/stat")
+            if stat:
+                fields = stat[stat.rindex(b")") + 2 :].split()
+                children.setdefault(int(fields[1]), []).append(int(name))
+    tree: dict[int, int] = {}
+    todo = [root]
+    for parent in todo:
+        for child in children.get(parent, ()):
+            tree[child] = parent
+            todo.append(child)
+    return tree
+
+
+def has_caretaker(pid: int, tree: dict[int, int]) -> bool:
+    """Whether a parent that handles the signal looks after this process.
+
+    The workers of a data loader must not be told to stop while their parent, told too, still needs them for its last
+    step. They are Python's multiprocessing: forked from a Python process without a program of their own, or marked so.
+    """
+    command = read(f"/proc/{pid}/cmdline")
+    while is_worker(command, tree.get(pid, 0)):
+        pid = tree[pid]
+        if catches_sigterm(pid):
+            return True
+        command = read(f"/proc/{pid}/cmdline")
+    return False
+
+
+def is_worker(command: bytes, parent: int) -> bool:
+    if b"python" not in os.path.basename(command.split(b"\0")[0]):
+        return False
+    return b"multiprocessing" in command or command == read(f"/proc/{parent}/cmdline")
+
+
+def catches_sigterm(pid: int) -> bool:
+    for line in read(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"SigCgt:"):
+            return bool(int(line.split()[1], 16) & SIGTERM_BIT)
+    return False
+
+
+def read(path: str) -> bytes:
+    """Nothing where the process has gone meanwhile."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, 1 << 16)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def send(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def run(argv: list[str]) -> int:
+    log = (os.POSIX_SPAWN_OPEN, 1, "criu.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=[log, (os.POSIX_SPAWN_DUP2, 1, 2)])
+    except OSError:
+        return 127
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def join_groups(groups: list[str]) -> None:
+    for group in groups:
+        with contextlib.suppress(OSError), open(f"{group}/cgroup.procs", "w") as file:
+            file.write("0")
+
+
+def kill_marked(mark: str) -> bool:
+    """Kill every process that has this variable in its environment; whether there was any."""
+    wanted = b"\0" + mark.encode(errors="surrogateescape") + b"\0"
+    found = False
+    for name in os.listdir("/proc"):
+        if name.isdigit() and wanted in b"\0" + read_all(f"/proc/{name}/environ") + b"\0" and not is_zombie(int(name)):
+            send(int(name), signal.SIGKILL)
+            found = True
+    return found
+
+
+def is_zombie(pid: int) -> bool:
+    stat = read(f"/proc/{pid}/stat")
+    return not stat or stat[stat.rindex(b")") + 2 :][:1] in b"ZX"
+
+
+def read_all(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""

@@ -1,0 +1,296 @@
+"""The process above one task. It outlives the server, keeps the exit code, and leaves nobody behind.
+
+Run as `python -I -S shim.py FOLDER`: standard library only, and few imports, because it starts once per task. It knows
+nothing but its folder: `task.json` says what to run, the `control` fifo brings commands (`go`, `stop GRACE`,
+`kill CAUSE`, `suspend`, `resume`), a lock on `lock` is held for life, `pid` and `main` appear when it is ready and when
+the task runs, and `exit.json` is on the disk before the lock is gone. As a subreaper it inherits every process that the
+task left behind, so "no child is left" means that no process of the task is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from skep.engines.local.disk import Log, remove_folder, write_whole
+    from skep.engines.local.processes import below, has_caretaker, join_groups, run, send
+else:
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter was told to look nowhere.
+    from disk import Log, remove_folder, write_whole
+    from processes import below, has_caretaker, join_groups, run, send
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+REST_GRACE_S = 3.0
+"""For what a task leaves behind when it ends by itself."""
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Shim:
+    """Its working folder is the task's folder, so that all names here are short and stay right if the folder moves."""
+
+    def __init__(self) -> None:
+        with open("task.json", "rb") as file:
+            self.task: dict[str, Any] = json.load(file)
+        self.log = Log(self.task["log_bytes"], self.task["log_files"])
+        self.poller = select.poll()
+        self.control = os.open("control", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.wake, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        self.output = -1
+        self.main = 0
+        self.code: int | None = None
+        self.cause = ""
+        self.ran = False
+        self.stop_asked = False
+        self.is_over = False
+        self.asked: set[int] = set()
+        self.kill_at: float | None = None
+        self.kill_every_s = 0.02
+        self.began_at = time.monotonic()
+
+    def serve(self) -> None:
+        """Until no process of the task is left."""
+        self.poller.register(self.control, select.POLLIN)
+        self.poller.register(self.wake, select.POLLIN)
+        write_whole("pid", str(os.getpid()))
+        self.ring()
+        while not self.is_over:
+            ready = {fd for fd, _ in self.poller.poll(self.timeout_ms())}
+            if self.output in ready and not self.log.pump(self.output):
+                self.poller.unregister(self.output)
+            signals = os.read(self.wake, 4096) if self.wake in ready else b""
+            self.reap()  # Before any command: who has ended by itself was not stopped.
+            self.on_signals(signals)
+            if self.control in ready:
+                for line in os.read(self.control, 4096).decode(errors="replace").splitlines():
+                    self.obey(*line.split()[:2])
+            if self.kill_at is not None and time.monotonic() >= self.kill_at:
+                self.kill_rest()
+        if self.output >= 0:
+            while self.log.pump(self.output):
+                pass
+
+    def timeout_ms(self) -> float | None:
+        return None if self.kill_at is None else max(self.kill_at - time.monotonic(), 0.0) * 1000 + 1
+
+    def on_signals(self, numbers: bytes) -> None:
+        if signal.SIGTERM in numbers:
+            # The machine goes down, or somebody ends us politely: so do we the task.
+            self.obey("stop", str(self.task["grace_s"]))
+
+    def obey(self, word: str = "", value: str = "") -> None:
+        if word == "go" and not self.ran:
+            self.start()
+        elif word == "stop" and value.replace(".", "", 1).isdecimal():
+            self.stop(float(value))
+        elif word == "kill":
+            self.kill(value)
+        elif word in ("suspend", "resume"):
+            self.suspend(word == "suspend")
+        if not self.ran and self.stop_asked:
+            self.is_over = True
+
+    # Starting
+
+    def start(self) -> None:
+        self.ran = True
+        self.began_at = time.monotonic()
+        for note in self.task["notes"]:
+            self.log.note(note)
+        try:
+            error = self.restore() if self.task["restore"] else self.fork(os.getpid())
+        except OSError as problem:
+            self.code, self.is_over = 126, True
+            error = f"cannot start a process: {problem.strerror}"
+        if error:
+            self.log.note(error)
+        else:
+            write_whole("main", str(self.main))
+        self.ring()
+
+    def fork(self, shim: int) -> str:
+        """Start the task; what went wrong, if anything."""
+        if self.task["output"]:
+            output = os.open(self.task["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        else:
+            self.output, output = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(self.output, False)
+            self.poller.register(self.output, select.POLLIN)
+        errors, error_end = os.pipe2(os.O_CLOEXEC)
+        self.main = os.fork()
+        if self.main == 0:
+            self.become_task(shim, output, error_end)
+        os.close(output)
+        os.close(error_end)
+        with open(errors, "rb") as pipe:  # Ends when the task has become its program, or has failed to.
+            return pipe.read().decode(errors="replace")
+
+    def become_task(self, shim: int, output: int, error_end: int) -> NoReturn:
+        code = 126
+        step = "start"
+        try:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != shim:
+                os._exit(code)  # It died before it could be our life line.
+            os.setsid()
+            join_groups(self.task["cgroups"])
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+            step = f"enter the folder {self.task['cwd']!r}"
+            os.chdir(self.task["cwd"])
+            step = f"run {self.task['argv'][0]!r}"
+            os.execvpe(self.task["argv"][0], self.task["argv"], self.task["env"])
+        except OSError as error:
+            code = 127 if error.errno == errno.ENOENT else 126
+            os.write(error_end, f"cannot {step}: {os.strerror(error.errno or 0)}".encode())
+        except ValueError as error:
+            os.write(error_end, f"cannot {step}: {error}".encode())
+        finally:
+            os._exit(code)
+
+    def restore(self) -> str:
+        """Thaw what was frozen: CRIU makes it a child of ours, with the process number it had."""
+        if run(self.task["restore"]) != 0:
+            self.code, self.is_over = 125, True
+            return "criu could not thaw the task, see criu.log in its folder; the frozen image is kept"
+        with open("thawed") as file:
+            self.main = int(file.read())
+        return ""
+
+    # Ending
+
+    def reap(self) -> None:
+        while self.ran and not self.is_over:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.is_over = True
+                return
+            if pid == 0:
+                return
+            if pid == self.main:
+                code = os.waitstatus_to_exitcode(status)
+                self.code = code if code >= 0 else 128 - code
+                self.terminate(REST_GRACE_S)
+
+    def stop(self, grace_s: float) -> None:
+        if self.stop_asked or self.code is not None:
+            # It is leaving already; that may only become shorter.
+            self.kill_at = min(self.kill_at or 0.0, time.monotonic() + grace_s)
+            return
+        self.stop_asked = True
+        if self.task["freeze"] and self.main:
+            if run([word.replace("{pid}", str(self.main)) for word in self.task["freeze"]]) == 0:
+                self.cause = "frozen"
+                return
+            self.log.note("criu could not freeze the task, see criu.log in its folder; it is asked to stop instead")
+        self.terminate(grace_s)
+
+    def kill(self, cause: str) -> None:
+        if self.code is None:
+            self.stop_asked, self.cause = True, self.cause or cause
+        self.kill_at = 0.0
+
+    def terminate(self, grace_s: float) -> None:
+        """Ask everybody once; those who came later when the main process has gone, they may be its way to save.
+
+        Parents first: a shell whose child leaves would go on with its next command.
+        """
+        tree = below(os.getpid())
+        for pid in tree:
+            if pid not in self.asked and not has_caretaker(pid, tree):
+                send(pid, signal.SIGTERM)
+                self.asked.add(pid)
+        for pid in tree:
+            send(pid, signal.SIGCONT)  # Who stands still cannot hear.
+        if self.kill_at is None:
+            self.kill_at = time.monotonic() + grace_s
+
+    def kill_rest(self) -> None:
+        """Again and again, ever more slowly: somebody may be forking, or stuck in the kernel."""
+        for pid in below(os.getpid()):
+            send(pid, signal.SIGKILL)
+        self.kill_at = time.monotonic() + self.kill_every_s
+        self.kill_every_s = min(self.kill_every_s * 2, 1.0)
+
+    def suspend(self, is_suspended: bool) -> None:
+        seen: set[int] = set()
+        while found := set(below(os.getpid())) - seen:  # Until nobody is new: a process may fork before it stops.
+            for pid in found:
+                send(pid, signal.SIGSTOP if is_suspended else signal.SIGCONT)
+            seen |= found
+
+    def finish(self) -> None:
+        code = self.code if self.code is not None else 128 + signal.SIGTERM
+        if self.out_of_memory() and code != 0:
+            code, self.cause = 128 + signal.SIGKILL, self.cause or "oom"
+        for group in self.task["cgroups"]:
+            remove_folder(group)
+        seconds = round(time.monotonic() - self.began_at, 3) if self.ran else 0.0
+        result = {"code": code, "cause": self.cause, "ran": self.ran, "stop_asked": self.stop_asked, "seconds": seconds}
+        while True:
+            try:
+                write_whole("exit.json", json.dumps(result), is_durable=True)
+                break
+            except FileNotFoundError:
+                return  # Somebody removed the folder: nobody wants to know.
+            except OSError:
+                time.sleep(1.0)  # A full disk; holding the lock keeps the task "running" until it can be written.
+        self.ring()
+
+    def out_of_memory(self) -> bool:
+        try:
+            with open(self.task["oom_file"]) as file:
+                return any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in file)
+        except OSError:
+            return False
+
+    def ring(self) -> None:
+        """Tell the server that something changed here; where there is none it finds out when it comes back."""
+        with contextlib.suppress(OSError):
+            fd = os.open(self.task["reports"], os.O_WRONLY | os.O_NONBLOCK)
+            with open(fd, "wb", buffering=0) as fifo:
+                fifo.write(self.task["name"].encode() + b"\n")
+
+
+def main() -> None:
+    os.closerange(3, 4096)
+    os.chdir(sys.argv[1])
+    lock = os.open("lock", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return  # Another shim has this task.
+    if os.path.exists("pid") or os.path.exists("exit.json"):
+        return  # Another shim had it: a task runs once.
+    if os.getpid() != os.getsid(0):
+        os.setsid()
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    shim = Shim()
+    shim.serve()
+    shim.finish()
+
+
+if __name__ == "__main__":
+    main()

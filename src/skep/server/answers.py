@@ -1,0 +1,84 @@
+"""Answers: JSON made by msgspec, one shape for every error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import compile_path
+
+from skep.core.errors import Conflict, InputError, NotFound
+from skep.server.identity import Refused
+from skep.service.turn import Busy
+
+JSON = "application/json"
+BUG = "the server failed at this; its log says more"
+"""The client learns that it was not its fault, the log learns the rest."""
+_encode = msgspec.json.Encoder().encode
+
+
+def answer(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(_encode(content), status, headers, JSON)
+
+
+def error_answer(status: int, message: str, hint: str = "", headers: dict[str, str] | None = None) -> Response:
+    return answer({"error": one_line(message), "hint": one_line(hint)}, status, headers)
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())[:2000]
+
+
+def status_of(error: InputError) -> int:
+    kinds = {NotFound: 404, Conflict: 409}
+    return next((status for kind, status in kinds.items() if isinstance(error, kind)), 400)
+
+
+def add_error_answers(app: FastAPI) -> None:
+    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(InputError, _input)
+    app.add_exception_handler(Busy, _busy)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _bug)
+
+
+def _refused(_: Request, error: Any) -> Response:
+    return error_answer(error.status, str(error), error.hint, error.headers)
+
+
+def _input(_: Request, error: Any) -> Response:
+    return error_answer(status_of(error), str(error), error.hint)
+
+
+def _busy(_: Request, error: Any) -> Response:
+    return error_answer(503, str(error))
+
+
+def _invalid(_: Request, error: Any) -> Response:
+    """The first fault, in the words of a person."""
+    fault = error.errors()[0]
+    where = ".".join(str(part) for part in fault["loc"] if part not in ("query", "path", "header"))
+    return error_answer(400, f"{where}: {fault['msg']}", "see /openapi.json")
+
+
+def _http(request: Request, error: Any) -> Response:
+    words = {404: "there is nothing at this address", 405: "this address does not take this method"}
+    headers = error.headers
+    if error.status_code == 405:
+        headers = {"allow": ", ".join(methods_at(request.app.openapi()["paths"], request.url.path))}
+    return error_answer(error.status_code, words.get(error.status_code, str(error.detail)), "", headers)
+
+
+def methods_at(paths: dict[str, dict[str, Any]], path: str) -> list[str]:
+    """Of all routes of this address; the router names those of the first."""
+    found = [operations for template, operations in paths.items() if compile_path(template)[0].match(path)]
+    return sorted({method.upper() for operations in found for method in operations})
+
+
+def _bug(_: Request, error: Exception) -> Response:
+    return error_answer(500, BUG)

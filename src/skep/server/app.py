@@ -1,0 +1,61 @@
+"""The application: routes, what protects them, what measures them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from skep import __version__
+from skep.server.answers import add_error_answers
+from skep.server.config import Config
+from skep.server.context import Context
+from skep.server.hub import Hub
+from skep.server.metrics import Measure, Metrics
+from skep.server.routes import admin, cluster, events, jobs, logs, submit
+from skep.server.security import Guard
+from skep.server.tokens import Tokens
+
+ROUTERS = (submit.router, jobs.router, logs.router, cluster.router, events.router, admin.router, admin.root)
+
+
+def make_app(context: Context) -> ASGIApp:
+    api = make_api(context)
+    return Measure(Guard(api, context.config, context.tokens), context.metrics)
+
+
+def make_context(live: Any, config: Config, tokens: Tokens, shut_down: Callable[[bool], None]) -> Context:
+    return Context(live, config, Hub(live), Metrics(live), tokens if config.needs_token else None, shut_down)
+
+
+def make_api(context: Context) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        context.hub.start()
+        yield
+        context.hub.close()
+
+    # The pages of FastAPI's own documentation load scripts from elsewhere.
+    api = FastAPI(
+        title="Skep", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
+    api.state.context = context
+    for router in ROUTERS:
+        api.include_router(router)
+    add_error_answers(api)
+    schema = without_422(api.openapi())
+    api.openapi = lambda: schema  # type: ignore[method-assign]
+    return api
+
+
+def without_422(schema: dict[str, Any]) -> dict[str, Any]:
+    """FastAPI promises an answer of its own shape to a bad request; ours is a 400 of our shape."""
+    for operations in schema["paths"].values():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        schema.get("components", {}).get("schemas", {}).pop(name, None)
+    return schema

@@ -1,0 +1,80 @@
+"""The live service on the data folder: its store, the cluster it manages, the engine that runs its jobs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from skep.clusters.read import WHAT
+from skep.clusters.spec import looks_like_spec
+from skep.core.errors import InputError
+from skep.engines.local.engine import LocalEngine
+from skep.engines.local.gpus import Gpu, find_gpus
+from skep.files.text import load_text
+from skep.server.config import Config
+from skep.service.live import Live
+from skep.service.store import Store
+
+DAY_S = 86400.0
+VIRTUAL = "1x8"
+
+
+def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[Exception], None]) -> Live:
+    store = Store(config.data / "skep.db")
+    return Live(
+        store,
+        lambda live: make_engine(config.data, live),
+        time.time,  # noqa: TID251 (here time enters)
+        cluster=chosen_cluster(config.cluster, store, say),
+        policy=config.policy or None,
+        retention_s=config.keep_days * DAY_S,
+        on_fault=on_fault,
+    )
+
+
+def make_engine(data: Path, live: Live) -> LocalEngine:
+    """What still runs for a job that nobody remembers is ended: it would hold gpus that look free."""
+    state = live.writer.state
+    engine = LocalEngine(data, state.cluster, live.request_of, live.tell)
+    held = [job for job in state.jobs.values() if job.held is not None]
+    engine.sweep({(job.id, launch) for job in held for launch in (job.held_launch, job.launches)})
+    return engine
+
+
+def chosen_cluster(spec: str, store: Store, say: Callable[[str], None]) -> tuple[str, str] | None:
+    """(name, text), or None: the one the store knows already."""
+    if spec:
+        return (spec, spec) if looks_like_spec(spec) else (Path(spec).name, cluster_text(spec))
+    if store.log_seq:
+        return None
+    gpus = find_gpus()
+    if gpus:
+        say(f"found {len(gpus)} gpus on this machine: {', '.join(sorted({gpu.name for gpu in gpus}))}")
+        return "this machine", describe_machine(gpus)
+    say(f"no gpus found: a virtual cluster {VIRTUAL} is used, 1 node with 8 gpus that jobs do not see (or: --cluster)")
+    return VIRTUAL, VIRTUAL
+
+
+def cluster_text(path: str) -> str:
+    try:
+        return load_text(path, what=WHAT)
+    except InputError as error:
+        raise InputError(f"--cluster: {error}", hint=error.hint or "a file, or a spec such as 4x8:v100") from None
+
+
+def describe_machine(gpus: list[Gpu]) -> str:
+    """As a cluster file. A node has gpus of one type."""
+    import yaml
+
+    name = socket.gethostname().split(".")[0] or "this"
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
+    kinds = sorted({gpu.name for gpu in gpus})
+    if len(kinds) > 1:
+        raise InputError(f"this machine has gpus of {len(kinds)} types ({', '.join(kinds)})", hint="say --cluster FILE")
+    node: dict[str, Any] = {"name": name, "gpus": len(gpus), "gpu_type": kinds[0].lower().replace(" ", "-")}
+    node |= {"gpu_mem_gib": gpus[0].memory_mib // 1024, "cpus": os.cpu_count() or 1, "memory_gib": memory_gib}
+    return str(yaml.safe_dump({"nodes": [node]}, sort_keys=False))

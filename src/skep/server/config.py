@@ -1,0 +1,119 @@
+"""What `skep up` was told: flags over a config file over defaults."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skep.core.errors import InputError
+from skep.files.document import Field, read_document
+from skep.files.text import load_text
+
+PORT = 7437
+AUTH = ("none", "token")
+KEYS = ("cluster", "policy", "data", "host", "port", "auth", "names", "keep_days")
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """`cluster` or `policy` empty: as it was; at first the gpus of this machine, or virtual ones, and `fifo`."""
+
+    cluster: str = ""
+    policy: str = ""
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = PORT
+    auth: str = "none"
+    names: tuple[str, ...] = ()
+    """Further names this server may be called by (the `Host` of a request)."""
+    keep_days: float = 30.0
+    """Ended jobs are forgotten after so many days."""
+
+    @property
+    def url(self) -> str:
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def needs_token(self) -> bool:
+        return self.auth == "token"
+
+
+def default_data() -> Path:
+    base = os.environ.get("XDG_DATA_HOME", "")
+    # The XDG rules: a relative path is to be ignored.
+    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "share") / "skep"
+
+
+def make_config(file: str | None, flags: dict[str, Any]) -> Config:
+    """`flags` holds what was typed; `None` was not."""
+    values: dict[str, Any] = {"data": default_data()}
+    if file is not None:
+        values |= read_config(file)
+    values |= {key: value for key, value in flags.items() if value is not None}
+    values["data"] = Path(values["data"]).expanduser().absolute()
+    values.setdefault("auth", "none" if is_loopback(values.get("host", "127.0.0.1")) else "token")
+    config = Config(**values)
+    if config.auth == "none" and not is_loopback(config.host):
+        raise InputError(
+            f"{config.host} is reachable from other machines, which needs --auth token",
+            hint="make a token with `skep token create --user NAME --role admin`, or stay on 127.0.0.1",
+        )
+    return config
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """The keys that are in the file; a relative path in it starts at its folder."""
+    document = read_document(load_text(path, what="a config file (YAML)"), path)
+    found = document.fields(KEYS)
+    folder = Path(path).absolute().parent
+    values = {key: _value(key, field) for key, field in found.items()}
+    if "data" in values:
+        values["data"] = folder / Path(values["data"]).expanduser()
+    if (beside := folder / values.get("cluster", "")) != folder and beside.is_file():
+        values["cluster"] = str(beside)
+    return values
+
+
+def _value(key: str, field: Field) -> Any:
+    if key == "port":
+        return field.whole(least=0, most=65535)
+    if key == "keep_days":
+        return field.number(above=0.0, most=36500)
+    if key == "names":
+        return tuple(name.text().lower() for name in field.items())
+    word = field.text(f"the {key}")
+    if key == "auth" and word not in AUTH:
+        raise field.fault(" or ".join(AUTH))
+    return word
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def open_socket(config: Config) -> socket.socket:
+    """Bound before anything else is touched, so that a port in use costs nothing."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    # Named in full: asyncio turns off Nagle's algorithm, which would cost 40 ms an answer, only on what says TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((config.host, config.port))
+        listener.listen(2048)
+    except (OSError, UnicodeError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(
+            f"cannot listen on {config.host} port {config.port}: {reason}",
+            hint="another port: --port N; a server that runs already: `skep down`",
+        ) from None
+    return listener

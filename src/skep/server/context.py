@@ -1,0 +1,45 @@
+"""What the routes work with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import msgspec
+from fastapi import Request
+
+from skep.server.config import Config
+from skep.server.hub import Hub
+from skep.server.identity import Identity
+from skep.server.metrics import Metrics
+from skep.server.tokens import Tokens
+
+T = TypeVar("T")
+
+
+class Context(msgspec.Struct):
+    live: Any
+    config: Config
+    hub: Hub
+    metrics: Metrics
+    tokens: Tokens | None
+    """None where no login is asked for."""
+    shut_down: Callable[[bool], None]
+    """Begin to stop the server; True: and all jobs first."""
+
+
+def context_of(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+def identity_of(request: Request) -> Identity:
+    identity: Identity = request.scope["identity"]
+    return identity
+
+
+async def done(future: Future[T]) -> T:
+    """Wait until the writer has made it durable. A reader that leaves must not cancel what the writer holds."""
+    return await asyncio.shield(asyncio.wrap_future(future))

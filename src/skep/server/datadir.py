@@ -1,0 +1,98 @@
+"""The data folder: one server at a time, and where to find the one that runs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from skep.core.errors import InputError
+from skep.files.text import write_aside
+
+
+class Running(msgspec.Struct, frozen=True):
+    """What a running server leaves in `DATA/server.json` for `skep down` and its kind."""
+
+    pid: int
+    url: str
+
+
+class DataDir:
+    """Holds the lock for as long as the process lives; the kernel lets go of it in a crash too."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = _open_lock(path)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            running = read_running(path)
+            who = f" (pid {running.pid}, {running.url})" if running else ""
+            raise InputError(
+                f"{path} is in use by another server{who}", hint="`skep down` stops it; another folder: --data DIR"
+            ) from None
+        # What a crashed server left would name a process that is no longer it.
+        (path / "server.json").unlink(missing_ok=True)
+
+    def announce(self, running: Running) -> None:
+        write_aside(self.path / "server.json", msgspec.json.encode(running).decode())
+
+    def close(self) -> None:
+        (self.path / "server.json").unlink(missing_ok=True)
+        os.close(self._lock)
+
+    def __enter__(self) -> DataDir:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def prepare_folder(path: Path) -> None:
+    """Made when it is not there, and then for its owner alone: commands and environments of jobs are in it."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise _unusable(path, error) from None
+
+
+def read_running(path: Path) -> Running | None:
+    try:
+        return msgspec.json.decode((path / "server.json").read_bytes(), type=Running)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a server lives in this folder."""
+    try:
+        lock = os.open(path / "lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _open_lock(path: Path) -> int:
+    prepare_folder(path)
+    try:
+        return os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unusable(path, error) from None
+
+
+def _unusable(path: Path, error: OSError) -> InputError:
+    return InputError(
+        f"the data folder {path} cannot be used: {error.strerror or error}", hint="another folder: --data DIR"
+    )

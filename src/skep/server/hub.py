@@ -1,0 +1,107 @@
+"""Events as they happen, for any number of listeners.
+
+What happened is kept once, in a short ring that all listeners share, and each listener knows only the number of the
+last event it has sent on. One that falls out of the ring reads from the store; so nobody's slowness costs memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+
+RING = 4096
+PAGE = 500
+HEARTBEAT_S = 15.0
+_encode = msgspec.json.Encoder().encode
+
+Event = dict[str, Any]
+
+
+class Hub:
+    def __init__(self, live: Any, *, heartbeat_s: float = HEARTBEAT_S) -> None:
+        self._live = live
+        self._heartbeat_s = heartbeat_s
+        self._ring: deque[Event] = deque(maxlen=RING)
+        self._newest: int | None = None
+        """Of the events heard since this server started; before the first one there is none."""
+        self._listeners = 0
+        self._bell = asyncio.Event()
+        self.is_closing = False
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._unsubscribe = self._live.subscribe(lambda events: loop.call_soon_threadsafe(self._add, events))
+
+    def close(self) -> None:
+        """Streams end, so that a server that stops does not wait for them."""
+        if not self.is_closing:
+            self.is_closing = True
+            self._unsubscribe()
+            self._ring_bell()
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, but not beyond the end of the server."""
+        by_s = asyncio.get_running_loop().time() + seconds
+        while not self.is_closing and (left := by_s - asyncio.get_running_loop().time()) > 0:
+            await self._wait(left)
+
+    async def stream(self, after: int | None, job_id: str | None) -> AsyncIterator[bytes]:
+        """Server-sent events behind number `after`, or from now on."""
+        last = self._newest if after is None else after
+        self._listeners += 1
+        try:
+            yield b": hello\n\n"
+            while not self.is_closing:
+                newest = self._newest
+                found = await self._behind(last, job_id)
+                if found:
+                    last = found[-1]["seq"]
+                    yield b"".join(sse(event) for event in found)
+                elif newest == self._newest:
+                    # What has been looked through need not be looked through again.
+                    last = newest if newest is not None and (last is None or newest > last) else last
+                    if not await self._wait(self._heartbeat_s):
+                        yield b": still here\n\n"
+        finally:
+            self._listeners -= 1
+            if not self._listeners:
+                self._ring.clear()
+
+    async def _behind(self, last: int | None, job_id: str | None) -> list[Event]:
+        if last is None or (self._ring and self._ring[0]["seq"] <= last + 1):
+            found = [event for event in self._ring if last is None or event["seq"] > last]
+            return [event for event in found if job_id is None or event["job_id"] == job_id]
+        if last == self._newest:
+            return []
+        found = await run_in_threadpool(self._live.events, last, job_id, PAGE)
+        return list(found)
+
+    def _add(self, events: list[Event]) -> None:
+        if events:
+            self._newest = events[-1]["seq"]
+            if self._listeners:
+                self._ring.extend(events)
+            self._ring_bell()
+
+    def _ring_bell(self) -> None:
+        bell, self._bell = self._bell, asyncio.Event()
+        bell.set()
+
+    async def _wait(self, seconds: float) -> bool:
+        """Whether the bell rang."""
+        bell = self._bell
+        try:
+            async with asyncio.timeout(seconds):
+                await bell.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def sse(event: Event) -> bytes:
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event["seq"], event["kind"].encode(), _encode(event))

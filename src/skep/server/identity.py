@@ -1,0 +1,84 @@
+"""Who asks, and whether they may."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from skep.core.errors import InputError
+from skep.server.tokens import NAME, Tokens
+
+NOBODY = "anonymous"
+
+
+class Refused(Exception):
+    """An answer other than the one asked for: its status, one line, a hint."""
+
+    def __init__(self, status: int, message: str, hint: str = "", headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.hint = hint
+        self.headers = headers
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Without tokens everything is allowed, and `who` is what the client says."""
+
+    who: str
+    role: str
+    vcs: tuple[str, ...] = ()
+    is_verified: bool = False
+
+    @property
+    def user(self) -> str:
+        """Whose jobs are submitted; where nobody said who they are, the job file may."""
+        return "" if self.who == NOBODY else self.who
+
+    def must_be_admin(self, what: str) -> None:
+        if self.role != "admin":
+            raise Refused(403, f"{what} needs a token of role admin; this one is of role {self.role}")
+
+    def must_write(self) -> None:
+        if self.role == "viewer":
+            raise Refused(403, "this token only reads (role viewer)")
+
+    def must_submit(self, requests: list[Any]) -> None:
+        """Into VCs of the token; that a job carries the name of who submits it is seen to when it is read."""
+        self.must_write()
+        if self.role == "admin":
+            return
+        for request in requests:
+            self._must_own_vc(request.vc)
+
+    def must_own(self, job: dict[str, Any]) -> None:
+        self.must_write()
+        if self.role == "admin":
+            return
+        if job["user"] != self.who:
+            raise Refused(403, f"job {job['id']} belongs to {job['user'] or 'nobody'}, not to {self.who}")
+        self._must_own_vc(job["vc"])
+
+    def _must_own_vc(self, vc: str) -> None:
+        if self.vcs and vc not in self.vcs:
+            raise Refused(403, f"this token is not for VC {vc}", f"it is for {', '.join(self.vcs)}")
+
+
+def identify(headers: dict[bytes, bytes], tokens: Tokens | None) -> Identity:
+    """From the headers alone: a token in a URL would end up in logs and histories."""
+    if tokens is None:
+        return Identity(said_user(headers), "admin")
+    scheme, _, secret = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+    token = tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
+    if token is None:
+        problem = "this token is not valid" if scheme else "this server needs a token"
+        hint = "`skep token create --user NAME --role user` makes one; clients send SKEP_TOKEN"
+        raise Refused(401, problem, hint, {"www-authenticate": "Bearer"})
+    return Identity(token.user, token.role, token.vcs, True)
+
+
+def said_user(headers: dict[bytes, bytes]) -> str:
+    said = headers.get(b"x-skep-user", b"").decode("latin-1")
+    if said and not NAME.fullmatch(said):
+        raise InputError("X-Skep-User is no user name", hint="up to 64 letters, digits, . _ - and @")
+    return said or NOBODY

@@ -1,0 +1,120 @@
+"""The log of a task: a row of rotated files that reads as one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from starlette.concurrency import run_in_threadpool
+
+from skep.server.hub import Hub
+
+CHUNK = 64 * 1024
+POLL_S = 0.2
+
+
+class Reader:
+    """Reads on where it was, through rotations and on into the log of a next attempt."""
+
+    def __init__(self, list_files: Callable[[], list[Path]], tail: int | None) -> None:
+        self._list_files = list_files
+        self._file: BinaryIO | None = None
+        if tail is not None:
+            self._file = open_tail(list_files(), tail)
+
+    def read(self) -> bytes:
+        """The next piece; empty when there is none yet."""
+        while True:
+            chunk = self._file.read(CHUNK) if self._file else b""
+            if chunk:
+                return chunk
+            following = self._next_file()
+            # Between the last read and the rotation more may have been written to the old file.
+            chunk = self._file.read(CHUNK) if self._file and following else b""
+            if chunk:
+                return chunk
+            opened = open_or_none(following) if following else None
+            if opened is None:
+                return b""
+            self.close()
+            self._file = opened
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _next_file(self) -> Path | None:
+        """The one behind ours; the first where ours is no longer listed."""
+        files = self._list_files()
+        if self._file is None:
+            return next((path for path in files if path.exists()), None)
+        ours = os.fstat(self._file.fileno()).st_ino
+        places = [at for at, path in enumerate(files) if inode(path) == ours]
+        rest = files[places[0] + 1 :] if places else files
+        return next((path for path in rest if path.exists()), None)
+
+
+def open_tail(files: list[Path], lines: int) -> BinaryIO | None:
+    """Open where the last `lines` lines begin."""
+    wanted = lines
+    for path in reversed(files):
+        file = open_or_none(path)
+        if file is None:
+            continue
+        at, found = tail_offset(file, wanted)
+        if found >= wanted or path == files[0]:
+            file.seek(at)
+            return file
+        wanted -= found
+        file.close()
+    return None
+
+
+def tail_offset(file: BinaryIO, lines: int) -> tuple[int, int]:
+    """Where the last `lines` lines begin, and how many there were."""
+    end = at = file.seek(0, os.SEEK_END)
+    found = 0
+    while at > 0 and lines:
+        size = min(CHUNK, at)
+        at -= size
+        file.seek(at)
+        block = file.read(size)
+        while (cut := block.rfind(b"\n")) >= 0:
+            # The newline that ends the file begins no line.
+            if at + cut + 1 < end:
+                found += 1
+                if found == lines:
+                    return at + cut + 1, lines
+            block = block[:cut]
+    return (0, found + 1) if end and lines else (end, 0)
+
+
+def open_or_none(path: Path) -> BinaryIO | None:
+    try:
+        return path.open("rb")
+    except OSError:
+        return None
+
+
+def inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return -1
+
+
+async def log_stream(reader: Reader, is_over: Callable[[], bool], hub: Hub, *, follow: bool) -> AsyncIterator[bytes]:
+    """`is_over`: nothing more will be written. It is asked before the last look, not after."""
+    try:
+        while True:
+            over = not follow or await run_in_threadpool(is_over)
+            while chunk := await run_in_threadpool(reader.read):
+                yield chunk
+            if over or hub.is_closing:
+                return
+            await hub.pause(POLL_S)
+    finally:
+        reader.close()

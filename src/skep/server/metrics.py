@@ -1,0 +1,115 @@
+"""`/metrics`: what Prometheus reads. Labels are states, causes, nodes and VCs, never jobs or users."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from skep.server.answers import BUG, error_answer
+from skep.server.schemas import STATES
+
+log = logging.getLogger(__name__)
+HTTP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+class Metrics:
+    """A registry of its own: two servers in one process (tests) do not meet."""
+
+    def __init__(self, live: Any) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_LiveCollector(live))
+        self.requests = Counter(
+            "skep_http_requests", "Requests answered.", ("method", "route", "status"), registry=self._registry
+        )
+        self.seconds = Histogram(
+            "skep_http_request_seconds", "Until the answer began.", registry=self._registry, buckets=HTTP_BUCKETS
+        )
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _LiveCollector:
+    """Asks the service at each scrape, so that nothing is counted twice in two places."""
+
+    def __init__(self, live: Any) -> None:
+        self._live = live
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._live.stats()
+        jobs = GaugeMetricFamily("skep_jobs", "Jobs by state.", labels=["state"])
+        for state in STATES:
+            jobs.add_metric([state], stats["jobs"].get(state, 0))
+        yield jobs
+        yield GaugeMetricFamily("skep_jobs_pending", "Jobs that wait for gpus.", stats["jobs"].get("pending", 0))
+        yield from _gpus(self._live)
+        waiting = GaugeMetricFamily("skep_jobs_waiting", "Waiting jobs by cause of their refusal.", labels=["cause"])
+        for cause, count in sorted(stats.get("waiting", {}).items()):
+            waiting.add_metric([cause], count)
+        yield waiting
+        turns = stats["turns"]
+        yield SummaryMetricFamily("skep_decision_seconds", "Deciding, by turn of the writer.", turns, stats["decide_s"])
+        yield SummaryMetricFamily("skep_commit_seconds", "Writing, by turn of the writer.", turns, stats["commit_s"])
+        yield CounterMetricFamily("skep_decisions", "Times a policy was asked.", stats["decisions"])
+        yield CounterMetricFamily("skep_events", "Events written to the log.", stats["events"])
+
+
+def _gpus(live: Any) -> Iterator[Metric]:
+    for place, rows in (("node", live.nodes()), ("vc", live.vcs())):
+        total = GaugeMetricFamily(f"skep_{place}_gpus", f"Gpus by {place}.", labels=[place])
+        used = GaugeMetricFamily(f"skep_{place}_gpus_used", f"Gpus held by jobs, by {place}.", labels=[place])
+        for row in rows:
+            total.add_metric([row["name"]], row["gpus"])
+            used.add_metric([row["name"]], row["used"])
+        yield total
+        yield used
+
+
+class Measure:
+    """Counts what is answered, refusals included. A bug ends here: its answer was sent, the rest is for the log."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app = app
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began_s = time.perf_counter()
+        has_begun = False
+
+        async def counting(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            if message["type"] == "http.response.start":
+                self.metrics.seconds.observe(time.perf_counter() - began_s)
+                self.metrics.requests.labels(_method(scope), _route(scope), str(message["status"])).inc()
+            await send(message)
+
+        try:
+            await self.app(scope, receive, counting)
+        except Exception:
+            log.exception("a bug: %s %s", _method(scope), _route(scope))
+            if not has_begun:
+                await error_answer(500, BUG)(scope, receive, counting)
+
+
+def _method(scope: Scope) -> str:
+    """Anybody may send any word as a method."""
+    method: str = scope["method"]
+    return method if method in ("GET", "POST", "PUT", "PATCH", "DELETE") else "other"
+
+
+def _route(scope: Scope) -> str:
+    """The pattern, not the address: addresses are without end."""
+    return getattr(scope.get("route"), "path", "none")

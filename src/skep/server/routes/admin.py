@@ -1,0 +1,126 @@
+"""The server itself: health, metrics, tokens, backup, the end."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Path, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from skep import __version__
+from skep.core.errors import Conflict, NotFound
+from skep.server.answers import answer
+from skep.server.context import Context, context_of, identity_of
+from skep.server.schemas import (
+    ACTIVE,
+    Health,
+    Responses,
+    ShutdownBody,
+    Stopping,
+    TokenBody,
+    TokenMade,
+    TokenShown,
+    errors,
+    write_errors,
+)
+from skep.server.streams import Stream
+from skep.server.tokens import Tokens
+
+router = APIRouter(prefix="/api/v1", tags=["server"])
+root = APIRouter(tags=["server"])
+CHUNK = 1024 * 1024
+
+
+def file_of(kind: str, what: str) -> Responses:
+    return {200: {"content": {kind: {"schema": {"type": "string"}}}, "description": what}}
+
+
+@router.get("/health", response_model=None, responses={200: {"model": Health}, **errors()})
+async def health(request: Request) -> Response:
+    """Whether it lives. Needs no token."""
+    return answer({"status": "ok", "version": __version__})
+
+
+@root.get(
+    "/metrics",
+    response_model=None,
+    response_class=Response,
+    responses={**file_of("text/plain", "For Prometheus."), **errors()},
+)
+def metrics(request: Request) -> Response:
+    return Response(context_of(request).metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@router.post("/shutdown", status_code=202, response_model=None, responses={202: {"model": Stopping}, **write_errors()})
+async def shutdown(request: Request, body: ShutdownBody = ShutdownBody()) -> Response:  # noqa: B008 (never changed)
+    """Stop the server. Jobs run on and are adopted by the next one, unless `stop_jobs`."""
+    identity_of(request).must_be_admin("stopping the server")
+    context = context_of(request)
+    counts: dict[str, int] = (await run_in_threadpool(context.live.stats))["jobs"]
+    context.shut_down(body.stop_jobs)
+    return answer({"running": sum(counts.get(state, 0) for state in ACTIVE)}, 202)
+
+
+@router.post(
+    "/backup",
+    response_model=None,
+    response_class=Response,
+    responses={**file_of("application/vnd.sqlite3", "The store as one SQLite file."), **write_errors()},
+)
+async def backup(request: Request) -> Response:
+    identity_of(request).must_be_admin("a backup")
+    path = await run_in_threadpool(make_backup, context_of(request))
+    return Stream(pieces_of(path), media_type="application/vnd.sqlite3")
+
+
+def make_backup(context: Context) -> FilePath:
+    handle, name = tempfile.mkstemp(dir=context.config.data, prefix=".backup-", suffix=".part")
+    os.close(handle)
+    try:
+        context.live.backup(FilePath(name))
+    except BaseException:
+        FilePath(name).unlink(missing_ok=True)
+        raise
+    return FilePath(name)
+
+
+def pieces_of(path: FilePath) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        path.unlink()  # nobody else needs its name, and it is gone however this ends
+        while piece := file.read(CHUNK):
+            yield piece
+
+
+@router.get("/tokens", response_model=None, responses={200: {"model": list[TokenShown]}, **errors(409)})
+def list_tokens(request: Request) -> Response:
+    return answer(tokens_of(request).list())
+
+
+@router.post(
+    "/tokens", status_code=201, response_model=None, responses={201: {"model": TokenMade}, **write_errors(409)}
+)
+def make_token(request: Request, body: TokenBody) -> Response:
+    token, secret = tokens_of(request).create(body.user, body.role, tuple(body.vcs))
+    return answer({**msgspec.structs.asdict(token), "token": secret}, 201)
+
+
+@router.delete("/tokens/{id}", response_model=None, responses={200: {"model": dict}, **write_errors(404, 409)})
+def revoke_token(request: Request, id: Annotated[str, Path(pattern="^[0-9a-f]{8}$")]) -> Response:
+    if not tokens_of(request).revoke(id):
+        raise NotFound(f"there is no token {id}")
+    return answer({"revoked": id})
+
+
+def tokens_of(request: Request) -> Tokens:
+    """Without login anybody could make a token that outlives it."""
+    identity_of(request).must_be_admin("managing tokens")
+    tokens = context_of(request).tokens
+    if tokens is None:
+        raise Conflict("this server asks for no token", hint="`skep token` works on the data folder itself")
+    return tokens

@@ -1,0 +1,94 @@
+"""The cluster: nodes, VCs, the policy, who used what."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from skep.core.errors import InputError
+from skep.server.answers import answer
+from skep.server.context import context_of, done, identity_of
+from skep.server.routes.submit import text_of
+from skep.server.schemas import NODE, WORD, Changes, Moment, NodePatch, Policy, PolicyBody, Shown, errors, write_errors
+
+router = APIRouter(prefix="/api/v1", tags=["cluster"])
+CLUSTER_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/yaml": {"schema": {"type": "string", "description": "A cluster file or a short spec."}},
+            "application/json": {"schema": {"type": "object"}},
+        },
+    }
+}
+
+
+@router.get("/nodes", response_model=None, responses={200: {"model": list[Shown]}, **errors()})
+def list_nodes(request: Request) -> Response:
+    return answer(context_of(request).live.nodes())
+
+
+@router.patch("/nodes/{name}", response_model=None, responses={200: {"model": Shown}, **write_errors(404, 409)})
+async def change_node(request: Request, name: Annotated[str, Path(pattern=NODE)], change: NodePatch) -> Response:
+    """`drained`: nothing new starts there. `lost`: what runs there is gone. `up`: as before."""
+    identity_of(request).must_be_admin("changing a node")
+    live = context_of(request).live
+    await done(live.set_node(name, change.state, identity_of(request).who))
+    nodes: list[dict[str, Any]] = await run_in_threadpool(live.nodes)
+    return answer(next((node for node in nodes if node["name"] == name), {}))
+
+
+@router.get("/vcs", response_model=None, responses={200: {"model": list[Shown]}, **errors()})
+def list_vcs(request: Request) -> Response:
+    return answer(context_of(request).live.vcs())
+
+
+@router.get("/cluster", response_model=None, responses={200: {"model": Shown}, **errors()})
+def show_cluster(request: Request) -> Response:
+    return answer(context_of(request).live.cluster())
+
+
+@router.put(
+    "/cluster",
+    response_model=None,
+    responses={200: {"model": Changes}, **write_errors(409)},
+    openapi_extra=CLUSTER_BODY,
+)
+async def apply_cluster(
+    request: Request,
+    dry_run: Annotated[bool, Query(description="Only say what would change.")] = False,
+    name: Annotated[str, Query(pattern=WORD)] = "cluster.yaml",
+) -> Response:
+    """Reconfigure nodes, cells and VCs while jobs run."""
+    identity_of(request).must_be_admin("changing the cluster")
+    live, text = context_of(request).live, text_of(await request.body())
+    if not text.strip():
+        raise InputError("the body is empty, expected a cluster file")
+    changes = await run_in_threadpool(live.preview_cluster, text, name)
+    if not dry_run:
+        await done(live.apply_cluster(text, name, identity_of(request).who))
+    return answer({"changes": changes})
+
+
+@router.get("/policy", response_model=None, responses={200: {"model": Policy}, **errors()})
+def show_policy(request: Request) -> Response:
+    return answer(context_of(request).live.policy())
+
+
+@router.put("/policy", response_model=None, responses={200: {"model": Policy}, **write_errors(409)})
+async def use_policy(request: Request, body: PolicyBody) -> Response:
+    identity_of(request).must_be_admin("changing the policy")
+    live = context_of(request).live
+    await done(live.use_policy(body.policy, identity_of(request).who))
+    return answer(await run_in_threadpool(live.policy))
+
+
+@router.get("/usage", response_model=None, responses={200: {"model": list[Shown]}, **errors()})
+def show_usage(
+    request: Request, by: Literal["user", "vc", "job"] = "user", since: Moment = None, until: Moment = None
+) -> Response:
+    """Gpu-hours."""
+    return answer(context_of(request).live.usage(by, since, until))

@@ -1,0 +1,44 @@
+"""What happened, and what happens."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from skep.server.answers import answer
+from skep.server.context import context_of
+from skep.server.schemas import WORD, Absent, Event, Responses, Seq, errors
+from skep.server.streams import Stream
+
+router = APIRouter(prefix="/api/v1", tags=["events"])
+EITHER: Responses = {
+    200: {
+        "model": list[Event],
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "description": "With `follow` (default) server-sent events: `id` is the number, `event` the kind, `data` the "
+        "event as JSON. With `follow=false` a list.",
+    }
+}
+
+
+@router.get("/events", response_model=None, responses={**EITHER, **errors(404)})
+async def events(
+    request: Request,
+    follow: bool = True,
+    after: Annotated[Seq | Absent, Query(description="Only events behind this number.")] = None,
+    job: Annotated[str, Field(pattern=WORD)] | Absent = None,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="With `follow=false`.")] = 1000,
+    last_event_id: Annotated[Seq | Absent, Header(description="Goes on behind this number.")] = None,
+) -> Response:
+    """Without `after` and `Last-Event-ID` a stream begins now, and a list at the beginning."""
+    context = context_of(request)
+    job_id = (await run_in_threadpool(context.live.brief, job))["id"] if job else None
+    if not follow:
+        return answer(await run_in_threadpool(context.live.events, after or 0, job_id, limit))
+    # A browser that comes back says where it was; that is later than where it began.
+    begin = last_event_id if last_event_id is not None else after
+    return Stream(context.hub.stream(begin, job_id), media_type="text/event-stream")

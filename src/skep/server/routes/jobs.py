@@ -1,0 +1,111 @@
+"""Jobs: submitting, reading, changing."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from skep.core.errors import InputError
+from skep.server.answers import answer
+from skep.server.context import context_of, done, identity_of
+from skep.server.schemas import (
+    Environment,
+    Event,
+    Explanation,
+    JobDetail,
+    JobPage,
+    JobPatch,
+    JobRef,
+    Seq,
+    State,
+    StopBody,
+    TaskName,
+    Word,
+    errors,
+    write_errors,
+)
+from skep.service.store import JobFilter
+
+router = APIRouter(prefix="/api/v1", tags=["jobs"])
+
+
+@router.get("/jobs", response_model=None, responses={200: {"model": JobPage}, **errors()})
+def list_jobs(
+    request: Request,
+    state: Annotated[list[State], Query(description="Any of these states.")] = [],  # noqa: B006 (FastAPI copies it)
+    vc: Word = "",
+    user: Word = "",
+    group: Word = "",
+    tag: Word = "",
+    name: Word = "",
+    all: Annotated[bool, Query(description="Ended jobs too.")] = False,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: Annotated[str, Query(pattern=r"^[0-9]{0,18}$")] = "",
+) -> Response:
+    """The newest first. Without `state` and `all` only jobs that have not ended."""
+    where = JobFilter(states=tuple(state), vc=vc, user=user, group=group, tag=tag, name=name, all=all)
+    found, following = context_of(request).live.jobs(where, limit, cursor or None)
+    return answer({"jobs": found, "next": following})
+
+
+@router.get("/jobs/{id}", response_model=None, responses={200: {"model": JobDetail}, **errors(404)})
+def show_job(request: Request, id: JobRef) -> Response:
+    return answer(context_of(request).live.job(id))
+
+
+@router.patch("/jobs/{id}", response_model=None, responses={200: {"model": JobDetail}, **write_errors(404, 409)})
+async def change_job(request: Request, id: JobRef, change: JobPatch) -> Response:
+    """Its priority, whether it is held, its tags."""
+    if not change.model_fields_set:
+        raise InputError("nothing to change", hint="expected priority, hold or tags")
+    live, who = context_of(request).live, identity_of(request).who
+    job_id = (await own_job(request, id))["id"]
+    if "priority" in change.model_fields_set:
+        await done(live.reprioritise(job_id, change.priority, who))
+    if "hold" in change.model_fields_set:
+        await done(live.hold(job_id, change.hold, who))
+    if "tags" in change.model_fields_set:
+        await done(live.tag(job_id, change.tags, who))
+    return answer(await run_in_threadpool(live.job, job_id))
+
+
+@router.post("/jobs/{id}/stop", response_model=None, responses={200: {"model": JobDetail}, **write_errors(404, 409)})
+async def stop_job(request: Request, id: JobRef, body: StopBody = StopBody()) -> Response:  # noqa: B008 (frozen use)
+    live = context_of(request).live
+    job_id = (await own_job(request, id))["id"]
+    await done(live.stop(job_id, identity_of(request).who, body.reason))
+    return answer(await run_in_threadpool(live.job, job_id))
+
+
+@router.get("/jobs/{id}/events", response_model=None, responses={200: {"model": list[Event]}, **errors(404)})
+def job_events(
+    request: Request,
+    id: JobRef,
+    after: Seq = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+) -> Response:
+    live = context_of(request).live
+    return answer(live.events(after, live.brief(id)["id"], limit))
+
+
+@router.get("/jobs/{id}/explain", response_model=None, responses={200: {"model": Explanation}, **errors(404)})
+def explain_job(request: Request, id: JobRef) -> Response:
+    """Why it does not run now, and what would change that."""
+    return answer(context_of(request).live.explain(id))
+
+
+@router.get("/jobs/{id}/environment", response_model=None, responses={200: {"model": Environment}, **errors(404, 409)})
+async def job_environment(request: Request, id: JobRef, task: TaskName = "") -> Response:
+    """For `skep exec`: secrets are in it, so only for the owner of the job."""
+    job = await own_job(request, id)
+    return answer(await run_in_threadpool(context_of(request).live.environment, job["id"], task))
+
+
+async def own_job(request: Request, ref: str) -> dict[str, Any]:
+    """The job, if whoever asks may change it."""
+    job: dict[str, Any] = await run_in_threadpool(context_of(request).live.brief, ref)
+    identity_of(request).must_own(job)
+    return job

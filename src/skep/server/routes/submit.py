@@ -1,0 +1,120 @@
+"""Submission: the one write that comes by the thousand, so bodies are read and answers made without detours."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from skep.core.errors import InputError
+from skep.jobs.read import Reading, from_mapping, read_requests
+from skep.jobs.request import Request as JobRequest
+from skep.server.answers import answer
+from skep.server.context import context_of, done, identity_of
+from skep.server.job_schema import BATCH, JOBS
+from skep.server.schemas import Ids, Submitted, write_errors
+
+router = APIRouter(prefix="/api/v1", tags=["jobs"])
+INLINE_MAX = 8192
+"""A longer body is read in a thread: the others need not wait for it."""
+KEY = re.compile(r"[!-~]{1,200}")
+KEY_HEADER = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "pattern": f"^{KEY.pattern}$"},
+    "description": "The same key twice from the same user is one submission.",
+}
+JOB_BODY: dict[str, Any] = {
+    "parameters": [KEY_HEADER],
+    "requestBody": {
+        "required": True,
+        "content": {kind: {"schema": JOBS} for kind in ("application/json", "application/yaml")},
+    },
+}
+BATCH_BODY: dict[str, Any] = {
+    "parameters": [KEY_HEADER],
+    "requestBody": {"required": True, "content": {"application/json": {"schema": BATCH}}},
+}
+
+
+class Batch(msgspec.Struct, forbid_unknown_fields=True):
+    jobs: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+
+
+_batch = msgspec.json.Decoder(Batch)
+
+
+@router.post(
+    "/jobs",
+    status_code=201,
+    response_model=None,
+    responses={201: {"model": Submitted}, **write_errors(409)},
+    openapi_extra=JOB_BODY,
+)
+async def submit(request: Request) -> Response:
+    """A job (or several, all or none), durable when this answers."""
+    live, identity = context_of(request).live, identity_of(request)
+    body = await request.body()
+    if len(body) > INLINE_MAX:
+        reading = await run_in_threadpool(read_body, body, identity.user)
+    else:
+        reading = read_body(body, identity.user)
+    identity.must_submit(reading.requests)
+    ids = await done(live.submit(reading.requests, identity.who, key_of(request)))
+    jobs = [live.brief(job_id) for job_id in ids]
+    return answer({**jobs[0], "jobs": jobs, "warnings": reading.warnings}, 201)
+
+
+@router.post(
+    "/jobs:batch",
+    status_code=201,
+    response_model=None,
+    responses={201: {"model": Ids}, **write_errors(409)},
+    openapi_extra=BATCH_BODY,
+)
+async def submit_batch(request: Request) -> Response:
+    """Many jobs, all or none."""
+    live, identity = context_of(request).live, identity_of(request)
+    reading = await run_in_threadpool(read_batch, await request.body(), identity.user)
+    identity.must_submit(reading.requests)
+    ids = await done(live.submit(reading.requests, identity.who, key_of(request)))
+    return answer({"ids": ids, "warnings": reading.warnings}, 201)
+
+
+def read_body(body: bytes, user: str) -> Reading:
+    return read_requests(text_of(body), "job", user)
+
+
+def read_batch(body: bytes, user: str) -> Reading:
+    try:
+        batch = _batch.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"not a batch: {error}", hint='expected {"jobs": [job, …]}') from None
+    requests: list[JobRequest] = []
+    warnings: dict[str, None] = {}
+    for at, job in enumerate(batch.jobs):
+        reading = from_mapping(job, f"jobs[{at}]", user)
+        requests += reading.requests
+        warnings |= dict.fromkeys(reading.warnings)
+    return Reading(requests, list(warnings))
+
+
+def text_of(body: bytes) -> str:
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError("the body is not text in UTF-8") from None
+
+
+def key_of(request: Request) -> str:
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return ""
+    if KEY.fullmatch(key) is None:
+        raise InputError("Idempotency-Key is no key", hint="up to 200 visible ASCII characters")
+    return key

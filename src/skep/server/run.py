@@ -1,0 +1,152 @@
+"""Running the server: everything it needs, in the order in which it can fail without harm."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import uvicorn
+import uvloop
+from starlette.concurrency import run_in_threadpool
+
+from skep.core.errors import InputError, SkepError
+from skep.server.app import make_app, make_context
+from skep.server.build import build_live
+from skep.server.config import Config, open_socket
+from skep.server.context import Context, done
+from skep.server.datadir import DataDir, Running
+from skep.server.schemas import ACTIVE, ENDED, STATES
+from skep.server.tokens import Tokens
+from skep.service.store import JobFilter
+
+GRACE_S = 5
+"""How long answers under way may take when the server stops."""
+KEEP_ALIVE_S = 65
+"""Longer than clients keep an idle connection, so that none is closed just as it is used."""
+PAGE = 1000
+
+Say = Callable[[str], None]
+MakeLive = Callable[[Config, Say, Callable[[Exception], None]], Any]
+
+
+def serve(config: Config, say: Say, make_live: MakeLive = build_live) -> None:
+    """Until it is told to stop. Jobs run on."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(contextlib.closing(open_socket(config)))
+        data = stack.enter_context(DataDir(config.data))
+        config = msgspec.structs.replace(config, port=listener.getsockname()[1])
+        tokens = stack.enter_context(contextlib.closing(Tokens(config.data)))
+        if config.needs_token and not tokens.list():
+            say(f"there is no token yet: `skep token create --user NAME --role admin --data {config.data}` makes one")
+        alarm = Alarm()
+        live = stack.enter_context(contextlib.closing(make_live(config, say, alarm.ring)))
+
+        def ready() -> None:
+            data.announce(Running(os.getpid(), config.url))
+            say(f"skep is up at {config.url} (data in {config.data}); stop it with Ctrl-C or `skep down`")
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run_until_stopped(live, config, tokens, listener, alarm, ready))
+        say(farewell(live))
+    if alarm.fault is not None:
+        raise SkepError(f"the server could not go on: {alarm.fault}")
+
+
+async def run_until_stopped(
+    live: Any, config: Config, tokens: Tokens, listener: socket.socket, alarm: Alarm, ready: Callable[[], None]
+) -> None:
+    loop = asyncio.get_running_loop()
+    stopping: list[asyncio.Task[None]] = []
+
+    def shut_down(stop_jobs: bool) -> None:
+        server.force_exit = server.should_exit  # whoever asks twice does not want to wait for anybody
+        stopping.append(loop.create_task(server.stop(context, stop_jobs)))
+
+    context = make_context(live, config, tokens, shut_down)
+    server = _Server(context, ready)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, shut_down, False)
+
+    def stop_from_thread() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the server is stopping anyway
+            loop.call_soon_threadsafe(shut_down, False)
+
+    alarm.connect(stop_from_thread)
+    await server.serve([listener])
+
+
+class Alarm:
+    """The service cannot go on; it says so from a thread of its own, perhaps before anybody listens."""
+
+    def __init__(self) -> None:
+        self.fault: Exception | None = None
+        self._tell: Callable[[], object] = lambda: None
+
+    def ring(self, fault: Exception) -> None:
+        self.fault = fault
+        self._tell()
+
+    def connect(self, tell: Callable[[], object]) -> None:
+        self._tell = tell
+        if self.fault is not None:
+            tell()
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn, but for its signals: it would raise them again when it is done."""
+
+    def __init__(self, context: Context, ready: Callable[[], None]) -> None:
+        self._ready = ready
+        settings = uvicorn.Config(
+            make_app(context),
+            http="httptools",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        super().__init__(settings)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def stop(self, context: Context, stop_jobs: bool) -> None:
+        if stop_jobs:
+            await stop_all(context.live)
+        context.hub.close()
+        self.should_exit = True
+
+
+async def stop_all(live: Any) -> None:
+    """Every job that has not ended, and until the last one has."""
+    where = JobFilter(states=tuple(state for state in STATES if state not in ENDED))
+    while jobs := (await run_in_threadpool(live.jobs, where, PAGE, None))[0]:
+        ids = [job["id"] for job in jobs if job["state"] != "stopping"]
+        for asked in [live.stop(job_id, "skep down", "the server was stopped with its jobs") for job_id in ids]:
+            with contextlib.suppress(InputError):  # it may have ended by itself meanwhile
+                await done(asked)
+        await asyncio.sleep(0.1)
+
+
+def farewell(live: Any) -> str:
+    counts = live.stats()["jobs"]
+    left = sum(counts.get(state, 0) for state in ACTIVE)
+    if not left:
+        return "skep is down; no job is running"
+    jobs, them = (f"{left:,} jobs run on", "them") if left > 1 else ("1 job runs on", "it")
+    return f"skep is down; {jobs}, and the next `skep up` adopts {them}"

@@ -1,0 +1,204 @@
+"""The shapes of the API, for `/openapi.json` and for reading small bodies. Answers are made without them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Path, Query
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+STATES = ("pending", "launching", "running", "stopping", "succeeded", "failed", "stopped")
+ACTIVE = ("launching", "running", "stopping")
+ENDED = frozenset({"succeeded", "failed", "stopped"})
+WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+NODE = r"^[^/\x00-\x1f\x7f]{1,253}$"
+LINE = r"^[^\x00-\x1f\x7f]*$"
+
+Absent = SkipJsonSchema[None]
+"""May be left out; there is no way to say it in an address."""
+State = Literal["pending", "launching", "running", "stopping", "succeeded", "failed", "stopped"]
+Seconds = float | None
+JobRef = Annotated[str, Path(pattern=WORD, description="The id of a job, or a name: then the latest job of that name.")]
+TaskName = Annotated[str, Query(max_length=128, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")]
+Word = Annotated[str, Query(max_length=128, pattern=LINE)]
+Moment = Annotated[
+    Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)] | Absent, Query(description="Unix seconds.")
+]
+Seq = Annotated[int, Field(ge=0, le=2**62)]
+"""The number of an event."""
+
+
+def whole(value: Any) -> Any:
+    """In JSON 10.0 is a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(whole)]
+
+
+class Strict(BaseModel):
+    """What is sent to us: nothing unknown, nothing bent into another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Shown(BaseModel):
+    """What we answer: at least this."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Error(BaseModel):
+    error: str = Field(description="What is wrong, in one line.")
+    hint: str = Field(description="What to do about it; may be empty.")
+
+
+class Job(Shown):
+    id: str
+    name: str
+    state: State
+    vc: str
+    user: str
+    gpus: float
+    priority: int
+    submit_s: Seconds
+    start_s: Seconds
+    finish_s: Seconds
+    reason: str
+    group: str
+    tags: list[str]
+    attempts: int
+    nodes: list[str]
+    progress: dict[str, Any] | None
+
+
+class JobDetail(Job):
+    request: dict[str, Any]
+    tasks: list[dict[str, Any]]
+    history: list[dict[str, Any]]
+
+
+class Submitted(Job):
+    """The first job, and all of them where there are several."""
+
+    jobs: list[Job]
+    warnings: list[str]
+
+
+class JobPage(Shown):
+    jobs: list[Job]
+    next: str | None = Field(description="`cursor` of the next page; null after the last.")
+
+
+class Ids(Shown):
+    ids: list[str]
+    warnings: list[str]
+
+
+class Event(Shown):
+    seq: int
+    at_s: float
+    kind: str
+    job_id: str | None
+    who: str
+    text: str
+
+
+class Explanation(Shown):
+    job: str
+    state: State
+    code: str
+    cause: str
+    reason: str
+    remedy: str
+
+
+class Environment(Shown):
+    env: dict[str, str]
+    cwd: str
+    task: str
+
+
+class Policy(Shown):
+    policy: str
+
+
+class Changes(Shown):
+    changes: list[str]
+
+
+class Health(Shown):
+    status: Literal["ok"]
+    version: str
+
+
+class Stopping(Shown):
+    running: int = Field(description="Jobs that run now.")
+
+
+class TokenShown(Shown):
+    id: str
+    user: str
+    vcs: list[str]
+    role: Literal["admin", "user", "viewer"]
+    created_s: float
+
+
+class TokenMade(TokenShown):
+    token: str = Field(description="Shown once.")
+
+
+class JobPatch(Strict):
+    """At least one of them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"minProperties": 1})
+    priority: Whole = Field(default=0, ge=-1, le=1000)
+    hold: bool = False
+    tags: list[Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,255}$")]] = Field(default=[], max_length=64)
+
+
+class StopBody(Strict):
+    reason: str = Field(default="", max_length=500, pattern=LINE)
+
+
+class NodePatch(Strict):
+    state: Literal["up", "drained", "lost"]
+
+
+class PolicyBody(Strict):
+    policy: str = Field(min_length=1, max_length=1000)
+
+
+class ShutdownBody(Strict):
+    stop_jobs: bool = False
+
+
+class TokenBody(Strict):
+    user: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")
+    role: Literal["admin", "user", "viewer"] = "user"
+    vcs: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]] = Field(default=[], max_length=64)
+
+
+MEANINGS = {
+    400: "what was sent cannot be used",
+    401: "no token, or not a valid one",
+    403: "not allowed: the role or VCs of the token, a foreign Host or Origin",
+    404: "there is no such thing",
+    409: "it cannot be done as things are now",
+    413: "the body is too large",
+    415: "the content type is not taken here",
+    503: "the server is stopping or too busy; try again",
+}
+
+
+Responses = dict[int | str, dict[str, Any]]
+
+
+def errors(*more: int) -> Responses:
+    """Every route can refuse a request for what it is; some for what it asks."""
+    return {status: {"model": Error, "description": MEANINGS[status]} for status in (400, 401, 403, *more)}
+
+
+def write_errors(*more: int) -> Responses:
+    return errors(413, 415, 503, *more)

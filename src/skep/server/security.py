@@ -1,0 +1,169 @@
+"""What every request must pass before any route sees it.
+
+A server on the loopback address is still reachable by every web page that a user of this machine opens: by plain
+requests to 127.0.0.1, and by a name that its owner lets point to 127.0.0.1 (DNS rebinding). So the `Host` must be a
+name of ours, an `Origin` must be our own, and a body must be of a kind that a page cannot send without asking first.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import Any
+
+from fastapi import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from skep.core.errors import InputError
+from skep.server.answers import error_answer
+from skep.server.config import Config, is_loopback
+from skep.server.identity import Refused, identify
+from skep.server.tokens import Tokens
+
+MIB = 1024 * 1024
+BODY_MAX, BATCH_MAX = MIB, 32 * MIB
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+WRITES = ("POST", "PUT", "PATCH", "DELETE")
+OPEN = ("/api/v1/health",)
+"""What needs no token: whether the server lives."""
+YAML = (b"application/yaml", b"application/x-yaml")
+TAKES_YAML = ("/api/v1/jobs", "/api/v1/cluster")
+PROTECT = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+]
+
+
+class Guard:
+    """The outermost layer; what it lets through carries `scope["identity"]`."""
+
+    def __init__(self, app: ASGIApp, config: Config, tokens: Tokens | None) -> None:
+        self.app = app
+        self.tokens = tokens
+        self.names = allowed_names(config)
+        self.is_local = is_loopback(config.host)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, protecting(send))
+        else:
+            raise RuntimeError(f"{scope['type']} is not spoken here")
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._check(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        await self.app(scope, LimitedBody(receive, body_max(scope["path"])).receive, send)
+
+    def _check(self, scope: Scope) -> Response | None:
+        try:
+            headers = single_headers(scope)
+            self._check_names(headers)
+            if scope["method"] in WRITES:
+                check_body(scope["path"], headers)
+            if scope["path"] not in OPEN:
+                scope["identity"] = identify(headers, self.tokens)
+        except Refused as refused:
+            return error_answer(refused.status, str(refused), refused.hint, refused.headers)
+        except InputError as error:
+            return error_answer(400, str(error), error.hint)
+        return None
+
+    def _check_names(self, headers: dict[bytes, bytes]) -> None:
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        name = host_name(host)
+        if name not in self.names and (self.is_local or not is_address(name)):
+            raise Refused(403, "this server is not known by that name", "`names` in the config file adds one")
+        origin = headers.get(b"origin")
+        if origin is not None and origin.decode("latin-1").lower() not in (f"http://{host}", f"https://{host}"):
+            raise Refused(403, "web pages of another origin may not use this server")
+        if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+            raise Refused(403, "web pages of another site may not use this server")
+
+
+def single_headers(scope: Scope) -> dict[bytes, bytes]:
+    """Those that decide something must be there once: two readers could take different ones."""
+    found: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        if name in found and name in (b"host", b"origin", b"content-type", b"authorization", b"x-skep-user"):
+            raise Refused(400, f"the header {name.decode('latin-1')} is there twice")
+        found[name] = value
+    return found
+
+
+def body_max(path: str) -> int:
+    return BATCH_MAX if path == "/api/v1/jobs:batch" else BODY_MAX
+
+
+def check_body(path: str, headers: dict[bytes, bytes]) -> None:
+    kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+    length = headers.get(b"content-length", b"")
+    if not kind and length in (b"", b"0") and b"transfer-encoding" not in headers:
+        return
+    if length.isdigit() and int(length) > body_max(path):
+        raise Refused(413, too_large(body_max(path)), "", {"connection": "close"})
+    if kind == b"application/json" or (kind in YAML and path in TAKES_YAML):
+        return
+    takes = "application/json" + (" or application/yaml" if path in TAKES_YAML else "")
+    raise Refused(
+        415, f"content type {kind.decode('latin-1')[:80] or 'is missing,'} is not taken here", f"send {takes}"
+    )
+
+
+def allowed_names(config: Config) -> frozenset[str]:
+    """The machine's own name counts only where other machines are meant to come."""
+    own = () if is_loopback(config.host) else (config.host, socket.gethostname())
+    return frozenset(name.lower() for name in (*LOOPBACK, *own, *config.names))
+
+
+def host_name(host: str) -> str:
+    """`[::1]:7437` → `::1`; empty for what is no host."""
+    name, bracket, port = host[1:].partition("]") if host.startswith("[") else host.partition(":")
+    if bracket == "]":
+        port = port.removeprefix(":")
+    return name if not port or (port.isascii() and port.isdigit()) else ""
+
+
+def is_address(name: str) -> bool:
+    """Nobody can let a number point elsewhere."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class LimitedBody:
+    """A body is cut where it becomes too long, whatever its header said."""
+
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive = receive
+        self._most = self._left = most
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._left -= len(message.get("body", b""))
+            if self._left < 0:
+                # Of this kind because FastAPI makes a 400 of any other that comes while it reads.
+                raise HTTPException(413, too_large(self._most), {"connection": "close"})
+        return message
+
+
+def too_large(most: int) -> str:
+    return f"the body is too large, at most {most // MIB} MiB are taken here"
+
+
+def protecting(send: Send) -> Send:
+    async def sender(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *PROTECT]
+        await send(message)
+
+    return sender

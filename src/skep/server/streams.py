@@ -1,0 +1,29 @@
+"""Answers without an end: they stop when the reader leaves, or reads so slowly that it does not count as one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import cast
+
+from starlette.responses import StreamingResponse
+from starlette.types import Send
+
+STUCK_S = 30.0
+
+
+class Stream(StreamingResponse):
+    """A chunk that is not taken within `STUCK_S` ends it; clients that come back go on where they were."""
+
+    async def stream_response(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        # Closed here and not some time later: the generator holds files, and its place among the listeners.
+        async with aclosing(cast(AsyncGenerator[bytes, None], self.body_iterator)) as chunks:
+            try:
+                async for chunk in chunks:
+                    async with asyncio.timeout(STUCK_S):
+                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            except TimeoutError:
+                return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,0 +1,104 @@
+"""What a rank tells about itself in its task folder: `progress.json` (how far it is), `metrics.jsonl` (its curve)."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from pathlib import Path
+
+from skep.train.checkpoints import warn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+EVERY_S = 0.5  # no reader looks more often
+FULL_CURVE = 1000  # reports of a start that all enter the curve; later ones only as often as progress is written
+
+
+class Progress:
+    """Writes nothing when there is no task folder, and never lets a full disk end the training."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._written_s = -math.inf
+        self._has_warned = False
+        self._values: dict[str, Any] = {}
+        self._curve: list[dict[str, Any]] = []
+        self._reports = 0
+        self._samples = 0.0
+        self._since_s = time.monotonic()
+
+    def restart_clock(self) -> None:
+        """Throughput counts from here: restoring is not training."""
+        self._since_s = time.monotonic()
+
+    def report(self, step: int, values: dict[str, Any], samples: float) -> bool:
+        """Takes note; true when it is time to write."""
+        if self._folder is None:
+            return False
+        noted = {key: _noted(value) for key, value in values.items()}
+        self._values.update(noted)
+        self._samples += samples
+        self._reports += 1
+        is_due = time.monotonic() - self._written_s >= EVERY_S
+        if is_due or self._reports <= FULL_CURVE:
+            self._curve.append({**noted, "step": step, "at_s": round(_now_s(), 3)})
+        return is_due
+
+    def write(self, **fields: Any) -> None:
+        if self._folder is None:
+            return
+        values = {key: _number(value) for key, value in self._values.items()}
+        now_s = time.monotonic()
+        values.setdefault("loss", None)
+        values["samples_per_s"] = self._throughput(now_s)
+        self._written_s = now_s
+        try:
+            self._append()
+            self._replace({**values, **fields, "at_s": round(_now_s(), 3)})
+        except OSError as error:
+            if not self._has_warned:
+                warn(f"progress cannot be written: {error}")
+            self._has_warned = True
+
+    def _throughput(self, now_s: float) -> float | None:
+        """Samples per second since the last writing; the last known one where nothing was reported since."""
+        if self._samples > 0 and now_s > self._since_s:
+            self._values["samples_per_s"] = round(self._samples / (now_s - self._since_s), 3)
+            self._samples, self._since_s = 0.0, now_s
+        return self._values.get("samples_per_s")
+
+    def _append(self) -> None:
+        assert self._folder is not None
+        points, self._curve = self._curve, []
+        if points:
+            lines = [json.dumps({key: _number(value) for key, value in point.items()}) for point in points]
+            with (self._folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write("\n".join(lines) + "\n")
+
+    def _replace(self, content: dict[str, Any]) -> None:
+        assert self._folder is not None
+        temporary = self._folder / f".progress.{os.getpid()}"
+        temporary.write_text(json.dumps(content), "utf-8")
+        temporary.replace(self._folder / "progress.json")
+
+
+def _noted(value: Any) -> Any:
+    """A number; but a value on a gpu stays there until it is written: asking for it makes the cpu wait for the gpu."""
+    value = value.detach() if hasattr(value, "detach") else value
+    return value.clone() if getattr(value, "is_cuda", False) else _number(value)
+
+
+def _number(value: Any) -> float | int | None:
+    """JSON has no NaN and no infinity."""
+    if value is None:
+        return None
+    number = value if isinstance(value, int) else float(value)
+    return number if math.isfinite(number) else None
+
+
+def _now_s() -> float:
+    return time.time()  # noqa: TID251 - in a job there is only the wall clock

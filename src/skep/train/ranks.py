@@ -1,0 +1,78 @@
+"""How the processes of one job agree: they must save and leave after the same step, or the rest would wait for ever."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Alone:
+    """One process that depends on no other."""
+
+    rank = 0
+    size = 1
+
+    def agree(self, *values: int) -> tuple[int, ...]:
+        """The largest of what every rank brings, value by value. Every rank must call it equally often."""
+        return values
+
+    def part(self) -> None:
+        """Called once, when the loop of this rank is over."""
+
+
+class Group(Alone):
+    """The processes of torch.distributed. Where they do not talk over gloo anyway they get a gloo group for this: with
+    NCCL, agreeing on gpu memory would make the cpu wait for the gpu in every step."""
+
+    def __init__(self, torch: Any) -> None:
+        is_gloo = torch.distributed.get_backend() == "gloo"
+        self._torch = torch
+        self._group = None if is_gloo else torch.distributed.new_group(backend="gloo")
+        self.rank = int(torch.distributed.get_rank())
+        self.size = int(torch.distributed.get_world_size())
+
+    def agree(self, *values: int) -> tuple[int, ...]:
+        tensor = self._torch.tensor(values, dtype=self._torch.int64, device="cpu")
+        self._torch.distributed.all_reduce(tensor, op=self._torch.distributed.ReduceOp.MAX, group=self._group)
+        return tuple(tensor.tolist())
+
+    def part(self) -> None:
+        """At the very end, after the script's own `finally`: a process that exits with its group still up may be
+        aborted by the threads of gloo, and would seem to have crashed."""
+        atexit.register(_disband)
+
+
+def _disband() -> None:
+    torch = distributed()
+    if torch is not None:
+        torch.distributed.destroy_process_group()
+
+
+def distributed() -> Any:
+    """torch, if this process has set up torch.distributed; else None."""
+    torch = sys.modules.get("torch")
+    dist = getattr(torch, "distributed", None)
+    return torch if dist is not None and dist.is_available() and dist.is_initialized() else None
+
+
+def find_ranks() -> Alone:
+    torch = distributed()
+    return Group(torch) if torch is not None and torch.distributed.get_world_size() > 1 else Alone()
+
+
+def rank_and_size() -> tuple[int, int]:
+    """What torch.distributed says, and before it is set up what the environment says."""
+    torch = distributed()
+    if torch is not None:
+        return int(torch.distributed.get_rank()), int(torch.distributed.get_world_size())
+    return _number("RANK", 0), _number("WORLD_SIZE", 1)
+
+
+def _number(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else default

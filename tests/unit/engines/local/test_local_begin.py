@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
+from skep.core.errors import InputError
+from skep.engines.local import begin, criu
+from skep.engines.local.begin import base_env, place_tasks, warnings_of
+from skep.jobs.env import Place
+from skep.jobs.request import Request, TaskRole
+
+CLUSTER = Cluster([NodeSpec("a", 8), NodeSpec("b", 8)])
+
+
+def places(roles: dict[str, TaskRole], *slices: Slice, member: str | None = None) -> list[Place]:
+    return place_tasks(Request("job", roles), member, Allocation(slices, 0), CLUSTER)
+
+
+def test_tasks_of_a_slice_get_equal_parts_in_order() -> None:
+    found = places({"w": TaskRole(count=3, gpus=2)}, Slice(1, gpus=0b1011_0001, tasks=2), Slice(0, gpus=0b11))
+    assert found == [Place("w", 0, "b", (0, 4)), Place("w", 1, "b", (5, 7)), Place("w", 2, "a", (0, 1))]
+
+
+def test_roles_come_in_their_order() -> None:
+    roles = {"ps": TaskRole(), "w": TaskRole(count=2, gpus=1)}
+    found = places(roles, Slice(0, gpus=0b1, role=1), Slice(1, role=0), Slice(1, gpus=0b10, role=1))
+    assert [(place.task, place.node, place.gpus) for place in found] == [
+        ("ps-0", "b", ()),
+        ("w-0", "a", (0,)),
+        ("w-1", "b", (1,)),
+    ]
+
+
+def test_tasks_on_one_shared_gpu_all_see_it() -> None:
+    found = places({"w": TaskRole(count=2, gpus=1, gpu_milli=300)}, Slice(0, gpus=0b100, milli=300, tasks=2))
+    assert [place.gpus for place in found] == [(2,), (2,)]
+
+
+def test_a_member_keeps_its_number() -> None:
+    assert places({"a-b": TaskRole(count=9)}, Slice(1, gpus=0b1), member="a-b-7") == [Place("a-b", 7, "b", (0,))]
+
+
+def test_an_allocation_without_a_task_is_refused() -> None:
+    with pytest.raises(InputError, match="no task"):
+        places({"w": TaskRole()})
+
+
+def test_warnings_are_for_what_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(begin, "criu_problem", lambda: "no criu here")
+    request = Request("job", {"w": TaskRole(image="i:1"), "v": TaskRole()}, checkpoint="criu")
+    assert warnings_of(request) == [
+        "image 'i:1' of role w is ignored: this engine runs plain processes",
+        "no criu here",
+    ]
+    assert warnings_of(Request("job", {"w": TaskRole()})) == []
+
+
+def test_a_task_inherits_what_the_server_has_but_not_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKEP_TOKEN", "secret")
+    monkeypatch.setenv("PYTHONUNBUFFERED", "0")
+    env = base_env()
+    assert "SKEP_TOKEN" not in env
+    assert (env["CUDA_DEVICE_ORDER"], env["PYTHONUNBUFFERED"]) == ("PCI_BUS_ID", "0")
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        (None, "criu is not installed"),
+        ("exit 0", None),
+        ("echo 'Error (x): too old' >&2; exit 1", r"`criu check` fails \(Error \(x\): too old\)"),
+        ("exit 1", r"`criu check` fails \(exit code 1\)"),
+    ],
+)
+def test_whether_criu_works_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, problem: str | None
+) -> None:
+    if script is not None:
+        (tmp_path / "criu").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "criu").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    criu.criu_problem.cache_clear()
+    said = criu.criu_problem()
+    criu.criu_problem.cache_clear()
+    if problem is None:
+        assert said is None
+    else:
+        assert said is not None
+        assert said.count("\n") == 0
+        assert re.search(problem, said)

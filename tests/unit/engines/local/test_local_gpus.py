@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+from skep.engines.local.gpus import Gpu, find_gpus
+
+
+class NVMLError(Exception):
+    pass
+
+
+def library(count: int, *, is_broken: bool = False) -> types.ModuleType:
+    """What nvidia-ml-py looks like on a machine with so many gpus."""
+    module = types.ModuleType("pynvml")
+
+    def init() -> None:
+        if is_broken:
+            raise NVMLError("driver not loaded")
+
+    vars(module).update(
+        NVMLError=NVMLError,
+        nvmlInit=init,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: count,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda index: f"gpu {index}".encode(),
+        nvmlDeviceGetUUID=lambda index: f"GPU-{index}",
+        nvmlDeviceGetMemoryInfo=lambda index: types.SimpleNamespace(total=16 << 30),
+    )
+    return module
+
+
+def test_gpus_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library(2))
+    assert find_gpus() == [Gpu(0, "gpu 0", "GPU-0", 16384), Gpu(1, "gpu 1", "GPU-1", 16384)]
+
+
+def test_no_driver_means_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library(2, is_broken=True))
+    assert find_gpus() == []
+
+
+def test_no_library_means_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert find_gpus() == []

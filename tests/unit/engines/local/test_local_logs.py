@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from skep.engines.local.disk import Log
+from skep.engines.local.logs import log_files, log_tail
+
+
+@pytest.fixture
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_parts_are_kept_oldest_first_and_never_too_many(task: Path) -> None:
+    log = Log(part_bytes=10, parts=3)
+    for number in range(10):
+        log.write(f"part {number}\n".encode())
+    assert [path.name for path in log_files(task)] == ["log.2", "log.1", "log"]
+    assert "".join(path.read_text() for path in log_files(task)) == "part 7\npart 8\npart 9\n"
+
+
+def test_the_tail_goes_over_parts(task: Path) -> None:
+    log = Log(part_bytes=8, parts=5)
+    for number in range(4):
+        log.write(f"part {number}\n".encode())
+    assert log_tail(task, 10) == " 2\npart 3\n"
+    assert log_tail(task, 1000) == "part 0\npart 1\npart 2\npart 3\n"
+
+
+def test_a_log_that_is_not_there(task: Path) -> None:
+    assert log_files(task) == []
+    assert log_tail(task) == ""
+
+
+def test_a_full_disk_costs_output_only(task: Path) -> None:
+    log = Log(part_bytes=100, parts=2)
+    (task / "log").unlink()
+    (task / "log").symlink_to("/dev/full")
+    log.open()
+    log.write(b"lost")
+    (task / "log").unlink()
+    log.open()
+    log.note("back")
+    assert (task / "log").read_text() == "skep: back\n"
+
+
+def test_bytes_that_are_no_text(task: Path) -> None:
+    Log(100, 2).write(b"\xff\xfe ok")
+    assert log_tail(task).endswith(" ok")

@@ -1,0 +1,215 @@
+"""The routes: what they take, what they answer, what they call."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from fake_world import JOB, World
+
+JOBS = "/api/v1/jobs"
+
+
+def test_submitting_answers_with_the_job(world: World) -> None:
+    answer = world.client.post(JOBS, content="name: a\ncommand: 'true'\n", headers={"Content-Type": "application/yaml"})
+    assert answer.status_code == 201
+    said = answer.json()
+    assert (said["name"], said["state"], said["warnings"]) == ("a", "pending", [])
+    assert [job["id"] for job in said["jobs"]] == [said["id"]]
+
+
+def test_a_sweep_is_several_jobs(world: World) -> None:
+    sweep = {"name": "s-${lr}", "command": "echo ${lr}", "sweep": {"lr": [1, 2, 3]}}
+    said = world.client.post(JOBS, json=sweep).json()
+    assert len(said["jobs"]) == len(world.live.all) == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"name": "../x", "command": "a"}',
+        b"\xff\xfe",
+        b'{"name": "a"}',
+        b"null",
+        b"1",
+        b"[" * 5000,
+    ],
+)
+@pytest.mark.parametrize("kind", ["application/json", "application/yaml"])
+def test_bad_jobs_are_one_line(world: World, body: bytes, kind: str) -> None:
+    answer = world.client.post(JOBS, content=body, headers={"Content-Type": kind})
+    assert answer.status_code == 400
+    said = answer.json()
+    assert set(said) == {"error", "hint"}
+    assert said["error"]
+    assert "\n" not in said["error"] + said["hint"]
+    assert not world.live.all
+
+
+def test_a_batch_is_all_or_nothing(world: World) -> None:
+    batch = f"{JOBS}:batch"
+    answer = world.client.post(batch, json={"jobs": [JOB, {**JOB, "gpus": -1}]})
+    assert answer.status_code == 400
+    assert "jobs[1]" in answer.json()["error"]
+    assert not world.live.all
+    answer = world.client.post(batch, json={"jobs": [JOB, JOB]})
+    assert answer.status_code == 201
+    assert answer.json()["ids"] == list(world.live.all)
+
+
+@pytest.mark.parametrize(
+    "body", ["", "[]", "{}", '{"jobs": []}', '{"jobs": [1]}', '{"jobs": {}}', '{"jobs": [{}], "x": 1}', "[" * 9000]
+)
+def test_bad_batches(world: World, body: str) -> None:
+    answer = world.client.post(f"{JOBS}:batch", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert "\n" not in answer.json()["error"]
+
+
+def test_the_same_key_is_one_submission(world: World) -> None:
+    answers = [world.client.post(JOBS, json=JOB, headers={"Idempotency-Key": "k1"}) for _ in range(3)]
+    assert len({answer.json()["id"] for answer in answers}) == len(world.live.all) == 1
+    for key in (b"", b"a b", b"x" * 201, b"\xe9"):
+        assert world.client.post(JOBS, json=JOB, headers={"Idempotency-Key": key}).status_code == 400
+
+
+def test_pages(world: World) -> None:
+    ids = [world.submit() for _ in range(5)]
+    seen, cursor = [], ""
+    while cursor is not None:
+        page = world.client.get(JOBS, params={"limit": 2, "cursor": cursor}).json()
+        seen += [job["id"] for job in page["jobs"]]
+        cursor = page["next"]
+    assert seen == ids[::-1]
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=x", "limit=1001", "state=bad", "all=maybe", "cursor=%00", "vc=%00"]
+)
+def test_bad_queries(world: World, query: str) -> None:
+    answer = world.client.get(f"{JOBS}?{query}")
+    assert answer.status_code == 400
+    assert query.split("=")[0] in answer.json()["error"]
+
+
+def test_states_filter(world: World) -> None:
+    job_id = world.submit()
+    world.submit()
+    world.client.post(f"{JOBS}/{job_id}/stop", json={"reason": "enough"})
+    assert len(world.client.get(JOBS).json()["jobs"]) == 1
+    both = world.client.get(JOBS, params=[("state", "stopped"), ("state", "pending")]).json()["jobs"]
+    assert len(both) == 2
+    assert len(world.client.get(JOBS, params={"all": "true"}).json()["jobs"]) == 2
+
+
+def test_changing_a_job(world: World) -> None:
+    job_id = world.submit()
+    change = {"priority": 100, "hold": True, "tags": ["a", "b"]}
+    answer = world.client.patch(f"{JOBS}/{job_id}", json=change, headers={"X-Skep-User": "ann"})
+    assert answer.status_code == 200
+    assert (answer.json()["priority"], answer.json()["tags"]) == (100, ["a", "b"])
+    assert [(event["kind"], event["who"]) for event in world.live.log[-3:]] == [
+        *(("PriorityChanged", "ann"), ("JobHeld", "ann"), ("JobTagged", "ann")),
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"priority": "5"},
+        {"priority": 5.5},
+        {"priority": 1001},
+        {"hold": 1},
+        {"tags": "a"},
+        {"name": "x"},
+        {"tags": ["a\nb"]},
+        [],
+    ],
+)
+def test_bad_changes(world: World, change: object) -> None:
+    job_id = world.submit()
+    assert world.client.patch(f"{JOBS}/{job_id}", json=change).status_code == 400
+
+
+def test_an_ended_job_conflicts(world: World) -> None:
+    job_id = world.submit()
+    assert world.client.post(f"{JOBS}/{job_id}/stop").status_code == 200
+    answer = world.client.post(f"{JOBS}/{job_id}/stop")
+    assert answer.status_code == 409
+    assert answer.json()["error"] == f"job {job_id} has ended"
+
+
+def test_nodes_policy_cluster_usage(world: World) -> None:
+    ask = world.client
+    assert ask.patch("/api/v1/nodes/n0", json={"state": "drained"}).json()["state"] == "drained"
+    assert ask.patch("/api/v1/nodes/n9", json={"state": "up"}).status_code == 404
+    assert ask.patch("/api/v1/nodes/n0", json={"state": "gone"}).status_code == 400
+    assert ask.put("/api/v1/policy", json={"policy": "sjf"}).json() == {"policy": "sjf"}
+    assert ask.put("/api/v1/policy", json={"policy": "no such"}).status_code == 400
+    yaml = {"Content-Type": "application/yaml"}
+    events = len(world.live.log)
+    dry = ask.put("/api/v1/cluster?dry_run=true", content="nodes: []", headers=yaml)
+    assert dry.json() == {"changes": ["one node more"]}
+    assert len(world.live.log) == events
+    assert ask.put("/api/v1/cluster", content="nodes: []", headers=yaml).status_code == 200
+    assert world.live.log[-1]["kind"] == "ClusterChanged"
+    assert ask.put("/api/v1/cluster", content="", headers=yaml).status_code == 400
+    assert ask.get("/api/v1/usage?by=vc&since=0&until=1e9").json()[0]["vc"] == "ann"
+    assert ask.get("/api/v1/usage?since=nan").status_code == 400
+
+
+def test_unknown_addresses_and_methods_have_the_same_shape(world: World) -> None:
+    for method, path, status in (("GET", "/", 404), ("GET", "/docs", 404), ("PUT", JOBS, 405), ("PURGE", JOBS, 405)):
+        answer = world.client.request(method, path)
+        assert answer.status_code == status
+        assert set(answer.json()) == {"error", "hint"}
+    assert set(world.client.put(JOBS).headers["allow"].split(", ")) == {"GET", "POST"}
+
+
+def test_a_bug_is_not_shown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(ref: str) -> None:
+        raise RuntimeError("secret detail in /etc")
+
+    monkeypatch.setattr(world.live, "job", broken)
+    answer = world.client.get(f"{JOBS}/j1")
+    assert answer.status_code == 500
+    assert set(answer.json()) == {"error", "hint"}
+    assert "secret" not in answer.text
+
+
+def test_backup_is_a_database_and_leaves_nothing(world: World, tmp_path: Path) -> None:
+    world.submit()
+    answer = world.client.post("/api/v1/backup")
+    assert answer.headers["content-type"] == "application/vnd.sqlite3"
+    copy = tmp_path / "copy.db"
+    copy.write_bytes(answer.content)
+    assert sqlite3.connect(copy).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert not list(world.config.data.glob(".backup*"))
+
+
+def test_metrics(world: World) -> None:
+    world.submit()
+    world.client.get(f"{JOBS}/j-unknown")
+    world.client.request("PURGE", "/some/where")
+    text = world.client.get("/metrics").text
+    assert 'skep_jobs{state="pending"} 1.0' in text
+    assert 'skep_node_gpus{node="n0"} 8.0' in text
+    assert 'skep_vc_gpus_used{vc="default"} 0.0' in text
+    assert 'skep_jobs_waiting{cause="order"} 1.0' in text
+    assert "skep_decision_seconds_sum 0.5" in text
+    assert "skep_commit_seconds_count 3.0" in text
+    assert 'skep_http_requests_total{method="GET",route="/api/v1/jobs/{id}",status="404"}' in text
+    assert 'skep_http_requests_total{method="other",route="none",status="404"}' in text
+    assert "j-unknown" not in text
+
+
+def test_shutdown_is_passed_on(world: World) -> None:
+    assert world.client.post("/api/v1/shutdown", json={"stop_jobs": True}).status_code == 202
+    assert world.shutdowns == [True]
+    assert world.client.post("/api/v1/shutdown", json={"stop_jobs": "yes"}).status_code == 400

@@ -1,0 +1,119 @@
+"""What `skep up` makes of its flags and its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skep.core.errors import InputError
+from skep.server.build import chosen_cluster, describe_machine
+from skep.server.config import default_data, make_config, open_socket
+from skep.server.datadir import DataDir, Running, is_locked, read_running
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "skep.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_flags_win_over_the_file_and_paths_start_at_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "lab.yaml").write_text("nodes: []")
+    file = write(tmp_path, "cluster: lab.yaml\npolicy: sjf\ndata: d\nport: 1234\nnames: [A.example]\nkeep_days: 1.5\n")
+    config = make_config(file, {"policy": "srtf", "port": None, "cluster": None})
+    assert config.cluster == str(tmp_path / "lab.yaml")
+    assert (config.policy, config.port, config.data) == ("srtf", 1234, tmp_path / "d")
+    assert (config.names, config.keep_days, config.auth) == (("a.example",), 1.5, "none")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("port: 70000", "skep.yaml:1: port is 70000"),
+        ("auth: maybe", "expected none or token"),
+        ("prot: 1", "did you mean port?"),
+        ("names: a", "names is a, expected a list"),
+        ("keep_days: 0", "keep_days is 0"),
+        ("- a", "expected a mapping"),
+        ("a: [", "is not YAML"),
+    ],
+)
+def test_a_bad_file_names_the_line(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make_config(write(tmp_path, text), {})
+    assert problem in str(caught.value)
+
+
+def test_where_data_is_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "/somewhere")
+    assert default_data() == Path("/somewhere/skep")
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    assert default_data() == Path.home() / ".local/share/skep"
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("127.0.0.1", "http://127.0.0.1:7437"), ("::1", "http://[::1]:7437"), ("0.0.0.0", "http://127.0.0.1:7437")],
+)
+def test_the_address_of_a_server(tmp_path: Path, host: str, url: str) -> None:
+    assert make_config(None, {"data": str(tmp_path), "host": host}).url == url
+
+
+def test_a_port_in_use(tmp_path: Path) -> None:
+    with open_socket(make_config(None, {"data": str(tmp_path), "port": 0})) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"port {port}: Address already in use"):
+            open_socket(make_config(None, {"data": str(tmp_path), "port": port}))
+
+
+def test_one_server_per_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    with DataDir(folder) as data:
+        data.announce(Running(7, "http://x"))
+        assert is_locked(folder)
+        with pytest.raises(InputError, match=r"in use by another server \(pid 7, http://x\)"):
+            DataDir(folder)
+    assert not is_locked(folder)
+    assert read_running(folder) is None
+    assert folder.stat().st_mode & 0o077 == 0
+    assert not is_locked(tmp_path / "nowhere")
+
+
+def test_what_a_crashed_server_left_is_not_believed(tmp_path: Path) -> None:
+    (tmp_path / "server.json").write_text('{"pid": 1, "url": "http://x"}')
+    with DataDir(tmp_path):
+        assert read_running(tmp_path) is None
+
+
+class Kept:
+    def __init__(self, log_seq: int) -> None:
+        self.log_seq = log_seq
+
+
+def test_the_cluster_is_said_found_kept_or_made_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    said: list[str] = []
+    file = tmp_path / "lab.yaml"
+    file.write_text("nodes: [{gpus: 1}]")
+    new: Any = Kept(0)
+    monkeypatch.setattr("skep.server.build.find_gpus", list)
+    assert chosen_cluster("2x4", new, said.append) == ("2x4", "2x4")
+    assert chosen_cluster(str(file), new, said.append) == ("lab.yaml", "nodes: [{gpus: 1}]")
+    assert not said
+    assert chosen_cluster("", new, said.append) == ("1x8", "1x8")
+    assert "virtual cluster 1x8" in said[0]
+    kept: Any = Kept(5)
+    assert chosen_cluster("", kept, said.append) is None
+
+
+def test_a_machine_is_a_cluster_file() -> None:
+    from skep.clusters.read import read_text
+    from skep.engines.local.gpus import Gpu
+
+    gpus = [Gpu(number, "Tesla V100", f"u{number}", 32_768) for number in range(4)]
+    cluster, _ = read_text(describe_machine(gpus), "this machine")
+    assert cluster.gpu_total == 4
+    assert cluster.nodes[0].spec.gpu_type == "tesla-v100"
+    with pytest.raises(InputError, match="2 types"):
+        describe_machine([*gpus, Gpu(4, "A100", "u4", 1)])

@@ -1,0 +1,88 @@
+"""The API against its own description, with the real service and an engine that runs nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_world import JOB, World
+
+from skep.core.errors import NotFound
+from skep.service.live import Live
+from skep.service.store import Store
+
+
+class Idle:
+    """Takes every order and never reports: whatever a generated job would run is not run."""
+
+    def __init__(self, live: Live) -> None:
+        self.cluster = live.writer.state.cluster
+
+    def execute(self, at_s: float, actions: list[Any]) -> list[Any]:
+        return []
+
+    def use_cluster(self, cluster: Any) -> None:
+        self.cluster = cluster
+
+    def lose_node(self, node: int) -> None: ...
+
+    def restore_node(self, node: int) -> None: ...
+
+    def forget(self, job_id: str) -> None: ...
+
+    def progress(self, job_id: str) -> dict[str, Any]:
+        return {}
+
+    def log_files(self, job_id: str, task: str = "", launch: int = 0) -> list[Path]:
+        raise NotFound("there was no start of it yet")
+
+    def environment(self, job_id: str, task: str = "", launch: int = 0) -> dict[str, Any]:
+        raise NotFound("there was no start of it yet")
+
+    def close(self) -> None: ...
+
+
+def make_live(folder: Path) -> Live:
+    return Live(Store(folder / "skep.db"), Idle, time.time, cluster=("1x8", "1x8"), policy="fifo")
+
+
+# Whether the cluster can ever run a job, and whether a policy has that name, is not a matter of form: a 400 is right.
+# What has no end cannot be checked, and a server that was told to stop cannot be asked more.
+SETTINGS = """
+[[operations]]
+include-path = "/api/v1/events"
+parameters = { "query.follow" = false }
+
+[[operations]]
+include-path = "/api/v1/jobs/{id}/logs"
+parameters = { "query.follow" = false }
+
+[[operations]]
+include-path = ["/api/v1/jobs", "/api/v1/jobs:batch", "/api/v1/cluster", "/api/v1/policy"]
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "409"]
+
+[[operations]]
+include-path = "/api/v1/shutdown"
+enabled = false
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("auth", ["none", "token"])
+def test_schemathesis_finds_nothing(tmp_path: Path, auth: str) -> None:
+    settings = tmp_path / "schemathesis.toml"
+    settings.write_text(SETTINGS)
+    command = ["-m", "schemathesis.cli", "--config-file", str(settings), "run", "--max-examples=10", "--seed=1"]
+    with World(tmp_path, make_live, auth=auth) as world:
+        bearer = world.bearer("root", "admin") if auth == "token" else {}
+        for _ in range(3):
+            world.client.post("/api/v1/jobs", json=JOB, headers=bearer)
+        headers = [f"--header=Authorization: {text}" for text in bearer.values()]
+        url = f"http://127.0.0.1:{world.port}/openapi.json"
+        ran = subprocess.run([sys.executable, *command, *headers, url], cwd=tmp_path, capture_output=True, text=True)
+        assert world.client.get("/api/v1/health").status_code == 200
+    assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]

@@ -1,0 +1,264 @@
+"""Answers that go on: events and logs."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fake_world import World
+
+from skep.server.logs import Reader, tail_offset
+
+EVENTS = "/api/v1/events"
+
+
+def sse_events(answer: httpx.Response) -> Iterator[dict[str, Any]]:
+    fields: dict[str, str] = {}
+    for line in answer.iter_lines():
+        if line.startswith(":"):
+            continue
+        if line:
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        elif fields:
+            found = json.loads(fields["data"])
+            assert fields["id"] == str(found["seq"])
+            assert fields["event"] == found["kind"]
+            yield found
+            fields = {}
+
+
+def take(answer: httpx.Response, count: int) -> list[int]:
+    events = sse_events(answer)
+    return [next(events)["seq"] for _ in range(count)]
+
+
+def test_events_arrive_as_they_happen(world: World) -> None:
+    with world.client.stream("GET", EVENTS) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        begin = len(world.live.log)
+        timer = threading.Timer(0.1, lambda: [world.live.say("TimerDue") for _ in range(3)])
+        timer.start()
+        assert take(answer, 3) == [begin + 1, begin + 2, begin + 3]
+
+
+def test_a_stream_goes_on_where_it_was(world: World) -> None:
+    for _ in range(1200):
+        world.live.say("TimerDue")
+    world.live.say("TimerDue").result()
+    end = len(world.live.log)
+    with world.client.stream("GET", EVENTS, headers={"Last-Event-ID": str(end - 1100)}) as answer:
+        world.live.say("TimerDue")
+        assert take(answer, 1101) == list(range(end - 1099, end + 2))
+    with world.client.stream("GET", f"{EVENTS}?after={end}", headers={"Last-Event-ID": str(end + 1)}) as answer:
+        world.live.say("TimerDue")
+        assert take(answer, 1) == [end + 2]
+
+
+def test_two_listeners_hear_the_same_and_one_job_only_its_own(world: World) -> None:
+    job_id = world.submit()
+    begin = len(world.live.log)
+    with (
+        world.client.stream("GET", f"{EVENTS}?after={begin}") as everything,
+        world.client.stream("GET", f"{EVENTS}?after={begin}&job={job_id}") as own,
+    ):
+        for turn in range(20):
+            world.live.say("TimerDue", job_id if turn % 2 else None)
+        assert take(everything, 20) == list(range(begin + 1, begin + 21))
+        assert take(own, 10) == list(range(begin + 2, begin + 21, 2))
+
+
+def listeners(world: World, expected: int) -> int:
+    by_s = time.monotonic() + 5
+    while world.context.hub._listeners != expected and time.monotonic() < by_s:
+        time.sleep(0.02)
+    return world.context.hub._listeners
+
+
+def test_a_listener_that_leaves_is_forgotten(world: World) -> None:
+    assert listeners(world, 0) == 0
+    with world.client.stream("GET", EVENTS) as answer:
+        pieces = answer.iter_raw()
+        next(pieces)
+        assert world.context.hub._listeners == 1
+    assert listeners(world, 0) == 0
+    world.live.say("TimerDue").result()
+    by_s = time.monotonic() + 5
+    while world.context.hub._newest != len(world.live.log) and time.monotonic() < by_s:
+        time.sleep(0.02)
+    assert world.context.hub._newest == len(world.live.log)
+    assert not world.context.hub._ring
+
+
+def test_a_quiet_stream_beats(tmp_path: Path) -> None:
+    with World(tmp_path) as world:
+        world.context.hub._heartbeat_s = 0.05
+        with world.client.stream("GET", EVENTS) as answer:
+            pieces = answer.iter_raw()
+            assert next(pieces).startswith(b": hello")
+            assert next(pieces) == b": still here\n\n"
+
+
+def test_streams_end_with_the_server(tmp_path: Path) -> None:
+    with World(tmp_path) as world, world.client.stream("GET", EVENTS) as answer:
+        threading.Timer(0.1, world.context.hub.close).start()  # as the server does when it is told to stop
+        assert "hello" in answer.read().decode()
+
+
+@pytest.mark.parametrize(
+    "query", ["after=-1", "after=x", "after=99999999999999999999999", "job=..", "limit=0", "follow=x"]
+)
+def test_bad_event_queries(world: World, query: str) -> None:
+    assert world.client.get(f"{EVENTS}?{query}").status_code == 400
+
+
+def test_a_list_of_events(world: World) -> None:
+    job_id = world.submit()
+    seq = len(world.live.log)
+    found = world.client.get(f"{EVENTS}?follow=false&after={seq - 1}").json()
+    assert [(event["seq"], event["kind"]) for event in found] == [(seq, "JobSubmitted")]
+    assert world.client.get(f"/api/v1/jobs/{job_id}/events").json() == found
+
+
+def test_a_reader_that_reads_nothing_is_dropped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    from skep.server import streams
+
+    monkeypatch.setattr(streams, "STUCK_S", 0.3)
+    assert listeners(world, 0) == 0
+    with socket.create_connection(("127.0.0.1", world.port)) as stuck:
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stuck.sendall(b"GET %s?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n" % EVENTS.encode())
+        by_s = time.monotonic() + 10
+        is_heard = False
+        while time.monotonic() < by_s:
+            is_heard = is_heard or world.context.hub._listeners == 1
+            if is_heard and world.context.hub._listeners == 0:
+                break
+            world.live.say("TimerDue", text="x" * 100_000).result()
+        assert is_heard
+        assert world.context.hub._listeners == 0
+
+
+# logs
+
+
+@pytest.fixture
+def job(world: World) -> tuple[str, Path]:
+    job_id = world.submit()
+    folder = world.live.folder / "jobs" / job_id
+    folder.mkdir(parents=True)
+    world.live.all[job_id]["attempts"] = 1
+    return job_id, folder
+
+
+def test_a_rotated_log_reads_as_one(world: World, job: tuple[str, Path]) -> None:
+    job_id, folder = job
+    assert world.client.get(f"/api/v1/jobs/{job_id}/logs").text == ""
+    (folder / "log.2").write_text("1\n2\n")
+    (folder / "log.1").write_text("3\n4\n")
+    (folder / "log").write_text("5\n6")
+    answer = world.client.get(f"/api/v1/jobs/{job_id}/logs")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.text == "1\n2\n3\n4\n5\n6"
+    for tail, text in ((0, ""), (1, "6"), (2, "5\n6"), (3, "4\n5\n6"), (5, "2\n3\n4\n5\n6"), (99, "1\n2\n3\n4\n5\n6")):
+        assert world.client.get(f"/api/v1/jobs/{job_id}/logs?tail={tail}").text == text
+    assert world.client.get(f"/api/v1/jobs/{job_id}/logs?task=other-1").status_code == 404
+    assert world.client.get("/api/v1/jobs/j0/logs").status_code == 404
+
+
+def test_following_a_log_through_rotations_until_the_end(world: World, job: tuple[str, Path]) -> None:
+    job_id, folder = job
+
+    def work() -> None:
+        for begin in (0, 100, 200):
+            if (folder / "log.1").exists():
+                (folder / "log.1").rename(folder / "log.2")
+            if (folder / "log").exists():
+                (folder / "log").rename(folder / "log.1")
+                with (folder / "log.1").open("a") as old:
+                    old.write("late\n")
+            with (folder / "log").open("w") as log:
+                for number in range(begin, begin + 100):
+                    print(number, file=log, flush=True)
+            time.sleep(0.3)
+        world.live.all[job_id]["state"] = "succeeded"
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    said = world.client.get(f"/api/v1/jobs/{job_id}/logs?follow=true").text.split()
+    thread.join()
+    assert [word for word in said if word != "late"] == [str(number) for number in range(300)]
+    assert said.count("late") == 2
+
+
+def test_followers_do_not_hold_up_others(world: World, job: tuple[str, Path]) -> None:
+    job_id, folder = job
+    (folder / "log").write_text("begun\n")
+    clients = [httpx.Client(base_url=world.client.base_url, trust_env=False) for _ in range(60)]
+    streams = [client.stream("GET", f"/api/v1/jobs/{job_id}/logs?follow=true") for client in clients]
+    answers = [stream.__enter__() for stream in streams]
+    assert all(next(answer.iter_raw()) == b"begun\n" for answer in answers)
+    assert world.client.get("/api/v1/jobs", timeout=5).status_code == 200
+    world.live.all[job_id]["state"] = "failed"
+    for stream, client in zip(streams, clients, strict=True):
+        stream.__exit__(None, None, None)
+        client.close()
+
+
+def test_following_one_attempt_ends_with_it(world: World, job: tuple[str, Path]) -> None:
+    job_id, folder = job
+    (folder / "log").write_text("one\n")
+    world.live.all[job_id].update(state="running", attempts=2)
+    assert world.client.get(f"/api/v1/jobs/{job_id}/logs?follow=true&attempt=1").text == "one\n"
+
+
+def test_a_reader_goes_on_into_the_next_attempt(tmp_path: Path) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    first.write_text("a\n")
+    files = [first]
+    reader = Reader(lambda: files, None)
+    assert (reader.read(), reader.read()) == (b"a\n", b"")
+    second.write_text("b\n")
+    files[:] = [second]
+    assert (reader.read(), reader.read()) == (b"b\n", b"")
+    reader.close()
+
+
+def test_what_is_written_just_before_a_rotation_is_read(tmp_path: Path) -> None:
+    log, old = tmp_path / "log", tmp_path / "log.1"
+    log.write_text("a\n")
+
+    def rotating() -> list[Path]:
+        if log.read_text() == "a\n":
+            with log.open("a") as file:
+                file.write("late\n")
+            log.rename(old)
+            log.write_text("b\n")
+        return [old, log]
+
+    reader = Reader(lambda: [log], None)
+    assert reader.read() == b"a\n"
+    reader._list_files = rotating
+    assert [reader.read() for _ in range(3)] == [b"late\n", b"b\n", b""]
+    reader.close()
+
+
+@pytest.mark.parametrize("ending", ["", "\n"])
+def test_tail_of_long_files(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / "log"
+    lines = [f"line {number}" + "." * (number % 1000) for number in range(5000)]
+    path.write_text("\n".join(lines) + ending)
+    for count in (1, 2, 100, 4999, 5000):
+        with path.open("rb") as file:
+            at, found = tail_offset(file, count)
+            file.seek(at)
+            assert file.read().decode().splitlines() == lines[-count:]
+            assert found == count

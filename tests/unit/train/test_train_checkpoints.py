@@ -1,0 +1,111 @@
+"""A checkpoint is whole or it is not there; a damaged one is never loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from skep.train.checkpoints import Checkpoints
+
+
+def save(folder: Path, step: int) -> Checkpoints:
+    checkpoints = Checkpoints(folder)
+    checkpoints.start(step)
+    checkpoints.write(step, "rank-0.bin", {"at": step})
+    checkpoints.commit(step, {"world_size": 1}, ["rank-0.bin"])
+    return checkpoints
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_latest_is_found_and_the_last_two_are_kept(tmp_path: Path) -> None:
+    for step in (1, 20, 300):
+        checkpoints = save(tmp_path, step)
+    assert names(tmp_path) == ["checkpoint-000002", "checkpoint-000003"]
+    found = checkpoints.latest()
+    assert found is not None
+    assert (found["step"], found["world_size"]) == (300, 1)
+    assert checkpoints.read(3, "rank-0.bin") == {"at": 300}
+    assert checkpoints.read(3, "rank-1.bin") is None
+
+
+def test_no_folder_and_an_empty_one_hold_none(tmp_path: Path) -> None:
+    assert Checkpoints(tmp_path / "none").latest() is None
+    assert Checkpoints(tmp_path).latest() is None
+
+
+def test_one_that_was_not_finished_is_not_found_and_cleared_away(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    torn = Checkpoints(tmp_path)
+    torn.start(2)
+    torn.write(2, "rank-0.bin", {"at": 2})
+    found = torn.latest()
+    assert found is not None
+    assert found["step"] == 1
+    assert names(tmp_path) == ["checkpoint-000001"]
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "how", ["flipped", "shorter", "missing", "manifest flipped", "manifest empty", "manifest missing", "alien"]
+)
+def test_a_damaged_one_falls_back_to_the_one_before_with_a_warning(
+    tmp_path: Path, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in (1, 2):
+        checkpoints = save(tmp_path, step)
+    damaged = tmp_path / "checkpoint-000002"
+    path = damaged / ("manifest.json" if "manifest" in how else "rank-0.bin")
+    if "flipped" in how:
+        flip(path)
+    elif "missing" in how:
+        path.unlink()
+    elif how == "alien":
+        (damaged / "manifest.json").write_text("[1]")
+    else:
+        path.write_bytes(path.read_bytes()[:-1] if how == "shorter" else b"")
+    found = checkpoints.latest()
+    assert found is not None
+    assert found["step"] == 1
+    assert "skep.train: checkpoint-000002 is damaged" in capsys.readouterr().err
+    assert names(tmp_path) == ["checkpoint-000001", "damaged-checkpoint-000002"]
+
+
+@pytest.mark.parametrize("name", ["rank-0.bin", "manifest.json"])
+def test_every_single_flipped_bit_is_seen(tmp_path: Path, name: str) -> None:
+    save(tmp_path, 2)
+    path = tmp_path / "checkpoint-000001" / name
+    content = path.read_bytes()
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        assert Checkpoints(tmp_path).latest() is None, content[place:]
+        (tmp_path / "damaged-checkpoint-000001").rename(path.parent)
+    path.write_bytes(content)
+    assert Checkpoints(tmp_path).latest() is not None
+
+
+def test_a_rank_whose_file_did_not_arrive_is_named(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.start(1)
+    checkpoints.write(1, "rank-0.bin", {})
+    with pytest.raises(OSError, match=r"rank-1\.bin is missing: the checkpoint folder is not shared"):
+        checkpoints.commit(1, {}, ["rank-0.bin", "rank-1.bin"])
+
+
+def test_the_same_step_can_be_saved_again_and_the_newer_one_counts(tmp_path: Path) -> None:
+    save(tmp_path, 5)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.start(5)
+    checkpoints.write(5, "rank-0.bin", {"at": "later"})
+    checkpoints.commit(5, {}, [])
+    found = checkpoints.latest()
+    assert found is not None
+    assert checkpoints.read(found["number"], "rank-0.bin") == {"at": "later"}
