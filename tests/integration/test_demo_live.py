@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,10 @@ def place(tmp_path: Path) -> Iterator[Path]:
     """Where the demo makes its folder; at the end no process knows of it any more."""
     yield tmp_path
     assert list(tmp_path.iterdir()) == []
-    assert processes_of(tmp_path) == []
+    by_s = time.monotonic() + 5
+    while (left := processes_of(tmp_path)) and time.monotonic() < by_s:
+        time.sleep(0.05)  # a server that has said good-bye still has to leave
+    assert left == []
 
 
 def processes_of(folder: Path) -> list[str]:
@@ -63,11 +67,22 @@ def test_it_comes_true(place: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("at", ["A server", "2. A team borrows"])
-def test_interrupted_it_leaves_nothing(number: signal.Signals, at: str, place: Path) -> None:
+def test_interrupted_it_leaves_nothing(number: signal.Signals, place: Path) -> None:
     running = start(place)
     assert running.stdout is not None
-    assert any(line.startswith(at) for line in running.stdout)
+    assert any(line.startswith("2. A team borrows") for line in running.stdout)
+    interrupt(running, number)
+
+
+def test_interrupted_while_its_server_starts_it_leaves_nothing(place: Path) -> None:
+    running = start(place)
+    while not list(place.glob("skep-demo-*/data")):
+        assert running.poll() is None
+        time.sleep(0.01)
+    interrupt(running, signal.SIGINT)
+
+
+def interrupt(running: subprocess.Popen[str], number: signal.Signals) -> None:
     running.send_signal(number)
     _, err = running.communicate(timeout=60)
     assert (running.returncode, err.split()) == (130, ["interrupted"])

@@ -29,7 +29,6 @@ WAIT_S = 120.0
 DDP = ("--epochs", "10", "--samples", "2560")
 ELASTIC = ("--steps", "240")
 SLOWLY = ("--sleep", "0.02")
-STEPS = 200
 
 EVACUATE = '''
 from skep.core.job import JobState
@@ -46,14 +45,12 @@ class Evacuate(Pipeline):
     def plan(self, view, memory, trigger):
         plan = super().plan(view, memory, trigger)
         for job in list(view.held_jobs.values()):
-            if job.state is JobState.RUNNING and job.held == job.bound and not self.is_safe(view, job):
+            nodes = {view.cluster.nodes[piece.node].name for piece in job.held.slices}
+            if job.state is JobState.RUNNING and job.held == job.bound and nodes & view.drained:
                 found = self.place.find(view.cluster, job, job.spec.shapes[0], view.now_s)
                 if found is not None:
                     plan.move(job, found)
         return plan
-
-    def is_safe(self, view, job):
-        return all(view.cluster.nodes[piece.node].is_up for piece in job.held.slices)
 '''
 
 

@@ -27,7 +27,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 OPEN = ("/api/v1/health",)
 """What needs no token: whether the server lives."""
-YAML = (b"application/yaml", b"application/x-yaml")
+YAML = (b"application/yaml", b"application/x-yaml", b"text/yaml", b"text/x-yaml")
 TAKES_YAML = ("/api/v1/jobs", "/api/v1/cluster")
 PROTECT = [
     (b"x-content-type-options", b"nosniff"),

@@ -35,11 +35,12 @@ def tell_exited(
     turn: Turn, record: Record, job: Job, event: TasksExited, *, said: str, code: int | None, advice: str
 ) -> None:
     attempt = record.attempts.pop(event.job_id, None)
-    if attempt is not None:
-        attempt.end_s = turn.at_s
-        attempt.outcome = KINDS[event.exit]
-        attempt.code, attempt.phrase, attempt.advice = code, said, advice
-        turn.writes.attempts.append(attempt)
+    if attempt is None:
+        return  # told twice
+    attempt.end_s = turn.at_s
+    attempt.outcome = KINDS[event.exit]
+    attempt.code, attempt.phrase, attempt.advice = code, said, advice
+    turn.writes.attempts.append(attempt)
     is_stopped = job.state is JobState.STOPPED
     text = f"{job.reason or 'stopped'}" if is_stopped else said
     turn.say("stopped" if is_stopped else KINDS[event.exit], f"{which(event.job_id)}{text}", record.id)

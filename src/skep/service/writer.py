@@ -117,7 +117,11 @@ class Writer:
         heapq.heappush(self.timers, (at_s, next(self._count), events))
 
     def _release_at(self, at_s: float, core_id: str) -> None:
-        self.at(at_s, lambda: [JobReleased(core_id)] if core_id in self.state.jobs else [])
+        def release() -> list[Event]:
+            job = self.state.jobs.get(core_id)
+            return [JobReleased(core_id)] if job is not None and job.hold.startswith(BACK_OFF) else []
+
+        self.at(at_s, release)
 
     @property
     def wake_s(self) -> float:
@@ -152,7 +156,10 @@ class Writer:
         self.commit_s += time.perf_counter() - decided_s
         self._after(turn, heard, actions)
 
-    def _decide(self, turn: Turn, commands: list[Command], reports: list[Report]) -> tuple[list[Heard], list[Action]]:
+    def _decide(
+        self, turn: Turn, commands: list[Command], reports: list[Report]
+    ) -> tuple[list[Heard], list[Action | Cluster]]:
+        """What was heard, and what the engine is to do; a cluster: what follows counts the nodes of that one."""
         heard = [found for report in reports if (found := hear(self, turn.at_s, report)) is not None]
         for each in heard:
             turn.events += each.events
@@ -162,9 +169,10 @@ class Writer:
             self._prepare(turn, command)
         if self.state.wake_s <= turn.at_s:
             turn.events.append(TimerDue())
-        actions = self._step(turn, turn.in_order(), heard) if turn.events else []
+        actions: list[Action | Cluster] = [*self._step(turn, turn.in_order(), heard)] if turn.events else []
         for change in turn.changes:
-            actions += self._step(turn, [change], None)
+            following = self._step(turn, [change], None)
+            actions += [self.state.cluster, *following] if isinstance(change, ClusterChanged) else following
         if len(self.state.jobs) - self.book.member_count >= 2 * ENDED_KEPT:
             actions += self._step(turn, [JobsForgotten(self._ended()[:-ENDED_KEPT])], None)
         return heard, actions
@@ -179,11 +187,9 @@ class Writer:
         except Exception as error:  # the asker's fault, or ours: nothing was added to the turn, the others go on
             command.future.set_exception(error)
 
-    def _after(self, turn: Turn, heard: list[Heard], actions: list[Action]) -> None:
+    def _after(self, turn: Turn, heard: list[Heard], actions: list[Action | Cluster]) -> None:
         """It is on the disk: now it may be acted on and answered."""
-        if actions:
-            assert self.engine is not None
-            self.engine.execute(turn.at_s, actions)
+        self._execute(turn.at_s, actions)
         for future, answer in turn.answers:
             future.set_result(answer)
         if turn.writes.told:
@@ -194,6 +200,20 @@ class Writer:
                 self._release_at(turn.at_s + each.release_s, each.job_id)
         if self.state.event_count >= self.snapshot_at:
             self.save_snapshot()
+
+    def _execute(self, at_s: float, actions: list[Action | Cluster]) -> None:
+        engine = self.engine
+        assert engine is not None
+        following: list[Action] = []
+        for each in actions:
+            if isinstance(each, Cluster):
+                engine.execute(at_s, following)
+                engine.use_cluster(each)
+                following = []
+            else:
+                following.append(each)
+        if following:
+            engine.execute(at_s, following)
 
     def save_snapshot(self) -> None:
         self.snapshot_at = self.state.event_count + SNAPSHOT_EVERY
@@ -224,8 +244,6 @@ class Writer:
         if not isinstance(events[0], PolicyChanged | ClusterChanged):
             return None
         cluster = self.ground.follow(Entry(0.0, events, []))
-        if cluster is not None and self.engine is not None:
-            self.engine.use_cluster(cluster)
         return Change(self.ground.planner(cluster or self.state.cluster), cluster)
 
     def _refresh(self, turn: Turn, changed: set[str]) -> list[Event]:
@@ -262,6 +280,7 @@ class Writer:
                 self._set_time_limit(job.id)
             elif isinstance(event, TasksMoved):
                 told.tell_moved(turn, self.state, record, job, event, before[job.id])
+                self._set_time_limit(job.id)
             elif isinstance(event, TasksExited) and (each := said.get((job.id, event.launch))) is not None:
                 told.tell_exited(turn, record, job, event, said=each.said, code=each.code, advice=each.advice)
         for action in actions:

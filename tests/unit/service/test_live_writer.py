@@ -288,3 +288,21 @@ def test_guarantees_are_found_again_on_another_cluster(tmp_path: Path) -> None:
     assert [world.state(job) for job in (red, blue)] == ["running", "running"]
     world.crash()
     assert not world.writer.scheduler.planner.borrowers
+
+
+def test_what_is_held_by_its_owner_outlives_a_back_off(world: LiveWorld) -> None:
+    (job,) = world.submit(request(retries=1))
+    world.settle()
+    world.end(job, 1)
+    world.ask(commands.hold(job, True, "ann"))
+    world.now_s += 100
+    world.tell()
+    world.settle()
+    assert world.state(job) == "pending"
+
+
+def test_an_exit_told_twice_is_told_once(world: LiveWorld) -> None:
+    (job,) = world.submit(request())
+    world.settle()
+    world.tell(Exited(job, 1, 0), Exited(job, 1, 0))
+    assert [told.kind for told in world.store.told(0, job, 100)] == ["submitted", "started", "succeeded"]

@@ -44,16 +44,16 @@ class Unexpected(SkepError):
 @contextlib.contextmanager
 def stage(*, is_kept: bool) -> Iterator[Stage]:
     """Server and folder go at the end, however it comes; `is_kept`: unless it ended well."""
-    folder = Path(tempfile.mkdtemp(prefix="skep-demo-"))
     path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
     is_done = False
     with Interrupts() as interrupts, environment(PATH=path):
+        with interrupts.held():
+            folder = Path(tempfile.mkdtemp(prefix="skep-demo-"))
         try:
             with contextlib.chdir(folder):
                 with interrupts.held():
-                    url = set_up(folder)
-                os.environ["SKEP_URL"] = url
-                with Client(url) as client:
+                    os.environ["SKEP_URL"] = set_up(folder)
+                with Client() as client:
                     yield Stage(folder, client)
             is_done = True
         finally:
