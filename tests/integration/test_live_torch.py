@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,10 +27,10 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"),
 ]
 
-WAIT_S = 120.0
-DDP = ("--epochs", "10", "--samples", "2560")
-ELASTIC = ("--steps", "240")
-SLOWLY = ("--sleep", "0.02")
+WAIT_S = 90.0
+DDP = ("--epochs", "10", "--samples", "1920")
+ELASTIC = ("--steps", "160")
+SLOWLY = ("--sleep", "0.03")
 
 EVACUATE = '''
 from skep.core.job import JobState
@@ -58,7 +60,7 @@ def until(is_so: Callable[[], Any], told: Callable[[], object]) -> None:
     by_s = time.monotonic() + WAIT_S
     while not is_so():
         assert time.monotonic() < by_s, told()
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 class Trained:
@@ -85,12 +87,7 @@ class Trained:
     def train(self, steps: int) -> None:
         """Until it has done so many more."""
         target = self.steps() + steps
-
-        def is_so() -> bool:
-            assert self.show()["state"] not in ("failed", "succeeded", "stopped"), (self.show(), self.log())
-            return self.steps() >= target
-
-        until(is_so, lambda: (self.show(), self.log()))
+        until(lambda: self.steps() >= target, lambda: (self.show(), self.log()))
 
     def finish(self) -> list[dict[str, Any]]:
         """Its attempts, the last of which succeeded."""
@@ -237,6 +234,25 @@ def test_another_policy_every_few_steps(make_world: MakeWorld, whole_elastic: di
     history = training.finish()
     assert [attempt["outcome"] for attempt in history] == ["preempted", "moved", "succeeded"]
     judge_resized(training, whole_elastic, [2, 4])
+
+
+def test_the_job_files_of_the_examples_run_as_they_are(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"EPOCHS": "2", "STEPS": "20", "OMP_NUM_THREADS": "1"}.items():
+        monkeypatch.setenv(name, value)
+    world = make_world("1x4", "fifo")
+    lines = (EXAMPLES / "README.md").read_text("utf-8").splitlines()
+    submit, wait = (
+        lines.index("skep submit ddp.yaml elastic.yaml numpy.yaml"),
+        lines.index("skep wait ddp elastic numpy"),
+    )
+    for line in (lines[submit], lines[wait]):
+        words = [sys.executable, "-m", "skep.cli.main", *line.split()[1:]]
+        environment = {**os.environ, "SKEP_URL": world.client.url}
+        ran = subprocess.run(words, cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=WAIT_S)
+        assert ran.returncode == 0, (ran.stderr, ["".join(world.client.logs(job["id"])) for job in world.client.jobs()])
+    assert "done after 32 steps" in "".join(world.client.logs("ddp"))
+    assert "done after 20 steps with 2 ranks at the end" in "".join(world.client.logs("elastic"))
+    assert {path.stem for path in EXAMPLES.glob("*.yaml")} == {job["name"] for job in world.client.jobs(all=True)}
 
 
 def judge_resized(training: Trained, whole: dict[int, float], sizes: list[int]) -> None:

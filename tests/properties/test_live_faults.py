@@ -318,7 +318,7 @@ def test_nothing_is_lost_and_everything_ends(tmp_path: Path, seed: int) -> None:
 
 def test_the_faults_are_there(tmp_path: Path) -> None:
     trials = []
-    for seed in (105, 106):
+    for seed in (110, 112):
         (tmp_path / str(seed)).mkdir()
         trials.append(try_seed(tmp_path / str(seed), seed, 400))
     assert sum(trial.crashes for trial in trials) > 5

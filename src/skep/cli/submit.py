@@ -26,7 +26,8 @@ TIMED_OUT = 124
 def submit(files: tuple[str, ...], name: str, hold: bool, key: str, output: str, url: str) -> None:
     """Submit job files (Skep's YAML or JSON, or OpenPAI's protocol v2), - for stdin, and print the ids.
 
-    A file may hold one job, a list of jobs, or a sweep. All files are checked before the first is submitted.
+    A file may hold one job, a list of jobs, or a sweep. All files are checked before the first is submitted. Jobs that
+    name no workdir run in this folder.
 
     \b
     Examples:
@@ -36,10 +37,9 @@ def submit(files: tuple[str, ...], name: str, hold: bool, key: str, output: str,
     """
     if name and len(files) > 1:
         raise click.UsageError("--name is for one file")
-    texts = [(file, altered(read_text(file), file, name, hold)) for file in files]
-    check_all(texts)
+    read = [(file, *to_submit(read_text(file), file, name, hold)) for file in files]
     with connect(url) as client:
-        jobs = [job for at, text in enumerate(texts) for job in send(client, *text, f"{key}-{at}" if key else "")]
+        jobs = [job for at, each in enumerate(read) for job in send(client, *each, f"{key}-{at}" if key else "")]
     print_data(jobs, output)
 
 
@@ -64,46 +64,42 @@ def read_text(file: str) -> str:
         raise InputError(f"{file}: is no text in UTF-8") from None
 
 
-def altered(text: str, file: str, name: str, hold: bool) -> str:
-    """The text as it is, or the jobs in it with what the options say."""
-    if not name and not hold:
-        return text
+def to_submit(text: str, file: str, name: str, hold: bool) -> tuple[str, list[str]]:
+    """The jobs of a file as they are submitted, and what is to be said about them.
+
+    The server does not know this folder, nor the file's name for a line about what is wrong in it.
+    """
+    import os
+
     import msgspec
 
     from skep.core.errors import InputError
     from skep.jobs.read import read_requests
 
-    requests = read_requests(text, file).requests
-    if name and len(requests) > 1:
-        raise InputError(f"{file}: --name is for one job, and there are {len(requests)}")
+    reading = read_requests(text, file)
+    if name and len(reading.requests) > 1:
+        raise InputError(f"{file}: --name is for one job, and there are {len(reading.requests)}")
     changes = {**({"name": name} if name else {}), **({"hold": True} if hold else {})}
-    jobs = [msgspec.structs.replace(request, **changes) for request in requests]
-    return msgspec.json.encode(jobs[0] if len(jobs) == 1 else jobs).decode()
+    here = os.getcwd()
+    jobs = [msgspec.structs.replace(job, workdir=job.workdir or here, **changes) for job in reading.requests]
+    return msgspec.json.encode(jobs[0] if len(jobs) == 1 else jobs).decode(), reading.warnings
 
 
-def check_all(texts: list[tuple[str, str]]) -> None:
-    """Nothing is half-done: the second file is not to be refused when the first already runs."""
-    if len(texts) > 1:
-        from skep.jobs.read import read_requests
-
-        for file, text in texts:
-            read_requests(text, file)
-
-
-def send(client: Client, file: str, text: str, key: str) -> list[dict[str, Any]]:
-    from skep.core.errors import InputError
-
-    try:
-        found = client.submit(text, key=key)
-    except InputError:
-        from skep.jobs.read import read_requests
-
-        # The server does not know the file's name: the same reader says the same with it.
-        read_requests(text, file)
-        raise
-    for warning in found["warnings"]:
+def send(client: Client, file: str, text: str, warnings: list[str], key: str) -> list[dict[str, Any]]:
+    found = client.submit(text, key=key) if len(text) <= LARGEST else send_many(client, text, key)
+    for warning in dict.fromkeys([*warnings, *found["warnings"]]):
         say(f"warning: {file}: {warning}")
     return list(found["jobs"])
+
+
+def send_many(client: Client, text: str, key: str) -> dict[str, Any]:
+    """A sweep may be small as a file and large as jobs; of so many, the server answers with the ids alone."""
+    import json
+
+    jobs = json.loads(text)
+    ids = client.submit_many(jobs, key=key)
+    named = [{"id": job_id, "name": job["name"]} for job_id, job in zip(ids, jobs, strict=True)]
+    return {"jobs": named, "warnings": []}
 
 
 @click.command()

@@ -41,6 +41,7 @@ class Job:
     __slots__ = (
         "allocation",
         "bound",
+        "decision",
         "finish_s",
         "fragmentation_s",
         "gpu_count",
@@ -100,6 +101,8 @@ class Job:
         self.bound: Allocation | None = None
         """The same on the physical cluster; another object only where there are virtual clusters."""
         self.held: Allocation | None = None
+        self.decision = 0
+        """Number of the decision by which it is wanted where it is."""
         self.start_s: float | None = None
         self.finish_s: float | None = None
         self.launches = 0
@@ -181,3 +184,8 @@ def amount_of(shape: Shape) -> float:
     """Gpus of all roles, shares as fractions; a whole number where it is one."""
     milli = sum(role.count * role.gpus * role.gpu_milli for role in shape.roles)
     return milli / WHOLE if milli % WHOLE else milli // WHOLE
+
+
+def in_proportion(job: JobSpec, allocation: Allocation) -> float:
+    """The rate where no speeds were measured: an elastic job with twice the gpus it asked for is twice as fast."""
+    return 1.0 if job.gpu_range is None else allocation.gpus / amount_of(job.shapes[0])

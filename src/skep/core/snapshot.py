@@ -44,6 +44,8 @@ class SavedWaiting(msgspec.Struct, array_like=True):
 
 
 class Saved(msgspec.Struct):
+    fields: tuple[str, ...]
+    """What `plain` of each job has: another version may know more or less of a job."""
     now_s: float
     wake_s: float
     memory: dict[str, Any]
@@ -69,6 +71,7 @@ def dump(state: State) -> bytes:
     """Between two steps, when nothing is left that a planner was not told of."""
     scopes = {id(waiting): scope for scope, waiting in state.waiting.items()}
     saved = Saved(
+        fields=PLAIN,
         now_s=state.now_s,
         wake_s=state.wake_s,
         memory=state.memory,
@@ -104,7 +107,7 @@ def load(data: bytes, cluster: Cluster) -> State:
         waiting = state.waiting[scope] = Waiting(kept.since_s)
         waiting.cause, waiting.quota_s, waiting.fragmentation_s = kept.cause, kept.quota_s, kept.fragmentation_s
     for each in saved.jobs:
-        state.jobs[each.spec.id] = load_job(each, state)
+        state.jobs[each.spec.id] = load_job(each, saved.fields, state)
     jobs = state.jobs
     state.held_jobs = {jobs[name].seq: jobs[name] for name in saved.held}
     state.leaving = {jobs[name].seq: jobs[name] for name in saved.leaving}
@@ -119,11 +122,12 @@ def load(data: bytes, cluster: Cluster) -> State:
     return state
 
 
-def load_job(saved: SavedJob, state: State) -> Job:
+def load_job(saved: SavedJob, fields: tuple[str, ...], state: State) -> Job:
     job = Job(saved.spec, saved.seq, saved.submit_s)
     job.state, job.bound, job.held = saved.state, saved.bound, saved.held
-    for name, value in zip(PLAIN, saved.plain, strict=True):
-        setattr(job, name, value)
+    for name, value in zip(fields, saved.plain, strict=True):
+        if name in PLAIN:
+            setattr(job, name, value)
     if job.bound is not None:
         job.allocation = job.bound  # a planner of virtual clusters puts its own in place
         state.cluster.take(job.bound)

@@ -347,6 +347,7 @@ class Pipeline:
         if job.seq in self.entries:
             line = self.entries[job.seq][0]
             self._leave_line(job)
+            line.tried = (-1, -1)  # it may come back with another priority
             self.due.pop(job.seq, None)
             if line.entries:
                 self.touched[line.scope] = line

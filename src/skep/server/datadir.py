@@ -39,7 +39,10 @@ class DataDir:
         (path / "server.json").unlink(missing_ok=True)
 
     def announce(self, running: Running) -> None:
-        write_aside(self.path / "server.json", msgspec.json.encode(running).decode())
+        try:
+            write_aside(self.path / "server.json", msgspec.json.encode(running).decode())
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be written: {error.strerror}", hint="is the disk full?") from None
 
     def close(self) -> None:
         (self.path / "server.json").unlink(missing_ok=True)

@@ -74,7 +74,9 @@ class Book:
                 start_s = job.held_since_s if job.seq in state.held_jobs else None
                 nodes = node_names(state.cluster, job)
                 task = task_of(core_id)
-                record.attempts[core_id] = Attempt(row.seq, task, job.held_launch, start_s, None, nodes, "running")
+                record.attempts[core_id] = Attempt(
+                    row.seq, task, job.held_launch, start_s, None, nodes, job.held.gpus, "running"
+                )
             if job.state in CODES and not request.gang:
                 record.codes[split_task(task_of(core_id))] = CODES[job.state]
         return record

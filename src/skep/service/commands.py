@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from skep.clusters.read import read_text
-from skep.core.cluster import UNLIMITED, Cluster, NodeSpec
-from skep.core.errors import Conflict, InputError, NotFound, did_you_mean
+from skep.core.cluster import UNLIMITED, Allocation, Cluster, Node, NodeSpec, Slice
+from skep.core.errors import Conflict, InputError, InvariantBroken, NotFound, did_you_mean
 from skep.core.events import (
     ClusterChanged,
     Event,
@@ -115,7 +115,8 @@ def _add(writer: Writer, turn: Turn, request: Request, specs: list[JobSpec], dat
     writer.book.add(row, request, specs)
     turn.writes.new_jobs.append((row, data))
     turn.events += [JobSubmitted(spec, f"by {who}" if request.hold else "") for spec in specs]
-    turn.say("submitted", f"{request.name}: {row.gpus:g} gpus in VC {row.vc}", str(seq), who)
+    gpus = f"{row.gpus:g} gpu{'' if row.gpus == 1 else 's'}"
+    turn.say("submitted", f"{request.name}: {gpus} in VC {row.vc}", str(seq), who)
     return str(seq)
 
 
@@ -242,7 +243,7 @@ def changes_of(writer: Writer, text: str, name: str) -> list[str]:
     cluster, layout = read_text(text, name)
     build_whole(writer.ground.policy, Setting(cluster), layout)
     changes = _node_changes(writer, cluster)
-    _refuse_taken_gpus(writer, cluster)
+    _refuse_taken_cells(writer, cluster)
     before = writer.ground.layout.vcs if writer.ground.layout is not None else {}
     after = layout.vcs if layout is not None else {}
     open_vcs = {record.request.vc for record in writer.book.records.values()}
@@ -269,18 +270,29 @@ def _node_changes(writer: Writer, cluster: Cluster) -> list[str]:
     return changes
 
 
-def _refuse_taken_gpus(writer: Writer, cluster: Cluster) -> None:
-    """A job stays where it is, so what it is on must still be there."""
+def _refuse_taken_cells(writer: Writer, cluster: Cluster) -> None:
+    """A job stays where it is, so what it is on must still be there: gpus, cpus and memory."""
+    trial = cluster.blank()
     for job in writer.state.jobs.values():
-        allocation = job.bound or job.held
-        for piece in allocation.slices if allocation is not None else ():
-            name = writer.state.cluster.nodes[piece.node].name
-            node = cluster.by_name.get(name)
-            if node is None or piece.gpus >> node.gpu_count:
-                raise Conflict(
-                    f"job {job.id} runs on node {name}, which the new cluster lacks or has with fewer gpus",
-                    hint=f"`skep drain {name}` and wait, or stop the job",
-                )
+        for allocation in (job.bound, job.held if job.bound is None else None):
+            for piece in allocation.slices if allocation is not None else ():
+                name = writer.state.cluster.nodes[piece.node].name
+                node = trial.by_name.get(name)
+                if node is None or not could_keep(trial, node, piece):
+                    raise Conflict(
+                        f"job {job.id} runs on node {name}, which the new cluster lacks or has with less",
+                        hint=f"`skep drain {name}` and wait, or stop the job",
+                    )
+
+
+def could_keep(cluster: Cluster, node: Node, piece: Slice) -> bool:
+    if piece.gpus >> node.gpu_count:
+        return False
+    try:
+        cluster.take(Allocation((msgspec.structs.replace(piece, node=node.index),), 0))
+    except InvariantBroken:
+        return False
+    return True
 
 
 def what_differs(before: NodeSpec, after: NodeSpec) -> str:

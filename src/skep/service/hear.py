@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from skep.core.events import Event, Exit, JobHeld, NodeBack, NodeLost, TasksExited, TasksMoved, TasksStarted
-from skep.core.job import Job
+from skep.core.job import Job, in_proportion
 from skep.jobs.exits import classify, react
 from skep.jobs.reports import Exited, LaunchFailed, Moved, NodeChanged, Report, Started
 from skep.service.book import Record, split_task, task_of
 
 if TYPE_CHECKING:
     from skep.service.writer import Writer
+
+
+KILLED = 137
 
 
 class Heard(msgspec.Struct):
@@ -40,11 +43,12 @@ def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
     if job is None or record is None or job.held is None or report.launch < job.held_launch:
         return None
     if isinstance(report, Started):
-        return Heard([TasksStarted(job.id, 1.0, now_s, report.launch)])
+        return Heard([TasksStarted(job.id, in_proportion(job.spec, job.held), now_s, report.launch)])
     if isinstance(report, Moved):
         if job.bound is None or report.launch != job.launches:
             return None
-        return Heard([TasksMoved(job.id, job.bound, job.work_at(now_s), 1.0, now_s, report.launch)])
+        rate = in_proportion(job.spec, job.bound)
+        return Heard([TasksMoved(job.id, job.bound, job.work_at(now_s), rate, now_s, report.launch)])
     if isinstance(report, LaunchFailed):
         return _ended(record, job, now_s, report.launch, -310, "launch", report.reason)
     if isinstance(report, Exited):
@@ -54,7 +58,9 @@ def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
 
 def _exited(record: Record, job: Job, now_s: float, report: Exited) -> Heard:
     if report.was_stopped:
-        return _left(job, now_s, report, Exit.PREEMPTED, "saved itself and left")
+        is_killed = report.code == KILLED
+        said = "had to be killed when its grace was over" if is_killed else "left as it was asked to"
+        return _left(job, now_s, report, Exit.PREEMPTED, said)
     if report.cause == "node-lost":
         return _left(job, now_s, report, Exit.NODE_LOST, "its node was lost")
     heard = _ended(record, job, now_s, report.launch, report.code, report.cause, report.log_tail)

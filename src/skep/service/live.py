@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -63,6 +64,8 @@ class Live(Reads):
         self.writer = Writer(store, clock(), opening=opening)
         self.lock = self.writer.lock
         self.engine = make_engine(self)
+        # After a backup was put back there may be files of jobs that it does not know: their numbers are taken.
+        self.writer.next_job = max(self.writer.next_job, self.engine.last_job() + 1)
         self.writer.start(self.engine)
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
@@ -143,7 +146,10 @@ class Live(Reads):
         self._thread.join()
         self.engine.close()
         if snapshot and self.fault is None:
-            self.writer.save_snapshot()
+            try:
+                self.writer.save_snapshot()
+            except sqlite3.Error as error:  # the log has everything; the next start only takes a little longer
+                log.warning("no snapshot was written: %s", error)
         self.store.close()
 
     # Writes -----------------------------------------------------------------------------------------------------

@@ -209,22 +209,12 @@ class Reads:
         return {"policy": self.writer.ground.policy}
 
     def usage(self, by: str, since_s: float | None, until_s: float | None) -> list[dict[str, Any]]:
-        """Gpu-hours of the jobs that were there in between, those of running jobs up to now."""
+        """Gpu-hours held between these moments; without them all there are, up to now."""
         if by not in USAGE:
             raise InputError(f"usage by '{by}' is not known", hint="user, vc or job")
-        with self.lock:
-            state = self.writer.state
-            running: dict[str, float] = {}
-            for job in state.held_jobs.values():
-                record = self.writer.book.of(job.id)
-                if record is not None:
-                    whose = str(getattr(record.row, USAGE[by]))
-                    running[whose] = running.get(whose, 0.0) + job.service_at(self.now_s()) - job.service_gpu_s
-        rows = self.store.usage(USAGE[by], since_s or 0.0, until_s if until_s is not None else 1e12)
-        return [
-            {by: str(whose), "jobs": count, "gpu_hours": round((used + running.get(str(whose), 0.0)) / 3600, 4)}
-            for whose, count, used in rows
-        ]
+        now_s = self.now_s()
+        rows = self.store.usage(USAGE[by], since_s or 0.0, min(until_s if until_s is not None else now_s, now_s))
+        return [{by: str(whose), "jobs": count, "gpu_hours": round(used / 3600, 4)} for whose, count, used in rows]
 
     def now_s(self) -> float:
         raise NotImplementedError
@@ -245,7 +235,7 @@ class Reads:
     def stats(self) -> dict[str, Any]:
         with self.lock:
             state = self.writer.state
-            counts = {str(name): count for name, count in self.writer.jobs_by_state().items()}
+            counts = self.writer.jobs_by_state()
             return {
                 "jobs": counts,
                 "waiting": self._waiting(),

@@ -29,7 +29,8 @@ CREATE INDEX jobs_open ON jobs (seq) WHERE finish_s IS NULL;
 CREATE INDEX jobs_name ON jobs (name, seq);
 CREATE INDEX jobs_finish ON jobs (finish_s) WHERE finish_s IS NOT NULL;
 CREATE TABLE attempts (job INTEGER NOT NULL, task TEXT NOT NULL, launch INTEGER NOT NULL, start_s REAL, end_s REAL,
-    nodes TEXT NOT NULL, outcome TEXT NOT NULL, code INTEGER, phrase TEXT NOT NULL, advice TEXT NOT NULL,
+    nodes TEXT NOT NULL, gpus REAL NOT NULL, outcome TEXT NOT NULL, code INTEGER, phrase TEXT NOT NULL,
+    advice TEXT NOT NULL,
     PRIMARY KEY (job, task, launch)) WITHOUT ROWID;
 CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, kind TEXT NOT NULL, job TEXT,
     who TEXT NOT NULL, text TEXT NOT NULL);
@@ -80,6 +81,7 @@ class Attempt(msgspec.Struct):
     start_s: float | None
     end_s: float | None
     nodes: tuple[str, ...]
+    gpus: float
     outcome: str
     code: int | None = None
     phrase: str = ""
@@ -184,7 +186,7 @@ class Store:
             f"UPDATE jobs SET {updates} WHERE seq=?", [(*row.values()[1:], row.seq) for row in writes.jobs.values()]
         )
         db.executemany(
-            "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [each.values() for each in writes.attempts],
         )
         for told in writes.told:
@@ -292,10 +294,12 @@ class Store:
         return found
 
     def usage(self, column: str, since_s: float, until_s: float) -> list[tuple[Any, int, float]]:
-        """(whose, jobs, gpu-seconds) of the jobs that were there in between."""
-        query = f"""SELECT {column}, count(*), sum(service_gpu_s) FROM jobs
-            WHERE submit_s < ? AND coalesce(finish_s, ?) >= ? GROUP BY {column} ORDER BY 3 DESC, 1 LIMIT 1000"""
-        return self.reader.execute(query, (until_s, until_s, since_s)).fetchall()
+        """(whose, jobs, gpu-seconds held between these moments), the most first."""
+        query = f"""SELECT jobs.{column}, count(DISTINCT job), sum(attempts.gpus * (end - begin)) FROM (
+                SELECT job, gpus, max(start_s, ?) AS begin, min(coalesce(end_s, ?), ?) AS end
+                FROM attempts WHERE start_s IS NOT NULL) AS attempts
+            JOIN jobs ON jobs.seq = job WHERE end > begin GROUP BY 1 ORDER BY 3 DESC, 1 LIMIT 1000"""
+        return self.reader.execute(query, (since_s, until_s, until_s)).fetchall()
 
     def backup(self, path: Path) -> None:
         """A consistent copy while work goes on."""

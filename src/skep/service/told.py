@@ -52,7 +52,7 @@ def tell_moved(turn: Turn, state: State, record: Record, job: Job, event: TasksM
         before.end_s, before.outcome = turn.at_s, "moved"
         turn.writes.attempts.append(before)
     nodes = node_names(state.cluster, job)
-    attempt = Attempt(record.row.seq, task_of(job.id), event.launch, turn.at_s, None, nodes, "running")
+    attempt = Attempt(record.row.seq, task_of(job.id), event.launch, turn.at_s, None, nodes, job.held_gpus, "running")
     record.attempts[job.id] = attempt
     turn.writes.attempts.append(attempt)
     if job.held_gpus != gpus_before:
@@ -65,7 +65,7 @@ def tell_action(turn: Turn, state: State, record: Record, action: Launch | Stop 
     job = state.jobs[action.job_id]
     if isinstance(action, Launch):
         nodes = node_names(state.cluster, job)
-        attempt = Attempt(record.row.seq, task_of(job.id), action.launch, None, None, nodes, "launching")
+        attempt = Attempt(record.row.seq, task_of(job.id), action.launch, None, None, nodes, gpus_of(job), "launching")
         record.attempts[job.id] = attempt
         turn.writes.attempts.append(attempt)
     elif isinstance(action, Stop) and not job.is_ending:
@@ -75,3 +75,11 @@ def tell_action(turn: Turn, state: State, record: Record, action: Launch | Stop 
 def which(core_id: str) -> str:
     """Names the task where a job's tasks start one by one."""
     return f"task {task_of(core_id)}: " if task_of(core_id) else ""
+
+
+def gpus_of(job: Job) -> float:
+    return job.held.gpus if job.held is not None else 0
+
+
+def tell_rejected(turn: Turn, record: Record, job: Job) -> None:
+    turn.say("failed", f"{which(job.id)}can never run: {job.reason}", record.id)

@@ -34,14 +34,14 @@ from skep.core.events import (
     TasksStarted,
     TimerDue,
 )
-from skep.core.job import JobState
+from skep.core.plan import Plan
 from skep.core.record import Entry, encode, record
 from skep.core.snapshot import dump
 from skep.core.step import Change, Scheduler
 from skep.jobs.reports import Report
 from skep.jobs.request import Request
 from skep.service import told
-from skep.service.book import Book, owner_id
+from skep.service.book import Book, owner_id, shown_state
 from skep.service.hear import Heard, hear
 from skep.service.recover import recover, resume_actions
 from skep.service.store import Store, Told
@@ -233,6 +233,7 @@ class Writer:
         changed |= {event.job.id for event in events if isinstance(event, JobSubmitted)}
         changed |= {decision.job_id for plan in plans for decision in plan.decisions}
         changed |= {job.id for plan in plans for job, _ in plan.rejects}
+        self._tell_rejected(turn, plans)
         more = self._refresh(turn, changed)
         return actions + self._step(turn, more, None) if more else actions
 
@@ -288,6 +289,12 @@ class Writer:
             if record is not None:
                 told.tell_action(turn, self.state, record, action)  # type: ignore[arg-type]
 
+    def _tell_rejected(self, turn: Turn, plans: list[Plan]) -> None:
+        for job in (job for plan in plans for job, _ in plan.rejects):
+            record = self.book.of(job.id)
+            if record is not None:
+                told.tell_rejected(turn, record, job)
+
     def forget(self, before_s: float) -> list[str]:
         """Let go of all that is left of jobs that ended before that; their ids."""
         gone = set(self.store.forget(before_s))
@@ -299,10 +306,11 @@ class Writer:
             self.store.commit(turn.writes)
         return sorted(gone)
 
-    def jobs_by_state(self) -> dict[JobState, int]:
-        counts: dict[JobState, int] = {}
+    def jobs_by_state(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
         for job in self.state.jobs.values():
-            counts[job.state] = counts.get(job.state, 0) + 1
+            state = shown_state(job)
+            counts[state] = counts.get(state, 0) + 1
         return counts
 
 

@@ -120,7 +120,8 @@ def test_bodies_that_a_form_can_send_are_refused(world: World, path: str, kind: 
 
 
 @pytest.mark.parametrize(
-    "kind", ["application/json", "application/json; charset=utf-8", "application/yaml", "application/x-yaml", "text/yaml"]
+    "kind",
+    ["application/json", "application/json; charset=utf-8", "application/yaml", "application/x-yaml", "text/yaml"],
 )
 def test_bodies_of_our_kinds_are_taken(world: World, kind: str) -> None:
     answer = world.client.post(JOBS, headers={"Content-Type": kind}, content=b'{"name": "a", "command": "true"}')

@@ -306,3 +306,57 @@ def test_an_exit_told_twice_is_told_once(world: LiveWorld) -> None:
     world.settle()
     world.tell(Exited(job, 1, 0), Exited(job, 1, 0))
     assert [told.kind for told in world.store.told(0, job, 100)] == ["submitted", "started", "succeeded"]
+
+
+def test_a_priority_that_is_raised_preempts(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, policy="fifo:walk=skip")
+    first, second = world.submit(request(gpus=8), request(gpus=8))
+    world.settle()
+    world.ask(commands.reprioritise(second, 500, "ann"))
+    world.settle()
+    assert (world.state(first), world.state(second)) == ("pending", "running")
+
+
+def test_a_cluster_that_lacks_what_jobs_hold_is_refused(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, cluster=VCS)
+    role = TaskRole(cpu=4, command="true")
+    world.submit(Request("cpu", {"w": role}, vc="red"))
+    world.settle()
+    with pytest.raises(Conflict, match="has with less"):
+        world.ask(commands.apply_cluster(VCS.replace("cpus: 4", "cpus: 2"), "less", "root"))
+
+
+def test_a_vc_whose_jobs_have_ended_may_go(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, cluster=VCS)
+    (job,) = world.submit(request(gpus=1, vc="red"))
+    world.settle()
+    world.end(job)
+    world.ask(commands.apply_cluster(VCS.replace("red: 1 nodes, ", ""), "less", "root"))
+    world.crash()
+    (other,) = world.submit(request(gpus=1, vc="blue"))
+    world.settle()
+    assert world.state(other) == "running"
+
+
+def test_a_job_that_can_no_longer_run_is_told(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, cluster="3x4")
+    big, huge = world.submit(request(gpus=8), request(gpus=12))
+    world.settle()
+    world.end(big)
+    world.ask(commands.hold(huge, True, "ann")) if world.state(huge) == "pending" else world.end(huge)
+    (other,) = world.submit(request("other", gpus=12, hold=True))
+    world.ask(commands.apply_cluster("2x4", "less", "root"))
+    world.ask(commands.hold(other, False, "ann"))
+    assert world.state(other) == "failed"
+    assert world.store.told(0, other, 100)[-1].text == "can never run: asks for 12 gpus, the cluster has 8"
+
+
+def test_usage_is_what_was_held_in_between(world: LiveWorld) -> None:
+    (job,) = world.submit(request(gpus=4))
+    world.settle()
+    start_s = world.now_s
+    world.now_s += 99
+    world.end(job)
+    assert world.store.usage("user", 0.0, world.now_s) == [("ann", 1, 400.0)]
+    assert world.store.usage("vc", start_s + 90, start_s + 95) == [("default", 1, 20.0)]
+    assert world.store.usage("vc", 0.0, start_s - 5) == []

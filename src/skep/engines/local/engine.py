@@ -92,6 +92,10 @@ class LocalEngine:
         self.cluster = cluster
         self._ask(setattr, self.runs, "cluster", cluster)
 
+    def last_job(self) -> int:
+        """The largest number of a job that has files here."""
+        return self.folder.last_job()
+
     def forget(self, job_id: str) -> None:
         """Remove the files of a job that has ended, its logs and checkpoints too."""
         if job_id not in self.runs.by_job:

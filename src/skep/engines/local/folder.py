@@ -110,9 +110,14 @@ class Folder:
     def all_launches(self) -> list[Path]:
         return [path for job in os.listdir(self.jobs) for _, path in launch_folders(self.jobs / job)]
 
+    def last_job(self) -> int:
+        numbers = (name.partition("%")[0] for name in os.listdir(self.jobs))
+        return max((int(number) for number in numbers if number.isascii() and number.isdigit()), default=0)
+
     def forget(self, job_id: str) -> None:
-        """Remove everything of a job that has ended."""
-        shutil.rmtree(self.job(job_id), ignore_errors=True)
+        """Remove everything of a job that has ended, its tasks that were started one by one too."""
+        for path in (self.job(job_id), *self.jobs.glob(f"{safe_name(job_id)}%2F*")):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def launch_folders(job: Path) -> list[tuple[int, Path]]:

@@ -24,8 +24,7 @@ from skep.core.events import (
     TasksStarted,
     TimerDue,
 )
-from skep.core.job import amount_of
-from skep.core.model import JobSpec
+from skep.core.job import in_proportion
 from skep.engines.sim.outages import Outages
 from skep.profiles.speed import Speed
 from skep.traces.trace import TraceJob
@@ -286,11 +285,6 @@ class Simulator:
             other.neighbours = tuple(name for name in other.neighbours if name != task.job.spec.id)
         task.neighbours = ()
         return others
-
-
-def in_proportion(job: JobSpec, allocation: Allocation) -> float:
-    """The rate where no speeds were measured: an elastic job with twice the gpus it asked for is twice as fast."""
-    return 1.0 if job.gpu_range is None else allocation.gpus / amount_of(job.shapes[0])
 
 
 def shares_gpu(one: Task, other: Task) -> bool:

@@ -127,7 +127,9 @@ class Shared:
         self.stale: list[str] = []
         """Names in the memory of jobs that have gone since it was written."""
         for job in view.jobs.values():
-            vc = self.vcs[job.spec.vc]
+            vc = self.vcs.get(job.spec.vc)
+            if vc is None:
+                continue  # it ended when there still was such a VC
             if not self.only_borrows(job):
                 vc.view.jobs[job.id] = job
             if job.bound is None:

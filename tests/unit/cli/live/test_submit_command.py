@@ -1,4 +1,4 @@
-"""`skep submit`: files as they are, all or none, and the changes that options make."""
+"""`skep submit`: the jobs of files, all or none, in this folder, and the changes that options make."""
 
 from __future__ import annotations
 
@@ -33,17 +33,34 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FakeApi) -> Pat
     return tmp_path
 
 
-def test_the_text_is_sent_as_it_is_and_the_ids_are_printed(api: FakeApi, ask: Ask, folder: Path) -> None:
+def sent(folder: Path, **changes: Any) -> dict[str, Any]:
+    return {"name": "a", "workdir": str(folder), "tasks": {"main": {"command": "true"}}, **changes}
+
+
+def test_the_jobs_are_sent_to_run_here_and_their_ids_are_printed(api: FakeApi, ask: Ask, folder: Path) -> None:
     found = ask("submit", "a.yaml", "b.yaml")
     assert found.stdout == "1\n2\n"
     assert found.stderr == "warning: a.yaml: image is ignored\nwarning: b.yaml: image is ignored\n"
-    assert [asked.body.decode() for asked in api.asked] == [GOOD, GOOD]
+    assert [json.loads(asked.body) for asked in api.asked] == [sent(folder)] * 2
     assert len({asked.headers["idempotency-key"] for asked in api.asked}) == 2
 
 
 def test_stdin(api: FakeApi, ask: Ask, folder: Path) -> None:
     assert ask("submit", "-", input=GOOD).stdout == "1\n"
-    assert api.asked[0].body.decode() == GOOD
+    assert json.loads(api.asked[0].body) == sent(folder)
+
+
+def test_a_file_may_name_another_folder(api: FakeApi, ask: Ask, folder: Path) -> None:
+    ask("submit", "-", input=GOOD + "workdir: /data\n")
+    assert json.loads(api.asked[0].body) == sent(folder, workdir="/data")
+
+
+def test_what_is_lost_on_the_way_is_said_once(api: FakeApi, ask: Ask, folder: Path) -> None:
+    found = ask("submit", "-", input=GOOD + "locality: node\n")
+    assert found.stderr.splitlines() == [
+        "warning: -: locality: noted only, no policy uses it yet",
+        "warning: -: image is ignored",
+    ]
 
 
 def test_a_key_of_ones_own_is_different_for_each_file(api: FakeApi, ask: Ask, folder: Path) -> None:
@@ -53,10 +70,7 @@ def test_a_key_of_ones_own_is_different_for_each_file(api: FakeApi, ask: Ask, fo
 
 def test_hold_and_name(api: FakeApi, ask: Ask, folder: Path) -> None:
     ask("submit", "a.yaml", "--hold", "--name", "other")
-    assert json.loads(api.asked[0].body) == {
-        **{"name": "other", "hold": True},
-        "tasks": {"main": {"command": "true"}},
-    }
+    assert json.loads(api.asked[0].body) == sent(folder, name="other", hold=True)
 
 
 def test_hold_of_a_sweep_holds_every_job_of_it(api: FakeApi, ask: Ask, folder: Path) -> None:
@@ -69,6 +83,17 @@ def test_hold_of_a_sweep_holds_every_job_of_it(api: FakeApi, ask: Ask, folder: P
         ("s-2", True, "echo 2"),
     ]
     assert len({one.group for one in requests} - {""}) == 1
+
+
+def test_a_sweep_that_is_large_as_jobs(api: FakeApi, ask: Ask, folder: Path) -> None:
+    ids = [str(number) for number in range(2500)]
+    api.answers["POST /jobs:batch"] = Answer(201, {"ids": ids, "warnings": []})
+    numbers = ", ".join(map(str, range(50)))
+    words = f"echo {'x' * 400} ${{n}} ${{m}}"
+    text = f"name: s-${{n}}-${{m}}\nsweep: {{n: [{numbers}], m: [{numbers}]}}\ncommand: {words}\n"
+    assert ask("submit", "-", input=text).stdout.split() == ids
+    (asked,) = api.asked
+    assert json.loads(asked.body)["jobs"][51]["name"] == "s-1-1"
 
 
 def fault(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: str) -> str:
@@ -84,9 +109,7 @@ def test_no_file_is_submitted_if_one_is_bad(api: FakeApi, folder: Path, monkeypa
     assert not api.asked
 
 
-def test_a_refusal_by_the_server_names_the_file(api: FakeApi, folder: Path, monkeypatch: Any, capsys: Any) -> None:
-    api.answers["POST /jobs"] = Answer(400, {"error": "job:3: gpus …", "hint": ""})
-    assert fault(monkeypatch, capsys, "bad.yaml").startswith("error: bad.yaml:3: ")
+def test_a_refusal_by_the_server_is_told_as_it_is(api: FakeApi, folder: Path, monkeypatch: Any, capsys: Any) -> None:
     api.answers["POST /jobs"] = Answer(400, {"error": "there is no VC a", "hint": ""})
     assert fault(monkeypatch, capsys, "a.yaml").startswith("error: there is no VC a")
 

@@ -96,3 +96,11 @@ def test_the_holder_of_a_lock_is_seen_without_taking_it(tmp_path: Path) -> None:
         assert lock_holder(tmp_path) == process.pid
         process.kill()
     assert lock_holder(tmp_path) == 0
+
+
+def test_tasks_that_were_started_one_by_one_are_forgotten_with_their_job(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for job in ("1", "1/w-0", "1/w-1", "11", "11/w-0"):
+        folder.launch(job, 1).mkdir(parents=True)
+    folder.forget("1")
+    assert sorted(path.name for path in folder.jobs.iterdir()) == ["11", "11%2Fw-0"]
