@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 WAIT_S = 90.0
-DDP = ("--epochs", "10", "--samples", "1920")
+DDP = ("--epochs", "10", "--samples", "1536")
 ELASTIC = ("--steps", "160")
 SLOWLY = ("--sleep", "0.03")
 
@@ -167,12 +167,11 @@ def whole_elastic(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
 def test_preempted_by_tiresias(make_world: MakeWorld, whole_ddp: list[list[tuple[int, str]]]) -> None:
     world = make_world("1x2", "tiresias-l:queues=1")
     training = Trained(world, "ddp", *DDP, *SLOWLY, ranks=2)
-    for _ in range(2):
-        training.train(20)  # a gpu-second has long been used up
-        world.run_to_its_end("true", gpus=1)
+    training.train(20)  # a gpu-second has long been used up
+    world.run_to_its_end("true", gpus=1)
     history = training.finish()
-    assert [attempt["outcome"] for attempt in history] == ["preempted", "preempted", "succeeded"]
-    assert [attempt["code"] for attempt in history] == [143, 143, 0]
+    assert [attempt["outcome"] for attempt in history] == ["preempted", "succeeded"]
+    assert [attempt["code"] for attempt in history] == [143, 0]
     assert training.lines() == whole_ddp, "a step was lost, computed twice, or came out differently"
 
 

@@ -32,6 +32,7 @@ from skep.service.writer import Writer, answer_all
 BATCH_MAX = 2000
 IDLE_S = 60.0
 FORGET_EVERY_S = 3600.0
+CHECKPOINT_EVERY_S = 1.0
 
 log = logging.getLogger("skep")
 
@@ -67,8 +68,13 @@ class Live(Reads):
         # After a backup was put back there may be files of jobs that it does not know: their numbers are taken.
         self.writer.next_job = max(self.writer.next_job, self.engine.last_job() + 1)
         self.writer.start(self.engine)
-        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
-        self._thread.start()
+        self._closing = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, name="writer", daemon=True),
+            threading.Thread(target=self._tidy, name="tidy", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
         ground = self.writer.ground
         if cluster is not None and cluster[1] != ground.text:
             self.apply_cluster(cluster[1], cluster[0], "").result()
@@ -102,6 +108,17 @@ class Live(Reads):
             except Exception as error:
                 self._fail(error, asked)
                 return
+
+    def _tidy(self) -> None:
+        """What takes the disk's time and must not take the writer's."""
+        seen = 0
+        while not self._closing.wait(CHECKPOINT_EVERY_S):
+            if self.store.log_seq != seen:
+                seen = self.store.log_seq
+                try:
+                    self.store.checkpoint()
+                except sqlite3.Error as error:  # what is committed is safe in the journal
+                    log.warning("the journal of the store grows: %s", error)
 
     def _take(self) -> list[Command | list[Report]] | None:
         """Everything that waits, or nothing when a timer is due; None at the end."""
@@ -143,7 +160,9 @@ class Live(Reads):
     def close(self, *, snapshot: bool = True) -> None:
         """Jobs go on; the next start takes them up."""
         self._inbox.put(None)
-        self._thread.join()
+        self._closing.set()
+        for thread in self._threads:
+            thread.join()
         self.engine.close()
         if snapshot and self.fault is None:
             try:

@@ -136,6 +136,7 @@ class Store:
         self._readers: list[sqlite3.Connection] = []
         try:
             self.db = self._connect()
+            self.checkpointer = self._connect()
             self._prepare()
         except sqlite3.Error as error:
             raise InputError(
@@ -146,6 +147,7 @@ class Store:
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=5.0)
         db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA wal_autocheckpoint=0")  # `checkpoint` does it, and nobody waits for it
         db.execute("PRAGMA synchronous=FULL")  # a commit is on the disk, not on its way there
         return db
 
@@ -301,6 +303,10 @@ class Store:
             JOIN jobs ON jobs.seq = job WHERE end > begin GROUP BY 1 ORDER BY 3 DESC, 1 LIMIT 1000"""
         return self.reader.execute(query, (since_s, until_s, until_s)).fetchall()
 
+    def checkpoint(self) -> None:
+        """Bring what was committed from the journal into the tables. From a thread that has time: the disk is slow."""
+        self.checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
     def backup(self, path: Path) -> None:
         """A consistent copy while work goes on."""
         with sqlite3.connect(path) as copy:
@@ -308,7 +314,7 @@ class Store:
         copy.close()
 
     def close(self) -> None:
-        for db in (*self._readers, self.db):
+        for db in (*self._readers, self.checkpointer, self.db):
             db.close()
 
 
