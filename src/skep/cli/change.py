@@ -6,23 +6,31 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from skep.cli.live import connect, job_argument, jobs_argument, priority_number, say, server_option
+from skep.cli.live import complete_jobs, connect, job_argument, jobs_argument, priority_number, say, server_option
+from skep.core.errors import NotFound
 
 
 @click.command()
-@jobs_argument
+@click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs)
+@click.option("--group", default="", help="All jobs of this group (a sweep) that have not ended.")
 @click.option("--reason", default="", help="Kept in the job's history.")
 @server_option
-def stop(jobs: tuple[str, ...], reason: str, url: str) -> None:
+def stop(jobs: tuple[str, ...], group: str, reason: str, url: str) -> None:
     """Stop jobs: what runs gets SIGTERM, its grace period, then SIGKILL. A stopped job never restarts by itself.
 
     \b
     Examples:
       skep stop 17
       skep stop 17 18 --reason "wrong data"
+      skep stop --group sweep-lr
     """
+    if not jobs and not group:
+        raise click.UsageError("which jobs? Name some, or a --group")
     with connect(url) as client:
-        for_each(jobs, lambda job: client.stop(job, reason), "asked to stop")
+        found = [job["id"] for job in client.jobs(group=group)] if group else []
+        if group and not found:
+            raise NotFound(f"no job of group {group} is open", hint="`skep ps --all --group` lists those that ended")
+        for_each((*jobs, *found), lambda job: client.stop(job, reason), "asked to stop")
 
 
 @click.command()

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from skep.client import Client, Job
 
+TASKS_SHOWN = 32
 EVENTS = 8
 LABEL = 11
 
@@ -150,15 +151,17 @@ def progress(values: dict[str, Any]) -> str:
 
 
 def task_table(job: Job) -> Any:
-    """Tasks of one role on one node share a line."""
+    """The first tasks of the last start; those of a large job would fill the screen."""
     tasks = job.get("tasks") or []
     if not tasks:
         return None
     rows = [
-        (task["role"], task["tasks"], task["state"], task["node"], " ".join(str(gpu) for gpu in task["gpus"]))
-        for task in tasks
+        (task["name"], task["state"], task["node"], " ".join(str(gpu) for gpu in task["gpus"]), task["exit_code"])
+        for task in tasks[:TASKS_SHOWN]
     ]
-    return table_of(("ROLE", "TASKS", "STATE", "NODE", "GPUS"), rows, right=("TASKS",))
+    if len(tasks) > TASKS_SHOWN:
+        rows.append((f"and {len(tasks) - TASKS_SHOWN:,} more", "", "", "", None))
+    return table_of(("TASK", "STATE", "NODE", "GPUS", "EXIT"), rows, right=("EXIT",))
 
 
 def attempt_table(job: Job) -> Any:

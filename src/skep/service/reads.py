@@ -16,10 +16,11 @@ from skep.core.cluster import bits
 from skep.core.errors import Conflict, InputError, NotFound
 from skep.core.job import Job, JobState
 from skep.core.refusal import Cause, Refusal
+from skep.jobs.core import to_core
 from skep.jobs.request import Request, masked
 from skep.policies.shared.planner import Shared
 from skep.service import commands
-from skep.service.book import PENDING, Record, shown_state
+from skep.service.book import PENDING, Record
 from skep.service.store import JobFilter, JobRow, Store, Told
 from skep.service.writer import Writer
 
@@ -78,33 +79,10 @@ class Reads:
         shown = self._shown(row)
         shown["request"] = msgspec.to_builtins(masked(request))
         shown["history"] = [msgspec.structs.asdict(attempt) for attempt in self.store.attempts(row.seq)]
-        shown["tasks"] = self._tasks(shown["id"])
+        shown["tasks"] = [task for name in core_ids(row, request) for task in self.engine.tasks(name)]
         if row.state == PENDING:
             shown["reason"] = row.reason or self.explain(shown["id"])["reason"]
         return shown
-
-    def _tasks(self, job_id: str) -> list[dict[str, Any]]:
-        """Where each task of a job is now."""
-        with self.lock:
-            record = self.writer.book.records.get(job_id)
-            jobs = [self.writer.state.jobs[name] for name in record.members] if record is not None else []
-            return [task for job in jobs for task in self._places(job)]
-
-    def _places(self, job: Job) -> list[dict[str, Any]]:
-        if job.held is None:
-            return []
-        nodes = self.writer.state.cluster.nodes
-        roles = job.spec.shapes[0].roles
-        return [
-            {
-                "role": roles[piece.role].name,
-                "tasks": piece.tasks,
-                "node": nodes[piece.node].name,
-                "gpus": list(bits(piece.gpus)),
-                "state": shown_state(job),
-            }
-            for piece in job.held.slices
-        ]
 
     def explain(self, ref: str) -> dict[str, Any]:
         """Why a job does not run, and what would change that."""
@@ -245,6 +223,10 @@ class Reads:
                 "decide_s": self.writer.decide_s,
                 "commit_s": self.writer.commit_s,
             }
+
+
+def core_ids(row: JobRow, request: Request) -> list[str]:
+    return [spec.id for spec in to_core(request, str(row.seq))]
 
 
 def core_id(row: JobRow, request: Request, task: str) -> str:

@@ -123,6 +123,20 @@ class LocalEngine:
                     return values
         return {}
 
+    def tasks(self, job_id: str) -> list[dict[str, Any]]:
+        """How each task of the last launch stands."""
+        launches = self.folder.launches(job_id)
+        if not launches:
+            return []
+        found = []
+        for record in self.folder.record(job_id, launches[-1]).tasks:
+            task = Task(record, self.folder.task(job_id, launches[-1], record.name))
+            task.look()
+            code = task.exit.code if task.exit is not None else None
+            shown = {"name": record.name, "state": task.state, "node": record.node, "gpus": record.gpus}
+            found.append({**shown, "exit_code": code})
+        return found
+
     def environment(self, job_id: str, task: str = "", launch: int = 0) -> dict[str, Any]:
         """What a command needs to run as if it were the task: `env`, `cwd`, and the task's name."""
         content = read_small(self._task_path(job_id, task, launch) / "task.json", TASK_FILE_MAX)

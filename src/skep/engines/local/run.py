@@ -62,6 +62,15 @@ class Task:
         elif self.phase < Phase.READY and (self.path / "pid").exists():
             self.phase = Phase.READY
 
+    @property
+    def state(self) -> str:
+        """In the words of the states of jobs."""
+        if self.exit is None:
+            return "running" if self.phase is Phase.RUNNING else "launching"
+        if self.exit.stop_asked:
+            return "stopped"
+        return "failed" if self.exit.code else "succeeded"
+
     def has_shim(self) -> bool:
         return lock_holder(self.path) != 0
 

@@ -77,6 +77,18 @@ def test_waiting_holding_and_stopping(server: Server) -> None:
 
 
 @pytest.mark.slow
+def test_a_whole_sweep_is_stopped(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(
+        "name: try-${lr}\ngroup: rates\nsweep: {lr: [1, 2, 3]}\ngpus: 1\ncommand: sleep ${lr}00\n"
+    )
+    assert len(server.skep("submit", str(tmp_path / "sweep.yaml")).stdout.split()) == 3
+    assert server.skep("stop", "--group", "rates").returncode == 0
+    assert server.skep("wait", "try-1", "try-2", "try-3").returncode == 130
+    assert server.skep("stop", "--group", "rates").returncode == 2
+    assert server.skep("stop").returncode == 2
+
+
+@pytest.mark.slow
 def test_run_goes_on_when_the_server_is_killed_and_started_again(server: Server) -> None:
     line = [*SKEP, "run", "--gpus", "1", "--", "bash", "-c", COUNT]
     talk = server.data / "talk"  # a file: reading two pipes at once would lose what is buffered of the first

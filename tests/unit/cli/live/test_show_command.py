@@ -17,7 +17,7 @@ DETAIL = {
         "needs": ["3"],
         "tasks": {"main": {"count": 2, "gpus": 4, "gpu_type": "v100", "memory_gib": 16, "argv": ["python", "a b.py"]}},
     },
-    "tasks": [{"role": "main", "tasks": 2, "state": "running", "node": "n0", "gpus": [0, 1]}],
+    "tasks": [{"name": "main-0", "state": "running", "node": "n0", "gpus": [0, 1], "exit_code": None}],
     "history": [
         {"task": "", "launch": 1, "start_s": 1010.0, "end_s": 1070.0, "nodes": ["n1"], "outcome": "retried", "code": 1}
         | {"phrase": "CUDA out of memory", "advice": "use a smaller batch"}
@@ -39,7 +39,7 @@ def test_one_screen_has_everything(api: FakeApi, ask: Ask) -> None:
         "/home/ann",
         "step 120, loss 0.25",
         "CUDA out of memory; use a smaller batch",
-        "main      2  running  n0    0 1",
+        "main-0  running  n0    0 1",
         "event 19",
         "event 12",
     ):
