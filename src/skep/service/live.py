@@ -223,8 +223,5 @@ class Live(Reads):
         self.writer.listeners.append(tell)
         return lambda: self.writer.listeners.remove(tell)
 
-    def now_s(self) -> float:
-        return self.clock()
-
     def backup(self, path: Path) -> None:
         self.store.backup(path)

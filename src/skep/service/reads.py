@@ -7,6 +7,7 @@ that the writer holds while it decides.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ class Reads:
     writer: Writer
     engine: Any
     lock: threading.Lock
+    clock: Callable[[], float]
 
     # Jobs -------------------------------------------------------------------------------------------------------
 
@@ -190,12 +192,9 @@ class Reads:
         """Gpu-hours held between these moments; without them all there are, up to now."""
         if by not in USAGE:
             raise InputError(f"usage by '{by}' is not known", hint="user, vc or job")
-        now_s = self.now_s()
+        now_s = self.clock()
         rows = self.store.usage(USAGE[by], since_s or 0.0, min(until_s if until_s is not None else now_s, now_s))
         return [{by: str(whose), "jobs": count, "gpu_hours": round(used / 3600, 4)} for whose, count, used in rows]
-
-    def now_s(self) -> float:
-        raise NotImplementedError
 
     # What happened ----------------------------------------------------------------------------------------------
 
