@@ -112,5 +112,5 @@ def started(again: Recorded) -> set[tuple[str, int, tuple[str, ...]]]:
 def lived(live: Live) -> set[tuple[str, int, tuple[str, ...]]]:
     jobs = live.jobs(JobFilter(all=True), 100, None)[0]
     attempts = [attempt for job in jobs for attempt in live.store.attempts(int(job["id"]))]
-    moved = {(before.job, before.launch + 1) for before in attempts if before.outcome == "moved"}
+    moved = {(before.job, before.launch + 1) for before in attempts if before.outcome in ("moved", "resized")}
     return {(str(each.job), each.launch, each.nodes) for each in attempts if (each.job, each.launch) not in moved}

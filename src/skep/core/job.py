@@ -41,7 +41,7 @@ class Job:
     __slots__ = (
         "allocation",
         "bound",
-        "decision",
+        "decided_s",
         "finish_s",
         "fragmentation_s",
         "gpu_count",
@@ -101,8 +101,8 @@ class Job:
         self.bound: Allocation | None = None
         """The same on the physical cluster; another object only where there are virtual clusters."""
         self.held: Allocation | None = None
-        self.decision = 0
-        """Number of the decision by which it is wanted where it is."""
+        self.decided_s = 0.0
+        """Since when it is wanted where it is."""
         self.start_s: float | None = None
         self.finish_s: float | None = None
         self.launches = 0

@@ -224,12 +224,11 @@ class State:
         job.progress_since_s = event.progress_since_s
         self.held_jobs[job.seq] = job
         self.trigger.started.append(job)
-        self._wake_others(job, event.launch)
+        self._wake_others(job)
 
-    def _wake_others(self, job: Job, launch: int) -> None:
-        """Where starts take time (they are numbered there), others may have asked in vain meanwhile: whoever is about
-        to start or to move is left alone until it has."""
-        if launch and job.decision != self.decision_count:
+    def _wake_others(self, job: Job) -> None:
+        """Whoever is about to start or to move is left alone until it has: others may have asked in vain meanwhile."""
+        if self.now_s > job.decided_s:
             self.trigger.nodes_changed = True
 
     def _tasks_moved(self, event: TasksMoved) -> None:
@@ -250,7 +249,7 @@ class State:
         job.progress_since_s = event.progress_since_s
         job.held_launch = event.launch or job.launches
         self.moving.pop(job.seq, None)
-        self._wake_others(job, event.launch)
+        self._wake_others(job)
 
     def _settle(self, job: Job) -> None:
         """Book what the job has held since the last change."""
@@ -414,7 +413,7 @@ class State:
         for decision in plan.decisions:
             job = self.jobs[decision.job_id]
             job.bound = decision.after
-            job.decision = self.decision_count
+            job.decided_s = now_s
             if decision.before is None:
                 self.pending_count -= 1
                 job.leave(now_s)

@@ -47,15 +47,16 @@ def tell_exited(
 
 
 def tell_moved(turn: Turn, state: State, record: Record, job: Job, event: TasksMoved, gpus_before: float) -> None:
+    is_resized = job.held_gpus != gpus_before
     before = record.attempts.get(event.job_id)
     if before is not None:
-        before.end_s, before.outcome = turn.at_s, "moved"
+        before.end_s, before.outcome = turn.at_s, "resized" if is_resized else "moved"
         turn.writes.attempts.append(before)
     nodes = node_names(state.cluster, job)
     attempt = Attempt(record.row.seq, task_of(job.id), event.launch, turn.at_s, None, nodes, job.held_gpus, "running")
     record.attempts[job.id] = attempt
     turn.writes.attempts.append(attempt)
-    if job.held_gpus != gpus_before:
+    if is_resized:
         turn.say("resized", f"from {gpus_before:g} to {job.held_gpus:g} gpus, on {', '.join(nodes)}", record.id)
     else:
         turn.say("moved", f"to {', '.join(nodes)}", record.id)
