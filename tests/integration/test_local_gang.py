@@ -183,16 +183,18 @@ def test_who_asks_for_an_older_start_hears_of_the_newer(tmp_path: Path) -> None:
 def test_two_that_swap_their_gpus_never_share_them(tmp_path: Path) -> None:
     """The quick one waits until the slow one has left its gpus, and the other way round."""
     ledger = tmp_path / "ledger"
-    script = "echo in-$SKEP_NODE-$1 >> {0}; trap 'sleep $1; echo out-$SKEP_NODE-$1 >> {0}; exit' TERM; sleep 60 & wait"
+    script = "trap 'sleep $1; echo out-$SKEP_NODE-$1 >> {0}; exit' TERM; echo in-$SKEP_NODE-$1 >> {0}; sleep 60 & wait"
     requests = {
         job: sh(f"set -- {seconds}; {script.format(ledger)}", gpus=4) for job, seconds in (("1", 0.7), ("2", 0))
     }
     with World(tmp_path / "data", requests) as world:
         world.start("1", allocation=on(0, gpus=4))
         world.start("2", allocation=on(1, gpus=4))
+        assert until(lambda: ledger.exists() and len(ledger.read_text().split()) == 2)
         world.do(Move("1", on(1, gpus=4), 2), Move("2", on(0, gpus=4), 2))
         world.wait(Moved, "1")
         world.wait(Moved, "2")
+        assert until(lambda: len(ledger.read_text().split()) == 6)
         lines = ledger.read_text().split()
     assert lines.index("out-n0-0.7") < lines.index("in-n0-0")
     assert lines.index("out-n1-0") < lines.index("in-n1-0.7")
