@@ -20,7 +20,7 @@ KINDS = {
 }
 
 
-def tell_started(turn: Turn, state: State, record: Record, event: TasksStarted) -> None:
+def tell_started(turn: Turn, record: Record, event: TasksStarted) -> None:
     attempt = record.attempts.get(event.job_id)
     if attempt is None or attempt.start_s is not None or attempt.launch != event.launch:
         return  # late or told twice
@@ -37,18 +37,19 @@ def tell_exited(
     attempt = record.attempts.pop(event.job_id, None)
     if attempt is None:
         return  # told twice
+    is_stopped = job.state is JobState.STOPPED
     attempt.end_s = turn.at_s
-    attempt.outcome = KINDS[event.exit]
+    attempt.outcome = KINDS[Exit.STOPPED if is_stopped else event.exit]
     attempt.code, attempt.phrase, attempt.advice = code, said, advice
     turn.writes.attempts.append(attempt)
-    is_stopped = job.state is JobState.STOPPED
-    text = f"{job.reason or 'stopped'}" if is_stopped else said
-    turn.say("stopped" if is_stopped else KINDS[event.exit], f"{which(event.job_id)}{text}", record.id)
+    turn.say(attempt.outcome, f"{which(event.job_id)}{job.reason if is_stopped else said}", record.id)
 
 
 def tell_moved(turn: Turn, state: State, record: Record, job: Job, event: TasksMoved, gpus_before: float) -> None:
     is_resized = job.held_gpus != gpus_before
     before = record.attempts.get(event.job_id)
+    if before is not None and before.launch >= event.launch:
+        return  # told twice
     if before is not None:
         before.end_s, before.outcome = turn.at_s, "resized" if is_resized else "moved"
         turn.writes.attempts.append(before)

@@ -277,7 +277,7 @@ class Writer:
                 continue
             job = self.state.jobs[event.job_id]  # type: ignore[union-attr]
             if isinstance(event, TasksStarted):
-                told.tell_started(turn, self.state, record, event)
+                told.tell_started(turn, record, event)
                 self._set_time_limit(job.id)
             elif isinstance(event, TasksMoved):
                 told.tell_moved(turn, self.state, record, job, event, before[job.id])

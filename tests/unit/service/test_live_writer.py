@@ -9,8 +9,8 @@ from live_world import LiveWorld, request
 
 from skep.core.errors import Conflict, InputError, NotFound
 from skep.core.record import decode
-from skep.jobs.reports import Exited, LaunchFailed, Started
-from skep.jobs.request import Completion, Request, TaskRole
+from skep.jobs.reports import Exited, LaunchFailed, Moved, Started
+from skep.jobs.request import Completion, Elastic, Request, TaskRole
 from skep.service import commands
 from skep.service.recover import recompute, recover
 from skep.testing.snapshot import snapshot
@@ -360,3 +360,22 @@ def test_usage_is_what_was_held_in_between(world: LiveWorld) -> None:
     assert world.store.usage("user", 0.0, world.now_s) == [("ann", 1, 400.0)]
     assert world.store.usage("vc", start_s + 90, start_s + 95) == [("default", 1, 20.0)]
     assert world.store.usage("vc", 0.0, start_s - 5) == []
+
+
+def test_attempts_say_how_they_ended(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, policy="afs-l:restart=0")
+    elastic = Request(
+        "grows", {"w": TaskRole(count=2, gpus=1, command="true")}, elastic=Elastic("w", 1, 8), expect_s=9000.0
+    )
+    (first,) = world.submit(request(gpus=4, expect_s=1.0, preemptible=False))
+    (job,) = world.submit(elastic)
+    world.settle()
+    world.end(first)
+    moved = [action for action in world.puppet.launched if action[0] == job]
+    assert len(moved) == 1  # a move is no launch
+    launches = world.writer.state.jobs[job].launches
+    world.tell(Moved(job, launches), Moved(job, launches))  # told again
+    world.ask(commands.stop(job, "ann", "enough"))
+    world.settle()
+    assert [attempt.outcome for attempt in world.store.attempts(int(job))] == ["resized", "stopped"]
+    assert world.store.told(0, job, 100)[-1].text == "enough"
