@@ -237,7 +237,8 @@ def test_another_policy_every_few_steps(make_world: MakeWorld, whole_elastic: di
 
 
 def test_the_job_files_of_the_examples_run_as_they_are(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"EPOCHS": "2", "STEPS": "20", "OMP_NUM_THREADS": "1"}.items():
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # `python` of the files is the one with torch
+    for name, value in {"EPOCHS": "2", "STEPS": "20", "OMP_NUM_THREADS": "1", "PATH": path}.items():
         monkeypatch.setenv(name, value)
     world = make_world("1x4", "fifo")
     lines = (EXAMPLES / "README.md").read_text("utf-8").splitlines()

@@ -11,7 +11,7 @@ from skep.train.checkpoints import Checkpoints, warn
 from skep.train.progress import Progress
 from skep.train.ranks import Alone, find_ranks, rank_and_size
 from skep.train.saving import Place, Saving
-from skep.train.stop import Stopped, StopSignal
+from skep.train.stop import STOPPED, Stopped, StopSignal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing alone would be a quarter of what the import costs
@@ -178,7 +178,7 @@ class Job:
         if is_stopping and not is_last:
             self._stop.is_asked = True  # also where only another rank was
             self._tell(left=True)
-            self._ranks.part()
+            self._ranks.leave(STOPPED)
             raise Stopped
 
     def _is_due(self) -> bool:

@@ -24,6 +24,9 @@ class Alone:
     def part(self) -> None:
         """Called once, when the loop of this rank is over."""
 
+    def leave(self, code: int) -> None:
+        """Called instead, when the process is about to exit with this code because it was asked to."""
+
 
 class Group(Alone):
     """The processes of torch.distributed. Where they do not talk over gloo anyway they get a gloo group for this: with
@@ -45,6 +48,21 @@ class Group(Alone):
         """At the very end, after the script's own `finally`: a process that exits with its group still up may be
         aborted by the threads of gloo, and would seem to have crashed."""
         atexit.register(_disband)
+
+    def leave(self, code: int) -> None:
+        self.part()
+        atexit.register(_leave_for_good, code)
+
+
+def _leave_for_good(code: int) -> None:
+    """Whatever else is to be done at exit is done first. Then no thread of gloo may abort what is left of the process:
+    what had to be saved is saved, and the code is what tells that it left as asked."""
+    atexit.unregister(_leave_for_good)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(code)
 
 
 def _disband() -> None:
