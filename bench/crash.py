@@ -43,6 +43,8 @@ class Server:
 
     def __init__(self, data: Path, cluster: str = "2x4", policy: str = "fifo:walk=skip") -> None:
         self.data = data
+        self.log = data.with_suffix(".log")
+        """Beside the data: it can be read when the data's disk is full."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -54,7 +56,7 @@ class Server:
         """Until it answers; seconds that took."""
         began_s = time.monotonic()
         command = [sys.executable, "-m", "skep.cli.main", "up", "--data", str(self.data), "--port", str(self.port)]
-        with (self.data / "server.log").open("ab") as log:
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen([*command, *self.options], stdout=log, stderr=log, start_new_session=True)
         while time.monotonic() - began_s < 60:
             try:
@@ -64,7 +66,7 @@ class Server:
                 if self.process.poll() is not None:
                     break
                 time.sleep(0.02)
-        raise RuntimeError(f"the server does not answer:\n{(self.data / 'server.log').read_text()[-2000:]}")
+        raise RuntimeError(f"the server does not answer:\n{self.log.read_text()[-2000:]}")
 
     def kill(self) -> None:
         assert self.process is not None

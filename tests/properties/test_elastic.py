@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shared_worlds import SharedWorld, planner_of, shared_worlds
-from worlds import examples, policy_specs, worlds
+from worlds import examples, fork_of, policy_specs, worlds
 
 from skep.core.events import Event, TasksMoved, TasksStarted
 from skep.core.job import JobState
@@ -20,17 +18,6 @@ from skep.testing.invariants import Checker
 from skep.testing.shared_invariants import check_shared
 from skep.testing.world import Course
 from skep.traces.trace import TraceJob
-
-
-def fork_of(data: st.DataObject, world: World) -> tuple[Course, Course]:
-    """A run up to some moment, and a copy of its state and engine with a new planner."""
-    original = world.begin()
-    for _ in range(data.draw(st.integers(0, 25), label="batches before the fork")):
-        if not original.advance():
-            break
-    state, engine = copy.deepcopy((original.state, original.engine))
-    return original, Course(Scheduler(state, world.planner()), engine)
-
 
 OTHERS = ("fifo", "sjf", "srtf", "srsf", "drf", "yarn-cs")
 

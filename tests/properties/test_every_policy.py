@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds import examples, worlds
+from worlds import examples, finish_explaining, worlds
 
-from skep.core.events import Event
 from skep.core.job import JobState
-from skep.core.refusal import Refusal
 from skep.policies.registry import policies
 from skep.testing import World
 
@@ -43,15 +41,4 @@ def test_a_run_is_sound(name: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_every_pending_job_can_be_explained_at_any_moment(name: str, data: st.DataObject) -> None:
     world: World = data.draw(worlds(name))
-    course = world.begin()
-    state, planner = course.state, course.scheduler.planner
-
-    def explain(at_s: float, events: list[Event]) -> None:
-        for job in state.jobs.values():
-            if job.state is JobState.PENDING:
-                refusal = planner.explain(state, state.memory, job)
-                assert isinstance(refusal, Refusal)
-                assert refusal.reason
-                assert refusal.remedy
-
-    course.finish(explain)
+    finish_explaining(world.begin())

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds import examples, worlds
+from worlds import examples, fork_of, worlds
 
 from skep.core.chance import draw as draw_bits
 from skep.core.job import Job, JobState
@@ -16,7 +14,6 @@ from skep.core.plan import Plan
 from skep.core.ports import Memory
 from skep.core.record import Entry, PlanRecord, decode, encode, record, replay
 from skep.core.refusal import Refusal
-from skep.core.snapshot import dump, load
 from skep.core.state import State, Trigger
 from skep.core.step import Scheduler
 from skep.policies.pipeline import Pipeline
@@ -84,14 +81,8 @@ def test_replaying_logged_plans_gives_the_same_state(name: str, data: st.DataObj
 @given(data=st.data())
 def test_a_fork_goes_on_like_the_original(name: str, data: st.DataObject) -> None:
     world: World = data.draw(worlds(name))
-    original = world.begin()
-    for _ in range(data.draw(st.integers(0, 25), label="batches before the fork")):
-        if not original.advance():
-            break
-    engine = copy.deepcopy(original.engine)
-    state = load(dump(original.state), world.cluster.blank())
-    assert snapshot(state) == snapshot(original.state)
-    fork = Course(Scheduler(state, world.planner()), engine)
+    original, fork = fork_of(data, world)
+    assert snapshot(fork.state) == snapshot(original.state)
     original.finish()
     fork.finish()
     assert fork.csv() == original.csv()
@@ -112,8 +103,7 @@ def test_a_fork_remembers_what_was_known_when_a_job_came(policy: str) -> None:
     original = world.begin()
     while original.advance():
         if original.batches % 7 == 0:
-            state, engine = copy.deepcopy((original.state, original.engine))
-            fork = Course(Scheduler(state, world.planner()), engine)
+            fork = original.fork(world.planner())
             fork.finish()
             assert fork.csv() == expected, f"forked at {original.state.now_s}"
 

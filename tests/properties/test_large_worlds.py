@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 
 from skep.clusters import read_cluster
 from skep.core.chance import draw
-from skep.core.step import Scheduler
 from skep.policies.registry import policies
 from skep.testing import World, job, trace
-from skep.testing.world import Course
 from skep.traces.trace import Trace
 
 
@@ -46,8 +42,7 @@ def test_a_busy_cluster_with_failures_is_sound_and_can_be_forked(name: str) -> N
     checker.every = 10
     for _ in range(300):
         course.advance(checker)
-    state, engine = copy.deepcopy((course.state, course.engine))
-    fork = Course(Scheduler(state, world.planner()), engine)
+    fork = course.fork(world.planner())
     course.finish(checker)
     checker.check_done()
     fork.finish()

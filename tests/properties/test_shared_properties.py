@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shared_worlds import SharedWorld, planner_of, shared_worlds
-from worlds import examples
+from worlds import examples, finish_explaining, fork_of
 
-from skep.core.events import Event
-from skep.core.job import JobState
-from skep.core.refusal import Refusal
-from skep.core.step import Scheduler
 from skep.metrics.run import JobRow
 from skep.policies.shared.planner import NUMBERS, PRIVATE
 from skep.testing.shared_invariants import check_shared, unserved
-from skep.testing.world import Course
 
 WALKS_ON = ("fifo:walk=skip", "sjf:walk=skip", "drf:walk=skip", "yarn-cs:walk=skip,take_back=2")
 """A job that does not fit keeps no other from starting."""
@@ -88,28 +81,7 @@ def test_a_fork_is_sound_while_nodes_are_bad(data: st.DataObject) -> None:
     fork.finish(lambda at_s, events: check_shared(fork.state, planner_of(fork)))
 
 
-def fork_of(data: st.DataObject, world: SharedWorld) -> tuple[Course, Course]:
-    """A run up to some moment, and a copy of its state and engine with a new planner."""
-    original = world.begin()
-    for _ in range(data.draw(st.integers(0, 25), label="batches before the fork")):
-        if not original.advance():
-            break
-    state, engine = copy.deepcopy((original.state, original.engine))
-    return original, Course(Scheduler(state, world.planner()), engine)
-
-
 @examples(40)
 @given(world=shared_worlds())
 def test_every_pending_job_can_be_explained_at_any_moment(world: SharedWorld) -> None:
-    course = world.begin()
-    state, planner = course.state, course.scheduler.planner
-
-    def explain(at_s: float, events: list[Event]) -> None:
-        for job in state.jobs.values():
-            if job.state is JobState.PENDING:
-                refusal = planner.explain(state, state.memory, job)
-                assert isinstance(refusal, Refusal)
-                assert refusal.reason
-                assert refusal.remedy
-
-    course.finish(explain)
+    finish_explaining(world.begin())

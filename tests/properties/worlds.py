@@ -10,15 +10,43 @@ from hypothesis import strategies as st
 
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError
+from skep.core.events import Event
+from skep.core.job import JobState
 from skep.core.model import Role
+from skep.core.refusal import Refusal
 from skep.policies.registry import Knob, Setting, build_planner, policies
 from skep.testing import World, cluster, job, node, role, trace
+from skep.testing.world import Course
 from skep.traces.trace import TraceJob
 
 
 def examples(count: int) -> settings:
     """So many worlds; SKEP_EXAMPLES=20 with --hypothesis-profile=search looks at twenty times as many new ones."""
     return settings(max_examples=count * int(os.environ.get("SKEP_EXAMPLES", "1")))
+
+
+def fork_of(data: st.DataObject, world: World) -> tuple[Course, Course]:
+    """A run up to some moment, and its fork there."""
+    original = world.begin()
+    for _ in range(data.draw(st.integers(0, 25), label="batches before the fork")):
+        if not original.advance():
+            break
+    return original, original.fork(world.planner())
+
+
+def finish_explaining(course: Course) -> None:
+    """To the end, with every pending job asked at every moment why it waits."""
+    state, planner = course.state, course.scheduler.planner
+
+    def explain(at_s: float, events: list[Event]) -> None:
+        for each in state.jobs.values():
+            if each.state is JobState.PENDING:
+                refusal = planner.explain(state, state.memory, each)
+                assert isinstance(refusal, Refusal)
+                assert refusal.reason
+                assert refusal.remedy
+
+    course.finish(explain)
 
 
 TYPES = ("", "k80", "v100")

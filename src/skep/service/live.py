@@ -140,6 +140,9 @@ class Live(Reads):
         """What is in memory is ahead of the disk: stop, and let the next start begin from what is written."""
         log.error("the server stops, its jobs go on: %s", error, exc_info=not isinstance(error, OSError))
         self.fault = error
+        while not self._inbox.empty():
+            item = self._inbox.get()
+            asked += [item] if isinstance(item, Command) else []
         answer_all(asked, Busy(f"the server cannot write any more: {error}"))
         self.on_fault(error)
 

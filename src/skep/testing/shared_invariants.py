@@ -7,7 +7,7 @@ from skep.core.cluster import bits
 from skep.core.job import Job, JobState
 from skep.core.state import LENT, VIRTUAL, State
 from skep.policies.shared.clusters import CellCluster, NumberCluster
-from skep.policies.shared.planner import CELLS, Shared
+from skep.policies.shared.planner import CELLS, Shared, owned_of
 from skep.policies.shared.vc import Vc
 from skep.testing.cells_invariants import check_cell_books, check_counts
 from skep.testing.invariants import check_books, expect
@@ -44,9 +44,8 @@ def check_vc(state: State, vc: Vc) -> None:
     """The VC's cluster holds what its owners hold, and nothing else."""
     jobs = owned(state, vc)
     for job in jobs:
-        expect(
-            job.allocation is state.memory[VIRTUAL + job.id].allocation, f"{job!r} is elsewhere than the memory says"
-        )
+        wanted = owned_of(state.memory[VIRTUAL + job.id]).allocation
+        expect(job.allocation == wanted, f"{job!r} is elsewhere than the memory says")
     if isinstance(vc.cluster, NumberCluster):
         used = sum(round(job.allocation.gpus * 1000) for job in jobs if job.allocation is not None) / 1000
         expect(vc.cluster.used == used <= vc.cluster.quota, f"{vc.name} counts {vc.cluster.used} gpus, uses {used}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import msgspec
 
 from skep.core.cluster import Cluster
 from skep.core.errors import InvariantBroken
 from skep.core.ports import Planner
+from skep.core.snapshot import dump, load
 from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.engines.sim.engine import Simulator
@@ -103,6 +106,11 @@ class Course:
             if not actions:
                 return True
             events = self.engine.execute(batch.at_s, actions)
+
+    def fork(self, planner: Planner) -> Course:
+        """A copy from here on: the state through what is written down of it, and a planner that begins anew."""
+        state = load(dump(self.state), self.state.cluster.blank())
+        return Course(Scheduler(state, planner), copy.deepcopy(self.engine))
 
     def finish(self, observer: Observer | None = None, *, batches_max: int = 20_000) -> None:
         while self.advance(observer):

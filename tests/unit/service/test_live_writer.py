@@ -340,10 +340,6 @@ def test_a_vc_whose_jobs_have_ended_may_go(tmp_path: Path) -> None:
 
 def test_a_job_that_can_no_longer_run_is_told(tmp_path: Path) -> None:
     world = LiveWorld(tmp_path, cluster="3x4")
-    big, huge = world.submit(request(gpus=8), request(gpus=12))
-    world.settle()
-    world.end(big)
-    world.ask(commands.hold(huge, True, "ann")) if world.state(huge) == "pending" else world.end(huge)
     (other,) = world.submit(request("other", gpus=12, hold=True))
     world.ask(commands.apply_cluster("2x4", "less", "root"))
     world.ask(commands.hold(other, False, "ann"))

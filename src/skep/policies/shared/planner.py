@@ -51,6 +51,11 @@ class Owned(msgspec.Struct, frozen=True):
     gpus: tuple[tuple[int, int], ...] = ()
 
 
+def owned_of(value: Any) -> Owned:
+    """From the memory, or from what was written down of it."""
+    return value if isinstance(value, Owned) else msgspec.convert(value, Owned)
+
+
 class Shared:
     """`make` gives the planner for a VC, told the VC's name, the policy its file names, and its cluster."""
 
@@ -141,8 +146,7 @@ class Shared:
                 if LENT + job.id not in view.memory:
                     self.strays.append(job)
             else:
-                if isinstance(owned, dict):  # as it was written down
-                    owned = msgspec.convert(owned, Owned)
+                owned = owned_of(owned)
                 job.allocation = owned.allocation
                 vc.cluster.adopt(owned.allocation, owned.gpus)
                 self.virtual[job.seq] = owned.allocation

@@ -1,0 +1,57 @@
+"""The service with its threads: what becomes of those who ask when it can no longer write."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_world import Puppet, request
+
+from skep.service.live import Live
+from skep.service.store import Store, Writes
+from skep.service.turn import Busy
+
+
+class Quiet(Puppet):
+    def last_job(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+class FullStore(Store):
+    """Its disk fills up while one writes and others wait."""
+
+    is_full = False
+    reached = threading.Event()
+    go = threading.Event()
+
+    def commit(self, writes: Writes) -> None:
+        if self.is_full:
+            self.reached.set()
+            self.go.wait(10)
+            raise sqlite3.OperationalError("database or disk is full")
+        super().commit(writes)
+
+
+def test_nobody_waits_for_ever_when_the_disk_is_full(tmp_path: Path) -> None:
+    store = FullStore(tmp_path / "skep.db")
+    faults: list[Exception] = []
+    live = Live(store, lambda live: Quiet(), lambda: 1000.0, cluster=("test", "1x4"), on_fault=faults.append)
+    assert live.submit([request()], "ann").result(10) == ["1"]
+    store.is_full = True
+    asked: list[Any] = [live.submit([request()], "ann")]
+    assert store.reached.wait(10)
+    asked += [live.submit([request()], "ann"), live.stop("1", "ann")]  # behind the one that is being written
+    store.go.set()
+    for future in asked:
+        with pytest.raises(Busy, match="cannot write any more: database or disk is full"):
+            future.result(10)
+    with pytest.raises(Busy):
+        live.submit([request()], "ann").result(10)
+    assert len(faults) == 1
+    live.close()
