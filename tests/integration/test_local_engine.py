@@ -147,6 +147,7 @@ def test_two_launches_never_overlap(tmp_path: Path) -> None:
     )
     with World(tmp_path, {"1": request}) as world:
         world.start()
+        assert until((tmp_path / "jobs/1/checkpoint/t").exists)  # its trap is set
         world.launch(launch=2)
         world.wait(Started, count=2)
         world.wait(Exited)
