@@ -132,7 +132,7 @@ def test_a_sweep_does_not_touch_what_was_just_launched(tmp_path: Path) -> None:
 
 
 def test_a_move_cut_short_goes_on(tmp_path: Path) -> None:
-    command = "echo $SKEP_LAUNCH >> $SKEP_CHECKPOINT_DIR/t; trap 'sleep 0.5; exit 0' TERM; sleep 60 & wait"
+    command = "trap 'sleep 0.5; exit 0' TERM; echo $SKEP_LAUNCH >> $SKEP_CHECKPOINT_DIR/t; sleep 60 & wait"
     then = "time.sleep(0.5); world.move('1', 2); print('moving', flush=True)"
     with server(tmp_path, command, then=then) as process:
         assert process.stdout.readline() == "moving\n"
