@@ -60,6 +60,17 @@ for step in job.steps(10):
     with open(f"{sys.argv[-1]}.{job.rank}", "a") as file: file.write(f"{step} {loss.item().hex()}\\n")
 """
 
+HASTY = """
+import torch
+from skep import train
+
+torch.distributed.init_process_group("gloo")
+job = train.join()
+for step in job.steps(2): pass
+group = torch.distributed.group.WORLD  # as a model would hold it
+for _ in range(300): torch.distributed.all_reduce(torch.ones(1), async_op=True)
+"""
+
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> functools.partial[Training]:
@@ -103,6 +114,12 @@ def test_workers_that_torchrun_starts_again_go_on(tmp_path: Path) -> None:
     assert "failed (exitcode: 9)" in training.log()
     assert [list(curve) for curve in training.curve()] == [list(range(10))] * 2
     assert training.lines() <= 11, "at most the step under way was computed twice"
+
+
+def test_a_rank_that_is_done_is_not_aborted_while_its_group_still_works(tmp_path: Path) -> None:
+    script = tmp_path / "hasty.py"
+    script.write_text(HASTY, "utf-8")
+    Training(tmp_path / "job", script, ranks=2).finish()
 
 
 def test_workers_of_a_loader_survive_the_stop_and_draw_the_same(tmp_path: Path) -> None:

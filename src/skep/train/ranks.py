@@ -5,10 +5,14 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+
+LET_GO_S = 0.5
 
 
 class Alone:
@@ -66,9 +70,12 @@ def _leave_for_good(code: int) -> None:
 
 
 def _disband() -> None:
+    """A thread of gloo that still holds a tensor needs the interpreter to let go of it, and would abort the process if
+    it asked while the interpreter is being taken down. Nothing tells when it has, so it is given a moment."""
     torch = distributed()
     if torch is not None:
         torch.distributed.destroy_process_group()
+    time.sleep(LET_GO_S)
 
 
 def distributed() -> Any:
