@@ -18,7 +18,7 @@ from skep.train import STOPPED
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "pytorch"
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 
 
 def free_port() -> int:

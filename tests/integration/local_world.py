@@ -14,12 +14,15 @@ from skep.engines.local.engine import LocalEngine
 from skep.jobs.reports import Exited, LaunchFailed, Report, Started
 from skep.jobs.request import Request, TaskRole
 
+WAIT_S = 90.0
+"""For what comes at once on an idle machine: only that it comes matters."""
+
 
 def cluster(nodes: int = 2, gpus: int = 4) -> Cluster:
     return Cluster([NodeSpec(f"n{index}", gpus) for index in range(nodes)])
 
 
-def sh(command: str, *, grace_s: float = 10.0, **role) -> Request:
+def sh(command: str, *, grace_s: float = 30.0, **role) -> Request:
     """A job of one task."""
     return Request("job", {"main": TaskRole(command=command, **role)}, grace_s=grace_s)
 
@@ -59,7 +62,7 @@ class World:
     def of(self, kind: type, job_id: str = "1") -> list:
         return [report for report in self.told if isinstance(report, kind) and report.job_id == job_id]
 
-    def wait(self, kind: type, job_id: str = "1", *, count: int = 1, timeout_s: float = 10.0):
+    def wait(self, kind: type, job_id: str = "1", *, count: int = 1, timeout_s: float = WAIT_S):
         """The last of `count` reports of this kind."""
         with self.news:
             is_there = self.news.wait_for(lambda: len(self.of(kind, job_id)) >= count, timeout_s)
@@ -98,7 +101,7 @@ class World:
             for task in run.tasks:
                 task.send("kill")
         self.engine.sweep(set())
-        until(lambda: not processes_of(self.folder), timeout_s=10.0)
+        until(lambda: not processes_of(self.folder))
         self.engine.close()
         left = processes_of(self.folder)
         assert left == [], f"processes were left: {left}"
@@ -122,7 +125,7 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
-def until(condition: Callable[[], bool], *, timeout_s: float = 5.0) -> bool:
+def until(condition: Callable[[], bool], *, timeout_s: float = WAIT_S) -> bool:
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

@@ -15,7 +15,7 @@ LAB = Path(__file__).parents[2] / "examples" / "lab6"
 
 def play(*command: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "TMPDIR": str(tmp_path)}
-    ran = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, timeout=600)
     assert ran.stderr == ""
     assert list(tmp_path.iterdir()) == []
     return ran

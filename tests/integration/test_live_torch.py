@@ -27,10 +27,10 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"),
 ]
 
-WAIT_S = 90.0
+WAIT_S = 300.0
 DDP = ("--epochs", "10", "--samples", "1536")
 ELASTIC = ("--steps", "120")
-SLOWLY = ("--sleep", "0.02")
+SLOWLY = ("--sleep", "0.04")
 
 EVACUATE = '''
 from skep.core.job import JobState

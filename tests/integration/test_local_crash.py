@@ -22,10 +22,10 @@ SERVER = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {here!r})
-from local_world import World, on, sh
+from local_world import World, on, sh, until
 from skep.jobs.request import Request, TaskRole
 role = TaskRole(count={count}, command={command!r})
-world = World(Path({folder!r}), {{"1": Request("job", {{"main": role}}, grace_s=5)}})
+world = World(Path({folder!r}), {{"1": Request("job", {{"main": role}}, grace_s=30)}})
 world.launch(allocation=on(*[0] * {count}))
 print("asked", flush=True)
 {then}
@@ -50,7 +50,12 @@ def server(folder: Path, command: str, *, count: int = 1, then: str = ""):
 
 
 def request(command: str, count: int = 1) -> Request:
-    return Request("job", {"main": TaskRole(count=count, command=command)}, grace_s=5)
+    return Request("job", {"main": TaskRole(count=count, command=command)}, grace_s=30)
+
+
+def wait_for(name: str) -> str:
+    """For a script: until the test makes this file in the checkpoint folder."""
+    return f"until [ -e $SKEP_CHECKPOINT_DIR/{name} ]; do sleep 0.05; done"
 
 
 def main_file(folder: Path, launch: int = 1, task: str = "main-0") -> Path:
@@ -58,12 +63,13 @@ def main_file(folder: Path, launch: int = 1, task: str = "main-0") -> Path:
 
 
 def test_an_exit_while_nobody_looks_is_kept(tmp_path: Path) -> None:
-    command = "echo once >> $SKEP_CHECKPOINT_DIR/runs; sleep 0.8; echo done; exit 42"
+    command = f"echo once >> $SKEP_CHECKPOINT_DIR/runs; {wait_for('go')}; echo done; exit 42"
     with server(tmp_path, command) as process:
         assert until(lambda: main_file(tmp_path).exists())
         process.kill()
         process.wait()
     assert is_alive(int(main_file(tmp_path).read_text()))
+    (tmp_path / "jobs/1/checkpoint/go").touch()
     assert until(lambda: (tmp_path / "jobs/1/1/main-0/exit.json").exists())
     assert until(lambda: not processes_of(tmp_path))
     with World(tmp_path, {"1": request(command)}) as world:
@@ -91,6 +97,20 @@ def test_what_runs_is_adopted(tmp_path: Path) -> None:
         assert world.wait(Exited).was_stopped
         assert world.log() == "on\nsaved\n"
         assert not any(is_alive(pid) for pid in pids)
+
+
+def test_what_runs_is_adopted_however_long_its_record_is(tmp_path: Path) -> None:
+    """As that of a gang of many tasks."""
+    large = {"1": sh("sleep 60", ports={"many": 12_000})}
+    world = World(tmp_path, large)
+    world.start()
+    world.engine.close()
+    assert (tmp_path / "jobs/1/1/launch.json").stat().st_size > 1 << 16
+    with World(tmp_path, large) as world:
+        world.launch()
+        world.wait(Started)
+        assert is_alive(int(main_file(tmp_path).read_text()))
+        assert len(world.engine.tasks("1")) == 1
 
 
 def test_a_ring_that_is_lost_is_made_up_for(tmp_path: Path) -> None:
@@ -132,17 +152,19 @@ def test_a_sweep_does_not_touch_what_was_just_launched(tmp_path: Path) -> None:
 
 
 def test_a_move_cut_short_goes_on(tmp_path: Path) -> None:
-    command = "trap 'sleep 0.5; exit 0' TERM; echo $SKEP_LAUNCH >> $SKEP_CHECKPOINT_DIR/t; sleep 60 & wait"
-    then = "time.sleep(0.5); world.move('1', 2); print('moving', flush=True)"
+    trap = f"trap 'touch $SKEP_CHECKPOINT_DIR/asked; {wait_for('go')}; exit 0' TERM"
+    command = f"{trap}; echo $SKEP_LAUNCH >> $SKEP_CHECKPOINT_DIR/t; sleep 60 & wait"
+    checkpoint = tmp_path / "jobs/1/checkpoint"
+    then = f"until(Path({str(checkpoint / 't')!r}).exists); world.move('1', 2)"
     with server(tmp_path, command, then=then) as process:
-        assert process.stdout.readline() == "moving\n"
-        time.sleep(0.1)
+        assert until((checkpoint / "asked").exists)
         process.kill()
     assert not (tmp_path / "jobs/1/2").exists()
+    (checkpoint / "go").touch()
     with World(tmp_path, {"1": request(command)}) as world:
         world.move("1", 2)
         assert world.wait(Moved).launch == 2
-        assert until(lambda: (tmp_path / "jobs/1/checkpoint/t").read_text() == "1\n2\n")
+        assert until(lambda: (checkpoint / "t").read_text() == "1\n2\n")
 
 
 def test_a_move_whose_stop_ended_while_nobody_looked_goes_on(tmp_path: Path) -> None:

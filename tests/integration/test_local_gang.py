@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import pytest
 from local_world import World, on, processes_of, sh, until
 
-from skep.core.actions import Move, Stop
+from skep.core.actions import Launch, Move, Stop
 from skep.core.cluster import Allocation, Slice
 from skep.jobs.reports import Exited, LaunchFailed, Moved, NodeChanged, Started
 from skep.jobs.request import Completion, Elastic, Request, TaskRole
 
 
-def gang(command: str, count: int = 2, *, grace_s: float = 5.0, completion: Completion | None = None) -> Request:
+def gang(command: str, count: int = 2, *, grace_s: float = 30.0, completion: Completion | None = None) -> Request:
     role = TaskRole(count=count, command=command, completion=completion or Completion())
     return Request("job", {"w": role}, grace_s=grace_s)
 
@@ -31,22 +32,30 @@ def test_tasks_go_only_when_all_are_ready(tmp_path: Path, monkeypatch: pytest.Mo
     from skep.engines.local import runs
 
     real = runs.start_shim
+    late: list[Path] = []
 
-    def late(path: Path) -> int:
+    def start(path: Path) -> int:
         if path.name == "w-2":
-            time.sleep(0.5)
+            late.append(path)
+            return 0
         return real(path)
 
-    monkeypatch.setattr(runs, "start_shim", late)
-    with World(tmp_path, {"1": gang("date +%s.%N >> $SKEP_CHECKPOINT_DIR/t", 3)}) as world:
-        world.run(allocation=on(0, 0, 1))
-    times = [float(line) for line in (tmp_path / "jobs/1/checkpoint/t").read_text().split()]
-    assert len(times) == 3
-    assert max(times) - min(times) < 0.4
+    monkeypatch.setattr(runs, "start_shim", start)
+    ran = tmp_path / "jobs/1/checkpoint/ran"
+    with World(tmp_path, {"1": gang(f"echo $RANK >> {ran}", 3)}) as world:
+        world.launch(allocation=on(0, 0, 1))
+        assert until(lambda: all((world.task(task=task) / "pid").exists() for task in ("w-0", "w-1")))
+        time.sleep(1.5)  # The engine looks again meanwhile.
+        assert not ran.exists()
+        shim = real(late[0])
+        assert world.wait(Exited).code == 0
+        os.waitpid(shim, 0)
+    assert sorted(ran.read_text().split()) == ["0", "1", "2"]
 
 
 def test_the_first_failure_ends_the_gang(tmp_path: Path) -> None:
-    command = "trap 'echo asked; exit 0' TERM; [ $RANK = 1 ] && sleep 0.3 && exit 9; sleep 60 & wait"
+    command = """trap 'echo asked; exit 0' TERM; cd $SKEP_CHECKPOINT_DIR; touch $RANK
+    if [ $RANK = 1 ]; then until [ -e 0 -a -e 2 ]; do sleep 0.05; done; exit 9; fi; sleep 60 & wait"""
     with World(tmp_path, {"1": gang(command, 3)}) as world:
         told = world.run(allocation=on(0, 0, 1))
         assert (told.code, told.task, told.was_stopped) == (9, "w-1", False)
@@ -85,8 +94,7 @@ def test_a_stopped_gang_is_stopped_once(tmp_path: Path) -> None:
 
 def test_a_stop_right_after_the_launch(tmp_path: Path) -> None:
     with World(tmp_path, {"1": gang("touch $SKEP_CHECKPOINT_DIR/ran; sleep 60", 2)}) as world:
-        world.launch(allocation=on(0, 1))
-        world.do(Stop("1", "preempted"))
+        world.do(Launch("1", on(0, 1), 1), Stop("1", "preempted"))
         told = world.wait(Exited)
         assert told.was_stopped
         assert until(lambda: not processes_of(tmp_path))
@@ -101,7 +109,6 @@ def test_a_move_stops_saves_and_goes_on_elsewhere(tmp_path: Path) -> None:
     with World(tmp_path, {"1": gang(SAVES, 1)}) as world:
         world.start()
         assert until(lambda: (tmp_path / "jobs/1/checkpoint/t").exists())
-        time.sleep(0.1)
         world.move("1", 2)
         assert world.wait(Moved).launch == 2
         assert until(lambda: len((tmp_path / "jobs/1/checkpoint/t").read_text().splitlines()) == 3)
@@ -135,9 +142,7 @@ def test_a_stop_during_a_move_ends_the_move(tmp_path: Path) -> None:
     with World(tmp_path, {"1": gang(SAVES, 1)}) as world:
         world.start()
         assert until(lambda: (tmp_path / "jobs/1/checkpoint/t").exists())
-        time.sleep(0.1)
-        world.move("1", 2)
-        world.do(Stop("1", "preempted"))
+        world.do(Move("1", on(1), 2), Stop("1", "preempted"))
         told = world.wait(Exited)
         assert (told.launch, told.was_stopped) == (1, True)
         assert world.of(Moved) == []

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from local_world import World, is_alive, on, sh, until
+from local_world import WAIT_S, World, is_alive, on, sh, until
 
 from skep.core.actions import Launch, Stop
 from skep.engines.local.cgroups import members
@@ -103,26 +102,34 @@ def test_many_launches_leave_nothing_open(tmp_path: Path) -> None:
         assert below(os.getpid()).keys() == children
 
 
-def test_execute_returns_at_once(tmp_path: Path) -> None:
-    requests = {str(number): sh("sleep 60") for number in range(20)}
-    with World(tmp_path, requests) as world:
-        began = time.perf_counter()
-        world.do(*[Launch(job_id, on(0), 1) for job_id in requests])
-        assert time.perf_counter() - began < 0.02
-        for job_id in requests:
-            world.wait(Started, job_id, timeout_s=30)
+def test_execute_does_not_wait_for_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skep.engines.local import runs
+
+    real, has_returned = runs.start_shim, threading.Event()
+    seen = []
+
+    def start(path: Path) -> int:
+        seen.append(has_returned.wait(WAIT_S))
+        return real(path)
+
+    monkeypatch.setattr(runs, "start_shim", start)
+    with World(tmp_path, {"1": sh("sleep 60")}) as world:
+        world.launch()
+        has_returned.set()
+        world.wait(Started)
+    assert seen == [True]
 
 
-def test_a_process_runs_soon_after_it_is_asked_for(tmp_path: Path) -> None:
-    """Typically well below 150 ms; the bound is loose because the machine that tests may be busy."""
-    requests = {str(number): sh("date +%s.%N > $SKEP_CHECKPOINT_DIR/t") for number in range(10)}
-    with World(tmp_path, requests) as world:
-        taken = []
+def test_a_process_runs_soon_after_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shims ring: nobody waits for the engine to look. `bench/load.py` says how many milliseconds that takes."""
+    from skep.engines.local import engine
+
+    monkeypatch.setattr(engine, "LOOK_S", 3600.0)
+    requests = {str(number): sh("true") for number in range(5)}
+    with World(tmp_path, {"first": sh("sleep 60"), **requests}) as world:
+        world.start("first")
         for job_id in requests:
-            asked = time.time()
-            world.run(job_id)
-            taken.append(float((tmp_path / f"jobs/{job_id}/checkpoint/t").read_text()) - asked)
-    assert statistics.median(taken) < 0.5
+            assert world.run(job_id).code == 0
 
 
 def test_the_engine_sleeps_while_nothing_happens(tmp_path: Path) -> None:

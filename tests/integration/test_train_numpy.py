@@ -15,9 +15,9 @@ SCRIPT = EXAMPLES / "plain_numpy.py"
 
 
 def test_stops_lose_no_step_and_change_no_bit(tmp_path: Path) -> None:
-    whole = Training(tmp_path / "whole", SCRIPT, "--steps", "100")
+    whole = Training(tmp_path / "whole", SCRIPT, "--steps", "300")
     whole.finish()
-    broken = Training(tmp_path / "broken", SCRIPT, "--steps", "100", "--sleep", "0.005")
+    broken = Training(tmp_path / "broken", SCRIPT, "--steps", "300", "--sleep", "0.005")
     assert interrupt(broken, signal.SIGTERM, times=6, seed=1) == 6
     broken.finish()
     assert broken.curve() == whole.curve()
@@ -26,9 +26,9 @@ def test_stops_lose_no_step_and_change_no_bit(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_kills_go_on_from_the_last_checkpoint(tmp_path: Path) -> None:
-    whole = Training(tmp_path / "whole", SCRIPT, "--steps", "300")
+    whole = Training(tmp_path / "whole", SCRIPT, "--steps", "900")
     whole.finish()
-    broken = Training(tmp_path / "broken", SCRIPT, "--steps", "300", "--sleep", "0.003", "--every", "0")
+    broken = Training(tmp_path / "broken", SCRIPT, "--steps", "900", "--sleep", "0.003", "--every", "0")
     assert interrupt(broken, signal.SIGKILL, times=12, seed=2, most=25) == 12
     broken.finish()
     assert broken.curve() == whole.curve()

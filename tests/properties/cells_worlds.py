@@ -274,8 +274,8 @@ def snapshot(cells: Cells) -> dict[str, Any]:
                 list(chain.left),
                 list(chain.unused),
                 {vc: list(unused) for vc, unused in chain.unused_by.items()},
-                [addresses(level.values()) for level in chain.free],
-                [addresses(level.values()) for level in chain.bad_free],
+                [addresses(level) for level in chain.free],
+                [addresses(level) for level in chain.bad_free],
                 {vc: [addresses(level) for level in levels] for vc, levels in chain.doomed.items()},
             )
             for name, chain in cells.chains.items()

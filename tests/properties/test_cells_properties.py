@@ -121,7 +121,7 @@ def test_the_checker_sees_what_is_wrong(spoil: str) -> None:
     elif spoil == "unused":
         chain.unused_by["a"][chain.top] += 1
     elif spoil == "free":
-        chain.free[1][id(leaf)] = leaf
+        chain.free[1].add(leaf)
     elif spoil == "bad":
         cells.bad_nodes.add(leaf.node)
     assert gang.name in before["gangs"]

@@ -17,7 +17,8 @@ class NoAnswer(InputError):
 
 def call(url: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = 10.0) -> IO[bytes]:
     """POST to the API (GET without a body); the answer is read by the caller."""
-    token = os.environ.get("SKEP_TOKEN", "")
+    token = os.environ.get("SKEP_TOKEN", "").strip()
+    url = url if "://" in url else f"http://{url}"
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{url.rstrip('/')}/api/v1{path}", data, headers)
@@ -27,8 +28,10 @@ def call(url: str, path: str, body: dict[str, Any] | None = None, timeout_s: flo
         answer: IO[bytes] = opener.open(request, timeout=timeout_s)
     except urllib.error.HTTPError as error:
         raise refusal(error) from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise NoAnswer(f"no server answers at {url}", hint=str(getattr(error, "reason", error))) from None
+    except ValueError:  # its words may contain the token
+        raise NoAnswer(f"cannot ask {url}", hint="is that an address, and SKEP_TOKEN one line?") from None
     return answer
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from http.client import HTTPException
 from pathlib import Path
 from typing import IO
 
@@ -54,6 +55,8 @@ def write_whole(source: IO[bytes], target: Path) -> int:
         aside.replace(target)
     except OSError as error:
         raise InputError(f"{target}: cannot be written: {error.strerror or error}") from None
+    except HTTPException:
+        raise InputError(f"{target} was not written: the server went away", hint="try again") from None
     finally:
         aside.unlink(missing_ok=True)
     return size

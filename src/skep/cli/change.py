@@ -103,13 +103,14 @@ def tag(job: str, tags: tuple[str, ...], remove: tuple[str, ...], url: str) -> N
 
 def for_each(jobs: Sequence[str], change: Callable[[str], None], done: str) -> None:
     """Every job gets its answer: one that cannot be changed does not keep the others from it."""
+    from skep.client import Denied
     from skep.core.errors import Conflict, NotFound
 
     refused = 0
     for job in jobs:
         try:
             change(job)
-        except (Conflict, NotFound) as error:
+        except (Conflict, Denied, NotFound) as error:
             refused += 1
             say(f"error: {error}" + (f" ({error.hint})" if error.hint else ""))
         else:

@@ -47,7 +47,8 @@ def cluster(ctx: click.Context, output: str, watch: bool, url: str) -> None:
 @click.argument("file", metavar="FILE")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @server_option
-def apply(file: str, yes: bool, url: str) -> None:
+@click.pass_context
+def apply(ctx: click.Context, file: str, yes: bool, url: str) -> None:
     """Change cells and virtual clusters to those of FILE while jobs run: shows what will change, and asks first.
 
     \b
@@ -56,7 +57,8 @@ def apply(file: str, yes: bool, url: str) -> None:
       skep cluster apply lab.yaml --yes
     """
     name, text = cluster_text(file)
-    with connect(url) as client:
+    assert ctx.parent is not None
+    with connect(url or ctx.parent.params["url"]) as client:
         changes = client.preview_cluster(text, name)
         for change in changes:
             click.echo(f"- {change}")
@@ -76,11 +78,10 @@ def cluster_text(file: str) -> tuple[str, str]:
 
     from skep.clusters.read import describe_layout
 
-    describe_layout(file)
+    refuse_policies(file, describe_layout(file).layout)
     path = Path(file)
-    if not path.is_file():
-        return "spec", file
-    return re.sub(r"[^A-Za-z0-9._-]", "-", path.name).lstrip("._-")[-100:] or "cluster.yaml", path.read_text("utf-8")
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", path.name).lstrip("._-")[-100:] or "cluster.yaml"
+    return name, path.read_text("utf-8") if path.is_file() else file
 
 
 @cluster.command()
@@ -102,6 +103,7 @@ def check(file: str, as_json: bool) -> None:
     from skep.clusters.read import describe_layout
 
     layout, notes = describe_layout(file)
+    refuse_policies(file, layout)
     books = list(accounts(layout).values())
     if as_json:
         import json
@@ -111,6 +113,19 @@ def check(file: str, as_json: bool) -> None:
     draw(layout, books)
     for note in notes:
         warn(note)
+
+
+def refuse_policies(file: str, layout: Layout) -> None:
+    if any(vc.policy for vc in layout.vcs.values()):
+        from skep.core.cells.hardware import cluster_of
+        from skep.core.errors import InputError
+        from skep.policies.registry import Setting
+        from skep.policies.shared.build import check_policies
+
+        try:
+            check_policies(layout, Setting(cluster_of(layout)))
+        except InputError as error:
+            raise InputError(f"{file}: {error}", hint=error.hint) from None
 
 
 def draw(layout: Layout, books: list[Account]) -> None:

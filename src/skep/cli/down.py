@@ -18,7 +18,7 @@ STOP_JOBS_S = 3600.0
 
 @click.command()
 @click.option("--data", metavar="DIR", help="The data of the server.  [default: ~/.local/share/skep]")
-@click.option("--url", metavar="URL", help="Its address, where it is on another machine.")
+@click.option("--url", metavar="URL", help="Its address, instead of its data.  [default: SKEP_URL]")
 @click.option("--stop-jobs", is_flag=True, help="Stop every job first, and wait until the last one has ended.")
 def down(data: str | None, url: str | None, stop_jobs: bool) -> None:
     """Stop the server. Its jobs run on, and the next `skep up` takes them over.
@@ -38,12 +38,29 @@ def down(data: str | None, url: str | None, stop_jobs: bool) -> None:
 
         folder = Path(data).expanduser().absolute() if data else default_data()
         if not is_locked(folder):
+            if not data:
+                refuse_other(folder)
             say(f"no server runs on {folder}")
             return
         running = stop_here(folder, stop_jobs)
         wait_while(lambda: is_locked(folder), stop_jobs)
     goes_on = running and not stop_jobs
     say(f"skep is down; jobs that run on ({running}) are adopted by the next `skep up`" if goes_on else "skep is down")
+
+
+def refuse_other(folder: Path) -> None:
+    """Other commands go to the usual address, where a server with other data may be; it is not stopped by mistake."""
+    from skep.core.errors import InputError
+    from skep.server.config import PORT
+
+    address = f"http://127.0.0.1:{PORT}"
+    try:
+        is_there = does_answer(address)
+    except InputError:  # something else is
+        return
+    if is_there:
+        hint = f"`skep down --url {address}` stops it, or --data with its folder"
+        raise InputError(f"no server runs on {folder}, but one answers at {address}", hint=hint)
 
 
 def stop_here(folder: Path, stop_jobs: bool) -> int:

@@ -20,24 +20,26 @@ SHOWN = 50
 @click.command()
 @click.argument("job", required=False, default="", metavar="[JOB]")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on.")
-@click.option("-n", "--limit", type=click.IntRange(min=0), default=SHOWN, show_default=True, help="The last so many.")
+@click.option(
+    "-n", "--last", type=click.IntRange(0, 10_000), default=SHOWN, show_default=True, help="The last so many."
+)
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: one object per line."
 )
 @server_option
-def events(job: str, follow: bool, limit: int, output: str, url: str) -> None:
+def events(job: str, follow: bool, last: int, output: str, url: str) -> None:
     """Print what happened, in order: submissions, starts, exits, preemptions, changes by whom.
 
     \b
     Examples:
       skep events
-      skep events 17
+      skep events 17 --last 5
       skep events -f -o json | jq .kind
     """
     with connect(url) as client:
         job_id = client.job(job)["id"] if job else ""
-        past = client.job_events(job_id) if job else client.last_events(limit)
-        for event in past[-limit:] if limit else []:
+        past = client.last_events(max(last, 1), job_id)  # at least one, to go on behind it
+        for event in past if last else []:
             print_event(event, output)
         if follow:
             follow_events(client, job_id, past[-1]["seq"] if past else None, output)
@@ -45,9 +47,8 @@ def events(job: str, follow: bool, limit: int, output: str, url: str) -> None:
 
 def follow_events(client: Client, job_id: str, after: int | None, output: str) -> None:
     try:
-        for event in client.follow_events(after):
-            if not job_id or event.get("job_id") == job_id:
-                print_event(event, output)
+        for event in client.follow_events(after, job_id):
+            print_event(event, output)
     except KeyboardInterrupt:
         click.get_current_context().exit(130)
 

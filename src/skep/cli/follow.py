@@ -20,6 +20,54 @@ SLOW_S = 10.0
 """The server lets go of a reader that takes longer than that over one piece, and more may have been written."""
 
 
+class SeenText:
+    """Of one task: a stream begins anew after a lost connection, and so many characters of it are shown already."""
+
+    def __init__(self) -> None:
+        self.count = self.left = 0
+
+    def begin(self) -> None:
+        self.left = self.count
+
+    def skip(self, text: str, lines: int) -> None:
+        """All of it but the last lines."""
+        is_whole = text.endswith("\n")
+        self.count = len(text) - len("\n".join(text.split("\n")[-lines - is_whole :]))
+
+    def take(self, text: str) -> str:
+        """What is new in it."""
+        new, self.left = text[self.left :], max(0, self.left - len(text))
+        self.count += len(new)
+        return new
+
+
+class SeenLines:
+    """Of several tasks: their lines come in another order each time, so they are counted by task."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        self.left = dict(self.counts)
+        self.rest = ""
+
+    def skip(self, text: str, lines: int) -> None:
+        self.take(text)
+        self.counts = {task: max(0, count - lines) for task, count in self.counts.items()}
+
+    def take(self, text: str) -> str:
+        *lines, self.rest = (self.rest + text).split("\n")
+        return "".join(f"{line}\n" for line in lines if self.is_new(line.partition(" | ")[0]))
+
+    def is_new(self, task: str) -> bool:
+        if self.left.get(task):
+            self.left[task] -= 1
+            return False
+        self.counts[task] = self.counts.get(task, 0) + 1
+        return True
+
+
 class Follower:
     """May be interrupted and asked again: it goes on where it was."""
 
@@ -29,8 +77,8 @@ class Follower:
         self.task = task
         self.done = max(0, attempt - 1)
         """The last attempt that was shown to its end."""
-        self.shown = 0
-        """Characters of the next one that are on the screen already."""
+        self.seen: SeenText | SeenLines | None = None
+        """What of the next one is on the screen already."""
         self.was_slow = False
         self.said = ""
         self.since_s = time.monotonic()
@@ -43,6 +91,7 @@ class Follower:
             job = self.client.patiently(self.ask)
             if attempts_of(job) > self.done:
                 self.tell_running(job)
+                self.seen = self.seen or self.nothing_seen(job)
                 self.show_attempt(self.done + 1, is_gang(job))
                 pauses = pause_lengths()
             elif job["state"] in ENDED:
@@ -50,6 +99,15 @@ class Follower:
             else:
                 self.tell_waiting(job)
             time.sleep(next(pauses))
+
+    def skip_all_but(self, lines: int, job: Job) -> None:
+        """Of what is there already only the last lines are shown."""
+        from skep.core.errors import NotFound
+
+        self.seen = self.nothing_seen(job)
+        attempt = self.done + 1 if is_gang(job) else LAST
+        with contextlib.suppress(NotFound):
+            self.seen.skip("".join(self.client.logs(self.job_id, task=self.task, attempt=attempt)), lines)
 
     def ask(self) -> Job:
         return self.client.job(self.job_id)
@@ -65,21 +123,32 @@ class Follower:
             self.tell("lost the server; waiting for it (the job goes on)")
             return
         if is_over(job, attempt) and not self.was_slow:
-            self.done, self.shown = attempt, 0
+            self.done, self.seen = attempt, None
 
     def copy(self, attempt: int) -> None:
         """Nothing is there before its processes are."""
         from skep.core.errors import NotFound
 
-        skip, self.was_slow = self.shown, False
+        assert self.seen is not None
+        self.seen.begin()
+        self.was_slow = False
         with contextlib.suppress(NotFound):
             for text in self.client.logs(self.job_id, task=self.task, attempt=attempt, follow=True):
-                new, skip = text[skip:], max(0, skip - len(text))
-                self.shown += len(new)
+                new = self.seen.take(text)
                 began_s = time.monotonic()
                 sys.stdout.write(new)
                 sys.stdout.flush()
                 self.was_slow |= time.monotonic() - began_s > SLOW_S
+
+    def nothing_seen(self, job: Job) -> SeenText | SeenLines:
+        from skep.jobs.request import FOLLOWED_MAX, task_names
+
+        names = task_names(job.get("request") or {})
+        if self.task or len(names) <= 1:
+            return SeenText()
+        if len(names) > FOLLOWED_MAX:
+            self.tell(f"the first {FOLLOWED_MAX} of {len(names):,} tasks are shown; `skep logs --task` shows another")
+        return SeenLines()
 
     def tell_waiting(self, job: Job) -> None:
         if time.monotonic() - self.since_s >= PATIENCE_S and job["state"] in ("pending", "launching"):

@@ -122,14 +122,22 @@ def watch(ask: Callable[[], Any], draw: Callable[[Any], RenderableType], client:
     """Until Ctrl-C; a server that restarts meanwhile is waited for."""
     from rich.live import Live
 
-    with Live(draw(ask()), console=console(), screen=sys.stdout.isatty(), auto_refresh=False) as shown:
-        try:
+    screen = console()
+    found = draw(ask())
+    try:
+        if not sys.stdout.isatty():  # one below the other, for a file or another program
+            while True:
+                screen.print(found)
+                sys.stdout.flush()
+                time.sleep(WATCH_S)
+                found = draw(client.patiently(ask))
+        with Live(found, console=screen, screen=True, auto_refresh=False) as shown:
             while True:
                 shown.refresh()
                 time.sleep(WATCH_S)
                 shown.update(draw(client.patiently(ask)))
-        except KeyboardInterrupt:
-            return
+    except KeyboardInterrupt:
+        return
 
 
 def check_watch(is_watched: bool, output: str) -> None:
@@ -161,14 +169,19 @@ def console() -> Console:
 
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> Table:
-    """Plain columns: they can be read, and cut by other tools. Only the last gives way where the screen is narrow."""
+    """Plain columns: they can be read, and cut by other tools. On a narrow screen the widest are cut, not the first."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        is_last = column == columns[-1]
-        justify, overflow = "right" if column in right else "left", "ellipsis" if is_last else "fold"
-        table.add_column(column, justify=justify, overflow=overflow, no_wrap=is_last)  # type: ignore[arg-type]
+        # Only columns that may wrap give way, the widest first; their cells are cut all the same.
+        table.add_column(
+            Text(column, no_wrap=True),
+            justify="right" if column in right else "left",
+            overflow="ellipsis",
+            no_wrap=column == columns[0],
+        )
     for row in rows:
         table.add_row(*(cell(value) for value in row))
     return table
@@ -179,7 +192,7 @@ def cell(value: object) -> Any:
     from rich.text import Text
 
     text = clean("" if value is None else str(value))
-    return Text(text, style=COLOURS.get(text.split(" ", 1)[0], ""))
+    return Text(text, style=COLOURS.get(text.split(" ", 1)[0], ""), no_wrap=True)
 
 
 def clean(text: str) -> str:
@@ -188,10 +201,14 @@ def clean(text: str) -> str:
 
 
 def last_words(job: dict[str, Any]) -> str:
-    """Why a job has ended: what was said of it, else the exit code of its last attempt and what that means."""
-    last = next((each for each in reversed(job.get("history") or []) if each.get("code") is not None), None)
-    if job.get("reason") or last is None or job["state"] == "succeeded":
-        return clean(str(job.get("reason") or ""))
+    """Why a job has ended: how it failed; else what was said of it, or the exit code of its last attempt."""
+    history = [each for each in job.get("history") or [] if each.get("code") is not None]
+    # Where tasks start one by one the reason is that of a task which was stopped because another had failed.
+    failures = [each for each in history if job["state"] == "failed" and each.get("outcome") == "failed"]
+    reason = clean(str(job.get("reason") or ""))
+    if job["state"] == "succeeded" or not history or (reason and not failures):
+        return reason
+    last = (failures or history)[-1]
     told = [f"exit code {last['code']}" if last["code"] >= 0 else "", last["phrase"], last["advice"]]
     return clean("; ".join(part for part in told if part and part != job["state"]))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skep.cli.live import connect, job_argument, server_option
+from skep.cli.live import clean, connect, job_argument, say, server_option
 
 if TYPE_CHECKING:
     from skep.client import Client
@@ -19,37 +19,47 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 @click.command()
 @job_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, through its other attempts too.")
-@click.option("--task", default="", metavar="ROLE-N", help="Of this task, such as worker-1.  [default: the first]")
+@click.option("--task", default="", metavar="ROLE-N", help="Of this task, such as worker-1.  [default: all]")
 @click.option("--attempt", type=click.IntRange(min=1), help="This attempt.  [default: the last]")
-@click.option("-n", "--tail", type=click.IntRange(min=1), help="Only the last lines.")
+@click.option("-n", "--tail", type=click.IntRange(min=1), help="Begin with the last lines, of each task.")
 @server_option
 def logs(job: str, follow: bool, task: str, attempt: int | None, tail: int | None, url: str) -> None:
-    """Print what a job has written.
+    """Print what a job has written; where it has several tasks, each line behind the name of its task.
 
     \b
     Examples:
       skep logs 17
-      skep logs -f train
+      skep logs -f -n 20 train
       skep logs 17 --task worker-1 --attempt 1 --tail 50
     """
-    if follow and tail:
-        raise click.UsageError("--tail is for what is there already; it does not go with --follow")
     with connect(url) as client:
         if follow:
-            follow_log(client, job, task, attempt or 0)
+            follow_log(client, job, task, attempt or 0, tail)
         else:
-            for text in client.logs(job, task=task, attempt=attempt or 0, tail=tail):
-                sys.stdout.write(text)
+            print_log(client, job, task, attempt or 0, tail)
 
 
-def follow_log(client: Client, job: str, task: str, attempt: int) -> None:
+def print_log(client: Client, job: str, task: str, attempt: int, tail: int | None) -> None:
+    is_empty = True
+    for text in client.logs(job, task=task, attempt=attempt, tail=tail):
+        sys.stdout.write(text)
+        is_empty = is_empty and not text
+    if is_empty and not (found := client.job(job))["attempts"]:
+        why = clean(str(found.get("reason") or ""))
+        say(f"skep: job {found['id']} has not started{': ' if why else ''}{why}")
+
+
+def follow_log(client: Client, job: str, task: str, attempt: int, tail: int | None) -> None:
     """Begins with the attempt that runs now. Ctrl-C ends the looking, not the job."""
     from skep.cli.follow import Follower, attempts_of
 
     found = client.job(job)
     check_task(found, task)
+    follower = Follower(client, found["id"], task, attempt or attempts_of(found))
     try:
-        Follower(client, found["id"], task, attempt or attempts_of(found)).until_end()
+        if tail:
+            follower.skip_all_but(tail, found)
+        follower.until_end()
     except KeyboardInterrupt:
         click.get_current_context().exit(130)
 
@@ -57,9 +67,9 @@ def follow_log(client: Client, job: str, task: str, attempt: int) -> None:
 def check_task(job: dict[str, Any], task: str) -> None:
     """Here, because a log that is not there yet is waited for."""
     from skep.core.errors import NotFound, did_you_mean
+    from skep.jobs.request import task_names
 
-    roles = job["request"]["tasks"]
-    tasks = [f"{role}-{number}" for role, values in roles.items() for number in range(values.get("count", 1))]
+    tasks = task_names(job["request"])
     if task and task not in tasks:
         hint = did_you_mean(task, tasks) or f"it has {', '.join(tasks[:10])}"
         raise NotFound(f"job {job['id']} has no task {task}", hint=hint)

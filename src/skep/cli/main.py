@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from typing import TYPE_CHECKING
@@ -95,7 +96,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="skep %(version)s")
 def skep() -> None:
-    """Skep: a cluster manager for deep learning. One scheduler, three worlds.
+    """Skep: a cluster manager for deep learning. One scheduler, several worlds.
 
     Run training jobs on shared gpus, and compare every scheduler of the literature on your own history.
 
@@ -119,12 +120,19 @@ def main() -> None:
         raise  # a bug: its place is worth seeing
     except SkepError as error:
         status = fail(str(error), "", code=1)
-    except (KeyboardInterrupt, click.Abort):
-        print("\ninterrupted", file=sys.stderr)
-        status = 130
+    except (KeyboardInterrupt, click.Abort) as end:
+        # Click makes an Abort of Ctrl-C, with a cause; without one it was the answer to a question.
+        is_no = isinstance(end, click.Abort) and end.__cause__ is None
+        print("nothing was done" if is_no else "\ninterrupted", file=sys.stderr)
+        status = 1 if is_no else 130
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone: nothing to say, nobody to say it to
         status = 141
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        sys.stdout = None  # what is left in it cannot be written either
+        status = fail("the output could not be written: the disk is full", "", code=1)
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -27,7 +27,8 @@ def policy(ctx: click.Context, output: str, url: str) -> None:
 @policy.command()
 @click.argument("name")
 @server_option
-def use(name: str, url: str) -> None:
+@click.pass_context
+def use(ctx: click.Context, name: str, url: str) -> None:
     """Schedule by policy NAME from now on, without a restart.
 
     Running jobs stay where they are until it decides otherwise. `skep policies` lists them; NAME may have knobs.
@@ -37,7 +38,8 @@ def use(name: str, url: str) -> None:
       skep policy use srtf
       skep policy use tiresias-l:queues=3250+7200
     """
-    with connect(url) as client:
+    assert ctx.parent is not None
+    with connect(url or ctx.parent.params["url"]) as client:
         before = client.policy()
         client.use_policy(name)
     say(f"policy {name} (before: {before})")

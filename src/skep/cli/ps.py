@@ -59,9 +59,10 @@ def ps(output: str, watch: bool, url: str, is_all: bool, mine: bool, limit: int 
     from skep.cli.live import watch as keep_showing
 
     check_watch(watch, output)
-    if mine:
-        where["user"] = who_am_i(where["user"])
-    where = {"state": where.pop("states"), "all": "true" if is_all else "", **where}
+    if mine and where["user"]:
+        raise click.UsageError("--mine and --user exclude each other")
+    flags = {"all": "true" if is_all else "", "mine": "true" if mine else ""}
+    where = {"state": where.pop("states"), **flags, **where}
     with connect(url) as client:
         most = limit or (PAGE if output == "table" else MOST)
         if watch:
@@ -70,18 +71,6 @@ def ps(output: str, watch: bool, url: str, is_all: bool, mine: bool, limit: int 
             console().print(draw(fetch(client, where, most)))
         else:
             print_data(fetch(client, where, most)[0], output)
-
-
-def who_am_i(user: str) -> str:
-    from skep.client import user_name
-    from skep.core.errors import InputError
-
-    if user:
-        raise click.UsageError("--mine and --user exclude each other")
-    found = user_name()
-    if not found:
-        raise InputError("this machine has no name for you", hint="say --user NAME")
-    return found
 
 
 def fetch(client: Client, where: dict[str, Any], most: int) -> tuple[list[Job], bool]:

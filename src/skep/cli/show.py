@@ -68,7 +68,7 @@ def keep_showing(client: Client, job: str) -> None:
 
 def ask(client: Client, job: str) -> tuple[Job, list[dict[str, Any]]]:
     found = client.job(job)
-    return found, client.job_events(found["id"])[-EVENTS:]
+    return found, client.last_events(EVENTS, found["id"])
 
 
 def draw(job: Job, events: list[dict[str, Any]]) -> RenderableType:
@@ -138,7 +138,8 @@ def asks(name: str, role: dict[str, Any]) -> str:
 
 
 def command(role: dict[str, Any]) -> str:
-    return str(role.get("command") or shlex.join(role.get("argv") or ()))
+    """Lines of a script are shown as one."""
+    return "; ".join(str(role.get("command") or "").splitlines()) or shlex.join(role.get("argv") or ())
 
 
 def progress(values: dict[str, Any]) -> str:

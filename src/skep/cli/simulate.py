@@ -24,6 +24,9 @@ COMPARED = ("fifo", "fifo:walk=skip", "yarn-cs", "tiresias-l", "srsf")
 """What `compare` runs when nobody says: the simplest, what production uses, and what the literature offers."""
 
 
+ROUND_MIN_S = 0.1
+
+
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that both commands have."""
     for option in reversed(
@@ -148,6 +151,8 @@ def make_experiment(given: dict[str, Any]) -> Experiment:
         failures=given["failures"],
         keep_history=given["html"] is not None,
     )
+    if 0 < options.round_s < ROUND_MIN_S:
+        raise InputError(f"--round-s is {options.round_s:g}, expected at least {ROUND_MIN_S:g} s")
     if options.finish_at_boundary and not options.round_s:
         raise InputError("--round-finish boundary needs --round-s")
     profile = None

@@ -26,8 +26,8 @@ TIMED_OUT = 124
 def submit(files: tuple[str, ...], name: str, hold: bool, key: str, output: str, url: str) -> None:
     """Submit job files (Skep's YAML or JSON, or OpenPAI's protocol v2), - for stdin, and print the ids.
 
-    A file may hold one job, a list of jobs, or a sweep. All files are checked before the first is submitted. Jobs that
-    name no workdir run in this folder.
+    A file may hold one job, a list of jobs, or a sweep, which are submitted all or none. All files are checked before
+    the first is submitted. Jobs that name no workdir run in this folder.
 
     \b
     Examples:
@@ -38,9 +38,15 @@ def submit(files: tuple[str, ...], name: str, hold: bool, key: str, output: str,
     if name and len(files) > 1:
         raise click.UsageError("--name is for one file")
     read = [(file, *to_submit(read_text(file), file, name, hold)) for file in files]
+    jobs: list[dict[str, Any]] = []
     with connect(url) as client:
-        jobs = [job for at, each in enumerate(read) for job in send(client, *each, f"{key}-{at}" if key else "")]
-    print_data(jobs, output)
+        try:
+            for at, each in enumerate(read):
+                jobs += send(client, *each, f"{key}-{at}" if key else "")
+        finally:
+            # Where the server refuses a later file, the jobs of those before it are there all the same.
+            if jobs:
+                print_data(jobs, output)
 
 
 def read_text(file: str) -> str:
@@ -123,7 +129,8 @@ def wait(jobs: tuple[str, ...], timeout: float | None, url: str) -> None:
     by_s = None if timeout is None else time.monotonic() + timeout
     with connect(url) as client:
         codes = []
-        for job in jobs:
+        # All at once: a name means the latest job of that name now, and a wrong one is not found out hours later.
+        for job in [client.job(job)["id"] for job in jobs]:
             try:
                 ended = client.wait(job, None if by_s is None else max(0.0, by_s - time.monotonic()))
             except TimeoutError as error:

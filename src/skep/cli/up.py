@@ -93,8 +93,12 @@ def wait_until_ready(child: Any, config: Config, begin: int) -> None:
     if child.poll() is None:
         raise InputError(f"the server does not answer after {READY_S:g} s; it goes on trying", hint=f"see {log}")
     said = [line for line in log_since(config, begin).splitlines() if line.strip()]
-    errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
-    raise InputError((errors or said[-1:] or ["the server did not start"])[0], hint=f"see {log}")
+    errors, hints = (
+        [line.removeprefix(word) for line in said if line.startswith(word)] for word in ("error: ", "hint: ")
+    )
+    raise InputError(
+        (errors or said[-1:] or ["the server did not start"])[0], hint=hints[0] if errors and hints else f"see {log}"
+    )
 
 
 def log_since(config: Config, begin: int) -> str:

@@ -85,7 +85,7 @@ class Client:
     def page(self, *, limit: int = 100, cursor: str = "", **where: Any) -> tuple[list[Job], str]:
         """Some jobs, the newest first, and where the next page begins ("" after the last).
 
-        `where`: state, vc, user, group, tag, name, all.
+        `where`: state, vc, user, group, tag, name, mine, all.
         """
         params = {**where, "limit": limit, "cursor": cursor}
         found = self._wire.ask("GET", "/jobs", params=given(params))
@@ -191,26 +191,16 @@ class Client:
         params = given({"follow": "false", "after": after, "limit": limit})
         return list(self._wire.ask("GET", "/events", params=params))
 
-    def last_events(self, most: int) -> list[dict[str, Any]]:
-        """The newest, in the order in which they happened."""
-        newest = self._newest_event()
-        return self.events(after=max(0, newest - most), limit=most) if newest and most else []
+    def last_events(self, most: int, job: str = "") -> list[dict[str, Any]]:
+        """The newest (of one job), in the order in which they happened; at most 10,000."""
+        params = {"follow": "false", "last": min(most, EVENTS_MOST), **given({"job": job})}
+        return list(self._wire.ask("GET", "/events", params=params))
 
-    def _newest_event(self) -> int:
-        """Its number. Numbers only grow, so it is found by doubling and halving; 0: nothing has happened yet."""
-        low, high = -1, 0
-        while self.events(after=high, limit=1):
-            low, high = high, max(1, high * 2)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.events(after=middle, limit=1) else (low, middle)
-        return high
-
-    def follow_events(self, after: int | None = None) -> Iterator[dict[str, Any]]:
-        """Events as they happen, for ever; goes on behind the last one after a lost connection."""
+    def follow_events(self, after: int | None = None, job: str = "") -> Iterator[dict[str, Any]]:
+        """Events (of one job) as they happen, for ever; goes on behind the last one after a lost connection."""
         while True:
             try:
-                for event in self._wire.event_stream(after):
+                for event in self._wire.event_stream(after, given({"job": job})):
                     after = event["seq"]
                     yield event
             except NoServer:
@@ -241,7 +231,7 @@ class Client:
         return list(found["changes"])
 
     def _at(self, job: str, what: str = "") -> str:
-        """Members of an incremental job have a `/` in their id."""
+        """Quoted, whatever somebody takes for a name."""
         if not job:
             raise InputError("an empty name is no job")
         return f"/jobs/{quote(job, safe='')}" + (f"/{what}" if what else "")
@@ -264,7 +254,9 @@ def exit_code(job: Job) -> int:
         return 0
     if job["state"] == "stopped":
         return STOPPED_CODE
-    codes = [attempt["code"] for attempt in job.get("history") or [] if attempt.get("code")]
+    # Tasks that were stopped because another had failed say nothing about the failure.
+    history = [attempt for attempt in job.get("history") or [] if attempt.get("outcome") != "stopped"]
+    codes = [attempt["code"] for attempt in history if attempt.get("code")]
     return codes[-1] if codes and 0 < codes[-1] < 256 else 1
 
 

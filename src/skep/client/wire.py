@@ -41,7 +41,7 @@ class Wire:
 
     def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None) -> None:
         self.url = checked_url(url or os.environ.get("SKEP_URL", "") or DEFAULT_URL)
-        token = token or os.environ.get("SKEP_TOKEN", "")
+        token = checked_token(token or os.environ.get("SKEP_TOKEN", ""))
         is_local = urlsplit(self.url).hostname in ("127.0.0.1", "localhost", "::1")
         self._http = httpx.Client(
             base_url=f"{self.url}/api/v1",
@@ -93,12 +93,12 @@ class Wire:
         except httpx.HTTPError as error:
             raise self._lost(error) from error
 
-    def event_stream(self, after: int | None) -> Iterator[dict[str, Any]]:
+    def event_stream(self, after: int | None, params: dict[str, Any]) -> Iterator[dict[str, Any]]:
         import json
 
         headers = {"Accept": "text/event-stream", **({} if after is None else {"Last-Event-ID": str(after)})}
         data: list[str] = []
-        for line in lines(self.stream("/events", {}, headers)):
+        for line in lines(self.stream("/events", params, headers)):
             if line.startswith("data:"):
                 data.append(line.removeprefix("data:").strip())
             elif not line and data:
@@ -122,6 +122,14 @@ def checked_url(url: str) -> str:
     if not is_good:
         raise InputError(f"'{url}' is no address of a server", hint=f"expected something like {DEFAULT_URL}")
     return full.rstrip("/").removesuffix("/api/v1")
+
+
+def checked_token(token: str) -> str:
+    """A file or a variable often has a line end behind it; the words of an error must not contain the token."""
+    token = token.strip()
+    if not (token.isascii() and token.isprintable()):
+        raise InputError("SKEP_TOKEN is no token", hint="it is the one line that `skep token create` printed")
+    return token
 
 
 def identity(token: str) -> dict[str, str]:

@@ -107,6 +107,7 @@ class _OwnerReader:
 
     def read(self, field: Field) -> None:
         for name, entry in field.fields().items():
+            refuse_nameless(name, field, entry)
             self.layout.vcs[name] = self._vc(name, entry)
         refuse_misfit(self.layout, self.granted, self.owned, cells="cellNumber")
 
@@ -150,6 +151,11 @@ class _OwnerReader:
             raise given.trouble(problem)
         self.owned[name] = given
         return name
+
+
+def refuse_nameless(vc: str, field: Field, entry: Field) -> None:
+    if not vc.strip() or not vc.isprintable():
+        raise entry.trouble(f"{field.path}: the name of a virtual cluster is {vc!r}, expected a word")
 
 
 def _items(field: Field | None) -> list[Field]:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from skep.clusters.chains import NodeChain
 from skep.clusters.fit import refuse_misfit
+from skep.clusters.hived import refuse_nameless
 from skep.core.cells.layout import CellSpec, Grant, Layout, VcLayout
 from skep.core.errors import InputError, did_you_mean
 from skep.files.document import Field
@@ -42,6 +43,7 @@ class _ShareReader:
 
     def read(self, field: Field) -> None:
         for name, entry in ({} if field.is_null else field.fields()).items():
+            refuse_nameless(name, field, entry)
             self.layout.vcs[name] = self._vc(name, entry)
         refuse_misfit(self.layout, self.granted, self.owned, cells="share")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -15,6 +16,9 @@ import msgspec
 from skep.core.errors import InputError
 from skep.metrics.run import JobRow, Run
 
+NAME_MAX = 200
+"""Of a folder: file systems allow 255 bytes, and a spec may name a file by its whole path."""
+
 COLUMNS = JobRow.__struct_fields__
 
 
@@ -22,7 +26,7 @@ def folder_names(policies: list[str]) -> list[str]:
     """The specs with unsafe characters as `_`; `-2`, `-3`, … where two would be the same."""
     names: list[str] = []
     for policy in policies:
-        safe = re.sub(r"[^A-Za-z0-9._=+-]", "_", policy)
+        safe = re.sub(r"[^A-Za-z0-9._=+-]", "_", policy)[:NAME_MAX]
         name, number = safe, 2
         while name in names or name in (".", ".."):
             name, number = f"{safe}-{number}", number + 1
@@ -36,6 +40,8 @@ def check_out(out: Path, *, force: bool) -> None:
         raise InputError(f"{out} exists already", hint="--force replaces it")
     if not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder", hint="create it first")
+    if not os.access(out.parent, os.W_OK):
+        raise InputError(f"{out} cannot be written: its folder is read-only", hint="--out DIR names another place")
     if force and out.exists() and not is_ours(out):
         raise InputError(f"{out} holds other things than results", hint="--force replaces only what a run has written")
 
@@ -46,19 +52,26 @@ def is_ours(out: Path) -> bool:
 
 def write_runs(runs: list[Run], out: Path, *, force: bool) -> None:
     check_out(out, force=force)
-    aside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
-        for name, run in zip(folder_names([run.summary.policy for run in runs]), runs, strict=True):
-            folder = aside / name
-            folder.mkdir()
-            (folder / "jobs.csv").write_text(jobs_csv(run.rows))
-            (folder / "summary.json").write_text(json.dumps(summary_dict(run), indent=2) + "\n")
-        aside.chmod(0o755)
-        if out.exists():
-            shutil.rmtree(out)
-        aside.rename(out)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        try:
+            write_folders(runs, aside)
+            if out.exists():
+                shutil.rmtree(out)
+            aside.rename(out)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written: {error.strerror or error}") from None
+
+
+def write_folders(runs: list[Run], aside: Path) -> None:
+    for name, run in zip(folder_names([run.summary.policy for run in runs]), runs, strict=True):
+        folder = aside / name
+        folder.mkdir()
+        (folder / "jobs.csv").write_text(jobs_csv(run.rows), encoding="utf-8")
+        (folder / "summary.json").write_text(json.dumps(summary_dict(run), indent=2) + "\n", encoding="utf-8")
+    aside.chmod(0o755)
 
 
 def jobs_csv(rows: list[JobRow]) -> str:

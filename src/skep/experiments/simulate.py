@@ -116,7 +116,9 @@ class Experiment(msgspec.Struct):
         if options.failures:
             from skep.engines.sim.outages import parse_failures
 
-            outages = parse_failures(options.failures, cluster, seed=options.seed)
+            # A trace may count from 1970: nobody needs the failures of fifty years without jobs.
+            since_s = self.trace.jobs[0].submit_s
+            outages = parse_failures(options.failures, cluster, seed=options.seed, since_s=since_s)
         return Simulator(
             self.trace.jobs,
             cluster,

@@ -150,6 +150,10 @@ def line_of(event: Any) -> int:
     return int(event.start_mark.line) + 1
 
 
+def is_merge(key: Raw) -> bool:
+    return key.is_plain and key.content == "<<"
+
+
 class Field:
     """A value and where it is: what the readers of a schema ask, and what their faults name."""
 
@@ -165,8 +169,7 @@ class Field:
         if not self.raw.is_map:
             raise self.fault("a mapping (key: value)")
         found: dict[str, Field] = {}
-        entries = self.raw.content
-        for key, value in zip(entries[::2], entries[1::2], strict=True):
+        for key, value in self._entries(self.raw):
             name = self._key(key, known)
             if name in found:
                 raise self.trouble(f"{self._inside(name)} is there twice", line=key.line)
@@ -175,6 +178,20 @@ class Field:
             if name not in found:
                 raise self.trouble(f"{self._inside(name)} is missing")
         return found
+
+    def _entries(self, mapping: Raw) -> list[tuple[Raw, Raw]]:
+        """Its keys and values; `<<: *other` adds what it does not have itself."""
+        entries = list(zip(mapping.content[::2], mapping.content[1::2], strict=True))
+        own = [(key, value) for key, value in entries if not is_merge(key)]
+        names = {key.content for key, _ in own if isinstance(key.content, str)}
+        for other in (value for key, value in entries if is_merge(key)):
+            for source in other.content if not other.is_map and isinstance(other.content, list) else [other]:
+                if not source.is_map:
+                    raise self.trouble(f"{self._inside('<<')} is no mapping", line=source.line)
+                new = [(key, value) for key, value in self._entries(source) if key.content not in names]
+                names.update(key.content for key, _ in new)
+                own += new
+        return own
 
     def _key(self, key: Raw, known: Sequence[str]) -> str:
         if not isinstance(key.content, str) or (key.is_plain and key.content in _NULLS):
@@ -254,7 +271,7 @@ class Field:
         if self.raw.is_map:
             return "a mapping"
         if isinstance(content, list):
-            return "a list"
+            return "a list" if content else "an empty list"
         if self.raw.is_plain:
             return "empty" if content in _NULLS else shorten(content)
         return f'"{shorten(content)}"'

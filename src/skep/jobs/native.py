@@ -140,6 +140,13 @@ def _workdir(field: Field) -> str:
     return folder
 
 
+def _time_limit(field: Field) -> float:
+    """Elsewhere 0 means none, here it would end the job at its start."""
+    if seconds := fields.duration(field):
+        return seconds
+    raise field.fault("a duration above 0", hint="without time_limit_s there is no limit")
+
+
 def _retries(field: Field) -> int:
     return fields.whole(field, -1, fields.RETRIES_MAX)
 
@@ -175,7 +182,7 @@ _OF_JOB: dict[str, Callable[[Field], Any]] = {
     "preemptible": Field.flag,
     "grace_s": lambda field: fields.duration(field, most=86_400),
     "expect_s": fields.duration,
-    "time_limit_s": fields.duration,
+    "time_limit_s": _time_limit,
     "deadline_s": fields.duration,
     "retries": _retries,
     "workdir": _workdir,

@@ -6,11 +6,15 @@ let through; whoever builds one by hand answers for its sense.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from skep.core.model import DEFAULT_VC, PRIORITIES
 
 MASK = "******"
+FOLLOWED_MAX = 64
+"""Tasks of a job whose logs are followed at once: each costs the server an open file and a look now and then."""
 
 
 class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -94,3 +98,22 @@ def masked(request: Request) -> Request:
     if not request.secrets:
         return request
     return msgspec.structs.replace(request, secrets=dict.fromkeys(request.secrets, MASK))
+
+
+def without_values(request: dict[str, Any]) -> dict[str, Any]:
+    """The same as it may be shown to others than its owner: people put keys and passwords into variables."""
+    roles = {
+        name: {**role, "env": dict.fromkeys(role["env"], MASK)} if role.get("env") else role
+        for name, role in (request.get("tasks") or {}).items()
+    }
+    return {**request, "tasks": roles}
+
+
+def task_names(request: dict[str, Any]) -> list[str]:
+    """All it has, or may grow to; of a request as it is shown."""
+    grows = request.get("elastic") or {"role": "", "max": 0}
+    return [
+        f"{name}-{number}"
+        for name, role in (request.get("tasks") or {}).items()
+        for number in range(max(role.get("count", 1), grows["max"] if name == grows["role"] else 0))
+    ]

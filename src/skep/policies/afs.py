@@ -29,9 +29,8 @@ from skep.policies.allocate.elastic import Elastic, Ladder, kind_of
 from skep.policies.allocate.runner import Givers, Runner, gain
 from skep.policies.allocate.tournament import Entrant, Home, Room, share_out, time_s
 from skep.policies.estimate.duration import Duration
-from skep.policies.explain import REMEDIES, refusal_of
+from skep.policies.explain import REMEDIES, never_fits, refusal_of
 from skep.policies.lines import Entry, remove_entry
-from skep.policies.pipeline import never_fits
 from skep.policies.place import Place
 from skep.policies.shared.clusters import NumberCluster
 

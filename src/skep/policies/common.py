@@ -14,7 +14,7 @@ from skep.policies.pipeline import EASY, SKIP, STRICT, Pipeline
 from skep.policies.place import PLACES, Place, Random, Relaxed
 from skep.policies.registry import Knob, Setting
 
-COMPAT = Knob("compat", False, "imitate the paper's released simulator to the letter, ties included (place=any)")
+COMPAT = Knob("compat", False, "imitate the paper's released simulator to the letter, ties too (place=any, walk=skip)")
 
 
 def common_knobs(*, walk: str, place: str = "consolidate", patience: tuple[float, ...] = ()) -> tuple[Knob, ...]:
@@ -67,5 +67,7 @@ def make_pipeline(
 def make_place(knobs: Mapping[str, Any], setting: Setting) -> Place:
     kind = PLACES[knobs["place"]]
     place = Random(setting.seed) if kind is Random else kind()
+    if len(knobs["patience"]) > 2:
+        raise InputError("patience: expected one number, or two: within a rack + anywhere", hint="patience=60+120")
     patience = tuple(step_s for step_s in knobs["patience"] if step_s < math.inf)
     return Relaxed(place, patience) if patience else place

@@ -1,8 +1,10 @@
-"""The refusal of one job in words, worked out when somebody asks."""
+"""The refusal of one job in words, worked out when somebody asks, and why one can never run."""
 
 from __future__ import annotations
 
+from skep.core.cluster import Cluster
 from skep.core.job import Job
+from skep.core.model import Shape
 from skep.core.refusal import Cause, Refusal
 from skep.core.state import State
 
@@ -26,5 +28,22 @@ def refusal_of(view: State, job: Job, cause: Cause | None, before: Job | None) -
         return Refusal("behind", Cause.ORDER, reason, REMEDIES[Cause.ORDER])
     shape = job.spec.shapes[0]
     free = view.cluster.free_gpus(shape.gpu_types)
-    reason = f"asks for {shape.gpus} gpus, {free} are free"
+    reason = f"asks for {gpus_of(shape.gpus)}, {free} {'is' if free == 1 else 'are'} free"
     return Refusal("does-not-fit", cause, reason, REMEDIES[cause])
+
+
+def never_fits(cluster: Cluster, shape: Shape) -> str:
+    pools = cluster.pools_for(shape.gpu_types)
+    kind = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
+    there = sum(pool.total for pool in pools)
+    if shape.gpus > there:
+        return f"asks for {gpus_of(shape.gpus)}{kind}, the cluster has {there}"
+    largest = max((role.gpus for role in shape.roles), default=0)
+    most = max((pool.size_max for pool in pools), default=0)
+    if largest > most:
+        return f"asks for {gpus_of(largest)}{kind} in one task, no node has more than {most}"
+    return f"asks for {gpus_of(shape.gpus)}{kind}, which fits in no way the placement allows, even on the empty cluster"
+
+
+def gpus_of(count: int) -> str:
+    return f"{count} gpu{'s' if count != 1 else ''}"

@@ -17,9 +17,8 @@ import math
 from collections.abc import Hashable
 from typing import Any
 
-from skep.core.cluster import Allocation, Cluster
+from skep.core.cluster import Allocation
 from skep.core.job import Job, JobState
-from skep.core.model import Shape
 from skep.core.plan import Plan
 from skep.core.ports import Memory
 from skep.core.refusal import Cause, Refusal
@@ -28,7 +27,7 @@ from skep.policies.adjust.preempt import Nothing
 from skep.policies.allocate.gang import AsAsked
 from skep.policies.easy import backfill
 from skep.policies.estimate.duration import Duration
-from skep.policies.explain import refusal_of
+from skep.policies.explain import never_fits, refusal_of
 from skep.policies.lines import Entry, Line, Running
 from skep.policies.order.base import RISES, Order
 from skep.policies.place import Place
@@ -74,6 +73,8 @@ class Pipeline:
         self.entries: dict[int, tuple[Line, Entry]] = {}
         """Where each pending job stands, by seq."""
         self.running = Running()
+        self.leaving: list[Job] = []
+        """Jobs that were pushed out: in a strict line nobody passes them while they are not back in it."""
         self.has_fixed = False
         """Whether there may be running jobs that must not be pushed out."""
         self.timers: list[tuple[float, int, Job]] = []
@@ -97,6 +98,8 @@ class Pipeline:
         for job in view.jobs.values():
             if job.state is JobState.PENDING and job.is_ready:
                 self._resume(view, job)
+            elif job.state is JobState.STOPPING:
+                self.leaving.append(job)
 
     def _resume(self, view: State, job: Job) -> None:
         """Take up a pending job where the planner before left it."""
@@ -266,13 +269,16 @@ class Pipeline:
         """Try the heads of the lines in order; a line is done with when its head fails."""
         group_key = self.order.group_key
         heads = self._heads()
+        held_up = []
         while heads:
             group, rank, key, seq, line = heads[0]
             if group != group_key(line.group):
                 heapq.heapreplace(heads, (group_key(line.group), rank, key, seq, line))
                 continue
             entry = line.entries[0]
-            if self._start(view, plan, entry):
+            if self.leaving and line.is_strict and self._would_pass(view, line, entry):
+                held_up.append(line)
+            elif self._start(view, plan, entry):
                 self._leave_line(entry[3])
                 if self.epoch != self.walked_epoch:
                     heads = self._heads()  # those pushed out left something over, for whoever is first in order
@@ -284,6 +290,14 @@ class Pipeline:
             else:
                 line.tried = (seq, self.epoch)
             heapq.heappop(heads)
+        for line in held_up:
+            self.touched[line.scope] = line
+
+    def _would_pass(self, view: State, line: Line, entry: Entry) -> bool:
+        """Whether somebody of this line who was pushed out comes before this job."""
+        self.leaving = [job for job in self.leaving if job.state is JobState.STOPPING and not job.is_ending]
+        before = (job for job in self.leaving if self.order.group(job) == line.group)
+        return any((job.rank, self.order.key(job, view.now_s), job.seq) < entry[:3] for job in before)
 
     def _heads(self) -> list[tuple[float, int, Any, int, Line]]:
         """A heap of the lines worth a try: all after something was freed, else those with a new head."""
@@ -329,6 +343,8 @@ class Pipeline:
                 for victim in room.victims:
                     self._forget(victim)
                     self.order.left(victim, plan, view.now_s)
+                if self.walk != SKIP:
+                    self.leaving += room.victims
                 self._give(view, plan, job, room.allocation)
                 if sum(victim.gpus for victim in room.victims) != job.gpus:
                     self.epoch += 1  # something is left over for others
@@ -443,11 +459,3 @@ class Pipeline:
         line, _ = place
         first = line.entries[0][3]
         return refusal_of(view, job, self._cause(view, line, job), None if first is job else first)
-
-
-def never_fits(cluster: Cluster, shape: Shape) -> str:
-    wanted = f"{shape.gpus} gpus" + (f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else "")
-    there = sum(pool.total for pool in cluster.pools_for(shape.gpu_types))
-    if shape.gpus > there:
-        return f"asks for {wanted}, the cluster has {there}"
-    return f"asks for {wanted}, which fits in no way the placement allows, even on the empty cluster"

@@ -8,6 +8,8 @@ which is what decides ties. It looks at every job at every event: right for comp
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from skep.core.errors import InputError
 from skep.core.job import Job
@@ -17,10 +19,8 @@ from skep.core.refusal import Cause, Refusal
 from skep.core.state import State, Trigger
 from skep.policies.estimate.duration import Duration
 from skep.policies.explain import refusal_of
+from skep.policies.pipeline import SKIP
 from skep.policies.place.simple import Any as AnyPlace
-
-SOON_S = 1e-6
-"""What rounding leaves to wait for must not be nothing, or time would stand still."""
 
 
 class Replica:
@@ -169,6 +169,7 @@ class QueuesReplica(Replica):
         for level, queue in enumerate(queues):
             for name in queue:
                 wake_s = min(wake_s, view.now_s + self._until_change(view.jobs[name], level, counters[name]))
+        wake_s = max(wake_s, math.nextafter(view.now_s, math.inf))  # or time would stand still by rounding
         plan.wake_s = plan.memory["wake_s"] = wake_s if wake_s < math.inf else None
 
     def _until_change(self, job: Job, level: int, counter: list[float]) -> float:
@@ -177,13 +178,11 @@ class QueuesReplica(Replica):
         executed_s, waited_s, _ = counter
         if job.allocation is None:
             left_s = executed_s * self.promote - waited_s
-            return max(left_s, SOON_S) if self.promote and executed_s > 0 and left_s > 0 else math.inf
+            return left_s if self.promote and executed_s > 0 and left_s > 0 else math.inf
         if level == len(self.limits):
             return math.inf
         left_s = self.limits[level] - executed_s
-        if not self.by_size:
-            return max(left_s, SOON_S)
-        return left_s // job.gpus or 1.0
+        return left_s // job.gpus or 1.0 if self.by_size else left_s
 
 
 class GittinsTable:
@@ -216,9 +215,15 @@ class GittinsTable:
         return self.ranks[self._above(attained)]
 
 
-def check_compat(place: str) -> None:
-    if place != "any":
+def check_compat(knobs: Mapping[str, Any]) -> None:
+    """A knob that would be passed over is an error."""
+    if knobs["place"] != "any":
         raise InputError(
-            f"compat=true imitates a simulator that only counts gpus; it goes with place=any, not place={place}",
+            f"compat=true imitates what only counts gpus; it goes with place=any, not place={knobs['place']}",
             hint="add place=any, or leave compat out",
+        )
+    if knobs["walk"] != SKIP or knobs["patience"]:
+        raise InputError(
+            "compat=true imitates a simulator that skips what does not fit: it knows no other walk and no patience",
+            hint="leave them or compat out",
         )

@@ -45,13 +45,19 @@ class Rounds:
 
     def _is_boundary(self, now_s: float) -> bool:
         rounds = now_s / self.round_s
-        return abs(rounds - round(rounds)) < 1e-9
+        return abs(rounds - round(rounds)) < slack(rounds)
 
     def _next_boundary(self, now_s: float) -> float:
-        return (math.floor(now_s / self.round_s + 1e-9) + 1) * self.round_s
+        rounds = now_s / self.round_s
+        return (math.floor(rounds + slack(rounds)) + 1) * self.round_s
 
     def why_never(self, view: State, job: Job) -> str:
         return self.planner.why_never(view, job)
 
     def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
         return self.planner.explain(view, memory, job)
+
+
+def slack(rounds: float) -> float:
+    """What rounding may make of a whole number of rounds."""
+    return max(1e-9, 4 * math.ulp(rounds))

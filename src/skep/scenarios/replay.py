@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from skep.core.cells.cells import Cells
-from skep.core.cells.gangs import Answer, Gang, GangState, Placement, Request
+from skep.core.cells.gangs import Answer, Gang, GangState, Placement, Request, WaitCause
 from skep.core.cells.layout import Layout
 from skep.core.cells.recover import Record, record, recover
 from skep.core.cells.tree import PhysicalCell, Use, common_level
@@ -40,13 +40,17 @@ class Replay:
 
     def __init__(self, layout: Layout, nodes: Collection[str] | None = None) -> None:
         """`nodes` are those that are there from the start; the others of the layout are bad until they heal."""
-        self.cells = Cells(layout)
+        self.announced = nodes or ()
+        self.cells = fresh_cells(layout, self.announced)
         self.bad = {node for node in self.cells.nodes if nodes is not None and node not in nodes}
         """Nodes the cells may not know, or not yet: a later configuration may have them."""
         self._mark_bad()
         self.pods: dict[str, Pod] = {}
         self.waiting_for: dict[str, set[str]] = {}
         """Preempting gang → its pods that have asked."""
+        self.overtaken: dict[str, set[str]] = {}
+        """The same of gangs whose reserved cells a stronger one was bound to: they hold nothing, but HiveD lists them
+        as preempting until they ask again."""
         self.ops: dict[str, Callable[[Step], Outcome]] = {
             "schedule": self.schedule,
             "delete": self.delete,
@@ -67,10 +71,10 @@ class Replay:
         return outcome
 
     def groups(self) -> dict[str, str]:
-        return {
-            name: STATES[gang.state] + ("/lazyPreempted" if gang.is_downgraded else "")
-            for name, gang in sorted(self.cells.gangs.items())
-        }
+        found = dict.fromkeys(self.overtaken, STATES[GangState.PREEMPTING])
+        for name, gang in self.cells.gangs.items():
+            found[name] = STATES[gang.state] + ("/lazyPreempted" if gang.is_downgraded else "")
+        return dict(sorted(found.items()))
 
     def details(self) -> dict[str, Any]:
         """Where each gang is, and how many of its gpus the configuration no longer has."""
@@ -115,10 +119,14 @@ class Replay:
             gang = None
         if gang is not None:
             return self._of_gang(step, gang, size)
+        self.overtaken.pop(request.name, None)
         answer = self.cells.ask(request, nodes)
         if answer.placement is None:
             return {"result": "wait", "waitClass": str(answer.cause)}
         if answer.victims:
+            if answer.is_searched and not is_preempting:
+                # HiveD does not see this one and lets the pod wait. Kubernetes then asks in the other phase.
+                return {"result": "wait", "waitClass": str(WaitCause.VC_FULL)}
             if is_preempting:
                 reserved = self._reserve(request, answer)
                 self.waiting_for[reserved.name] = {step["pod"]}
@@ -126,7 +134,8 @@ class Replay:
         slot = self._first_slot(request, size, set())
         outcome = self._bound(answer.placement.physical, slot, answer.placement.chain)
         if step.get("commit", True):
-            self._drop_reservers(answer.placement)
+            dropped = self._drop_reservers(answer.placement)
+            self.overtaken.update({} if is_preempting else dropped)
             gang = self.cells.allocate(request, answer.placement)
             self._add(step["pod"], gang, size, slot)
         return outcome
@@ -176,12 +185,11 @@ class Replay:
         self._drop_reservers(answer.placement)
         return self.cells.reserve(request, answer.placement)
 
-    def _drop_reservers(self, placement: Placement) -> None:
-        """The cells cancel the preemptions that a placement overtakes; nobody asks for these any more."""
-        for pod in placement.physical:
-            for leaf in pod:
-                if leaf.reserver is not None:
-                    self.waiting_for.pop(leaf.reserver.name, None)
+    def _drop_reservers(self, placement: Placement) -> dict[str, set[str]]:
+        """The cells cancel the preemptions that a placement overtakes: whose, and the pods that have asked."""
+        leaves = (leaf for pod in placement.physical for leaf in pod)
+        names = {leaf.reserver.name for leaf in leaves if leaf.reserver is not None}
+        return {name: self.waiting_for.pop(name, set()) for name in names}
 
     def _cancel(self, gang: Gang) -> None:
         self.cells.cancel(gang)
@@ -227,6 +235,10 @@ class Replay:
             asking.discard(name)
             if not asking and gang_name in self.cells.gangs:
                 self._cancel(self.cells.gangs[gang_name])
+        for gang_name, asking in list(self.overtaken.items()):
+            asking.discard(name)
+            if not asking:
+                del self.overtaken[gang_name]
 
     # Nodes and configurations ----------------------------------------------------------------------------------
 
@@ -241,14 +253,25 @@ class Replay:
 
     def reconfigure(self, step: Step) -> Outcome:
         """New cells from a configuration, then every bound pod is taken up from its placement alone."""
-        self.cells = Cells(step.get("layout") or self.cells.layout)
+        self.cells = fresh_cells(step.get("layout") or self.cells.layout, self.announced)
         self.waiting_for = {}
+        self.overtaken = {}
         for name in [*step.get("replayOrder", ()), *self.pods]:
             pod = self.pods.get(name)
             if pod is not None and pod.record is not None and pod.request.name not in self.cells.gangs:
                 recover(self.cells, pod.request, pod.record)
         self._mark_bad()
         return {"groupDetails": self.details()}
+
+
+def fresh_cells(layout: Layout, announced: Iterable[str]) -> Cells:
+    """HiveD takes all nodes for bad until it hears of them; which of equal cells comes first depends on that."""
+    cells = Cells(layout, sorts_when_asked=True)
+    for node in cells.nodes:
+        cells.set_node(node, is_bad=True)
+    for node in [*announced, *cells.nodes]:
+        cells.set_node(node, is_bad=False)
+    return cells
 
 
 def affinity(leaves: list[PhysicalCell]) -> str:

@@ -1,7 +1,8 @@
 """A scenario from its first step to its last: the answers, and whether they are the expected ones.
 
-After every step what must always hold is checked, whatever was placed where: no gpu is used twice, guaranteed work lies
-inside cells of its VC, every VC could still be given all that it owns, and nothing new was put on a bad node.
+After every step what must always hold is checked, whatever was placed where: no gpu is used twice, a gang is placed as
+a whole, guaranteed work lies inside cells of its VC, every VC could still be given all that it owns, and nothing new
+was put on a bad node.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ def check_always(cells: Cells, new: list[str]) -> None:
             raise InvariantBroken(f"{chain.name}: too few cells are left for what the VCs have not used")
     holders: dict[int, Gang] = {}
     for gang in cells.gangs.values():
+        if [len(pod) for pod in gang.physical] != gang.request.sizes:
+            raise InvariantBroken(f"{gang!r} is placed in part")
         for leaf, virtual in gang.pairs():
             is_leaving = leaf.reserver is not None and leaf.reserver is not gang
             if not is_leaving and holders.setdefault(id(leaf), gang) is not gang:

@@ -59,10 +59,17 @@ def _busy(_: Request, error: Any) -> Response:
     return error_answer(503, str(error))
 
 
-def _invalid(_: Request, error: Any) -> Response:
+def _invalid(request: Request, error: Any) -> Response:
     """The first fault, in the words of a person."""
     fault = error.errors()[0]
-    where = ".".join(str(part) for part in fault["loc"] if part not in ("query", "path", "header"))
+    if fault["loc"] == ("path", "id") and request.url.path.startswith("/api/v1/jobs/"):
+        return error_answer(404, f"there is no job {fault['input']!r}"[:300], "a job is named by its id or its name")
+    parts = [str(part) for part in fault["loc"] if part not in ("query", "path", "header", "body")] or ["body"]
+    where = ".".join(part for part in parts if not part.startswith("constrained-"))  # pydantic's name of a type
+    if fault["type"] == "string_pattern_mismatch":
+        return error_answer(
+            400, f"{where} is {str(fault['input'])[:100]!r}, which is not of its form", "see /openapi.json"
+        )
     return error_answer(400, f"{where}: {fault['msg']}", "see /openapi.json")
 
 

@@ -59,6 +59,13 @@ class Identity(msgspec.Struct, frozen=True):
             raise Refused(403, f"job {job['id']} belongs to {job['user'] or 'nobody'}, not to {self.who}")
         self._must_own_vc(job["vc"])
 
+    def owns(self, job: dict[str, Any]) -> bool:
+        try:
+            self.must_own(job)
+        except Refused:
+            return False
+        return True
+
     def _must_own_vc(self, vc: str) -> None:
         if self.vcs and vc not in self.vcs:
             raise Refused(403, f"this token is not for VC {vc}", f"it is for {', '.join(self.vcs)}")

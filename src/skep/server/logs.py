@@ -1,9 +1,9 @@
-"""The log of a task: a row of rotated files that reads as one."""
+"""The log of a task: a row of rotated files that reads as one; and those of several tasks, line by line."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -41,6 +41,10 @@ class Reader:
             self.close()
             self._file = opened
 
+    def last(self) -> bytes:
+        """What is left to say when nothing more will be written."""
+        return b""
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
@@ -55,6 +59,38 @@ class Reader:
         places = [at for at, path in enumerate(files) if inode(path) == ours]
         rest = files[places[0] + 1 :] if places else files
         return next((path for path in rest if path.exists()), None)
+
+
+class Labelled(Reader):
+    """Whole lines, each behind the name of its task.
+
+    Where they are cut depends on what was written alone, so that whoever comes back can count what it had.
+    """
+
+    def __init__(self, list_files: Callable[[], list[Path]], tail: int | None, label: str) -> None:
+        super().__init__(list_files, tail)
+        self._label = label.encode()
+        self._rest = b""
+
+    def read(self) -> bytes:
+        while chunk := super().read():
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            while len(self._rest) > CHUNK:
+                lines, self._rest = [*lines, self._rest[:CHUNK]], self._rest[CHUNK:]
+            if lines:
+                return b"".join(self._line(piece) for line in lines for piece in pieces_of(line))
+        return b""
+
+    def last(self) -> bytes:
+        rest, self._rest = self._rest, b""
+        return self._line(rest) if rest else b""
+
+    def _line(self, text: bytes) -> bytes:
+        return self._label + text + b"\n"
+
+
+def pieces_of(line: bytes) -> list[bytes]:
+    return [line[at : at + CHUNK] for at in range(0, len(line), CHUNK)] or [line]
 
 
 def open_tail(files: list[Path], lines: int) -> BinaryIO | None:
@@ -106,15 +142,32 @@ def inode(path: Path) -> int:
         return -1
 
 
-async def log_stream(reader: Reader, is_over: Callable[[], bool], hub: Hub, *, follow: bool) -> AsyncIterator[bytes]:
-    """`is_over`: nothing more will be written. It is asked before the last look, not after."""
-    try:
-        while True:
-            over = not follow or await run_in_threadpool(is_over)
+async def log_text(readers: Iterable[Reader]) -> AsyncIterator[bytes]:
+    """What is there now. Each is made in its turn: a job has thousands of tasks, a process hundreds of files."""
+    them = iter(readers)
+    while (reader := await run_in_threadpool(next, them, None)) is not None:
+        try:
             while chunk := await run_in_threadpool(reader.read):
                 yield chunk
+            if rest := reader.last():
+                yield rest
+        finally:
+            reader.close()
+
+
+async def log_stream(readers: list[Reader], is_over: Callable[[], bool], hub: Hub) -> AsyncIterator[bytes]:
+    """As it grows. `is_over`: nothing more will be written. It is asked before the last look, not after."""
+    try:
+        while True:
+            over = await run_in_threadpool(is_over)
+            for reader in readers:
+                while chunk := await run_in_threadpool(reader.read):
+                    yield chunk
+                if over and (rest := reader.last()):
+                    yield rest
             if over or hub.is_closing:
                 return
             await hub.pause(POLL_S)
     finally:
-        reader.close()
+        for reader in readers:
+            reader.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -16,6 +17,11 @@ from skep.server.schemas import STATES
 
 log = logging.getLogger(__name__)
 HTTP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
+JOB_BUCKETS = (
+    *(1, 10, MINUTE_S, 5 * MINUTE_S, 15 * MINUTE_S, HOUR_S, 4 * HOUR_S, 12 * HOUR_S),
+    *(DAY_S, 3 * DAY_S, 7 * DAY_S),
+)
 
 
 class Metrics:
@@ -24,6 +30,7 @@ class Metrics:
     def __init__(self, live: Any) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_LiveCollector(live))
+        self._times = _JobTimes(live, self._registry)
         self.requests = Counter(
             "skep_http_requests", "Requests answered.", ("method", "route", "status"), registry=self._registry
         )
@@ -32,7 +39,36 @@ class Metrics:
         )
 
     def text(self) -> bytes:
+        self._times.look()
         return generate_latest(self._registry)
+
+
+class _JobTimes:
+    """How long jobs waited and ran, of what happens while this server is up; looked for at each scrape."""
+
+    def __init__(self, live: Any, registry: CollectorRegistry) -> None:
+        self._live = live
+        self._lock = threading.Lock()
+        self._wait = Histogram(
+            "skep_job_wait_seconds", "From submission to first start.", registry=registry, buckets=JOB_BUCKETS
+        )
+        self._run = Histogram(
+            "skep_job_run_seconds", "From first start to the end.", registry=registry, buckets=JOB_BUCKETS
+        )
+        self._ended_s = time.time()  # noqa: TID251 (what ended before is not ours)
+        self._started = {seq for seq, *_ in live.times(self._ended_s)}
+        """Open jobs whose waiting has been counted."""
+
+    def look(self) -> None:
+        with self._lock:
+            rows = self._live.times(self._ended_s)
+            for seq, submit_s, start_s, finish_s in rows:
+                if seq not in self._started:
+                    self._wait.observe(start_s - submit_s)
+                if finish_s is not None:
+                    self._run.observe(finish_s - start_s)
+                    self._ended_s = max(self._ended_s, finish_s)
+            self._started = {seq for seq, _, _, finish_s in rows if finish_s is None}
 
 
 class _LiveCollector:

@@ -67,7 +67,8 @@ async def run_until_stopped(
     stopping: list[asyncio.Task[None]] = []
 
     def shut_down(stop_jobs: bool) -> None:
-        server.force_exit = server.should_exit  # whoever asks twice does not want to wait for anybody
+        if server.should_exit:  # whoever asks twice does not want to wait for anybody, nor to read what was cut off
+            server.force_exit = logging.getLogger("uvicorn.error").disabled = True
         stopping.append(loop.create_task(server.stop(context, stop_jobs)))
 
     context = make_context(live, config, tokens, shut_down)

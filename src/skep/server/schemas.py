@@ -12,6 +12,8 @@ STATES = ("pending", "launching", "running", "stopping", "succeeded", "failed", 
 ACTIVE = ("launching", "running", "stopping")
 ENDED = frozenset({"succeeded", "failed", "stopped"})
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+REF = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,254}$"
+"""What a job may be called."""
 NODE = r"^[^/\x00-\x1f\x7f]{1,253}$"
 LINE = r"^[^\x00-\x1f\x7f]*$"
 
@@ -19,7 +21,7 @@ Absent = SkipJsonSchema[None]
 """May be left out; there is no way to say it in an address."""
 State = Literal["pending", "launching", "running", "stopping", "succeeded", "failed", "stopped"]
 Seconds = float | None
-JobRef = Annotated[str, Path(pattern=WORD, description="The id of a job, or a name: then the latest job of that name.")]
+JobRef = Annotated[str, Path(pattern=REF, description="The id of a job, or a name: then the latest job of that name.")]
 TaskName = Annotated[str, Query(max_length=128, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")]
 Word = Annotated[str, Query(max_length=128, pattern=LINE)]
 Moment = Annotated[

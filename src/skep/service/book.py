@@ -31,6 +31,10 @@ class Record(msgspec.Struct):
     """The present one of each member."""
     codes: dict[tuple[str, int], int] = {}
     """How tasks that start one by one have ended."""
+    ended: dict[str, float] = {}
+    """When members ended whose exit was heard late; the scheduler counts from when it was heard."""
+    why_failed: str = ""
+    """In the words of its last failure."""
 
     @property
     def id(self) -> str:
@@ -112,14 +116,16 @@ class Book:
         if record.request.elastic is not None and held:
             row.gpus = held
         if all(job.state.is_final for job in jobs):
-            row.finish_s = max((job.finish_s for job in jobs if job.finish_s is not None), default=state.now_s)
+            ends = [record.ended.get(job.id, job.finish_s) for job in jobs]
+            row.finish_s = max((end_s for end_s in ends if end_s is not None), default=state.now_s)
             del self.records[record.id]
             self.member_count -= len(jobs)
         return msgspec.structs.astuple(row) != before
 
     def _state(self, record: Record, jobs: list[Job]) -> tuple[str, str]:
         if len(jobs) == 1:
-            return shown_state(jobs[0]), shown_reason(jobs[0])
+            failed = record.why_failed if jobs[0].state is JobState.FAILED else ""
+            return shown_state(jobs[0]), shown_reason(jobs[0]) or failed
         states = {shown_state(job) for job in jobs}
         reason = next((shown_reason(job) for job in jobs if job.reason), "")
         for state in (RUNNING, LAUNCHING, STOPPING, PENDING):
@@ -128,7 +134,9 @@ class Book:
         verdict = self.verdict(record)
         if verdict is None:
             return str(JobState.STOPPED), reason
-        return str(JobState.SUCCEEDED if verdict.succeeded else JobState.FAILED), "" if verdict.succeeded else reason
+        if verdict.succeeded:
+            return str(JobState.SUCCEEDED), ""
+        return str(JobState.FAILED), record.why_failed or reason
 
 
 def shown_state(job: Job) -> str:

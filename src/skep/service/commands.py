@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from skep.clusters.read import read_text
+from skep.core.cells.layout import Layout
 from skep.core.cluster import UNLIMITED, Allocation, Cluster, Node, NodeSpec, Slice
 from skep.core.errors import Conflict, InputError, InvariantBroken, NotFound, did_you_mean
 from skep.core.events import (
@@ -69,8 +70,10 @@ def _check_all(writer: Writer, requests: list[Request]) -> list[list[JobSpec]]:
     """The core's jobs of each request; an error if one of them could never run, so that none is taken."""
     found = []
     seen: set[Any] = set()
+    named: dict[str, list[JobSpec]] = {}
+    """Of this submission: who comes later may need who comes before."""
     for number, request in enumerate(requests):
-        needs = _resolve_needs(writer, request) if request.needs else ()
+        needs = _resolve_needs(writer, request, named) if request.needs else ()
         resolved = msgspec.structs.replace(request, needs=needs) if request.needs else request
         specs = to_core(resolved, str(writer.next_job + number))
         kind = (specs[0].shapes, specs[0].vc, specs[0].priority < 0, len(specs) > 1)
@@ -79,6 +82,7 @@ def _check_all(writer: Writer, requests: list[Request]) -> list[list[JobSpec]]:
                 _check(writer, request, spec)
             seen.add(kind)
         found.append(specs)
+        named[request.name] = specs
     return found
 
 
@@ -92,10 +96,13 @@ def _check(writer: Writer, request: Request, spec: JobSpec) -> None:
         raise InputError(f"job {request.name} can never run here: {never}", hint="`skep cluster` shows what there is")
 
 
-def _resolve_needs(writer: Writer, request: Request) -> tuple[str, ...]:
+def _resolve_needs(writer: Writer, request: Request, named: dict[str, list[JobSpec]]) -> tuple[str, ...]:
     """As ids of the core; what has succeeded already need not be waited for."""
     found: list[str] = []
     for ref in request.needs:
+        if ref in named:
+            found += [spec.id for spec in named[ref]]
+            continue
         seq = seq_of(writer, ref)
         record = writer.book.records.get(str(seq))
         if record is not None:
@@ -215,18 +222,20 @@ def check_node(writer: Writer, node: str) -> None:
 
 def use_policy(spec: str, who: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
-        check_policy(spec, writer.state.cluster)
-        build_whole(spec, Setting(writer.state.cluster), writer.ground.layout)
+        check_policy(spec, writer.state.cluster, writer.ground.layout)
         turn.changes.append(PolicyChanged(spec))
         turn.say("policy", f"{spec} instead of {writer.ground.policy}", None, who)
 
     return prepare
 
 
-def check_policy(spec: str, cluster: Cluster) -> None:
-    planner = build_whole(spec, Setting(cluster), None)
-    if isinstance(planner, Replica):
-        raise InputError(f"policy '{spec}' imitates a simulator and cannot run jobs", hint="leave compat out")
+def check_policy(spec: str, cluster: Cluster, layout: Layout | None) -> None:
+    """An error unless this policy, and those that VCs have of their own, can schedule real jobs."""
+    build_whole(spec, Setting(cluster), layout)
+    of_vcs = [vc.policy for vc in layout.vcs.values() if vc.policy] if layout is not None else []
+    for each in (spec, *of_vcs):
+        if isinstance(build_whole(each, Setting(cluster), None), Replica):
+            raise InputError(f"policy '{each}' imitates a simulator and cannot run jobs", hint="leave compat out")
 
 
 def apply_cluster(text: str, name: str, who: str) -> Prepare:
@@ -241,7 +250,7 @@ def apply_cluster(text: str, name: str, who: str) -> Prepare:
 def changes_of(writer: Writer, text: str, name: str) -> list[str]:
     """What another cluster would change, in sentences; an error where jobs are in the way."""
     cluster, layout = read_text(text, name)
-    build_whole(writer.ground.policy, Setting(cluster), layout)
+    check_policy(writer.ground.policy, cluster, layout)
     changes = _node_changes(writer, cluster)
     _refuse_taken_cells(writer, cluster)
     before = writer.ground.layout.vcs if writer.ground.layout is not None else {}

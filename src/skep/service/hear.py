@@ -28,6 +28,8 @@ class Heard(msgspec.Struct):
     said: str = ""
     code: int | None = None
     advice: str = ""
+    seconds: float = 0.0
+    """How long it ran; 0 if that is not known."""
     release_s: float | None = None
     """The job is held back until then, from now."""
 
@@ -52,7 +54,9 @@ def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
     if isinstance(report, LaunchFailed):
         return _ended(record, job, now_s, report.launch, -310, "launch", report.reason)
     if isinstance(report, Exited):
-        return _exited(record, job, now_s, report)
+        heard = _exited(record, job, now_s, report)
+        heard.seconds = report.seconds
+        return heard
     return None
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from skep.clusters.read import read_text
+from skep.core.errors import InputError, InvariantBroken
 from skep.core.events import ClusterChanged, PolicyChanged
 from skep.jobs.reports import Report
 from skep.jobs.request import Request
@@ -25,7 +26,7 @@ from skep.service import commands
 from skep.service.book import task_of
 from skep.service.commands import Prepare
 from skep.service.reads import Reads, as_event
-from skep.service.store import Store, Told
+from skep.service.store import PUT_BACK, Store, Told
 from skep.service.turn import Busy, Command
 from skep.service.writer import Writer, answer_all
 
@@ -33,6 +34,9 @@ BATCH_MAX = 2000
 IDLE_S = 60.0
 FORGET_EVERY_S = 3600.0
 CHECKPOINT_EVERY_S = 1.0
+
+DAMAGE = (sqlite3.DatabaseError, msgspec.MsgspecError, InvariantBroken, LookupError, TypeError)
+"""How it shows that what was read is not what was written."""
 
 log = logging.getLogger("skep")
 
@@ -60,9 +64,12 @@ class Live(Reads):
         self._inbox: queue.SimpleQueue[Command | list[Report] | None] = queue.SimpleQueue()
         opening = None
         if cluster is not None and store.log_seq == 0:
-            commands.check_policy(policy or "fifo", read_text(cluster[1], cluster[0])[0])
+            commands.check_policy(policy or "fifo", *read_text(cluster[1], cluster[0]))
             opening = (ClusterChanged(*cluster), PolicyChanged(policy or "fifo"))
-        self.writer = Writer(store, clock(), opening=opening)
+        try:
+            self.writer = Writer(store, clock(), opening=opening)
+        except DAMAGE as error:
+            raise InputError(f"{store.path} is damaged: {error}", hint=PUT_BACK) from error
         self.lock = self.writer.lock
         self.engine = make_engine(self)
         # After a backup was put back there may be files of jobs that it does not know: their numbers are taken.

@@ -75,6 +75,11 @@ class Reads:
             raise NotFound(f"there is no job {ref}", hint="`skep ps --all` lists them")
         return found[0], msgspec.json.decode(found[1], type=Request)
 
+    def request(self, ref: str) -> tuple[str, dict[str, Any]]:
+        """The id of a job, and what was asked for."""
+        row, request = self._find(ref)
+        return str(row.seq), msgspec.to_builtins(masked(request))
+
     def job(self, ref: str) -> dict[str, Any]:
         """Everything about one job: by its id, or the latest of that name."""
         row, request = self._find(ref)
@@ -200,6 +205,19 @@ class Reads:
 
     def events(self, after: int, job_id: str | None, limit: int) -> list[dict[str, Any]]:
         return [as_event(told) for told in self.store.told(after, job_id, limit)]
+
+    def last_event(self, job_id: str | None, back: int) -> int:
+        """The number behind which the last `back` events are."""
+        clause, values = ("WHERE job=?", [job_id]) if job_id is not None else ("", [])
+        query = f"SELECT seq FROM events {clause} ORDER BY seq DESC LIMIT 1 OFFSET ?"
+        found = self.store.reader.execute(query, (*values, back)).fetchone()
+        return found[0] if found else 0
+
+    def times(self, ended_after_s: float) -> list[tuple[int, float, float, float | None]]:
+        """(seq, submitted, started, ended) of jobs that have started: the open ones, and those that ended since."""
+        columns = "SELECT seq, submit_s, start_s, finish_s FROM jobs WHERE start_s IS NOT NULL AND"
+        query = f"{columns} finish_s IS NULL UNION ALL {columns} finish_s > ?"
+        return self.store.reader.execute(query, (ended_after_s,)).fetchall()
 
     def _waiting(self) -> dict[str, int]:
         """Pending jobs by what they wait for."""

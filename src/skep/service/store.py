@@ -39,6 +39,7 @@ CREATE TABLE keys (who TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, i
     PRIMARY KEY (who, key)) WITHOUT ROWID;
 """
 VERSION = 1
+PUT_BACK = "put a backup in its place"
 
 JOB_COLUMNS = [
     *("seq", "name", "user", "vc", "state", "priority", "gpus", "submit_s", "start_s", "finish_s", "reason", "grp"),
@@ -138,11 +139,17 @@ class Store:
             self.db = self._connect()
             self.checkpointer = self._connect()
             self._prepare()
+            self.log_seq = self._last_entry()
         except sqlite3.Error as error:
-            raise InputError(
-                f"{path}: cannot be used as a store: {error}", hint="is the disk full, or not ours?"
-            ) from error
-        self.log_seq: int = self.db.execute("SELECT coalesce(max(seq), 0) FROM log").fetchone()[0]
+            is_damaged = not isinstance(error, sqlite3.OperationalError)
+            hint = PUT_BACK if is_damaged else "is the disk full, or not ours?"
+            raise InputError(f"{path}: cannot be used as a store: {error}", hint=hint) from error
+
+    def _last_entry(self) -> int:
+        """Where nothing happened for long, all of the log may have been forgotten, and a snapshot stands for it."""
+        query = "SELECT max(seq) FROM (SELECT seq FROM log UNION ALL SELECT seq FROM snapshots UNION ALL SELECT 0)"
+        found: int = self.db.execute(query).fetchone()[0]
+        return found
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=5.0)
@@ -233,12 +240,15 @@ class Store:
         return found
 
     def entries(self, after: int = 0) -> Iterator[bytes]:
-        for (entry,) in self.db.execute("SELECT entry FROM log WHERE seq > ? ORDER BY seq", (after,)):
+        rows = self.db.execute("SELECT seq, entry FROM log WHERE seq > ? ORDER BY seq", (after,))
+        for expected, (seq, entry) in enumerate(rows, after + 1):
+            if seq != expected:
+                raise InputError(f"{self.path} is damaged: entry {expected} of its log is missing", hint=PUT_BACK)
             yield entry
 
     def first_entry(self) -> int:
-        found: int = self.db.execute("SELECT coalesce(min(seq), 1) FROM log").fetchone()[0]
-        return found
+        found: int | None = self.db.execute("SELECT min(seq) FROM log").fetchone()[0]
+        return self.log_seq + 1 if found is None else found
 
     def open_requests(self) -> list[tuple[JobRow, bytes]]:
         columns = ", ".join(JOB_COLUMNS)

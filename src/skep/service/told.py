@@ -7,8 +7,12 @@ from skep.core.events import Exit, TasksExited, TasksMoved, TasksStarted
 from skep.core.job import Job, JobState
 from skep.core.state import State
 from skep.service.book import Record, node_names, task_of
+from skep.service.hear import Heard
 from skep.service.store import Attempt
 from skep.service.turn import Turn
+
+LATE_S = 5.0
+"""An exit that is heard within this time is taken to be of the moment in which it is heard."""
 
 KINDS = {
     Exit.FINISHED: "succeeded",
@@ -31,18 +35,31 @@ def tell_started(turn: Turn, record: Record, event: TasksStarted) -> None:
     turn.say("started", f"{which(event.job_id)}runs on {', '.join(attempt.nodes)}{again}", record.id)
 
 
-def tell_exited(
-    turn: Turn, record: Record, job: Job, event: TasksExited, *, said: str, code: int | None, advice: str
-) -> None:
+def tell_exited(turn: Turn, record: Record, job: Job, event: TasksExited, heard: Heard) -> None:
     attempt = record.attempts.pop(event.job_id, None)
     if attempt is None:
         return  # told twice
     is_stopped = job.state is JobState.STOPPED
-    attempt.end_s = turn.at_s
+    set_times(attempt, turn.at_s, heard.seconds)
+    if job.state.is_final and attempt.end_s != turn.at_s:
+        record.ended[job.id] = attempt.end_s or turn.at_s
     attempt.outcome = KINDS[Exit.STOPPED if is_stopped else event.exit]
-    attempt.code, attempt.phrase, attempt.advice = code, said, advice
+    attempt.code, attempt.phrase, attempt.advice = heard.code, heard.said, heard.advice
     turn.writes.attempts.append(attempt)
-    turn.say(attempt.outcome, f"{which(event.job_id)}{job.reason if is_stopped else said}", record.id)
+    text = job.reason if is_stopped else heard.said
+    if event.exit in (Exit.FAILED, Exit.RETRIED) and not is_stopped:
+        text += f", exit code {heard.code}" if heard.code and heard.code > 0 else ""
+        record.why_failed = f"{which(event.job_id)}{text}"
+    turn.say(attempt.outcome, f"{which(event.job_id)}{text}", record.id)
+
+
+def set_times(attempt: Attempt, now_s: float, seconds: float) -> None:
+    """It ended now, unless that was while no server was there to hear of it: then how long it ran tells when."""
+    attempt.end_s = now_s
+    if seconds and attempt.start_s == now_s:  # its start was not heard either
+        attempt.start_s = now_s - seconds
+    elif seconds and attempt.start_s is not None and attempt.start_s + seconds < now_s - LATE_S:
+        attempt.end_s = attempt.start_s + seconds
 
 
 def tell_moved(turn: Turn, state: State, record: Record, job: Job, event: TasksMoved, gpus_before: float) -> None:

@@ -283,7 +283,7 @@ class Writer:
                 told.tell_moved(turn, self.state, record, job, event, before[job.id])
                 self._set_time_limit(job.id)
             elif isinstance(event, TasksExited) and (each := said.get((job.id, event.launch))) is not None:
-                told.tell_exited(turn, record, job, event, said=each.said, code=each.code, advice=each.advice)
+                told.tell_exited(turn, record, job, event, each)
         for action in actions:
             record = self.book.of(action.job_id)
             if record is not None:

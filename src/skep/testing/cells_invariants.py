@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain, Tenancy
 from skep.core.cells.gangs import Gang, GangState, Request
-from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, Cell, PhysicalCell, Use, View, VirtualCell
+from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, Cell, PhysicalCell, Use, VirtualCell
+from skep.core.cells.view import View
 from skep.testing.invariants import expect
 
 USES = {
@@ -144,15 +145,17 @@ def count_use(cell: Cell, priorities: dict[int, int]) -> Counter[int]:
 
 
 def check_view(view: View) -> None:
-    """The index knows every node once, under what is in use on it."""
-    for number, node in enumerate(view.nodes):
+    """It knows every node once, under its key; those whose key has changed are to be sorted again."""
+    for node in view.nodes:
         expect(node.view is view, f"{node!r} is in another view")
-        key = (node.used_total, node.used.get(OPPORTUNISTIC, 0))
-        expect(view.key[number] == key, f"{node!r} is indexed under {view.key[number]}, not {key}")
-        expect(view.by_use[key].get(number) is node, f"{node!r} is not where the index says")
-    listed = sum(map(len, view.by_use.values()))
-    expect(listed == len(view.nodes), f"the index lists {listed} nodes of {len(view.nodes)}")
-    expect(all(view.by_use.values()), "the index has an empty entry")
+        key = view.place[id(node)][0]
+        expect(view.by_key[key].get(id(node)) is node, f"{node!r} is not where the view says")
+        expect(key == view.key(node) or id(node) in view.changed, f"{node!r} stands under {key}, not {view.key(node)}")
+    for alike in view.by_key.values():
+        numbers = [view.place[node][1] for node in alike]
+        expect(bool(numbers) and numbers == sorted(numbers), "nodes of one key are not in order")
+    listed = sum(map(len, view.by_key.values()))
+    expect(listed == len(view.nodes), f"the view lists {listed} nodes of {len(view.nodes)}")
 
 
 # Bindings -------------------------------------------------------------------------------------------------------
@@ -195,7 +198,7 @@ def check_bad(cells: Cells, chain: Chain) -> None:
             bad = sum(leaf.node in cells.bad_nodes for leaf in cell.leaves() if isinstance(leaf, PhysicalCell))
             expect(cell.bad_count == bad, f"{cell!r} counts {cell.bad_count} bad gpus, not {bad}")
         whole = {id(cell) for cell in chain.cells[level] if cell.bad_count and is_free(cell)}
-        expect(set(chain.bad_free[level]) == whole, f"{chain.name}: bad free cells of level {level} are wrong")
+        expect(set(map(id, chain.bad_free[level])) == whole, f"{chain.name}: bad free cells of level {level} are wrong")
 
 
 def check_free(chain: Chain) -> None:
@@ -203,7 +206,7 @@ def check_free(chain: Chain) -> None:
     for level in range(1, chain.top + 1):
         free = [cell for cell in chain.cells[level] if is_free(cell)]
         listed = {id(cell) for cell in free if cell.parent is None or not is_free(cell.parent)}
-        expect(set(chain.free[level]) == listed, f"{chain.name}: the free list of level {level} is wrong")
+        expect(set(map(id, chain.free[level])) == listed, f"{chain.name}: the free list of level {level} is wrong")
         expect(chain.left[level] == len(free), f"{chain.name}: {chain.left[level]} left, counted {len(free)} ({level})")
         for cell in chain.cells[level]:
             expect(cell.is_free_listed == (id(cell) in listed), f"{cell!r} is listed: {cell.is_free_listed}")

@@ -71,7 +71,7 @@ def _entries(source: Source) -> list[Any]:
 
     try:
         entries = msgspec.json.decode(source.text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"{source.path}: is not JSON: {error}") from None
     if not isinstance(entries, list):
         raise InputError(f"{source.path}: is not a Philly job log, expected a JSON list of jobs")

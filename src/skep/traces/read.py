@@ -66,7 +66,7 @@ def recognise(source: Source) -> str:
     if first.count("\t") >= 5:
         return GAVEL.name
     # No known header has commas within its names: no CSV reader is needed here, and none can fail.
-    header = {cell.strip(' "') for cell in first.split(",")}
+    header = {cell.strip(' "').lower() for cell in first.split(",")}
     # A header that lacks a column is still taken for the format it is nearest to: its reader then names the
     # column, which helps more than "unknown format".
     best = max(_WITH_HEADER.values(), key=lambda table: _nearness(table, header))

@@ -122,8 +122,8 @@ def _check(*, jobs: int, load: float, gpus: int, vcs: int) -> None:
         if count < 1:
             raise InputError(f"{name} is {count}, expected a whole number >= 1")
     # A NaN fails every comparison.
-    if not 0 < load < 1e6:
-        raise InputError(f"load is {load:g}, expected a number above 0", hint="1 asks for the whole cluster")
+    if not 1e-3 <= load < 1e6:
+        raise InputError(f"load is {load:g}, expected a number of at least 0.001", hint="1 asks for the whole cluster")
 
 
 def _draw_sweeps(draw: Draw, *, jobs: int, gpus: int, vcs: int) -> list[_Sweep]:

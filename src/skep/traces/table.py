@@ -28,6 +28,9 @@ Columns = dict[str, int]
 RowParser = Callable[[int, list[str]], Draft]
 """(number of the row counted from 0, its cells) → job, or `BadRow`."""
 
+TIME_MAX_S = 1e12
+"""Beyond any history, and far enough for seconds to be told apart; dates in milliseconds are larger."""
+
 COUNT_MAX = 10**9
 """Beyond any cluster: a larger count is a slip, and would overflow somewhere less clear."""
 
@@ -127,7 +130,7 @@ def _rows(source: Source, table: TableFormat) -> Iterator[tuple[int, list[str]]]
     reader = csv.reader(text) if table.has_header else csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
     try:
         for row in reader:
-            if row:
+            if len(row) > 1 or (row and row[0].strip()):
                 yield reader.line_num, row
     except csv.Error as error:
         raise InputError(f"{source.path}:{reader.line_num}: is not CSV: {error}") from None
@@ -190,11 +193,12 @@ def printable(cell: str) -> str:
 
 
 def seconds(cell: str, column: str) -> float:
-    """A time or duration: finite and not negative."""
+    """A time or duration: not negative, and not beyond any history."""
     value = _number(cell)
-    if 0 <= value < math.inf:
+    if 0 <= value <= TIME_MAX_S:
         return value
-    raise bad_cell(cell, column, "a number of seconds >= 0")
+    limit = "from 0 to 1e12" if TIME_MAX_S < value < math.inf else ">= 0"
+    raise bad_cell(cell, column, f"a number of seconds {limit}")
 
 
 def amount(cell: str, column: str) -> float:

@@ -106,7 +106,10 @@ class Checkpoints:
         """Kept for a look, but out of the way: it must not count as one of those that are kept."""
         aside = path.with_name(f"damaged-{path.name}")
         _remove(aside)
-        path.rename(aside)
+        try:
+            path.rename(aside)
+        except OSError as error:  # the folder can only be read: training goes on, as without room to save
+            warn(f"{path.name} stays where it is: {error.strerror}")
 
     def _place(self, number: int) -> Path:
         return self._folder / f"checkpoint-{number:06d}"

@@ -81,7 +81,7 @@ def gittins_order() -> list[Finding]:
 
 def elas_near_end() -> list[Finding]:
     run = play("e-las", "1x1", NEARLY_DONE)
-    plain = play("las:lead=0", "1x1", NEARLY_DONE)
+    plain = play("las:lead=0.1", "1x1", NEARLY_DONE)
     return [
         same(f"ends of {row_names(run)}", (100.0, 150.0), finishes(run)),
         same("preemptions of a, with las", (0, 1), (preemptions(run)[0], preemptions(plain)[0])),

@@ -101,5 +101,5 @@ def where(gang: Gang) -> list[str]:
 def free(of: Cells) -> dict[str, list[str]]:
     """The free list by type, largest cells first."""
     chain = of.chains["rack"]
-    found = {kind: sorted(cell.address for cell in chain.free[4 - at].values()) for at, kind in enumerate(LEVELS)}
+    found = {kind: sorted(cell.address for cell in chain.free[4 - at]) for at, kind in enumerate(LEVELS)}
     return {kind: addresses for kind, addresses in found.items() if addresses}

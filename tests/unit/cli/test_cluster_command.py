@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from skep.cli.main import main, skep
+from skep.core.errors import InputError
 
 LAB = """\
 name: lab
@@ -96,6 +97,13 @@ def test_json_has_all_of_it(lab: str) -> None:
         "pinned": [{"name": "a2", "address": "r1/a2", "chain": "v100-rack", "type": "v100-node", "gpus": 4}],
     }
     assert found["notes"] == ["1 node has no gpus and no cells"]
+
+
+def test_a_policy_that_does_not_exist_is_a_fault_of_the_file(lab: str) -> None:
+    Path(lab).write_text(LAB.replace("policy: fifo", "policy: fifoo"))
+    found = CliRunner().invoke(skep, ["cluster", "check", lab])
+    assert isinstance(found.exception, InputError)
+    assert str(found.exception) == f"{lab}: VC prod: policy 'fifoo' is not known"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from skep import Client
 from skep.client import Denied, NoServer, ServerFault, exit_code, name_of
 from skep.core.errors import Conflict, InputError, NotFound
-from skep.testing.fake_api import Answer, Asked, FakeApi, job
+from skep.testing.fake_api import Answer, FakeApi, job
 
 
 @pytest.fixture
@@ -259,16 +259,34 @@ def test_events_go_on_behind_the_last_one(api: FakeApi, client: Client, monkeypa
     assert api.asked[1].headers["last-event-id"] == "4"
 
 
-@pytest.mark.parametrize("newest", [0, 1, 2, 3, 1000, 4096])
-def test_the_last_events_are_found_without_reading_all(api: FakeApi, client: Client, newest: int) -> None:
-    def answer(asked: Asked) -> Answer:
-        after, limit = (int(asked.query.get(name, ["0"])[0]) for name in ("after", "limit"))
-        return Answer(200, [{"seq": seq} for seq in range(after + 1, newest + 1)][:limit])
+def test_the_last_events_are_asked_for_at_once(api: FakeApi, client: Client) -> None:
+    api.answers["GET /events"] = Answer(200, [{"seq": 8}, {"seq": 9}])
+    assert [event["seq"] for event in client.last_events(2)] == [8, 9]
+    client.last_events(0, "17")
+    assert [asked.query for asked in api.asked] == [
+        {"follow": ["false"], "last": ["2"]},
+        {"follow": ["false"], "last": ["0"], "job": ["17"]},
+    ]
 
-    api.answers["GET /events"] = answer
-    found = [event["seq"] for event in client.last_events(3)]
-    assert found == list(range(max(1, newest - 2), newest + 1))
-    assert len(api.asked) < 30
+
+@pytest.mark.parametrize("token", ["é", "a\nb"])
+def test_what_is_no_token_is_said_without_showing_it(token: str) -> None:
+    with pytest.raises(InputError, match="SKEP_TOKEN is no token") as refused:
+        Client(token=token)
+    assert token not in f"{refused.value} {refused.value.hint}"
+
+
+def test_a_line_end_behind_a_token_does_not_matter(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKEP_TOKEN", "skep_1_x\n")
+    api.answers["GET /policy"] = {"policy": "fifo"}
+    with Client(api.url) as client:
+        client.policy()
+    assert api.asked[0].headers["authorization"] == "Bearer skep_1_x"
+
+
+def test_the_exit_code_is_that_of_the_task_that_failed() -> None:
+    history = [{"outcome": "retried", "code": 1}, {"outcome": "failed", "code": 4}, {"outcome": "stopped", "code": 143}]
+    assert exit_code(job(state="failed", history=history)) == 4
 
 
 def test_the_cluster(api: FakeApi, client: Client) -> None:

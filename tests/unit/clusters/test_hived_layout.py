@@ -235,7 +235,7 @@ FAULTS = {
         "unknown key physicalCluster.physicalCells[0].cellAdress, did you mean cellAddress?",
     ),
     "a top cell without a type": (layout_text("[{cellAddress: x}]"), "physicalCells[0].cellType is missing"),
-    "no cells": (layout_text("[]"), "physicalCluster.physicalCells is a list, expected at least one cell"),
+    "no cells": (layout_text("[]"), "physicalCluster.physicalCells is an empty list, expected at least one cell"),
     "too few children": (
         layout_text("[{cellType: RACK, cellChildren: [{}]}]"),
         "physicalCells[0].cellChildren: 1 children of a RACK, expected 2",

@@ -88,6 +88,21 @@ def test_moderate_aliases_are_fine(tmp_path: Path) -> None:
     assert [node.name for node in cluster.nodes] == ["n0", "n1"]
 
 
+def test_merge_keys_add_what_is_not_said(tmp_path: Path) -> None:
+    text = """
+    nodes:
+      - &small {gpus: 2, gpu_type: k80, cpus: 4}
+      - &new {<<: *small, gpu_type: v100}
+      - {name: last, <<: [{cpus: 16}, *new]}
+    """
+    nodes = [node.spec for node in read_cluster(written(tmp_path, text)).nodes]
+    assert [(node.gpus, node.gpu_type, node.cpu_milli) for node in nodes] == [
+        (2, "k80", 4000),
+        (2, "v100", 4000),
+        (2, "v100", 16000),
+    ]
+
+
 BOMB = "a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
     f"{after}: &{after} [{','.join([f'*{before}'] * 10)}]\n"
     for before, after in zip("abcdefgh", "bcdefghi", strict=True)
@@ -102,6 +117,7 @@ FAULTS = {
     "a level that was not declared": ("nodes: [{gpus: 8, row: a}]", "unknown key nodes[0].row"),
     "a key that is there twice": ("nodes: [{gpus: 8, gpus: 4}]", "nodes[0].gpus is there twice"),
     "no nodes": ("nodes: []", ":1: nodes are 0, expected 1 to 100,000"),
+    "a merge of no mapping": ("nodes: [{<<: 8}]", ":1: nodes[0].<< is no mapping"),
     "nodes left out": ("name: lab", "nodes is missing"),
     "nodes that are no list": ("nodes: 8", ":1: nodes is 8, expected a list"),
     "a node that is no mapping": ("nodes: [8x8]", "nodes[0] is 8x8, expected a mapping"),
@@ -151,7 +167,6 @@ FAULTS = {
         "levels: [node]\nnodes: [{gpus: 8}]",
         "levels[0] is node, expected a name of its",
     ),
-    "a merge key": ("nodes:\n  - &a {gpus: 8}\n  - {<<: *a}", ":3: unknown key nodes[1].<<"),
     "a tag": ("nodes: !!python/object:os.system []", "has the tag"),
     "a syntax error": ("nodes: [\n  {gpus: 8\n  name: a}", "is not YAML"),
     "two documents": ("nodes: [{gpus: 8}]\n---\nnodes: []", "has 2 YAML documents"),

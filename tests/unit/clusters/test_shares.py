@@ -152,6 +152,7 @@ def test_cells_are_pinned_by_name_or_address(tmp_path: Path) -> None:
 
 
 FAULTS = {
+    "a nameless VC": ('vcs: {"": 1 node}', "vcs: the name of a virtual cluster is '', expected a word"),
     "no share": ("vcs: {v: lots}", ":6: vcs.v is lots, expected a share such as 4 nodes"),
     "no cells": ("vcs: {v: 0 nodes of v100}", "vcs.v is 0 nodes of v100, expected a share"),
     "an unknown level": ("vcs: {v: 1 rak}", "vcs.v: no cells rak, did you mean rack?"),

@@ -16,6 +16,7 @@ from skep.core.ports import Memory
 from skep.core.refusal import Cause, Refusal
 from skep.core.state import State, Trigger
 from skep.core.step import Scheduler
+from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import JobRow
 from skep.testing import World, check, cluster, job, trace
 from skep.testing.world import Course
@@ -47,6 +48,40 @@ def test_a_preempted_job_goes_on_where_it_was(restart_s: float, finish_s: float,
     long, short = found["long"], found["short"]
     assert (short.start_s, short.finish_s, short.run_s) == (50.0, 60.0, 10.0)
     assert (long.finish_s, long.run_s, long.preemptions, long.queue_s) == (finish_s, run_s, 1, 10.0)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skep.engines.sim.engine.FRUITLESS_MAX", 50)
+
+
+def finishes(*jobs: TraceJob, on: str = "1x1", policy: str = "fifo", **more: object) -> list[float | None]:
+    options = Options(restart_s=30.0, **more)  # type: ignore[arg-type]
+    return [row.finish_s for row in Experiment(trace(*jobs), cluster(on), options).run(policy).rows]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_jobs_that_take_turns_too_short_for_their_restarts_are_given_up() -> None:
+    assert finishes(job(), job(), policy="las:service=seconds", round_s=20.0) == [None, None]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_job_that_gets_on_is_not_given_up_for_others_that_do_not() -> None:
+    long = job(work=9000.0, priority=1)
+    found = finishes(long, job(), job(), on="2x1", policy="las:service=seconds", round_s=20.0)
+    assert found == [9000.0, 9110.0, 9090.0]  # and then they have a node each
+
+
+def test_failures_are_drawn_from_the_first_submission_on() -> None:
+    """Whatever the clock of the trace says."""
+    early = finishes(job(work=5000.0), failures="mtbf=3000,repair=100")
+    late = finishes(job(at=1.6e9, work=5000.0), failures="mtbf=3000,repair=100")
+    assert late == [pytest.approx(1.6e9 + finish_s, abs=1e-3) for finish_s in early if finish_s]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_job_whose_node_fails_before_each_checkpoint_is_given_up() -> None:
+    assert finishes(job(work=1e6), failures="mtbf=10,repair=10") == [None]
 
 
 def test_an_interrupted_restart_begins_anew() -> None:

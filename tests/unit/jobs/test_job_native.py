@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from skep.core.errors import InputError
 from skep.jobs.read import from_mapping, read_requests
-from skep.jobs.request import MASK, Completion, Elastic, Request, TaskRole, masked
+from skep.jobs.request import MASK, Completion, Elastic, Request, TaskRole, masked, task_names
 
 FULL = """\
 name: resnet
@@ -246,3 +247,16 @@ def test_secrets_are_masked_where_shown() -> None:
 def test_opportunistic_work_cannot_refuse_to_leave() -> None:
     with pytest.raises(InputError, match="opportunistic work"):
         read_requests("name: a\ncommand: 'true'\npriority: oppo\npreemptible: false\n")
+
+
+@pytest.mark.parametrize("limit", ["0", "0s", "0.0"])
+def test_no_limit_is_not_written_as_zero(limit: str) -> None:
+    with pytest.raises(InputError, match=r"time_limit_s is .*, expected a duration above 0"):
+        read_requests(f"{{name: a, command: x, time_limit_s: {limit}}}")
+
+
+def test_names_of_tasks() -> None:
+    (job,) = read_requests("{name: a, tasks: {b: {command: x}, w: {command: x, count: 2, gpus: 1}}}").requests
+    assert task_names(msgspec.to_builtins(job)) == ["b-0", "w-0", "w-1"]
+    (job,) = read_requests("{name: a, command: x, gpus: 1, elastic: {min: 1, max: 3}}").requests
+    assert task_names(msgspec.to_builtins(job)) == ["task-0", "task-1", "task-2"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.core.cluster import Cluster
+from skep.experiments.simulate import Experiment
 from skep.metrics.run import JobRow
 from skep.testing import World, cluster, job, node, role, trace
 from skep.traces.trace import TraceJob
@@ -17,6 +18,15 @@ def run(policy: str, on: str | Cluster, *jobs: TraceJob, **more: object) -> dict
 
 def starts(policy: str, on: str | Cluster, *jobs: TraceJob, **more: object) -> dict[str, float | None]:
     return {name: row.start_s for name, row in run(policy, on, *jobs, **more).items()}
+
+
+@pytest.mark.parametrize("policy", ["tiresias-l", "tiresias-g", "yarn-cs:patience=100.3"])
+@pytest.mark.parametrize("since_s", [1.6e9, 5e11])
+def test_time_goes_on_far_from_zero_where_moments_are_rounded(policy: str, since_s: float) -> None:
+    sizes = (96, 128, 7, 48) * 5
+    jobs = [job(gpus, id=str(n), at=since_s + n * 61.8034, work=1618.034 + n) for n, gpus in enumerate(sizes)]
+    found = Experiment(trace(*jobs), cluster("16x8")).run(policy)
+    assert found.summary.finished == len(jobs)
 
 
 # Walks -------------------------------------------------------------------------------------------------------------
@@ -40,6 +50,14 @@ BLOCKED = (
 )
 def test_walks(walk: str, expected: dict[str, float]) -> None:
     assert starts(f"fifo:walk={walk}", "1x4", *BLOCKED) == expected
+
+
+def test_in_a_strict_walk_nobody_passes_a_job_that_was_just_pushed_out() -> None:
+    jobs = (job(4, id="a", work=100.0), job(1, id="short", at=10.0, work=10.0), job(2, id="long", at=10.0, work=500.0))
+    found = run("srtf:walk=strict", "1x4", *jobs)
+    assert {name: row.start_s for name, row in found.items()} == {"a": 0.0, "short": 10.0, "long": 110.0}
+    assert found["long"].preemptions == 0
+    assert starts("srtf:walk=skip", "1x4", *jobs)["long"] == 10.0
 
 
 def test_backfilling_may_last_beyond_the_reservation_where_the_head_does_not_need_it() -> None:

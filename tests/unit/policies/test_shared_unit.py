@@ -18,6 +18,8 @@ from skep.core.step import Scheduler
 from skep.experiments.sharing import hardware_cluster
 from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import JobRow, Run
+from skep.policies.registry import Setting
+from skep.policies.shared.build import build_whole
 from skep.policies.shared.planner import CELLS, NUMBERS, PRIVATE, VIRTUAL, Shared
 from skep.testing import job, role, trace
 from skep.testing.shared_invariants import check_shared
@@ -166,13 +168,13 @@ def test_one_that_fits_in_number_only_is_told_about_its_vc_too(tmp_path: Path) -
     run = simulated(tmp_path, text, job(3, vc="a", id="j"), policy="fifo:place=consolidate")
     assert row(run, "j").finish_s == 100  # a switch and half of another: larger than what stands for a node here
     run = simulated(tmp_path, text, job(roles=(role(1, 3),), vc="a", id="task"))
-    assert run.unrunnable["task"].startswith("VC a: asks for 3 gpus, which fits in no way")
+    assert run.unrunnable["task"] == "VC a: asks for 3 gpus in one task, no node has more than 2"
 
 
 def test_a_vc_without_cells_lives_on_what_is_lent_only_with_opportunistic_work(tmp_path: Path) -> None:
     text = TWO.replace("b: 1 nodes", "b: 1 nodes, guests: ")
     run = simulated(tmp_path, text, job(1, vc="guests", id="g"), job(1, vc="guests", priority=-1, id="cheap"))
-    assert run.unrunnable == {"g": "asks for 1 gpus, VC guests has 0"}
+    assert run.unrunnable == {"g": "asks for 1 gpu, VC guests has 0"}
     assert row(run, "cheap").finish_s == 100
 
 
@@ -246,6 +248,15 @@ def test_vc_map_renames(tmp_path: Path) -> None:
     assert command(tmp_path, "--vc-map", "team7=b", vcs=("a", "team7")).exit_code == 0
     assert "--vc-map: the trace has no VC 'team8'" in failed(tmp_path, "--vc-map", "team8=b")
     assert "--vc-map: 'b' is not old=new" in failed(tmp_path, "--vc-map", "b")
+
+
+def test_a_vc_with_an_unknown_policy_is_named_before_anything_runs(tmp_path: Path) -> None:
+    """A server that is told of such a cluster must refuse it: when its planners are made it is too late."""
+    path = tmp_path / "lab.yaml"
+    path.write_text(TWO.replace("b: 1 nodes", "b: {cells: 1 node, policy: fifoo}"))
+    layout = read_layout(str(path))
+    with pytest.raises(InputError, match="VC b: policy 'fifoo' is not known"):
+        build_whole("fifo", Setting(hardware_cluster(layout, CELLS)), layout)
 
 
 @pytest.mark.parametrize("flag", ["--private", "--by-number"])

@@ -26,6 +26,7 @@ class FakeLive:
         self.folder = folder
         self.all: dict[str, dict[str, Any]] = {}
         self.log: list[dict[str, Any]] = []
+        self.requests: dict[str, dict[str, Any]] = {}
         self.keys: dict[tuple[str, str], list[str]] = {}
         self.node_rows = [{"name": "n0", "gpus": 8, "used": 0, "state": "up"}]
         self.spec = "fifo"
@@ -97,6 +98,7 @@ class FakeLive:
             **{"finish_s": None, "reason": "", "group": request.group, "tags": list(request.tags), "attempts": 0},
             **{"nodes": [], "progress": None},
         }
+        self.requests[job_id] = msgspec.to_builtins(request)
         self._note("JobSubmitted", job_id, who)
         return job_id
 
@@ -167,7 +169,10 @@ class FakeLive:
         return self.all[ref]
 
     def job(self, ref: str) -> dict[str, Any]:
-        return {**self.brief(ref), "request": {}, "tasks": [], "history": []}
+        return {**self.brief(ref), "request": self.requests[ref], "tasks": [], "history": []}
+
+    def request(self, ref: str) -> tuple[str, dict[str, Any]]:
+        return self.brief(ref)["id"], self.requests[ref]
 
     def nodes(self) -> list[dict[str, Any]]:
         return self.node_rows
@@ -187,14 +192,22 @@ class FakeLive:
     def events(self, after: int, job_id: str | None, limit: int) -> list[dict[str, Any]]:
         return [e for e in self.log[after:] if job_id is None or e["job_id"] == job_id][:limit]
 
+    def last_event(self, job_id: str | None, back: int) -> int:
+        seqs = [e["seq"] for e in self.log if job_id is None or e["job_id"] == job_id]
+        return seqs[-back - 1] if len(seqs) > back else 0
+
+    def times(self, ended_after_s: float) -> list[tuple[Any, ...]]:
+        rows = [(job["id"], job["submit_s"], job["start_s"], job["finish_s"]) for job in self.all.values()]
+        return [row for row in rows if row[2] is not None and (row[3] is None or row[3] > ended_after_s)]
+
     def explain(self, ref: str) -> dict[str, Any]:
         job = self.job(ref)
         return {**{"job": job["id"], "state": job["state"], "code": "", "cause": "order", "reason": "", "remedy": ""}}
 
     def log_files(self, ref: str, task: str = "", attempt: int = 0) -> list[Path]:
-        if task not in ("", "task-0"):
-            raise NotFound(f"job {ref} has no task {task}")
         folder = self.folder / "jobs" / ref
+        if task not in ("", "task-0"):
+            folder /= task
         if not folder.exists():
             raise NotFound(f"job {ref} has not been started")
         return [path for path in (folder / "log.2", folder / "log.1", folder / "log") if path.exists()]

@@ -32,7 +32,7 @@ class World:
         self.port = self._socket.getsockname()[1]
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10, trust_env=False)
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60, trust_env=False)
         while not getattr(getattr(self, "server", None), "started", False):
             time.sleep(0.01)
 
@@ -65,7 +65,7 @@ class World:
     def __exit__(self, *_: object) -> None:
         self.client.close()
         self.server.should_exit = True
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         self.live.close()
         self.tokens.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -209,7 +210,62 @@ def test_metrics(world: World) -> None:
     assert "j-unknown" not in text
 
 
+def test_metrics_of_waiting_and_running_times(world: World) -> None:
+    def counted() -> dict[str, float]:
+        lines = world.client.get("/metrics").text.splitlines()
+        values = dict(line.rsplit(" ", 1) for line in lines if line.startswith("skep_job_"))
+        return {name: float(value) for name, value in values.items()}
+
+    before, job_id = counted(), world.submit()
+    job = world.live.all[job_id]
+    assert counted() == before
+    job["start_s"] = job["submit_s"] + 42
+    for _ in range(2):  # a job is counted once, however often somebody looks
+        waited = counted()
+        assert waited["skep_job_wait_seconds_sum"] == pytest.approx(before["skep_job_wait_seconds_sum"] + 42)
+        assert (
+            waited['skep_job_wait_seconds_bucket{le="60.0"}'] == before['skep_job_wait_seconds_bucket{le="60.0"}'] + 1
+        )
+        assert waited['skep_job_wait_seconds_bucket{le="10.0"}'] == before['skep_job_wait_seconds_bucket{le="10.0"}']
+        assert waited["skep_job_run_seconds_count"] == before["skep_job_run_seconds_count"]
+    job["finish_s"] = job["start_s"] + 7200
+    for _ in range(2):
+        ended = counted()
+        assert ended["skep_job_run_seconds_sum"] == pytest.approx(before["skep_job_run_seconds_sum"] + 7200)
+        assert ended["skep_job_run_seconds_count"] == before["skep_job_run_seconds_count"] + 1
+        assert ended["skep_job_wait_seconds_count"] == before["skep_job_wait_seconds_count"] + 1
+
+
 def test_shutdown_is_passed_on(world: World) -> None:
     assert world.client.post("/api/v1/shutdown", json={"stop_jobs": True}).status_code == 202
     assert world.shutdowns == [True]
     assert world.client.post("/api/v1/shutdown", json={"stop_jobs": "yes"}).status_code == 400
+
+
+@pytest.mark.parametrize("name", ["_x", "x" * 255, "a.b-c"])
+def test_every_name_a_job_may_have_can_be_asked_for(world: World, name: str) -> None:
+    world.live.all[name] = {**world.live.all[world.submit()], "id": name}
+    world.live.requests[name] = {}
+    assert world.client.get(f"{JOBS}/{name}").status_code == 200
+    assert world.client.get(f"/api/v1/events?follow=false&job={name}").status_code == 200
+
+
+def test_what_is_no_name_is_no_job(world: World) -> None:
+    answer = world.client.get(f"{JOBS}/a b")
+    assert (answer.status_code, answer.json()["error"]) == (404, "there is no job 'a b'")
+
+
+def test_a_bad_parameter_is_named_as_it_was_sent(world: World) -> None:
+    answer = world.client.get("/api/v1/usage?since=-1")
+    assert answer.json()["error"] == "since: Input should be greater than or equal to 0"
+    answer = world.client.patch(f"{JOBS}/{world.submit()}", json={"tags": ["a", "b\nc"]})
+    assert answer.json()["error"] == "tags.1 is 'b\\nc', which is not of its form"
+    assert world.client.put("/api/v1/policy", json=[]).json()["error"].startswith("body: ")
+
+
+def test_changes_of_one_request_are_asked_for_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: Future[None] = Future()
+    monkeypatch.setattr(world.live, "hold", lambda *_: held)
+    monkeypatch.setattr(world.live, "tag", lambda *_: (held.set_result(None), held)[1])
+    answer = world.client.patch(f"{JOBS}/{world.submit()}", json={"hold": False, "tags": ["a"]}, timeout=5)
+    assert answer.status_code == 200

@@ -92,3 +92,19 @@ def test_schemathesis_finds_nothing(tmp_path: Path, auth: str) -> None:
         ran = subprocess.run([sys.executable, *command, *headers, url], cwd=tmp_path, capture_output=True, text=True)
         assert world.client.get("/api/v1/health").status_code == 200
     assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
+
+
+def test_a_job_that_needs_an_unknown_one_is_answered_as_promised(tmp_path: Path) -> None:
+    with World(tmp_path, make_live) as world:
+        answer = world.client.post("/api/v1/jobs", json={**JOB, "needs": "nobody"})
+        promised = world.client.get("/openapi.json").json()["paths"]["/api/v1/jobs"]["post"]["responses"]
+        assert str(answer.status_code) in promised
+        assert answer.json()["error"] == "there is no job nobody"
+
+
+def test_times_of_jobs_as_the_store_has_them(tmp_path: Path) -> None:
+    with World(tmp_path, make_live) as world:
+        world.submit()
+        assert world.live.times(0.0) == []
+        assert world.live.last_event(None, 0) == world.live.events(0, None, 100)[-1]["seq"]
+        assert world.live.last_event("1", 5) == 0

@@ -44,7 +44,7 @@ def test_a_name_that_only_points_here_is_refused(world: World, host: str, path: 
 
 def raw(world: World, request: bytes) -> bytes:
     """As no proper client would send it; the first line of the answer."""
-    with socket.create_connection(("127.0.0.1", world.port), timeout=5) as wire:
+    with socket.create_connection(("127.0.0.1", world.port), timeout=60) as wire:
         wire.sendall(request)
         return wire.makefile("rb").readline()
 
@@ -213,6 +213,35 @@ def test_a_token_differing_in_its_last_letter_is_none(guarded: World) -> None:
     other = secret[:-1] + ("a" if secret[-1] != "a" else "b")
     assert guarded.client.get(JOBS, headers={"Authorization": f"Bearer {other}"}).status_code == 401
     assert guarded.client.get(JOBS, headers={"Authorization": f"bearer {secret}"}).status_code == 200
+
+
+def test_values_of_variables_are_for_the_owner(guarded: World) -> None:
+    ann, bob, viewer = guarded.bearer("ann", "user"), guarded.bearer("bob", "user"), guarded.bearer("vic", "viewer")
+    job = {"name": "train", "tasks": {"w": {"command": "true", "env": {"KEY": "hunter2"}}}}
+    job_id = guarded.client.post(JOBS, json=job, headers=ann).json()["id"]
+    for other in (bob, viewer):
+        answer = guarded.client.get(f"{JOBS}/{job_id}", headers=other)
+        assert answer.json()["request"]["tasks"]["w"]["env"] == {"KEY": "******"}
+        assert "hunter2" not in answer.text
+    for owner in (ann, guarded.bearer("root", "admin")):
+        env = guarded.client.get(f"{JOBS}/{job_id}", headers=owner).json()["request"]["tasks"]["w"]["env"]
+        assert env == {"KEY": "hunter2"}
+
+
+def test_mine_are_those_of_the_token(guarded: World) -> None:
+    ann, bob = guarded.bearer("ann", "user"), guarded.bearer("bob", "user")
+    job_id = guarded.client.post(JOBS, json=JOB, headers=ann).json()["id"]
+    for headers, found in ((ann, [job_id]), (bob, [])):
+        page = guarded.client.get(f"{JOBS}?mine=true", headers=headers).json()
+        assert [job["id"] for job in page["jobs"]] == found
+    assert guarded.client.get(f"{JOBS}?mine=true&user=bob", headers=ann).status_code == 400
+
+
+def test_without_tokens_mine_are_those_of_the_name_that_is_said(world: World) -> None:
+    assert world.client.get(f"{JOBS}?mine=true").status_code == 400
+    said = {"X-Skep-User": "ann"}
+    job_id = world.client.post(JOBS, json=JOB, headers=said).json()["id"]
+    assert [job["id"] for job in world.client.get(f"{JOBS}?mine=true", headers=said).json()["jobs"]] == [job_id]
 
 
 def test_viewers_read_and_do_nothing_else(guarded: World) -> None:

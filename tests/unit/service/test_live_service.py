@@ -33,7 +33,7 @@ class FullStore(Store):
     def commit(self, writes: Writes) -> None:
         if self.is_full:
             self.reached.set()
-            self.go.wait(10)
+            self.go.wait(60)
             raise sqlite3.OperationalError("database or disk is full")
         super().commit(writes)
 
@@ -42,16 +42,16 @@ def test_nobody_waits_for_ever_when_the_disk_is_full(tmp_path: Path) -> None:
     store = FullStore(tmp_path / "skep.db")
     faults: list[Exception] = []
     live = Live(store, lambda live: Quiet(), lambda: 1000.0, cluster=("test", "1x4"), on_fault=faults.append)
-    assert live.submit([request()], "ann").result(10) == ["1"]
+    assert live.submit([request()], "ann").result(60) == ["1"]
     store.is_full = True
     asked: list[Any] = [live.submit([request()], "ann")]
-    assert store.reached.wait(10)
+    assert store.reached.wait(60)
     asked += [live.submit([request()], "ann"), live.stop("1", "ann")]  # behind the one that is being written
     store.go.set()
     for future in asked:
         with pytest.raises(Busy, match="cannot write any more: database or disk is full"):
-            future.result(10)
+            future.result(60)
     with pytest.raises(Busy):
-        live.submit([request()], "ann").result(10)
+        live.submit([request()], "ann").result(60)
     assert len(faults) == 1
     live.close()

@@ -124,6 +124,28 @@ def test_needs_are_met_or_end_those_who_wait(world: LiveWorld) -> None:
         world.submit(request(needs=("first",)))
 
 
+def test_jobs_of_one_submission_may_need_those_before_them(world: LiveWorld) -> None:
+    requests = [request("train"), request("score", needs=("train",))]
+    world.submit(request("train"))  # of the same name, but not the latest
+    first, second = world.submit(*requests)
+    assert world.writer.state.jobs[second].spec.needs == (first,)
+    with pytest.raises(NotFound, match="no job report"):
+        world.submit(request("show", needs=("report",)), request("report"))
+
+
+def test_a_job_that_failed_says_why(world: LiveWorld) -> None:
+    gang, single = world.submit(request(gpus=1), request(gpus=2, gang=False))
+    world.settle()
+    world.end(gang, 3, "SyntaxError: invalid syntax")
+    world.end(f"{single}/task-1", 7)
+    world.settle()
+    assert world.store.job(int(gang))[0].reason.endswith(", exit code 3")
+    reason = world.store.job(int(single))[0].reason
+    assert reason.startswith("task task-1: ")
+    assert reason.endswith(", exit code 7")
+    assert reason in [told.text for told in world.store.told(0, single, 100)]
+
+
 def test_the_same_key_is_one_job(world: LiveWorld) -> None:
     one = world.submit(request(), key="k")
     assert world.submit(request(), key="k") == one
@@ -178,6 +200,11 @@ def test_another_policy_and_another_cluster_while_jobs_run(world: LiveWorld) -> 
         world.ask(commands.apply_cluster("2x4", "two", "root"))
     with pytest.raises(InputError, match="imitates"):
         world.ask(commands.use_policy("srsf:compat=true,place=any", "root"))
+    of_vc = (
+        "nodes: [{count: 3, gpus: 4, name: n}]\nvcs: {default: {cells: 3 nodes, policy: 'srsf:compat=true,place=any'}}"
+    )
+    with pytest.raises(InputError, match="imitates"):
+        world.ask(commands.apply_cluster(of_vc, "vcs", "root"))
 
 
 def test_drained_nodes_keep_what_they_have_and_get_nothing_new(world: LiveWorld) -> None:
@@ -375,3 +402,45 @@ def test_attempts_say_how_they_ended(tmp_path: Path) -> None:
     world.settle()
     assert [attempt.outcome for attempt in world.store.attempts(int(job))] == ["resized", "stopped"]
     assert world.store.told(0, job, 100)[-1].text == "enough"
+
+
+def test_an_end_that_nobody_heard_is_told_as_it_was(world: LiveWorld) -> None:
+    """The job ran for 100 s, and ended while the server was down; the scheduler still counts from what it hears."""
+    (job,) = world.submit(request(gpus=4))
+    world.settle()
+    start_s = world.now_s
+    world.now_s += 5000
+    world.crash()
+    world.tell(Exited(job, 1, 0, seconds=100.0))
+    found = world.store.job(int(job))
+    assert found is not None
+    assert (found[0].state, found[0].finish_s) == ("succeeded", start_s + 100)
+    (attempt,) = world.store.attempts(int(job))
+    assert (attempt.start_s, attempt.end_s) == (start_s, start_s + 100)
+    assert world.store.usage("user", 0.0, world.now_s) == [("ann", 1, 400.0)]
+    assert world.writer.state.jobs[job].finish_s == world.now_s
+    assert world.store.told(0, job, 100)[-1].at_s == world.now_s
+
+
+def test_a_start_and_an_end_that_nobody_heard(world: LiveWorld) -> None:
+    (job,) = world.submit(request(gpus=4))
+    world.now_s += 5000
+    world.crash()
+    world.tell(Started(job, 1), Exited(job, 1, 0, seconds=100.0))
+    (attempt,) = world.store.attempts(int(job))
+    assert (attempt.start_s, attempt.end_s) == (world.now_s - 100, world.now_s)
+    assert world.store.usage("user", 0.0, world.now_s) == [("ann", 1, 400.0)]
+
+
+def test_a_preempted_job_that_left_unheard_still_waits(world: LiveWorld) -> None:
+    (job,) = world.submit(request(gpus=4))
+    world.settle()
+    start_s = world.now_s
+    world.now_s += 5000
+    world.tell(Exited(job, 1, 143, was_stopped=True, seconds=100.0))
+    assert world.store.attempts(int(job))[0].end_s == start_s + 100
+    world.ask(commands.stop(job, "ann", ""))
+    world.settle()
+    found = world.store.job(int(job))
+    assert found is not None
+    assert found[0].finish_s == world.now_s

@@ -56,7 +56,7 @@ def test_all_columns_in_any_order(tmp_path: Path) -> None:
 
 
 def test_blank_lines_and_spaces_do_not_matter(tmp_path: Path) -> None:
-    jobs = read(tmp_path, "\n job_id, submit_s ,duration_s,gpus\n\n a , 0, 5 ,1\n\n")
+    jobs = read(tmp_path, "\n job_id, submit_s ,duration_s,gpus\n\n a , 0, 5 ,1\n  \n\n")
     assert jobs == [TraceJob(0, 5, JobSpec("a", (gpu_shape(1),), expect_s=5))]
 
 
@@ -68,6 +68,7 @@ def test_blank_lines_and_spaces_do_not_matter(tmp_path: Path) -> None:
         ("a,0,,1", "duration_s is empty, expected a number of seconds >= 0"),
         ("a,0,1_000,1", "duration_s is 1_000, expected a number of seconds >= 0"),
         ("a,0,1e999,1", "duration_s is 1e999, expected a number of seconds >= 0"),
+        ("a,1600000000000,5,1", "submit_s is 1600000000000, expected a number of seconds from 0 to 1e12"),
         ("a,-1,5,1", "submit_s is -1, expected a number of seconds >= 0"),
         ("a,inf,5,1", "submit_s is inf, expected a number of seconds >= 0"),
         ("a,noon,5,1", "submit_s is noon, expected a number of seconds >= 0"),

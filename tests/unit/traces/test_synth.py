@@ -95,9 +95,10 @@ def test_two_processes_make_the_same_bytes() -> None:
         ({"jobs": 0}, "jobs is 0, expected a whole number >= 1"),
         ({"gpus": 0}, "gpus is 0, expected a whole number >= 1"),
         ({"vcs": -1}, "vcs is -1, expected a whole number >= 1"),
-        ({"load": 0.0}, "load is 0, expected a number above 0"),
-        ({"load": float("nan")}, "load is nan, expected a number above 0"),
-        ({"load": float("inf")}, "load is inf, expected a number above 0"),
+        ({"load": 1e-300}, "load is 1e-300, expected a number of at least 0.001"),
+        ({"load": 0.0}, "load is 0, expected a number of at least 0.001"),
+        ({"load": float("nan")}, "load is nan, expected a number of at least 0.001"),
+        ({"load": float("inf")}, "load is inf, expected a number of at least 0.001"),
     ],
 )
 def test_a_wrong_wish_is_one_line(wrong: dict[str, Any], message: str) -> None:

@@ -109,3 +109,21 @@ def test_the_same_step_can_be_saved_again_and_the_newer_one_counts(tmp_path: Pat
     found = checkpoints.latest()
     assert found is not None
     assert checkpoints.read(found["number"], "rank-0.bin") == {"at": "later"}
+
+
+def test_a_damaged_one_that_cannot_be_set_aside_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder is on a file system that can only be read."""
+    save(tmp_path, 1)
+    checkpoints = save(tmp_path, 2)
+    (tmp_path / "checkpoint-000002" / "rank-0.bin").write_bytes(b"torn")
+
+    def refuse(*_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    found = checkpoints.latest()
+    assert found is not None
+    assert found["step"] == 1
+    assert "checkpoint-000002 stays where it is: Read-only file system" in capsys.readouterr().err

@@ -22,7 +22,7 @@ class Crew:
     def __init__(self, size: int) -> None:
         self.size = size
         self.brought: dict[int, tuple[int, ...]] = {}
-        self.barrier = threading.Barrier(size, timeout=10)
+        self.barrier = threading.Barrier(size, timeout=60)
 
     def run(self, action: Callable[[Member], Any]) -> list[Any]:
         with ThreadPoolExecutor(self.size) as pool:

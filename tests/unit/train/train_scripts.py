@@ -16,7 +16,7 @@ def environment(**more: str) -> dict[str, str]:
 def run(code: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-c", code]
     return subprocess.run(
-        line, cwd=folder, env=environment(**more), capture_output=True, text=True, timeout=60, check=False
+        line, cwd=folder, env=environment(**more), capture_output=True, text=True, timeout=300, check=False
     )
 
 

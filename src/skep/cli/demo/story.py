@@ -117,9 +117,9 @@ def grow(on: Stage) -> None:
     few = on.until_state("vit", "running")["gpus"]
     tell(f"vit takes what is free of vision's gpus: {few} of the 4 it can use. evaluate ends soon:")
     on.until("vit grows", lambda: on.job("vit")["gpus"] > few)
-    on.until("vit goes on", lambda: len(steps_of(on, "vit").first) == 2)
+    on.until("vit goes on", lambda: "loss" in on.log("vit", attempt=2))
     on.type("skep ps --vc vision")
-    on.type("skep logs vit | head -1")
+    on.type("skep logs vit --task main-0 | head -1")
     on.until_state("vit", "succeeded", attempts=2)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from skep.core.cells.chain import Chain
-from skep.core.cells.tree import PhysicalCell, VirtualCell
+from skep.core.cells.tree import OPPORTUNISTIC, PhysicalCell, VirtualCell
 
 MAP_STEPS = 50_000
 """How many tries a mapping may take around bad cells."""
@@ -20,9 +20,13 @@ Bindings = dict[int, PhysicalCell]
 class Binder:
     """Maps the virtual gpus of one placement."""
 
-    def __init__(self, chain: Chain, is_usable: Callable[[PhysicalCell], bool]) -> None:
+    def __init__(
+        self, chain: Chain, is_usable: Callable[[PhysicalCell], bool], order: Callable[[PhysicalCell], int]
+    ) -> None:
         self.chain = chain
         self.is_usable = is_usable
+        self.order = order
+        """Which of several cells is taken: the smallest, and of these the first in the list."""
         self.bindings: Bindings = {}
         self.below: dict[int, list[VirtualCell]] = {}
         """The unbound children of an unbound virtual cell that are needed."""
@@ -74,7 +78,7 @@ class Binder:
     # Granted cells: buddy allocation ---------------------------------------------------------------------------
 
     def _allocate(self, roots: list[VirtualCell], *, relaxed: bool) -> bool:
-        free = [list(cells.values()) for cells in self.chain.free]
+        free = [list(cells) for cells in self.chain.free]
         unused = list(self.chain.unused)
         for root in roots:
             found = self._buddy(root, free)
@@ -95,12 +99,12 @@ class Binder:
     def _descend(self, root: VirtualCell, free: list[list[PhysicalCell]], level: int) -> bool:
         if level == root.level:
             return self._map_onto_free(root, free[level])
-        for cell in self._in_order(free[level]):
+        for cell in sorted(free[level], key=self.order):
             if self.is_usable(cell):
                 below = free[level - 1]
                 free[level - 1] = below + cell.children
                 if self._descend(root, free, level - 1):
-                    free[level].remove(cell)
+                    take_out(free[level], cell)
                     return True
                 free[level - 1] = below
         return False
@@ -109,10 +113,7 @@ class Binder:
         used: set[int] = set()
         if not self._map_all([root], cells, used):
             return False
-        for number, cell in enumerate(cells):
-            if id(cell) in used:
-                del cells[number]
-                break
+        take_out(cells, next(cell for cell in cells if id(cell) in used))
         return True
 
     def _relaxed(self, root: VirtualCell, free: list[list[PhysicalCell]], unused: list[int]) -> bool:
@@ -143,7 +144,7 @@ class Binder:
 
         A loop, since a gang may have more cells side by side than calls can be nested.
         """
-        ordered = self._in_order(candidates)
+        ordered = sorted(candidates, key=self.order)
         chosen: list[int] = []
         start = 0
         while len(chosen) < len(cells):
@@ -178,11 +179,20 @@ class Binder:
             return True
         return self._map_all(self.below[id(cell)], onto.children, set())
 
-    def _in_order(self, cells: list[PhysicalCell]) -> list[PhysicalCell]:
-        """Those with the least opportunistic work first, so that little is evicted; else in the order of the layout,
-        not in that of what happened before: a fork, or a server that starts again, goes on in the same way."""
-        return sorted(cells, key=place_in_order)
+
+def take_out(cells: list[PhysicalCell], cell: PhysicalCell) -> None:
+    """The last one takes its place, as in the list that this is a copy of."""
+    last = cells.pop()
+    if last is not cell:
+        cells[cells.index(cell)] = last
 
 
-def place_in_order(cell: PhysicalCell) -> int:
-    return (cell.used.get(-1, 0) << 24) + cell.rank
+def by_history(cell: PhysicalCell) -> int:
+    """Those with the least opportunistic work first, so that little is evicted; else in the order of the list."""
+    return cell.used.get(OPPORTUNISTIC, 0)
+
+
+def by_layout(cell: PhysicalCell) -> int:
+    """As `by_history`, but else in the order of the layout: a fork, or a server that starts again, knows no history and
+    goes on in the same way."""
+    return (cell.used.get(OPPORTUNISTIC, 0) << 24) + cell.rank

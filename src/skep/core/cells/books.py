@@ -8,7 +8,7 @@ gets a bad one bound, so that it sees the failure where it would have counted on
 from __future__ import annotations
 
 from skep.core.cells.chain import Chain, Tenancy
-from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
+from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, Cell, PhysicalCell, VirtualCell, set_use
 
 
 class Books:
@@ -134,10 +134,9 @@ class Books:
                 self._mark_bad_below(chain, child, is_free=is_free)
 
     def _set_bad_free(self, chain: Chain, cell: PhysicalCell, *, is_free: bool) -> None:
-        if is_free:
-            chain.bad_free[cell.level][id(cell)] = cell
-        else:
-            chain.bad_free[cell.level].pop(id(cell), None)
+        listed = chain.bad_free[cell.level]
+        if is_free != (cell in listed):
+            (listed.add if is_free else listed.remove)(cell)
 
     # Health ----------------------------------------------------------------------------------------------------
 
@@ -153,6 +152,8 @@ class Books:
             cell.bad_count += 1 if is_bad else -1
             if not before or not cell.bad_count:
                 changed.append(cell)
+                notice(cell)
+                notice(cell.virtual)
             cell = cell.parent
         for cell in reversed(changed) if is_bad else changed:
             if chain.is_within_free(cell):
@@ -180,8 +181,7 @@ class Books:
         """It was bound only because it was bad."""
         virtual = cell.virtual
         if virtual is not None and virtual.priority == FREE and virtual.root is not virtual and not cell.is_pinned:
-            virtual.physical = None
-            cell.virtual = None
+            part_pair(cell)
 
     def settle_doomed(self, chain: Chain) -> None:
         """Show as many bad cells to the VCs as there are too few healthy ones, and no more."""
@@ -198,7 +198,7 @@ class Books:
     def _doom(self, chain: Chain, level: int) -> None:
         for vc in chain.unused_by:
             while chain.unused_by[vc][level] > chain.left[level] - len(chain.bad_free[level]):
-                bad = next((cell for cell in chain.bad_free[level].values() if cell.virtual is None), None)
+                bad = next((cell for cell in chain.bad_free[level] if cell.virtual is None), None)
                 root = self._unbound_root(vc, chain.name, level)
                 if bad is None or root is None:
                     break
@@ -244,6 +244,21 @@ class Books:
 def bind_pair(physical: PhysicalCell, virtual: VirtualCell) -> None:
     physical.virtual = virtual
     virtual.physical = physical
+    notice(virtual)
+
+
+def part_pair(physical: PhysicalCell) -> None:
+    virtual = physical.virtual
+    if virtual is not None:
+        physical.virtual = None
+        virtual.physical = None
+        notice(virtual)
+
+
+def notice(cell: Cell | None) -> None:
+    """Its place among the nodes of a view may be another one."""
+    if cell is not None and cell.view is not None:
+        cell.view.touch(cell)
 
 
 def bind(leaf: PhysicalCell, virtual: VirtualCell) -> None:
@@ -260,10 +275,8 @@ def unbind(leaf: PhysicalCell) -> None:
     """Unbind a gpu, and the cells above it as long as nothing below them is bound."""
     physical: PhysicalCell | None = leaf
     while physical is not None and physical.virtual is not None and not physical.is_pinned:
-        virtual = physical.virtual
-        physical.virtual = None
-        virtual.physical = None
-        above = virtual.parent
+        above = physical.virtual.parent
+        part_pair(physical)
         if above is None or any(child.physical is not None for child in above.children):
             return
         physical = physical.parent
@@ -271,8 +284,6 @@ def unbind(leaf: PhysicalCell) -> None:
 
 def unbind_all(cell: PhysicalCell) -> None:
     """Unbind a cell and everything below it."""
-    if cell.virtual is not None:
-        cell.virtual.physical = None
-        cell.virtual = None
+    part_pair(cell)
     for child in cell.children:
         unbind_all(child)

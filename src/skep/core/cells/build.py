@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from skep.core.cells.chain import Chain, Tenancy
 from skep.core.cells.layout import CellSpec, CellType, Layout
-from skep.core.cells.tree import Cell, PhysicalCell, View, VirtualCell
+from skep.core.cells.tree import Cell, PhysicalCell, VirtualCell
+from skep.core.cells.view import View
 
 
-def build_chains(layout: Layout) -> dict[str, Chain]:
+def build_chains(layout: Layout, *, sorts_when_asked: bool) -> dict[str, Chain]:
     chains: dict[str, Chain] = {}
     for spec in layout.cells:
         chain = chains.get(spec.type)
@@ -22,7 +25,7 @@ def build_chains(layout: Layout) -> dict[str, Chain]:
         for level in range(1, chain.top):
             chain.fan_out[level] = len(chain.cells[level + 1][0].children)
         nodes: list[Cell] = list(chain.cells[chain.node_level])
-        chain.view = View(nodes)
+        chain.view = View(nodes, keeps_apart=True, sorts_when_asked=sorts_when_asked)
     return chains
 
 
@@ -59,20 +62,23 @@ def pinned_cells(layout: Layout, chains: dict[str, Chain]) -> dict[str, Physical
     return {names[cell.chain, cell.address]: cell for cell in cells if (cell.chain, cell.address) in names}
 
 
-def build_tenancies(layout: Layout, chains: dict[str, Chain], pins: dict[str, PhysicalCell]) -> dict[str, Tenancy]:
+def build_tenancies(
+    layout: Layout, chains: dict[str, Chain], pins: dict[str, PhysicalCell], *, sorts_when_asked: bool
+) -> dict[str, Tenancy]:
     tenancies = {}
     for vc in layout.vcs.values():
         tenancy = tenancies[vc.name] = Tenancy(vc.name)
         number = 0
+        granted: dict[str, list[VirtualCell]] = {}
         for grant in vc.grants:
             chain = chains[grant.chain]
             roots = tenancy.roots.setdefault(chain.name, [[] for _ in range(chain.top + 1)])
             types = layout.chain_types(chain.name)
             level = chain.types.index(grant.type) + 1
             for _ in range(grant.count):
-                roots[level].append(
-                    virtual_tree(types, level, None, vc.name, chain.name, f"{vc.name}/{number}", [0] * level)
-                )
+                root = virtual_tree(types, level, None, vc.name, chain.name, f"{vc.name}/{number}", [0] * level)
+                roots[level].append(root)
+                granted.setdefault(chain.name, []).append(root)
                 number += 1
         for name in vc.pinned:
             cell = pins[name]
@@ -81,7 +87,8 @@ def build_tenancies(layout: Layout, chains: dict[str, Chain], pins: dict[str, Ph
             root.pinned = name
             tenancy.pinned[name] = root
             number += 1
-        make_views(tenancy, chains)
+        for name, nodes in nodes_of(tenancy, chains, granted):
+            tenancy.views[name] = View(nodes, sorts_when_asked=sorts_when_asked)
     return tenancies
 
 
@@ -107,15 +114,18 @@ def virtual_tree(
     return cell
 
 
-def make_views(tenancy: Tenancy, chains: dict[str, Chain]) -> None:
-    for name, roots in tenancy.roots.items():
-        level = chains[name].node_level
-        whole = [root for above in reversed(roots[level:]) for root in above]
-        small = [root for below in reversed(roots[:level]) for root in below]
-        tenancy.views[name] = View([node for root in whole for node in at_level(root, level)] + list[Cell](small))
+def nodes_of(
+    tenancy: Tenancy, chains: dict[str, Chain], granted: dict[str, list[VirtualCell]]
+) -> Iterator[tuple[str, list[Cell]]]:
+    """By the name of the view. `granted` is what the VC owns of each chain, in the order of the file."""
+    for name in tenancy.roots:
+        level, roots = chains[name].node_level, granted.get(name, [])
+        whole = [node for root in roots if root.level >= level for node in at_level(root, level)]
+        small = sorted((root for root in roots if root.level < level), key=lambda root: -root.level)
+        yield name, [*whole, *small]
     for name, root in tenancy.pinned.items():
         level = chains[root.chain].node_level
-        tenancy.views[f"pinned/{name}"] = View(at_level(root, level) if root.level >= level else [root])
+        yield f"pinned/{name}", at_level(root, level) if root.level >= level else [root]
 
 
 def at_level(cell: Cell, level: int) -> list[Cell]:

@@ -14,25 +14,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from skep.core.cells.binding import Binder
+from skep.core.cells.binding import Binder, by_history
 from skep.core.cells.books import Books, bind_pair
 from skep.core.cells.build import build_chains, build_tenancies, pinned_cells
 from skep.core.cells.chain import Chain
 from skep.core.cells.gangs import Answer, Gang, GangState, Placement, Request, VirtualPlacement, WaitCause
 from skep.core.cells.layout import Layout
-from skep.core.cells.placement import Seats, seat_gang, seat_gpus
-from skep.core.cells.tree import OPPORTUNISTIC, Cell, PhysicalCell, Use, View, VirtualCell
+from skep.core.cells.placement import Seat, Seats, search, seat_gpus, walk
+from skep.core.cells.tree import OPPORTUNISTIC, Cell, PhysicalCell, Use, VirtualCell
+from skep.core.cells.view import View
 from skep.core.errors import InputError
 
 Nodes = Collection[str]
 
 
 class Cells:
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, sorts_when_asked: bool = False) -> None:
+        """`sorts_when_asked`: see `View`."""
         self.layout = layout
-        self.chains = build_chains(layout)
+        self.chains = build_chains(layout, sorts_when_asked=sorts_when_asked)
         pins = pinned_cells(layout, self.chains)
-        self.tenancies = build_tenancies(layout, self.chains, pins)
+        self.tenancies = build_tenancies(layout, self.chains, pins, sorts_when_asked=sorts_when_asked)
         self.books = Books(self.chains, self.tenancies)
         self.gangs: dict[str, Gang] = {}
         self.bad_nodes: set[str] = set()
@@ -89,41 +91,48 @@ class Cells:
         only if they would have to leave."""
         self.check(request)
         nodes = suggested if request.only_suggested else None
-        answer = Answer(cause=WaitCause.NO_CELLS)
+        answer = self._ask(request, nodes, walk)
+        if len(request.pods) == 1 or (answer.placement is not None and not answer.victims):
+            return answer
+        other = self._ask(request, nodes, search)
+        if other.placement is None or (answer.placement is not None and not spares(other, answer)):
+            return answer
+        other.is_searched = answer.placement is None
+        return other
+
+    def _ask(self, request: Request, suggested: Nodes | None, seat: Seat) -> Answer:
+        """Of the first chain that has room."""
         if request.pinned:
             root = self.tenancies[request.vc].pinned[request.pinned]
-            answer = self._ask_guaranteed(request, self.chains[root.chain], f"pinned/{request.pinned}", nodes)
-        else:
-            for chain in self.chains_for(request):
-                if request.priority == OPPORTUNISTIC:
-                    answer = self._ask_opportunistic(request, chain, nodes)
-                else:
-                    answer = self._ask_guaranteed(request, chain, chain.name, nodes)
-                if answer.placement is not None:
-                    break
+            return self._ask_guaranteed(request, self.chains[root.chain], f"pinned/{request.pinned}", suggested, seat)
+        answer = Answer(cause=WaitCause.NO_CELLS)
+        for chain in self.chains_for(request):
+            if request.priority == OPPORTUNISTIC:
+                answer = self._ask_opportunistic(request, chain, suggested, seat)
+            else:
+                answer = self._ask_guaranteed(request, chain, chain.name, suggested, seat)
+            if answer.placement is not None:
+                break
         return answer
 
-    def _ask_opportunistic(self, request: Request, chain: Chain, suggested: Nodes | None) -> Answer:
+    def _ask_opportunistic(self, request: Request, chain: Chain, suggested: Nodes | None, seat: Seat) -> Answer:
+        chain.view.sort(suggested)
         if request.gpu_count > chain.view.gpu_count:
             return Answer(cause=WaitCause.CLUSTER_FULL)
-        seats = seat_gang(
-            chain.view.most_opportunistic_first(),
-            request.sizes,
-            OPPORTUNISTIC,
-            lambda node: self._is_good(node, suggested),
-        )
+        seats = seat(chain.view, request.sizes, OPPORTUNISTIC, lambda node: self._is_good(node, suggested))
         if seats is None:
             return Answer(cause=self._why(chain.view, request, OPPORTUNISTIC, suggested, WaitCause.CLUSTER_FULL))
         return Answer(Placement(chain.name, seat_gpus(seats, OPPORTUNISTIC), None))  # type: ignore[arg-type]
 
-    def _ask_guaranteed(self, request: Request, chain: Chain, view_name: str, suggested: Nodes | None) -> Answer:
+    def _ask_guaranteed(
+        self, request: Request, chain: Chain, view_name: str, suggested: Nodes | None, seat: Seat
+    ) -> Answer:
         view = self.tenancies[request.vc].views[view_name]
+        view.sort(suggested)
         if request.gpu_count > view.gpu_count:  # a gang of a billion pods is not even written out
             return Answer(cause=WaitCause.VC_FULL)
         for priority in (OPPORTUNISTIC, request.priority):  # first without pushing anybody of its own VC out
-            seats = seat_gang(
-                view.fullest_first(), request.sizes, priority, lambda node: self._is_good_virtual(node, suggested)
-            )
+            seats = seat(view, request.sizes, priority, lambda node: self._is_good_virtual(node, suggested))
             if seats is not None:
                 return self._bind(request, chain, seats, priority, suggested)
         return Answer(cause=self._why(view, request, request.priority, suggested, WaitCause.VC_FULL))
@@ -135,7 +144,8 @@ class Cells:
             lazy = self._lazy_victims(leaves)
             bound = [pair for gang in lazy for pair in bound_around(gang)]
             downgraded = [(gang, self.downgrade(gang)) for gang in lazy]
-            bindings = Binder(chain, lambda cell: self._is_usable(cell, chain, suggested)).bind(leaves)
+            binder = Binder(chain, lambda cell: self._is_usable(cell, chain, suggested), by_history)
+            bindings = binder.bind(leaves)
             answer = Answer(cause=WaitCause.NO_HEALTHY_MAPPING if suggested is None else WaitCause.NO_SUGGESTED_MAPPING)
             if bindings is not None:
                 physical = [[bindings[id(leaf)] for leaf in pod] for pod in virtual]
@@ -182,7 +192,8 @@ class Cells:
         """If it would fit with all nodes well, the nodes are the reason."""
 
         def fits(usable: Callable[[Cell], bool]) -> bool:
-            return seat_gang(view.fullest_first(), request.sizes, priority, usable) is not None
+            asked = (view.nodes, request.sizes, priority, usable)
+            return walk(*asked) is not None or (len(request.pods) > 1 and search(*asked) is not None)
 
         if not fits(lambda node: True):
             return full
@@ -310,6 +321,11 @@ class Cells:
             self.books.set_health(leaf, is_bad=is_bad)
         for chain in {leaf.chain for leaf in self.nodes[node]}:
             self.books.settle_doomed(self.chains[chain])
+
+
+def spares(answer: Answer, other: Answer) -> bool:
+    """Whether fewer have to leave: some of the other's victims, and nobody else."""
+    return {victim.name for victim in answer.victims} < {victim.name for victim in other.victims}
 
 
 def bound_around(gang: Gang) -> list[tuple[PhysicalCell, VirtualCell]]:

@@ -9,8 +9,40 @@ Free cells are kept as in a buddy allocator: a cell is listed when it is free as
 
 from __future__ import annotations
 
-from skep.core.cells.tree import PhysicalCell, View, VirtualCell
+from collections.abc import Iterator
+
+from skep.core.cells.tree import PhysicalCell, VirtualCell
+from skep.core.cells.view import View
 from skep.core.errors import InvariantBroken
+
+
+class CellList:
+    """Cells in an order that comes from what happened: new ones at the end, and where one is taken out the last one
+    takes its place. HiveD keeps its lists so; with the same order, equal cells are taken in the same turn."""
+
+    def __init__(self) -> None:
+        self.cells: list[PhysicalCell] = []
+        self.at: dict[int, int] = {}
+        """Where each is, by identity."""
+
+    def add(self, cell: PhysicalCell) -> None:
+        self.at[id(cell)] = len(self.cells)
+        self.cells.append(cell)
+
+    def remove(self, cell: PhysicalCell) -> None:
+        number, last = self.at.pop(id(cell)), self.cells.pop()
+        if last is not cell:
+            self.cells[number] = last
+            self.at[id(last)] = number
+
+    def __contains__(self, cell: PhysicalCell) -> bool:
+        return id(cell) in self.at
+
+    def __iter__(self) -> Iterator[PhysicalCell]:
+        return iter(self.cells)
+
+    def __len__(self) -> int:
+        return len(self.cells)
 
 
 class Chain:
@@ -22,24 +54,24 @@ class Chain:
         self.node_level = node_level
         self.cells: list[list[PhysicalCell]] = [[] for _ in range(self.top + 1)]
         """By level."""
-        self.free: list[dict[int, PhysicalCell]] = [{} for _ in range(self.top + 1)]
+        self.free = [CellList() for _ in range(self.top + 1)]
         self.fan_out = [0] * (self.top + 1)
         """By level: how many of its cells make one of the next level; 0 at the top."""
         self.left = [0] * (self.top + 1)
         self.unused = [0] * (self.top + 1)
         self.unused_by: dict[str, list[int]] = {}
-        self.bad_free: list[dict[int, PhysicalCell]] = [{} for _ in range(self.top + 1)]
+        self.bad_free = [CellList() for _ in range(self.top + 1)]
         """Bad cells among those in `left`."""
         self.doomed: dict[str, list[list[PhysicalCell]]] = {}
         """By VC and level: bad cells shown to the VC because no healthy one is left for it."""
         self.view: View
 
     def list_free(self, cell: PhysicalCell) -> None:
-        self.free[cell.level][id(cell)] = cell
+        self.free[cell.level].add(cell)
         cell.is_free_listed = True
 
     def unlist_free(self, cell: PhysicalCell) -> None:
-        del self.free[cell.level][id(cell)]
+        self.free[cell.level].remove(cell)
         cell.is_free_listed = False
 
     def take(self, cell: PhysicalCell) -> int:
@@ -50,8 +82,8 @@ class Chain:
                 raise InvariantBroken(f"{cell!r} is not free")
             parent.is_split = True
             for child in parent.children:
-                if child is not cell:
-                    self.list_free(child)
+                self.list_free(child)
+            self.unlist_free(cell)
             cell = parent
         self.unlist_free(cell)
         return cell.level

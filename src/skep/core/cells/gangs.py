@@ -112,3 +112,5 @@ class Answer(msgspec.Struct):
     placement: Placement | None = None
     victims: list[Gang] = []
     cause: WaitCause | None = None
+    is_searched: bool = False
+    """HiveD would not have found it."""

@@ -1,7 +1,7 @@
 """Topology-aware placement of a gang on the nodes of a view: which nodes, and which gpus of them.
 
-Pods go to the fullest nodes first. One pass over the nodes, the smallest pods first, settles nearly every gang;
-where it fails although there is room (2+2+3 on 3|4), a bounded search looks for another way to pack.
+Pods go to the fullest nodes first. A walk over the nodes, the smallest pods first, settles nearly every gang; where it
+fails although there is room (2+2+3 on 3|4), a bounded search looks for another way to pack.
 """
 
 from __future__ import annotations
@@ -19,25 +19,32 @@ SEARCH_PODS = 64
 Usable = Callable[[Cell], bool]
 Seats = list[tuple[int, Cell]]
 """(gpus of a pod, its node), the smallest pods first."""
+Seat = Callable[[Iterable[Cell], list[int], int, Usable], Seats | None]
 
 
-def seat_gang(nodes: Iterable[Cell], pods: list[int], priority: int, usable: Usable) -> Seats | None:
-    """A node for every pod (gpu counts, ascending), or none if the gang does not fit."""
-    seen: list[tuple[Cell, int]] = []
+def walk(nodes: Iterable[Cell], pods: list[int], priority: int, usable: Usable) -> Seats | None:
+    """A node for every pod (gpu counts, ascending), each on the first that has room and never before the last one's.
+
+    Exact for pods of one size: each node takes as many as fit.
+    """
     seats: Seats = []
     smallest = pods[0]
     for node in nodes:
         room = node.free_at(priority)
         if room < smallest or not usable(node):
             continue
-        seen.append((node, room))
         while len(seats) < len(pods) and pods[len(seats)] <= room:
             room -= pods[len(seats)]
             seats.append((pods[len(seats)], node))
         if len(seats) == len(pods):
             return seats
-    # With one size of pod the pass above is exact: each node took as many as fit.
-    return search_packing(seen, pods) if pods[0] != pods[-1] else None
+    return None
+
+
+def search(nodes: Iterable[Cell], pods: list[int], priority: int, usable: Usable) -> Seats | None:
+    """As `walk`, for pods of several sizes, in any order."""
+    rooms = [(node, node.free_at(priority)) for node in nodes]
+    return search_packing([(node, room) for node, room in rooms if room >= pods[0] and usable(node)], pods)
 
 
 def search_packing(nodes: list[tuple[Cell, int]], pods: list[int]) -> Seats | None:

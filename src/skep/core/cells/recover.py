@@ -6,6 +6,8 @@ exists is left out; a gang whose guarantee no longer exists runs on as opportuni
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from skep.core.cells.cells import Cells
@@ -113,8 +115,10 @@ def map_up(
 ) -> VirtualCell | None:
     if cell.virtual is not None:
         return cell.virtual if cell.virtual.vc == vc else None
-    if cell.level == level and chain.is_within_free(cell):
-        return least_used(roots, priority)
+    if cell.level == level:
+        found = least_used(roots, priority)
+        if found is not None and (chain.is_within_free(cell) or is_freed(cell, found)):
+            return found
     if cell.parent is None:  # at most a larger cell of the VC around it could have held it
         return None
     above = map_up(chain, cell.parent, roots, level, priority, vc)
@@ -147,12 +151,39 @@ def can_bind(chain: Chain, leaf: PhysicalCell, virtual: VirtualCell) -> bool:
     return False
 
 
+def users_of(root: VirtualCell) -> dict[int, Gang]:
+    """By identity."""
+    held = (leaf.physical for leaf in root.leaves() if isinstance(leaf, VirtualCell))
+    return {id(leaf.gang): leaf.gang for leaf in held if leaf is not None and leaf.gang is not None}
+
+
+def is_freed(cell: PhysicalCell, root: VirtualCell) -> bool:
+    """Whether the cell would be free as a whole, were those who use `root` not guaranteed anything.
+
+    (If not, because a pinned cell is in it, say, `can_bind` sees that in time.)
+    """
+    above = cell.parent
+    while above is not None:
+        if above.virtual is not None:
+            return False
+        above = above.parent
+    leaving = users_of(root) if root.priority != FREE else {}
+    return bool(leaving) and all(
+        using and using.keys() <= leaving.keys() for using in map(users_of, granted_below(cell))
+    )
+
+
+def granted_below(cell: PhysicalCell) -> Iterator[VirtualCell]:
+    for child in cell.children:
+        if child.virtual is not None:
+            yield child.virtual
+        else:
+            yield from granted_below(child)
+
+
 def make_way(cells: Cells, leaf: PhysicalCell, virtual: VirtualCell) -> None:
     """The granted cell is bound elsewhere (a VC that shrank): those in it lose their guarantee."""
     root = virtual.root
     if root.physical is not None and root.priority != FREE and cells.chains[leaf.chain].is_within_free(leaf):
-        for cell in list(root.leaves()):
-            assert isinstance(cell, VirtualCell)
-            held = cell.physical
-            if held is not None and held.gang is not None:
-                cells.downgrade(held.gang)
+        for gang in users_of(root).values():
+            cells.downgrade(gang)

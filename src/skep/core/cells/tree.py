@@ -15,6 +15,7 @@ from skep.core.cells.layout import CellSpec, CellType
 
 if TYPE_CHECKING:
     from skep.core.cells.gangs import Gang
+    from skep.core.cells.view import View
 
 FREE = -2
 OPPORTUNISTIC = -1
@@ -50,7 +51,7 @@ class Cell:
         """Gpus in use below, by priority."""
         self.used_total = 0
         self.view: View | None = None
-        """The index in which this cell stands as a node."""
+        """Where this cell stands as a node."""
 
     def free_at(self, priority: int) -> int:
         """Gpus that a request of this priority could have here: free ones, and those of lower priorities."""
@@ -145,47 +146,6 @@ class VirtualCell(Cell):
         return f"VirtualCell({self.address}, {self.type})"
 
 
-class View:
-    """The nodes a placement chooses from, indexed by what is in use on them.
-
-    Cells smaller than a node that stand alone are little nodes of their own.
-    """
-
-    def __init__(self, nodes: list[Cell]) -> None:
-        self.nodes = nodes
-        self.gpu_count = sum(node.leaf_count for node in nodes)
-        self.rank = {id(node): number for number, node in enumerate(nodes)}
-        self.by_use: dict[tuple[int, int], dict[int, Cell]] = {}
-        self.key: dict[int, tuple[int, int]] = {}
-        for node in nodes:
-            node.view = self
-            self.update(node)
-
-    def update(self, node: Cell) -> None:
-        """Its use has changed."""
-        number = self.rank[id(node)]
-        key = (node.used_total, node.used.get(OPPORTUNISTIC, 0))
-        before = self.key.get(number)
-        if before == key:
-            return
-        if before is not None:
-            del self.by_use[before][number]
-            if not self.by_use[before]:
-                del self.by_use[before]
-        self.key[number] = key
-        self.by_use.setdefault(key, {})[number] = node
-
-    def fullest_first(self) -> Iterator[Cell]:
-        """Any use counts."""
-        for key in sorted(self.by_use, key=lambda key: -key[0]):
-            yield from list(self.by_use[key].values())
-
-    def most_opportunistic_first(self) -> Iterator[Cell]:
-        """Together with other opportunistic work, away from guaranteed work."""
-        for key in sorted(self.by_use, key=lambda key: (-key[1], key[0] - key[1])):
-            yield from list(self.by_use[key].values())
-
-
 def set_use(leaf: Cell, priority: int) -> None:
     """Make a gpu cell be in use at this priority (or free), and all cells above it know."""
     before = leaf.priority
@@ -205,7 +165,7 @@ def set_use(leaf: Cell, priority: int) -> None:
         cell.used_total += change
         cell.priority = max(used) if used else FREE
         if cell.view is not None:
-            cell.view.update(cell)
+            cell.view.touch(cell)
         cell = cell.parent
 
 

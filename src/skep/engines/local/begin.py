@@ -116,7 +116,7 @@ class Beginner:
         groups = [self._group(what, place) for place in what.places]
         try:
             return self._write(what, aside, groups)
-        except OSError:
+        except Exception:
             for group in groups:
                 for folder in group.folders:
                     remove_folder(folder)
@@ -170,8 +170,21 @@ def freezer_of(request: Request, checkpoint: Path, task: str) -> Freezer | None:
 
 
 def base_env() -> dict[str, str]:
-    """What the server has, without what is about the server; a task's own variables are put over it."""
-    return BASE_ENV | {key: value for key, value in os.environ.items() if not key.startswith("SKEP_")}
+    """What the server has, without what is about the server; a task's own variables are put over it.
+
+    What is no text is left out: `task.json` could not hold it, and no job could be started.
+    """
+    return BASE_ENV | {
+        key: value for key, value in os.environ.items() if not key.startswith("SKEP_") and is_text(key + value)
+    }
+
+
+def is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def make_task(path: Path, file: TaskFile) -> None:

@@ -10,12 +10,11 @@ def write_whole(path: str, text: str, *, is_durable: bool = False) -> None:
     """A reader sees all of it or nothing."""
     aside = f"{path}.new"
     fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, text.encode())
+    with open(fd, "wb") as file:
+        file.write(text.encode())
+        file.flush()
         if is_durable:
             os.fsync(fd)
-    finally:
-        os.close(fd)
     os.replace(aside, path)
     if is_durable:
         folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)

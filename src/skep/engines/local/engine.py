@@ -216,8 +216,10 @@ class LocalEngine:
         """A mistake about one job must not end the engine of all."""
         try:
             what(*args)
-        except Exception:
-            log.exception("the local engine could not do this: %r", args)
+        except Exception as error:
+            # What the machine refuses, such as room on the disk, it refuses again at every look: a line each is enough.
+            is_bug = not isinstance(error, OSError)
+            log.error("the local engine could not do this: %s: %s", args, error, exc_info=is_bug)
 
     def _find_strays(self, known: set[Path]) -> None:
         """In a thread of its own: a long history has many folders, and launches should not wait for them."""

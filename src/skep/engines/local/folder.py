@@ -25,6 +25,8 @@ from skep.engines.local.disk import write_whole
 
 NAME_MAX = 120
 SMALL = 1 << 16
+LAUNCH_MAX = 64 << 20
+"""Of `launch.json`: a gang may have thousands of tasks."""
 _FLOCK = "hhqqi"
 T = TypeVar("T")
 
@@ -97,7 +99,7 @@ class Folder:
         return sorted(launch for launch, _ in launch_folders(self.job(job_id)))
 
     def record(self, job_id: str, launch: int) -> LaunchRecord:
-        record = read_record(self.launch(job_id, launch) / "launch.json", LaunchRecord)
+        record = read_launch(self.launch(job_id, launch))
         if record is None:
             raise NotFound(f"job {job_id}: the files of its start {launch} are gone")
         return record
@@ -142,9 +144,13 @@ def write_durable(path: Path, record: msgspec.Struct) -> None:
     write_whole(str(path), msgspec.json.encode(record).decode(), is_durable=True)
 
 
-def read_record(path: Path, kind: type[T]) -> T | None:
+def read_launch(path: Path) -> LaunchRecord | None:
+    return read_record(path / "launch.json", LaunchRecord, LAUNCH_MAX)
+
+
+def read_record(path: Path, kind: type[T], size_max: int = SMALL) -> T | None:
     """None where there is no such file, or it is not what it should be."""
-    content = read_small(path)
+    content = read_small(path, size_max)
     if content is None:
         return None
     try:
@@ -163,7 +169,7 @@ def read_small(path: Path, size_max: int = SMALL) -> bytes | None:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size > size_max:
             return None
-        return os.read(fd, size_max)
+        return os.read(fd, status.st_size)
     except OSError:
         return None
     finally:

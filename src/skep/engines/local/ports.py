@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 
 from skep.core.errors import InputError
 
 FIRST = 15_000
 END = 40_000
+EPHEMERAL = 32_768
+"""From here on the kernel gives ports to outgoing connections: the search does not begin there."""
 
 
 class Ports:
@@ -17,7 +20,8 @@ class Ports:
         self.in_use: set[int] = set()
         self._of: dict[tuple[str, int], list[int]] = {}
         """By job and launch."""
-        self._next = FIRST
+        # Anywhere: another server on this machine would find the same ports free until its tasks listen on them.
+        self._next = FIRST + secrets.randbelow(max(min(END, EPHEMERAL) - FIRST, 1))
 
     def take(self, owner: tuple[str, int], wanted: list[dict[str, int]]) -> list[dict[str, list[int]]]:
         """For each task the ports of each label; all of them or none."""

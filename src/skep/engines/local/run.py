@@ -88,9 +88,11 @@ class Task:
         """Its shim is dead: end what it left behind and write down the exit in its place.
 
         Under the shim's lock, so that no shim that is late to start can begin meanwhile. False if there is one after
-        all, or something would not die yet: try again later.
+        all, or something would not die yet: try again later. A folder that was removed is made again: without it the
+        task could not be told from one that runs.
         """
-        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not (self.path / "exit.json").exists():
@@ -149,6 +151,9 @@ class Run:
         self.failure = ""
         self.next: Launch | Move | None = None
         """What follows when no process of this one is left."""
+
+    def __repr__(self) -> str:
+        return f"start {self.launch} of job {self.job_id}"
 
     def gpus_in_use(self, phase: Phase) -> set[tuple[str, int]]:
         """(node, gpu) of its tasks that have come so far and are not gone."""

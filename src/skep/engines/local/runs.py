@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import InputError
 from skep.engines.local.begin import Beginner, Beginning, place_tasks, start_shim
 from skep.engines.local.cgroups import Cgroups
-from skep.engines.local.folder import Folder, LaunchRecord, lock_holder, read_record, read_small
+from skep.engines.local.folder import Folder, LaunchRecord, TaskRecord, lock_holder, read_launch, read_small
 from skep.engines.local.ports import Ports
 from skep.engines.local.processes import send
 from skep.engines.local.run import Phase, Run, Task
@@ -27,6 +29,7 @@ from skep.jobs.request import Request
 
 NOWHERE = Allocation((), 0)
 TERMINATED = 128 + signal.SIGTERM
+CLEAR_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +156,12 @@ class Runs:
         launches = self.folder.launches(job_id)
         if not launches:
             return None
-        record = self.folder.record(job_id, launches[-1])
+        path = self.folder.launch(job_id, launches[-1])
+        record = read_launch(path)
+        if record is None:
+            # The machine went down before it was on the disk. Nothing can be said of that start, so it is made anew.
+            clear(path)
+            return self._find(job_id)
         run = self._run_of(record, Launch(job_id, NOWHERE, launches[-1]), *self.request_of(job_id))
         self.by_job[job_id] = run
         for task in run.tasks:
@@ -240,8 +248,11 @@ class Runs:
             task.shim = 0
 
     def _bury_if_dead(self, run: Run, task: Task) -> None:
-        if task.phase in (Phase.READY, Phase.RUNNING) and not task.has_shim() and task.bury(stop_asked=run.is_stopping):
-            self._look(task)
+        if task.phase in (Phase.READY, Phase.RUNNING) and not task.has_shim():
+            if not (task.path / "lock").exists():
+                run.failure = run.failure or f"the folder of task {task.record.name} was removed while it ran"
+            if task.bury(stop_asked=run.is_stopping):
+                self._look(task)
 
     def _read_progress(self, run: Run) -> None:
         """Of the first task that reports any, if it is new."""
@@ -274,7 +285,7 @@ class Runs:
         if unborn:
             # The others of a gang must not go. Its shim was told to leave, or was killed while it waited.
             if not all(task.exit and task.exit.stop_asked for task in unborn):
-                run.failure = f"task {unborn[0].record.name} was killed before it could start"
+                run.failure = run.failure or f"task {unborn[0].record.name} was killed before it could start"
             self._stop(run)
         elif not run.has_gone and all(task.phase is not Phase.SPAWNED for task in run.tasks) and self._has_room(run):
             run.has_gone = True
@@ -307,8 +318,10 @@ class Runs:
         self.ports.give((run.job_id, run.launch))
 
     def kill_stray(self, path: Path) -> None:
-        record = read_record(path / "launch.json", LaunchRecord)
+        record = read_launch(path)
         if record is None:
+            if path.exists():
+                clear(path)
             return
         run = self.by_job.get(record.job_id)
         if run is not None and run.launch == record.launch:
@@ -316,12 +329,23 @@ class Runs:
         for each in record.tasks:
             task = Task(each, self.folder.task(record.job_id, record.launch, each.name))
             if not task.send("kill"):
-                send_to_shim(task.path)
+                kill_shim(task.path)
                 task.bury(stop_asked=True)
 
 
-def send_to_shim(path: Path) -> None:
-    """For a shim that is not ready to hear yet."""
+def clear(launch: Path) -> None:
+    """Remove a launch without a record, and whatever runs of it."""
+    for path in (each for each in launch.iterdir() if each.is_dir()):
+        kill_shim(path)
+        task = Task(TaskRecord(path.name, 0, ""), path)
+        by_s = time.monotonic() + CLEAR_S
+        while not task.bury(stop_asked=True) and time.monotonic() < by_s:
+            time.sleep(0.01)
+    shutil.rmtree(launch)
+
+
+def kill_shim(path: Path) -> None:
+    """Kill it: one that is not ready to hear yet, or whose launch nobody knows."""
     if (pid := lock_holder(path)) > 0:
         send(pid, signal.SIGKILL)
 

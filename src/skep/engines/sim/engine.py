@@ -29,12 +29,16 @@ from skep.engines.sim.outages import Outages
 from skep.profiles.speed import Speed
 from skep.traces.trace import TraceJob
 
+FRUITLESS_MAX = 100_000
+"""Runs in a row without any gain, after which a simulation that would go on for ever is looked at."""
+
 
 class Task:
     """One job in the simulator: its work, and the run under way."""
 
     __slots__ = (
         "allocation",
+        "begun_s",
         "done_s",
         "job",
         "neighbours",
@@ -54,6 +58,8 @@ class Task:
         self.allocation: Allocation | None = None
         self.neighbours: tuple[str, ...] = ()
         self.starts = 0
+        self.begun_s = 0.0
+        """Work done when the present run began."""
         self.run = 0
         """Counts everything that makes a milestone worked out before stale."""
         self.done_s = 0.0
@@ -112,6 +118,8 @@ class Simulator:
         self.idle_timers = 0
         """Timers while nothing else was to come, since a job that will end was last started."""
         self.idle_timers_max = 10_000
+        self.fruitless = 0
+        """Runs cut short before they did any work, since one did some."""
 
     def observe(self, until_s: float) -> Batch | None:
         agenda = self.agenda
@@ -121,6 +129,8 @@ class Simulator:
         own_s = min(agenda[0][0] if agenda else math.inf, submit_s)
         at_s = min(own_s, until_s, self.outages.next_s)
         if at_s == math.inf or (own_s == math.inf and self._is_over(until_s)):
+            return None
+        if self.fruitless > FRUITLESS_MAX and submit_s == math.inf and self._is_stuck(at_s):
             return None
         events: list[Event] = []
         while agenda and agenda[0][0] == at_s:
@@ -148,6 +158,12 @@ class Simulator:
             self.idle_timers += 1  # rounds go on for ever while somebody waits for what never ends
         return (until_s == math.inf and self.outages.all_up) or self.idle_timers > self.idle_timers_max
 
+    def _is_stuck(self, at_s: float) -> bool:
+        """Whether nobody gets on: each run ends before its restart is over, or before the next checkpoint."""
+        self.fruitless = 0
+        checkpoint_s = self.checkpoint_s if self.outages.next_s < math.inf else 0.0
+        return not any(task.saved_at(at_s, checkpoint_s) > task.begun_s for task in self.running.values())
+
     def _submit(self, at_s: float, events: list[Event]) -> None:
         submissions = self.submissions
         number = self.next_submission
@@ -163,6 +179,7 @@ class Simulator:
         return self._change_rate(task, at_s)
 
     def _exit(self, task: Task, exit: Exit, work_s: float) -> TasksExited:
+        self.fruitless = 0 if work_s > task.begun_s or exit is Exit.FINISHED else self.fruitless + 1
         task.done_s = work_s
         task.rate = 0.0
         task.run += 1
@@ -240,7 +257,7 @@ class Simulator:
         task.allocation = allocation
         task.progress_since_s = at_s + self.restart_s if task.starts else at_s
         task.saving_since_s = task.progress_since_s
-        task.saved_s = task.done_s
+        task.begun_s = task.saved_s = task.done_s
         task.starts += 1
         self._set_rate(task)
 

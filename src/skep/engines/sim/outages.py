@@ -39,12 +39,12 @@ class Outages:
         return cls()
 
     @classmethod
-    def drawn(cls, node_count: int, *, mtbf_s: float, repair_s: float, seed: int) -> Outages:
+    def drawn(cls, node_count: int, *, mtbf_s: float, repair_s: float, seed: int, since_s: float = 0.0) -> Outages:
         """Every node works for an exponential time of mean `mtbf_s`, then is away for one of mean `repair_s`."""
         outages = cls()
         outages.mtbf_s, outages.repair_s, outages.seed = mtbf_s, repair_s, seed
         for node in range(node_count):
-            outages._push(0.0, node, is_lost=True)
+            outages._push(since_s, node, is_lost=True)
         return outages
 
     @property
@@ -76,11 +76,12 @@ class Outages:
         heapq.heappush(self.calendar, (now_s - math.log(unit) * mean_s, node, is_lost))
 
 
-def parse_failures(text: str, cluster: Cluster, *, seed: int) -> Outages:
-    """The outages of `mtbf=S,repair=S`, drawn from the seed, or of a file `node,down_s,up_s`."""
+def parse_failures(text: str, cluster: Cluster, *, seed: int, since_s: float = 0.0) -> Outages:
+    """The outages of `mtbf=S,repair=S`, drawn from the seed for the time since, or of a file `node,down_s,up_s`."""
     if re.match(r"\s*\w*\s*=", text):
         means = _parse_means(text)
-        return Outages.drawn(len(cluster.nodes), mtbf_s=means["mtbf"], repair_s=means["repair"], seed=seed)
+        mtbf_s, repair_s = means["mtbf"], means["repair"]
+        return Outages.drawn(len(cluster.nodes), mtbf_s=mtbf_s, repair_s=repair_s, seed=seed, since_s=since_s)
     rows = _rows(load_text(text, what=FORMS), text)
     periods = [_period(where, cells, cluster) for where, cells in rows]
     _check_apart(periods, cluster)

@@ -59,7 +59,7 @@ class Queues(Order):
 
     def key(self, job: Job, now_s: float) -> tuple[int, int, float]:
         attained = self._attained(job, now_s)
-        level = self._level(attained)
+        level = self._level(job, attained, now_s)
         segment, number = self.places.get(job.id, (WAITS, job.seq))
         if self.gittins is not None:
             quantum = self.limits[level] - attained if level < len(self.limits) else math.inf
@@ -92,10 +92,12 @@ class Queues(Order):
         self.sunk = []
         return settled
 
-    def _level(self, attained: float) -> int:
+    def _level(self, job: Job, attained: float, now_s: float) -> int:
+        # The moment at which a job reaches a limit is rounded, and what is missing then is so for each of its gpus.
+        slack = EPSILON + math.ulp(now_s) * max(job.gpus, 1)
         level = 0
         for limit in self.limits:
-            if attained < limit - EPSILON:
+            if attained < limit - slack:
                 break
             level += 1
         return level
@@ -112,7 +114,7 @@ class Queues(Order):
         if job.allocation is None:
             return self._promotion(job, now_s) if self.promote else math.inf
         attained = self._attained(job, now_s)
-        level = self._level(attained)
+        level = self._level(job, attained, now_s)
         if level == len(self.limits):
             return math.inf
         speed = job.allocation.gpus if self.by_size else 1

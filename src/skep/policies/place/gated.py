@@ -90,7 +90,7 @@ class Relaxed(Place):
         level, due_s = 0, 0.0
         for step_s in self.patience:
             due_s += step_s
-            if waited_s < due_s - 1e-6:
+            if waited_s < due_s - 1e-6 - math.ulp(now_s):
                 break
             level += 1
         return level

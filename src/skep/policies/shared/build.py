@@ -6,6 +6,7 @@ import msgspec
 
 from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster
+from skep.core.errors import InputError
 from skep.core.ports import Planner
 from skep.policies.registry import Setting, build_planner
 from skep.policies.rounds import Rounds
@@ -16,6 +17,18 @@ def build_whole(policy: str, setting: Setting, layout: Layout | None, sharing: s
     def make(vc: str, own_policy: str, cluster: Cluster) -> Planner:
         return build_planner(own_policy or policy, msgspec.structs.replace(setting, cluster=cluster))
 
+    if layout is not None:
+        check_policies(layout, setting)
     planner = make("", "", setting.cluster) if layout is None else Shared(layout, make, sharing)
     # Rounds are for everybody at once: lending must not start between them what a VC's planner has not seen.
     return Rounds(planner, setting.round_s) if setting.round_s else planner
+
+
+def check_policies(layout: Layout, setting: Setting) -> None:
+    """Each VC's planner is made only when it is attached; that is too late to refuse a policy that does not exist."""
+    for vc in layout.vcs.values():
+        try:
+            if vc.policy:
+                build_planner(vc.policy, setting)
+        except InputError as error:
+            raise InputError(f"VC {vc.name}: {error}", hint=error.hint) from None

@@ -6,6 +6,7 @@ import math
 
 from skep.core.job import Job
 from skep.core.ports import Planner
+from skep.policies.explain import gpus_of
 from skep.policies.pipeline import Pipeline
 from skep.policies.place import Place
 from skep.policies.shared.clusters import NumberCluster, VcCluster
@@ -36,5 +37,5 @@ def why_never(vc: Vc, job: Job, reason: str) -> str:
     if isinstance(vc.cluster, NumberCluster):
         there = min(there, vc.cluster.quota)
     if shape.gpus > there:
-        return f"asks for {shape.gpus} gpus{kinds}, VC {vc.name} has {there}"
+        return f"asks for {gpus_of(shape.gpus)}{kinds}, VC {vc.name} has {there}"
     return f"VC {vc.name}: {reason}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from skep.core.errors import InputError
 from skep.core.ports import Planner
 from skep.policies.adjust.preempt import Preempt
 from skep.policies.common import common_knobs, make_pipeline
@@ -14,6 +16,10 @@ from skep.policies.registry import Knob, Policy, Setting
 
 def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
     form = knobs["form"]
+    if knobs["weight"] > 1:
+        raise InputError(f"e-las: weight={knobs['weight']:g}: expected a number from 0 to 1")
+    if not 0 < knobs["scale"] < math.inf:
+        raise InputError(f"e-las: scale={knobs['scale']:g}: expected gpu-seconds above 0")
     lead = knobs["lead"] if form == "sum" else knobs["lead"] * knobs["scale"]
     order = ProgressAndService(form=form, weight=knobs["weight"], scale=knobs["scale"], lead=lead)
     return make_pipeline("e-las", knobs, setting, order=order, adjust=Preempt())

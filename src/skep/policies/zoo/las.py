@@ -14,12 +14,14 @@ from skep.policies.order.simple import LeastAttained
 from skep.policies.registry import Knob, Policy, Setting
 from skep.policies.replica import QueuesReplica, check_compat
 
+LEAD_MIN_S = 0.1
+
 
 def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
     by_size = knobs["service"] == "gpu-seconds"
     limits = check_limits(knobs["queues"])
     if knobs["compat"]:
-        check_compat(knobs["place"])
+        check_compat(knobs)
         if not limits:
             raise InputError("las: compat=true needs queues", hint="for example queues=3250+7200")
         return QueuesReplica("las", limits, by_size=by_size)
@@ -27,6 +29,11 @@ def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
         return make_pipeline("las", knobs, setting, order=Queues(limits, by_size=by_size), adjust=Preempt())
     # In rounds the round itself keeps jobs from switching all the time.
     lead = 0.0 if setting.round_s else knobs["lead"]
+    if not setting.round_s and lead < LEAD_MIN_S:
+        raise InputError(
+            f"las: lead={lead:g}: jobs that have had as much would switch without end",
+            hint=f"a lead of at least {LEAD_MIN_S:g} s, queues, or decisions in rounds",
+        )
     order = LeastAttained(by_size=by_size, lead=lead)
     return make_pipeline("las", knobs, setting, order=order, adjust=Preempt())
 
@@ -51,8 +58,8 @@ POLICIES = (
             Knob(
                 "lead",
                 600.0,
-                "without queues: seconds that a running job is ahead of those who have had as much, so that jobs do "
-                "not switch all the time (0 when decisions come in rounds)",
+                "without queues: seconds (at least 0.1) that a running job is ahead of those who have had as much, so "
+                "that jobs do not switch all the time; not used when decisions come in rounds",
             ),
             COMPAT,
         ),

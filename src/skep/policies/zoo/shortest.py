@@ -32,7 +32,7 @@ def non_preemptive(name: str, *, by_size: bool) -> Build:
 def preemptive(name: str, order: Callable[[], Order]) -> Build:
     def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
         if knobs["compat"]:
-            check_compat(knobs["place"])
+            check_compat(knobs)
             return SortedReplica(name, name)
         return make_pipeline(name, knobs, setting, order=order(), adjust=Preempt())
 

@@ -28,7 +28,7 @@ KNOBS = (
 def build_l(knobs: Mapping[str, Any], setting: Setting) -> Planner:
     limits = check_limits(knobs["queues"])
     if knobs["compat"]:
-        check_compat(knobs["place"])
+        check_compat(knobs)
         return QueuesReplica("tiresias-l", limits, by_size=True, promote=knobs["promote"])
     order = Queues(limits, promote=knobs["promote"])
     return make_pipeline("tiresias-l", knobs, setting, order=order, adjust=Preempt())
@@ -38,7 +38,7 @@ def build_g(knobs: Mapping[str, Any], setting: Setting) -> Planner:
     limits = check_limits(knobs["queues"])
     samples = read_samples(knobs["samples"]) if knobs["samples"] != "finished" else None
     if knobs["compat"]:
-        check_compat(knobs["place"])
+        check_compat(knobs)
         if samples is None:
             raise InputError("tiresias-g: compat=true needs samples=FILE, one service in gpu-seconds a line")
         return QueuesReplica("tiresias-g", limits, by_size=True, gittins=GittinsTable(samples))

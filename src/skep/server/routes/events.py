@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from skep.server.answers import answer
 from skep.server.context import context_of
-from skep.server.schemas import WORD, Absent, Event, Responses, Seq, errors
+from skep.server.schemas import REF, Absent, Event, Responses, Seq, errors
 from skep.server.streams import Stream
 
 router = APIRouter(prefix="/api/v1", tags=["events"])
@@ -30,13 +30,19 @@ async def events(
     request: Request,
     follow: bool = True,
     after: Annotated[Seq | Absent, Query(description="Only events behind this number.")] = None,
-    job: Annotated[str, Field(pattern=WORD)] | Absent = None,
-    limit: Annotated[int, Query(ge=1, le=10_000, description="With `follow=false`.")] = 1000,
+    job: Annotated[str, Field(pattern=REF)] | Absent = None,
+    last: Annotated[
+        Annotated[int, Field(ge=0, le=10_000)] | Absent, Query(description="Begin with the last so many.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="With `follow=false`, and without `last`.")] = 1000,
     last_event_id: Annotated[Seq | Absent, Header(description="Goes on behind this number.")] = None,
 ) -> Response:
-    """Without `after` and `Last-Event-ID` a stream begins now, and a list at the beginning."""
+    """Without `after`, `last` and `Last-Event-ID` a stream begins now, and a list at the beginning."""
     context = context_of(request)
     job_id = (await run_in_threadpool(context.live.brief, job))["id"] if job else None
+    if last is not None:
+        after = max(after or 0, await run_in_threadpool(context.live.last_event, job_id, last))
+        limit = last
     if not follow:
         return answer(await run_in_threadpool(context.live.events, after or 0, job_id, limit))
     # A browser that comes back says where it was; that is later than where it began.

@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from skep.core.errors import InputError
+from skep.jobs.request import without_values
 from skep.server.answers import answer
 from skep.server.context import context_of, done, identity_of
 from skep.server.schemas import (
@@ -41,11 +42,14 @@ def list_jobs(
     group: Word = "",
     tag: Word = "",
     name: Word = "",
+    mine: Annotated[bool, Query(description="Only those of whoever asks.")] = False,
     all: Annotated[bool, Query(description="Ended jobs too.")] = False,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: Annotated[str, Query(pattern=r"^[0-9]{0,18}$")] = "",
 ) -> Response:
     """The newest first. Without `state` and `all` only jobs that have not ended."""
+    if mine:
+        user = own_name(request, user)
     where = JobFilter(states=tuple(state), vc=vc, user=user, group=group, tag=tag, name=name, all=all)
     found, following = context_of(request).live.jobs(where, limit, cursor or None)
     return answer({"jobs": found, "next": following})
@@ -53,7 +57,11 @@ def list_jobs(
 
 @router.get("/jobs/{id}", response_model=None, responses={200: {"model": JobDetail}, **errors(404)})
 def show_job(request: Request, id: JobRef) -> Response:
-    return answer(context_of(request).live.job(id))
+    """Values of variables are shown to those alone who may change the job."""
+    job = context_of(request).live.job(id)
+    if not identity_of(request).owns(job):
+        job["request"] = without_values(job["request"])
+    return answer(job)
 
 
 @router.patch("/jobs/{id}", response_model=None, responses={200: {"model": JobDetail}, **write_errors(404, 409)})
@@ -63,12 +71,16 @@ async def change_job(request: Request, id: JobRef, change: JobPatch) -> Response
         raise InputError("nothing to change", hint="expected priority, hold or tags")
     live, who = context_of(request).live, identity_of(request).who
     job_id = (await own_job(request, id))["id"]
+    # All before the first answer, so in one turn: a job with another priority may start, and then cannot be held.
+    asked = []
     if "priority" in change.model_fields_set:
-        await done(live.reprioritise(job_id, change.priority, who))
+        asked.append(live.reprioritise(job_id, change.priority, who))
     if "hold" in change.model_fields_set:
-        await done(live.hold(job_id, change.hold, who))
+        asked.append(live.hold(job_id, change.hold, who))
     if "tags" in change.model_fields_set:
-        await done(live.tag(job_id, change.tags, who))
+        asked.append(live.tag(job_id, change.tags, who))
+    for each in asked:
+        await done(each)
     return answer(await run_in_threadpool(live.job, job_id))
 
 
@@ -102,6 +114,14 @@ async def job_environment(request: Request, id: JobRef, task: TaskName = "") -> 
     """For `skep exec`: secrets are in it, so only for the owner of the job."""
     job = await own_job(request, id)
     return answer(await run_in_threadpool(context_of(request).live.environment, job["id"], task))
+
+
+def own_name(request: Request, user: str) -> str:
+    name = identity_of(request).user
+    if user or not name:
+        problem = "mine and user exclude each other" if user else "mine: the server was not told who asks"
+        raise InputError(problem, hint="" if user else "send X-Skep-User, or say user")
+    return name
 
 
 async def own_job(request: Request, ref: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,15 +13,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from skep.core.errors import NotFound
+from skep.jobs.request import FOLLOWED_MAX, task_names
 from skep.server.context import context_of
-from skep.server.logs import Reader, log_stream
+from skep.server.logs import Labelled, Reader, log_stream, log_text
 from skep.server.schemas import ENDED, Absent, JobRef, Responses, TaskName, errors
 from skep.server.streams import Stream
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 Lines = Annotated[int, Field(ge=0, le=10**9)]
 TEXT: Responses = {
-    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "What the task wrote."}
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "What the tasks wrote."}
 }
 
 
@@ -30,17 +32,29 @@ async def job_logs(
     id: JobRef,
     task: TaskName = "",
     attempt: Annotated[int, Query(ge=0, le=10**9, description="0: the last one.")] = 0,
-    tail: Annotated[Lines | Absent, Query(description="Only the last lines.")] = None,
+    tail: Annotated[Lines | Absent, Query(description="Only the last lines, of each task.")] = None,
     follow: Annotated[
         bool, Query(description="Go on until the attempt, or with attempt 0 the job, has ended.")
     ] = False,
 ) -> Response:
+    """Without `task`, where a job has several: those of all (`follow`: of the first 64), each line behind its task."""
     context = context_of(request)
-    log = Log(context.live, (await run_in_threadpool(context.live.brief, id))["id"], task, attempt)
+    job_id, asked = await run_in_threadpool(context.live.request, id)
+    log = Log(context.live, job_id, chosen_tasks(job_id, asked, task), attempt)
     await run_in_threadpool(log.check)
-    reader = await run_in_threadpool(Reader, log.files, tail)
-    pieces = log_stream(reader, log.is_over, context.hub, follow=follow)
+    if follow:
+        readers = await run_in_threadpool(lambda: [make(tail) for make in log.readers()[:FOLLOWED_MAX]])
+        pieces = log_stream(readers, log.is_over, context.hub)
+    else:
+        pieces = log_text(make(tail) for make in log.readers())
     return Stream(pieces, media_type="text/plain; charset=utf-8")
+
+
+def chosen_tasks(job_id: str, request: dict[str, Any], task: str) -> list[str]:
+    names = task_names(request)
+    if task and task not in names:
+        raise NotFound(f"job {job_id} has no task {task}", hint=f"it has {', '.join(names[:20])}")
+    return [task] if task else names
 
 
 class Log(msgspec.Struct):
@@ -48,20 +62,35 @@ class Log(msgspec.Struct):
 
     live: Any
     job_id: str
-    task: str
+    tasks: list[str]
     attempt: int
 
     def check(self) -> None:
-        """An unknown task is an answer, not a broken stream; what is not there yet is an empty log."""
-        try:
-            self.live.log_files(self.job_id, self.task, self.attempt)
-        except NotFound:
-            if self.live.brief(self.job_id)["attempts"] or self.attempt > 1:
-                raise
+        """An unknown attempt is an answer, not a broken stream; what is not there yet is an empty log."""
+        if not self.live.brief(self.job_id)["attempts"] and self.attempt <= 1:
+            return
+        for task in self.tasks:
+            try:
+                self.live.log_files(self.job_id, task, self.attempt)
+            except NotFound:
+                if task == self.tasks[-1]:  # an elastic job has them in some attempts, others start one by one
+                    raise
+            else:
+                return
 
-    def files(self) -> list[Path]:
+    def readers(self) -> list[Callable[[int | None], Reader]]:
+        """To be made when their turn comes."""
+        if len(self.tasks) == 1:
+            return [lambda tail: Reader(lambda: self.files(self.tasks[0]), tail)]
+        width = max(map(len, self.tasks))
+        return [self._labelled(task, f"{task:<{width}} | ") for task in self.tasks]
+
+    def _labelled(self, task: str, label: str) -> Callable[[int | None], Reader]:
+        return lambda tail: Labelled(lambda: self.files(task), tail, label)
+
+    def files(self, task: str) -> list[Path]:
         try:
-            found: list[Path] = self.live.log_files(self.job_id, self.task, self.attempt)
+            found: list[Path] = self.live.log_files(self.job_id, task, self.attempt)
         except NotFound:
             return []
         return found

@@ -53,7 +53,7 @@ _batch = msgspec.json.Decoder(Batch)
     "/jobs",
     status_code=201,
     response_model=None,
-    responses={201: {"model": Submitted}, **write_errors(409)},
+    responses={201: {"model": Submitted}, **write_errors(404, 409)},
     openapi_extra=JOB_BODY,
 )
 async def submit(request: Request) -> Response:
@@ -74,7 +74,7 @@ async def submit(request: Request) -> Response:
     "/jobs:batch",
     status_code=201,
     response_model=None,
-    responses={201: {"model": Ids}, **write_errors(409)},
+    responses={201: {"model": Ids}, **write_errors(404, 409)},
     openapi_extra=BATCH_BODY,
 )
 async def submit_batch(request: Request) -> Response:

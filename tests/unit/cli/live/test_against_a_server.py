@@ -32,7 +32,7 @@ class Server:
 
     def skep(self, *args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*SKEP, *args], env=self.env, cwd=self.data.parent, capture_output=True, text=True, timeout=60, check=False
+            [*SKEP, *args], env=self.env, cwd=self.data.parent, capture_output=True, text=True, timeout=300, check=False
         )
 
     def pid(self) -> int:
@@ -64,8 +64,27 @@ def test_a_job_from_its_command_to_its_exit_code(server: Server) -> None:
 
 
 @pytest.mark.slow
+def test_several_tasks_are_shown_line_by_line(server: Server) -> None:
+    """Of a gang, and of tasks that start one by one and are tried again."""
+    done = server.skep("run", "--count", "2", "--name", "gang", "--", "bash", "-c", "echo $RANK; echo end")
+    expected = ["main-0 | 0", "main-0 | end", "main-1 | 1", "main-1 | end"]
+    assert sorted(done.stdout.splitlines()) == expected
+    assert server.skep("logs", "gang").stdout.splitlines() == expected
+    assert server.skep("logs", "gang", "--task", "main-1", "--tail", "1").stdout == "end\n"
+    role = {"count": 2, "retries": 1, "command": "echo $SKEP_LAUNCH; exit $((2 - SKEP_LAUNCH))"}
+    loose = json.dumps({"name": "loose", "gang": False, "tasks": {"w": role}})
+    (server.data.parent / "loose.yaml").write_text(loose)
+    assert server.skep("submit", "loose.yaml").returncode == 0
+    followed = server.skep("logs", "-f", "loose").stdout.splitlines()
+    assert {"w-0 | 2", "w-1 | 2"} <= set(followed)  # a first try may be over before anybody looks
+    assert server.skep("logs", "loose", "--attempt", "1").stdout.splitlines() == ["w-0 | 1", "w-1 | 1"]
+    last = [line.split()[1] for line in server.skep("events", "loose", "--last", "1").stdout.splitlines()]
+    assert last == ["succeeded"]
+
+
+@pytest.mark.slow
 def test_waiting_holding_and_stopping(server: Server) -> None:
-    server.skep("run", "-d", "--gpus", "2", "--name", "long", "--", "sleep", "60")
+    server.skep("run", "-d", "--gpus", "2", "--name", "long", "--", "sleep", "600")
     server.skep("run", "-d", "--gpus", "1", "--name", "next", "--", "true")
     assert "gpu" in server.skep("explain", "next").stdout
     assert server.skep("hold", "next").returncode == 0
@@ -73,7 +92,7 @@ def test_waiting_holding_and_stopping(server: Server) -> None:
     assert server.skep("release", "next").returncode == 0
     assert server.skep("stop", "long").stdout == "long asked to stop\n"
     assert server.skep("wait", "long").returncode == 130
-    assert server.skep("wait", "next", "--timeout", "30s").returncode == 0
+    assert server.skep("wait", "next", "--timeout", "300s").returncode == 0
 
 
 @pytest.mark.slow
@@ -105,3 +124,23 @@ def test_run_goes_on_when_the_server_is_killed_and_started_again(server: Server)
     assert "".join(first) + rest == "".join(f"line {number}\n" for number in range(1, 31))
     assert "lost the server" in talk.read_text()
     assert process.returncode == 7
+
+
+@pytest.mark.slow
+def test_whoever_asks_twice_reads_nothing_of_what_was_cut_off(tmp_path: Path) -> None:
+    command = [*SKEP, "up", "--cluster", "1x2", "--data", str(tmp_path / "data"), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "skep is up" in process.stderr.readline()
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        assert process.stderr.read() == "skep is down; no job is running\n"
+
+
+@pytest.mark.slow
+def test_what_keeps_a_server_behind_from_starting_is_told_with_its_hint(tmp_path: Path) -> None:
+    command = [*SKEP, "up", "-d", "--policy", "tiresias", "--cluster", "1x2", "--data", str(tmp_path / "data")]
+    said = subprocess.run([*command, "--port", "0"], capture_output=True, text=True, timeout=60, check=False)
+    assert said.returncode == 2
+    assert said.stderr == "error: policy 'tiresias' is not known\n\nhint: did you mean tiresias-l or tiresias-g?\n"

@@ -62,11 +62,11 @@ def test_nodes_and_vcs(ask: Ask) -> None:
 
 def test_watch_draws_again_until_ctrl_c(api: FakeApi, start: Callable[..., subprocess.Popen[str]]) -> None:
     with start("nodes", "--watch") as process:
-        by_s = time.monotonic() + 20
+        by_s = time.monotonic() + 120
         while len(api.asked) < 2 and time.monotonic() < by_s:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=120)
     assert len(api.asked) >= 2
     assert "n0" in out
     assert (process.returncode, err) == (0, "")
@@ -110,10 +110,29 @@ def test_apply_of_what_is_there_already_does_nothing(api: FakeApi, ask: Ask) -> 
     assert (len(api.asked), api.asked[0].body) == (1, b"2x4")
 
 
+@pytest.mark.parametrize("answer", ["n\n", ""])
+def test_whoever_does_not_want_it_gets_exit_code_1(
+    api: FakeApi, start: Callable[..., subprocess.Popen[str]], answer: str
+) -> None:
+    api.answers["PUT /cluster"] = {"changes": ["node n2 comes"]}
+    with start("cluster", "apply", "3x4", stdin=subprocess.PIPE) as process:
+        _, said = process.communicate(answer, timeout=20)
+    assert process.returncode == 1
+    assert said.endswith("nothing was done\n")
+    assert [asked.query.get("dry_run") for asked in api.asked] == [["true"]]
+
+
 def test_policy(api: FakeApi, ask: Ask) -> None:
     assert ask("policy").stdout == "fifo\n"
     assert ask("policy", "use", "srtf").stderr == "policy srtf (before: fifo)\n"
     assert api.bodies("PUT", "/policy") == [{"policy": "srtf"}]
+
+
+def test_the_server_may_be_named_before_or_behind_use(api: FakeApi, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKEP_URL", "http://127.0.0.1:9")
+    for words in (("--url", api.url, "use", "srtf"), ("use", "--url", api.url, "srtf")):
+        assert ask("policy", *words).exit_code == 0
+    assert api.bodies("PUT", "/policy") == [{"policy": "srtf"}] * 2
 
 
 def test_events(api: FakeApi, ask: Ask) -> None:
@@ -124,21 +143,26 @@ def test_events(api: FakeApi, ask: Ask) -> None:
     line = ask("events").stdout
     assert line.split() == ["1970-01-01", "00:00:00", "NodeLost", "n0", "is", "lost", "(ann)"]
     assert json.loads(ask("events", "-o", "json").stdout) == event
+    ask("events", "--last", "7")
+    assert [asked.query["last"] for asked in api.asked] == [["50"], ["50"], ["7"]]
+    assert ask("events", "--last", "0").stdout == ""
 
 
 def test_events_of_a_job_are_followed(api: FakeApi, start: Callable[..., subprocess.Popen[str]]) -> None:
     def event(seq: int, job_id: str) -> dict[str, object]:
         return {"seq": seq, "at_s": 0.0, "kind": "x", "job_id": job_id, "who": "", "text": f"event {seq}"}
 
-    new = [f"id: {seq}\ndata: {json.dumps(event(seq, job_id))}\n\n".encode() for seq, job_id in ((5, "8"), (6, "7"))]
-    api.answers |= {"GET /jobs/train": job("7"), "GET /jobs/7/events": Answer(200, [event(4, "7")])}
-    api.answers["GET /events"] = Answer(pieces=[*new, lambda: time.sleep(20)])
+    new = f"id: 6\ndata: {json.dumps(event(6, '7'))}\n\n".encode()
+    api.answers["GET /jobs/train"] = job("7")
+    api.answers["GET /events"] = [Answer(200, [event(4, "7")]), Answer(pieces=[new, lambda: time.sleep(20)])]
     with start("events", "train", "-f", "-o", "json") as process:
         assert process.stdout is not None
         assert [json.loads(process.stdout.readline())["seq"] for _ in range(2)] == [4, 6]
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
-    assert next(asked for asked in api.asked if asked.path == "/events").headers["last-event-id"] == "4"
+        assert process.wait(120) == 130
+    past, stream = (asked for asked in api.asked if asked.path == "/events")
+    assert past.query == {"follow": ["false"], "last": ["50"], "job": ["7"]}
+    assert (stream.query, stream.headers["last-event-id"]) == ({"job": ["7"]}, "4")
 
 
 def test_usage(api: FakeApi, ask: Ask) -> None:

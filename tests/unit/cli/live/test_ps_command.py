@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -75,7 +77,7 @@ def test_filters_are_asked_of_the_server(api: FakeApi, ask: Ask) -> None:
     found = api.asked[0].query
     assert found.pop("state") == ["pending", "failed"]
     assert {key: value[0] for key, value in found.items()} == {
-        **{"vc": "a", "group": "g", "tag": "t", "name": "n", "user": "ann"},
+        **{"vc": "a", "group": "g", "tag": "t", "name": "n", "mine": "true"},
         "limit": "100",
     }
 
@@ -144,3 +146,34 @@ def test_a_fault_of_the_server_is_no_fault_of_the_input(
         main()
     assert ended.value.code == 1
     assert capsys.readouterr().err == "error: the server failed at this\n"
+
+
+def test_a_long_reason_leaves_the_other_columns_alone(api: FakeApi, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skep.cli.live.PIPE_WIDTH", 100)
+    rows = (job("12", reason="x" * 300, state="stopped", start_s=None), job("1234567890", name="y" * 255))
+    api.answers["GET /jobs"] = page(*rows)
+    head, first, second = ask("ps").stdout.splitlines()
+    assert head.split() == ["ID", "NAME", "USER", "VC", "STATE", "GPUS", "PRIORITY", "TIME", "NODES(REASON)"]
+    assert first.split()[:8] == ["12", "train", "ann", "default", "stopped", "2", "test", "0:00"]
+    assert second.split()[0] == "1234567890"
+    assert all(len(line) <= 100 for line in (head, first, second))
+
+
+def test_on_the_narrowest_screen_a_job_is_a_line_with_its_id(
+    api: FakeApi, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skep.cli.live.PIPE_WIDTH", 40)
+    api.answers["GET /jobs"] = page(job("123456"), job("123455"))
+    assert [line.split()[0] for line in ask("ps").stdout.splitlines()] == ["ID", "123456", "123455"]
+
+
+def test_watching_into_a_pipe_shows_it_again_and_again(
+    api: FakeApi, start: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.answers["GET /jobs"] = [page(job("1")), page(job("2"))]
+    with start("ps", "--watch") as process:
+        assert process.stdout is not None
+        words = [process.stdout.readline().split()[0] for _ in range(4)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+    assert words == ["ID", "1", "ID", "2"]

@@ -148,14 +148,14 @@ def test_ctrl_c_asks_the_job_to_stop_and_waits_for_its_end(api: FakeApi, start: 
         stopped.set()
         return job("7", state="stopping")
 
-    ready(api, job("7"), log=[b"working\n", lambda: stopped.wait(20), b"saved\n"])
+    ready(api, job("7"), log=[b"working\n", lambda: stopped.wait(120), b"saved\n"])
     api.answers["GET /jobs/7"] = lambda _: job("7", state="stopped" if stopped.is_set() else "running")
     api.answers["POST /jobs/7/stop"] = stop
     with start("run", "--", "true") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "working\n"
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=120)
     assert out == "saved\n"
     assert process.returncode == 130
     assert "asking job 7 to stop" in err
@@ -170,16 +170,16 @@ def test_a_second_ctrl_c_leaves(api: FakeApi, start: Start) -> None:
         stopped.set()
         return job("7", state="stopping")
 
-    ready(api, job("7", state="running"), log=[b"working\n", lambda: over.wait(20)])
+    ready(api, job("7", state="running"), log=[b"working\n", lambda: over.wait(120)])
     api.answers["POST /jobs/7/stop"] = stop
     with start("run", "--", "true") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "working\n"
         process.send_signal(signal.SIGINT)
-        assert stopped.wait(20)
+        assert stopped.wait(120)
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=120)
     over.set()
     assert process.returncode == 130
     assert "left job 7" in err
@@ -190,6 +190,15 @@ def test_logs_prints_what_is_there(api: FakeApi, ask: Ask) -> None:
     api.answers["GET /jobs/train/logs"] = Answer(pieces=[b"a\n", b"b\n"])
     assert ask("logs", "train", "--tail", "2", "--task", "main-0", "--attempt", "3").stdout == "a\nb\n"
     assert api.asked[0].query == {"tail": ["2"], "task": ["main-0"], "attempt": ["3"]}
+
+
+def test_the_log_of_a_job_that_waits_is_empty_and_says_why(api: FakeApi, ask: Ask) -> None:
+    waiting = job("7", state="pending", attempts=0, reason="VC a is full")
+    api.answers |= {"GET /jobs/train/logs": Answer(pieces=[]), "GET /jobs/train": waiting}
+    found = ask("logs", "train")
+    assert (found.stdout, found.stderr) == ("", "skep: job 7 has not started: VC a is full\n")
+    api.answers["GET /jobs/train"] = job("7")
+    assert ask("logs", "train").stderr == ""
 
 
 def test_logs_follows_from_the_present_attempt_to_the_end_of_the_job(api: FakeApi, ask: Ask) -> None:
@@ -203,6 +212,54 @@ def test_logs_follows_from_the_present_attempt_to_the_end_of_the_job(api: FakeAp
         ask("logs", "-f", "train", "--task", "main-2")
 
 
+def test_lines_of_several_tasks_are_shown_once_when_the_server_restarts(
+    api: FakeApi, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skep.client.wire.PAUSES_S", ())
+    running = job("7", request={"tasks": {"main": {"count": 2}}})
+    ready(api, running, log=[])
+    cut = Answer(pieces=[b"main-0 | a\nmain-1 | a\nmain-0 | b\nmain-1 |"], is_cut=True)
+    whole = Answer(pieces=[b"main-0 | a\nmain-0 | b\nmain-0 | c\nmai", b"n-1 | a\nmain-1 | a\n"])
+    api.answers["GET /jobs/7/logs"] = [cut, whole]
+    api.answers["GET /jobs/7"] = [running, Answer(is_cut=True), running, job("7", state="succeeded")]
+    assert ask("run", "--count", "2", "--", "true").stdout.splitlines() == [
+        *("main-0 | a", "main-1 | a", "main-0 | b"),
+        *("main-0 | c", "main-1 | a"),
+    ]
+
+
+def test_a_task_that_an_elastic_job_may_grow_to_can_be_followed(api: FakeApi, ask: Ask) -> None:
+    request = {"tasks": {"main": {"count": 1}}, "elastic": {"role": "main", "min": 1, "max": 4}}
+    api.answers["GET /jobs/7"] = job("7", state="succeeded", attempts=0, request=request)
+    assert ask("logs", "-f", "7", "--task", "main-3").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("count", "there", "more", "shown"),
+    [
+        (1, b"1\n2\n3\n", b"4\n", "2\n3\n4\n"),
+        (1, b"1\n2\n3\nhal", b"f\n4\n", "3\nhalf\n4\n"),
+        (1, b"", b"1\n", "1\n"),
+        (2, b"w-0 | 1\nw-0 | 2\nw-0 | 3\nw-1 | 1\n", b"w-1 | 2\n", "w-0 | 2\nw-0 | 3\nw-1 | 1\nw-1 | 2\n"),
+    ],
+)
+def test_following_may_begin_with_the_last_lines(
+    api: FakeApi, ask: Ask, count: int, there: bytes, more: bytes, shown: str
+) -> None:
+    asked_for = {"request": {"tasks": {"w": {"count": count}}}}
+    api.answers["GET /jobs/7"] = [job("7", **asked_for), job("7", **asked_for), job("7", state="succeeded")]
+    api.answers["GET /jobs/7/logs"] = [Answer(200, there), Answer(200, there + more)]
+    assert ask("logs", "-f", "--tail", "2", "7").stdout == shown
+
+
+def test_more_tasks_than_can_be_followed_are_told(api: FakeApi, ask: Ask) -> None:
+    many = {"request": {"tasks": {"main": {"count": 300}}}}
+    ready(api, job("7", **many), job("7", state="succeeded", **many), log=[b"main-0   | a\n"])
+    found = ask("run", "--count", "300", "--", "true")
+    assert found.stdout == "main-0   | a\n"
+    assert "skep: the first 64 of 300 tasks are shown; `skep logs --task` shows another" in found.stderr
+
+
 def test_wait_has_the_exit_code_of_the_first_failure(api: FakeApi, ask: Ask) -> None:
     api.answers |= {
         "GET /jobs/1": job("1", state="succeeded"),
@@ -213,6 +270,13 @@ def test_wait_has_the_exit_code_of_the_first_failure(api: FakeApi, ask: Ask) -> 
     found = ask("wait", "1", "2", "3")
     assert found.exit_code == 4
     assert found.stderr.splitlines() == ["job 1 succeeded", "job 2 failed", "job 3 stopped"]
+
+
+def test_wait_looks_for_all_jobs_before_it_waits_for_one(api: FakeApi, ask: Ask) -> None:
+    api.answers |= {"GET /jobs/train": job("1"), "GET /jobs/1": job("1")}
+    with pytest.raises(NotFound):
+        ask("wait", "train", "2")
+    assert [asked.path for asked in api.asked] == ["/jobs/train", "/jobs/2"]
 
 
 def test_wait_gives_up_in_time(api: FakeApi, ask: Ask) -> None:
@@ -228,7 +292,7 @@ def test_exec_runs_in_the_environment_and_folder_of_the_task(api: FakeApi, start
     import sys
 
     with start("exec", "7", "--task", "w-1", "--", sys.executable, "-c", code, "--task", "x") as process:
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=120)
     assert out == f"1 {os.path.realpath(tmp_path)} ['--task', 'x']\n"
     assert process.returncode == 5
     assert api.asked[0].query == {"task": ["w-1"]}
@@ -237,11 +301,11 @@ def test_exec_runs_in_the_environment_and_folder_of_the_task(api: FakeApi, start
 def test_exec_names_what_is_not_there(api: FakeApi, start: Start, tmp_path: Path) -> None:
     api.answers["GET /jobs/7/environment"] = {"env": {}, "cwd": str(tmp_path), "task": "w-1"}
     with start("exec", "7", "--", "no-such-command") as process:
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (127, "error: no-such-command: no such file or directory\n")
     api.answers["GET /jobs/7/environment"] = {"env": {}, "cwd": str(tmp_path / "gone"), "task": "w-1"}
     with start("exec", "7", "--", "true") as process:
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=120)
     assert process.returncode == 2
     assert "gone: no such file or directory" in err
 

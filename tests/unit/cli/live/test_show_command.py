@@ -29,7 +29,7 @@ def test_one_screen_has_everything(api: FakeApi, ask: Ask) -> None:
     found = job("7", tags=["t"], group="g", progress={"step": 120, "loss": 0.25}, reason="runs", attempts=2, **DETAIL)
     api.answers["GET /jobs/train"] = found
     events = [{"seq": at, "at_s": 1000.0 + at, "kind": "x", "who": "ann", "text": f"event {at}"} for at in range(20)]
-    api.answers["GET /jobs/7/events"] = Answer(200, events)
+    api.answers["GET /events"] = lambda asked: Answer(200, events[-int(asked.query["last"][0]) :])
     out = ask("show", "train").stdout
     for words in (
         "job 7  train  running",
@@ -49,7 +49,7 @@ def test_one_screen_has_everything(api: FakeApi, ask: Ask) -> None:
 
 def test_a_pending_job_shows_why(api: FakeApi, ask: Ask) -> None:
     waiting = job("7", state="pending", start_s=None, nodes=[], attempts=0, reason="VC a is full")
-    api.answers |= {"GET /jobs/7": waiting, "GET /jobs/7/events": Answer(200, [])}
+    api.answers |= {"GET /jobs/7": waiting, "GET /events": Answer(200, [])}
     lines = ask("show", "7").stdout.splitlines()
     assert lines[0].split() == ["job", "7", "train", "pending"]
     assert lines[1].split(maxsplit=1) == ["because", "VC a is full"]
@@ -103,6 +103,29 @@ def test_every_job_gets_its_answer(api: FakeApi, ask: Ask) -> None:
     assert found.stderr == "error: job 2 has ended (skep show 2)\n"
     assert found.exit_code == 2
     assert api.bodies("POST", "/jobs/3/stop") == [{"reason": "enough"}]
+
+
+def test_a_job_of_somebody_else_does_not_keep_the_others_from_their_answer(api: FakeApi, ask: Ask) -> None:
+    api.answers["POST /jobs/1/stop"] = Answer(403, {"error": "job 1 belongs to bob, not to ann", "hint": ""})
+    api.answers["POST /jobs/2/stop"] = job("2")
+    found = ask("stop", "1", "2")
+    assert (found.stdout, found.stderr) == ("2 asked to stop\n", "error: job 1 belongs to bob, not to ann\n")
+    assert found.exit_code == 2
+
+
+def test_a_failed_task_says_more_than_those_that_were_stopped_for_it(api: FakeApi, ask: Ask) -> None:
+    base = {"task": "w-0", "launch": 1, "start_s": 1.0, "end_s": 2.0, "nodes": ["n1"], "advice": ""}
+    failed = base | {"outcome": "failed", "code": 3, "phrase": "bad data"}
+    stopped = base | {"outcome": "stopped", "code": 143, "phrase": "left as it was asked to"}
+    ended = job("7", state="failed", reason="other tasks ended the job", history=[failed, stopped])
+    api.answers |= {"GET /jobs/7": ended, "GET /events": Answer(200, [])}
+    assert "because     exit code 3; bad data\n" in ask("show", "7").stdout
+
+
+def test_the_lines_of_a_script_are_told_apart(api: FakeApi, ask: Ask) -> None:
+    found = job("7", request={"tasks": {"w": {"command": "make\n./run"}}})
+    api.answers |= {"GET /jobs/7": found, "GET /events": Answer(200, [])}
+    assert "command     make; ./run\n" in ask("show", "7").stdout
 
 
 @pytest.mark.parametrize(

@@ -131,3 +131,15 @@ def test_a_name_is_for_one_job(api: FakeApi, folder: Path, monkeypatch: Any, cap
     assert "one file" in fault(monkeypatch, capsys, "a.yaml", "b.yaml", "--name", "x")
     assert "one job" in fault(monkeypatch, capsys, "sweep.yaml", "--name", "x")
     assert not api.asked
+
+
+def test_jobs_of_files_before_a_refused_one_are_told(
+    api: FakeApi, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = Answer(400, {"error": "job a can never run here", "hint": ""})
+    api.answers["POST /jobs"] = [Answer(201, {**job("7"), "warnings": []}), refused]
+    monkeypatch.setattr("sys.argv", ["skep", "submit", "a.yaml", "b.yaml"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr() == ("7\n", "error: job a can never run here\n")

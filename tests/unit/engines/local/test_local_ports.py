@@ -60,3 +60,8 @@ def test_a_late_look_at_an_ended_launch_does_not_free_what_others_got() -> None:
     pool.keep(ME, {"a": sorted(pool.in_use)})
     pool.give(ME)
     assert len(pool.in_use) == 2
+
+
+def test_two_servers_do_not_begin_with_the_same_port() -> None:
+    """Ports are free until tasks listen on them: the next one to look would find the same."""
+    assert len({Ports().take(ME, [{"a": 1}])[0]["a"][0] for _ in range(5)}) > 1

@@ -1,0 +1,81 @@
+"""A store that is not as it was written says so in a line; one whose log was forgotten is still what it was."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from live_world import LiveWorld, Puppet, request
+
+from skep.core.errors import InputError
+from skep.service.live import Live
+from skep.service.store import Store
+from skep.testing.snapshot import snapshot
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> LiveWorld:
+    return LiveWorld(tmp_path)
+
+
+def change(world: LiveWorld, *lines: str) -> None:
+    world.store.close()
+    db = sqlite3.connect(world.folder / "skep.db")
+    for line in lines:
+        db.execute(line)
+    db.commit()
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("DELETE FROM log WHERE seq=3", "entry 3 of its log is missing"),
+        ("UPDATE log SET entry=X'00ff' WHERE seq=3", "Expected `object`, got `int`"),
+        ("UPDATE log SET entry=(SELECT entry FROM log WHERE seq=2) WHERE seq=3", "job"),
+        ("INSERT OR REPLACE INTO snapshots SELECT max(seq), 'x', '1x8', 'fifo', X'01' FROM log", "Expected `object`"),
+        ("UPDATE jobs SET request=X'7b'", "truncated"),
+    ],
+)
+def test_damage_is_said_in_a_line(world: LiveWorld, damage: str, said: str) -> None:
+    for _ in range(4):
+        world.submit(request())
+    change(world, damage)
+    with pytest.raises(InputError) as raised:
+        Live(Store(world.folder / "skep.db"), lambda live: Puppet(), lambda: 5000.0)
+    assert str(raised.value).startswith(f"{world.folder}/skep.db is damaged: ")
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert "backup" in raised.value.hint
+
+
+def test_a_damaged_page_is_said_in_a_line(world: LiveWorld) -> None:
+    for _ in range(50):
+        world.submit(request())
+    change(world, "PRAGMA wal_checkpoint(TRUNCATE)")
+    file = world.folder / "skep.db"
+    content = bytearray(file.read_bytes())
+    for page in range(2, len(content) // 4096):
+        content[page * 4096 : page * 4096 + 8] = b"\xff" * 8
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="malformed"):
+        Live(Store(file), lambda live: Puppet(), lambda: 5000.0)
+    assert file.read_bytes() == content
+
+
+def test_where_all_of_the_log_is_forgotten_the_snapshot_stands_for_it(world: LiveWorld) -> None:
+    """A server on which nothing happens for longer than it keeps."""
+    (job,) = world.submit(request(gpus=4))
+    world.settle()
+    world.writer.save_snapshot()
+    world.writer.forget(world.now_s + 1.0)
+    assert list(world.store.entries(world.store.log_seq)) == []
+    assert world.store.db.execute("SELECT count(*) FROM log").fetchone() == (0,)
+    before = snapshot(world.writer.state)
+    world.opening = None
+    world.crash()
+    assert snapshot(world.writer.state) == before
+    world.end(job)
+    world.crash()
+    assert world.writer.state.jobs[job].state == "succeeded"
