@@ -38,7 +38,7 @@ def test_a_name_of_values_only_has_a_group_too() -> None:
     ("sweep", "said"),
     [
         ("{}", "sweep is a mapping, expected at least one list of values"),
-        ("{x: []}", "sweep.x is a list, expected a list of values"),
+        ("{x: []}", "sweep.x is an empty list, expected a list of values"),
         ("{x: 1}", "sweep.x is 1, expected a list"),
         ("{x: [[1]]}", r"sweep.x\[0\] is a list, expected a name"),
         ("{'a b': [1]}", "expected a name of letters"),

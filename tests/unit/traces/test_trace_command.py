@@ -65,7 +65,7 @@ def test_convert_times_a_gavel_trace_by_its_profile(tmp_path: Path) -> None:
 def test_a_profile_that_is_none_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.trace").write_text(GAVEL)
     (tmp_path / "t.json").write_text("[]")
-    with pytest.raises(InputError, match=r"t\.json:1: the file is a list, expected a mapping"):
+    with pytest.raises(InputError, match=r"t\.json:1: the file is an empty list, expected a mapping"):
         run("info", tmp_path / "a.trace", "--profile", tmp_path / "t.json")
 
 
