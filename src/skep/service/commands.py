@@ -181,6 +181,23 @@ def reprioritise(ref: str, priority: int, who: str) -> Prepare:
     return prepare
 
 
+def change(ref: str, who: str, priority: int | None, is_held: bool | None, tags: tuple[str, ...] | None) -> Prepare:
+    """All that is given, or nothing: the first refuses whatever a later one would."""
+    wanted: list[Prepare] = []
+    if priority is not None:
+        wanted.append(reprioritise(ref, priority, who))
+    if is_held is not None:
+        wanted.append(hold(ref, is_held, who))
+    if tags is not None:
+        wanted.append(tag(ref, tags, who))
+
+    def prepare(writer: Writer, turn: Turn) -> None:
+        for each in wanted:
+            each(writer, turn)
+
+    return prepare
+
+
 def _refuse_running(writer: Writer, record: Record, to_do: str) -> None:
     states = {writer.state.jobs[name].state for name in record.members}
     if JobState.PENDING not in states:

@@ -189,14 +189,16 @@ class Live(Reads):
     def stop(self, job_id: str, who: str, reason: str = "") -> Future[None]:
         return self._ask(commands.stop(job_id, who, reason))
 
-    def hold(self, job_id: str, is_held: bool, who: str) -> Future[None]:
-        return self._ask(commands.hold(job_id, is_held, who))
-
-    def reprioritise(self, job_id: str, priority: int, who: str) -> Future[None]:
-        return self._ask(commands.reprioritise(job_id, priority, who))
-
-    def tag(self, job_id: str, tags: tuple[str, ...], who: str) -> Future[None]:
-        return self._ask(commands.tag(job_id, tuple(tags), who))
+    def change(
+        self,
+        job_id: str,
+        who: str,
+        *,
+        priority: int | None = None,
+        is_held: bool | None = None,
+        tags: tuple[str, ...] | None = None,
+    ) -> Future[None]:
+        return self._ask(commands.change(job_id, who, priority, is_held, tags))
 
     def use_policy(self, spec: str, who: str) -> Future[None]:
         return self._ask(commands.use_policy(spec, who))

@@ -39,7 +39,7 @@ CREATE TABLE keys (who TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, i
     PRIMARY KEY (who, key)) WITHOUT ROWID;
 """
 VERSION = 1
-PUT_BACK = "put a backup in its place"
+PUT_BACK = "keep it aside, and put a backup in its place"
 
 JOB_COLUMNS = [
     *("seq", "name", "user", "vc", "state", "priority", "gpus", "submit_s", "start_s", "finish_s", "reason", "grp"),

@@ -102,27 +102,23 @@ class FakeLive:
         self._note("JobSubmitted", job_id, who)
         return job_id
 
-    def _set(self, job_id: str, who: str, kind: str, **values: Any) -> Future[None]:
+    def _set(self, job_id: str, who: str, kind: str, text: str = "", **values: Any) -> Future[None]:
         def work() -> None:
             job = self.job(job_id)
             if job["state"] in ENDED:
                 raise Conflict(f"job {job_id} has ended")
             self.all[job_id].update(values)
-            self._note(kind, job_id, who)
+            self._note(kind, job_id, who, text)
 
         return self._do(work)
 
     def stop(self, job_id: str, who: str, reason: str = "") -> Future[None]:
         return self._set(job_id, who, "StopRequested", state="stopped", reason=reason)
 
-    def hold(self, job_id: str, is_held: bool, who: str) -> Future[None]:
-        return self._set(job_id, who, "JobHeld" if is_held else "JobReleased")
-
-    def reprioritise(self, job_id: str, priority: int, who: str) -> Future[None]:
-        return self._set(job_id, who, "PriorityChanged", priority=priority)
-
-    def tag(self, job_id: str, tags: list[str], who: str) -> Future[None]:
-        return self._set(job_id, who, "JobTagged", tags=list(tags))
+    def change(self, job_id: str, who: str, **asked: Any) -> Future[None]:
+        given = {name: value for name, value in asked.items() if value is not None}
+        values = {name: value for name, value in given.items() if name != "is_held"}
+        return self._set(job_id, who, "JobChanged", " ".join(given), **values)
 
     def set_node(self, node: str, state: str, who: str) -> Future[None]:
         def work() -> None:

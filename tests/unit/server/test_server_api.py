@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -114,9 +113,8 @@ def test_changing_a_job(world: World) -> None:
     answer = world.client.patch(f"{JOBS}/{job_id}", json=change, headers={"X-Skep-User": "ann"})
     assert answer.status_code == 200
     assert (answer.json()["priority"], answer.json()["tags"]) == (100, ["a", "b"])
-    assert [(event["kind"], event["who"]) for event in world.live.log[-3:]] == [
-        *(("PriorityChanged", "ann"), ("JobHeld", "ann"), ("JobTagged", "ann")),
-    ]
+    told = [(event["kind"], event["who"], event["text"]) for event in world.live.log[-1:]]
+    assert told == [("JobChanged", "ann", "priority is_held tags")], "in one go"
 
 
 @pytest.mark.parametrize(
@@ -261,11 +259,3 @@ def test_a_bad_parameter_is_named_as_it_was_sent(world: World) -> None:
     answer = world.client.patch(f"{JOBS}/{world.submit()}", json={"tags": ["a", "b\nc"]})
     assert answer.json()["error"] == "tags.1 is 'b\\nc', which is not of its form"
     assert world.client.put("/api/v1/policy", json=[]).json()["error"].startswith("body: ")
-
-
-def test_changes_of_one_request_are_asked_for_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    held: Future[None] = Future()
-    monkeypatch.setattr(world.live, "hold", lambda *_: held)
-    monkeypatch.setattr(world.live, "tag", lambda *_: (held.set_result(None), held)[1])
-    answer = world.client.patch(f"{JOBS}/{world.submit()}", json={"hold": False, "tags": ["a"]}, timeout=5)
-    assert answer.status_code == 200

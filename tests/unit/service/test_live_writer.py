@@ -133,6 +133,17 @@ def test_jobs_of_one_submission_may_need_those_before_them(world: LiveWorld) -> 
         world.submit(request("show", needs=("report",)), request("report"))
 
 
+def test_changes_are_made_together_or_not_at_all(world: LiveWorld) -> None:
+    running, pending = world.submit(request(gpus=8), request(gpus=8))
+    world.settle()
+    with pytest.raises(Conflict, match="priority"):
+        world.ask(commands.change(running, "ann", 9, None, ("a",)))
+    assert world.store.job(int(running))[0].tags == ()
+    world.ask(commands.change(pending, "ann", 9, True, ("a",)))
+    row = world.store.job(int(pending))[0]
+    assert (row.priority, row.tags, row.reason) == (9, ("a",), "held: by ann")
+
+
 def test_a_job_that_failed_says_why(world: LiveWorld) -> None:
     gang, single = world.submit(request(gpus=1), request(gpus=2, gang=False))
     world.settle()

@@ -71,16 +71,15 @@ async def change_job(request: Request, id: JobRef, change: JobPatch) -> Response
         raise InputError("nothing to change", hint="expected priority, hold or tags")
     live, who = context_of(request).live, identity_of(request).who
     job_id = (await own_job(request, id))["id"]
-    # All before the first answer, so in one turn: a job with another priority may start, and then cannot be held.
-    asked = []
-    if "priority" in change.model_fields_set:
-        asked.append(live.reprioritise(job_id, change.priority, who))
-    if "hold" in change.model_fields_set:
-        asked.append(live.hold(job_id, change.hold, who))
-    if "tags" in change.model_fields_set:
-        asked.append(live.tag(job_id, change.tags, who))
-    for each in asked:
-        await done(each)
+    given = change.model_fields_set
+    wanted = live.change(
+        job_id,
+        who,
+        priority=change.priority if "priority" in given else None,
+        is_held=change.hold if "hold" in given else None,
+        tags=tuple(change.tags) if "tags" in given else None,
+    )
+    await done(wanted)
     return answer(await run_in_threadpool(live.job, job_id))
 
 
