@@ -15,30 +15,8 @@ from typing import Any
 import msgspec
 
 from skep.core.errors import InputError
+from skep.service.schema import prepare, refuse_unknown
 
-SCHEMA = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE log (seq INTEGER PRIMARY KEY, at_s REAL NOT NULL, entry BLOB NOT NULL);
-CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, cluster_name TEXT NOT NULL, cluster TEXT NOT NULL,
-    policy TEXT NOT NULL, state BLOB NOT NULL);
-CREATE TABLE jobs (seq INTEGER PRIMARY KEY, name TEXT NOT NULL, user TEXT NOT NULL, vc TEXT NOT NULL,
-    state TEXT NOT NULL, priority INTEGER NOT NULL, gpus REAL NOT NULL, submit_s REAL NOT NULL, start_s REAL,
-    finish_s REAL, reason TEXT NOT NULL, grp TEXT NOT NULL, tags TEXT NOT NULL, attempts INTEGER NOT NULL,
-    nodes TEXT NOT NULL, service_gpu_s REAL NOT NULL, request BLOB NOT NULL);
-CREATE INDEX jobs_open ON jobs (seq) WHERE finish_s IS NULL;
-CREATE INDEX jobs_name ON jobs (name, seq);
-CREATE INDEX jobs_finish ON jobs (finish_s) WHERE finish_s IS NOT NULL;
-CREATE TABLE attempts (job INTEGER NOT NULL, task TEXT NOT NULL, launch INTEGER NOT NULL, start_s REAL, end_s REAL,
-    nodes TEXT NOT NULL, gpus REAL NOT NULL, outcome TEXT NOT NULL, code INTEGER, phrase TEXT NOT NULL,
-    advice TEXT NOT NULL,
-    PRIMARY KEY (job, task, launch)) WITHOUT ROWID;
-CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, kind TEXT NOT NULL, job TEXT,
-    who TEXT NOT NULL, text TEXT NOT NULL);
-CREATE INDEX events_job ON events (job, seq) WHERE job IS NOT NULL;
-CREATE TABLE keys (who TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, ids TEXT NOT NULL, at_s REAL NOT NULL,
-    PRIMARY KEY (who, key)) WITHOUT ROWID;
-"""
-VERSION = 1
 PUT_BACK = "keep it aside, and put a backup in its place"
 
 JOB_COLUMNS = [
@@ -136,9 +114,11 @@ class Store:
         self._local = threading.local()
         self._readers: list[sqlite3.Connection] = []
         try:
+            if path.exists() and path.stat().st_size:
+                refuse_unknown(path)
             self.db = self._connect()
             self.checkpointer = self._connect()
-            self._prepare()
+            prepare(self.db, path)
             self.log_seq = self._last_entry()
         except sqlite3.Error as error:
             is_damaged = not isinstance(error, sqlite3.OperationalError)
@@ -157,15 +137,6 @@ class Store:
         db.execute("PRAGMA wal_autocheckpoint=0")  # `checkpoint` does it, and nobody waits for it
         db.execute("PRAGMA synchronous=FULL")  # a commit is on the disk, not on its way there
         return db
-
-    def _prepare(self) -> None:
-        version = self.db.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
-            self.db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={VERSION}; COMMIT;")
-        elif version != VERSION:
-            raise InputError(
-                f"{self.path} was written by another version of Skep", hint="use that version, or another --data"
-            )
 
     # Writing, by one thread -------------------------------------------------------------------------------------
 
@@ -211,7 +182,7 @@ class Store:
         """Of the state as the log has it now; the one before is kept too."""
         with Transaction(self.db):
             self.db.execute(
-                "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO snapshots (seq, cluster_name, cluster, policy, state) VALUES (?, ?, ?, ?, ?)",
                 (self.log_seq, cluster_name, cluster, policy, state),
             )
             self.db.execute(

@@ -34,7 +34,10 @@ def change(world: LiveWorld, *lines: str) -> None:
         ("DELETE FROM log WHERE seq=3", "entry 3 of its log is missing"),
         ("UPDATE log SET entry=X'00ff' WHERE seq=3", "Expected `object`, got `int`"),
         ("UPDATE log SET entry=(SELECT entry FROM log WHERE seq=2) WHERE seq=3", "job"),
-        ("INSERT OR REPLACE INTO snapshots SELECT max(seq), 'x', '1x8', 'fifo', X'01' FROM log", "Expected `object`"),
+        (
+            "INSERT OR REPLACE INTO snapshots SELECT max(seq), 'x', '1x8', 'fifo', X'01', '{}' FROM log",
+            "Expected `object`",
+        ),
         ("UPDATE jobs SET request=X'7b'", "truncated"),
     ],
 )

@@ -1,0 +1,101 @@
+"""The tables of the store, and how an older store becomes a present one.
+
+`STEPS[n]` brings a store from format `n` to format `n + 1`; a new store takes all of them. A step that was released is
+never changed: to change a table, append a step. Each step is one transaction with its number, so a crash between two
+of them leaves a store of the format in between.
+
+The format also covers what is inside the blobs: entries of the log, snapshots and requests. A field that is added there
+with a default needs no step, except that older programs must not overlook it; then an empty step raises the number.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from skep.core.errors import InputError
+
+APPLICATION = 0x534B4550
+"""Marks the file as a store of Skep (`SKEP`), so that another SQLite file is not taken for one."""
+
+FIRST = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE log (seq INTEGER PRIMARY KEY, at_s REAL NOT NULL, entry BLOB NOT NULL);
+CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, cluster_name TEXT NOT NULL, cluster TEXT NOT NULL,
+    policy TEXT NOT NULL, state BLOB NOT NULL);
+CREATE TABLE jobs (seq INTEGER PRIMARY KEY, name TEXT NOT NULL, user TEXT NOT NULL, vc TEXT NOT NULL,
+    state TEXT NOT NULL, priority INTEGER NOT NULL, gpus REAL NOT NULL, submit_s REAL NOT NULL, start_s REAL,
+    finish_s REAL, reason TEXT NOT NULL, grp TEXT NOT NULL, tags TEXT NOT NULL, attempts INTEGER NOT NULL,
+    nodes TEXT NOT NULL, service_gpu_s REAL NOT NULL, request BLOB NOT NULL);
+CREATE INDEX jobs_open ON jobs (seq) WHERE finish_s IS NULL;
+CREATE INDEX jobs_name ON jobs (name, seq);
+CREATE INDEX jobs_finish ON jobs (finish_s) WHERE finish_s IS NOT NULL;
+CREATE TABLE attempts (job INTEGER NOT NULL, task TEXT NOT NULL, launch INTEGER NOT NULL, start_s REAL, end_s REAL,
+    nodes TEXT NOT NULL, gpus REAL NOT NULL, outcome TEXT NOT NULL, code INTEGER, phrase TEXT NOT NULL,
+    advice TEXT NOT NULL,
+    PRIMARY KEY (job, task, launch)) WITHOUT ROWID;
+CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, kind TEXT NOT NULL, job TEXT,
+    who TEXT NOT NULL, text TEXT NOT NULL);
+CREATE INDEX events_job ON events (job, seq) WHERE job IS NOT NULL;
+CREATE TABLE keys (who TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, ids TEXT NOT NULL, at_s REAL NOT NULL,
+    PRIMARY KEY (who, key)) WITHOUT ROWID;
+"""
+
+STEPS = (
+    FIRST,
+    # The texts of own policies, by path; the mark that this is a store.
+    f"""PRAGMA application_id={APPLICATION};
+    ALTER TABLE snapshots ADD COLUMN files TEXT NOT NULL DEFAULT '{{}}';""",
+)
+VERSION = len(STEPS)
+
+
+def prepare(db: sqlite3.Connection, path: Path) -> None:
+    """Bring a store that `refuse_unknown` has let pass to the present format. A copy of an older one is kept."""
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    if version == VERSION:
+        return
+    if version > 0:
+        keep_copy(db, path, version)
+    for number, step in enumerate(STEPS[version:], version + 1):
+        db.executescript(f"BEGIN IMMEDIATE; {step} PRAGMA user_version={number}; COMMIT;")
+
+
+def refuse_unknown(path: Path) -> None:
+    """An error where the file is no store, or one that a newer program wrote; it is not touched."""
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        version, application = (
+            db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id")
+        )
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type='table'")}
+    finally:
+        db.close()
+    is_begun = version == 0 and not tables  # a crash while it was made
+    is_first = version == 1 and application == 0 and {"log", "snapshots"} <= tables
+    if not (is_begun or is_first or application == APPLICATION):
+        raise InputError(f"{path} is not a store of Skep", hint="put the store back, or use another --data")
+    if version > VERSION:
+        raise InputError(
+            f"{path} was written by a newer Skep (format {version}; this one knows formats up to {VERSION})",
+            hint="use that version, or go back as docs/upgrade.md says",
+        )
+
+
+def copy_path(path: Path, version: int) -> Path:
+    return path.with_name(f"{path.name}.format-{version}")
+
+
+def keep_copy(db: sqlite3.Connection, path: Path, version: int) -> None:
+    """For whoever must go back to the older program. Whole or not there at all."""
+    target = copy_path(path, version)
+    aside = target.with_name(f".{target.name}.part")
+    aside.unlink(missing_ok=True)
+    os.close(os.open(aside, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600))
+    copy = sqlite3.connect(aside)
+    try:
+        db.backup(copy)
+    finally:
+        copy.close()
+    aside.replace(target)
