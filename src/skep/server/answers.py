@@ -29,6 +29,10 @@ def error_answer(status: int, message: str, hint: str = "", headers: dict[str, s
     return answer({"error": one_line(message), "hint": one_line(hint)}, status, headers)
 
 
+def coming() -> Response:
+    return error_answer(501, "this part of the API is not there yet")
+
+
 def one_line(text: str) -> str:
     return " ".join(text.split())[:2000]
 

@@ -15,11 +15,27 @@ from skep.server.config import Config
 from skep.server.context import Context
 from skep.server.hub import Hub
 from skep.server.metrics import Measure, Metrics
-from skep.server.routes import admin, cluster, events, jobs, logs, submit
+from skep.server.routes import (
+    admin,
+    changes,
+    cluster,
+    events,
+    inspect,
+    jobs,
+    logs,
+    overview,
+    policies,
+    session,
+    studies,
+    submit,
+)
 from skep.server.security import Guard
 from skep.server.tokens import Tokens
 
-ROUTERS = (submit.router, jobs.router, logs.router, cluster.router, events.router, admin.router, admin.root)
+ROUTERS = (
+    *(submit.router, jobs.router, inspect.router, logs.router, cluster.router, events.router, changes.router),
+    *(overview.router, policies.router, studies.router, session.router, admin.router, admin.root),
+)
 
 
 def make_app(context: Context) -> ASGIApp:

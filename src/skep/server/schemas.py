@@ -46,9 +46,18 @@ class Strict(BaseModel):
 
 
 class Shown(BaseModel):
-    """What we answer: at least this."""
+    """What we answer: exactly this."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="forbid")
+
+
+def without_default() -> Any:
+    """For a field that may be missing: a default would promise to clients that it is always there."""
+
+    def drop(schema: dict[str, Any]) -> None:
+        schema.pop("default", None)
+
+    return Field(default=None, json_schema_extra=drop)
 
 
 class Error(BaseModel):
@@ -72,13 +81,101 @@ class Job(Shown):
     tags: list[str]
     attempts: int
     nodes: list[str]
-    progress: dict[str, Any] | None
+    service_gpu_s: float = Field(description="GPU-seconds held by ended attempts.")
+    progress: dict[str, float | str | None] | None = Field(
+        description="What a running job says of itself through `skep.train`: `step`, `steps`, `loss`, `samples_per_s`, "
+        "`checkpoint_step`, `at_s`, and its own keys."
+    )
+
+
+class Completion(Shown):
+    min_failed: int | None
+    min_succeeded: int | None
+
+
+class TaskRole(Shown):
+    count: int
+    gpus: int
+    gpu_type: str
+    gpu_milli: int
+    gpu_mem_gib: float
+    cpu: float
+    memory_gib: float
+    ports: dict[str, int]
+    command: str
+    argv: list[str]
+    env: dict[str, str]
+    completion: Completion
+    retries: int
+    image: str
+
+
+class Elastic(Shown):
+    role: str
+    min: int
+    max: int
+
+
+class JobRequest(Shown):
+    """What was asked for, defaults filled in. Values of secrets are `******`."""
+
+    name: str
+    tasks: dict[str, TaskRole]
+    vc: str
+    user: str
+    priority: int
+    gang: bool
+    elastic: Elastic | None
+    locality: str
+    model: str
+    checkpoint: str
+    preemptible: bool
+    grace_s: float
+    expect_s: float | None
+    time_limit_s: float | None
+    deadline_s: float | None
+    retries: int
+    workdir: str
+    group: str
+    needs: list[str]
+    tags: list[str]
+    hold: bool
+    secrets: dict[str, str]
+
+
+class Task(Shown):
+    name: str
+    state: State
+    node: str
+    gpus: list[int]
+    exit_code: int | None
+
+
+class HeldGpus(Shown):
+    node: str
+    gpus: list[int]
+    milli: int = Field(description="Thousandths of each of these GPUs.")
+
+
+class Attempt(Shown):
+    job: int
+    task: str = Field(description="Where tasks start one by one; else empty.")
+    launch: int
+    start_s: Seconds
+    end_s: Seconds
+    nodes: list[str]
+    gpus: float
+    outcome: str
+    code: int | None
+    phrase: str
+    advice: str
+    held: list[HeldGpus] = Field(description="Empty for attempts of an older version, which did not note it.")
 
 
 class JobDetail(Job):
-    request: dict[str, Any]
-    tasks: list[dict[str, Any]]
-    history: list[dict[str, Any]]
+    request: JobRequest
+    tasks: list[Task]
+    history: list[Attempt]
 
 
 class Submitted(Job):
@@ -88,9 +185,23 @@ class Submitted(Job):
     warnings: list[str]
 
 
+class StateCounts(Shown):
+    pending: int
+    launching: int
+    running: int
+    stopping: int
+    succeeded: int
+    failed: int
+    stopped: int
+
+
 class JobPage(Shown):
     jobs: list[Job]
     next: str | None = Field(description="`cursor` of the next page; null after the last.")
+    counts: StateCounts | None = Field(
+        description="With `counts=true`: jobs by state that fit the other filters, `state` and `all` aside."
+    )
+    seq: int = Field(description="The last event this page takes into account.")
 
 
 class Ids(Shown):
@@ -145,6 +256,10 @@ class TokenShown(Shown):
     vcs: list[str]
     role: Literal["admin", "user", "viewer"]
     created_s: float
+
+
+class Revoked(Shown):
+    revoked: str
 
 
 class TokenMade(TokenShown):

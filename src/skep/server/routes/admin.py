@@ -21,6 +21,7 @@ from skep.server.schemas import (
     ACTIVE,
     Health,
     Responses,
+    Revoked,
     ShutdownBody,
     Stopping,
     TokenBody,
@@ -110,7 +111,7 @@ def make_token(request: Request, body: TokenBody) -> Response:
     return answer({**msgspec.structs.asdict(token), "token": secret}, 201)
 
 
-@router.delete("/tokens/{id}", response_model=None, responses={200: {"model": dict}, **write_errors(404, 409)})
+@router.delete("/tokens/{id}", response_model=None, responses={200: {"model": Revoked}, **write_errors(404, 409)})
 def revoke_token(request: Request, id: Annotated[str, Path(pattern="^[0-9a-f]{8}$")]) -> Response:
     if not tokens_of(request).revoke(id):
         raise NotFound(f"there is no token {id}")

@@ -9,10 +9,23 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from skep.core.errors import InputError
-from skep.server.answers import answer
+from skep.server.answers import answer, coming
 from skep.server.context import context_of, done, identity_of
 from skep.server.routes.submit import text_of
-from skep.server.schemas import NODE, WORD, Changes, Moment, NodePatch, Policy, PolicyBody, Shown, errors, write_errors
+from skep.server.schemas import (
+    LINE,
+    NODE,
+    WORD,
+    Changes,
+    Moment,
+    NodePatch,
+    Policy,
+    PolicyBody,
+    Responses,
+    errors,
+    write_errors,
+)
+from skep.server.shapes import Cluster, DrainPreview, Node, Usage, Vc
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 CLUSTER_BODY = {
@@ -26,12 +39,12 @@ CLUSTER_BODY = {
 }
 
 
-@router.get("/nodes", response_model=None, responses={200: {"model": list[Shown]}, **errors()})
+@router.get("/nodes", response_model=None, responses={200: {"model": list[Node]}, **errors()})
 def list_nodes(request: Request) -> Response:
     return answer(context_of(request).live.nodes())
 
 
-@router.patch("/nodes/{name}", response_model=None, responses={200: {"model": Shown}, **write_errors(404, 409)})
+@router.patch("/nodes/{name}", response_model=None, responses={200: {"model": Node}, **write_errors(404, 409)})
 async def change_node(request: Request, name: Annotated[str, Path(pattern=NODE)], change: NodePatch) -> Response:
     """`drained`: nothing new starts there. `lost`: what runs there is gone. `up`: as before."""
     identity_of(request).must_be_admin("changing a node")
@@ -41,12 +54,12 @@ async def change_node(request: Request, name: Annotated[str, Path(pattern=NODE)]
     return answer(next((node for node in nodes if node["name"] == name), {}))
 
 
-@router.get("/vcs", response_model=None, responses={200: {"model": list[Shown]}, **errors()})
+@router.get("/vcs", response_model=None, responses={200: {"model": list[Vc]}, **errors()})
 def list_vcs(request: Request) -> Response:
     return answer(context_of(request).live.vcs())
 
 
-@router.get("/cluster", response_model=None, responses={200: {"model": Shown}, **errors()})
+@router.get("/cluster", response_model=None, responses={200: {"model": Cluster}, **errors()})
 def show_cluster(request: Request) -> Response:
     return answer(context_of(request).live.cluster())
 
@@ -86,9 +99,29 @@ async def use_policy(request: Request, body: PolicyBody) -> Response:
     return answer(await run_in_threadpool(live.policy))
 
 
-@router.get("/usage", response_model=None, responses={200: {"model": list[Shown]}, **errors()})
+@router.get("/nodes/{name}/drain", response_model=None, responses={200: {"model": DrainPreview}, **errors(404)})
+def preview_drain(request: Request, name: Annotated[str, Path(pattern=NODE)]) -> Response:
+    """What draining this node would affect. Changes nothing."""
+    return coming()
+
+
+USAGE: Responses = {
+    200: {
+        "model": list[Usage],
+        "content": {"text/csv": {"schema": {"type": "string"}}},
+        "description": "With `format=csv` a table with a line of heads.",
+    }
+}
+
+
+@router.get("/usage", response_model=None, responses={**USAGE, **errors()})
 def show_usage(
-    request: Request, by: Literal["user", "vc", "job"] = "user", since: Moment = None, until: Moment = None
+    request: Request,
+    by: Literal["user", "vc", "job"] = "user",
+    since: Moment = None,
+    until: Moment = None,
+    vc: Annotated[str, Query(max_length=128, pattern=LINE, description="Only jobs of this VC.")] = "",
+    format: Literal["json", "csv"] = "json",
 ) -> Response:
-    """Gpu-hours."""
+    """GPU-hours."""
     return answer(context_of(request).live.usage(by, since, until))

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from skep.core.errors import InputError
 from skep.jobs.request import without_values
-from skep.server.answers import answer
+from skep.server.answers import answer, coming
 from skep.server.context import context_of, done, identity_of
 from skep.server.schemas import (
     Environment,
@@ -28,9 +28,12 @@ from skep.server.schemas import (
     errors,
     write_errors,
 )
+from skep.server.shapes import Bulk, BulkBody
 from skep.service.store import JobFilter
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
+SORTS = ("id", "name", "user", "vc", "state", "gpus", "priority", "submit_s", "start_s", "finish_s", "waited", "ran")
+SORT = rf"^-?({'|'.join(SORTS)})$"
 
 
 @router.get("/jobs", response_model=None, responses={200: {"model": JobPage}, **errors()})
@@ -44,15 +47,24 @@ def list_jobs(
     name: Word = "",
     mine: Annotated[bool, Query(description="Only those of whoever asks.")] = False,
     all: Annotated[bool, Query(description="Ended jobs too.")] = False,
+    q: Annotated[str, Query(max_length=200, description="Words of id, name, user, VC, group or tags.")] = "",
+    sort: Annotated[str, Query(pattern=SORT, description="Behind `-` the largest first.")] = "-id",
+    counts: Annotated[bool, Query(description="Also count jobs by state.")] = False,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    cursor: Annotated[str, Query(pattern=r"^[0-9]{0,18}$")] = "",
+    cursor: Annotated[str, Query(pattern=r"^[A-Za-z0-9_-]{0,600}$")] = "",
 ) -> Response:
-    """The newest first. Without `state` and `all` only jobs that have not ended."""
+    """The newest first, unless sorted otherwise. Without `state` and `all` only jobs that have not ended."""
     if mine:
         user = own_name(request, user)
     where = JobFilter(states=tuple(state), vc=vc, user=user, group=group, tag=tag, name=name, all=all)
     found, following = context_of(request).live.jobs(where, limit, cursor or None)
     return answer({"jobs": found, "next": following})
+
+
+@router.post("/jobs:bulk", response_model=None, responses={200: {"model": Bulk}, **write_errors()})
+async def change_jobs(request: Request, body: BulkBody) -> Response:
+    """The same for many jobs, each by itself: one that cannot be changed does not keep the others from it."""
+    return coming()
 
 
 @router.get("/jobs/{id}", response_model=None, responses={200: {"model": JobDetail}, **errors(404)})

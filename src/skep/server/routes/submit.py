@@ -6,17 +6,18 @@ import re
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from skep.core.errors import InputError
 from skep.jobs.read import Reading, from_mapping, read_requests
 from skep.jobs.request import Request as JobRequest
-from skep.server.answers import answer
+from skep.server.answers import answer, coming
 from skep.server.context import context_of, done, identity_of
 from skep.server.job_schema import BATCH, JOBS
-from skep.server.schemas import Ids, Submitted, write_errors
+from skep.server.schemas import Ids, Submitted, errors, write_errors
+from skep.server.shapes import DryRun, Example
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 INLINE_MAX = 8192
@@ -53,11 +54,22 @@ _batch = msgspec.json.Decoder(Batch)
     "/jobs",
     status_code=201,
     response_model=None,
-    responses={201: {"model": Submitted}, **write_errors(404, 409)},
+    responses={
+        200: {"model": DryRun, "description": "With `dry_run`."},
+        201: {"model": Submitted},
+        **write_errors(404, 409),
+    },
     openapi_extra=JOB_BODY,
 )
-async def submit(request: Request) -> Response:
+async def submit(
+    request: Request,
+    dry_run: Annotated[
+        bool, Query(description="Submit nothing: say what would be submitted, or what is wrong.")
+    ] = False,
+) -> Response:
     """A job (or several, all or none), durable when this answers."""
+    if dry_run:
+        return coming()
     live, identity = context_of(request).live, identity_of(request)
     body = await request.body()
     if len(body) > INLINE_MAX:
@@ -84,6 +96,12 @@ async def submit_batch(request: Request) -> Response:
     identity.must_submit(reading.requests)
     ids = await done(live.submit(reading.requests, identity.who, key_of(request)))
     return answer({"ids": ids, "warnings": reading.warnings}, 201)
+
+
+@router.get("/examples", response_model=None, responses={200: {"model": list[Example]}, **errors()})
+def list_examples(request: Request) -> Response:
+    """Job files to start from."""
+    return coming()
 
 
 def read_body(body: bytes, user: str) -> Reading:

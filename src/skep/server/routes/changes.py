@@ -1,0 +1,31 @@
+"""What changes, as a browser follows it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response
+
+from skep.server.answers import coming
+from skep.server.schemas import Absent, Responses, Seq, errors
+from skep.server.shapes import Change
+
+router = APIRouter(prefix="/api/v1", tags=["events"])
+MESSAGES: Responses = {
+    200: {
+        "model": Change,
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "description": "Server-sent events without a name (`onmessage`); the data of each is this as JSON.",
+    }
+}
+
+
+@router.get("/changes", response_model=None, responses={**MESSAGES, **errors()})
+async def changes(
+    request: Request,
+    after: Annotated[Seq | Absent, Query(description="Go on behind this event.")] = None,
+    last_event_id: Annotated[Seq | Absent, Header(description="As `after`, sent by browsers that come back.")] = None,
+) -> Response:
+    """Events together with the jobs they changed, gathered four times a second. It begins with a message at once."""
+    return coming()

@@ -1,0 +1,48 @@
+"""A closer look at one job: its curves, its logs searched, its file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from skep.server.answers import coming
+from skep.server.schemas import JobRef, TaskName, errors
+from skep.server.shapes import Curve, JobFile, Matches
+
+router = APIRouter(prefix="/api/v1", tags=["jobs"])
+Key = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+@router.get("/jobs/{id}/curve", response_model=None, responses={200: {"model": Curve}, **errors(404)})
+def job_curve(
+    request: Request,
+    id: JobRef,
+    key: Annotated[list[Key], Query(max_length=50, description="Only these; without any, all.")] = [],  # noqa: B006
+    task: TaskName = "",
+    points: Annotated[int, Query(ge=10, le=5000, description="At most so many of each key.")] = 500,
+) -> Response:
+    """What it reported through `skep.train`, of all attempts. Steps that were done again after a restart are there
+    once, as last reported."""
+    return coming()
+
+
+@router.get("/jobs/{id}/logs:search", response_model=None, responses={200: {"model": Matches}, **errors(404)})
+def search_logs(
+    request: Request,
+    id: JobRef,
+    q: Annotated[str, Query(min_length=1, max_length=500, description="Text, whatever its case.")],
+    task: TaskName = "",
+    attempt: Annotated[int, Query(ge=0, le=10**9, description="0: the last one.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=5000)] = 200,
+) -> Response:
+    """Lines of the logs of all tasks that contain a text."""
+    return coming()
+
+
+@router.get("/jobs/{id}/file", response_model=None, responses={200: {"model": JobFile}, **errors(404)})
+def job_file(request: Request, id: JobRef) -> Response:
+    """As a job file, to change and submit again. Secrets are hidden; to others than the owner, variables too."""
+    return coming()

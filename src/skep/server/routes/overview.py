@@ -1,0 +1,51 @@
+"""The cluster at a glance: now, and over time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from skep.server.answers import coming
+from skep.server.schemas import Moment, Word, errors
+from skep.server.shapes import History, Map, Overview, Timeline
+
+router = APIRouter(prefix="/api/v1", tags=["overview"])
+
+
+@router.get("/overview", response_model=None, responses={200: {"model": Overview}, **errors()})
+def overview(request: Request) -> Response:
+    return coming()
+
+
+@router.get("/map", response_model=None, responses={200: {"model": Map}, **errors()})
+def cluster_map(request: Request) -> Response:
+    """Who has which GPU."""
+    return coming()
+
+
+@router.get("/history", response_model=None, responses={200: {"model": History}, **errors()})
+def history(
+    request: Request,
+    since: Moment = None,
+    until: Moment = None,
+    step: Annotated[float, Query(ge=0, le=1e9, description="Seconds; 0: about 300 steps.")] = 0.0,
+    vc: Annotated[bool, Query(description="Also by VC.")] = False,
+) -> Response:
+    """GPUs and the queue over time; without `since` the last 24 hours."""
+    return coming()
+
+
+@router.get("/timeline", response_model=None, responses={200: {"model": Timeline}, **errors()})
+def timeline(
+    request: Request,
+    since: Moment = None,
+    until: Moment = None,
+    vc: Word = "",
+    user: Word = "",
+    node: Word = "",
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+) -> Response:
+    """Who held which GPUs; without `since` the last 24 hours."""
+    return coming()

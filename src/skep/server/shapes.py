@@ -1,0 +1,487 @@
+"""The shapes of what the dashboard reads, for `/openapi.json`. A test holds real answers against them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from skep.server.schemas import (
+    LINE,
+    Event,
+    HeldGpus,
+    Job,
+    JobRequest,
+    Seconds,
+    State,
+    StateCounts,
+    Strict,
+    Whole,
+    without_default,
+)
+
+NodeState = Literal["up", "drained", "lost"]
+Outcome = Literal[
+    "launching",
+    "running",
+    "succeeded",
+    "failed",
+    "retried",
+    "preempted",
+    "node-lost",
+    "stopped",
+    "moved",
+    "resized",
+]
+Values = list[float | None]
+"""A series; null where nothing is known."""
+
+
+class Shape(BaseModel):
+    """What we answer: exactly this."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+# Who asks -----------------------------------------------------------------------------------------------------------
+
+
+class SessionBody(Strict):
+    token: str = Field(min_length=1, max_length=200, pattern=r"^[!-~]+$")
+
+
+class Me(Shape):
+    user: str = Field(description="Empty where the server does not know.")
+    role: Literal["admin", "user", "viewer"]
+    vcs: list[str] = Field(description="The VCs of the token; empty: all.")
+    auth: Literal["none", "token"] = Field(description="`none`: this server asks nobody for a token.")
+
+
+# The cluster now ----------------------------------------------------------------------------------------------------
+
+
+class Tenant(Shape):
+    """A job on a GPU of a node."""
+
+    job: str
+    gpu: int
+    milli: int = Field(description="Thousandths of the GPU; 1000 is all of it.")
+    gpu_mem_mib: int = Field(description="GPU memory asked for; 0: not said.")
+
+
+class Gpu(Shape):
+    """What the driver says of a GPU of this machine; null where it does not say."""
+
+    index: int
+    utilization: float | None = Field(description="Percent.")
+    memory_used_mib: int | None
+    memory_total_mib: int | None
+    temperature_c: float | None
+    power_w: float | None
+    errors: int | None = Field(description="Uncorrected memory errors since the driver was loaded.")
+
+
+class CellName(Shape):
+    level: str
+    name: str
+
+
+class Node(Shape):
+    name: str
+    state: NodeState
+    gpu_type: str
+    gpus: int
+    used: int = Field(description="GPUs on which somebody is, shared ones included.")
+    jobs: list[list[str]] = Field(description="By GPU, the jobs on it.")
+    tenants: list[Tenant]
+    cpus: float | None = Field(description="null: not limited.")
+    cpus_free: float | None
+    memory_gib: float | None
+    memory_free_gib: float | None
+    within: list[CellName] = Field(description="The cells above it, outermost first.")
+    health: list[Gpu] = Field(description="Empty where no driver can be asked.")
+
+
+class Vc(Shape):
+    name: str
+    gpus: int = Field(description="Guaranteed. Without virtual clusters: all there are.")
+    used: float = Field(description="Held by its jobs within its guarantee.")
+    borrowed: float = Field(description="Held by its jobs beyond it.")
+    lent: float = Field(
+        description="Of its idle GPUs, those that borrowers of other VCs hold. Which VC lends a GPU is open until it "
+        "is asked back, so borrowed GPUs are divided among the VCs in proportion to what they leave idle."
+    )
+    pending: int
+    running: int
+    policy: str
+
+
+class Cluster(Shape):
+    name: str
+    text: str
+    policy: str
+    gpus: int
+    used: int
+    nodes: list[Node]
+    vcs: list[Vc]
+
+
+class Quantiles(Shape):
+    """Seconds from submission to first start; null where no job has started."""
+
+    jobs: int
+    p50_s: float | None
+    p90_s: float | None
+    max_s: float | None
+
+
+class Overview(Shape):
+    at_s: float
+    seq: int = Field(description="The last event this takes into account.")
+    name: str
+    policy: str
+    version: str
+    gpus: int
+    used: float = Field(description="GPUs held, shares as fractions.")
+    free: float = Field(description="GPUs that a job could get now.")
+    lent: float
+    bad: int = Field(description="GPUs of lost nodes.")
+    drained: int = Field(description="GPUs of drained nodes.")
+    nodes: int
+    queue_gpus: float = Field(description="Asked for by pending jobs.")
+    jobs: StateCounts
+    waiting: Quantiles = Field(description="Of jobs that started in the last 24 hours.")
+    waiting_now: Quantiles = Field(description="Of jobs that wait now, so far.")
+
+
+class MapCell(Shape):
+    """A cell above the nodes: a rack, a row. `parent` is its place in `cells`, -1 for an outermost one."""
+
+    level: str
+    name: str
+    parent: int
+
+
+class MapNode(Shape):
+    """GPU number `first` of the map is GPU 0 of this node."""
+
+    name: str
+    state: NodeState
+    gpu_type: str
+    cell: int = Field(description="Its place in `cells`; -1: in none.")
+    first: int
+    gpus: int
+    inner: list[int] = Field(description="Sizes of the cells inside the node, outermost first: 4, 2.")
+
+
+class MapJob(Shape):
+    id: str
+    name: str
+    vc: str
+    user: str
+    state: State
+    lent: bool = Field(description="It borrows the GPUs it has.")
+
+
+class MapShare(Shape):
+    gpu: int
+    job: int
+    milli: int
+
+
+class Map(Shape):
+    """Every GPU in one answer: `gpus` has, GPU by GPU, the place of its only tenant in `jobs`; -1: free; -2: shared,
+    then `shares` says by whom."""
+
+    at_s: float
+    seq: int
+    cells: list[MapCell]
+    nodes: list[MapNode]
+    jobs: list[MapJob]
+    gpus: list[int]
+    shares: list[MapShare]
+
+
+class DrainPreview(Shape):
+    """What draining a node does: jobs there run on, nothing new starts."""
+
+    node: str
+    state: NodeState
+    gpus: int
+    idle: int = Field(description="Its GPUs that nobody has: out of reach at once.")
+    gpus_left: int = Field(description="GPUs of the cluster that remain in use.")
+    jobs: list[Job] = Field(description="Jobs that hold something there; they run on until they end.")
+    unrunnable: list[Job] = Field(description="Pending jobs that could not start anywhere while it is drained.")
+
+
+# The past -----------------------------------------------------------------------------------------------------------
+
+
+class VcHistory(Shape):
+    name: str
+    gpus: Values
+    used: Values
+    borrowed: Values
+    queue: Values = Field(description="Pending jobs.")
+
+
+class History(Shape):
+    """Means over steps. `t` is where each step begins; null where the server did not run."""
+
+    since_s: float
+    until_s: float
+    step_s: float = Field(description="At least what was asked for: what is old is kept in longer steps.")
+    t: list[float]
+    gpus: Values
+    used: Values
+    lent: Values
+    bad: Values
+    drained: Values
+    queue: Values = Field(description="Pending jobs.")
+    queue_gpus: Values
+    vcs: list[VcHistory]
+
+
+class Span(Shape):
+    """A job on some GPUs, from start to end."""
+
+    job: str
+    name: str
+    vc: str
+    user: str
+    task: str = Field(description="Where tasks start one by one; else empty.")
+    attempt: int
+    start_s: float
+    end_s: Seconds
+    outcome: Outcome
+    held: list[HeldGpus] = Field(description="Empty for attempts of an older version, which did not note it.")
+
+
+class Timeline(Shape):
+    since_s: float
+    until_s: float
+    spans: list[Span]
+    is_cut: bool = Field(description="There are more; the latest are here.")
+
+
+class Usage(Shape):
+    """One of `user`, `vc` and `job` is there, as asked for."""
+
+    user: Annotated[str | SkipJsonSchema[None], without_default()] = None
+    vc: Annotated[str | SkipJsonSchema[None], without_default()] = None
+    job: Annotated[str | SkipJsonSchema[None], without_default()] = None
+    jobs: int
+    gpu_hours: float
+
+
+class Where(Shape):
+    nodes: list[str]
+    gpus: float
+
+
+class Decision(Shape):
+    """What the policy decided about a job."""
+
+    seq: int = Field(description="Number of the log entry.")
+    at_s: float
+    kind: Literal["start", "preempt", "move", "resize", "reject"]
+    job: str
+    name: str
+    vc: str
+    user: str
+    reason: str = Field(description="In one sentence.")
+    because: list[str] = Field(description="What had happened, so that the policy was asked.")
+    before: Where | None
+    after: Where | None
+
+
+class Decisions(Shape):
+    decisions: list[Decision] = Field(description="The newest first.")
+    next: int | None = Field(description="`before` for the ones before these; null: there are none.")
+
+
+# Jobs ---------------------------------------------------------------------------------------------------------------
+
+
+class Change(Shape):
+    """What a message of `/changes` carries."""
+
+    seq: int = Field(description="The last event it takes into account.")
+    resync: bool = Field(description="Too much was missed: read everything again.")
+    events: list[Event]
+    jobs: list[Job] = Field(description="Jobs that are new or have changed, as they are now.")
+    cluster: bool = Field(description="Nodes, the cluster or the policy have changed.")
+
+
+class BulkBody(Strict):
+    ids: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,254}$")]] = Field(
+        min_length=1, max_length=1000
+    )
+    action: Literal["stop", "hold", "release", "priority"]
+    value: Whole = Field(default=0, ge=-1, le=1000, description="The priority.")
+    reason: str = Field(default="", max_length=500, pattern=LINE, description="Of a stop.")
+
+
+class BulkResult(Shape):
+    id: str
+    ok: bool
+    error: str = Field(description="Why not; empty if it was done.")
+    hint: str
+
+
+class Bulk(Shape):
+    results: list[BulkResult] = Field(description="In the order asked.")
+    done: int
+
+
+class Series(Shape):
+    """`step`, `at_s` and `value` belong together, point by point."""
+
+    key: str
+    step: Values
+    at_s: Values
+    value: Values
+    attempt: list[int]
+
+
+class Curve(Shape):
+    """What a job reported through `skep.train`."""
+
+    job: str
+    task: str
+    keys: list[str] = Field(description="All there are.")
+    series: list[Series]
+    is_cut: bool = Field(description="The files were too long to be read whole; the latest part is here.")
+
+
+class Match(Shape):
+    task: str
+    attempt: int
+    line: int = Field(description="Counted from the beginning of what is kept of the log.")
+    text: str
+
+
+class Matches(Shape):
+    matches: list[Match]
+    is_cut: bool = Field(description="Not everything was searched, or there are more.")
+
+
+class JobFile(Shape):
+    """The job as a file that submits it again."""
+
+    text: str = Field(description="YAML.")
+    hidden: list[str] = Field(description="Variables whose values are not shown: fill them in.")
+
+
+class Problem(Shape):
+    path: str = Field(description="The field, such as tasks.worker.gpus; empty where it is about the whole.")
+    line: int | None
+    text: str
+    hint: str
+
+
+class DryRun(Shape):
+    requests: list[JobRequest] = Field(description="What would be submitted; empty where there are errors.")
+    errors: list[Problem]
+    warnings: list[str]
+
+
+class Example(Shape):
+    name: str
+    title: str
+    text: str = Field(description="A job file.")
+
+
+# Policies and studies -----------------------------------------------------------------------------------------------
+
+
+class PolicyKnob(Shape):
+    name: str
+    default: str
+    help: str
+    choices: list[str]
+
+
+class PolicyInfo(Shape):
+    name: str
+    title: str
+    paper: str
+    assumes: str
+    oracle: bool = Field(description="It assumes to know durations that a real cluster does not know.")
+    knobs: list[PolicyKnob]
+
+
+class Trace(Shape):
+    """An uploaded trace."""
+
+    id: str
+    name: str
+    created_s: float
+    bytes: int
+    format: str
+    jobs: int
+    user: str
+
+
+class StudyBody(Strict):
+    """`trace` is the id of an uploaded one, or `history`: the jobs of this cluster between `since` and `until`."""
+
+    name: str = Field(default="", max_length=100, pattern=LINE)
+    trace: str = Field(pattern=r"^(history|[0-9a-f]{8})$")
+    policies: list[Annotated[str, Field(min_length=1, max_length=300, pattern=LINE)]] = Field(
+        min_length=1, max_length=12
+    )
+    cluster: str = Field(default="", max_length=1000, pattern=LINE, description="A spec such as 16x8; empty: this one.")
+    seed: Whole = Field(default=0, ge=0, le=2**31)
+    since_s: float = Field(default=0.0, ge=0, le=1e11)
+    until_s: float = Field(default=1e11, ge=0, le=1e11)
+
+
+class StudySummary(Shape):
+    """Of the numbers of the report, those of a table; null where no job has finished."""
+
+    jobs: int
+    finished: int
+    unfinished: int
+    unrunnable: int
+    makespan_s: Seconds
+    jct_avg_s: Seconds
+    jct_p50_s: Seconds
+    jct_p90_s: Seconds
+    jct_p99_s: Seconds
+    queue_avg_s: Seconds
+    queue_p99_s: Seconds
+    utilization: float | None
+    preemptions: int
+    migrations: int
+    resizes: int
+
+
+class StudyPart(Shape):
+    policy: str
+    done: int = Field(description="Jobs of the trace that have ended.")
+    jobs: int
+    summary: StudySummary | None = Field(description="When it is done.")
+
+
+class Study(Shape):
+    id: str
+    name: str
+    user: str
+    trace: str
+    trace_name: str
+    cluster: str
+    policies: list[str]
+    seed: int
+    state: Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
+    created_s: float
+    start_s: Seconds
+    end_s: Seconds
+    progress: float = Field(description="0 to 1.")
+    parts: list[StudyPart]
+    error: str
+
+
+class Removed(Shape):
+    removed: str
