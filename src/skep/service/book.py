@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from skep.core.cluster import Cluster
+from skep.core.cluster import Cluster, bits
 from skep.core.events import Event, StopRequested
 from skep.core.job import Job, JobState, amount_of
 from skep.core.model import JobSpec
@@ -12,7 +12,7 @@ from skep.core.state import State
 from skep.jobs.completion import Outcome, outcome
 from skep.jobs.core import to_core
 from skep.jobs.request import Request
-from skep.service.store import Attempt, JobRow
+from skep.service.store import Attempt, Held, JobRow
 
 PENDING, LAUNCHING, RUNNING, STOPPING = (
     str(state) for state in (JobState.PENDING, JobState.LAUNCHING, JobState.RUNNING, JobState.STOPPING)
@@ -76,11 +76,7 @@ class Book:
             job = state.jobs[core_id]
             if job.held is not None:
                 start_s = job.held_since_s if job.seq in state.held_jobs else None
-                nodes = node_names(state.cluster, job)
-                task = task_of(core_id)
-                record.attempts[core_id] = Attempt(
-                    row.seq, task, job.held_launch, start_s, None, nodes, job.held.gpus, "running"
-                )
+                record.attempts[core_id] = new_attempt(row.seq, state.cluster, job, job.held_launch, start_s, "running")
             if job.state in CODES and not request.gang:
                 record.codes[split_task(task_of(core_id))] = CODES[job.state]
         return record
@@ -156,6 +152,31 @@ def node_names(cluster: Cluster, job: Job) -> tuple[str, ...]:
     if job.held is None:
         return ()
     return tuple(cluster.nodes[number].name for number in job.held.nodes())
+
+
+def held_gpus(cluster: Cluster, job: Job) -> tuple[Held, ...]:
+    """By node, and by how much of each GPU."""
+    masks: dict[tuple[int, int], int] = {}
+    for piece in job.held.slices if job.held is not None else ():
+        if piece.gpus:
+            masks[piece.node, piece.milli] = masks.get((piece.node, piece.milli), 0) | piece.gpus
+    return tuple(
+        Held(cluster.nodes[node].name, tuple(bits(mask)), milli) for (node, milli), mask in sorted(masks.items())
+    )
+
+
+def new_attempt(seq: int, cluster: Cluster, job: Job, launch: int, start_s: float | None, outcome: str) -> Attempt:
+    return Attempt(
+        seq,
+        task_of(job.id),
+        launch,
+        start_s,
+        None,
+        node_names(cluster, job),
+        job.held.gpus if job.held is not None else 0,
+        outcome,
+        held=held_gpus(cluster, job),
+    )
 
 
 def new_row(seq: int, request: Request, specs: list[JobSpec], now_s: float) -> JobRow:

@@ -47,6 +47,9 @@ STEPS = (
     # The texts of own policies, by path; the mark that this is a store.
     f"""PRAGMA application_id={APPLICATION};
     ALTER TABLE snapshots ADD COLUMN files TEXT NOT NULL DEFAULT '{{}}';""",
+    # The GPUs an attempt holds, and what is asked of attempts by time.
+    """ALTER TABLE attempts ADD COLUMN held TEXT NOT NULL DEFAULT '[]';
+    CREATE INDEX attempts_end ON attempts (end_s);""",
 )
 VERSION = len(STEPS)
 

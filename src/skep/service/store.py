@@ -51,6 +51,14 @@ class JobRow(msgspec.Struct):
         return values
 
 
+class Held(msgspec.Struct, frozen=True):
+    """GPUs of one node, and how many thousandths of each."""
+
+    node: str
+    gpus: tuple[int, ...]
+    milli: int
+
+
 class Attempt(msgspec.Struct):
     """One start of a job (of a task, where they start one by one) and how it ended."""
 
@@ -65,10 +73,11 @@ class Attempt(msgspec.Struct):
     code: int | None = None
     phrase: str = ""
     advice: str = ""
+    held: tuple[Held, ...] = ()
 
     def values(self) -> list[Any]:
         values = [getattr(self, name) for name in self.__struct_fields__]
-        values[5] = as_json(self.nodes)
+        values[5], values[11] = as_json(self.nodes), as_json(self.held)
         return values
 
 
@@ -166,7 +175,7 @@ class Store:
             f"UPDATE jobs SET {updates} WHERE seq=?", [(*row.values()[1:], row.seq) for row in writes.jobs.values()]
         )
         db.executemany(
-            "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [each.values() for each in writes.attempts],
         )
         for told in writes.told:
@@ -334,9 +343,13 @@ def job_row(row: Iterable[Any]) -> JobRow:
     return JobRow(*values)
 
 
+_held = msgspec.json.Decoder(tuple[Held, ...])
+
+
 def attempt_row(row: Iterable[Any]) -> Attempt:
     values = list(row)
     values[5] = tuple(msgspec.json.decode(values[5]))
+    values[11] = _held.decode(values[11])
     return Attempt(*values)
 
 

@@ -6,7 +6,7 @@ from skep.core.actions import Launch, Move, Stop
 from skep.core.events import Exit, TasksExited, TasksMoved, TasksStarted
 from skep.core.job import Job, JobState
 from skep.core.state import State
-from skep.service.book import Record, node_names, task_of
+from skep.service.book import Record, new_attempt, task_of
 from skep.service.hear import Heard
 from skep.service.store import Attempt
 from skep.service.turn import Turn
@@ -70,10 +70,10 @@ def tell_moved(turn: Turn, state: State, record: Record, job: Job, event: TasksM
     if before is not None:
         before.end_s, before.outcome = turn.at_s, "resized" if is_resized else "moved"
         turn.writes.attempts.append(before)
-    nodes = node_names(state.cluster, job)
-    attempt = Attempt(record.row.seq, task_of(job.id), event.launch, turn.at_s, None, nodes, job.held_gpus, "running")
+    attempt = new_attempt(record.row.seq, state.cluster, job, event.launch, turn.at_s, "running")
     record.attempts[job.id] = attempt
     turn.writes.attempts.append(attempt)
+    nodes = attempt.nodes
     if is_resized:
         turn.say("resized", f"from {gpus_before:g} to {job.held_gpus:g} gpus, on {', '.join(nodes)}", record.id)
     else:
@@ -83,8 +83,7 @@ def tell_moved(turn: Turn, state: State, record: Record, job: Job, event: TasksM
 def tell_action(turn: Turn, state: State, record: Record, action: Launch | Stop | Move) -> None:
     job = state.jobs[action.job_id]
     if isinstance(action, Launch):
-        nodes = node_names(state.cluster, job)
-        attempt = Attempt(record.row.seq, task_of(job.id), action.launch, None, None, nodes, gpus_of(job), "launching")
+        attempt = new_attempt(record.row.seq, state.cluster, job, action.launch, None, "launching")
         record.attempts[job.id] = attempt
         turn.writes.attempts.append(attempt)
     elif isinstance(action, Stop) and not job.is_ending:
@@ -94,10 +93,6 @@ def tell_action(turn: Turn, state: State, record: Record, action: Launch | Stop 
 def which(core_id: str) -> str:
     """Names the task where a job's tasks start one by one."""
     return f"task {task_of(core_id)}: " if task_of(core_id) else ""
-
-
-def gpus_of(job: Job) -> float:
-    return job.held.gpus if job.held is not None else 0
 
 
 def tell_rejected(turn: Turn, record: Record, job: Job) -> None:
