@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from skep import __version__
 from skep.server.answers import add_error_answers
+from skep.server.compress import Compress
 from skep.server.config import Config
 from skep.server.context import Context
 from skep.server.hub import Hub
@@ -40,7 +41,7 @@ ROUTERS = (
 
 def make_app(context: Context) -> ASGIApp:
     api = make_api(context)
-    return Measure(Guard(api, context.config, context.tokens), context.metrics)
+    return Measure(Guard(Compress(api), context.config, context.tokens), context.metrics)
 
 
 def make_context(live: Any, config: Config, tokens: Tokens, shut_down: Callable[[bool], None]) -> Context:

@@ -19,16 +19,19 @@ from skep.core.errors import InputError
 from skep.server.answers import error_answer
 from skep.server.config import Config, is_loopback
 from skep.server.identity import Refused, identify
+from skep.server.session import with_session
 from skep.server.tokens import Tokens
 
 MIB = 1024 * 1024
 BODY_MAX, BATCH_MAX = MIB, 32 * MIB
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
-OPEN = ("/api/v1/health",)
-"""What needs no token: whether the server lives."""
+OPEN = ("/api/v1/health", "/api/v1/session")
+"""What needs no token: whether the server lives, and showing it one."""
 YAML = (b"application/yaml", b"application/x-yaml", b"text/yaml", b"text/x-yaml")
 TAKES_YAML = ("/api/v1/jobs", "/api/v1/cluster")
+DECIDING = (b"host", b"origin", b"content-type", b"authorization", b"x-skep-user", b"cookie", b"x-requested-with")
+"""Headers that must be there once: two readers could take different ones."""
 PROTECT = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -68,6 +71,7 @@ class Guard:
             if scope["method"] in WRITES:
                 check_body(scope["path"], headers)
             if scope["path"] not in OPEN:
+                headers = with_session(headers, is_write=scope["method"] in WRITES)
                 scope["identity"] = identify(headers, self.tokens)
         except Refused as refused:
             return error_answer(refused.status, str(refused), refused.hint, refused.headers)
@@ -88,10 +92,9 @@ class Guard:
 
 
 def single_headers(scope: Scope) -> dict[bytes, bytes]:
-    """Those that decide something must be there once: two readers could take different ones."""
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        if name in found and name in (b"host", b"origin", b"content-type", b"authorization", b"x-skep-user"):
+        if name in found and name in DECIDING:
             raise Refused(400, f"the header {name.decode('latin-1')} is there twice")
         found[name] = value
     return found

@@ -58,6 +58,10 @@ class Me(Shape):
     auth: Literal["none", "token"] = Field(description="`none`: this server asks nobody for a token.")
 
 
+class LoggedOut(Shape):
+    auth: Literal["none", "token"]
+
+
 # The cluster now ----------------------------------------------------------------------------------------------------
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from skep.server.answers import coming
+from skep.server.answers import answer
+from skep.server.context import context_of, identity_of
+from skep.server.identity import Identity, identify
 from skep.server.schemas import errors, write_errors
-from skep.server.shapes import Me, SessionBody
+from skep.server.session import make_cookie
+from skep.server.shapes import LoggedOut, Me, SessionBody
 
 router = APIRouter(prefix="/api/v1", tags=["session"])
 
@@ -18,15 +21,27 @@ def log_in(request: Request, body: SessionBody) -> Response:
 
     Writes that are made with the cookie alone need the header `X-Requested-With: skep`, which other sites cannot send.
     """
-    return coming()
+    context = context_of(request)
+    headers = dict(request.scope["headers"])
+    if context.tokens is None:
+        return answer(shown(identify(headers, None), "none"))
+    found = identify({b"authorization": b"Bearer " + body.token.encode()}, context.tokens)
+    cookie = make_cookie(headers, request.url.scheme, body.token)
+    return answer(shown(found, "token"), headers={"set-cookie": cookie})
 
 
-@router.delete("/session", response_model=None, responses={200: {"model": Me}, **write_errors()})
+@router.delete("/session", response_model=None, responses={200: {"model": LoggedOut}, **write_errors()})
 def log_out(request: Request) -> Response:
     """Drop the cookie."""
-    return coming()
+    cookie = make_cookie(dict(request.scope["headers"]), request.url.scheme, "")
+    return answer({"auth": context_of(request).config.auth}, headers={"set-cookie": cookie})
 
 
 @router.get("/me", response_model=None, responses={200: {"model": Me}, **errors()})
 def me(request: Request) -> Response:
-    return coming()
+    """Whom the server takes the caller for; 401 where a token is needed."""
+    return answer(shown(identity_of(request), context_of(request).config.auth))
+
+
+def shown(identity: Identity, auth: str) -> dict[str, object]:
+    return {"user": identity.user, "role": identity.role, "vcs": list(identity.vcs), "auth": auth}
