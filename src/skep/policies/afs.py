@@ -302,8 +302,7 @@ class Afs:
                 plan.refusals.append((queue.scope, cause))
 
     def _cause(self, view: State, queue: Queue) -> Cause:
-        shape = queue.shape
-        return view.cluster.why_not(shape.gpus, view.cluster.free_gpus(shape.gpu_types, shape.gpu_milli))
+        return view.cluster.why_not(queue.shape.gpus, view.cluster.free_gpus(queue.shape.gpu_types))
 
     def _set_timer(self, job: Job, now_s: float) -> None:
         at_s = self.place.changes_at(job, now_s)

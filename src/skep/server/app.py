@@ -16,6 +16,7 @@ from skep.server.config import Config
 from skep.server.context import Context
 from skep.server.hub import Hub
 from skep.server.metrics import Measure, Metrics
+from skep.server.pages import Pages
 from skep.server.routes import (
     admin,
     changes,
@@ -41,7 +42,7 @@ ROUTERS = (
 
 def make_app(context: Context) -> ASGIApp:
     api = make_api(context)
-    return Measure(Guard(Compress(api), context.config, context.tokens), context.metrics)
+    return Measure(Guard(Pages(Compress(api)), context.config, context.tokens), context.metrics)
 
 
 def make_context(live: Any, config: Config, tokens: Tokens, shut_down: Callable[[bool], None]) -> Context:

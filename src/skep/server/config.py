@@ -13,11 +13,10 @@ import msgspec
 from skep.core.errors import InputError
 from skep.files.document import Field, read_document
 from skep.files.text import load_text
-from skep.jobs.limits import DEFAULTS, LimitRules, read_limits
 
 PORT = 7437
 AUTH = ("none", "token")
-KEYS = ("cluster", "policy", "data", "host", "port", "auth", "names", "keep_days", "limits")
+KEYS = ("cluster", "policy", "data", "host", "port", "auth", "names", "keep_days")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,8 +24,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: str = ""
     policy: str = ""
-    typed: frozenset[str] = frozenset()
-    """Which of these were flags: they replace what is stored. What a config file says is for a new store."""
     data: Path
     host: str = "127.0.0.1"
     port: int = PORT
@@ -35,7 +32,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Further names this server may be called by (the `Host` of a request)."""
     keep_days: float = 30.0
     """Ended jobs are forgotten after so many days."""
-    limits: LimitRules = LimitRules(DEFAULTS)
 
     @property
     def url(self) -> str:
@@ -61,8 +57,7 @@ def make_config(file: str | None, flags: dict[str, Any]) -> Config:
     values |= {key: value for key, value in flags.items() if value is not None}
     values["data"] = Path(values["data"]).expanduser().absolute()
     values.setdefault("auth", "none" if is_loopback(values.get("host", "127.0.0.1")) else "token")
-    typed = frozenset(key for key in ("cluster", "policy") if flags.get(key) is not None)
-    config = Config(**values, typed=typed)
+    config = Config(**values)
     if config.auth == "none" and not is_loopback(config.host):
         raise InputError(
             f"{config.host} is reachable from other machines, which needs --auth token",
@@ -89,8 +84,6 @@ def _value(key: str, field: Field) -> Any:
         return field.whole(least=0, most=65535)
     if key == "keep_days":
         return field.number(above=0.0, most=36500)
-    if key == "limits":
-        return read_limits(field)
     if key == "names":
         return tuple(name.text().lower() for name in field.items())
     word = field.text(f"the {key}")

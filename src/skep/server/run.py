@@ -22,6 +22,7 @@ from skep.server.build import build_live
 from skep.server.config import Config, open_socket
 from skep.server.context import Context, done
 from skep.server.datadir import DataDir, Running
+from skep.server.pages import why_missing
 from skep.server.schemas import ACTIVE, ENDED, STATES
 from skep.server.tokens import Tokens
 from skep.service.store import JobFilter
@@ -52,6 +53,8 @@ def serve(config: Config, say: Say, make_live: MakeLive = build_live) -> None:
         def ready() -> None:
             data.announce(Running(os.getpid(), config.url))
             say(f"skep is up at {config.url} (data in {config.data}); stop it with Ctrl-C or `skep down`")
+            if (why := why_missing()) is not None:
+                say(f"{why}; {config.url} says how to get it")
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_until_stopped(live, config, tokens, listener, alarm, ready))

@@ -19,6 +19,7 @@ from skep.core.errors import InputError
 from skep.server.answers import error_answer
 from skep.server.config import Config, is_loopback
 from skep.server.identity import Refused, identify
+from skep.server.pages import is_page
 from skep.server.session import with_session
 from skep.server.tokens import Tokens
 
@@ -67,10 +68,10 @@ class Guard:
     def _check(self, scope: Scope) -> Response | None:
         try:
             headers = single_headers(scope)
-            self._check_names(headers)
+            self._check_names(scope, headers)
             if scope["method"] in WRITES:
                 check_body(scope["path"], headers)
-            if scope["path"] not in OPEN:
+            if scope["path"] not in OPEN and not is_page(scope["method"], scope["path"]):
                 headers = with_session(headers, is_write=scope["method"] in WRITES)
                 scope["identity"] = identify(headers, self.tokens)
         except Refused as refused:
@@ -79,7 +80,7 @@ class Guard:
             return error_answer(400, str(error), error.hint)
         return None
 
-    def _check_names(self, headers: dict[bytes, bytes]) -> None:
+    def _check_names(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = host_name(host)
         if name not in self.names and (self.is_local or not is_address(name)):
@@ -87,7 +88,9 @@ class Guard:
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower() not in (f"http://{host}", f"https://{host}"):
             raise Refused(403, "web pages of another origin may not use this server")
-        if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+        # A link on another site may lead here, as it tells that site nothing.
+        follows_link = headers.get(b"sec-fetch-mode") == b"navigate" and is_page(scope["method"], scope["path"])
+        if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin") and not follows_link:
             raise Refused(403, "web pages of another site may not use this server")
 
 
@@ -166,7 +169,8 @@ def too_large(most: int) -> str:
 def protecting(send: Send) -> Send:
     async def sender(message: Any) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *PROTECT]
+            said = {name for name, _ in message["headers"]}
+            message["headers"] = [*message["headers"], *(pair for pair in PROTECT if pair[0] not in said)]
         await send(message)
 
     return sender

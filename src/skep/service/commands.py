@@ -26,22 +26,19 @@ from skep.core.events import (
 )
 from skep.core.job import Job, JobState
 from skep.core.model import JobSpec
-from skep.files.text import Texts
 from skep.jobs.core import to_core
 from skep.jobs.request import Request
 from skep.policies.registry import Setting
 from skep.policies.replica import Replica
 from skep.policies.shared.build import build_whole
 from skep.service.book import Record, new_row
-from skep.service.sight import EVERYTHING, Sight
 from skep.service.turn import Turn
 from skep.service.writer import Writer
 
 Prepare = Callable[[Writer, Turn], Any]
 
 
-def submit(requests: list[Request], who: str, key: str, sight: Sight = EVERYTHING) -> Prepare:
-    """`sight` bounds the jobs that the new ones may need."""
+def submit(requests: list[Request], who: str, key: str) -> Prepare:
     data = [msgspec.json.encode(request) for request in requests]
 
     def prepare(writer: Writer, turn: Turn) -> list[str]:
@@ -53,7 +50,7 @@ def submit(requests: list[Request], who: str, key: str, sight: Sight = EVERYTHIN
                 if known[0] != digest:
                     raise Conflict(f"the key {key} was used for another submission", hint="use a new Idempotency-Key")
                 return known[1]
-        specs = _check_all(writer, requests, sight)
+        specs = _check_all(writer, requests)
         ids = [_add(writer, turn, *each, who) for each in zip(requests, specs, data, strict=True)]
         turn.writes.meta["next_job"] = str(writer.next_job)
         if key:
@@ -69,14 +66,14 @@ def _known(writer: Writer, who: str, key: str) -> tuple[str, list[str]] | None:
     return None if found is None else (found[0], msgspec.json.decode(found[1], type=list[str]))
 
 
-def _check_all(writer: Writer, requests: list[Request], sight: Sight) -> list[list[JobSpec]]:
+def _check_all(writer: Writer, requests: list[Request]) -> list[list[JobSpec]]:
     """The core's jobs of each request; an error if one of them could never run, so that none is taken."""
     found = []
     seen: set[Any] = set()
     named: dict[str, list[JobSpec]] = {}
     """Of this submission: who comes later may need who comes before."""
     for number, request in enumerate(requests):
-        needs = _resolve_needs(writer, request, named, sight) if request.needs else ()
+        needs = _resolve_needs(writer, request, named) if request.needs else ()
         resolved = msgspec.structs.replace(request, needs=needs) if request.needs else request
         specs = to_core(resolved, str(writer.next_job + number))
         kind = (specs[0].shapes, specs[0].vc, specs[0].priority < 0, len(specs) > 1)
@@ -99,21 +96,19 @@ def _check(writer: Writer, request: Request, spec: JobSpec) -> None:
         raise InputError(f"job {request.name} can never run here: {never}", hint="`skep cluster` shows what there is")
 
 
-def _resolve_needs(writer: Writer, request: Request, named: dict[str, list[JobSpec]], sight: Sight) -> tuple[str, ...]:
+def _resolve_needs(writer: Writer, request: Request, named: dict[str, list[JobSpec]]) -> tuple[str, ...]:
     """As ids of the core; what has succeeded already need not be waited for."""
     found: list[str] = []
     for ref in request.needs:
         if ref in named:
             found += [spec.id for spec in named[ref]]
             continue
-        seq = seq_of(writer, ref, sight)
+        seq = seq_of(writer, ref)
         record = writer.book.records.get(str(seq))
-        if record is not None and sight.sees(record.row.vc):
+        if record is not None:
             found += record.members
             continue
         kept = writer.store.job(seq)
-        if kept is not None and not sight.sees(kept[0].vc):
-            kept = None
         if kept is None or kept[0].state != JobState.SUCCEEDED:
             ended = "is not known any more" if kept is None else f"ended as {kept[0].state}"
             raise Conflict(f"job {request.name} needs {ref}, which {ended}")
@@ -132,11 +127,11 @@ def _add(writer: Writer, turn: Turn, request: Request, specs: list[JobSpec], dat
     return str(seq)
 
 
-def seq_of(writer: Writer, ref: str, sight: Sight = EVERYTHING) -> int:
-    """The number of a job that is named by its id, or by its name: then the latest of that name in sight."""
+def seq_of(writer: Writer, ref: str) -> int:
+    """The number of a job that is named by its id, or by its name: then the latest of that name."""
     if ref.isdecimal() and len(ref) < 16:
         return int(ref)
-    seq = writer.store.latest(ref, sight)
+    seq = writer.store.latest(ref)
     if seq is None:
         raise NotFound(f"there is no job {ref}", hint="`skep ps --all` lists them")
     return seq
@@ -244,76 +239,40 @@ def check_node(writer: Writer, node: str) -> None:
 
 def use_policy(spec: str, who: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
-        event = make_policy(spec, writer.state.cluster)
-        writer.ground.after(event)[0].planner(writer.state.cluster)
-        turn.changes.append(event)
-        turn.say("policy", f"{described(spec, event.files)} instead of {writer.ground.policy}", None, who)
+        check_policy(spec, writer.state.cluster, writer.ground.layout)
+        turn.changes.append(PolicyChanged(spec))
+        turn.say("policy", f"{spec} instead of {writer.ground.policy}", None, who)
 
     return prepare
 
 
-def make_policy(spec: str, cluster: Cluster) -> PolicyChanged:
-    """With the files that it is made of; an error unless it can schedule real jobs."""
-    texts = Texts()
-    planner = build_whole(spec, Setting(cluster, texts=texts), None)
-    if isinstance(planner, Replica):
-        raise InputError(f"policy '{spec}' imitates a simulator and cannot run jobs", hint="leave compat out")
-    return PolicyChanged(spec, texts.by_path)
-
-
-def make_cluster(text: str, name: str) -> ClusterChanged:
-    """With the files of its VCs' own policies; an error unless they can schedule real jobs."""
-    cluster, layout = read_text(text, name)
-    files: dict[str, str] = {}
-    for vc in layout.vcs.values() if layout is not None else ():
-        if vc.policy:
-            try:
-                files |= make_policy(vc.policy, cluster).files
-            except InputError as error:
-                raise InputError(f"VC {vc.name}: {error}", hint=error.hint) from None
-    return ClusterChanged(name, text, files)
-
-
-def described(spec: str, files: dict[str, str]) -> str:
-    """A policy by its name and, where it is made of files, by the hash of what was in them."""
-    if not files:
-        return spec
-    digest = hashlib.sha256("\0".join(files[path] for path in sorted(files)).encode()).hexdigest()
-    return f"{spec} (sha256 {digest[:12]})"
+def check_policy(spec: str, cluster: Cluster, layout: Layout | None) -> None:
+    """An error unless this policy, and those that VCs have of their own, can schedule real jobs."""
+    build_whole(spec, Setting(cluster), layout)
+    of_vcs = [vc.policy for vc in layout.vcs.values() if vc.policy] if layout is not None else []
+    for each in (spec, *of_vcs):
+        if isinstance(build_whole(each, Setting(cluster), None), Replica):
+            raise InputError(f"policy '{each}' imitates a simulator and cannot run jobs", hint="leave compat out")
 
 
 def apply_cluster(text: str, name: str, who: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
-        event = make_cluster(text, name)
-        compare(writer, event)
-        turn.changes.append(event)
-        turn.say("cluster", f"{described(name, event.files)} instead of {writer.ground.name}", None, who)
+        changes_of(writer, text, name)
+        turn.changes.append(ClusterChanged(name, text))
+        turn.say("cluster", f"{name} instead of {writer.ground.name}", None, who)
 
     return prepare
 
 
 def changes_of(writer: Writer, text: str, name: str) -> list[str]:
     """What another cluster would change, in sentences; an error where jobs are in the way."""
-    return compare(writer, make_cluster(text, name))
-
-
-def compare(writer: Writer, event: ClusterChanged) -> list[str]:
-    ground, cluster = writer.ground.after(event)
-    assert cluster is not None
-    ground.planner(cluster)
-    for job, node in in_the_way(writer, cluster):
-        raise Conflict(
-            f"job {job.id} runs on node {node}, which the new cluster lacks or has with less",
-            hint=f"`skep drain {node}` and wait, or stop the job",
-        )
-    refuse_orphans(writer, ground.layout)
-    return _node_changes(writer, cluster) + _vc_changes(writer.ground.layout, ground.layout)
-
-
-def _vc_changes(layout: Layout | None, other: Layout | None) -> list[str]:
-    before = layout.vcs if layout is not None else {}
-    after = other.vcs if other is not None else {}
-    changes = []
+    cluster, layout = read_text(text, name)
+    check_policy(writer.ground.policy, cluster, layout)
+    changes = _node_changes(writer, cluster)
+    _refuse_taken_cells(writer, cluster)
+    before = writer.ground.layout.vcs if writer.ground.layout is not None else {}
+    after = layout.vcs if layout is not None else {}
+    open_vcs = {record.request.vc for record in writer.book.records.values()}
     for vc in sorted({*before, *after}):
         if vc not in after:
             changes.append(f"VC {vc} goes")
@@ -321,14 +280,10 @@ def _vc_changes(layout: Layout | None, other: Layout | None) -> list[str]:
             changes.append(f"VC {vc} comes")
         elif before[vc] != after[vc]:
             changes.append(f"VC {vc} gets other cells")
-    return changes
-
-
-def refuse_orphans(writer: Writer, layout: Layout | None) -> None:
-    open_vcs = {record.request.vc for record in writer.book.records.values()}
-    orphans = sorted(open_vcs - layout.vcs.keys()) if layout is not None else []
+    orphans = sorted(open_vcs - after.keys()) if after else []
     if orphans:
         raise Conflict(f"VC {orphans[0]} has jobs that have not ended, and the new cluster has no such VC")
+    return changes
 
 
 def _node_changes(writer: Writer, cluster: Cluster) -> list[str]:
@@ -341,9 +296,8 @@ def _node_changes(writer: Writer, cluster: Cluster) -> list[str]:
     return changes
 
 
-def in_the_way(writer: Writer, cluster: Cluster) -> list[tuple[Job, str]]:
-    """(job, node): what these jobs are on is not there any more in another cluster: gpus, cpus or memory."""
-    found = []
+def _refuse_taken_cells(writer: Writer, cluster: Cluster) -> None:
+    """A job stays where it is, so what it is on must still be there: gpus, cpus and memory."""
     trial = cluster.blank()
     for job in writer.state.jobs.values():
         for allocation in (job.bound, job.held if job.bound is None else None):
@@ -351,11 +305,10 @@ def in_the_way(writer: Writer, cluster: Cluster) -> list[tuple[Job, str]]:
                 name = writer.state.cluster.nodes[piece.node].name
                 node = trial.by_name.get(name)
                 if node is None or not could_keep(trial, node, piece):
-                    found.append((job, name))
-        if job.bound is not None and job.held is not None:  # it may be about to leave for elsewhere
-            names = [writer.state.cluster.nodes[number].name for number in job.held.nodes()]
-            found += [(job, name) for name in names if name not in trial.by_name]
-    return found
+                    raise Conflict(
+                        f"job {job.id} runs on node {name}, which the new cluster lacks or has with less",
+                        hint=f"`skep drain {name}` and wait, or stop the job",
+                    )
 
 
 def could_keep(cluster: Cluster, node: Node, piece: Slice) -> bool:

@@ -16,7 +16,6 @@ import msgspec
 
 from skep.core.errors import InputError
 from skep.service.schema import prepare, refuse_unknown
-from skep.service.sight import EVERYTHING, Sight
 
 PUT_BACK = "keep it aside, and put a backup in its place"
 
@@ -105,19 +104,6 @@ class Writes(msgspec.Struct):
     meta: dict[str, str] = {}
 
 
-class Snapshot(msgspec.Struct):
-    """A whole state, and the ground it stands on."""
-
-    seq: int
-    """Of the last entry of the log that is in it."""
-    cluster_name: str
-    cluster: str
-    policy: str
-    files: dict[str, dict[str, str]]
-    """Texts of files by path: those of the `policy` and those of the `cluster`."""
-    state: bytes
-
-
 class JobFilter(msgspec.Struct, frozen=True):
     states: tuple[str, ...] = ()
     vc: str = ""
@@ -127,7 +113,6 @@ class JobFilter(msgspec.Struct, frozen=True):
     name: str = ""
     all: bool = False
     """Those that have ended, too."""
-    sight: Sight = EVERYTHING
 
 
 class Store:
@@ -202,13 +187,12 @@ class Store:
         db.executemany("INSERT INTO keys VALUES (?, ?, ?, ?, ?)", writes.keys)
         db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(writes.meta.items()))
 
-    def save_snapshot(self, saved: Snapshot) -> None:
+    def save_snapshot(self, cluster_name: str, cluster: str, policy: str, state: bytes) -> None:
         """Of the state as the log has it now; the one before is kept too."""
         with Transaction(self.db):
-            columns = "seq, cluster_name, cluster, policy, files, state"
             self.db.execute(
-                f"INSERT OR REPLACE INTO snapshots ({columns}) VALUES (?, ?, ?, ?, ?, ?)",
-                (saved.seq, saved.cluster_name, saved.cluster, saved.policy, as_json(saved.files), saved.state),
+                "INSERT OR REPLACE INTO snapshots (seq, cluster_name, cluster, policy, state) VALUES (?, ?, ?, ?, ?)",
+                (self.log_seq, cluster_name, cluster, policy, state),
             )
             self.db.execute(
                 "DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2)"
@@ -229,13 +213,11 @@ class Store:
 
     # Recovery ---------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> Snapshot | None:
-        columns = "seq, cluster_name, cluster, policy, files, state"
-        found = self.db.execute(f"SELECT {columns} FROM snapshots ORDER BY seq DESC LIMIT 1").fetchone()
-        if found is None:
-            return None
-        seq, name, cluster, policy, files, state = found
-        return Snapshot(seq, name, cluster, policy, msgspec.json.decode(files, type=dict[str, dict[str, str]]), state)
+    def snapshot(self) -> tuple[int, str, str, str, bytes] | None:
+        found: tuple[int, str, str, str, bytes] | None = self.db.execute(
+            "SELECT seq, cluster_name, cluster, policy, state FROM snapshots ORDER BY seq DESC LIMIT 1"
+        ).fetchone()
+        return found
 
     def entries(self, after: int = 0) -> Iterator[bytes]:
         rows = self.db.execute("SELECT seq, entry FROM log WHERE seq > ? ORDER BY seq", (after,))
@@ -283,32 +265,18 @@ class Store:
         row = self.reader.execute(query, (seq,)).fetchone()
         return (job_row(row[:-1]), row[-1]) if row else None
 
-    def latest(self, name: str, sight: Sight = EVERYTHING) -> int | None:
-        clause, values = sight.clause()
-        found = self.reader.execute(f"SELECT max(seq) FROM jobs WHERE name=? AND {clause}", (name, *values)).fetchone()
+    def latest(self, name: str) -> int | None:
+        found = self.reader.execute("SELECT max(seq) FROM jobs WHERE name=?", (name,)).fetchone()
         return found[0] if found else None
 
     def attempts(self, seq: int) -> list[Attempt]:
         rows = self.reader.execute("SELECT * FROM attempts WHERE job=? ORDER BY launch, task", (seq,))
         return [attempt_row(row) for row in rows]
 
-    def told(self, after: int, job: str | None, limit: int, sight: Sight = EVERYTHING) -> list[Told]:
-        clause, values = events_of(job, sight)
-        query = f"SELECT at_s, kind, text, job, who, seq FROM events WHERE seq > ? AND {clause} ORDER BY seq LIMIT ?"
+    def told(self, after: int, job: str | None, limit: int) -> list[Told]:
+        clause, values = ("AND job=?", [job]) if job is not None else ("", [])
+        query = f"SELECT at_s, kind, text, job, who, seq FROM events WHERE seq > ? {clause} ORDER BY seq LIMIT ?"
         return [Told(*row) for row in self.reader.execute(query, (after, *values, limit))]
-
-    def last_told(self, back: int, job: str | None, sight: Sight = EVERYTHING) -> int:
-        """The number of the event behind which the last `back` events are; 0 if there are not so many."""
-        clause, values = events_of(job, sight)
-        query = f"SELECT seq FROM events WHERE {clause} ORDER BY seq DESC LIMIT 1 OFFSET ?"
-        found = self.reader.execute(query, (*values, back)).fetchone()
-        return found[0] if found else 0
-
-    def vcs_of(self, jobs: Iterable[str]) -> dict[str, str]:
-        """The VC of each of these jobs that is known, by id."""
-        wanted = msgspec.json.encode([int(job) for job in jobs]).decode()
-        query = "SELECT seq, vc FROM jobs WHERE seq IN (SELECT value FROM json_each(?))"
-        return {str(seq): vc for seq, vc in self.reader.execute(query, (wanted,))}
 
     def key(self, who: str, key: str) -> tuple[str, str] | None:
         """(digest, ids) of the submission that had this key."""
@@ -317,16 +285,13 @@ class Store:
         ).fetchone()
         return found
 
-    def usage(
-        self, column: str, since_s: float, until_s: float, sight: Sight = EVERYTHING
-    ) -> list[tuple[Any, int, float]]:
+    def usage(self, column: str, since_s: float, until_s: float) -> list[tuple[Any, int, float]]:
         """(whose, jobs, gpu-seconds held between these moments), the most first."""
-        clause, values = sight.clause("jobs.vc")
         query = f"""SELECT jobs.{column}, count(DISTINCT job), sum(attempts.gpus * (end - begin)) FROM (
                 SELECT job, gpus, max(start_s, ?) AS begin, min(coalesce(end_s, ?), ?) AS end
                 FROM attempts WHERE start_s IS NOT NULL) AS attempts
-            JOIN jobs ON jobs.seq = job WHERE end > begin AND {clause} GROUP BY 1 ORDER BY 3 DESC, 1 LIMIT 1000"""
-        return self.reader.execute(query, (since_s, until_s, until_s, *values)).fetchall()
+            JOIN jobs ON jobs.seq = job WHERE end > begin GROUP BY 1 ORDER BY 3 DESC, 1 LIMIT 1000"""
+        return self.reader.execute(query, (since_s, until_s, until_s)).fetchall()
 
     def checkpoint(self) -> None:
         """Bring what was committed from the journal into the tables. From a thread that has time: the disk is slow."""
@@ -362,10 +327,6 @@ def conditions(where: JobFilter) -> tuple[list[str], list[Any]]:
         values += where.states
     elif not where.all:
         terms.append("finish_s IS NULL")
-    if not where.sight.is_whole:
-        clause, visible = where.sight.clause()
-        terms.append(clause)
-        values += visible
     for column, value in (("vc", where.vc), ("user", where.user), ("grp", where.group), ("name", where.name)):
         if value:
             terms.append(f"{column}=?")
@@ -374,16 +335,6 @@ def conditions(where: JobFilter) -> tuple[list[str], list[Any]]:
         terms.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value=?)")
         values.append(where.tag)
     return terms, values
-
-
-def events_of(job: str | None, sight: Sight) -> tuple[str, list[Any]]:
-    """A term for a WHERE clause: events of one job, of all jobs in sight, or all events."""
-    if job is not None:
-        return "job=?", [job]
-    if sight.is_whole:
-        return "1", []
-    clause, values = sight.clause()
-    return f"job IS NOT NULL AND CAST(job AS INTEGER) IN (SELECT seq FROM jobs WHERE {clause})", list(values)
 
 
 def job_row(row: Iterable[Any]) -> JobRow:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skep.core.errors import InputError
-from skep.jobs.limits import DEFAULTS, Limits
 from skep.server.build import chosen_cluster, describe_machine
 from skep.server.config import default_data, make_config, open_socket
 from skep.server.datadir import DataDir, Running, is_locked, read_running
@@ -36,10 +36,6 @@ def test_flags_win_over_the_file_and_paths_start_at_its_folder(tmp_path: Path) -
         ("prot: 1", "did you mean port?"),
         ("names: a", "names is a, expected a list"),
         ("keep_days: 0", "keep_days is 0"),
-        ("limits: {default: {jobs: -1}}", "limits.default.jobs is -1"),
-        ("limits: {users: {ann: {cpu: 3}}}", "did you mean cpus?"),
-        ("limits: {vcs: {a: 3}}", "limits.vcs.a is 3, expected a mapping"),
-        ("limits: {jobs: 3}", "unknown key limits.jobs"),
         ("- a", "expected a mapping"),
         ("a: [", "is not YAML"),
     ],
@@ -48,22 +44,6 @@ def test_a_bad_file_names_the_line(tmp_path: Path, text: str, problem: str) -> N
     with pytest.raises(InputError) as caught:
         make_config(write(tmp_path, text), {})
     assert problem in str(caught.value)
-
-
-def test_limits_of_a_user_build_on_the_default_and_null_lifts_one(tmp_path: Path) -> None:
-    text = """
-limits:
-  default: {jobs: 10, log_mib: 8}
-  users: {ann: {jobs: 20, processes: null}}
-  vcs: {lab: {cpus: 1.5, log_mib: 4}}
-"""
-    rules = make_config(write(tmp_path, text), {}).limits
-    assert (rules.of_user("bob").jobs, rules.of_user("bob").pending) == (10, DEFAULTS.pending)
-    assert (rules.of_user("ann").jobs, rules.of_user("ann").processes, rules.of_user("ann").log_mib) == (20, None, 8)
-    assert rules.of_vc("lab") == Limits(cpus=1.5, log_mib=4)
-    assert rules.of_vc("other") == Limits()
-    assert (rules.of_task("ann", "lab").log_mib, rules.of_task("ann", "other").log_mib) == (4, 8)
-    assert make_config(None, {"data": str(tmp_path)}).limits.of_user("bob") == DEFAULTS
 
 
 def test_where_data_is_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,16 +87,24 @@ def test_what_a_crashed_server_left_is_not_believed(tmp_path: Path) -> None:
         assert read_running(tmp_path) is None
 
 
-def test_the_cluster_is_said_found_or_made_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+class Kept:
+    def __init__(self, log_seq: int) -> None:
+        self.log_seq = log_seq
+
+
+def test_the_cluster_is_said_found_kept_or_made_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     said: list[str] = []
     file = tmp_path / "lab.yaml"
     file.write_text("nodes: [{gpus: 1}]")
+    new: Any = Kept(0)
     monkeypatch.setattr("skep.server.build.find_gpus", list)
-    assert chosen_cluster("2x4", said.append) == ("2x4", "2x4")
-    assert chosen_cluster(str(file), said.append) == ("lab.yaml", "nodes: [{gpus: 1}]")
+    assert chosen_cluster("2x4", new, said.append) == ("2x4", "2x4")
+    assert chosen_cluster(str(file), new, said.append) == ("lab.yaml", "nodes: [{gpus: 1}]")
     assert not said
-    assert chosen_cluster("", said.append) == ("1x8", "1x8")
+    assert chosen_cluster("", new, said.append) == ("1x8", "1x8")
     assert "virtual cluster 1x8" in said[0]
+    kept: Any = Kept(5)
+    assert chosen_cluster("", kept, said.append) is None
 
 
 def test_a_machine_is_a_cluster_file() -> None:

@@ -1,0 +1,15 @@
+"""The schema of the API without a server: for the types of the dashboard and for the reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from skep.server.app import make_api
+from skep.server.config import Config
+from skep.server.context import Context
+
+
+def openapi() -> dict[str, Any]:
+    nothing = cast(Any, None)
+    return make_api(Context(nothing, Config(data=Path()), nothing, nothing, None, nothing)).openapi()

@@ -1,0 +1,189 @@
+// What pages ask for. The first word of a key says what the event stream must refresh.
+import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
+
+import type { Wanted } from "../live/pages";
+import { api, asked, type Schemas } from "./client";
+
+export const EVENTS_KEPT = 200;
+const PAGE = 200;
+
+export const meQuery = queryOptions({
+  queryKey: ["me"],
+  queryFn: ({ signal }) => asked(api.GET("/api/v1/me", { signal })),
+  staleTime: 60_000,
+});
+
+export const overviewQuery = queryOptions({
+  queryKey: ["overview"],
+  queryFn: ({ signal }) => asked(api.GET("/api/v1/overview", { signal })),
+});
+
+export const mapQuery = queryOptions({
+  queryKey: ["map"],
+  queryFn: ({ signal }) => asked(api.GET("/api/v1/map", { signal })),
+});
+
+export const nodesQuery = queryOptions({
+  queryKey: ["nodes"],
+  queryFn: ({ signal }) => asked(api.GET("/api/v1/nodes", { signal })),
+});
+
+export const vcsQuery = queryOptions({
+  queryKey: ["vcs"],
+  queryFn: ({ signal }) => asked(api.GET("/api/v1/vcs", { signal })),
+});
+
+export const eventsQuery = queryOptions({
+  queryKey: ["events"],
+  queryFn: async ({ signal }) => {
+    const query = { follow: false, last: EVENTS_KEPT };
+    const events = await asked(api.GET("/api/v1/events", { params: { query }, signal }));
+    return (events as Schemas["Event"][]).toReversed();
+  },
+  staleTime: Infinity,
+});
+
+/** `seconds` back from now. */
+export function historyQuery(seconds: number, byVc = false) {
+  return queryOptions({
+    queryKey: ["history", seconds, byVc],
+    queryFn: ({ signal }) => {
+      const query = { since: since(seconds), vc: byVc };
+      return asked(api.GET("/api/v1/history", { params: { query }, signal }));
+    },
+    placeholderData: keepPreviousData,
+  });
+}
+
+export function timelineQuery(seconds: number) {
+  return queryOptions({
+    queryKey: ["timeline", seconds],
+    queryFn: ({ signal }) => {
+      const query = { since: since(seconds), limit: 2000 };
+      return asked(api.GET("/api/v1/timeline", { params: { query }, signal }));
+    },
+    placeholderData: keepPreviousData,
+  });
+}
+
+export function since(seconds: number): number {
+  return Math.max(0, Math.floor(Date.now() / 1000 - seconds));
+}
+
+export interface JobsKey extends Wanted {
+  sort: string;
+}
+
+export type State = Schemas["Job"]["state"];
+
+export function jobsQuery(key: JobsKey) {
+  return infiniteQueryOptions({
+    queryKey: ["jobs", key],
+    queryFn: ({ signal, pageParam }) => {
+      const { states, q, vc, user, group, all, sort } = key;
+      const state = [...states] as State[];
+      const query = { state, q, vc, user, group, all, sort, limit: PAGE, cursor: pageParam, counts: pageParam === "" };
+      return asked(api.GET("/api/v1/jobs", { params: { query }, signal }));
+    },
+    initialPageParam: "",
+    getNextPageParam: (page) => page.next,
+    placeholderData: keepPreviousData,
+  });
+}
+
+export function jobQuery(id: string) {
+  return queryOptions({
+    queryKey: ["job", id],
+    queryFn: ({ signal }) => asked(api.GET("/api/v1/jobs/{id}", { params: { path: { id } }, signal })),
+  });
+}
+
+export function explainQuery(id: string) {
+  return queryOptions({
+    queryKey: ["explain", id],
+    queryFn: ({ signal }) => asked(api.GET("/api/v1/jobs/{id}/explain", { params: { path: { id } }, signal })),
+  });
+}
+
+export function jobEventsQuery(id: string) {
+  return queryOptions({
+    queryKey: ["job-events", id],
+    queryFn: ({ signal }) => asked(api.GET("/api/v1/jobs/{id}/events", { params: { path: { id } }, signal })),
+  });
+}
+
+export function curveQuery(id: string, keys: string[] = []) {
+  return queryOptions({
+    queryKey: ["curve", id, keys],
+    queryFn: ({ signal }) =>
+      asked(api.GET("/api/v1/jobs/{id}/curve", { params: { path: { id }, query: { key: keys } }, signal })),
+  });
+}
+
+export function jobFileQuery(id: string) {
+  return queryOptions({
+    queryKey: ["file", id],
+    queryFn: ({ signal }) => asked(api.GET("/api/v1/jobs/{id}/file", { params: { path: { id } }, signal })),
+  });
+}
+
+export const examplesQuery = queryOptions({
+  queryKey: ["examples"],
+  queryFn: ({ signal }) => asked(api.GET("/api/v1/examples", { signal })),
+  staleTime: Infinity,
+});
+
+export function usageQuery(vc: string, seconds: number) {
+  return queryOptions({
+    queryKey: ["usage", vc, seconds],
+    queryFn: async ({ signal }) => {
+      const query = { by: "user" as const, vc, since: since(seconds) };
+      return (await asked(api.GET("/api/v1/usage", { params: { query }, signal }))) as Schemas["Usage"][];
+    },
+  });
+}
+
+export function drainQuery(name: string) {
+  return queryOptions({
+    queryKey: ["drain", name],
+    queryFn: ({ signal }) => asked(api.GET("/api/v1/nodes/{name}/drain", { params: { path: { name } }, signal })),
+    staleTime: 0,
+  });
+}
+
+export const policyQuery = queryOptions({
+  queryKey: ["policy"],
+  queryFn: ({ signal }) => asked(api.GET("/api/v1/policy", { signal })),
+});
+
+export const policiesQuery = queryOptions({
+  queryKey: ["policies"],
+  queryFn: ({ signal }) => asked(api.GET("/api/v1/policies", { signal })),
+  staleTime: Infinity,
+});
+
+export const decisionsQuery = infiniteQueryOptions({
+  queryKey: ["decisions"],
+  queryFn: ({ signal, pageParam }) => {
+    const query = pageParam ? { last: 100, before: pageParam } : { last: 100 };
+    return asked(api.GET("/api/v1/decisions", { params: { query }, signal }));
+  },
+  initialPageParam: 0,
+  getNextPageParam: (page) => page.next,
+});
+
+export const tracesQuery = queryOptions({
+  queryKey: ["traces"],
+  queryFn: ({ signal }) => asked(api.GET("/api/v1/traces", { signal })),
+});
+
+export const studiesQuery = queryOptions({
+  queryKey: ["studies"],
+  queryFn: ({ signal }) => asked(api.GET("/api/v1/studies", { signal })),
+  // Studies run beside the cluster and are not in its events; only while one is under way is it asked again.
+  refetchInterval: (query) => (query.state.data?.some(isUnderWay) ? 1000 : false),
+});
+
+export function isUnderWay(study: Schemas["Study"]): boolean {
+  return study.state === "queued" || study.state === "running";
+}

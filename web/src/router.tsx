@@ -1,0 +1,109 @@
+// Addresses and their pages. Each page is loaded when it is first opened.
+import type { QueryClient } from "@tanstack/react-query";
+import {
+  createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, redirect,
+} from "@tanstack/react-router";
+
+import { ApiError } from "./api/client";
+import { meQuery } from "./api/queries";
+import { Frame } from "./Frame";
+import { readJobsSearch } from "./pages/jobs/search";
+import { Empty, Problem } from "./ui/parts";
+
+const root = createRootRouteWithContext<{ client: QueryClient }>()({});
+
+const login = createRoute({
+  getParentRoute: () => root,
+  path: "/login",
+  validateSearch: (search: Record<string, unknown>): { to?: string } => (typeof search.to === "string" ? { to: search.to } : {}),
+  component: lazyRouteComponent(() => import("./pages/login/LoginPage")),
+});
+
+/** All pages that show something of the cluster: whoever the server does not know is asked who they are first. */
+const frame = createRoute({
+  getParentRoute: () => root,
+  id: "frame",
+  beforeLoad: async ({ context, location }) => {
+    try {
+      await context.client.ensureQueryData(meQuery);
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 401) throw redirect({ to: "/login", search: { to: location.href } });
+    }
+  },
+  component: Frame,
+});
+
+const overview = createRoute({
+  getParentRoute: () => frame,
+  path: "/",
+  component: lazyRouteComponent(() => import("./pages/overview/OverviewPage")),
+});
+const jobs = createRoute({
+  getParentRoute: () => frame,
+  path: "/jobs",
+  validateSearch: readJobsSearch,
+  component: lazyRouteComponent(() => import("./pages/jobs/JobsPage")),
+});
+const job = createRoute({
+  getParentRoute: () => frame,
+  path: "/jobs/$id",
+  validateSearch: (search: Record<string, unknown>): { tab?: string } => (typeof search.tab === "string" ? { tab: search.tab } : {}),
+  component: lazyRouteComponent(() => import("./pages/job/JobPage")),
+});
+const compare = createRoute({
+  getParentRoute: () => frame,
+  path: "/compare",
+  validateSearch: (search: Record<string, unknown>): { jobs?: string; group?: string } => ({
+    ...(search.jobs !== undefined ? { jobs: String(search.jobs) } : {}),
+    ...(typeof search.group === "string" ? { group: search.group } : {}),
+  }),
+  component: lazyRouteComponent(() => import("./pages/compare/ComparePage")),
+});
+const submit = createRoute({
+  getParentRoute: () => frame,
+  path: "/submit",
+  validateSearch: (search: Record<string, unknown>): { from?: string } => (search.from !== undefined ? { from: String(search.from) } : {}),
+  component: lazyRouteComponent(() => import("./pages/submit/SubmitPage")),
+});
+const vcs = createRoute({
+  getParentRoute: () => frame,
+  path: "/virtual-clusters",
+  component: lazyRouteComponent(() => import("./pages/vcs/VcsPage")),
+});
+const nodes = createRoute({
+  getParentRoute: () => frame,
+  path: "/nodes",
+  component: lazyRouteComponent(() => import("./pages/nodes/NodesPage")),
+});
+const policy = createRoute({
+  getParentRoute: () => frame,
+  path: "/policy",
+  component: lazyRouteComponent(() => import("./pages/policy/PolicyPage")),
+});
+const studies = createRoute({
+  getParentRoute: () => frame,
+  path: "/studies",
+  component: lazyRouteComponent(() => import("./pages/studies/StudiesPage")),
+});
+
+const tree = root.addChildren([
+  login,
+  frame.addChildren([overview, jobs, job, compare, submit, vcs, nodes, policy, studies]),
+]);
+
+export function makeRouter(client: QueryClient) {
+  return createRouter({
+    routeTree: tree,
+    context: { client },
+    defaultPreload: "intent",
+    defaultNotFoundComponent: () => <Empty>There is no page at this address.</Empty>,
+    defaultErrorComponent: ({ error }) => <Problem error={error} />,
+    scrollRestoration: true,
+  });
+}
+
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: ReturnType<typeof makeRouter>;
+  }
+}
