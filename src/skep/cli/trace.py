@@ -47,7 +47,7 @@ def trace() -> None:
 
     A trace is a file with jobs: when each was submitted, how long it ran, how many gpus it had. Skep reads
     its own CSV (native) and, as they were published, philly-json, philly-csv, helios, alibaba-2023,
-    alibaba-2020, gavel, tiresias and blox.
+    alibaba-2020, gavel, tiresias, blox and what Slurm's sacct prints (slurm).
 
     \b
     Examples:
@@ -62,7 +62,7 @@ def trace() -> None:
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Virtual clusters shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def info(path: Path, format_: str | None, profile: Path | None, gpus: int | None, top: int, as_json: bool) -> None:
-    """Show what is in TRACE: jobs, sizes, durations, virtual clusters, load.
+    """Show what is in TRACE: jobs, sizes, durations, virtual clusters, load, and what it can serve.
 
     \b
     Examples:
@@ -94,6 +94,37 @@ def convert(path: Path, format_: str | None, profile: Path | None, out: Path, fo
     """
     _refuse_existing(out, force)
     _write(_read(path, format_, profile), out)
+
+
+@trace.command("from-slurm")
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@_writing
+@click.option(
+    "--vc",
+    "vc_from",
+    type=click.Choice(["account", "partition"]),
+    default="account",
+    show_default=True,
+    help="Which of them becomes the virtual cluster of a job.",
+)
+def from_slurm(path: Path, out: Path, force: bool, vc_from: str) -> None:
+    """Write the history of a Slurm cluster, as sacct prints it, as native CSV.
+
+    Jobs that never ran or still run, and the steps of jobs, are left out and counted. Set
+    SLURM_TIME_FORMAT=%s for times that no change of the clocks can disturb.
+
+    \b
+    Examples:
+      sacct --allusers --allocations --parsable2 --starttime 2026-01-01 \\
+        --format JobID,Submit,Start,End,AllocTRES,User,Account,Partition > sacct.txt
+      skep trace from-slurm sacct.txt --out jobs.csv
+    """
+    from skep.traces.read import read_slurm
+
+    _refuse_existing(out, force)
+    found = read_slurm(path, vc_from=vc_from)
+    warn_dropped(found)
+    _write(found, out)
 
 
 @trace.command()
@@ -205,6 +236,7 @@ def _print_info(found: TraceInfo, top: int) -> None:
         console.print(_parts_table("vc", found.vcs[:top], found))
         if len(found.vcs) > top:
             console.print(f"… and {len(found.vcs) - top} more virtual clusters (--top)")
+    console.print(_uses_table(found))
 
 
 def _table(*columns: str) -> Table:
@@ -256,6 +288,19 @@ def _parts_table(title: str, parts: list[Part], found: TraceInfo) -> Table:
             f"{part.gpu_hours:,.0f}",
             _percent(part.gpu_hours, found.gpu_hours),
         )
+    return table
+
+
+def _uses_table(found: TraceInfo) -> Table:
+    """What the trace can be asked, then what it cannot and why."""
+    table = _table("\ncan serve", "\njobs")
+    table.add_row("waiting, completion times, utilisation", f"{found.jobs:,}")
+    for use in found.uses:
+        if use.is_served:
+            table.add_row(use.name, f"{use.jobs:,}")
+    for use in found.uses:
+        if not use.is_served:
+            table.add_row(f"not: {use.name}", f"needs {use.needs}", style="dim")
     return table
 
 

@@ -93,4 +93,5 @@ GAVEL = TableFormat(
     optional=(),
     parser=_no_profile,
     has_header=False,
+    delimiter="\t",
 )

@@ -6,13 +6,16 @@ far more than an error that names it.
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from skep.core.errors import InputError
 from skep.core.model import PRIORITIES, JobSpec
+from skep.traces.dates import instant
 from skep.traces.table import (
     BadRow,
     Columns,
@@ -81,13 +84,21 @@ OPTIONAL = tuple(_CHECKS)
 
 
 def _parser(columns: Columns) -> RowParser:
+    return _row_parser(columns, seconds)
+
+
+def _dated_parser(columns: Columns) -> RowParser:
+    return _row_parser(columns, instant)
+
+
+def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowParser:
     id_at, submit_at, duration_at, gpus_at = (columns[name] for name in REQUIRED)
     optional = [(name, columns[name], check) for name, check in _CHECKS.items() if name in columns]
     shapes = shape_cache()
 
     def parse(number: int, row: list[str]) -> Draft:
         id = identity(row[id_at], "job_id")
-        submit_s = seconds(row[submit_at], "submit_s")
+        submit_s = moment(row[submit_at], "submit_s")
         work_s = _duration(row[duration_at])
         gpus = whole(row[gpus_at], "gpus")
         # An empty optional cell means the default, as if the column were not there.
@@ -160,3 +171,14 @@ NATIVE = TableFormat(
     is_strict=True,
     check=_check_needs,
 )
+
+
+def native_table(source: Source) -> TableFormat:
+    """The format, with dates instead of seconds if the first job has one: a file has either, never both."""
+    rows = csv.reader(source.text[:65536].splitlines())
+    given = list(islice((row for row in rows if any(cell.strip() for cell in row)), 2))
+    if len(given) < 2 or "submit_s" not in (names := [cell.strip() for cell in given[0]]):
+        return NATIVE
+    cell = given[1][names.index("submit_s")] if len(given[1]) == len(names) else ""
+    is_dated = re.match(r"\s*\d{4}-\d", cell) is not None
+    return NATIVE._replace(parser=_dated_parser, is_dated=True) if is_dated else NATIVE

@@ -12,13 +12,17 @@ from skep.core.errors import InputError
 from skep.traces.alibaba import ALIBABA_2020, ALIBABA_2023
 from skep.traces.gavel import GAVEL, Throughputs, gavel_table
 from skep.traces.helios import HELIOS
-from skep.traces.native import NATIVE
+from skep.traces.native import NATIVE, native_table
 from skep.traces.philly import PHILLY_CSV, read_philly_json
 from skep.traces.simulators import BLOX, TIRESIAS
+from skep.traces.slurm import VC_COLUMNS, slurm_table
 from skep.traces.table import Source, TableFormat, load, read_table
 from skep.traces.trace import Trace
 
-_WITH_HEADER = {table.name: table for table in (NATIVE, PHILLY_CSV, HELIOS, ALIBABA_2023, ALIBABA_2020, TIRESIAS, BLOX)}
+SLURM = slurm_table()
+_WITH_HEADER = {
+    table.name: table for table in (NATIVE, PHILLY_CSV, HELIOS, ALIBABA_2023, ALIBABA_2020, TIRESIAS, BLOX, SLURM)
+}
 FORMATS = (
     "native",
     "philly-json",
@@ -29,6 +33,7 @@ FORMATS = (
     "gavel",
     "tiresias",
     "blox",
+    "slurm",
 )
 
 
@@ -43,7 +48,15 @@ def read_trace(path: str | Path, *, format: str | None = None, profile: Throughp
             return read_philly_json(source)
         if name == GAVEL.name:
             return read_table(source, gavel_table(source, profile))
+        if name == NATIVE.name:
+            return read_table(source, native_table(source))
         return read_table(source, _WITH_HEADER[name])
+
+
+def read_slurm(path: str | Path, *, vc_from: str) -> Trace:
+    """What sacct printed; the VC of a job is its `account` or its `partition`."""
+    with _without_collector():
+        return read_table(load(path), slurm_table(VC_COLUMNS[vc_from]))
 
 
 @contextmanager
@@ -66,7 +79,8 @@ def recognise(source: Source) -> str:
     if first.count("\t") >= 5:
         return GAVEL.name
     # No known header has commas within its names: no CSV reader is needed here, and none can fail.
-    header = {cell.strip(' "').lower() for cell in first.split(",")}
+    delimiter = SLURM.delimiter if SLURM.delimiter in first else ","
+    header = {cell.strip(' "').lower() for cell in first.split(delimiter)}
     # A header that lacks a column is still taken for the format it is nearest to: its reader then names the
     # column, which helps more than "unknown format".
     best = max(_WITH_HEADER.values(), key=lambda table: _nearness(table, header))
@@ -80,5 +94,5 @@ def recognise(source: Source) -> str:
 
 def _nearness(table: TableFormat, header: set[str]) -> tuple[float, int]:
     """Share of the required columns that are there, then how many of all known ones."""
-    there = len(header.intersection(table.required))
-    return there / len(table.required), there + len(header.intersection(table.optional))
+    there = len(header.intersection(map(str.lower, table.required)))
+    return there / len(table.required), there + len(header.intersection(map(str.lower, table.optional)))

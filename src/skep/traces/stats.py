@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from skep.traces.trace import Trace, TraceJob
+from skep.traces.uses import Use, uses
 
 QUANTILES = {
     "min": 0.0,
@@ -51,6 +52,7 @@ class TraceInfo(msgspec.Struct, frozen=True):
     sizes: list[Part]
     vcs: list[Part]
     """The largest first."""
+    uses: list[Use]
     dropped: dict[str, int]
 
 
@@ -74,6 +76,7 @@ def describe(trace: Trace, *, gpus: int | None = None) -> TraceInfo:
         duration_s=durations(ending),
         sizes=sizes(jobs),
         vcs=vcs(jobs),
+        uses=uses(trace),
         dropped=dict(trace.dropped),
     )
 

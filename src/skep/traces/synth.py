@@ -2,8 +2,10 @@
 
 Production jobs do not come one by one. On Philly someone submits a *sweep*: a few to a few hundred jobs
 within minutes, of one size and nearly one duration. So the generator draws sweeps, not jobs: a size, a
-length, a duration around which its jobs scatter, a user, and an hour of a week that has nights, weekends
-and busy days. The numbers were fitted to the public Philly trace; docs/reference/traces.md compares both.
+length, a duration around which its jobs scatter, a user, and an hour. Busy times persist: there are seasons
+of several weeks, days that resemble the day before, weekends and nights. So a cluster that is large enough on
+average is overloaded for weeks, which is what makes queues. The numbers were fitted to the public Philly
+trace; docs/reference/traces.md compares both.
 
 The requested load decides how long the trace is: the jobs are drawn first, then spread over as much time
 as makes their gpu-seconds the wanted share of the cluster. Only `random()` is drawn on, which Python keeps
@@ -16,7 +18,7 @@ import random  # noqa: TID251 (this is the seeded source itself)
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import accumulate
-from math import exp, log
+from math import cos, exp, log, pi
 from typing import NamedTuple
 
 from skep.core.errors import InputError
@@ -75,9 +77,34 @@ _HOURS = (1.1, 1.0, 1.0, 1.0, 0.9, 1.1, 1.4, 1.5, 1.2, 1.1, 1.0, 0.9)
 _HOURS_LATE = (0.8, 0.7, 0.7, 0.7, 0.8, 0.8, 0.8, 0.9, 1.0, 1.0, 1.1, 1.1)
 _OF_DAY = _HOURS + _HOURS_LATE
 _OF_WEEK = (0.9, 1.1, 1.15, 1.3, 1.4, 0.6, 0.6)
-_DAY_NOISE = 0.7
-_HOUR_NOISE = 0.8
-"""Standard deviation of the logarithm of how busy a day, and an hour of it, is."""
+_SEASONS_D = ((105.0, 0.8), (37.0, 0.4))
+"""Period in days and amplitude of the slow waves in the logarithm of how busy a time is."""
+_DAY_NOISE = 0.6
+_DAY_PERSISTS = 0.75
+_HOUR_NOISE = 0.5
+_HOUR_PERSISTS = 0.5
+"""Noise of a day and of an hour: standard deviation of the logarithm, correlation with the one before."""
+_LARGE_SWINGS = 0.5
+"""How much sweeps of several gpus per job follow days and hours; they follow the seasons in full."""
+
+_VC_SHARES = (
+    (1.8, 25.9),
+    (0.9, 16.7),
+    (9.0, 11.3),
+    (50.1, 0.9),
+    (12.1, 6.2),
+    (0.5, 8.2),
+    (1.7, 7.6),
+    (2.4, 4.0),
+    (19.6, 0.1),
+    (0.5, 1.3),
+    (1.4, 0.6),
+    (0.02, 0.02),
+    (0.02, 0.02),
+    (0.02, 0.02),
+    (0.02, 0.02),
+)
+"""Philly's 15 VCs, the largest first: weights of each in jobs with one gpu and in the gpu time of larger jobs."""
 
 _MODELS = (
     ("resnet50", 30),
@@ -131,9 +158,8 @@ def _draw_sweeps(draw: Draw, *, jobs: int, gpus: int, vcs: int) -> list[_Sweep]:
     sizes = [size for size in _SIZES if size.gpus <= gpus]
     size_shares = _cumulative([size.sweeps for size in sizes])
     model_shares = _cumulative([weight for _, weight in _MODELS])
-    # Many small jobs come from few virtual clusters; large jobs come from more of them.
-    small = _cumulative([(rank + 1) ** -1.6 for rank in range(vcs)])
-    large = _cumulative([(rank + 1) ** -0.6 for rank in range(vcs)])
+    small = _vc_shares([small for small, _ in _VC_SHARES], vcs)
+    large = _vc_shares([large for _, large in _VC_SHARES], vcs)
     sweeps: list[_Sweep] = []
     missing = jobs
     while missing:
@@ -157,6 +183,16 @@ def _cumulative(weights: list[float]) -> list[float]:
     """Upper ends of the intervals of [0, 1) that belong to each weight; the last is open upwards."""
     ends = list(accumulate(weights))
     return [end / ends[-1] for end in ends[:-1]]
+
+
+def _vc_shares(weights: list[float], vcs: int) -> list[float]:
+    """As `_cumulative`, for another number of VCs: neighbours are merged, or split into equal parts."""
+    sums = [0.0, *accumulate(weights)]
+    ends = []
+    for vc in range(1, vcs):
+        at, within = divmod(vc * len(weights), vcs)
+        ends.append((sums[at] + weights[at] * within / vcs) / sums[-1])
+    return ends
 
 
 def _length(draw: Draw, size: Size) -> int:
@@ -222,9 +258,15 @@ def _user(draw: Draw, vc: int) -> str:
 
 def _draw_arrivals(draw: Draw, sweeps: list[_Sweep], span_s: int) -> list[tuple[int, int, int]]:
     """(submission, sweep, number in the sweep) of all jobs, sorted; the first at 0, the last at the span."""
-    ends = _cumulative(_busyness(draw, span_s))
+    hours = -(-span_s // 3600)
+    season, swing = _season(draw, hours), _swing(draw, hours)
+    small, large = (
+        _cumulative([exp(slow + share * fast) for slow, fast in zip(season, swing, strict=True)])
+        for share in (1.0, _LARGE_SWINGS)
+    )
     rows = []
     for at, sweep in enumerate(sweeps):
+        ends = small if sweep.size.gpus == 1 else large
         time_s = (bisect_right(ends, draw()) + draw()) * 3600
         for number, gap_s in enumerate(sweep.gaps_s):
             time_s += gap_s
@@ -238,15 +280,28 @@ def _draw_arrivals(draw: Draw, sweeps: list[_Sweep], span_s: int) -> list[tuple[
     return rows
 
 
-def _busyness(draw: Draw, span_s: int) -> list[float]:
-    """A weight for every hour of the span: time of day, day of the week (Monday first), and chance."""
-    weights = []
-    day = 1.0
-    for hour in range(-(-span_s // 3600)):
-        if hour % 24 == 0:
-            day = _OF_WEEK[hour // 24 % 7] * exp(_DAY_NOISE * _normal(draw))
-        weights.append(day * _OF_DAY[hour % 24] * exp(_HOUR_NOISE * _normal(draw)))
-    return weights
+def _season(draw: Draw, hours: int) -> list[float]:
+    """Logarithm of how busy each hour is by the slow waves; where in a wave a trace begins is chance."""
+    waves = [(2 * pi / (24 * period_d), amplitude, 2 * pi * draw()) for period_d, amplitude in _SEASONS_D]
+    return [sum(height * cos(turn * hour + phase) for turn, height, phase in waves) for hour in range(hours)]
+
+
+def _swing(draw: Draw, hours: int) -> list[float]:
+    """The same by day of the week (Monday first), time of day, and noise of days and hours that persists."""
+    days = _noise(draw, -(-hours // 24), _DAY_NOISE, _DAY_PERSISTS)
+    noise = _noise(draw, hours, _HOUR_NOISE, _HOUR_PERSISTS)
+    return [
+        log(_OF_WEEK[hour // 24 % 7] * _OF_DAY[hour % 24]) + days[hour // 24] + noise[hour] for hour in range(hours)
+    ]
+
+
+def _noise(draw: Draw, count: int, deviation: float, persists: float) -> list[float]:
+    """Normal numbers, each correlated with the one before."""
+    fresh = deviation * (1 - persists**2) ** 0.5
+    found = [deviation * _normal(draw)]
+    while len(found) < count:
+        found.append(persists * found[-1] + fresh * _normal(draw))
+    return found
 
 
 def _build(

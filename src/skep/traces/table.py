@@ -57,7 +57,9 @@ class TableFormat(NamedTuple):
     is_dated: bool = False
     """Whether times are dates, so that the first submission becomes 0."""
     has_header: bool = True
-    """Without one the columns are `required`, in this order, separated by tabs."""
+    """Without one the columns are `required`, in this order."""
+    delimiter: str = ","
+    """Quotes have a meaning only where it is a comma."""
     check: Callable[[Source, list[Draft], dict[str, int]], None] | None = None
     """What can only be checked when all rows are known; it gets the line of each job."""
 
@@ -127,7 +129,8 @@ def _nothing_usable(source: Source, dropped: dict[str, int]) -> InputError:
 def _rows(source: Source, table: TableFormat) -> Iterator[tuple[int, list[str]]]:
     """(line, cells) of every row that is not blank; the line is where the row ends."""
     text = io.StringIO(source.text, newline="")
-    reader = csv.reader(text) if table.has_header else csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
+    is_csv = table.delimiter == ","
+    reader = csv.reader(text, delimiter=table.delimiter, quoting=csv.QUOTE_MINIMAL if is_csv else csv.QUOTE_NONE)
     try:
         for row in reader:
             if len(row) > 1 or (row and row[0].strip()):

@@ -167,6 +167,13 @@ CASES = {
         [job("7", 30, 40, 2), job("9", 30, 5)],
         {"duration_s is not a number of seconds >= 0": 1},
     ),
+    "slurm": (
+        "JobID|Submit|Start|End|AllocTRES\n"
+        "1|2026-01-05T08:00:00|2026-01-05T08:01:00|2026-01-05T08:02:00|cpu=4,gres/gpu=2,mem=8G\n"
+        "1.batch|2026-01-05T08:00:00|2026-01-05T08:01:00|2026-01-05T08:02:00|cpu=4\n",
+        [job("1", 0, 60, gpu_shape(2, cpu=4.0, memory_gib=8.0))],
+        {"a step of a job": 1},
+    ),
 }
 
 

@@ -176,3 +176,26 @@ def test_priorities_may_be_named(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text("job_id,submit_s,duration_s,gpus,priority\na,0,1,1,prod\nb,0,1,1,test\nc,0,1,1,oppo\nd,0,1,1,7\n")
     assert [job.spec.priority for job in read_trace(path).jobs] == [100, 10, -1, 7]
+
+
+def test_submissions_may_be_dates_and_the_first_becomes_0(tmp_path: Path) -> None:
+    found = read(tmp_path, f"{HEADER}\na,2026-01-05 08:01:00,10,1\nb,2026-01-05T08:00:00,10,1\n")
+    assert [(job.spec.id, job.submit_s) for job in found] == [("b", 0.0), ("a", 60.0)]
+
+
+def test_dates_know_zones(tmp_path: Path) -> None:
+    found = read(tmp_path, f"{HEADER}\na,2026-01-05T08:00:00+00:00,10,1\nb,2026-01-05T10:00:00+01:00,10,1\n")
+    assert [job.submit_s for job in found] == [0.0, 3600.0]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ("2026-01-05", "60", r"jobs\.csv:3: submit_s is 60, expected a date YYYY-MM-DD HH:MM:SS"),
+        ("60", "2026-01-05", r"jobs\.csv:3: submit_s is 2026-01-05, expected a number of seconds >= 0"),
+        ("2026-13-05", "2026-01-05", r"jobs\.csv:2: submit_s is 2026-13-05, expected a date"),
+    ],
+)
+def test_a_file_has_dates_or_seconds(tmp_path: Path, first: str, second: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, f"{HEADER}\na,{first},10,1\nb,{second},10,1\n")

@@ -12,6 +12,7 @@ from skep.core.model import JobSpec, Shape, gpu_shape
 from skep.traces.sample import sample, window
 from skep.traces.stats import Part, TraceInfo, describe, quantile
 from skep.traces.trace import Trace, TraceJob
+from skep.traces.uses import uses
 
 
 def job(id: str, submit_s: float, work_s: float, shape: Shape, **more: str) -> TraceJob:
@@ -58,6 +59,7 @@ def test_everything_about_a_small_trace() -> None:
         },
         sizes=[Part("cpu only", 1, 0), Part("shared", 1, 1), Part("1", 1, 0), Part("4", 1, 4)],
         vcs=[Part("x", 2, 4), Part("y", 2, 1)],
+        uses=uses(SMALL),
         dropped={"never ran": 3},
     )
 

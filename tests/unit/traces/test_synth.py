@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from skep.core.errors import InputError
 from skep.traces.read import read_trace
 from skep.traces.stats import describe, gpus_of, offered_load, quantile, sizes
+from skep.traces.stats import vcs as by_vc
 from skep.traces.synth import synthesize
 from skep.traces.trace import Trace
 from skep.traces.write import native_text, write_native
@@ -40,7 +42,31 @@ def test_no_job_is_larger_than_the_cluster() -> None:
 
 def test_there_are_no_more_virtual_clusters_than_asked_for() -> None:
     assert {job.spec.vc for job in synthesize(jobs=2000, load=1, seed=0, vcs=2).jobs} == {"vc-01", "vc-02"}
-    assert len({job.spec.vc for job in TEN_THOUSAND.jobs}) == 14
+    assert len({job.spec.vc for job in TEN_THOUSAND.jobs}) <= 14
+
+
+@pytest.mark.parametrize("vcs", [1, 4, 14, 15, 40])
+def test_virtual_clusters_are_uneven(vcs: int) -> None:
+    """Philly's largest has a quarter of the GPU time; half of its VCs together have a tenth."""
+    parts = [part.gpu_hours for part in by_vc(synthesize(jobs=10_000, load=0.8, seed=7, vcs=vcs).jobs)]
+    smaller = sum(parts[: vcs // 2 - 1 : -1]) if vcs > 1 else 0.0
+    assert smaller <= 0.25 * sum(parts)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_busy_times_persist(seed: int) -> None:
+    """An hour resembles the same hour of the day before: the queues of weeks depend on it."""
+    jobs = synthesize(jobs=40_000, load=0.8, seed=seed).jobs
+    counts = [0] * (int(jobs[-1].submit_s) // 3600 + 1)
+    for job in jobs:
+        counts[int(job.submit_s) // 3600] += 1
+    assert correlation([math.log1p(count) for count in counts], 24) > 0.25
+
+
+def correlation(values: list[float], lag: int) -> float:
+    mean = sum(values) / len(values)
+    around = [value - mean for value in values]
+    return sum(a * b for a, b in zip(around, around[lag:], strict=False)) / sum(a * a for a in around)
 
 
 def test_most_jobs_are_small_and_most_time_goes_to_the_others() -> None:

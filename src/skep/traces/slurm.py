@@ -1,0 +1,80 @@
+"""Slurm's accounting, as `sacct --parsable2` prints it: how a Slurm site gets a trace of its own history."""
+
+from __future__ import annotations
+
+import re
+
+from skep.core.model import DEFAULT_VC, JobSpec
+from skep.traces.dates import instant
+from skep.traces.table import BadRow, Columns, Draft, RowParser, TableFormat, bad_cell, identity, shape_cache, whole
+
+REQUIRED = ("JobID", "Submit", "Start", "End", "AllocTRES")
+OPTIONAL = ("User", "Account", "Partition")
+VC_COLUMNS = {"account": "Account", "partition": "Partition"}
+
+_NO_TIME = ("", "unknown", "none", "n/a")
+_UNITS_GIB = {"K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0, "P": 1024.0**2}
+
+
+def slurm_table(vc_column: str = VC_COLUMNS["account"]) -> TableFormat:
+    """The format, with the VC of a job taken from this column."""
+
+    def parser(columns: Columns) -> RowParser:
+        return _parser(columns, vc_column)
+
+    return TableFormat(name="slurm", required=REQUIRED, optional=OPTIONAL, parser=parser, is_dated=True, delimiter="|")
+
+
+def _parser(columns: Columns, vc_column: str) -> RowParser:
+    id_at, submit_at, start_at, end_at, tres_at = (columns[name] for name in REQUIRED)
+    vc_at, user_at = columns.get(vc_column), columns.get("User")
+    shapes = shape_cache()
+
+    def parse(number: int, row: list[str]) -> Draft:
+        id = identity(row[id_at], "JobID")
+        if "." in id:
+            raise BadRow(f"JobID {id} is a step", reason="a step of a job")
+        submit_s = _moment(row[submit_at], "Submit")
+        start_s, end_s = (_moment(row[at], name) for at, name in ((start_at, "Start"), (end_at, "End")))
+        if submit_s is None or start_s is None:
+            raise BadRow("has no Start", reason="never ran")
+        if end_s is None:
+            raise BadRow("has no End", reason="still runs")
+        if not submit_s <= start_s <= end_s:
+            raise BadRow("Submit, Start and End are not in this order", reason="times out of order")
+        gpus, gpu_type, cpu, memory_gib = _resources(row[tres_at])
+        work_s = end_s - start_s
+        vc = (row[vc_at].strip() if vc_at is not None else "") or DEFAULT_VC
+        user = row[user_at].strip() if user_at is not None else ""
+        shape = shapes(gpus, gpu_types=gpu_type, cpu=cpu, memory_gib=memory_gib)
+        return submit_s, work_s, JobSpec(id, shape, vc, user, expect_s=work_s)
+
+    return parse
+
+
+def _moment(cell: str, column: str) -> float | None:
+    """A date, or seconds since 1970 (SLURM_TIME_FORMAT=%s); none for what has not happened."""
+    cell = cell.strip()
+    if cell.lower() in _NO_TIME:
+        return None
+    return float(cell) if cell.isdecimal() else instant(cell, column)
+
+
+def _resources(cell: str) -> tuple[int, tuple[str, ...], float, float]:
+    """GPUs, their type, CPUs and GiB of memory of `cpu=8,mem=64G,gres/gpu=4,gres/gpu:a100=4,…`."""
+    amounts = dict(part.split("=", 1) for part in cell.split(",") if "=" in part)
+    types = {name.partition(":")[2].lower(): count for name, count in amounts.items() if name.startswith("gres/gpu:")}
+    total = whole(amounts["gres/gpu"], "gres/gpu") if "gres/gpu" in amounts else 0
+    total = total or sum(whole(count, "gres/gpu") for count in types.values())
+    cpu = float(whole(amounts.get("cpu", "0"), "cpu"))
+    if not total and not cpu:
+        raise BadRow("AllocTRES names neither GPUs nor CPUs", reason="asks for neither gpus nor cpus")
+    return total, tuple(types) if total else (), cpu, _gib(amounts.get("mem", "0"))
+
+
+def _gib(cell: str) -> float:
+    """`64G`, `512000M`; a plain number is MiB."""
+    match = re.fullmatch(r"([0-9.]+)([KMGTP]?)", cell.strip().upper())
+    if match is None:
+        raise bad_cell(cell, "mem", "an amount such as 64G")
+    return float(match[1]) * _UNITS_GIB[match[2] or "M"]

@@ -1,0 +1,53 @@
+"""What a trace can serve: which questions its columns answer, and which it leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from skep.traces.trace import Trace, TraceJob
+
+
+class Use(msgspec.Struct, frozen=True):
+    """A question, and how many jobs of the trace carry what it needs."""
+
+    name: str
+    needs: str
+    """The column, or what else the trace must have."""
+    jobs: int
+
+    @property
+    def is_served(self) -> bool:
+        return self.jobs > 0
+
+
+_USES: tuple[tuple[str, str, Callable[[TraceJob], bool]], ...] = (
+    ("speeds by model (--profile), skew-gated placement", "model", lambda job: bool(job.spec.model)),
+    ("GPU types (mixed clusters)", "gpu_type", lambda job: bool(job.spec.shapes[0].gpu_types)),
+    ("several jobs on one GPU", "gpu_milli", lambda job: any(r.gpu_milli < 1000 for r in job.spec.shapes[0].roles)),
+    ("CPUs and memory of nodes", "cpu, memory_gib", lambda job: any(r.cpu for r in job.spec.shapes[0].roles)),
+    ("elastic jobs (afs-l)", "min_gpus, max_gpus", lambda job: job.spec.gpu_range is not None),
+    ("progress by epochs (e-las)", "epochs", lambda job: job.spec.epochs is not None),
+    ("priorities", "priority", lambda job: job.spec.priority != 0),
+    ("deadline misses", "deadline_s", lambda job: job.spec.deadline_s is not None),
+    ("dependencies", "needs", lambda job: bool(job.spec.needs)),
+)
+
+
+def uses(trace: Trace) -> list[Use]:
+    """Every question, the general ones first."""
+    jobs = trace.jobs
+    by_vc = _shared(job.spec.vc for job in jobs)
+    by_user = _shared(job.spec.user for job in jobs)
+    found = [
+        Use("virtual clusters, quotas (yarn-cs, drf, --vc-map)", "two or more values of vc", by_vc),
+        Use("fairness between users", "two or more values of user", by_user),
+    ]
+    return found + [Use(name, needs, sum(map(has, jobs))) for name, needs, has in _USES]
+
+
+def _shared(names: Iterable[str]) -> int:
+    """How many jobs belong to somebody, if there are at least two of them."""
+    named = [name for name in names if name]
+    return len(named) if len(set(named)) > 1 else 0
