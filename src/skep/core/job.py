@@ -155,6 +155,7 @@ class Job:
         """From now on this job waits for whatever that scope waits for."""
         self.leave(now_s)
         waiting.settle(now_s)
+        waiting.jobs += 1
         self.waiting = waiting
         self.mark_quota_s = waiting.quota_s
         self.mark_fragmentation_s = waiting.fragmentation_s
@@ -164,6 +165,7 @@ class Job:
         if self.waiting is not None:
             self.waiting.settle(now_s)
             self.quota_s, self.fragmentation_s = self.waited_for()
+            self.waiting.jobs -= 1
             self.waiting = None
 
     def waited_for(self) -> tuple[float, float]:

@@ -36,13 +36,15 @@ class Refusal(msgspec.Struct, frozen=True):
 class Waiting:
     """How long the jobs of one scope have waited for each cause that is booked."""
 
-    __slots__ = ("cause", "fragmentation_s", "quota_s", "since_s")
+    __slots__ = ("cause", "fragmentation_s", "jobs", "quota_s", "since_s")
 
     def __init__(self, now_s: float) -> None:
         self.cause = Cause.ORDER
         self.since_s = now_s
         self.quota_s = 0.0
         self.fragmentation_s = 0.0
+        self.jobs = 0
+        """How many wait in this scope now."""
 
     def become(self, cause: Cause, now_s: float) -> None:
         self.settle(now_s)

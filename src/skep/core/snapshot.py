@@ -106,6 +106,8 @@ def load(data: bytes, cluster: Cluster) -> State:
     for scope, kept in saved.waiting.items():
         waiting = state.waiting[scope] = Waiting(kept.since_s)
         waiting.cause, waiting.quota_s, waiting.fragmentation_s = kept.cause, kept.quota_s, kept.fragmentation_s
+        if kept.cause is Cause.FRAGMENTATION:
+            state.fragmented[scope] = waiting
     for each in saved.jobs:
         state.jobs[each.spec.id] = load_job(each, saved.fields, state)
     jobs = state.jobs
@@ -133,4 +135,5 @@ def load_job(saved: SavedJob, fields: tuple[str, ...], state: State) -> Job:
         state.cluster.take(job.bound)
     if saved.waiting is not None:
         job.waiting = state.waiting[saved.waiting]
+        job.waiting.jobs += 1
     return job

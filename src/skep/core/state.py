@@ -37,7 +37,7 @@ from skep.core.events import (
 )
 from skep.core.job import Job, JobState
 from skep.core.plan import Plan
-from skep.core.refusal import Waiting
+from skep.core.refusal import Cause, Waiting
 
 LAUNCHING, RUNNING, PENDING = JobState.LAUNCHING, JobState.RUNNING, JobState.PENDING
 
@@ -90,6 +90,8 @@ class State:
         self.moving: dict[int, Job] = {}
         """Jobs that are to go on elsewhere and still are where they were, by seq."""
         self.waiting: dict[str, Waiting] = {}
+        self.fragmented: dict[str, Waiting] = {}
+        """Those of them whose jobs find enough free gpus, but in no acceptable shape."""
         self.needed_by: dict[str, list[Job]] = {}
         self.held_jobs: dict[int, Job] = {}
         """Jobs that hold part of the cluster, as seen, by seq in order of their start."""
@@ -368,6 +370,7 @@ class State:
         for job in self.jobs.values():  # the scopes in which they wait are words of the planner before
             job.leave(self.now_s)
         self.waiting = {}
+        self.fragmented = {}
         self.trigger.nodes_changed = True
 
     def rehouse(self, cluster: Cluster) -> None:
@@ -407,7 +410,7 @@ class State:
             job.reason = reason
             self._close(job, JobState.UNRUNNABLE)
         for scope, cause in plan.refusals:
-            self._waiting(scope).become(cause, now_s)
+            self.refuse(scope, cause)
         for job, scope in plan.joins:
             job.join(self._waiting(scope), now_s)
         for decision in plan.decisions:
@@ -431,6 +434,20 @@ class State:
         job.state = PENDING
         self.pending_count += 1
         self.trigger.returned.append(job)
+
+    def refuse(self, scope: str, cause: Cause) -> None:
+        """From now on the jobs of this scope wait for this cause."""
+        waiting = self._waiting(scope)
+        waiting.become(cause, self.now_s)
+        if cause is Cause.FRAGMENTATION:
+            self.fragmented[scope] = waiting
+        else:
+            self.fragmented.pop(scope, None)
+
+    @property
+    def is_fragmented(self) -> bool:
+        """Whether some job waits although enough gpus are free for it."""
+        return any(waiting.jobs for waiting in self.fragmented.values())
 
     def _waiting(self, scope: str) -> Waiting:
         waiting = self.waiting.get(scope)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,14 +19,16 @@ from skep.core.step import Scheduler
 from skep.engines.sim.engine import Simulator
 from skep.engines.sim.outages import Outages
 from skep.experiments.scaled import Scaled
+from skep.experiments.timed import Timed
 from skep.metrics.history import HistoryFold
 from skep.metrics.run import Run
-from skep.metrics.summary import job_rows, summarize
+from skep.metrics.summary import Named, job_rows, summarize
+from skep.metrics.tally import Tally
 from skep.policies.registry import Setting
 from skep.policies.shared.build import build_whole
 from skep.policies.shared.planner import CELLS
 from skep.profiles.speed import Speed
-from skep.service.loop import run
+from skep.service.loop import Observer, run
 from skep.traces.stats import gpus_of
 from skep.traces.trace import Trace
 
@@ -80,12 +82,14 @@ class Experiment(msgspec.Struct):
     def run(self, policy: str, report: Report | None = None) -> Run:
         started_s = time.perf_counter()
         state = State(self.cluster.blank())
-        scheduler = Scheduler(state, self.planner(policy))
+        planner = Timed(self.planner(policy))
+        scheduler = Scheduler(state, planner)
         engine = self._engine(state.cluster)
+        tally = Tally(state, jobs=len(self.trace.jobs))
         fold = HistoryFold(state) if self.options.keep_history else None
-        observer = Watch(engine, report, fold) if report is not None else fold
+        observers = [tally, fold, Progress(engine, report) if report is not None else None]
         try:
-            run(scheduler, engine, observer)
+            run(scheduler, engine, all_of(observers))
         except SkepError:
             raise
         except Exception as error:
@@ -94,11 +98,10 @@ class Experiment(msgspec.Struct):
         summary = summarize(
             state,
             rows,
-            policy=policy,
-            cluster=self.cluster.name,
-            trace=self.trace.name,
-            seed=self.options.seed,
+            tally,
+            Named(policy, self.cluster.name, self.trace.name, self.options.seed),
             wall_s=time.perf_counter() - started_s,
+            latency_ms=planner.latency_ms(),
         )
         return Run(
             summary=summary,
@@ -130,20 +133,30 @@ class Experiment(msgspec.Struct):
         )
 
 
-class Watch:
-    """Tells somebody how far it is, beside keeping the history."""
+def all_of(observers: Sequence[Observer | None]) -> Observer:
+    """One observer that calls those that are there."""
+    present = [observer for observer in observers if observer is not None]
+    if len(present) == 1:
+        return present[0]
+
+    def observe(at_s: float, events: list[Event]) -> None:
+        for observer in present:
+            observer(at_s, events)
+
+    return observe
+
+
+class Progress:
+    """Reports every now and then how many jobs have ended."""
 
     EVERY = 2000
 
-    def __init__(self, engine: Simulator, report: Report, fold: HistoryFold | None) -> None:
+    def __init__(self, engine: Simulator, report: Report) -> None:
         self.engine = engine
         self.report = report
-        self.fold = fold
         self.count = 0
 
     def __call__(self, at_s: float, events: list[Event]) -> None:
-        if self.fold is not None:
-            self.fold(at_s, events)
         self.count += 1
         if self.count % self.EVERY == 0:
             self.report(self.engine.ended_count)

@@ -42,8 +42,10 @@ class Summary(msgspec.Struct):
     jct_avg_s: float | None
     jct_p50_s: float | None
     jct_p90_s: float | None
+    jct_p95_s: float | None
     jct_p99_s: float | None
     queue_avg_s: float | None
+    queue_p95_s: float | None
     queue_p99_s: float | None
     utilization: float | None
     fre: float | None
@@ -52,10 +54,21 @@ class Summary(msgspec.Struct):
     resizes: int
     ftf_max: float | None
     ftf_avg: float | None
+    jain: float | None
+    """Jain's index over users of how fast their jobs were against an even share: 1 is even, 1 ÷ users the worst."""
+    deadline_misses: int
+    """Jobs that ended after their deadline, or had not ended when it passed."""
+    fragmented_gpus: float | None
+    """Gpus that were free while some job found enough of them but in no acceptable shape: average over the makespan."""
+    arrival_utilization: float | None
+    """As `utilization`, from the first submission to the last."""
     events: int
     decisions: int
     wall_s: float
     events_per_s: float
+    decision_avg_ms: float
+    decision_p99_ms: float
+    """What a decision cost, by the clock."""
 
 
 class Span(msgspec.Struct, frozen=True):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import bisect
 import itertools
 
+import msgspec
+
 from skep.core.job import Job, JobState
 from skep.core.state import State
 from skep.metrics.quantile import quantile
 from skep.metrics.run import JobRow, Summary
+from skep.metrics.tally import Tally
 
 
 def job_rows(state: State) -> list[JobRow]:
@@ -42,8 +45,17 @@ def job_row(job: Job, now_s: float) -> JobRow:
     )
 
 
+class Named(msgspec.Struct, frozen=True):
+    """What was run, for the first lines of a summary."""
+
+    policy: str
+    cluster: str
+    trace: str
+    seed: int
+
+
 def summarize(
-    state: State, rows: list[JobRow], *, policy: str, cluster: str, trace: str, seed: int, wall_s: float
+    state: State, rows: list[JobRow], tally: Tally, named: Named, *, wall_s: float, latency_ms: tuple[float, float]
 ) -> Summary:
     finished = [row for row in rows if row.jct_s is not None]
     unrunnable = sum(row.state == JobState.UNRUNNABLE for row in rows)
@@ -53,11 +65,9 @@ def summarize(
     offered = state.cluster.gpu_total * makespan_s if makespan_s else 0.0
     work = sum(job.work_at(state.now_s) * job.gpus for job in state.jobs.values())
     fairness = finish_time_fairness(state)
+    ratios = list(fairness.values())
     return Summary(
-        policy=policy,
-        cluster=cluster,
-        trace=trace,
-        seed=seed,
+        **msgspec.structs.asdict(named),
         jobs=len(rows),
         finished=len(finished),
         unfinished=len(rows) - len(finished) - unrunnable,
@@ -66,20 +76,28 @@ def summarize(
         jct_avg_s=sum(jcts) / len(jcts) if jcts else None,
         jct_p50_s=quantile(jcts, 0.5) if jcts else None,
         jct_p90_s=quantile(jcts, 0.9) if jcts else None,
+        jct_p95_s=quantile(jcts, 0.95) if jcts else None,
         jct_p99_s=quantile(jcts, 0.99) if jcts else None,
         queue_avg_s=sum(queues) / len(queues) if queues else None,
+        queue_p95_s=quantile(queues, 0.95) if queues else None,
         queue_p99_s=quantile(queues, 0.99) if queues else None,
         utilization=sum(row.service_gpu_s for row in rows) / offered if offered else None,
         fre=work / offered if offered else None,
         preemptions=sum(row.preemptions for row in rows),
         migrations=sum(row.migrations for row in rows),
         resizes=sum(row.resizes for row in rows),
-        ftf_max=max(fairness) if fairness else None,
-        ftf_avg=sum(fairness) / len(fairness) if fairness else None,
+        ftf_max=max(ratios) if ratios else None,
+        ftf_avg=sum(ratios) / len(ratios) if ratios else None,
+        jain=_jain(state, fairness),
+        deadline_misses=sum(_is_late(job, state.now_s) for job in state.jobs.values()),
+        fragmented_gpus=tally.fragmented_gpu_s / makespan_s if makespan_s else None,
+        arrival_utilization=_arrival_utilization(state, rows, tally),
         events=state.event_count,
         decisions=state.decision_count,
         wall_s=wall_s,
         events_per_s=state.event_count / wall_s if wall_s else 0.0,
+        decision_avg_ms=latency_ms[0],
+        decision_p99_ms=latency_ms[1],
     )
 
 
@@ -89,19 +107,50 @@ def _makespan(rows: list[JobRow]) -> float | None:
     return max(ends) - min(row.submit_s for row in rows) if ends else None
 
 
-def finish_time_fairness(state: State) -> list[float]:
+def _arrival_utilization(state: State, rows: list[JobRow], tally: Tally) -> float | None:
+    """Without the end of a run, where the last long jobs leave the cluster nearly empty."""
+    if tally.arrival_service_gpu_s is None:
+        return None
+    arrivals_s = max(row.submit_s for row in rows) - min(row.submit_s for row in rows)
+    offered = state.cluster.gpu_total * arrivals_s
+    return tally.arrival_service_gpu_s / offered if offered else None
+
+
+def _is_late(job: Job, now_s: float) -> bool:
+    if job.spec.deadline_s is None or job.state is JobState.UNRUNNABLE:
+        return False
+    end_s = now_s if job.finish_s is None else job.finish_s
+    return end_s - job.submit_s > job.spec.deadline_s
+
+
+def _jain(state: State, fairness: dict[str, float]) -> float | None:
+    """Over users (VCs where jobs name none) of the average of 1 ÷ finish-time fairness of their jobs."""
+    speeds: dict[str, list[float]] = {}
+    for job_id, ratio in fairness.items():
+        spec = state.jobs[job_id].spec
+        speeds.setdefault(spec.user or spec.vc, []).append(1 / ratio)
+    return jain([sum(part) / len(part) for part in speeds.values()])
+
+
+def jain(values: list[float]) -> float | None:
+    """Jain's fairness index: 1 where all are equal, 1 ÷ n where one has everything."""
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else None
+
+
+def finish_time_fairness(state: State) -> dict[str, float]:
     """For each finished gpu job: its time ÷ the time it would have had with an equal part of the cluster.
 
     The part is by the number of jobs present on average during its life.
     """
     presence = Presence(list(state.jobs.values()))
     gpu_total = state.cluster.gpu_total
-    found = []
+    found = {}
     for job in state.jobs.values():
         if job.finish_s is not None and job.gpus and job.work_s > 0:
             present = presence.average(job.submit_s, job.finish_s)
             alone_s = job.work_s * job.gpus / min(gpu_total / present, job.gpus)
-            found.append((job.finish_s - job.submit_s) / alone_s)
+            found[job.id] = (job.finish_s - job.submit_s) / alone_s
     return found
 
 

@@ -77,14 +77,16 @@ _HOURS = (1.1, 1.0, 1.0, 1.0, 0.9, 1.1, 1.4, 1.5, 1.2, 1.1, 1.0, 0.9)
 _HOURS_LATE = (0.8, 0.7, 0.7, 0.7, 0.8, 0.8, 0.8, 0.9, 1.0, 1.0, 1.1, 1.1)
 _OF_DAY = _HOURS + _HOURS_LATE
 _OF_WEEK = (0.9, 1.1, 1.15, 1.3, 1.4, 0.6, 0.6)
-_SEASONS_D = ((105.0, 0.8), (37.0, 0.4))
+_SEASONS_D = ((105.0, 0.9), (37.0, 0.3))
 """Period in days and amplitude of the slow waves in the logarithm of how busy a time is."""
+_SEASON_CHANCE = 0.3
+"""Part of a wave by which traces differ in where they begin; all begin near the low, as Philly's does."""
 _DAY_NOISE = 0.6
 _DAY_PERSISTS = 0.75
 _HOUR_NOISE = 0.5
 _HOUR_PERSISTS = 0.5
 """Noise of a day and of an hour: standard deviation of the logarithm, correlation with the one before."""
-_LARGE_SWINGS = 0.5
+_LARGE_SWINGS = 0.3
 """How much sweeps of several gpus per job follow days and hours; they follow the seasons in full."""
 
 _VC_SHARES = (
@@ -281,9 +283,12 @@ def _draw_arrivals(draw: Draw, sweeps: list[_Sweep], span_s: int) -> list[tuple[
 
 
 def _season(draw: Draw, hours: int) -> list[float]:
-    """Logarithm of how busy each hour is by the slow waves; where in a wave a trace begins is chance."""
-    waves = [(2 * pi / (24 * period_d), amplitude, 2 * pi * draw()) for period_d, amplitude in _SEASONS_D]
-    return [sum(height * cos(turn * hour + phase) for turn, height, phase in waves) for hour in range(hours)]
+    """Logarithm of how busy each hour is by the slow waves."""
+    waves = [
+        (2 * pi / (24 * period_d), amplitude, 2 * pi * _SEASON_CHANCE * (draw() - 0.5))
+        for period_d, amplitude in _SEASONS_D
+    ]
+    return [-sum(height * cos(turn * hour + phase) for turn, height, phase in waves) for hour in range(hours)]
 
 
 def _swing(draw: Draw, hours: int) -> list[float]:

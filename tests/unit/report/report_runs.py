@@ -68,8 +68,10 @@ def summarize(rows: list[JobRow], *, policy: str, gpu_total: int) -> Summary:
         jct_avg_s=sum(jcts) / len(jcts) if jcts else None,
         jct_p50_s=_quantile(jcts, 0.5),
         jct_p90_s=_quantile(jcts, 0.9),
+        jct_p95_s=_quantile(jcts, 0.95),
         jct_p99_s=_quantile(jcts, 0.99),
         queue_avg_s=sum(queues) / len(queues) if queues else None,
+        queue_p95_s=_quantile(queues, 0.95),
         queue_p99_s=_quantile(queues, 0.99),
         utilization=share,
         fre=share and share * 0.98,
@@ -78,10 +80,16 @@ def summarize(rows: list[JobRow], *, policy: str, gpu_total: int) -> Summary:
         resizes=0,
         ftf_max=12.3 if jcts else None,
         ftf_avg=1.4 if jcts else None,
+        jain=0.8 if jcts else None,
+        deadline_misses=0,
+        fragmented_gpus=1.5 if jcts else None,
+        arrival_utilization=share,
         events=3 * len(rows),
         decisions=2 * len(rows),
         wall_s=1.0,
         events_per_s=3.0 * len(rows),
+        decision_avg_ms=0.1,
+        decision_p99_ms=0.5,
     )
 
 

@@ -1,0 +1,42 @@
+"""A planner whose decisions are timed: what a policy would cost the live server."""
+
+from __future__ import annotations
+
+import time
+
+from skep.core.job import Job
+from skep.core.plan import Plan
+from skep.core.ports import Memory, Planner
+from skep.core.refusal import Refusal
+from skep.core.state import State, Trigger
+from skep.metrics.quantile import quantile
+
+
+class Timed:
+    """Any planner, with the seconds of each of its decisions."""
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner = planner
+        self.name = planner.name
+        self.seconds: list[float] = []
+
+    def attach(self, view: State, memory: Memory) -> None:
+        self.planner.attach(view, memory)
+
+    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
+        began_s = time.perf_counter()
+        plan = self.planner.plan(view, memory, trigger)
+        self.seconds.append(time.perf_counter() - began_s)
+        return plan
+
+    def why_never(self, view: State, job: Job) -> str:
+        return self.planner.why_never(view, job)
+
+    def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
+        return self.planner.explain(view, memory, job)
+
+    def latency_ms(self) -> tuple[float, float]:
+        """Average and 99th percentile of a decision."""
+        if not self.seconds:
+            return 0.0, 0.0
+        return 1e3 * sum(self.seconds) / len(self.seconds), 1e3 * quantile(sorted(self.seconds), 0.99)
