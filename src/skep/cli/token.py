@@ -29,12 +29,13 @@ def token() -> None:
 @token.command()
 @click.option("--user", required=True, help="Who it stands for.")
 @click.option("--vc", "vcs", multiple=True, help="Only for this VC; may be repeated.  [default: every VC]")
-@click.option("--role", type=click.Choice(["admin", "user", "viewer"]), default="user", show_default=True)
+@click.option("--role", type=click.Choice(["admin", "owner", "user", "viewer"]), default="user", show_default=True)
 @data_option
 def create(user: str, vcs: tuple[str, ...], role: str, data: str | None) -> None:
     """Make a token and print it, once: only its hash is kept.
 
-    viewer reads; user submits, and changes its own jobs; admin may do everything.
+    viewer reads; user submits, and changes its own jobs; owner changes all jobs of its VCs; admin may do everything.
+    All but admins see the jobs, logs and events of their VCs only.
     """
     made, secret = open_tokens(data).create(user, role, vcs)
     click.echo(secret)

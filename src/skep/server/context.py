@@ -40,6 +40,11 @@ def identity_of(request: Request) -> Identity:
     return identity
 
 
+def reads_of(request: Request) -> Any:
+    """The service as whoever asks may see it. Routes that read jobs, logs, events or numbers use this, not `live`."""
+    return context_of(request).live.seen_by(identity_of(request).sight)
+
+
 async def done(future: Future[T]) -> T:
     """Wait until the writer has made it durable. A reader that leaves must not cancel what the writer holds."""
     return await asyncio.shield(asyncio.wrap_future(future))

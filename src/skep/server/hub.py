@@ -29,6 +29,8 @@ class Hub:
         self._ring: deque[Event] = deque(maxlen=RING)
         self._newest: int | None = None
         """Of the events heard since this server started; before the first one there is none."""
+        self._vcs: dict[str, str] = {}
+        """By id, the VC of jobs that readers of some VCs asked about."""
         self._listeners = 0
         self._bell = asyncio.Event()
         self.is_closing = False
@@ -50,15 +52,15 @@ class Hub:
         while not self.is_closing and (left := by_s - asyncio.get_running_loop().time()) > 0:
             await self._wait(left)
 
-    async def stream(self, after: int | None, job_id: str | None) -> AsyncIterator[bytes]:
-        """Server-sent events behind number `after`, or from now on."""
+    async def stream(self, after: int | None, job_id: str | None, reads: Any) -> AsyncIterator[bytes]:
+        """Server-sent events behind number `after`, or from now on; those that `reads` may see."""
         last = self._newest if after is None else after
         self._listeners += 1
         try:
             yield b": hello\n\n"
             while not self.is_closing:
                 newest = self._newest
-                found = await self._behind(last, job_id)
+                found = await self._behind(last, job_id, reads)
                 if found:
                     last = found[-1]["seq"]
                     yield b"".join(sse(event) for event in found)
@@ -71,15 +73,26 @@ class Hub:
             self._listeners -= 1
             if not self._listeners:
                 self._ring.clear()
+                self._vcs.clear()
 
-    async def _behind(self, last: int | None, job_id: str | None) -> list[Event]:
+    async def _behind(self, last: int | None, job_id: str | None, reads: Any) -> list[Event]:
         if last is None or (self._ring and self._ring[0]["seq"] <= last + 1):
             found = [event for event in self._ring if last is None or event["seq"] > last]
-            return [event for event in found if job_id is None or event["job_id"] == job_id]
+            if job_id is not None:
+                return [event for event in found if event["job_id"] == job_id]
+            return found if reads.sight.is_whole else await self._in_sight(found, reads)
         if last == self._newest:
             return []
-        found = await run_in_threadpool(self._live.events, last, job_id, PAGE)
+        found = await run_in_threadpool(reads.events, last, job_id, PAGE)
         return list(found)
+
+    async def _in_sight(self, events: list[Event], reads: Any) -> list[Event]:
+        """Events of jobs that `reads` may see. The VC of a job never changes, so it is looked up once."""
+        unknown = {event["job_id"] for event in events} - self._vcs.keys() - {None}
+        if unknown:
+            self._vcs |= await run_in_threadpool(reads.vcs_of, unknown)
+        vcs = [self._vcs.get(event["job_id"]) for event in events]
+        return [event for event, vc in zip(events, vcs, strict=True) if vc is not None and reads.sight.sees(vc)]
 
     def _add(self, events: list[Event]) -> None:
         if events:

@@ -8,6 +8,7 @@ import msgspec
 
 from skep.core.errors import InputError
 from skep.server.tokens import NAME, Tokens
+from skep.service.sight import EVERYTHING, Sight
 
 NOBODY = "anonymous"
 
@@ -23,21 +24,34 @@ class Refused(Exception):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Without tokens everything is allowed, and `who` is what the client says."""
+    """Who sent a request. Without tokens everything is allowed, and `who` is what the client says.
+
+    `sight` says what it may read; the `must_…` methods say what it may do, and raise `Refused`.
+    """
 
     who: str
     role: str
     vcs: tuple[str, ...] = ()
-    is_verified: bool = False
+    """The VCs of the token; empty: every VC."""
+    token_id: str = ""
+    """The token by which it was verified; its streams end when that is revoked or expires."""
 
     @property
     def user(self) -> str:
         """Whose jobs are submitted; where nobody said who they are, the job file may."""
         return "" if self.who == NOBODY else self.who
 
+    @property
+    def sight(self) -> Sight:
+        return Sight(frozenset(self.vcs)) if self.vcs and self.role != "admin" else EVERYTHING
+
     def must_be_admin(self, what: str) -> None:
         if self.role != "admin":
             raise Refused(403, f"{what} needs a token of role admin; this one is of role {self.role}")
+
+    def must_see_everything(self, what: str) -> None:
+        if not self.sight.is_whole:
+            raise Refused(403, f"{what} needs a token for every VC", f"this one is for {', '.join(self.vcs)}")
 
     def must_write(self) -> None:
         if self.role == "viewer":
@@ -49,15 +63,21 @@ class Identity(msgspec.Struct, frozen=True):
         if self.role == "admin":
             return
         for request in requests:
-            self._must_own_vc(request.vc)
+            self._must_have_vc(request.vc)
 
     def must_own(self, job: dict[str, Any]) -> None:
+        """For what is of the submitter alone, such as secrets."""
         self.must_write()
         if self.role == "admin":
             return
         if job["user"] != self.who:
             raise Refused(403, f"job {job['id']} belongs to {job['user'] or 'nobody'}, not to {self.who}")
-        self._must_own_vc(job["vc"])
+        self._must_have_vc(job["vc"])
+
+    def must_change(self, job: dict[str, Any]) -> None:
+        """Jobs of oneself; owners of a VC change all jobs in it."""
+        if not self.leads(job["vc"]):
+            self.must_own(job)
 
     def owns(self, job: dict[str, Any]) -> bool:
         try:
@@ -66,7 +86,11 @@ class Identity(msgspec.Struct, frozen=True):
             return False
         return True
 
-    def _must_own_vc(self, vc: str) -> None:
+    def leads(self, vc: str) -> bool:
+        """Whether it has the say over all jobs of this VC."""
+        return self.role == "admin" or (self.role == "owner" and vc in self.vcs)
+
+    def _must_have_vc(self, vc: str) -> None:
         if self.vcs and vc not in self.vcs:
             raise Refused(403, f"this token is not for VC {vc}", f"it is for {', '.join(self.vcs)}")
 
@@ -81,7 +105,7 @@ def identify(headers: dict[bytes, bytes], tokens: Tokens | None) -> Identity:
         problem = "this token is not valid" if scheme else "this server needs a token"
         hint = "`skep token create --user NAME --role user` makes one; clients send SKEP_TOKEN"
         raise Refused(401, problem, hint, {"www-authenticate": "Bearer"})
-    return Identity(token.user, token.role, token.vcs, True)
+    return Identity(token.user, token.role, token.vcs, token.id)
 
 
 def said_user(headers: dict[bytes, bytes]) -> str:

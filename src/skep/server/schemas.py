@@ -254,7 +254,7 @@ class TokenShown(Shown):
     id: str
     user: str
     vcs: list[str]
-    role: Literal["admin", "user", "viewer"]
+    role: Literal["admin", "owner", "user", "viewer"]
     created_s: float
 
 
@@ -291,9 +291,16 @@ class ShutdownBody(Strict):
     stop_jobs: bool = False
 
 
+OWNER_HAS_VC: dict[str, Any] = {
+    "if": {"properties": {"role": {"const": "owner"}}, "required": ["role"]},
+    "then": {"properties": {"vcs": {"minItems": 1}}, "required": ["vcs"]},
+}
+
+
 class TokenBody(Strict):
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=OWNER_HAS_VC)
     user: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")
-    role: Literal["admin", "user", "viewer"] = "user"
+    role: Literal["admin", "owner", "user", "viewer"] = "user"
     vcs: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]] = Field(default=[], max_length=64)
 
 

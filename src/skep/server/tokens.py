@@ -22,7 +22,7 @@ import msgspec
 from skep.core.errors import InputError
 from skep.server.datadir import prepare_folder
 
-ROLES = ("admin", "user", "viewer")
+ROLES = ("admin", "owner", "user", "viewer")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _TOKEN = re.compile(r"skep_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
 _TABLE = """CREATE TABLE IF NOT EXISTS tokens
@@ -61,6 +61,8 @@ class Tokens:
                 raise InputError(f"{word[:80]!r} is no name of a user or VC", hint="letters, digits, . _ - and @")
         if role not in ROLES:
             raise InputError(f"role {role[:80]!r} is unknown", hint=f"one of {', '.join(ROLES)}")
+        if role == "owner" and not vcs:
+            raise InputError("role owner needs a VC", hint="say --vc NAME; over all VCs that is role admin")
         token_id = secrets.token_hex(4)
         secret = f"skep_{token_id}_{secrets.token_urlsafe(32)}"
         token = Token(token_id, user, tuple(dict.fromkeys(vcs)), role, round(time.time(), 3))  # noqa: TID251 (the edge has a clock)

@@ -32,13 +32,15 @@ from skep.policies.registry import Setting
 from skep.policies.replica import Replica
 from skep.policies.shared.build import build_whole
 from skep.service.book import Record, new_row
+from skep.service.sight import EVERYTHING, Sight
 from skep.service.turn import Turn
 from skep.service.writer import Writer
 
 Prepare = Callable[[Writer, Turn], Any]
 
 
-def submit(requests: list[Request], who: str, key: str) -> Prepare:
+def submit(requests: list[Request], who: str, key: str, sight: Sight = EVERYTHING) -> Prepare:
+    """`sight` bounds the jobs that the new ones may need."""
     data = [msgspec.json.encode(request) for request in requests]
 
     def prepare(writer: Writer, turn: Turn) -> list[str]:
@@ -50,7 +52,7 @@ def submit(requests: list[Request], who: str, key: str) -> Prepare:
                 if known[0] != digest:
                     raise Conflict(f"the key {key} was used for another submission", hint="use a new Idempotency-Key")
                 return known[1]
-        specs = _check_all(writer, requests)
+        specs = _check_all(writer, requests, sight)
         ids = [_add(writer, turn, *each, who) for each in zip(requests, specs, data, strict=True)]
         turn.writes.meta["next_job"] = str(writer.next_job)
         if key:
@@ -66,14 +68,14 @@ def _known(writer: Writer, who: str, key: str) -> tuple[str, list[str]] | None:
     return None if found is None else (found[0], msgspec.json.decode(found[1], type=list[str]))
 
 
-def _check_all(writer: Writer, requests: list[Request]) -> list[list[JobSpec]]:
+def _check_all(writer: Writer, requests: list[Request], sight: Sight) -> list[list[JobSpec]]:
     """The core's jobs of each request; an error if one of them could never run, so that none is taken."""
     found = []
     seen: set[Any] = set()
     named: dict[str, list[JobSpec]] = {}
     """Of this submission: who comes later may need who comes before."""
     for number, request in enumerate(requests):
-        needs = _resolve_needs(writer, request, named) if request.needs else ()
+        needs = _resolve_needs(writer, request, named, sight) if request.needs else ()
         resolved = msgspec.structs.replace(request, needs=needs) if request.needs else request
         specs = to_core(resolved, str(writer.next_job + number))
         kind = (specs[0].shapes, specs[0].vc, specs[0].priority < 0, len(specs) > 1)
@@ -96,19 +98,21 @@ def _check(writer: Writer, request: Request, spec: JobSpec) -> None:
         raise InputError(f"job {request.name} can never run here: {never}", hint="`skep cluster` shows what there is")
 
 
-def _resolve_needs(writer: Writer, request: Request, named: dict[str, list[JobSpec]]) -> tuple[str, ...]:
+def _resolve_needs(writer: Writer, request: Request, named: dict[str, list[JobSpec]], sight: Sight) -> tuple[str, ...]:
     """As ids of the core; what has succeeded already need not be waited for."""
     found: list[str] = []
     for ref in request.needs:
         if ref in named:
             found += [spec.id for spec in named[ref]]
             continue
-        seq = seq_of(writer, ref)
+        seq = seq_of(writer, ref, sight)
         record = writer.book.records.get(str(seq))
-        if record is not None:
+        if record is not None and sight.sees(record.row.vc):
             found += record.members
             continue
         kept = writer.store.job(seq)
+        if kept is not None and not sight.sees(kept[0].vc):
+            kept = None
         if kept is None or kept[0].state != JobState.SUCCEEDED:
             ended = "is not known any more" if kept is None else f"ended as {kept[0].state}"
             raise Conflict(f"job {request.name} needs {ref}, which {ended}")
@@ -127,11 +131,11 @@ def _add(writer: Writer, turn: Turn, request: Request, specs: list[JobSpec], dat
     return str(seq)
 
 
-def seq_of(writer: Writer, ref: str) -> int:
-    """The number of a job that is named by its id, or by its name: then the latest of that name."""
+def seq_of(writer: Writer, ref: str, sight: Sight = EVERYTHING) -> int:
+    """The number of a job that is named by its id, or by its name: then the latest of that name in sight."""
     if ref.isdecimal() and len(ref) < 16:
         return int(ref)
-    seq = writer.store.latest(ref)
+    seq = writer.store.latest(ref, sight)
     if seq is None:
         raise NotFound(f"there is no job {ref}", hint="`skep ps --all` lists them")
     return seq

@@ -26,6 +26,7 @@ from skep.service import commands
 from skep.service.book import task_of
 from skep.service.commands import Prepare
 from skep.service.reads import Reads, as_event
+from skep.service.sight import EVERYTHING, Sight
 from skep.service.store import PUT_BACK, Store, Told
 from skep.service.turn import Busy, Command
 from skep.service.writer import Writer, answer_all
@@ -183,8 +184,8 @@ class Live(Reads):
 
     # Writes -----------------------------------------------------------------------------------------------------
 
-    def submit(self, requests: list[Request], who: str, key: str = "") -> Future[list[str]]:
-        return self._ask(commands.submit(requests, who, key))
+    def submit(self, requests: list[Request], who: str, key: str = "", sight: Sight = EVERYTHING) -> Future[list[str]]:
+        return self._ask(commands.submit(requests, who, key, sight))
 
     def stop(self, job_id: str, who: str, reason: str = "") -> Future[None]:
         return self._ask(commands.stop(job_id, who, reason))

@@ -6,8 +6,9 @@ that the writer holds while it decides.
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,32 @@ from skep.jobs.request import Request, masked
 from skep.policies.shared.planner import Shared
 from skep.service import commands
 from skep.service.book import PENDING, Record
+from skep.service.sight import EVERYTHING, Sight
 from skep.service.store import JobFilter, JobRow, Store, Told
 from skep.service.writer import Writer
 
+JOB_NAMED = re.compile(r"\bjob ([0-9]{1,15})(?:/[\w.-]+)?")
+HIDDEN = "other"
+"""Stands for the id of a job that the reader may not see."""
 USAGE = {"user": "user", "vc": "vc", "job": "seq"}
 
 
 class Reads:
+    """Answers within `sight`: a new question about jobs uses `_find`, `sight.sees` or `sight.clause`."""
+
+    sight: Sight = EVERYTHING
     store: Store
     writer: Writer
     engine: Any
     lock: threading.Lock
     clock: Callable[[], float]
+
+    def seen_by(self, sight: Sight) -> Reads:
+        """The same reads for somebody who may see less."""
+        seen = Reads()
+        seen.store, seen.writer, seen.engine = self.store, self.writer, self.engine
+        seen.lock, seen.clock, seen.sight = self.lock, self.clock, sight
+        return seen
 
     # Jobs -------------------------------------------------------------------------------------------------------
 
@@ -41,6 +56,7 @@ class Reads:
         """The newest first, and the cursor of the next page."""
         if cursor is not None and not cursor.isdecimal():
             raise InputError(f"'{cursor}' is not a cursor", hint="use `next` of the page before")
+        where = msgspec.structs.replace(where, sight=self.sight)
         rows = self.store.jobs(where, limit + 1, int(cursor) if cursor else None)
         more = str(rows[limit - 1].seq) if len(rows) > limit else None
         self._add_causes(rows[:limit])
@@ -69,9 +85,9 @@ class Reads:
         return self._shown(self._find(ref)[0])
 
     def _find(self, ref: str) -> tuple[JobRow, Request]:
-        seq = commands.seq_of(self.writer, ref)
+        seq = commands.seq_of(self.writer, ref, self.sight)
         found = self.store.job(seq)
-        if found is None:
+        if found is None or not self.sight.sees(found[0].vc):  # the same answer: that it exists is not told either
             raise NotFound(f"there is no job {ref}", hint="`skep ps --all` lists them")
         return found[0], msgspec.json.decode(found[1], type=Request)
 
@@ -104,7 +120,16 @@ class Reads:
                 row.reason or f"the job is {state}" if row.finish_s is None else row.reason or f"the job has {state}"
             )
             refusal = Refusal("not-waiting", Cause.ORDER, reason, "")
-        return {"job": job_id, "state": state, **msgspec.to_builtins(refusal)}
+        shown = msgspec.to_builtins(refusal)
+        shown["reason"] = self._without_others(shown["reason"])
+        return {"job": job_id, "state": state, **shown}
+
+    def _without_others(self, text: str) -> str:
+        """A sentence that may name jobs, without those that the reader may not see."""
+        ids = {} if self.sight.is_whole else self.store.vcs_of(JOB_NAMED.findall(text))
+        return JOB_NAMED.sub(
+            lambda found: found[0] if self.sight.sees(ids.get(found[1], "")) else "a job of another VC", text
+        )
 
     def _refusal(self, record: Record) -> Refusal | None:
         writer = self.writer
@@ -139,9 +164,10 @@ class Reads:
             state = self.writer.state
             users: dict[tuple[int, int], list[str]] = {}
             for job in state.jobs.values():
+                shown = job.id if self.sight.sees(job.spec.vc) else HIDDEN
                 for piece in job.held.slices if job.held is not None else ():
                     for gpu in bits(piece.gpus):
-                        users.setdefault((piece.node, gpu), []).append(job.id)
+                        users.setdefault((piece.node, gpu), []).append(shown)
             return [
                 {
                     "name": node.name,
@@ -175,6 +201,7 @@ class Reads:
                     "pending": sum(job.state is JobState.PENDING for job in jobs if job.spec.vc == name),
                 }
                 for name, gpus in guaranteed.items()
+                if self.sight.sees(name)
             ]
 
     def cluster(self) -> dict[str, Any]:
@@ -182,7 +209,7 @@ class Reads:
         ground = self.writer.ground
         return {
             "name": ground.name,
-            "text": ground.text,
+            "text": ground.text if self.sight.is_whole else "",
             "policy": ground.policy,
             "gpus": sum(node["gpus"] for node in nodes),
             "used": sum(node["used"] for node in nodes),
@@ -198,20 +225,22 @@ class Reads:
         if by not in USAGE:
             raise InputError(f"usage by '{by}' is not known", hint="user, vc or job")
         now_s = self.clock()
-        rows = self.store.usage(USAGE[by], since_s or 0.0, min(until_s if until_s is not None else now_s, now_s))
+        until_s = min(until_s if until_s is not None else now_s, now_s)
+        rows = self.store.usage(USAGE[by], since_s or 0.0, until_s, self.sight)
         return [{by: str(whose), "jobs": count, "gpu_hours": round(used / 3600, 4)} for whose, count, used in rows]
 
     # What happened ----------------------------------------------------------------------------------------------
 
     def events(self, after: int, job_id: str | None, limit: int) -> list[dict[str, Any]]:
-        return [as_event(told) for told in self.store.told(after, job_id, limit)]
+        """Of one job (found in sight before), of all jobs in sight, or all."""
+        return [as_event(told) for told in self.store.told(after, job_id, limit, self.sight)]
 
     def last_event(self, job_id: str | None, back: int) -> int:
         """The number behind which the last `back` events are."""
-        clause, values = ("WHERE job=?", [job_id]) if job_id is not None else ("", [])
-        query = f"SELECT seq FROM events {clause} ORDER BY seq DESC LIMIT 1 OFFSET ?"
-        found = self.store.reader.execute(query, (*values, back)).fetchone()
-        return found[0] if found else 0
+        return self.store.last_told(back, job_id, self.sight)
+
+    def vcs_of(self, job_ids: Iterable[str]) -> dict[str, str]:
+        return self.store.vcs_of(job_ids)
 
     def times(self, ended_after_s: float) -> list[tuple[int, float, float, float | None]]:
         """(seq, submitted, started, ended) of jobs that have started: the open ones, and those that ended since."""

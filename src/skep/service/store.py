@@ -16,6 +16,7 @@ import msgspec
 
 from skep.core.errors import InputError
 from skep.service.schema import prepare, refuse_unknown
+from skep.service.sight import EVERYTHING, Sight
 
 PUT_BACK = "keep it aside, and put a backup in its place"
 
@@ -113,6 +114,7 @@ class JobFilter(msgspec.Struct, frozen=True):
     name: str = ""
     all: bool = False
     """Those that have ended, too."""
+    sight: Sight = EVERYTHING
 
 
 class Store:
@@ -265,18 +267,32 @@ class Store:
         row = self.reader.execute(query, (seq,)).fetchone()
         return (job_row(row[:-1]), row[-1]) if row else None
 
-    def latest(self, name: str) -> int | None:
-        found = self.reader.execute("SELECT max(seq) FROM jobs WHERE name=?", (name,)).fetchone()
+    def latest(self, name: str, sight: Sight = EVERYTHING) -> int | None:
+        clause, values = sight.clause()
+        found = self.reader.execute(f"SELECT max(seq) FROM jobs WHERE name=? AND {clause}", (name, *values)).fetchone()
         return found[0] if found else None
 
     def attempts(self, seq: int) -> list[Attempt]:
         rows = self.reader.execute("SELECT * FROM attempts WHERE job=? ORDER BY launch, task", (seq,))
         return [attempt_row(row) for row in rows]
 
-    def told(self, after: int, job: str | None, limit: int) -> list[Told]:
-        clause, values = ("AND job=?", [job]) if job is not None else ("", [])
-        query = f"SELECT at_s, kind, text, job, who, seq FROM events WHERE seq > ? {clause} ORDER BY seq LIMIT ?"
+    def told(self, after: int, job: str | None, limit: int, sight: Sight = EVERYTHING) -> list[Told]:
+        clause, values = events_of(job, sight)
+        query = f"SELECT at_s, kind, text, job, who, seq FROM events WHERE seq > ? AND {clause} ORDER BY seq LIMIT ?"
         return [Told(*row) for row in self.reader.execute(query, (after, *values, limit))]
+
+    def last_told(self, back: int, job: str | None, sight: Sight = EVERYTHING) -> int:
+        """The number of the event behind which the last `back` events are; 0 if there are not so many."""
+        clause, values = events_of(job, sight)
+        query = f"SELECT seq FROM events WHERE {clause} ORDER BY seq DESC LIMIT 1 OFFSET ?"
+        found = self.reader.execute(query, (*values, back)).fetchone()
+        return found[0] if found else 0
+
+    def vcs_of(self, jobs: Iterable[str]) -> dict[str, str]:
+        """The VC of each of these jobs that is known, by id."""
+        wanted = msgspec.json.encode([int(job) for job in jobs]).decode()
+        query = "SELECT seq, vc FROM jobs WHERE seq IN (SELECT value FROM json_each(?))"
+        return {str(seq): vc for seq, vc in self.reader.execute(query, (wanted,))}
 
     def key(self, who: str, key: str) -> tuple[str, str] | None:
         """(digest, ids) of the submission that had this key."""
@@ -285,13 +301,16 @@ class Store:
         ).fetchone()
         return found
 
-    def usage(self, column: str, since_s: float, until_s: float) -> list[tuple[Any, int, float]]:
+    def usage(
+        self, column: str, since_s: float, until_s: float, sight: Sight = EVERYTHING
+    ) -> list[tuple[Any, int, float]]:
         """(whose, jobs, gpu-seconds held between these moments), the most first."""
+        clause, values = sight.clause("jobs.vc")
         query = f"""SELECT jobs.{column}, count(DISTINCT job), sum(attempts.gpus * (end - begin)) FROM (
                 SELECT job, gpus, max(start_s, ?) AS begin, min(coalesce(end_s, ?), ?) AS end
                 FROM attempts WHERE start_s IS NOT NULL) AS attempts
-            JOIN jobs ON jobs.seq = job WHERE end > begin GROUP BY 1 ORDER BY 3 DESC, 1 LIMIT 1000"""
-        return self.reader.execute(query, (since_s, until_s, until_s)).fetchall()
+            JOIN jobs ON jobs.seq = job WHERE end > begin AND {clause} GROUP BY 1 ORDER BY 3 DESC, 1 LIMIT 1000"""
+        return self.reader.execute(query, (since_s, until_s, until_s, *values)).fetchall()
 
     def checkpoint(self) -> None:
         """Bring what was committed from the journal into the tables. From a thread that has time: the disk is slow."""
@@ -327,6 +346,10 @@ def conditions(where: JobFilter) -> tuple[list[str], list[Any]]:
         values += where.states
     elif not where.all:
         terms.append("finish_s IS NULL")
+    if not where.sight.is_whole:
+        clause, visible = where.sight.clause()
+        terms.append(clause)
+        values += visible
     for column, value in (("vc", where.vc), ("user", where.user), ("grp", where.group), ("name", where.name)):
         if value:
             terms.append(f"{column}=?")
@@ -335,6 +358,16 @@ def conditions(where: JobFilter) -> tuple[list[str], list[Any]]:
         terms.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value=?)")
         values.append(where.tag)
     return terms, values
+
+
+def events_of(job: str | None, sight: Sight) -> tuple[str, list[Any]]:
+    """A term for a WHERE clause: events of one job, of all jobs in sight, or all events."""
+    if job is not None:
+        return "job=?", [job]
+    if sight.is_whole:
+        return "1", []
+    clause, values = sight.clause()
+    return f"job IS NOT NULL AND CAST(job AS INTEGER) IN (SELECT seq FROM jobs WHERE {clause})", list(values)
 
 
 def job_row(row: Iterable[Any]) -> JobRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import queue
 import shutil
@@ -17,11 +18,19 @@ import msgspec
 
 from skep.core.errors import Conflict, InputError, NotFound
 from skep.jobs.request import Request
+from skep.service.sight import EVERYTHING, Sight
 
 ENDED = ("succeeded", "failed", "stopped")
 
 
 class FakeLive:
+    sight = EVERYTHING
+
+    def seen_by(self, sight: Sight) -> FakeLive:
+        seen = copy.copy(self)
+        seen.sight = sight
+        return seen
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.all: dict[str, dict[str, Any]] = {}
@@ -79,7 +88,7 @@ class FakeLive:
 
     # writes
 
-    def submit(self, requests: list[Request], who: str, key: str = "") -> Future[list[str]]:
+    def submit(self, requests: list[Request], who: str, key: str = "", sight: Sight = EVERYTHING) -> Future[list[str]]:
         def work() -> list[str]:
             if key and (who, key) in self.keys:
                 return self.keys[who, key]
@@ -160,7 +169,7 @@ class FakeLive:
         return (where.all or job["state"] not in ENDED) and where.user in ("", job["user"])
 
     def brief(self, ref: str) -> dict[str, Any]:
-        if ref not in self.all:
+        if ref not in self.all or not self.sight.sees(self.all[ref]["vc"]):
             raise NotFound(f"there is no job {ref}")
         return self.all[ref]
 

@@ -295,7 +295,7 @@ def test_users_stay_in_the_vcs_of_their_token(guarded: World) -> None:
     both = {"jobs": [{**JOB, "vc": "lab"}, {**JOB, "vc": "prod"}]}
     assert guarded.client.post("/api/v1/jobs:batch", json=both, headers=ann).status_code == 403
     other, job_id = guarded.bearer("ann", "user", "prod"), next(iter(guarded.live.all))
-    assert guarded.client.post(f"{JOBS}/{job_id}/stop", headers=other).status_code == 403
+    assert guarded.client.post(f"{JOBS}/{job_id}/stop", headers=other).status_code == 404
     assert len(guarded.live.all) == 1
 
 

@@ -55,6 +55,7 @@ async def health(request: Request) -> Response:
     responses={**file_of("text/plain", "For Prometheus."), **errors()},
 )
 def metrics(request: Request) -> Response:
+    identity_of(request).must_see_everything("reading metrics of the whole cluster")
     return Response(context_of(request).metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from skep.core.errors import InputError
 from skep.server.answers import answer, coming
-from skep.server.context import context_of, done, identity_of
+from skep.server.context import context_of, done, identity_of, reads_of
 from skep.server.routes.submit import text_of
 from skep.server.schemas import (
     LINE,
@@ -41,7 +41,7 @@ CLUSTER_BODY = {
 
 @router.get("/nodes", response_model=None, responses={200: {"model": list[Node]}, **errors()})
 def list_nodes(request: Request) -> Response:
-    return answer(context_of(request).live.nodes())
+    return answer(reads_of(request).nodes())
 
 
 @router.patch("/nodes/{name}", response_model=None, responses={200: {"model": Node}, **write_errors(404, 409)})
@@ -56,12 +56,12 @@ async def change_node(request: Request, name: Annotated[str, Path(pattern=NODE)]
 
 @router.get("/vcs", response_model=None, responses={200: {"model": list[Vc]}, **errors()})
 def list_vcs(request: Request) -> Response:
-    return answer(context_of(request).live.vcs())
+    return answer(reads_of(request).vcs())
 
 
 @router.get("/cluster", response_model=None, responses={200: {"model": Cluster}, **errors()})
 def show_cluster(request: Request) -> Response:
-    return answer(context_of(request).live.cluster())
+    return answer(reads_of(request).cluster())
 
 
 @router.put(
@@ -124,4 +124,4 @@ def show_usage(
     format: Literal["json", "csv"] = "json",
 ) -> Response:
     """GPU-hours."""
-    return answer(context_of(request).live.usage(by, since, until))
+    return answer(reads_of(request).usage(by, since, until))

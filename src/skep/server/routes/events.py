@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from skep.server.answers import answer
-from skep.server.context import context_of
+from skep.server.context import context_of, reads_of
 from skep.server.schemas import REF, Absent, Event, Responses, Seq, errors
 from skep.server.streams import Stream
 
@@ -38,13 +38,13 @@ async def events(
     last_event_id: Annotated[Seq | Absent, Header(description="Goes on behind this number.")] = None,
 ) -> Response:
     """Without `after`, `last` and `Last-Event-ID` a stream begins now, and a list at the beginning."""
-    context = context_of(request)
-    job_id = (await run_in_threadpool(context.live.brief, job))["id"] if job else None
+    context, reads = context_of(request), reads_of(request)
+    job_id = (await run_in_threadpool(reads.brief, job))["id"] if job else None
     if last is not None:
-        after = max(after or 0, await run_in_threadpool(context.live.last_event, job_id, last))
+        after = max(after or 0, await run_in_threadpool(reads.last_event, job_id, last))
         limit = last
     if not follow:
-        return answer(await run_in_threadpool(context.live.events, after or 0, job_id, limit))
+        return answer(await run_in_threadpool(reads.events, after or 0, job_id, limit))
     # A browser that comes back says where it was; that is later than where it began.
     begin = last_event_id if last_event_id is not None else after
-    return Stream(context.hub.stream(begin, job_id), media_type="text/event-stream")
+    return Stream(context.hub.stream(begin, job_id, reads), media_type="text/event-stream")

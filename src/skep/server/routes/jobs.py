@@ -11,7 +11,7 @@ from starlette.responses import Response
 from skep.core.errors import InputError
 from skep.jobs.request import without_values
 from skep.server.answers import answer, coming
-from skep.server.context import context_of, done, identity_of
+from skep.server.context import context_of, done, identity_of, reads_of
 from skep.server.schemas import (
     Environment,
     Event,
@@ -57,7 +57,7 @@ def list_jobs(
     if mine:
         user = own_name(request, user)
     where = JobFilter(states=tuple(state), vc=vc, user=user, group=group, tag=tag, name=name, all=all)
-    found, following = context_of(request).live.jobs(where, limit, cursor or None)
+    found, following = reads_of(request).jobs(where, limit, cursor or None)
     return answer({"jobs": found, "next": following})
 
 
@@ -70,10 +70,7 @@ async def change_jobs(request: Request, body: BulkBody) -> Response:
 @router.get("/jobs/{id}", response_model=None, responses={200: {"model": JobDetail}, **errors(404)})
 def show_job(request: Request, id: JobRef) -> Response:
     """Values of variables are shown to those alone who may change the job."""
-    job = context_of(request).live.job(id)
-    if not identity_of(request).owns(job):
-        job["request"] = without_values(job["request"])
-    return answer(job)
+    return answer(detail(request, id))
 
 
 @router.patch("/jobs/{id}", response_model=None, responses={200: {"model": JobDetail}, **write_errors(404, 409)})
@@ -82,7 +79,7 @@ async def change_job(request: Request, id: JobRef, change: JobPatch) -> Response
     if not change.model_fields_set:
         raise InputError("nothing to change", hint="expected priority, hold or tags")
     live, who = context_of(request).live, identity_of(request).who
-    job_id = (await own_job(request, id))["id"]
+    job_id = (await job_to_change(request, id))["id"]
     given = change.model_fields_set
     wanted = live.change(
         job_id,
@@ -92,15 +89,15 @@ async def change_job(request: Request, id: JobRef, change: JobPatch) -> Response
         tags=tuple(change.tags) if "tags" in given else None,
     )
     await done(wanted)
-    return answer(await run_in_threadpool(live.job, job_id))
+    return answer(await run_in_threadpool(detail, request, job_id))
 
 
 @router.post("/jobs/{id}/stop", response_model=None, responses={200: {"model": JobDetail}, **write_errors(404, 409)})
 async def stop_job(request: Request, id: JobRef, body: StopBody = StopBody()) -> Response:  # noqa: B008 (frozen use)
     live = context_of(request).live
-    job_id = (await own_job(request, id))["id"]
+    job_id = (await job_to_change(request, id))["id"]
     await done(live.stop(job_id, identity_of(request).who, body.reason))
-    return answer(await run_in_threadpool(live.job, job_id))
+    return answer(await run_in_threadpool(detail, request, job_id))
 
 
 @router.get("/jobs/{id}/events", response_model=None, responses={200: {"model": list[Event]}, **errors(404)})
@@ -110,20 +107,21 @@ def job_events(
     after: Seq = 0,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
-    live = context_of(request).live
-    return answer(live.events(after, live.brief(id)["id"], limit))
+    reads = reads_of(request)
+    return answer(reads.events(after, reads.brief(id)["id"], limit))
 
 
 @router.get("/jobs/{id}/explain", response_model=None, responses={200: {"model": Explanation}, **errors(404)})
 def explain_job(request: Request, id: JobRef) -> Response:
     """Why it does not run now, and what would change that."""
-    return answer(context_of(request).live.explain(id))
+    return answer(reads_of(request).explain(id))
 
 
 @router.get("/jobs/{id}/environment", response_model=None, responses={200: {"model": Environment}, **errors(404, 409)})
 async def job_environment(request: Request, id: JobRef, task: TaskName = "") -> Response:
     """For `skep exec`: secrets are in it, so only for the owner of the job."""
-    job = await own_job(request, id)
+    job = await found_job(request, id)
+    identity_of(request).must_own(job)
     return answer(await run_in_threadpool(context_of(request).live.environment, job["id"], task))
 
 
@@ -135,8 +133,20 @@ def own_name(request: Request, user: str) -> str:
     return name
 
 
-async def own_job(request: Request, ref: str) -> dict[str, Any]:
+def detail(request: Request, ref: str) -> dict[str, Any]:
+    job: dict[str, Any] = reads_of(request).job(ref)
+    if not identity_of(request).owns(job):
+        job["request"] = without_values(job["request"])
+    return job
+
+
+async def found_job(request: Request, ref: str) -> dict[str, Any]:
+    job: dict[str, Any] = await run_in_threadpool(reads_of(request).brief, ref)
+    return job
+
+
+async def job_to_change(request: Request, ref: str) -> dict[str, Any]:
     """The job, if whoever asks may change it."""
-    job: dict[str, Any] = await run_in_threadpool(context_of(request).live.brief, ref)
-    identity_of(request).must_own(job)
+    job = await found_job(request, ref)
+    identity_of(request).must_change(job)
     return job

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from skep.core.errors import NotFound
 from skep.jobs.request import FOLLOWED_MAX, task_names
-from skep.server.context import context_of
+from skep.server.context import context_of, reads_of
 from skep.server.logs import Labelled, Reader, log_stream, log_text
 from skep.server.schemas import ENDED, Absent, JobRef, Responses, TaskName, errors
 from skep.server.streams import Stream
@@ -38,9 +38,9 @@ async def job_logs(
     ] = False,
 ) -> Response:
     """Without `task`, where a job has several: those of all (`follow`: of the first 64), each line behind its task."""
-    context = context_of(request)
-    job_id, asked = await run_in_threadpool(context.live.request, id)
-    log = Log(context.live, job_id, chosen_tasks(job_id, asked, task), attempt)
+    context, reads = context_of(request), reads_of(request)
+    job_id, asked = await run_in_threadpool(reads.request, id)
+    log = Log(reads, job_id, chosen_tasks(job_id, asked, task), attempt)
     await run_in_threadpool(log.check)
     if follow:
         readers = await run_in_threadpool(lambda: [make(tail) for make in log.readers()[:FOLLOWED_MAX]])

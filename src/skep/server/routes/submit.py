@@ -77,7 +77,7 @@ async def submit(
     else:
         reading = read_body(body, identity.user)
     identity.must_submit(reading.requests)
-    ids = await done(live.submit(reading.requests, identity.who, key_of(request)))
+    ids = await done(live.submit(reading.requests, identity.who, key_of(request), identity.sight))
     jobs = [live.brief(job_id) for job_id in ids]
     return answer({**jobs[0], "jobs": jobs, "warnings": reading.warnings}, 201)
 
@@ -94,7 +94,7 @@ async def submit_batch(request: Request) -> Response:
     live, identity = context_of(request).live, identity_of(request)
     reading = await run_in_threadpool(read_batch, await request.body(), identity.user)
     identity.must_submit(reading.requests)
-    ids = await done(live.submit(reading.requests, identity.who, key_of(request)))
+    ids = await done(live.submit(reading.requests, identity.who, key_of(request), identity.sight))
     return answer({"ids": ids, "warnings": reading.warnings}, 201)
 
 

@@ -1,0 +1,232 @@
+"""Who sees what: a token for a VC reads nothing of another, through any route."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fake_world import World
+
+from skep.core.actions import Action, Launch
+from skep.core.cluster import Cluster
+from skep.core.errors import NotFound
+from skep.core.events import Event
+from skep.jobs.reports import Started
+from skep.service.live import Live
+from skep.service.store import Store
+
+API = "/api/v1"
+CLUSTER = """
+nodes: [{count: 2, name: n, gpus: 2}]
+vcs: {red: 1 node, blue: 1 node}
+"""
+
+
+class Paper:
+    """An engine that says of every launch that it has started."""
+
+    def __init__(self, live: Live, folder: Path) -> None:
+        self.live, self.folder = live, folder
+
+    def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
+        self.live.tell([Started(each.job_id, each.launch) for each in actions if isinstance(each, Launch)])
+        return []
+
+    def log_files(self, core_id: str, task: str, attempt: int) -> list[Path]:
+        path = self.folder / f"{core_id}.log"
+        path.write_text(f"printed by {core_id}\n")
+        return [path]
+
+    def environment(self, core_id: str, task: str) -> dict[str, Any]:
+        return {"env": {}, "cwd": "/", "task": task}
+
+    def progress(self, core_id: str) -> None:
+        return None
+
+    def tasks(self, core_id: str) -> list[Any]:
+        return []
+
+    def last_job(self) -> int:
+        return 0
+
+    def use_cluster(self, cluster: Cluster) -> None: ...
+
+    def forget(self, core_id: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def make_live(folder: Path) -> Live:
+    return Live(
+        Store(folder / "skep.db"), lambda live: Paper(live, folder), time.time, cluster=("two", CLUSTER), policy="fifo"
+    )
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with World(tmp_path_factory.mktemp("sight"), make_live, auth="token") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def people(two: World) -> dict[str, dict[str, str]]:
+    return {
+        "root": two.bearer("root", "admin"),
+        "red": two.bearer("ann", "user", "red"),
+        "blue": two.bearer("bob", "user", "blue"),
+        "blue owner": two.bearer("olga", "owner", "blue"),
+        "blue viewer": two.bearer("vic", "viewer", "blue"),
+        "viewer": two.bearer("eve", "viewer"),
+    }
+
+
+def submit(two: World, who: dict[str, str], **fields: Any) -> str:
+    answer = two.client.post(f"{API}/jobs", json={"command": "true", "gpus": 1, **fields}, headers=who)
+    assert answer.status_code == 201, answer.text
+    found: str = answer.json()["id"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def red_job(two: World, people: dict[str, dict[str, str]]) -> str:
+    fields = {"name": "hush", "command": "echo crimson", "tags": ["crimson"], "group": "crimson"}
+    return submit(two, people["red"], vc="red", **fields)
+
+
+@pytest.fixture(scope="module")
+def blue_job(two: World, people: dict[str, dict[str, str]], red_job: str) -> str:
+    return submit(two, people["blue"], vc="blue", name="open")
+
+
+def get(two: World, path: str, who: dict[str, str]) -> httpx.Response:
+    return two.client.get(f"{API}{path}", headers=who)
+
+
+@pytest.mark.parametrize("who", ["blue", "blue owner", "blue viewer"])
+@pytest.mark.parametrize("rest", ["", "/logs", "/events", "/explain", "/environment", "/logs?follow=true"])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_job_of_another_vc_is_as_if_it_were_not(
+    two: World, people: dict[str, dict[str, str]], red_job: str, who: str, rest: str, by_name: bool
+) -> None:
+    ref = "hush" if by_name else red_job
+    answer = get(two, f"/jobs/{ref}{rest}", people[who])
+    missing = get(two, f"/jobs/{'nothing' if by_name else 99999}{rest}", people[who])
+    assert answer.status_code == missing.status_code == 404
+    assert answer.json()["error"] == missing.json()["error"].replace("nothing" if by_name else "99999", ref)
+    assert two.client.post(f"{API}/jobs/{ref}/stop", headers=people["blue owner"]).status_code == 404
+    assert two.client.patch(f"{API}/jobs/{ref}", json={"tags": []}, headers=people["blue owner"]).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/jobs",
+        "/jobs?all=true",
+        "/jobs?vc=red",
+        "/jobs?name=hush&all=true",
+        "/jobs?state=running",
+        "/jobs?tag=crimson",
+        "/nodes",
+        "/vcs",
+        "/cluster",
+        "/usage?by=user",
+        "/usage?by=vc",
+        "/usage?by=job",
+        "/events?follow=false",
+        "/events?follow=false&last=1000",
+    ],
+)
+def test_lists_tell_nothing_of_another_vc(
+    two: World, people: dict[str, dict[str, str]], red_job: str, blue_job: str, path: str
+) -> None:
+    for who in ("blue", "blue owner", "blue viewer"):
+        answer = get(two, path, people[who])
+        assert answer.status_code == 200
+        for word in ("hush", "crimson", "ann", '"red"', f'"{red_job}"'):
+            assert word not in answer.text, (path, word)
+    both = get(two, path.replace("vc=red", "").replace("name=hush&", "").replace("tag=crimson", ""), people["viewer"])
+    assert both.status_code == 200
+    assert any(word in both.text for word in ("hush", '"red"', "ann", f'"{red_job}"'))
+
+
+def test_metrics_are_for_those_who_see_everything(two: World, people: dict[str, dict[str, str]]) -> None:
+    assert two.client.get("/metrics", headers=people["viewer"]).status_code == 200
+    assert two.client.get("/metrics", headers=people["blue owner"]).status_code == 403
+
+
+def test_a_name_means_the_latest_job_in_sight(two: World, people: dict[str, dict[str, str]]) -> None:
+    ours = submit(two, people["blue"], vc="blue", name="same")
+    submit(two, people["red"], vc="red", name="same")
+    assert get(two, "/jobs/same", people["blue"]).json()["id"] == ours
+    needy = submit(two, people["blue"], vc="blue", name="needy", needs=["same"])
+    assert get(two, f"/jobs/{needy}", people["blue"]).json()["request"]["needs"] == ["same"]
+    assert get(two, f"/jobs/{needy}/explain", people["blue"]).json()["reason"] == f"waits for {ours}"
+
+
+def test_nobody_needs_a_job_out_of_sight(two: World, people: dict[str, dict[str, str]], red_job: str) -> None:
+    for ref in (red_job, "hush"):
+        job = {"command": "true", "vc": "blue", "needs": [ref], "name": "x"}
+        answer = two.client.post(f"{API}/jobs", json=job, headers=people["blue"])
+        assert answer.status_code in (404, 409)
+        assert "crimson" not in answer.text
+
+
+def test_an_owner_of_a_vc_changes_its_jobs_and_does_not_read_their_secrets(
+    two: World, people: dict[str, dict[str, str]]
+) -> None:
+    role = {"command": "true", "env": {"KEY": "hunter2"}}
+    answer = two.client.post(
+        f"{API}/jobs", json={"name": "s", "vc": "blue", "tasks": {"w": role}}, headers=people["blue"]
+    )
+    job_id, owner = answer.json()["id"], people["blue owner"]
+    assert "hunter2" not in get(two, f"/jobs/{job_id}", owner).text
+    assert get(two, f"/jobs/{job_id}/environment", owner).status_code == 403
+    for answer in (
+        two.client.patch(f"{API}/jobs/{job_id}", json={"tags": ["a"]}, headers=owner),
+        two.client.post(f"{API}/jobs/{job_id}/stop", headers=owner),
+    ):
+        assert answer.status_code == 200
+        assert "hunter2" not in answer.text
+
+
+def test_explain_names_no_job_of_another_vc(two: World, people: dict[str, dict[str, str]], red_job: str) -> None:
+    reads = two.live.seen_by(two_sight("blue"))
+    ours = submit(two, people["blue"], vc="blue", name="plain")
+    said = f"job {red_job} goes first, then job {ours}, job {red_job}/worker-0 too"
+    assert reads._without_others(said) == (f"a job of another VC goes first, then job {ours}, a job of another VC too")
+    assert two.live._without_others(said) == said
+
+
+def two_sight(vc: str) -> Any:
+    from skep.service.sight import Sight
+
+    return Sight(frozenset({vc}))
+
+
+def test_a_stream_has_the_events_of_its_vcs(two: World, people: dict[str, dict[str, str]]) -> None:
+    """Those of the ring, and those read from the store."""
+    for begin in ({}, {"Last-Event-ID": "0"}):
+        seen: list[dict[str, Any]] = []
+        with two.client.stream("GET", f"{API}/events", headers={**people["blue"], **begin}) as stream:
+            lines = stream.iter_lines()
+            assert next(lines) == ": hello"
+            submit(two, people["red"], vc="red", name="secret")
+            last = submit(two, people["blue"], vc="blue", name="mark")
+            for line in lines:
+                if line.startswith("data: "):
+                    seen.append(json.loads(line[6:]))
+                    if seen[-1]["job_id"] == last:
+                        break
+        vcs = two.live.vcs_of({event["job_id"] for event in seen})
+        assert set(vcs.values()) == {"blue"}
+        assert "secret" not in json.dumps(seen)
+
+
+def test_a_reader_out_of_sight_finds_no_job(two: World, red_job: str) -> None:
+    with pytest.raises(NotFound):
+        two.live.seen_by(two_sight("blue")).log_files(red_job)
