@@ -229,6 +229,34 @@ def test_a_backup_can_be_started_from(place: Place, tmp_path: Path) -> None:
     other.http.close()
 
 
+def test_what_is_stored_wins_over_the_config_file_and_flags_over_both(place: Place, tmp_path: Path) -> None:
+    lab, lab2, own, config = (tmp_path / name for name in ("lab.yaml", "lab2.yaml", "mine.py", "skep.yaml"))
+    lab.write_text("nodes: [{name: a, gpus: 1}]")
+    lab2.write_text("nodes: [{name: a, gpus: 1}, {name: b, gpus: 1}]")
+    own.write_text(
+        "from skep.policies import Order\nclass Mine(Order):\n    def key(self, job, now_s): return job.seq\n"
+    )
+    config.write_text("cluster: lab.yaml\npolicy: srtf\n")
+    place.up("--config", str(config))
+    skep("cluster", "apply", str(lab2), "--yes", "--url", f"http://127.0.0.1:{place.port}")
+    assert place.http.put("/policy", json={"policy": f"{own}:Mine"}).status_code == 200
+    jobs = [place.submit("sleep 100", gpus=1) for _ in range(2)]
+    until(lambda: [place.state(job) for job in jobs] == ["running", "running"])
+    place.down()
+    own.unlink()
+    said = place.up("--config", str(config)).stderr
+    assert "the stored one (lab2.yaml) differs and is used" in said
+    assert f"the stored one ({own}:Mine) is used" in said
+    assert "config" in {event["kind"] for event in place.http.get("/events?follow=false").json()}
+    assert place.http.get("/cluster").json()["text"] == lab2.read_text()
+    place.down()
+    said = place.up("--config", str(config), "--cluster", str(lab), "--policy", "fifo").stderr
+    assert "the stored one" not in said
+    assert place.http.get("/policy").json()["policy"] == "fifo"
+    until(lambda: [place.state(job) for job in jobs] == ["running", "pending"])
+    place.down("--stop-jobs")
+
+
 def test_streams_do_not_hold_up_the_end(place: Place) -> None:
     place.up()
     job_id = place.submit("sleep 60", gpus=1)

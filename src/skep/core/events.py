@@ -118,17 +118,21 @@ class JobsForgotten(msgspec.Struct, frozen=True, tag=True):
     job_ids: list[str]
 
 
-class PolicyChanged(msgspec.Struct, frozen=True, tag=True):
-    """Another planner decides from now on. Always alone in its batch."""
+class PolicyChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Another planner decides from now on. Alone in its batch, or behind a `ClusterChanged`."""
 
     policy: str
+    files: dict[str, str] = {}
+    """The text of each file that it is made of, by path: whoever reads the log later may not have them."""
 
 
-class ClusterChanged(msgspec.Struct, frozen=True, tag=True):
-    """The cluster is another one from now on: its file, word by word. Always alone in its batch."""
+class ClusterChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The cluster is another one from now on: its file, word by word. Alone in its batch, or with a `PolicyChanged`."""
 
     name: str
     text: str
+    files: dict[str, str] = {}
+    """The text of each file that policies of its VCs are made of, by path."""
 
 
 class TimerDue(msgspec.Struct, frozen=True, tag=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from skep.core.errors import InputError
@@ -28,6 +29,18 @@ def load_text(path: str | Path, *, what: str, hint: str = "", size_max: int | No
     if size_max is not None and len(content) > size_max:
         raise InputError(f"{shown}: is larger than {size_max // 10**6} MB, expected {what}")
     return decode(shown, content, what, hint)
+
+
+class Texts:
+    """Texts of files by their paths: those that are known already, and those that were read since."""
+
+    def __init__(self, known: Mapping[str, str] | None = None) -> None:
+        self.by_path = dict(known or {})
+
+    def load(self, path: str, *, what: str) -> str:
+        if path not in self.by_path:
+            self.by_path[path] = load_text(path, what=what)
+        return self.by_path[path]
 
 
 def decode(shown: str, content: bytes, what: str, hint: str) -> str:

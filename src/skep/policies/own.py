@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
-import importlib.util
+import linecache
 import pathlib
 import sys
+import types
 from typing import Any
 
 from skep.core.errors import InputError, did_you_mean
 from skep.core.ports import Planner
+from skep.files.text import Texts
 from skep.policies.adjust.preempt import Nothing, Preempt
 from skep.policies.common import common_knobs, make_pipeline
 from skep.policies.order.base import Order
@@ -22,7 +24,7 @@ from skep.policies.registry import Setting, parse_value, split_knobs
 def build_own(spec: str, setting: Setting) -> Planner:
     file, _, rest = spec.partition(".py:")
     name, _, text = rest.partition(":")
-    found = load_class(f"{file}.py", name)
+    found = load_class(f"{file}.py", name, setting.texts)
     own = OwnKnobs(spec, text)
     try:
         made = found(**own.for_class)
@@ -62,17 +64,17 @@ def number_or_text(text: str) -> float | str:
         return text
 
 
-def load_class(file: str, name: str) -> Any:
+def load_class(file: str, name: str, texts: Texts) -> Any:
     path = pathlib.Path(file)
-    if not path.is_file():
+    if file not in texts.by_path and not path.is_file():
         raise InputError(f"policy file {file} does not exist", hint="expected ./file.py:Class")
-    spec = importlib.util.spec_from_file_location(f"skep_own_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickling look there
+    text = texts.load(file, what="a policy in Python")
+    module = types.ModuleType(f"skep_own_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses and pickling look there
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # tracebacks look there
     try:
-        spec.loader.exec_module(module)
+        exec(compile(text, file, "exec"), module.__dict__)
     except Exception as error:
         raise InputError(f"policy file {file} is broken: {type(error).__name__}: {error}") from error
     found = getattr(module, name, None)

@@ -17,6 +17,7 @@ import msgspec
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError, did_you_mean
 from skep.core.ports import Planner
+from skep.files.text import Texts
 from skep.policies.allocate.elastic import Scaling
 
 ZOO = ("fifo", "shortest", "las", "tiresias", "elas", "yarn_cs", "drf", "afs")
@@ -42,6 +43,8 @@ class Setting(msgspec.Struct, frozen=True):
     """Gpu-seconds by VC, from history: the whole trace in a simulation."""
     scaling: Scaling | None = None
     """How fast a job is on how many gpus, where somebody has measured it."""
+    texts: Texts = msgspec.field(default_factory=Texts)
+    """The files that policies are made of, as far as somebody keeps them."""
 
 
 class Policy(msgspec.Struct, frozen=True):

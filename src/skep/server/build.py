@@ -25,15 +25,47 @@ VIRTUAL = "1x8"
 
 def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[Exception], None]) -> Live:
     store = Store(config.data / "skep.db")
-    return Live(
+    is_new = store.log_seq == 0
+    cluster = chosen_cluster(config.cluster, say) if is_new or "cluster" in config.typed else None
+    live = Live(
         store,
         lambda live: make_engine(config.data, live),
         time.time,  # noqa: TID251 (here time enters)
-        cluster=chosen_cluster(config.cluster, store, say),
-        policy=config.policy or None,
+        cluster=cluster,
+        policy=config.policy or None if is_new or "policy" in config.typed else None,
         retention_s=config.keep_days * DAY_S,
         on_fault=on_fault,
     )
+    for difference in differences(config, live):
+        say(difference)
+        live.note("config", difference)
+    return live
+
+
+def differences(config: Config, live: Live) -> list[str]:
+    """What the config file asks for and the store has otherwise: the store's holds."""
+    ground = live.writer.ground
+    found = []
+    if config.cluster and "cluster" not in config.typed and stated_text(config.cluster) != ground.text:
+        command = f"`skep cluster apply {config.cluster}`"
+        found.append(
+            f"the config file names cluster {config.cluster}, but the stored one ({ground.name}) differs and is used; "
+            f"{command} or `skep up --cluster` changes it"
+        )
+    if config.policy and "policy" not in config.typed and config.policy != ground.policy:
+        found.append(
+            f"the config file names policy {config.policy}, but the stored one ({ground.policy}) is used; "
+            f"`skep policy use {config.policy}` or `skep up --policy` changes it"
+        )
+    return found
+
+
+def stated_text(spec: str) -> str:
+    """What a config file's `cluster` stands for; nothing if it cannot be read, which does not matter any more."""
+    try:
+        return spec if looks_like_spec(spec) else cluster_text(spec)
+    except InputError:
+        return ""
 
 
 def make_engine(data: Path, live: Live) -> LocalEngine:
@@ -45,12 +77,10 @@ def make_engine(data: Path, live: Live) -> LocalEngine:
     return engine
 
 
-def chosen_cluster(spec: str, store: Store, say: Callable[[str], None]) -> tuple[str, str] | None:
-    """(name, text), or None: the one the store knows already."""
+def chosen_cluster(spec: str, say: Callable[[str], None]) -> tuple[str, str]:
+    """(name, text)"""
     if spec:
         return (spec, spec) if looks_like_spec(spec) else (Path(spec).name, cluster_text(spec))
-    if store.log_seq:
-        return None
     gpus = find_gpus()
     if gpus:
         say(f"found {len(gpus)} gpus on this machine: {', '.join(sorted({gpu.name for gpu in gpus}))}")

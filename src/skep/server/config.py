@@ -24,6 +24,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: str = ""
     policy: str = ""
+    typed: frozenset[str] = frozenset()
+    """Which of these were flags: they replace what is stored. What a config file says is for a new store."""
     data: Path
     host: str = "127.0.0.1"
     port: int = PORT
@@ -57,7 +59,8 @@ def make_config(file: str | None, flags: dict[str, Any]) -> Config:
     values |= {key: value for key, value in flags.items() if value is not None}
     values["data"] = Path(values["data"]).expanduser().absolute()
     values.setdefault("auth", "none" if is_loopback(values.get("host", "127.0.0.1")) else "token")
-    config = Config(**values)
+    typed = frozenset(key for key in ("cluster", "policy") if flags.get(key) is not None)
+    config = Config(**values, typed=typed)
     if config.auth == "none" and not is_loopback(config.host):
         raise InputError(
             f"{config.host} is reachable from other machines, which needs --auth token",

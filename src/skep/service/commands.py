@@ -26,6 +26,7 @@ from skep.core.events import (
 )
 from skep.core.job import Job, JobState
 from skep.core.model import JobSpec
+from skep.files.text import Texts
 from skep.jobs.core import to_core
 from skep.jobs.request import Request
 from skep.policies.registry import Setting
@@ -243,40 +244,76 @@ def check_node(writer: Writer, node: str) -> None:
 
 def use_policy(spec: str, who: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
-        check_policy(spec, writer.state.cluster, writer.ground.layout)
-        turn.changes.append(PolicyChanged(spec))
-        turn.say("policy", f"{spec} instead of {writer.ground.policy}", None, who)
+        event = make_policy(spec, writer.state.cluster)
+        writer.ground.after(event)[0].planner(writer.state.cluster)
+        turn.changes.append(event)
+        turn.say("policy", f"{described(spec, event.files)} instead of {writer.ground.policy}", None, who)
 
     return prepare
 
 
-def check_policy(spec: str, cluster: Cluster, layout: Layout | None) -> None:
-    """An error unless this policy, and those that VCs have of their own, can schedule real jobs."""
-    build_whole(spec, Setting(cluster), layout)
-    of_vcs = [vc.policy for vc in layout.vcs.values() if vc.policy] if layout is not None else []
-    for each in (spec, *of_vcs):
-        if isinstance(build_whole(each, Setting(cluster), None), Replica):
-            raise InputError(f"policy '{each}' imitates a simulator and cannot run jobs", hint="leave compat out")
+def make_policy(spec: str, cluster: Cluster) -> PolicyChanged:
+    """With the files that it is made of; an error unless it can schedule real jobs."""
+    texts = Texts()
+    planner = build_whole(spec, Setting(cluster, texts=texts), None)
+    if isinstance(planner, Replica):
+        raise InputError(f"policy '{spec}' imitates a simulator and cannot run jobs", hint="leave compat out")
+    return PolicyChanged(spec, texts.by_path)
+
+
+def make_cluster(text: str, name: str) -> ClusterChanged:
+    """With the files of its VCs' own policies; an error unless they can schedule real jobs."""
+    cluster, layout = read_text(text, name)
+    files: dict[str, str] = {}
+    for vc in layout.vcs.values() if layout is not None else ():
+        if vc.policy:
+            try:
+                files |= make_policy(vc.policy, cluster).files
+            except InputError as error:
+                raise InputError(f"VC {vc.name}: {error}", hint=error.hint) from None
+    return ClusterChanged(name, text, files)
+
+
+def described(spec: str, files: dict[str, str]) -> str:
+    """A policy by its name and, where it is made of files, by the hash of what was in them."""
+    if not files:
+        return spec
+    digest = hashlib.sha256("\0".join(files[path] for path in sorted(files)).encode()).hexdigest()
+    return f"{spec} (sha256 {digest[:12]})"
 
 
 def apply_cluster(text: str, name: str, who: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
-        changes_of(writer, text, name)
-        turn.changes.append(ClusterChanged(name, text))
-        turn.say("cluster", f"{name} instead of {writer.ground.name}", None, who)
+        event = make_cluster(text, name)
+        compare(writer, event)
+        turn.changes.append(event)
+        turn.say("cluster", f"{described(name, event.files)} instead of {writer.ground.name}", None, who)
 
     return prepare
 
 
 def changes_of(writer: Writer, text: str, name: str) -> list[str]:
     """What another cluster would change, in sentences; an error where jobs are in the way."""
-    cluster, layout = read_text(text, name)
-    check_policy(writer.ground.policy, cluster, layout)
-    changes = _node_changes(writer, cluster)
-    _refuse_taken_cells(writer, cluster)
-    before = writer.ground.layout.vcs if writer.ground.layout is not None else {}
-    after = layout.vcs if layout is not None else {}
-    open_vcs = {record.request.vc for record in writer.book.records.values()}
+    return compare(writer, make_cluster(text, name))
+
+
+def compare(writer: Writer, event: ClusterChanged) -> list[str]:
+    ground, cluster = writer.ground.after(event)
+    assert cluster is not None
+    ground.planner(cluster)
+    for job, node in in_the_way(writer, cluster):
+        raise Conflict(
+            f"job {job.id} runs on node {node}, which the new cluster lacks or has with less",
+            hint=f"`skep drain {node}` and wait, or stop the job",
+        )
+    refuse_orphans(writer, ground.layout)
+    return _node_changes(writer, cluster) + _vc_changes(writer.ground.layout, ground.layout)
+
+
+def _vc_changes(layout: Layout | None, other: Layout | None) -> list[str]:
+    before = layout.vcs if layout is not None else {}
+    after = other.vcs if other is not None else {}
+    changes = []
     for vc in sorted({*before, *after}):
         if vc not in after:
             changes.append(f"VC {vc} goes")
@@ -284,10 +321,14 @@ def changes_of(writer: Writer, text: str, name: str) -> list[str]:
             changes.append(f"VC {vc} comes")
         elif before[vc] != after[vc]:
             changes.append(f"VC {vc} gets other cells")
-    orphans = sorted(open_vcs - after.keys()) if after else []
+    return changes
+
+
+def refuse_orphans(writer: Writer, layout: Layout | None) -> None:
+    open_vcs = {record.request.vc for record in writer.book.records.values()}
+    orphans = sorted(open_vcs - layout.vcs.keys()) if layout is not None else []
     if orphans:
         raise Conflict(f"VC {orphans[0]} has jobs that have not ended, and the new cluster has no such VC")
-    return changes
 
 
 def _node_changes(writer: Writer, cluster: Cluster) -> list[str]:
@@ -300,8 +341,9 @@ def _node_changes(writer: Writer, cluster: Cluster) -> list[str]:
     return changes
 
 
-def _refuse_taken_cells(writer: Writer, cluster: Cluster) -> None:
-    """A job stays where it is, so what it is on must still be there: gpus, cpus and memory."""
+def in_the_way(writer: Writer, cluster: Cluster) -> list[tuple[Job, str]]:
+    """(job, node): what these jobs are on is not there any more in another cluster: gpus, cpus or memory."""
+    found = []
     trial = cluster.blank()
     for job in writer.state.jobs.values():
         for allocation in (job.bound, job.held if job.bound is None else None):
@@ -309,10 +351,11 @@ def _refuse_taken_cells(writer: Writer, cluster: Cluster) -> None:
                 name = writer.state.cluster.nodes[piece.node].name
                 node = trial.by_name.get(name)
                 if node is None or not could_keep(trial, node, piece):
-                    raise Conflict(
-                        f"job {job.id} runs on node {name}, which the new cluster lacks or has with less",
-                        hint=f"`skep drain {name}` and wait, or stop the job",
-                    )
+                    found.append((job, name))
+        if job.bound is not None and job.held is not None:  # it may be about to leave for elsewhere
+            names = [writer.state.cluster.nodes[number].name for number in job.held.nodes()]
+            found += [(job, name) for name in names if name not in trial.by_name]
+    return found
 
 
 def could_keep(cluster: Cluster, node: Node, piece: Slice) -> bool:

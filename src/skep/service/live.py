@@ -19,12 +19,12 @@ import msgspec
 
 from skep.clusters.read import read_text
 from skep.core.errors import InputError, InvariantBroken
-from skep.core.events import ClusterChanged, PolicyChanged
 from skep.jobs.reports import Report
 from skep.jobs.request import Request
 from skep.service import commands
 from skep.service.book import task_of
 from skep.service.commands import Prepare
+from skep.service.override import override
 from skep.service.reads import Reads, as_event
 from skep.service.sight import EVERYTHING, Sight
 from skep.service.store import PUT_BACK, Store, Told
@@ -56,7 +56,7 @@ class Live(Reads):
         retention_s: float = 30 * 86400.0,
         on_fault: Callable[[Exception], None] = lambda error: None,
     ) -> None:
-        """`cluster` is (name, text). On a store that has one already it replaces it, as `apply_cluster` would."""
+        """`cluster` is (name, text). On a store that has a cluster and a policy already, those given replace them."""
         self.clock = clock
         self.store = store
         self.retention_s = retention_s
@@ -65,12 +65,13 @@ class Live(Reads):
         self._inbox: queue.SimpleQueue[Command | list[Report] | None] = queue.SimpleQueue()
         opening = None
         if cluster is not None and store.log_seq == 0:
-            commands.check_policy(policy or "fifo", *read_text(cluster[1], cluster[0]))
-            opening = (ClusterChanged(*cluster), PolicyChanged(policy or "fifo"))
+            made = commands.make_cluster(cluster[1], cluster[0])
+            opening = (made, commands.make_policy(policy or "fifo", read_text(made.text, made.name)[0]))
         try:
-            self.writer = Writer(store, clock(), opening=opening)
+            self.writer = Writer(store, clock(), opening=opening, is_replaced=bool(cluster or policy))
         except DAMAGE as error:
             raise InputError(f"{store.path} is damaged: {error}", hint=PUT_BACK) from error
+        override(self.writer, cluster, policy, clock())
         self.lock = self.writer.lock
         self.engine = make_engine(self)
         # After a backup was put back there may be files of jobs that it does not know: their numbers are taken.
@@ -83,11 +84,6 @@ class Live(Reads):
         ]
         for thread in self._threads:
             thread.start()
-        ground = self.writer.ground
-        if cluster is not None and cluster[1] != ground.text:
-            self.apply_cluster(cluster[1], cluster[0], "").result()
-        if policy is not None and policy != ground.policy:
-            self.use_policy(policy, "").result()
 
     # The writer's thread ----------------------------------------------------------------------------------------
 
@@ -226,6 +222,10 @@ class Live(Reads):
             commands.drain(node, state == "drained", who)(writer, turn)
 
         return self._ask(prepare)
+
+    def note(self, kind: str, text: str) -> Future[None]:
+        """An event of the server itself."""
+        return self._ask(lambda writer, turn: turn.say(kind, text))
 
     def subscribe(self, listener: Callable[[list[dict[str, Any]]], None]) -> Callable[[], None]:
         """Called by the writer's thread with what has happened, once it is on the disk; how to end that."""

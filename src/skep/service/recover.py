@@ -10,11 +10,15 @@ from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError
 from skep.core.events import ClusterChanged, JobsForgotten, PolicyChanged
-from skep.core.ports import Planner
+from skep.core.job import Job
+from skep.core.plan import Plan
+from skep.core.ports import Memory, Planner
 from skep.core.record import Entry, PlanRecord, decode, encode, fold, record
+from skep.core.refusal import Cause, Refusal
 from skep.core.snapshot import load
-from skep.core.state import State
+from skep.core.state import State, Trigger
 from skep.core.step import Change, Scheduler
+from skep.files.text import Texts
 from skep.policies.registry import Setting
 from skep.policies.shared.build import build_whole
 from skep.service.store import Store
@@ -27,6 +31,8 @@ class Ground(msgspec.Struct):
     text: str = ""
     policy: str = ""
     layout: Layout | None = None
+    files: dict[str, dict[str, str]] = {}
+    """What the `policy`, and the policies in the `cluster`, are made of: the text of each file by its path."""
 
     def read(self) -> Cluster:
         cluster, self.layout = read_text(self.text, self.name)
@@ -38,13 +44,21 @@ class Ground(msgspec.Struct):
         for event in entry.events:
             if isinstance(event, PolicyChanged):
                 self.policy = event.policy
+                self.files["policy"] = event.files
             elif isinstance(event, ClusterChanged):
                 self.name, self.text = event.name, event.text
+                self.files["cluster"] = event.files
                 cluster = self.read()
         return cluster
 
+    def after(self, *events: ClusterChanged | PolicyChanged) -> tuple[Ground, Cluster | None]:
+        """As it would be with these changes, and the new cluster if one of them brings one."""
+        ground = msgspec.structs.replace(self, files=dict(self.files))
+        return ground, ground.follow(Entry(0.0, list(events), []))
+
     def planner(self, cluster: Cluster) -> Planner:
-        return build_whole(self.policy, Setting(cluster), self.layout)
+        texts = Texts({path: text for files in self.files.values() for path, text in files.items()})
+        return build_whole(self.policy, Setting(cluster, texts=texts), self.layout)
 
 
 def recover(store: Store, *, from_start: bool = False) -> tuple[State, Ground]:
@@ -54,14 +68,33 @@ def recover(store: Store, *, from_start: bool = False) -> tuple[State, Ground]:
     after = 0
     saved = None if from_start else store.snapshot()
     if saved is not None:
-        after, ground.name, ground.text, ground.policy, data = saved
-        state = load(data, ground.read())
+        after, ground.files = saved.seq, saved.files
+        ground.name, ground.text, ground.policy = saved.cluster_name, saved.cluster, saved.policy
+        state = load(saved.state, ground.read())
     elif store.first_entry() > 1:
         raise InputError("the log does not begin at the first entry, and there is no snapshot")
     for data in store.entries(after):
         entry = decode(data)
         fold(state, entry, ground.follow(entry))
     return state, ground
+
+
+class Idle:
+    """Decides nothing: in charge while the policy that was cannot be made, until another one is at once."""
+
+    name = "none"
+
+    def attach(self, view: State, memory: Memory) -> None:
+        """It keeps nothing."""
+
+    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
+        return Plan(view)
+
+    def why_never(self, view: State, job: Job) -> str:
+        return ""
+
+    def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
+        return Refusal("no policy", Cause.ORDER, "no policy is in charge", "another policy")
 
 
 def resume_actions(state: State) -> list[Action]:

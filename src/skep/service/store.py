@@ -105,6 +105,19 @@ class Writes(msgspec.Struct):
     meta: dict[str, str] = {}
 
 
+class Snapshot(msgspec.Struct):
+    """A whole state, and the ground it stands on."""
+
+    seq: int
+    """Of the last entry of the log that is in it."""
+    cluster_name: str
+    cluster: str
+    policy: str
+    files: dict[str, dict[str, str]]
+    """Texts of files by path: those of the `policy` and those of the `cluster`."""
+    state: bytes
+
+
 class JobFilter(msgspec.Struct, frozen=True):
     states: tuple[str, ...] = ()
     vc: str = ""
@@ -189,12 +202,13 @@ class Store:
         db.executemany("INSERT INTO keys VALUES (?, ?, ?, ?, ?)", writes.keys)
         db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(writes.meta.items()))
 
-    def save_snapshot(self, cluster_name: str, cluster: str, policy: str, state: bytes) -> None:
+    def save_snapshot(self, saved: Snapshot) -> None:
         """Of the state as the log has it now; the one before is kept too."""
         with Transaction(self.db):
+            columns = "seq, cluster_name, cluster, policy, files, state"
             self.db.execute(
-                "INSERT OR REPLACE INTO snapshots (seq, cluster_name, cluster, policy, state) VALUES (?, ?, ?, ?, ?)",
-                (self.log_seq, cluster_name, cluster, policy, state),
+                f"INSERT OR REPLACE INTO snapshots ({columns}) VALUES (?, ?, ?, ?, ?, ?)",
+                (saved.seq, saved.cluster_name, saved.cluster, saved.policy, as_json(saved.files), saved.state),
             )
             self.db.execute(
                 "DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2)"
@@ -215,11 +229,13 @@ class Store:
 
     # Recovery ---------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> tuple[int, str, str, str, bytes] | None:
-        found: tuple[int, str, str, str, bytes] | None = self.db.execute(
-            "SELECT seq, cluster_name, cluster, policy, state FROM snapshots ORDER BY seq DESC LIMIT 1"
-        ).fetchone()
-        return found
+    def snapshot(self) -> Snapshot | None:
+        columns = "seq, cluster_name, cluster, policy, files, state"
+        found = self.db.execute(f"SELECT {columns} FROM snapshots ORDER BY seq DESC LIMIT 1").fetchone()
+        if found is None:
+            return None
+        seq, name, cluster, policy, files, state = found
+        return Snapshot(seq, name, cluster, policy, msgspec.json.decode(files, type=dict[str, dict[str, str]]), state)
 
     def entries(self, after: int = 0) -> Iterator[bytes]:
         rows = self.db.execute("SELECT seq, entry FROM log WHERE seq > ? ORDER BY seq", (after,))

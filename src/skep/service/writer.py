@@ -35,6 +35,7 @@ from skep.core.events import (
     TimerDue,
 )
 from skep.core.plan import Plan
+from skep.core.ports import Planner
 from skep.core.record import Entry, encode, record
 from skep.core.snapshot import dump
 from skep.core.step import Change, Scheduler
@@ -43,8 +44,8 @@ from skep.jobs.request import Request
 from skep.service import told
 from skep.service.book import Book, owner_id, shown_state
 from skep.service.hear import Heard, hear
-from skep.service.recover import recover, resume_actions
-from skep.service.store import Store, Told
+from skep.service.recover import Idle, recover, resume_actions
+from skep.service.store import Snapshot, Store, Told
 from skep.service.turn import Command, Turn
 
 SNAPSHOT_EVERY = 20_000
@@ -66,9 +67,15 @@ class Engine(Protocol):
 
 class Writer:
     def __init__(
-        self, store: Store, now_s: float, *, opening: tuple[ClusterChanged, PolicyChanged] | None = None
+        self,
+        store: Store,
+        now_s: float,
+        *,
+        opening: tuple[ClusterChanged, PolicyChanged] | None = None,
+        is_replaced: bool = False,
     ) -> None:
-        """`opening` says on what to begin where the store is new."""
+        """`opening` says on what to begin where the store is new; `is_replaced`: `override` follows, so a policy that
+        cannot be made any more is no obstacle."""
         self.store = store
         self.book = Book()
         self.timers: list[tuple[float, int, Callable[[], list[Event]]]] = []
@@ -87,7 +94,7 @@ class Writer:
             cluster = self.ground.follow(Entry(now_s, list(opening), []))
             assert cluster is not None
             state.rehouse(cluster)
-        self.scheduler = Scheduler(state, self.ground.planner(state.cluster))
+        self.scheduler = Scheduler(state, self._first_planner(state.cluster, is_replaced))
         self.state = state
         self.snapshot_at = state.event_count + SNAPSHOT_EVERY
         if store.log_seq == 0 and opening is not None:
@@ -96,9 +103,20 @@ class Writer:
             self.book.restore(row, msgspec.json.decode(data, type=Request), state)
         self.next_job = int(store.meta("next_job") or 1)
 
+    def _first_planner(self, cluster: Cluster, is_replaced: bool) -> Planner:
+        try:
+            return self.ground.planner(cluster)
+        except InputError as error:
+            if is_replaced:
+                return Idle()
+            raise InputError(
+                f"the policy that was in charge cannot be made: {error}",
+                hint="`skep up --policy fifo` takes another; for the policy of a VC: --cluster FILE",
+            ) from error
+
     def _open(self, now_s: float, opening: tuple[ClusterChanged, PolicyChanged]) -> None:
         turn = Turn(now_s)
-        self._step(turn, list(opening), None)
+        self.step(turn, list(opening), None)
         turn.say("opened", f"cluster {self.ground.name}, policy {self.ground.policy}")
         self.store.commit(turn.writes)
 
@@ -169,12 +187,12 @@ class Writer:
             self._prepare(turn, command)
         if self.state.wake_s <= turn.at_s:
             turn.events.append(TimerDue())
-        actions: list[Action | Cluster] = [*self._step(turn, turn.in_order(), heard)] if turn.events else []
+        actions: list[Action | Cluster] = [*self.step(turn, turn.in_order(), heard)] if turn.events else []
         for change in turn.changes:
-            following = self._step(turn, [change], None)
+            following = self.step(turn, [change], None)
             actions += [self.state.cluster, *following] if isinstance(change, ClusterChanged) else following
         if len(self.state.jobs) - self.book.member_count >= 2 * ENDED_KEPT:
-            actions += self._step(turn, [JobsForgotten(self._ended()[:-ENDED_KEPT])], None)
+            actions += self.step(turn, [JobsForgotten(self._ended()[:-ENDED_KEPT])], None)
         return heard, actions
 
     def _ended(self) -> list[str]:
@@ -217,9 +235,13 @@ class Writer:
 
     def save_snapshot(self) -> None:
         self.snapshot_at = self.state.event_count + SNAPSHOT_EVERY
-        self.store.save_snapshot(self.ground.name, self.ground.text, self.ground.policy, dump(self.state))
+        ground = self.ground
+        state = dump(self.state)
+        self.store.save_snapshot(
+            Snapshot(self.store.log_seq, ground.name, ground.text, ground.policy, ground.files, state)
+        )
 
-    def _step(self, turn: Turn, events: list[Event], heard: list[Heard] | None) -> list[Action]:
+    def step(self, turn: Turn, events: list[Event], heard: list[Heard] | None) -> list[Action]:
         """Let the scheduler decide, and note what follows for the owners of jobs; again, if more follows from that."""
         change = self._change(events)
         before = {
@@ -235,7 +257,7 @@ class Writer:
         changed |= {job.id for plan in plans for job, _ in plan.rejects}
         self._tell_rejected(turn, plans)
         more = self._refresh(turn, changed)
-        return actions + self._step(turn, more, None) if more else actions
+        return actions + self.step(turn, more, None) if more else actions
 
     def _change(self, events: list[Event]) -> Change | None:
         if not events or self.store.log_seq == 0:
@@ -302,7 +324,7 @@ class Writer:
         if names:
             turn = Turn(self.state.now_s)
             with self.lock:
-                self._step(turn, [JobsForgotten(names)], None)
+                self.step(turn, [JobsForgotten(names)], None)
             self.store.commit(turn.writes)
         return sorted(gone)
 

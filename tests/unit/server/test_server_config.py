@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -87,24 +86,16 @@ def test_what_a_crashed_server_left_is_not_believed(tmp_path: Path) -> None:
         assert read_running(tmp_path) is None
 
 
-class Kept:
-    def __init__(self, log_seq: int) -> None:
-        self.log_seq = log_seq
-
-
-def test_the_cluster_is_said_found_kept_or_made_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cluster_is_said_found_or_made_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     said: list[str] = []
     file = tmp_path / "lab.yaml"
     file.write_text("nodes: [{gpus: 1}]")
-    new: Any = Kept(0)
     monkeypatch.setattr("skep.server.build.find_gpus", list)
-    assert chosen_cluster("2x4", new, said.append) == ("2x4", "2x4")
-    assert chosen_cluster(str(file), new, said.append) == ("lab.yaml", "nodes: [{gpus: 1}]")
+    assert chosen_cluster("2x4", said.append) == ("2x4", "2x4")
+    assert chosen_cluster(str(file), said.append) == ("lab.yaml", "nodes: [{gpus: 1}]")
     assert not said
-    assert chosen_cluster("", new, said.append) == ("1x8", "1x8")
+    assert chosen_cluster("", said.append) == ("1x8", "1x8")
     assert "virtual cluster 1x8" in said[0]
-    kept: Any = Kept(5)
-    assert chosen_cluster("", kept, said.append) is None
 
 
 def test_a_machine_is_a_cluster_file() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from skep.core.errors import InputError
 from skep.core.ports import Planner
-from skep.files.text import load_text
+from skep.files.text import Texts
 from skep.policies.adjust.preempt import Preempt
 from skep.policies.common import COMPAT, common_knobs, make_pipeline
 from skep.policies.estimate.gittins import Gittins
@@ -36,7 +36,7 @@ def build_l(knobs: Mapping[str, Any], setting: Setting) -> Planner:
 
 def build_g(knobs: Mapping[str, Any], setting: Setting) -> Planner:
     limits = check_limits(knobs["queues"])
-    samples = read_samples(knobs["samples"]) if knobs["samples"] != "finished" else None
+    samples = read_samples(knobs["samples"], setting.texts) if knobs["samples"] != "finished" else None
     if knobs["compat"]:
         check_compat(knobs)
         if samples is None:
@@ -46,10 +46,10 @@ def build_g(knobs: Mapping[str, Any], setting: Setting) -> Planner:
     return make_pipeline("tiresias-g", knobs, setting, order=order, adjust=Preempt())
 
 
-def read_samples(name: str) -> tuple[float, ...]:
+def read_samples(name: str, texts: Texts) -> tuple[float, ...]:
     """One number a line; a first line that is none is a heading."""
     numbers = []
-    lines = load_text(name, what="services in gpu-seconds, one a line").split()
+    lines = texts.load(name, what="services in gpu-seconds, one a line").split()
     for number, line in enumerate(lines, start=1):
         try:
             numbers.append(float(line))

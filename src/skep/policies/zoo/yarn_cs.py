@@ -7,7 +7,7 @@ from typing import Any
 
 from skep.core.errors import InputError
 from skep.core.ports import Planner
-from skep.files.text import load_text
+from skep.files.text import Texts
 from skep.policies.adjust.preempt import Nothing
 from skep.policies.adjust.quota import TakeBack
 from skep.policies.common import common_knobs, make_pipeline
@@ -30,15 +30,15 @@ def quotas(kind: str, setting: Setting) -> dict[str, float]:
     if kind == "usage":
         total = sum(history.values()) or 1.0
         return {vc: gpus * used / total for vc, used in history.items()}
-    found = read_quotas(kind)
+    found = read_quotas(kind, setting.texts)
     missing = [vc for vc in history if vc not in found]
     if missing:
         raise InputError(f"{kind}: no quota for VC {', '.join(missing)}", hint="one line a VC: vc,gpus")
     return found
 
 
-def read_quotas(name: str) -> dict[str, float]:
-    rows = [line.split(",") for line in load_text(name, what="quotas: lines of vc,gpus").splitlines()]
+def read_quotas(name: str, texts: Texts) -> dict[str, float]:
+    rows = [line.split(",") for line in texts.load(name, what="quotas: lines of vc,gpus").splitlines()]
     found: dict[str, float] = {}
     for number, row in enumerate(rows, start=1):
         if row == [""] or (number == 1 and [cell.strip() for cell in row] == ["vc", "gpus"]):
