@@ -13,10 +13,11 @@ import msgspec
 from skep.core.errors import InputError
 from skep.files.document import Field, read_document
 from skep.files.text import load_text
+from skep.jobs.limits import DEFAULTS, LimitRules, read_limits
 
 PORT = 7437
 AUTH = ("none", "token")
-KEYS = ("cluster", "policy", "data", "host", "port", "auth", "names", "keep_days")
+KEYS = ("cluster", "policy", "data", "host", "port", "auth", "names", "keep_days", "limits")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Further names this server may be called by (the `Host` of a request)."""
     keep_days: float = 30.0
     """Ended jobs are forgotten after so many days."""
+    limits: LimitRules = LimitRules(DEFAULTS)
 
     @property
     def url(self) -> str:
@@ -87,6 +89,8 @@ def _value(key: str, field: Field) -> Any:
         return field.whole(least=0, most=65535)
     if key == "keep_days":
         return field.number(above=0.0, most=36500)
+    if key == "limits":
+        return read_limits(field)
     if key == "names":
         return tuple(name.text().lower() for name in field.items())
     word = field.text(f"the {key}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from skep.core.errors import InputError
+from skep.jobs.limits import DEFAULTS, Limits
 from skep.server.build import chosen_cluster, describe_machine
 from skep.server.config import default_data, make_config, open_socket
 from skep.server.datadir import DataDir, Running, is_locked, read_running
@@ -35,6 +36,10 @@ def test_flags_win_over_the_file_and_paths_start_at_its_folder(tmp_path: Path) -
         ("prot: 1", "did you mean port?"),
         ("names: a", "names is a, expected a list"),
         ("keep_days: 0", "keep_days is 0"),
+        ("limits: {default: {jobs: -1}}", "limits.default.jobs is -1"),
+        ("limits: {users: {ann: {cpu: 3}}}", "did you mean cpus?"),
+        ("limits: {vcs: {a: 3}}", "limits.vcs.a is 3, expected a mapping"),
+        ("limits: {jobs: 3}", "unknown key limits.jobs"),
         ("- a", "expected a mapping"),
         ("a: [", "is not YAML"),
     ],
@@ -43,6 +48,22 @@ def test_a_bad_file_names_the_line(tmp_path: Path, text: str, problem: str) -> N
     with pytest.raises(InputError) as caught:
         make_config(write(tmp_path, text), {})
     assert problem in str(caught.value)
+
+
+def test_limits_of_a_user_build_on_the_default_and_null_lifts_one(tmp_path: Path) -> None:
+    text = """
+limits:
+  default: {jobs: 10, log_mib: 8}
+  users: {ann: {jobs: 20, processes: null}}
+  vcs: {lab: {cpus: 1.5, log_mib: 4}}
+"""
+    rules = make_config(write(tmp_path, text), {}).limits
+    assert (rules.of_user("bob").jobs, rules.of_user("bob").pending) == (10, DEFAULTS.pending)
+    assert (rules.of_user("ann").jobs, rules.of_user("ann").processes, rules.of_user("ann").log_mib) == (20, None, 8)
+    assert rules.of_vc("lab") == Limits(cpus=1.5, log_mib=4)
+    assert rules.of_vc("other") == Limits()
+    assert (rules.of_task("ann", "lab").log_mib, rules.of_task("ann", "other").log_mib) == (4, 8)
+    assert make_config(None, {"data": str(tmp_path)}).limits.of_user("bob") == DEFAULTS
 
 
 def test_where_data_is_by_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,102 @@
+"""How much one user, or all users of a VC together, may have at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from skep.core.errors import InputError
+from skep.files.document import Field
+
+COUNT_MAX = 10**9
+
+
+class LimitReached(InputError):
+    """A submission that would exceed a limit; nothing of it was taken. `code` names the limit."""
+
+    def __init__(self, limit: str, message: str, *, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.code = f"limit-{limit}"
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """None: no limit. A job counts as long as it has not ended."""
+
+    jobs: int | None = None
+    pending: int | None = None
+    """Jobs that have not started."""
+    tasks: int | None = None
+    """Tasks of all jobs."""
+    ports: int | None = None
+    """Ports that all jobs ask for."""
+    cpus: float | None = None
+    """CPUs of jobs without GPUs that run at once; a task that asks for none counts as one CPU. The others wait."""
+    memory_gib: float | None = None
+    """Memory of jobs without GPUs that run at once, as they ask for it. The others wait."""
+    processes: int | None = None
+    """Processes and threads of one task, enforced by the engine."""
+    log_mib: int | None = None
+    """The log of one task that is kept, enforced by the engine: the oldest part goes first."""
+    priority: int | None = None
+    """The highest priority that users may give; admins and owners of the VC may give more."""
+
+
+DEFAULTS = Limits(
+    jobs=50_000, pending=50_000, tasks=200_000, ports=20_000, cpus=64.0, processes=10_000, log_mib=80, priority=100
+)
+
+
+class LimitRules(msgspec.Struct, frozen=True):
+    """`default` holds for every user, `users` for those who are named; a VC has limits where it is named."""
+
+    default: Limits = Limits()
+    users: dict[str, Limits] = {}
+    vcs: dict[str, Limits] = {}
+
+    def of_user(self, user: str) -> Limits:
+        return self.users.get(user, self.default)
+
+    def of_vc(self, vc: str) -> Limits:
+        return self.vcs.get(vc, NO_LIMITS)
+
+    def of_task(self, user: str, vc: str) -> Limits:
+        """What holds for each task by itself: the lower one of both."""
+        both = (self.of_user(user), self.of_vc(vc))
+        return Limits(**{name: lowest(getattr(each, name) for each in both) for name in Limits.__struct_fields__})
+
+
+NO_LIMITS = Limits()
+UNLIMITED = LimitRules()
+
+
+def lowest(values: Any) -> Any:
+    return min((value for value in values if value is not None), default=None)
+
+
+def read_limits(field: Field) -> LimitRules:
+    """The section `limits` of a config file. What a user's entry leaves out is as in `default`."""
+    given = field.fields(("default", "users", "vcs"))
+    default = _limits(given["default"], DEFAULTS) if "default" in given else DEFAULTS
+    users, vcs = ({} if key not in given else given[key].fields() for key in ("users", "vcs"))
+    return LimitRules(
+        default,
+        {name: _limits(entry, default) for name, entry in users.items()},
+        {name: _limits(entry, NO_LIMITS) for name, entry in vcs.items()},
+    )
+
+
+def _limits(field: Field, base: Limits) -> Limits:
+    found = {name: _value(name, value) for name, value in field.fields(Limits.__struct_fields__).items()}
+    return msgspec.structs.replace(base, **found)
+
+
+def _value(name: str, field: Field) -> float | None:
+    """`null` lifts a limit."""
+    if field.is_null:
+        return None
+    if name in ("cpus", "memory_gib"):
+        return field.number(most=COUNT_MAX)
+    if name == "priority":
+        return field.whole(least=-1, most=1000)
+    return field.whole(least=1 if name in ("processes", "log_mib") else 0, most=COUNT_MAX)
