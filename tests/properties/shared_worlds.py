@@ -105,7 +105,7 @@ def jobs(draw: st.DrawFn, vcs: list[str], *, guaranteed: bool, plain: bool) -> T
     if kind == "gang":
         return job(roles=(role(draw(st.integers(1, 3)), draw(st.integers(1, 2))), role(1, 1, name="head")), **common)
     if kind == "share":
-        return job(1, gpu_milli=draw(st.sampled_from([300, 500])), **common)
+        return job(draw(st.sampled_from([1, 1, 2])), gpu_milli=draw(st.sampled_from([300, 500])), **common)
     return job(gpus, **common)
 
 

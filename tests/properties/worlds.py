@@ -165,7 +165,8 @@ def jobs(draw: st.DrawFn) -> TraceJob:
         return job(draw(SIZES), gpu_type=draw(st.sampled_from(["k80", "v100", "k80|v100"])), **common)
     if kind == "share":
         milli = draw(st.sampled_from([500, 250, 700, 333]))
-        return job(1, gpu_milli=milli, gpu_mem_gib=draw(st.sampled_from([0.0, 4.0, 9.5])), **common)
+        gpus = draw(st.sampled_from([1, 1, 2, 5]))
+        return job(gpus, gpu_milli=milli, gpu_mem_gib=draw(st.sampled_from([0.0, 4.0, 9.5])), **common)
     if kind == "cpu":
         return job(0, cpu=draw(st.sampled_from([1.0, 2.5])), memory_gib=draw(st.sampled_from([0.0, 5.0])), **common)
     if kind == "books":
@@ -183,7 +184,8 @@ def roles(draw: st.DrawFn) -> Role:
     if kind == "cpu":
         return role(count, cpu=1.0)
     if kind == "share":
-        return role(count, 1, gpu_milli=draw(st.sampled_from([400, 500])), gpu_mem_gib=2.0)
+        gpus, milli = draw(st.sampled_from([1, 1, 2])), draw(st.sampled_from([400, 500]))
+        return role(count, gpus, gpu_milli=milli, gpu_mem_gib=2.0, is_apart=draw(st.booleans()))
     return role(count, draw(st.integers(1, 2)), memory_gib=1.0)
 
 

@@ -214,6 +214,14 @@ class Pool:
         else:
             del node.shares[gpu]
 
+    def with_room(self, milli: int) -> int:
+        """GPUs of which so many thousandths are free."""
+        return self.free if milli == WHOLE else self.free + len(self.partial) - self.first_partial(milli)
+
+    def first_partial(self, milli: int) -> int:
+        """Where in `partial` the GPUs with so much room begin."""
+        return bisect.bisect_left(self.partial, (milli,))
+
     def _partial(self, node: Node, gpu: int) -> tuple[int, int, int]:
         return (WHOLE - node.shares[gpu][0], node.index, gpu)
 
@@ -256,8 +264,9 @@ class Cluster:
             self._pools_for[gpu_types] = found
         return found
 
-    def free_gpus(self, gpu_types: tuple[str, ...] = ()) -> int:
-        return sum(pool.free for pool in self.pools_for(gpu_types))
+    def free_gpus(self, gpu_types: tuple[str, ...] = (), milli: int = WHOLE) -> int:
+        """GPUs of these types of which so many thousandths are free."""
+        return sum(pool.with_room(milli) for pool in self.pools_for(gpu_types))
 
     def why_not(self, gpus: int, free: int) -> Cause:
         """Why a request for so many gpus finds no place while so many of the types it accepts are free."""
@@ -272,7 +281,8 @@ class Cluster:
                         raise InvariantBroken(f"gpus {piece.gpus:#b} of node {node.name} are not all free")
                     node.pool.set_free(node, node.free_mask ^ piece.gpus)
                 else:
-                    self._share(node, piece, +1)
+                    for gpu in bits(piece.gpus):
+                        self._share(node, gpu, piece.milli, piece.gpu_mem_mib)
             if piece.cpu_milli or piece.memory_mib:
                 self._charge(node, piece.cpu_milli, piece.memory_mib)
 
@@ -285,7 +295,8 @@ class Cluster:
                         raise InvariantBroken(f"gpus {piece.gpus:#b} of node {node.name} were free already")
                     node.pool.set_free(node, node.free_mask | piece.gpus)
                 else:
-                    self._share(node, piece, -1)
+                    for gpu in bits(piece.gpus):
+                        self._share(node, gpu, -piece.milli, -piece.gpu_mem_mib)
             if piece.cpu_milli or piece.memory_mib:
                 self._charge(node, -piece.cpu_milli, -piece.memory_mib)
 
@@ -295,21 +306,19 @@ class Cluster:
         if not (0 <= node.cpu_free <= node.spec.cpu_milli and 0 <= node.memory_free <= node.spec.memory_mib):
             raise InvariantBroken(f"cpu or memory of node {node.name} over capacity")
 
-    def _share(self, node: Node, piece: Slice, sign: int) -> None:
-        """Shares are taken from single gpus; the first one makes an idle gpu partial, the last gives it back."""
-        gpu = piece.gpus.bit_length() - 1
-        milli, gpu_mem_mib = node.shares.get(gpu, (0, 0))
-        if sign > 0 and gpu not in node.shares:
-            if not node.free_mask & piece.gpus:
-                raise InvariantBroken(f"gpu {gpu} of node {node.name} is not free")
-            node.pool.set_free(node, node.free_mask ^ piece.gpus)
-        milli += sign * piece.milli
-        gpu_mem_mib += sign * piece.gpu_mem_mib
+    def _share(self, node: Node, gpu: int, milli: int, gpu_mem_mib: int) -> None:
+        """Change what one shared gpu carries; the first share makes an idle gpu partial, the last gives it back."""
+        is_first = gpu not in node.shares
+        if is_first and not node.free_mask >> gpu & 1:
+            raise InvariantBroken(f"gpu {gpu} of node {node.name} is not free")
+        used_milli, used_mib = node.shares.get(gpu, (0, 0))
+        milli += used_milli
+        gpu_mem_mib += used_mib
         if not (0 <= milli <= WHOLE and 0 <= gpu_mem_mib <= node.spec.gpu_mem_mib):
             raise InvariantBroken(f"gpu {gpu} of node {node.name} would carry {milli} milli, {gpu_mem_mib} MiB")
         node.pool.set_share(node, gpu, milli, gpu_mem_mib)
-        if gpu not in node.shares:
-            node.pool.set_free(node, node.free_mask | piece.gpus)
+        if is_first or gpu not in node.shares:
+            node.pool.set_free(node, node.free_mask ^ 1 << gpu)
 
     def lose(self, node: Node) -> None:
         """Nothing new goes to this node; what was there keeps its books until it is given back."""

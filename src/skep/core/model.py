@@ -26,6 +26,8 @@ class Role(msgspec.Struct, frozen=True, cache_hash=True):
     cpu: float = 0.0
     memory_gib: float = 0.0
     name: str = "task"
+    is_apart: bool = False
+    """Whether no two of its tasks may share a gpu with each other."""
 
 
 class Shape(msgspec.Struct, frozen=True, cache_hash=True):
@@ -37,6 +39,8 @@ class Shape(msgspec.Struct, frozen=True, cache_hash=True):
     """Whether the gang may sit on several gpu types at once."""
     gpus: int = 0
     """Gpus of all tasks together (derived)."""
+    gpu_milli: int = 1000
+    """The smallest part of a gpu that a task asks for (derived)."""
     is_plain: bool = False
     """Single whole gpus and nothing else: only numbers of free gpus matter (derived)."""
 
@@ -44,7 +48,9 @@ class Shape(msgspec.Struct, frozen=True, cache_hash=True):
         gpus = sum(role.count * role.gpus for role in self.roles)
         role = self.roles[0]
         plain = len(self.roles) == 1 and role == Role(count=role.count, gpus=1, name=role.name)
+        milli = min((role.gpu_milli for role in self.roles if role.gpus), default=1000)
         msgspec.structs.force_setattr(self, "gpus", gpus)
+        msgspec.structs.force_setattr(self, "gpu_milli", milli)
         msgspec.structs.force_setattr(self, "is_plain", plain)
 
 
@@ -112,10 +118,12 @@ def gpu_shape(
     gpu_mem_gib: float = 0.0,
     cpu: float = 0.0,
     memory_gib: float = 0.0,
+    is_apart: bool = True,
 ) -> Shape:
     """The shape of a trace's job: one task per gpu, cpu and memory of the job spread evenly over them.
 
-    Without gpus it is one task that wants cpus and memory.
+    Without gpus it is one task that wants cpus and memory. Parts of several gpus are parts of different ones, but for
+    independent instances (`is_apart=False`).
     """
     tasks = max(gpus, 1)
     role = Role(
@@ -125,5 +133,6 @@ def gpu_shape(
         gpu_mem_gib=gpu_mem_gib,
         cpu=cpu / tasks,
         memory_gib=memory_gib / tasks,
+        is_apart=is_apart and gpus > 1 and gpu_milli < 1000,
     )
     return Shape(roles=(role,), gpu_types=gpu_types)

@@ -324,7 +324,7 @@ class State:
             return
         job.work_s = event.work_s
         job.rate = event.rate
-        job.progress_since_s = self.now_s
+        job.progress_since_s = max(job.progress_since_s, self.now_s)  # a restart under way goes on
 
     def _node_lost(self, event: NodeLost) -> None:
         self.lost.add(event.node)

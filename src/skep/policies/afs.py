@@ -302,7 +302,8 @@ class Afs:
                 plan.refusals.append((queue.scope, cause))
 
     def _cause(self, view: State, queue: Queue) -> Cause:
-        return view.cluster.why_not(queue.shape.gpus, view.cluster.free_gpus(queue.shape.gpu_types))
+        shape = queue.shape
+        return view.cluster.why_not(shape.gpus, view.cluster.free_gpus(shape.gpu_types, shape.gpu_milli))
 
     def _set_timer(self, job: Job, now_s: float) -> None:
         at_s = self.place.changes_at(job, now_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep.core.cluster import Cluster
+from skep.core.cluster import WHOLE, Cluster
 from skep.core.job import Job
 from skep.core.model import Shape
 from skep.core.refusal import Cause, Refusal
@@ -27,8 +27,12 @@ def refusal_of(view: State, job: Job, cause: Cause | None, before: Job | None) -
         reason = f"job {before.id} goes first and does not fit either"
         return Refusal("behind", Cause.ORDER, reason, REMEDIES[Cause.ORDER])
     shape = job.spec.shapes[0]
-    free = view.cluster.free_gpus(shape.gpu_types)
-    reason = f"asks for {gpus_of(shape.gpus)}, {free} {'is' if free == 1 else 'are'} free"
+    free = view.cluster.free_gpus(shape.gpu_types, shape.gpu_milli)
+    if shape.gpu_milli < WHOLE:
+        there = f"{gpus_of(free)} {'has' if free == 1 else 'have'} so much left"
+    else:
+        there = f"{free} {'is' if free == 1 else 'are'} free"
+    reason = f"asks for {asked(shape)}, {there}"
     return Refusal("does-not-fit", cause, reason, REMEDIES[cause])
 
 
@@ -37,12 +41,20 @@ def never_fits(cluster: Cluster, shape: Shape) -> str:
     kind = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
     there = sum(pool.total for pool in pools)
     if shape.gpus > there:
-        return f"asks for {gpus_of(shape.gpus)}{kind}, the cluster has {there}"
+        return f"asks for {asked(shape)}{kind}, the cluster has {there}"
     largest = max((role.gpus for role in shape.roles), default=0)
     most = max((pool.size_max for pool in pools), default=0)
     if largest > most:
         return f"asks for {gpus_of(largest)}{kind} in one task, no node has more than {most}"
-    return f"asks for {gpus_of(shape.gpus)}{kind}, which fits in no way the placement allows, even on the empty cluster"
+    return f"asks for {asked(shape)}{kind}, which fits in no way the placement allows, even on the empty cluster"
+
+
+def asked(shape: Shape) -> str:
+    """Its gpus, with the part of each where it shares them all alike."""
+    parts = {role.gpu_milli for role in shape.roles if role.gpus}
+    if len(parts) != 1 or parts == {WHOLE}:
+        return gpus_of(shape.gpus)
+    return f"{parts.pop()}/{WHOLE} of {f'each of {shape.gpus} gpus' if shape.gpus > 1 else 'a gpu'}"
 
 
 def gpus_of(count: int) -> str:

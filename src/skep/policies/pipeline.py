@@ -433,7 +433,7 @@ class Pipeline:
         free = 0
         # A strict line holds all kinds of requests, and `pools` is what its first job accepts.
         for pool in view.cluster.pools_for(shape.gpu_types) if line.is_strict else line.pools:
-            free += pool.free
+            free += pool.with_room(shape.gpu_milli)
         return view.cluster.why_not(shape.gpus, free)
 
     def _next_wake(self, view: State) -> float | None:

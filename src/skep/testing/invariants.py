@@ -114,6 +114,9 @@ def fault_of(cluster: Cluster, shape: Shape, allocation: Allocation) -> str:
         for piece in pieces:
             if piece != piece_of(role, piece) or piece.gpus.bit_count() != piece.tasks * role.gpus:
                 return f"{piece} is not what {role} asks for"
+        gpus = [(piece.node, gpu) for piece in pieces for gpu in bits(piece.gpus)]
+        if role.is_apart and len(set(gpus)) < len(gpus):
+            return f"tasks of role {number} share a gpu with each other"
     if any(piece.role >= len(shape.roles) for piece in allocation.slices):
         return "a role too many"
     types = {cluster.nodes[piece.node].pool.gpu_type for piece in allocation.slices}

@@ -106,7 +106,7 @@ def _parser_2020(columns: Columns) -> RowParser:
         cpu = instances * amount(row[cpu_at].strip() or "0", "num_cpu") if cpu_at is not None else 0.0
         needs_something(gpus, cpu)
         user = row[user_at].strip() if user_at is not None else ""
-        spec = JobSpec(id, shapes(gpus, gpu_milli=milli, cpu=cpu), user=user, expect_s=work_s)
+        spec = JobSpec(id, shapes(gpus, gpu_milli=milli, cpu=cpu, is_apart=False), user=user, expect_s=work_s)
         return submit_s, work_s, spec
 
     return parse

@@ -129,8 +129,8 @@ def _expected(work_s: float) -> float | None:
 def _check_together(id: str, gpus: int, given: dict[str, Any]) -> None:
     """What two cells of a row must agree on."""
     needs_something(gpus, given.get("cpu", 0))
-    if given.get("gpu_milli", 1000) < 1000 and gpus != 1:
-        raise bad_cell(str(gpus), "gpus", f"1 where gpu_milli is {given['gpu_milli']}")
+    if given.get("gpu_milli", 1000) < 1000 and not gpus:
+        raise bad_cell(str(gpus), "gpus", f"at least 1 where gpu_milli is {given['gpu_milli']}")
     if given.get("min_gpus", 0) > given.get("max_gpus", math.inf):
         raise BadRow(f"min_gpus is {given['min_gpus']}, expected at most max_gpus {given['max_gpus']}")
     if id in given.get("needs", ()):

@@ -58,10 +58,10 @@ def _check_expressible(job: TraceJob) -> None:
         cpu=_total(role.cpu, role.count),
         memory_gib=_total(role.memory_gib, role.count),
     )
-    if job.spec.shapes != (same,) or (role.gpu_milli < 1000 and shape.gpus != 1):
+    if job.spec.shapes != (same,):
         raise InputError(
             f"job {printable(job.spec.id)} cannot be written: its tasks do not fit one row",
-            hint="a row is one task per gpu; parts of a gpu only for a job with a single one",
+            hint="a row is one task per gpu, and parts of several gpus are of different ones",
         )
 
 

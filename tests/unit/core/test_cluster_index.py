@@ -18,6 +18,10 @@ def share(index: int, gpu: int, milli: int, gpu_mem_mib: int = 0) -> Allocation:
     return Allocation((Slice(index, 1 << gpu, milli=milli, gpu_mem_mib=gpu_mem_mib),), milli / 1000)
 
 
+def halves(index: int, mask: int) -> Allocation:
+    return Allocation((Slice(index, mask, milli=500, tasks=mask.bit_count()),), mask.bit_count() / 2)
+
+
 def small() -> Cluster:
     return cluster([node(4, cpu=8, memory_gib=16, gpu_mem_gib=16), node(4), node(2, "k80"), node(0, cpu=4)])
 
@@ -37,6 +41,7 @@ def test_a_new_cluster_is_free() -> None:
         pytest.param([whole(0, 0b1010)], id="some gpus"),
         pytest.param([whole(0, 0b1111), whole(1, 0b1111)], id="whole nodes"),
         pytest.param([share(0, 2, 400), share(0, 2, 600), share(0, 0, 10)], id="shares of two gpus"),
+        pytest.param([halves(0, 0b110), share(0, 1, 500), halves(1, 0b1111)], id="halves of several gpus at once"),
         pytest.param([share(0, 1, 500, 16384)], id="all memory of a gpu"),
         pytest.param([share(0, 1, 0, 100)], id="memory of a gpu and none of its time"),
         pytest.param([Allocation((Slice(3, cpu_milli=4000, memory_mib=5),), 0)], id="cpus of a node without gpus"),
@@ -63,6 +68,8 @@ def test_giving_back_restores_exactly_what_was(taken: list[Allocation]) -> None:
         (whole(0, 0b1), share(0, 0, 10), "is not free"),
         (share(0, 0, 10), whole(0, 0b1), "not all free"),
         (share(0, 0, 600), share(0, 0, 401), "1001 milli"),
+        (share(0, 1, 501), halves(0, 0b11), "gpu 1 .* 1001 milli"),
+        (whole(0, 0b10), halves(0, 0b11), "gpu 1 of node n0 is not free"),
         (share(0, 0, 1, 16000), share(0, 0, 1, 400), "16400 MiB"),
         (whole(0, 0b1, cpu_milli=8000), whole(0, 0b10, cpu_milli=1), "over capacity"),
         (whole(0, 0b1, memory_mib=16384), whole(0, 0b10, memory_mib=1), "over capacity"),
@@ -81,6 +88,16 @@ def test_what_is_free_cannot_be_given_back() -> None:
         there.give(whole(0, 1))
     with pytest.raises(InvariantBroken, match="over capacity"):
         there.give(Allocation((Slice(0, cpu_milli=1),), 0))
+
+
+def test_gpus_with_room_are_counted() -> None:
+    there = small()
+    there.take(halves(0, 0b11))
+    there.take(share(0, 2, 700))
+    there.take(whole(1, 0b1))
+    assert [there.free_gpus(("",), milli) for milli in (1000, 501, 500, 301, 300)] == [4, 4, 6, 6, 7]
+    there.lose(there.nodes[0])
+    assert there.free_gpus(("",), 300) == 3
 
 
 def test_a_node_that_is_down_is_in_no_index_and_keeps_its_books() -> None:

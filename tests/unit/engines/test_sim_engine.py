@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from skep.core.cluster import Allocation, Slice
-from skep.core.events import Event, TasksStarted
+from skep.core.events import Event, ProgressReported, TasksStarted
 from skep.core.job import Job, JobState
 from skep.core.model import Shape, gpu_shape
 from skep.core.plan import Plan
@@ -18,6 +18,7 @@ from skep.core.state import State, Trigger
 from skep.core.step import Scheduler
 from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import JobRow
+from skep.profiles.native import read_native
 from skep.testing import World, check, cluster, job, trace
 from skep.testing.world import Course
 from skep.traces.trace import TraceJob
@@ -275,6 +276,18 @@ def test_shares_of_a_gpu_run_side_by_side() -> None:
     assert found["a"].service_gpu_s == pytest.approx(40.0)
 
 
+def test_half_of_each_of_two_gpus_is_held_on_both() -> None:
+    halves = [job(2, id=name, gpu_milli=500) for name in ("a", "b", "c")]
+    whole = job(1, id="d", at=1.0, work=10.0)
+    found = rows(*halves, whole, on="1x2", policy="fifo:walk=skip")
+    assert [row.start_s for row in found.values()] == [0.0, 0.0, 100.0, 200.0]
+    assert (found["a"].gpus, found["a"].service_gpu_s) == (1, 100.0)
+
+
+def test_half_of_each_of_two_gpus_cannot_be_had_of_one() -> None:
+    assert rows(job(2, id="a", gpu_milli=500), on="1x1")["a"].state == JobState.UNRUNNABLE
+
+
 def test_the_loop_of_the_product_and_that_of_the_tests_do_the_same() -> None:
     from skep.service.loop import run
 
@@ -285,3 +298,38 @@ def test_the_loop_of_the_product_and_that_of_the_tests_do_the_same() -> None:
     check(course.state)
     assert course.csv() == world.run().csv()
     assert sum(isinstance(event, TasksStarted) for events in seen for event in events) == 3
+
+
+def shared_rows(*jobs: TraceJob, on: str = "1x1", policy: str = "fifo", **more: object) -> dict[str, JobRow]:
+    """Under a profile in which every neighbour halves the speed."""
+    profile = read_native("default: {sharing: 0.5}", "profile.yaml")
+    run = Experiment(trace(*jobs), cluster(on), Options(**more), profile.speed).run(policy)  # type: ignore[arg-type]
+    return {row.job_id: row for row in run.rows}
+
+
+def test_a_neighbour_that_finishes_slows_nobody_any_more() -> None:
+    jobs = (job(id="a", gpu_milli=500, work=1000.0), job(id="b", gpu_milli=500), job(id="c", gpu_milli=500))
+    found = shared_rows(*jobs)
+    assert [row.finish_s for row in found.values()] == [1200.0, 200.0, 400.0]
+
+
+def test_a_neighbour_that_is_preempted_slows_nobody_until_it_is_back() -> None:
+    jobs = (
+        job(id="a", gpu_milli=500, work=100.0),
+        job(id="b", gpu_milli=500, work=300.0),
+        job(id="c", gpu_milli=500, work=20.0, at=10.0),
+    )
+    found = shared_rows(*jobs, policy="srtf", restart_s=0.0)
+    # a and b at half speed to 10; a and c to 50, when c is done; a and b to 200, a is done; b has 80 of 300.
+    assert [row.finish_s for row in found.values()] == [200.0, 420.0, 50.0]
+
+
+def test_a_neighbour_that_arrives_during_a_restart_does_not_shorten_it() -> None:
+    state = State(cluster("1x1"))
+    world = World(trace(job(id="a")), state.cluster, "fifo")
+    Course(Scheduler(state, AtTimes({})), world.engine(state.cluster)).advance()
+    state.jobs["a"].held = gpus(0, 1)
+    state.apply(TasksStarted("a", 1.0, 30.0))
+    state.now_s = 10.0
+    state.apply(ProgressReported("a", 0.0, 0.5))
+    assert state.jobs["a"].work_at(40.0) == 5.0

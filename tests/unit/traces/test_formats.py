@@ -210,7 +210,7 @@ def test_pods_without_times_are_all_there_at_zero_and_never_end(tmp_path: Path) 
 def test_a_part_of_a_gpu_per_instance_is_a_part_for_each_task(tmp_path: Path) -> None:
     header = "job_id,num_gpu,num_cpu,num_inst,duration,submit_time,user\n"
     found = read(tmp_path, header + "a,0.5,2,4,100,0,u\n")
-    assert found.jobs[0].spec.shapes == (gpu_shape(4, gpu_milli=500, cpu=8),)
+    assert found.jobs[0].spec.shapes == (gpu_shape(4, gpu_milli=500, cpu=8, is_apart=False),)
 
 
 def test_dates_with_a_zone_are_compared_in_one_zone(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from skep.core.errors import InputError
-from skep.core.model import JobSpec, gpu_shape
+from skep.core.model import JobSpec, Role, Shape, gpu_shape
 from skep.traces.read import read_trace
 from skep.traces.trace import TraceJob
 
@@ -115,9 +115,14 @@ def test_a_bad_optional_cell_names_its_line(tmp_path: Path, columns: str, cells:
     assert str(caught.value) == f"{tmp_path / 'jobs.csv'}:2: {message}"
 
 
-def test_a_part_of_several_gpus_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"jobs\.csv:2: gpus is 2, expected 1 where gpu_milli is 500"):
-        read(tmp_path, f"{HEADER},gpu_milli\na,0,5,2,500\n")
+def test_a_part_of_several_gpus_is_of_different_ones(tmp_path: Path) -> None:
+    found = read(tmp_path, f"{HEADER},gpu_milli\na,0,5,2,500\n")
+    assert found[0].spec.shapes == (Shape((Role(count=2, gpus=1, gpu_milli=500, is_apart=True),)),)
+
+
+def test_a_part_of_no_gpu_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"jobs\.csv:2: gpus is 0, expected at least 1 where gpu_milli is 500"):
+        read(tmp_path, f"{HEADER},gpu_milli,cpu\na,0,5,0,500,1\n")
 
 
 def test_jobs_that_need_each_other_are_an_error(tmp_path: Path) -> None:

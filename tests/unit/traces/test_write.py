@@ -24,7 +24,7 @@ amounts = st.floats(min_value=0, max_value=1e12)
 @st.composite
 def shapes(draw: st.DrawFn) -> Shape:
     gpus = draw(st.integers(0, 200))
-    milli = draw(st.integers(1, 1000)) if gpus == 1 else 1000
+    milli = draw(st.integers(1, 1000)) if gpus else 1000
     return gpu_shape(
         gpus,
         gpu_types=draw(st.sampled_from([(), ("v100",), ("t4", "p100")])),
@@ -86,7 +86,7 @@ def test_only_columns_in_use_are_written() -> None:
         pytest.param((gpu_shape(1), gpu_shape(2)), id="several shapes"),
         pytest.param((Shape((Role(gpus=1), Role(cpu=1.0))),), id="several roles"),
         pytest.param((Shape((Role(count=2, gpus=4),)),), id="several gpus in a task"),
-        pytest.param((gpu_shape(4, gpu_milli=500),), id="parts of several gpus"),
+        pytest.param((gpu_shape(4, gpu_milli=500, is_apart=False),), id="parts of gpus, maybe of the same"),
     ],
 )
 def test_a_job_that_a_row_cannot_say_is_an_error(tmp_path: Path, shapes: tuple[Shape, ...]) -> None:

@@ -10,7 +10,7 @@ import heapq
 import math
 
 from skep.core.actions import Action, Launch, Move, Resume, Stop, Suspend
-from skep.core.cluster import WHOLE, Allocation, Cluster
+from skep.core.cluster import WHOLE, Allocation, Cluster, bits
 from skep.core.events import (
     Batch,
     Event,
@@ -40,8 +40,8 @@ class Task:
         "allocation",
         "begun_s",
         "done_s",
+        "is_suspended",
         "job",
-        "neighbours",
         "progress_since_s",
         "rate",
         "row",
@@ -56,7 +56,7 @@ class Task:
         self.row = row
         self.job = job
         self.allocation: Allocation | None = None
-        self.neighbours: tuple[str, ...] = ()
+        self.is_suspended = False
         self.starts = 0
         self.begun_s = 0.0
         """Work done when the present run began."""
@@ -111,6 +111,8 @@ class Simulator:
         self.next_submission = 0
         self.tasks: dict[str, Task] = {job.spec.id: Task(row, job) for row, job in enumerate(jobs)}
         self.running: dict[int, Task] = {}
+        self.tenants: dict[tuple[int, int], dict[int, Task]] = {}
+        """Who is on each shared GPU, by (node, GPU) and row; kept only if the speed model knows sharing."""
         self.agenda: list[tuple[float, int, int, Task]] = []
         """Finishes and changes of rate: (at_s, row, run, task); those of an earlier run are stale."""
         self.open_count = sum(job.work_s < math.inf for job in jobs)
@@ -133,10 +135,7 @@ class Simulator:
         if self.fruitless > FRUITLESS_MAX and submit_s == math.inf and self._is_stuck(at_s):
             return None
         events: list[Event] = []
-        while agenda and agenda[0][0] == at_s:
-            _, _, run, task = heapq.heappop(agenda)
-            if run == task.run:
-                events.append(self._reached(task, at_s))
+        self._reach_milestones(at_s, events)
         if self.outages.next_s == at_s:
             self._node_changes(at_s, events)
         if submit_s == at_s:
@@ -172,25 +171,41 @@ class Simulator:
             number += 1
         self.next_submission = number
 
-    def _reached(self, task: Task, at_s: float) -> Event:
-        """The work a task was heading for is done: all of it, or up to where its rate changes."""
-        if task.target_s >= task.job.work_s:
-            return self._exit(task, Exit.FINISHED, task.job.work_s)
-        return self._change_rate(task, at_s)
+    def _reach_milestones(self, at_s: float, events: list[Event]) -> None:
+        """Tasks that did the work they were heading for: all of it, or up to where their rate changes.
 
-    def _exit(self, task: Task, exit: Exit, work_s: float) -> TasksExited:
+        All that end now end before any rate changes, so that jobs due at one instant do not drift apart by rounding.
+        """
+        agenda = self.agenda
+        due = []
+        while agenda and agenda[0][0] == at_s:
+            _, _, run, task = heapq.heappop(agenda)
+            if run == task.run:
+                due.append(task)
+        changing = {task.row: task for task in due if task.target_s < task.job.work_s}
+        for task in due:
+            if task.row not in changing:
+                changing |= self._exit(task, Exit.FINISHED, task.job.work_s, events)
+        self._change_rates(changing, at_s, events)
+
+    def _exit(self, task: Task, exit: Exit, work_s: float, events: list[Event]) -> dict[int, Task]:
+        """The only way a run ends. Returns those that it leaves alone on its GPUs: they go at another speed."""
         self.fruitless = 0 if work_s > task.begun_s or exit is Exit.FINISHED else self.fruitless + 1
+        others = self._leave_shares(task)
         task.done_s = work_s
         task.rate = 0.0
         task.run += 1
         task.allocation = None
+        task.is_suspended = False
         del self.running[task.row]
         if exit is Exit.FINISHED:
             self.open_count -= 1
             self.ended_count += 1
-        return TasksExited(task.job.spec.id, exit, work_s)
+        events.append(TasksExited(task.job.spec.id, exit, work_s))
+        return others
 
     def _node_changes(self, at_s: float, events: list[Event]) -> None:
+        changing: dict[int, Task] = {}
         for node, is_lost in self.outages.take(at_s):
             if not is_lost:
                 events.append(NodeBack(self.cluster.nodes[node].name))
@@ -198,10 +213,9 @@ class Simulator:
             events.append(NodeLost(self.cluster.nodes[node].name))
             for task in list(self.running.values()):
                 if task.allocation is not None and node in task.allocation.nodes():
-                    neighbours = self._leave_shares(task)
                     kept_s = task.saved_at(at_s, self.checkpoint_s)
-                    events.append(self._exit(task, Exit.NODE_LOST, kept_s))
-                    events.extend(self._change_rate(other, at_s) for other in neighbours)
+                    changing |= self._exit(task, Exit.NODE_LOST, kept_s, events)
+        self._change_rates(changing, at_s, events)
 
     # Actions ---------------------------------------------------------------------------------------------------
 
@@ -212,54 +226,51 @@ class Simulator:
             if isinstance(action, Launch):
                 self._launch(task, action.allocation, at_s, events)
             elif isinstance(action, Stop):
-                neighbours = self._leave_shares(task)
-                events.append(self._exit(task, Exit.PREEMPTED, task.work_at(at_s)))
-                events.extend(self._change_rate(other, at_s) for other in neighbours)
+                others = self._exit(task, Exit.PREEMPTED, task.work_at(at_s), events)
+                self._change_rates(others, at_s, events)
             elif isinstance(action, Move):
                 self._move(task, action, at_s, events)
             elif isinstance(action, Suspend):
-                events.append(self._suspend(task, at_s))
+                self._suspend(task, at_s, events)
             elif isinstance(action, Resume):
-                events.append(self._change_rate(task, at_s))
+                task.is_suspended = False
+                self._change_rates({task.row: task} | self._neighbours(task), at_s, events)
         return events
 
-    def _suspend(self, task: Task, at_s: float) -> ProgressReported:
-        """It keeps what it has and makes no progress; whatever it was heading for is off."""
+    def _suspend(self, task: Task, at_s: float, events: list[Event]) -> None:
+        """It keeps its GPUs and makes no progress; its neighbours run as if it were not there."""
         task.saved_s = task.saved_at(at_s, self.checkpoint_s)
         task.done_s = task.work_at(at_s)
         task.progress_since_s = max(task.progress_since_s, at_s)
         task.rate = 0.0
         task.run += 1
-        return ProgressReported(task.job.spec.id, task.done_s, 0.0)
+        task.is_suspended = True
+        events.append(ProgressReported(task.job.spec.id, task.done_s, 0.0))
+        self._change_rates(self._neighbours(task), at_s, events)
 
     def _launch(self, task: Task, allocation: Allocation, at_s: float, events: list[Event]) -> None:
-        self._begin(task, allocation, at_s)
+        others = self._begin(task, allocation, at_s)
         self.running[task.row] = task
         events.append(TasksStarted(task.job.spec.id, task.rate, task.progress_since_s))
-        if self._is_shared(allocation):
-            self._join_shares(task, at_s, events)
-
-    def _is_shared(self, allocation: Allocation) -> bool:
-        shares = any(piece.milli < WHOLE for piece in allocation.slices)
-        return shares and self.speed is not None and self.speed.knows_sharing
+        self._change_rates(others, at_s, events)
 
     def _move(self, task: Task, action: Move, at_s: float, events: list[Event]) -> None:
-        neighbours = self._leave_shares(task)
+        others = self._leave_shares(task)
         task.done_s = task.work_at(at_s)
-        self._begin(task, action.allocation, at_s)
+        others |= self._begin(task, action.allocation, at_s)
         events.append(TasksMoved(task.job.spec.id, action.allocation, task.done_s, task.rate, task.progress_since_s))
-        events.extend(self._change_rate(other, at_s) for other in neighbours)
-        if self._is_shared(action.allocation):
-            self._join_shares(task, at_s, events)
+        self._change_rates(others, at_s, events)
 
-    def _begin(self, task: Task, allocation: Allocation, at_s: float) -> None:
-        """Progress goes on from here, after the restart if it is one."""
+    def _begin(self, task: Task, allocation: Allocation, at_s: float) -> dict[int, Task]:
+        """Progress goes on from here, after the restart if it is one. Returns those beside whom it runs now."""
         task.allocation = allocation
         task.progress_since_s = at_s + self.restart_s if task.starts else at_s
         task.saving_since_s = task.progress_since_s
         task.begun_s = task.saved_s = task.done_s
         task.starts += 1
+        others = self._join_shares(task)
         self._set_rate(task)
+        return others
 
     def _set_rate(self, task: Task) -> None:
         """Work out the rate and when the next milestone is reached."""
@@ -267,7 +278,7 @@ class Simulator:
         assert task.allocation is not None
         task.rate, task.target_s = in_proportion(task.job.spec, task.allocation), work_s
         if self.speed is not None:
-            neighbours = [self.tasks[name].job.spec for name in task.neighbours]
+            neighbours = [other.job.spec for other in self._neighbours(task).values() if not other.is_suspended]
             task.rate, until_s = self.speed.rate(task.job.spec, task.allocation, neighbours, task.done_s)
             task.target_s = min(until_s, work_s)
         task.run += 1
@@ -278,6 +289,11 @@ class Simulator:
             heapq.heappush(self.agenda, (at_s, task.row, task.run, task))
             self.idle_timers = 0
 
+    def _change_rates(self, tasks: dict[int, Task], at_s: float, events: list[Event]) -> None:
+        for task in tasks.values():
+            if task.row in self.running and not task.is_suspended:  # it may have left as well
+                events.append(self._change_rate(task, at_s))
+
     def _change_rate(self, task: Task, at_s: float) -> ProgressReported:
         task.saved_s = task.saved_at(at_s, self.checkpoint_s)
         task.done_s = task.work_at(at_s)
@@ -285,30 +301,37 @@ class Simulator:
         self._set_rate(task)
         return ProgressReported(task.job.spec.id, task.done_s, task.rate)
 
-    # Several jobs on one gpu -----------------------------------------------------------------------------------
+    # Several jobs on one GPU -----------------------------------------------------------------------------------
 
-    def _join_shares(self, task: Task, at_s: float, events: list[Event]) -> None:
-        """Find who else is on its gpus; everybody there goes at another speed from now on."""
-        others = [other for other in self.running.values() if other is not task and shares_gpu(task, other)]
-        if others:
-            task.neighbours = tuple(other.job.spec.id for other in others)
-            for other in others:
-                other.neighbours = (*other.neighbours, task.job.spec.id)
-            events.extend(self._change_rate(each, at_s) for each in (task, *others))
+    def _join_shares(self, task: Task) -> dict[int, Task]:
+        """Enter a task on the GPUs that it shares. Returns its neighbours there."""
+        if self.speed is None or not self.speed.knows_sharing:
+            return {}
+        for gpu in shared_gpus(task):
+            self.tenants.setdefault(gpu, {})[task.row] = task
+        return self._neighbours(task)
 
-    def _leave_shares(self, task: Task) -> list[Task]:
-        others = [self.tasks[name] for name in task.neighbours]
-        for other in others:
-            other.neighbours = tuple(name for name in other.neighbours if name != task.job.spec.id)
-        task.neighbours = ()
+    def _leave_shares(self, task: Task) -> dict[int, Task]:
+        """Strike a task off the GPUs that it shares. Returns those that were its neighbours."""
+        others = self._neighbours(task)
+        for gpu in shared_gpus(task) if self.tenants else ():
+            del self.tenants[gpu][task.row]
+            if not self.tenants[gpu]:
+                del self.tenants[gpu]
         return others
 
+    def _neighbours(self, task: Task) -> dict[int, Task]:
+        """The other tenants of its shared GPUs, each once."""
+        found: dict[int, Task] = {}
+        if not self.tenants:
+            return found
+        for gpu in shared_gpus(task):
+            found |= self.tenants[gpu]
+        found.pop(task.row, None)
+        return found
 
-def shares_gpu(one: Task, other: Task) -> bool:
-    assert one.allocation is not None
-    assert other.allocation is not None
-    return any(
-        mine.node == theirs.node and mine.gpus & theirs.gpus
-        for mine in one.allocation.slices
-        for theirs in other.allocation.slices
-    )
+
+def shared_gpus(task: Task) -> list[tuple[int, int]]:
+    assert task.allocation is not None
+    pieces = [piece for piece in task.allocation.slices if piece.milli < WHOLE]
+    return list(dict.fromkeys((piece.node, gpu) for piece in pieces for gpu in bits(piece.gpus)))

@@ -9,10 +9,11 @@ general way, which looks at cpus, memory and shares node by node.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from skep.core.cluster import WHOLE, Allocation, Cluster, Node, Pool, Slice, bits
+from skep.core.cluster import WHOLE, Allocation, Cluster, Node, Pool, Slice, bits, lowest_bits
 from skep.core.job import Job
 from skep.core.model import Role, Shape
 
@@ -108,7 +109,7 @@ def place_role(
     is_together: bool,
 ) -> list[Slice] | None:
     if role.gpus and role.gpu_milli < WHOLE:
-        return place_shares(place, cluster, pools, job, role, number)
+        return place_shares(place, cluster, pools, job, role, number, is_together=is_together)
     nodes = [node for pool in pools for node in place.prefer(cluster, pool, job)]
     picks = together(nodes, role) if is_together else one_by_one(nodes, role)
     if picks is None:
@@ -152,41 +153,59 @@ def one_by_one(nodes: list[Node], role: Role) -> Picks | None:
 
 
 def place_shares(
-    place: Place, cluster: Cluster, pools: Sequence[Pool], job: Job, role: Role, number: int
+    place: Place, cluster: Cluster, pools: Sequence[Pool], job: Job, role: Role, number: int, *, is_together: bool
 ) -> list[Slice] | None:
-    """Each task takes its part of one gpu: the fullest shared gpu with room, else an idle one."""
+    """Each task takes its part of `role.gpus` gpus of one node. Tasks that stay apart take parts of different gpus: all
+    of one node where they are to sit together and a node is large enough."""
+    tasks, size = 1, max((pool.size_max for pool in pools), default=0)
+    if role.is_apart and is_together and role.count * role.gpus <= size:
+        tasks = role.count
     taken: list[Allocation] = []
-    for _ in range(role.count):
-        found = shared_gpu(cluster, pools, role) or idle_gpu(place, cluster, pools, job, role)
+    used: dict[int, int] = {}
+    """Gpus of each node that the role may not take again."""
+    for _ in range(role.count // tasks):
+        found = gpus_with_room(place, cluster, pools, job, role, tasks, used)
         if found is None:
             break
-        node, gpu = found
-        part = Allocation((role_slice(node, role, number, 1, 1 << gpu),), 0)
+        node, mask = found
+        part = Allocation((role_slice(node, role, number, tasks, mask),), 0)
         cluster.take(part)
         taken.append(part)
+        if role.is_apart:
+            used[node.index] = used.get(node.index, 0) | mask
     for part in reversed(taken):
         cluster.give(part)
-    return [part.slices[0] for part in taken] if len(taken) == role.count else None
+    return [part.slices[0] for part in taken] if len(taken) * tasks == role.count else None
 
 
-def shared_gpu(cluster: Cluster, pools: Sequence[Pool], role: Role) -> tuple[Node, int] | None:
-    _, _, gpu_mem_mib = needs(role)
+def gpus_with_room(
+    place: Place, cluster: Cluster, pools: Sequence[Pool], job: Job, role: Role, tasks: int, used: dict[int, int]
+) -> tuple[Node, int] | None:
+    """A node and the mask of its gpus for so many tasks: the fullest shared ones with room, then idle ones."""
+    count = tasks * role.gpus
+    roomy: dict[int, int] = {}
+    """The shared gpus of each node that have room."""
     for pool in pools:
-        for milli_left, index, gpu in pool.partial:
+        for _, index, gpu in itertools.islice(pool.partial, pool.first_partial(role.gpu_milli), None):
             node = cluster.nodes[index]
-            used_mib = node.shares[gpu][1]
-            roomy = milli_left >= role.gpu_milli and used_mib + gpu_mem_mib <= node.spec.gpu_mem_mib
-            if roomy and has_books(node, role, 1):
-                return node, gpu
-    return None
-
-
-def idle_gpu(place: Place, cluster: Cluster, pools: Sequence[Pool], job: Job, role: Role) -> tuple[Node, int] | None:
+            if has_share(node, gpu, role, tasks) and not used.get(index, 0) >> gpu & 1:
+                mask = roomy[index] = roomy.get(index, 0) | 1 << gpu
+                if mask.bit_count() == count:
+                    return node, mask
     for pool in pools:
         for node in place.prefer(cluster, pool, job):
-            if node.free and has_books(node, role, 1) and needs(role)[2] <= node.spec.gpu_mem_mib:
-                return node, next(bits(node.free_mask))
+            mask = roomy.get(node.index, 0)
+            missing = count - mask.bit_count()
+            fits = node.free >= missing and needs(role)[2] <= node.spec.gpu_mem_mib
+            if fits and has_books(node, role, tasks):
+                return node, mask | lowest_bits(node.free_mask, missing)
     return None
+
+
+def has_share(node: Node, gpu: int, role: Role, tasks: int) -> bool:
+    """Whether the memory of a shared gpu, and cpus and memory of the node, suffice."""
+    used_mib = node.shares[gpu][1]
+    return used_mib + needs(role)[2] <= node.spec.gpu_mem_mib and has_books(node, role, tasks)
 
 
 @functools.cache
