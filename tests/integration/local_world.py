@@ -10,6 +10,7 @@ from pathlib import Path
 
 from skep.core.actions import Action, Launch, Move
 from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
+from skep.engines.local.accounts import Accounts
 from skep.engines.local.engine import LocalEngine
 from skep.jobs.reports import Exited, LaunchFailed, Report, Started
 from skep.jobs.request import Request, TaskRole
@@ -33,14 +34,16 @@ def on(*nodes: int, gpus: int = 0) -> Allocation:
 
 
 class World:
-    def __init__(self, folder: Path, requests: dict[str, Request], *, nodes: int = 2) -> None:
+    def __init__(
+        self, folder: Path, requests: dict[str, Request], *, nodes: int = 2, accounts: Accounts | None = None
+    ) -> None:
         self.folder = folder
         self.requests = requests
         self.members: dict[str, str] = {}
         self.told: list[Report] = []
         self.news = threading.Condition()
         self.cluster = cluster(nodes)
-        self.engine = LocalEngine(folder, self.cluster, self.request_of, self.hear)
+        self.engine = LocalEngine(folder, self.cluster, self.request_of, self.hear, accounts)
 
     def request_of(self, job_id: str) -> tuple[Request, str | None]:
         return self.requests[job_id], self.members.get(job_id)

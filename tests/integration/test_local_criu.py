@@ -95,7 +95,7 @@ def test_a_thaw_that_fails_is_said_and_keeps_the_image(tmp_path: Path, fake) -> 
         told = world.wait(Exited, count=2)
         assert (told.code, told.was_stopped) == (125, False)
         assert "skep: criu could not thaw the task" in told.log_tail
-        assert (tmp_path / "data/jobs/1/checkpoint/criu-main-0/inventory.img").exists()
+        assert (tmp_path / "data/jobs/1/frozen/criu-main-0/inventory.img").exists()
 
 
 def test_without_criu_the_task_gets_the_signal_and_the_log_says_why(tmp_path: Path, fake) -> None:

@@ -317,8 +317,8 @@ def test_garbage_in_the_fifos_is_harmless(tmp_path: Path) -> None:
 
 
 def test_a_task_that_removes_its_folder_ends_with_a_reason(tmp_path: Path) -> None:
-    remove = "rm -rf $SKEP_TASK_DIR; setsid sleep 987 & sleep 60"
-    with World(tmp_path, {"1": sh(remove), "2": sh(f"sleep 0.3; {remove.replace('DIR', 'DIR/*')}")}) as world:
+    remove = "cd $SKEP_TASK_DIR/..; rm -rf $PWD; setsid sleep 987 & sleep 60"
+    with World(tmp_path, {"1": sh(remove), "2": sh(f"sleep 0.3; {remove.replace('PWD', 'PWD/*')}")}) as world:
         world.launch("1")
         world.launch("2")
         for job_id in "12":

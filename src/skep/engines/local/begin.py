@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -13,10 +14,11 @@ import msgspec
 from skep.core.actions import Launch, Move
 from skep.core.cluster import Allocation, Cluster, Slice, bits
 from skep.core.errors import InputError
+from skep.engines.local.accounts import Account, Accounts, give, make_passage
 from skep.engines.local.cgroups import Cgroups, Group
 from skep.engines.local.criu import Freezer, criu_problem
 from skep.engines.local.disk import remove_folder
-from skep.engines.local.folder import Folder, LaunchRecord, TaskRecord
+from skep.engines.local.folder import Folder, LaunchRecord, TaskRecord, safe_name
 from skep.engines.local.logs import LOG_BYTES, LOG_FILES
 from skep.jobs.env import Folders, Place, command_line, task_env
 from skep.jobs.request import Request
@@ -24,6 +26,9 @@ from skep.jobs.request import Request
 SHIM = str(Path(__file__).with_name("shim.py"))
 BASE_ENV = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1"}
 """Gpus numbered as we count them; output that is seen when it is printed."""
+SHARED_ENV = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH")
+SHARED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_")
+"""Variables of the server that jobs of other accounts have too."""
 
 
 class TaskFile(msgspec.Struct, frozen=True):
@@ -44,6 +49,9 @@ class TaskFile(msgspec.Struct, frozen=True):
     """Where a task that can be frozen prints to, instead of a pipe to the shim."""
     freeze: list[str] = []
     restore: list[str] = []
+    account: Account | None = None
+    """Whom the task runs as; none: as the shim."""
+    umask: int = 0o022
 
 
 def place_tasks(request: Request, member: str | None, allocation: Allocation, cluster: Cluster) -> list[Place]:
@@ -98,21 +106,24 @@ class Beginning(msgspec.Struct, frozen=True):
     request: Request
     places: list[Place]
     ports: list[dict[str, list[int]]]
+    account: Account | None = None
 
 
 class Beginner:
     """Writes the folder of a launch. It is there whole or not at all: its name is what makes a launch exist."""
 
-    def __init__(self, folder: Folder, groups: Cgroups) -> None:
+    def __init__(self, folder: Folder, groups: Cgroups, accounts: Accounts) -> None:
         self.folder = folder
         self.groups = groups
+        self.accounts = accounts
 
     def write(self, what: Beginning) -> LaunchRecord:
-        job = self.folder.job(what.action.job_id)
-        aside = job / f".{what.action.launch}"
+        job_id = what.action.job_id
+        aside = self.folder.job(job_id) / f".{what.action.launch}"
         shutil.rmtree(aside, ignore_errors=True)
-        for made in (aside, job / "checkpoint", job / "work"):
-            made.mkdir(parents=True, exist_ok=True, mode=0o700)
+        aside.mkdir(parents=True, mode=0o700)
+        for name in ("checkpoint", "work"):
+            self._give(what, self._fetch(job_id, name))
         groups = [self._group(what, place) for place in what.places]
         try:
             return self._write(what, aside, groups)
@@ -122,13 +133,35 @@ class Beginner:
                     remove_folder(folder)
             raise
 
+    def _give(self, what: Beginning, folder: Path) -> None:
+        """A folder of the job's own. Those above it are the server's: nobody can put another in its place."""
+        for above in reversed(folder.relative_to(self.folder.own).parents[:-1]):
+            make_passage(self.folder.own / above, is_open=what.account is not None)
+        give(folder, what.account)
+
+    def _fetch(self, job_id: str, name: str) -> Path:
+        """A folder of the job, from where it was before the server began, or ceased, to run jobs as others."""
+        wanted = self.folder.of_job(job_id, name)
+        for place in (self.folder.jobs, self.accounts.job_files):
+            if place is not None and place != self.folder.own and not wanted.exists():
+                with contextlib.suppress(FileNotFoundError):
+                    make_passage(wanted.parent, is_open=self.accounts.differ)
+                    shutil.move(place / safe_name(job_id) / name, wanted)
+        return wanted
+
     def _write(self, what: Beginning, aside: Path, groups: list[Group]) -> LaunchRecord:
+        tasks = []
         for rank, (place, group) in enumerate(zip(what.places, groups, strict=True)):
             make_task(aside / self._path(what, place).name, self._task_file(what, rank, group))
-        tasks = [
-            TaskRecord(place.role, place.index, place.node, numbers, group.folders, own_gpus(what.request, place))
-            for place, numbers, group in zip(what.places, what.ports, groups, strict=True)
-        ]
+            own = self.folder.of_task(what.action.job_id, what.action.launch, place.task)
+            if what.account is None:
+                (aside / own.parent.name / own.name).mkdir(mode=0o700)
+            else:
+                self._give(what, own)
+            gpus = own_gpus(what.request, place)
+            tasks.append(
+                TaskRecord(place.role, place.index, place.node, what.ports[rank], group.folders, gpus, str(own))
+            )
         record = LaunchRecord(what.action.job_id, what.action.launch, tasks)
         (aside / "launch.json").write_bytes(msgspec.json.encode(record))
         aside.rename(self.folder.launch(record.job_id, record.launch))
@@ -143,15 +176,17 @@ class Beginner:
 
     def _task_file(self, what: Beginning, rank: int, group: Group) -> TaskFile:
         action, request, place = what.action, what.request, what.places[rank]
-        job = self.folder.job(action.job_id)
         task = self._path(what, place)
-        folders = Folders(str(task), str(job / "checkpoint"))
-        freezer = freezer_of(request, Path(folders.checkpoint), task.name)
+        own = self.folder.of_task(action.job_id, action.launch, place.task)
+        folders = Folders(str(own), str(self.folder.of_job(action.job_id, "checkpoint")))
+        freezer = self._freezer(what, task.name)
+        work = str(self.folder.of_job(action.job_id, "work"))
+        env = base_env(what.account, work)
         return TaskFile(
             name=f"{action.job_id}/{action.launch}/{place.task}",
             argv=command_line(request.tasks[place.role]),
-            env=base_env() | task_env(request, action.job_id, action.launch, what.places, rank, what.ports, folders),
-            cwd=request.workdir or str(job / "work"),
+            env=env | task_env(request, action.job_id, action.launch, what.places, rank, what.ports, folders),
+            cwd=request.workdir or work,
             reports=str(self.folder.reports),
             grace_s=request.grace_s,
             notes=warnings_of(request),
@@ -162,21 +197,31 @@ class Beginner:
             output=str(freezer.output) if freezer else "",
             freeze=freezer.freeze() if freezer else [],
             restore=freezer.thaw(task) if freezer else [],
+            account=what.account,
+            umask=self.accounts.umask,
         )
 
+    def _freezer(self, what: Beginning, task: str) -> Freezer | None:
+        if what.request.checkpoint != "criu" or criu_problem() is not None:
+            return None
+        before = self.folder.of_job(what.action.job_id, "checkpoint")
+        if what.account is None and (before / f"criu-{task}").exists():
+            return Freezer(before, task)  # As an earlier version froze it; its path is in the image.
+        # Not where the job can write: an image is restored with the rights of the shim.
+        return Freezer(self.folder.job(what.action.job_id) / "frozen", task)
 
-def freezer_of(request: Request, checkpoint: Path, task: str) -> Freezer | None:
-    return Freezer(checkpoint, task) if request.checkpoint == "criu" and criu_problem() is None else None
 
-
-def base_env() -> dict[str, str]:
+def base_env(account: Account | None, work: str) -> dict[str, str]:
     """What the server has, without what is about the server; a task's own variables are put over it.
 
-    What is no text is left out: `task.json` could not hold it, and no job could be started.
+    Another account gets only what it needs: the rest may be secret. What is no text is left out: `task.json` could not
+    hold it, and no job could be started.
     """
-    return BASE_ENV | {
-        key: value for key, value in os.environ.items() if not key.startswith("SKEP_") and is_text(key + value)
-    }
+    env = {key: value for key, value in os.environ.items() if not key.startswith("SKEP_") and is_text(key + value)}
+    if account is not None:
+        env = {key: value for key, value in env.items() if key in SHARED_ENV or key.startswith(SHARED_PREFIXES)}
+        env |= {"HOME": account.home or work, "USER": account.name, "LOGNAME": account.name}
+    return BASE_ENV | env
 
 
 def is_text(value: str) -> bool:

@@ -22,6 +22,7 @@ from skep.core.actions import Action
 from skep.core.cluster import Cluster
 from skep.core.errors import NotFound
 from skep.core.events import Event
+from skep.engines.local.accounts import Accounts
 from skep.engines.local.begin import TaskFile
 from skep.engines.local.cgroups import Cgroups, find_bases
 from skep.engines.local.folder import Folder, read_small
@@ -49,16 +50,18 @@ class LocalEngine:
         cluster: Cluster,
         request_of: Callable[[str], tuple[Request, str | None]],
         tell: Callable[[list[Report]], None],
+        accounts: Accounts | None = None,
     ) -> None:
         """`request_of` gives the request of a job of the core and, for a member of an incremental job, its task."""
-        self.folder = Folder(folder.absolute())
+        accounts = accounts or Accounts()
+        self.folder = Folder(folder.absolute(), accounts.job_files if accounts.differ else None)
         self.folder.prepare()
         self.groups = Cgroups(find_bases(), self.folder.root)
         if problem := self.groups.problem():
             log.warning("%s", problem)
         self.cluster = cluster
         self.tell = tell
-        self.runs = Runs(self.folder, cluster, self.groups, request_of)
+        self.runs = Runs(self.folder, cluster, self.groups, accounts, request_of)
         self._todo: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]]] = SimpleQueue()
         self._bell = os.open(self.folder.reports, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._rung = b""

@@ -1,9 +1,15 @@
 """Where everything of a job lies on the disk. The files here are the truth about what runs; all else is memory of them.
 
-jobs/<job>/checkpoint/                      what the job saves, shared by all its launches
 jobs/<job>/<launch>/launch.json             the tasks of this start: where they sit, their ports
 jobs/<job>/<launch>/<role>-<index>/         one task: see `shim.py` for its files
 reports                                     the fifo where shims ring
+
+Those are the server's, and no job of another account can see them. What belongs to the job, below `own`, which is
+`jobs` where jobs run as the server:
+
+<own>/<job>/checkpoint/                     what the job saves, shared by all its launches
+<own>/<job>/work/                           where it works if it names no folder
+<own>/<job>/<launch>/<role>-<index>/own/    `SKEP_TASK_DIR`: what a task says of itself
 """
 
 from __future__ import annotations
@@ -42,6 +48,8 @@ class TaskRecord(msgspec.Struct, frozen=True):
     cgroups: list[str] = []
     gpus: list[int] = []
     """Those that are its alone."""
+    own: str = ""
+    """Its `SKEP_TASK_DIR`; empty in records of earlier versions, where it is the task's folder."""
 
     @property
     def name(self) -> str:
@@ -67,9 +75,10 @@ class ExitRecord(msgspec.Struct, frozen=True):
 class Folder:
     """The data folder of the engine. Every path made here is below it, whatever the names are."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, own: Path | None = None) -> None:
         self.root = root
         self.jobs = root / "jobs"
+        self.own = own or self.jobs
         self.reports = root / "reports"
 
     def prepare(self) -> None:
@@ -85,8 +94,13 @@ class Folder:
     def job(self, job_id: str) -> Path:
         return self.jobs / safe_name(job_id)
 
-    def checkpoint(self, job_id: str) -> Path:
-        return self.job(job_id) / "checkpoint"
+    def of_job(self, job_id: str, name: str) -> Path:
+        """A folder of the job's own: `checkpoint`, `work`."""
+        return self.own / safe_name(job_id) / name
+
+    def of_task(self, job_id: str, launch: int, task: str) -> Path:
+        """The task's own folder."""
+        return self.own / safe_name(job_id) / str(launch) / safe_name(task) / "own"
 
     def launch(self, job_id: str, launch: int) -> Path:
         return self.job(job_id) / str(launch)
@@ -118,8 +132,9 @@ class Folder:
 
     def forget(self, job_id: str) -> None:
         """Remove everything of a job that has ended, its tasks that were started one by one too."""
-        for path in (self.job(job_id), *self.jobs.glob(f"{safe_name(job_id)}%2F*")):
-            shutil.rmtree(path, ignore_errors=True)
+        for root in {self.jobs, self.own}:
+            for path in (root / safe_name(job_id), *root.glob(f"{safe_name(job_id)}%2F*")):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def launch_folders(job: Path) -> list[tuple[int, Path]]:

@@ -89,13 +89,13 @@ def join_groups(groups: list[str]) -> None:
             file.write("0")
 
 
-def kill_marked(mark: str) -> bool:
-    """Kill every process that has this variable in its environment; whether there was any."""
-    wanted = b"\0" + mark.encode(errors="surrogateescape") + b"\0"
+def kill_marked(name: str, *values: os.PathLike[str]) -> bool:
+    """Kill every process that has this variable with one of these values in its environment; whether there was any."""
+    marks = {os.fsencode(f"{name}={os.fspath(value)}") for value in values}
     found = False
-    for name in os.listdir("/proc"):
-        if name.isdigit() and wanted in b"\0" + read_all(f"/proc/{name}/environ") + b"\0" and not is_zombie(int(name)):
-            send(int(name), signal.SIGKILL)
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        if not marks.isdisjoint(read_all(f"/proc/{pid}/environ").split(b"\0")) and not is_zombie(int(pid)):
+            send(int(pid), signal.SIGKILL)
             found = True
     return found
 

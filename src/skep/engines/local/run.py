@@ -51,6 +51,11 @@ class Task:
         self.ended_ns = 0
         self.progress_ns = 0
 
+    @property
+    def own(self) -> Path:
+        """Where the task itself writes."""
+        return Path(self.record.own) if self.record.own else self.path
+
     def look(self) -> None:
         """See what its files say now."""
         if self.phase is not Phase.GONE and (self.path / "exit.json").exists():
@@ -113,7 +118,7 @@ class Task:
         quiet = 0
         while quiet < 2 and time.monotonic() < deadline:
             # The folder is on no other task of any server, the job's number may be.
-            found = kill_members(self.record.cgroups) or kill_marked(f"SKEP_TASK_DIR={self.path}")
+            found = kill_members(self.record.cgroups) or kill_marked("SKEP_TASK_DIR", self.own, self.path)
             quiet = 0 if found else quiet + 1
             time.sleep(0.01)
         for group in self.record.cgroups:
@@ -122,13 +127,13 @@ class Task:
 
     def progress_stamp(self) -> int:
         try:
-            return (self.path / "progress.json").lstat().st_mtime_ns
+            return (self.own / "progress.json").lstat().st_mtime_ns
         except OSError:
             return 0
 
     def progress(self) -> dict[str, Any]:
         """What it says of itself through `skep.train`; nothing if it does not."""
-        values = _json_object(read_small(self.path / "progress.json"))
+        values = _json_object(read_small(self.own / "progress.json"))
         return {key: value for key, value in values.items() if isinstance(value, str | int | float | None)}
 
 
@@ -182,7 +187,7 @@ class Run:
             return False
         if not task.exit.stop_asked:
             return True
-        said = [_json_object(read_small(each.path / "progress.json")) for each in self.tasks]
+        said = [_json_object(read_small(each.own / "progress.json")) for each in self.tasks]
         return task.exit.code == 0 and any(said) and not any(values.get("left") for values in said)
 
     def verdict(self) -> Exited | LaunchFailed:

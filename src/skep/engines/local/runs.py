@@ -17,6 +17,7 @@ from pathlib import Path
 from skep.core.actions import Action, Launch, Move, Stop, Suspend
 from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import InputError
+from skep.engines.local.accounts import Accounts
 from skep.engines.local.begin import Beginner, Beginning, place_tasks, start_shim
 from skep.engines.local.cgroups import Cgroups
 from skep.engines.local.folder import Folder, LaunchRecord, TaskRecord, lock_holder, read_launch, read_small
@@ -40,12 +41,14 @@ class Runs:
         folder: Folder,
         cluster: Cluster,
         groups: Cgroups,
+        accounts: Accounts,
         request_of: Callable[[str], tuple[Request, str | None]],
     ) -> None:
         self.folder = folder
         self.cluster = cluster
         self.request_of = request_of
-        self.beginner = Beginner(folder, groups)
+        self.accounts = accounts
+        self.beginner = Beginner(folder, groups, accounts)
         self.ports = Ports()
         self.by_job: dict[str, Run] = {}
         """The launch of each job that is not over."""
@@ -116,10 +119,11 @@ class Runs:
         for place in places:
             if place.node in self.lost:
                 raise InputError(f"node {place.node} is lost")
+        account = self.accounts.of(request.user)
         owner = (action.job_id, action.launch)
         ports = self.ports.take(owner, ports_wanted(request, places))
         try:
-            record = self.beginner.write(Beginning(action, request, places, ports))
+            record = self.beginner.write(Beginning(action, request, places, ports, account))
         except BaseException:
             self.ports.give(owner)
             raise
@@ -160,7 +164,7 @@ class Runs:
         record = read_launch(path)
         if record is None:
             # The machine went down before it was on the disk. Nothing can be said of that start, so it is made anew.
-            clear(path)
+            clear(self.folder, path)
             return self._find(job_id)
         run = self._run_of(record, Launch(job_id, NOWHERE, launches[-1]), *self.request_of(job_id))
         self.by_job[job_id] = run
@@ -321,7 +325,7 @@ class Runs:
         record = read_launch(path)
         if record is None:
             if path.exists():
-                clear(path)
+                clear(self.folder, path)
             return
         run = self.by_job.get(record.job_id)
         if run is not None and run.launch == record.launch:
@@ -333,11 +337,12 @@ class Runs:
                 task.bury(stop_asked=True)
 
 
-def clear(launch: Path) -> None:
+def clear(folder: Folder, launch: Path) -> None:
     """Remove a launch without a record, and whatever runs of it."""
     for path in (each for each in launch.iterdir() if each.is_dir()):
         kill_shim(path)
-        task = Task(TaskRecord(path.name, 0, ""), path)
+        own = folder.own / path.relative_to(folder.jobs) / "own"
+        task = Task(TaskRecord(path.name, 0, "", own=str(own)), path)
         by_s = time.monotonic() + CLEAR_S
         while not task.bury(stop_asked=True) and time.monotonic() < by_s:
             time.sleep(0.01)

@@ -19,6 +19,7 @@ import select
 import signal
 import sys
 import time
+import warnings  # noqa: F401 (used by `os.execvpe`, when another account may not be able to read it any more)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ else:
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 REST_GRACE_S = 3.0
 """For what a task leaves behind when it ends by itself."""
 
@@ -143,9 +146,6 @@ class Shim:
         code = 126
         step = "start"
         try:
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != shim:
-                os._exit(code)  # It died before it could be our life line.
             os.setsid()
             join_groups(self.task["cgroups"])
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -153,14 +153,23 @@ class Shim:
             os.dup2(output, 2)
             for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
-            step = f"enter the folder {self.task['cwd']!r}"
+            os.umask(self.task.get("umask", 0o022))  # Not in the file of an earlier version.
+            account = self.task.get("account")
+            whom = f" as account {account['name']}" if account else ""
+            if account:
+                step = f"become account {account['name']}"
+                become(account)
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # After the account: a change of it forgets this.
+            if os.getppid() != shim:
+                os._exit(code)  # It died before it could be our life line.
+            step = f"enter the folder {self.task['cwd']!r}{whom}"
             os.chdir(self.task["cwd"])
-            step = f"run {self.task['argv'][0]!r}"
+            step = f"run {self.task['argv'][0]!r}{whom}"
             os.execvpe(self.task["argv"][0], self.task["argv"], self.task["env"])
         except OSError as error:
             code = 127 if error.errno == errno.ENOENT else 126
             os.write(error_end, f"cannot {step}: {os.strerror(error.errno or 0)}".encode())
-        except ValueError as error:
+        except Exception as error:
             os.write(error_end, f"cannot {step}: {error}".encode())
         finally:
             os._exit(code)
@@ -268,6 +277,16 @@ class Shim:
             fd = os.open(self.task["reports"], os.O_WRONLY | os.O_NONBLOCK)
             with open(fd, "wb", buffering=0) as fifo:
                 fifo.write(self.task["name"].encode() + b"\n")
+
+
+def become(account: dict[str, Any]) -> None:
+    """For good: no group, no right of the server stays, and no program can get any back."""
+    os.setgroups(account["groups"])
+    os.setresgid(account["gid"], account["gid"], account["gid"])
+    os.setresuid(account["uid"], account["uid"], account["uid"])
+    libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "no_new_privs")
 
 
 def now() -> float:
