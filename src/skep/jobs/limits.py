@@ -74,10 +74,10 @@ def lowest(values: Any) -> Any:
     return min((value for value in values if value is not None), default=None)
 
 
-def read_limits(field: Field) -> LimitRules:
-    """The section `limits` of a config file. What a user's entry leaves out is as in `default`."""
+def read_limits(field: Field, base: Limits) -> LimitRules:
+    """The section `limits` of a config file. `default` builds on `base`, the entry of a user on `default`."""
     given = field.fields(("default", "users", "vcs"))
-    default = _limits(given["default"], DEFAULTS) if "default" in given else DEFAULTS
+    default = _limits(given["default"], base) if "default" in given else base
     users, vcs = ({} if key not in given else given[key].fields() for key in ("users", "vcs"))
     return LimitRules(
         default,

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 
 from skep.core.errors import Conflict, InputError, NotFound
+from skep.jobs.limits import LimitReached
 from skep.server.identity import Refused
 from skep.service.turn import Busy
 
@@ -25,8 +26,11 @@ def answer(content: Any, status: int = 200, headers: dict[str, str] | None = Non
     return Response(_encode(content), status, headers, JSON)
 
 
-def error_answer(status: int, message: str, hint: str = "", headers: dict[str, str] | None = None) -> Response:
-    return answer({"error": one_line(message), "hint": one_line(hint)}, status, headers)
+def error_answer(
+    status: int, message: str, hint: str = "", headers: dict[str, str] | None = None, code: str = ""
+) -> Response:
+    body = {"error": one_line(message), "hint": one_line(hint)}
+    return answer({**body, "code": code} if code else body, status, headers)
 
 
 def coming() -> Response:
@@ -38,7 +42,7 @@ def one_line(text: str) -> str:
 
 
 def status_of(error: InputError) -> int:
-    kinds = {NotFound: 404, Conflict: 409}
+    kinds = {NotFound: 404, Conflict: 409, LimitReached: 429}
     return next((status for kind, status in kinds.items() if isinstance(error, kind)), 400)
 
 
@@ -56,7 +60,7 @@ def _refused(_: Request, error: Any) -> Response:
 
 
 def _input(_: Request, error: Any) -> Response:
-    return error_answer(status_of(error), str(error), error.hint)
+    return error_answer(status_of(error), str(error), error.hint, code=getattr(error, "code", ""))
 
 
 def _busy(_: Request, error: Any) -> Response:

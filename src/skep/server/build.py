@@ -35,6 +35,7 @@ def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[E
         policy=config.policy or None if is_new or "policy" in config.typed else None,
         retention_s=config.keep_days * DAY_S,
         on_fault=on_fault,
+        limits=config.limits,
     )
     for difference in differences(config, live):
         say(difference)

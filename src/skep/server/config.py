@@ -13,7 +13,7 @@ import msgspec
 from skep.core.errors import InputError
 from skep.files.document import Field, read_document
 from skep.files.text import load_text
-from skep.jobs.limits import DEFAULTS, LimitRules, read_limits
+from skep.jobs.limits import DEFAULTS, UNLIMITED, LimitRules, Limits, read_limits
 
 PORT = 7437
 AUTH = ("none", "token")
@@ -35,7 +35,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Further names this server may be called by (the `Host` of a request)."""
     keep_days: float = 30.0
     """Ended jobs are forgotten after so many days."""
-    limits: LimitRules = LimitRules(DEFAULTS)
+    limits: LimitRules = UNLIMITED
 
     @property
     def url(self) -> str:
@@ -53,6 +53,12 @@ def default_data() -> Path:
     return (Path(base) if base.startswith("/") else Path.home() / ".local" / "share") / "skep"
 
 
+def default_limits() -> Limits:
+    """Jobs without GPUs of one user may ask for as much memory as this machine has."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return msgspec.structs.replace(DEFAULTS, memory_gib=round(memory_gib, 1))
+
+
 def make_config(file: str | None, flags: dict[str, Any]) -> Config:
     """`flags` holds what was typed; `None` was not."""
     values: dict[str, Any] = {"data": default_data()}
@@ -60,6 +66,7 @@ def make_config(file: str | None, flags: dict[str, Any]) -> Config:
         values |= read_config(file)
     values |= {key: value for key, value in flags.items() if value is not None}
     values["data"] = Path(values["data"]).expanduser().absolute()
+    values.setdefault("limits", LimitRules(default_limits()))
     values.setdefault("auth", "none" if is_loopback(values.get("host", "127.0.0.1")) else "token")
     typed = frozenset(key for key in ("cluster", "policy") if flags.get(key) is not None)
     config = Config(**values, typed=typed)
@@ -90,7 +97,7 @@ def _value(key: str, field: Field) -> Any:
     if key == "keep_days":
         return field.number(above=0.0, most=36500)
     if key == "limits":
-        return read_limits(field)
+        return read_limits(field, default_limits())
     if key == "names":
         return tuple(name.text().lower() for name in field.items())
     word = field.text(f"the {key}")

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from skep.core.errors import InputError
+from skep.jobs.limits import LimitRules
 from skep.server.tokens import NAME, Tokens
 from skep.service.sight import EVERYTHING, Sight
 
@@ -57,13 +58,20 @@ class Identity(msgspec.Struct, frozen=True):
         if self.role == "viewer":
             raise Refused(403, "this token only reads (role viewer)")
 
-    def must_submit(self, requests: list[Any]) -> None:
+    def must_submit(self, requests: list[Any], limits: LimitRules) -> None:
         """Into VCs of the token; that a job carries the name of who submits it is seen to when it is read."""
         self.must_write()
         if self.role == "admin":
             return
         for request in requests:
             self._must_have_vc(request.vc)
+            self.must_prioritise(request.priority, request.vc, limits)
+
+    def must_prioritise(self, priority: int, vc: str, limits: LimitRules) -> None:
+        most = limits.of_task(self.who, vc).priority
+        if most is not None and priority > most and not self.leads(vc):
+            hint = "admins and owners of the VC may give more; `limits` in the config file sets it"
+            raise Refused(403, f"priority {priority} is above {most}, the limit of {self.who} in VC {vc}", hint)
 
     def must_own(self, job: dict[str, Any]) -> None:
         """For what is of the submitter alone, such as secrets."""

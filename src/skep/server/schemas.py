@@ -63,6 +63,7 @@ def without_default() -> Any:
 class Error(BaseModel):
     error: str = Field(description="What is wrong, in one line.")
     hint: str = Field(description="What to do about it; may be empty.")
+    code: str = Field(default="", description="Of a refusal by a limit: which one, such as `limit-jobs`.")
 
 
 class Job(Shown):
@@ -312,6 +313,7 @@ MEANINGS = {
     409: "it cannot be done as things are now",
     413: "the body is too large",
     415: "the content type is not taken here",
+    429: "a limit of the user or VC is reached",
     503: "the server is stopping or too busy; try again",
 }
 

@@ -53,7 +53,7 @@ class SessionBody(Strict):
 
 class Me(Shape):
     user: str = Field(description="Empty where the server does not know.")
-    role: Literal["admin", "user", "viewer"]
+    role: Literal["admin", "owner", "user", "viewer"]
     vcs: list[str] = Field(description="The VCs of the token; empty: all.")
     auth: Literal["none", "token"] = Field(description="`none`: this server asks nobody for a token.")
 
@@ -267,6 +267,38 @@ class Timeline(Shape):
     until_s: float
     spans: list[Span]
     is_cut: bool = Field(description="There are more; the latest are here.")
+
+
+class Limits(Shape):
+    """null: no limit."""
+
+    jobs: int | None
+    pending: int | None
+    tasks: int | None
+    ports: int | None
+    cpus: float | None
+    memory_gib: float | None
+    processes: int | None
+    log_mib: int | None
+    priority: int | None
+
+
+class LimitsUsed(Shape):
+    jobs: int
+    pending: int
+    tasks: int
+    ports: int
+    cpus: float
+    memory_gib: float
+
+
+class Limit(Shape):
+    """What a user, or all users of a VC together, may have at once, and have."""
+
+    kind: Literal["user", "vc"]
+    name: str = Field(description="Empty: users who did not say who they are.")
+    limits: Limits
+    used: LimitsUsed
 
 
 class Usage(Shape):

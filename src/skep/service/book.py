@@ -144,7 +144,13 @@ def shown_state(job: Job) -> str:
     return str(job.state)
 
 
+LIMIT = "limit"
+"""Begins the reason of a hold that is due to a limit, see `limits.py`."""
+
+
 def shown_reason(job: Job) -> str:
+    if job.hold.startswith(LIMIT):
+        return job.reason or job.hold
     return job.reason or (f"held: {job.hold}" if job.hold else "")
 
 

@@ -16,7 +16,6 @@ from skep.core.events import (
     ClusterChanged,
     Event,
     JobHeld,
-    JobReleased,
     JobSubmitted,
     NodeDrained,
     NodeUndrained,
@@ -32,7 +31,7 @@ from skep.jobs.request import Request
 from skep.policies.registry import Setting
 from skep.policies.replica import Replica
 from skep.policies.shared.build import build_whole
-from skep.service.book import Record, new_row
+from skep.service.book import LIMIT, Record, new_row
 from skep.service.sight import EVERYTHING, Sight
 from skep.service.turn import Turn
 from skep.service.writer import Writer
@@ -54,6 +53,7 @@ def submit(requests: list[Request], who: str, key: str, sight: Sight = EVERYTHIN
                     raise Conflict(f"the key {key} was used for another submission", hint="use a new Idempotency-Key")
                 return known[1]
         specs = _check_all(writer, requests, sight)
+        writer.limits.check(requests)
         ids = [_add(writer, turn, *each, who) for each in zip(requests, specs, data, strict=True)]
         turn.writes.meta["next_job"] = str(writer.next_job)
         if key:
@@ -124,9 +124,10 @@ def _add(writer: Writer, turn: Turn, request: Request, specs: list[JobSpec], dat
     seq = writer.next_job
     writer.next_job += 1
     row = new_row(seq, request, specs, turn.at_s)
-    writer.book.add(row, request, specs)
+    writer.limits.look(writer.book.add(row, request, specs), ())
     turn.writes.new_jobs.append((row, data))
-    turn.events += [JobSubmitted(spec, f"by {who}" if request.hold else "") for spec in specs]
+    held = f"by {who}" if request.hold else ""
+    turn.events += [JobSubmitted(spec, held or writer.limits.hold_for(spec)) for spec in specs]
     gpus = f"{row.gpus:g} gpu{'' if row.gpus == 1 else 's'}"
     turn.say("submitted", f"{request.name}: {gpus} in VC {row.vc}", str(seq), who)
     return str(seq)
@@ -167,11 +168,19 @@ def hold(ref: str, is_held: bool, who: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
         record = find_open(writer, ref, "held" if is_held else "released")
         _refuse_running(writer, record, "held" if is_held else "released")
-        events: list[Event] = [JobHeld(name, f"by {who}") if is_held else JobReleased(name) for name in record.members]
-        turn.events += events
+        turn.events += [JobHeld(name, f"by {who}") for name in record.members] if is_held else _releases(writer, record)
         turn.say("held" if is_held else "released", f"by {who}", record.id, who)
 
     return prepare
+
+
+def _releases(writer: Writer, record: Record) -> list[Event]:
+    """Members that wait for a limit stay held: nobody but the limit releases them."""
+    held = [job for name in record.members if (job := writer.state.jobs[name]).hold]
+    found = [writer.limits.release(job) for job in held if not job.hold.startswith(LIMIT)]
+    if held and not found:
+        raise Conflict(f"job {record.id} is not held, it waits for a limit", hint=f"`skep explain {record.id}`")
+    return found
 
 
 def reprioritise(ref: str, priority: int, who: str) -> Prepare:

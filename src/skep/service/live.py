@@ -19,6 +19,7 @@ import msgspec
 
 from skep.clusters.read import read_text
 from skep.core.errors import InputError, InvariantBroken
+from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.reports import Report
 from skep.jobs.request import Request
 from skep.service import commands
@@ -55,6 +56,7 @@ class Live(Reads):
         policy: str | None = None,
         retention_s: float = 30 * 86400.0,
         on_fault: Callable[[Exception], None] = lambda error: None,
+        limits: LimitRules = UNLIMITED,
     ) -> None:
         """`cluster` is (name, text). On a store that has a cluster and a policy already, those given replace them."""
         self.clock = clock
@@ -68,7 +70,7 @@ class Live(Reads):
             made = commands.make_cluster(cluster[1], cluster[0])
             opening = (made, commands.make_policy(policy or "fifo", read_text(made.text, made.name)[0]))
         try:
-            self.writer = Writer(store, clock(), opening=opening, is_replaced=bool(cluster or policy))
+            self.writer = Writer(store, clock(), opening=opening, is_replaced=bool(cluster or policy), limits=limits)
         except DAMAGE as error:
             raise InputError(f"{store.path} is damaged: {error}", hint=PUT_BACK) from error
         override(self.writer, cluster, policy, clock())

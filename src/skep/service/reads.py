@@ -22,7 +22,7 @@ from skep.jobs.core import to_core
 from skep.jobs.request import Request, masked
 from skep.policies.shared.planner import Shared
 from skep.service import commands
-from skep.service.book import PENDING, Record
+from skep.service.book import LIMIT, PENDING, Record
 from skep.service.sight import EVERYTHING, Sight
 from skep.service.store import JobFilter, JobRow, Store, Told
 from skep.service.writer import Writer
@@ -137,7 +137,9 @@ class Reads:
         job = next((job for job in jobs if job.state is JobState.PENDING), None)
         if job is None:
             return None
-        if job.hold:
+        if limited := writer.limits.refusal(job):
+            return limited
+        if job.hold and not job.hold.startswith(LIMIT):
             return Refusal("held", Cause.CONSTRAINT, f"held: {job.hold}", f"`skep release {record.id}`")
         if job.needs_left:
             left = [name for name in job.spec.needs if not is_done(writer.state.jobs.get(name))]
@@ -216,6 +218,14 @@ class Reads:
             "nodes": nodes,
             "vcs": self.vcs(),
         }
+
+    def limits(self, user: str | None) -> list[dict[str, Any]]:
+        """Limits and what is used of them: of this user (None: of all users that have jobs), and of VCs in sight."""
+        with self.lock:
+            limiter = self.writer.limits
+            users = sorted({*limiter.users, *limiter.rules.users}) if user is None else [user]
+            vcs = sorted(vc for vc in {*limiter.vcs, *limiter.rules.vcs} if self.sight.sees(vc))
+            return limiter.shown(users, vcs)
 
     def policy(self) -> dict[str, Any]:
         return {"policy": self.writer.ground.policy}

@@ -24,7 +24,6 @@ from skep.core.errors import InputError
 from skep.core.events import (
     ClusterChanged,
     Event,
-    JobReleased,
     JobsForgotten,
     JobSubmitted,
     PolicyChanged,
@@ -39,11 +38,13 @@ from skep.core.ports import Planner
 from skep.core.record import Entry, encode, record
 from skep.core.snapshot import dump
 from skep.core.step import Change, Scheduler
+from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.reports import Report
 from skep.jobs.request import Request
 from skep.service import told
 from skep.service.book import Book, owner_id, shown_state
 from skep.service.hear import Heard, hear
+from skep.service.limits import Limiter
 from skep.service.recover import Idle, recover, resume_actions
 from skep.service.store import Snapshot, Store, Told
 from skep.service.turn import Command, Turn
@@ -73,11 +74,13 @@ class Writer:
         *,
         opening: tuple[ClusterChanged, PolicyChanged] | None = None,
         is_replaced: bool = False,
+        limits: LimitRules = UNLIMITED,
     ) -> None:
         """`opening` says on what to begin where the store is new; `is_replaced`: `override` follows, so a policy that
         cannot be made any more is no obstacle."""
         self.store = store
         self.book = Book()
+        self.limits = Limiter(limits)
         self.timers: list[tuple[float, int, Callable[[], list[Event]]]] = []
         self._count = itertools.count()
         self.engine: Engine | None = None
@@ -101,6 +104,7 @@ class Writer:
             self._open(now_s, opening)
         for row, data in store.open_requests():
             self.book.restore(row, msgspec.json.decode(data, type=Request), state)
+        self.limits.restore(self.book, state)
         self.next_job = int(store.meta("next_job") or 1)
 
     def _first_planner(self, cluster: Cluster, is_replaced: bool) -> Planner:
@@ -127,6 +131,7 @@ class Writer:
             if job.hold.startswith(BACK_OFF):
                 self._release_at(self.state.now_s, job.id)
             self._set_time_limit(job.id)
+        self.at(self.state.now_s, self.limits.releases)  # limits may have been raised meanwhile
         engine.execute(self.state.now_s, resume_actions(self.state))
 
     # Time -------------------------------------------------------------------------------------------------------
@@ -137,7 +142,7 @@ class Writer:
     def _release_at(self, at_s: float, core_id: str) -> None:
         def release() -> list[Event]:
             job = self.state.jobs.get(core_id)
-            return [JobReleased(core_id)] if job is not None and job.hold.startswith(BACK_OFF) else []
+            return [self.limits.release(job)] if job is not None and job.hold.startswith(BACK_OFF) else []
 
         self.at(at_s, release)
 
@@ -278,7 +283,9 @@ class Writer:
             more += self.book.follow_ups(record, self.state)
             if self.book.refresh(record, self.state) and record.row.seq not in turn.writes.jobs:
                 turn.writes.jobs[record.row.seq] = record.row
-        return more
+            names = [name] if record.row.finish_s is None else record.members
+            self.limits.look(record, [self.state.jobs[each] for each in names])
+        return more + self.limits.releases()
 
     def _with_dependents(self, changed: set[str]) -> list[str]:
         """Those that need a job which ended otherwise ended with it."""

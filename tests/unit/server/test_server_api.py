@@ -164,7 +164,12 @@ def test_nodes_policy_cluster_usage(world: World) -> None:
 
 
 def test_unknown_addresses_and_methods_have_the_same_shape(world: World) -> None:
-    for method, path, status in (("GET", "/none", 404), ("GET", "/docs", 404), ("PUT", JOBS, 405), ("PURGE", JOBS, 405)):
+    for method, path, status in (
+        ("GET", "/none", 404),
+        ("GET", "/docs", 404),
+        ("PUT", JOBS, 405),
+        ("PURGE", JOBS, 405),
+    ):
         answer = world.client.request(method, path)
         assert answer.status_code == status
         assert set(answer.json()) == {"error", "hint"}

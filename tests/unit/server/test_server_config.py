@@ -9,7 +9,7 @@ import pytest
 from skep.core.errors import InputError
 from skep.jobs.limits import DEFAULTS, Limits
 from skep.server.build import chosen_cluster, describe_machine
-from skep.server.config import default_data, make_config, open_socket
+from skep.server.config import default_data, default_limits, make_config, open_socket
 from skep.server.datadir import DataDir, Running, is_locked, read_running
 
 
@@ -63,7 +63,7 @@ limits:
     assert rules.of_vc("lab") == Limits(cpus=1.5, log_mib=4)
     assert rules.of_vc("other") == Limits()
     assert (rules.of_task("ann", "lab").log_mib, rules.of_task("ann", "other").log_mib) == (4, 8)
-    assert make_config(None, {"data": str(tmp_path)}).limits.of_user("bob") == DEFAULTS
+    assert make_config(None, {"data": str(tmp_path)}).limits.of_user("bob") == default_limits()
 
 
 def test_where_data_is_by_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cluster import Cluster
 from skep.core.events import ClusterChanged, Event, PolicyChanged
+from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.reports import Exited, Moved, NodeChanged, Report, Started
 from skep.jobs.request import Request, TaskRole
 from skep.service import commands
@@ -41,7 +42,10 @@ class Puppet:
 class LiveWorld:
     """A writer on a store of its own, with a clock that the test moves."""
 
-    def __init__(self, folder: Path, cluster: str = "2x4", policy: str = "fifo") -> None:
+    def __init__(
+        self, folder: Path, cluster: str = "2x4", policy: str = "fifo", limits: LimitRules = UNLIMITED
+    ) -> None:
+        self.limits = limits
         self.folder = folder
         self.now_s = 1000.0
         self.puppet = Puppet()
@@ -50,7 +54,7 @@ class LiveWorld:
 
     def open(self) -> None:
         self.store = Store(self.folder / "skep.db")
-        self.writer = Writer(self.store, self.now_s, opening=self.opening)
+        self.writer = Writer(self.store, self.now_s, opening=self.opening, limits=self.limits)
         self.writer.start(self.puppet)
 
     def crash(self) -> None:

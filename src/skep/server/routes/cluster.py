@@ -25,7 +25,7 @@ from skep.server.schemas import (
     errors,
     write_errors,
 )
-from skep.server.shapes import Cluster, DrainPreview, Node, Usage, Vc
+from skep.server.shapes import Cluster, DrainPreview, Limit, Node, Usage, Vc
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 CLUSTER_BODY = {
@@ -103,6 +103,14 @@ async def use_policy(request: Request, body: PolicyBody) -> Response:
 def preview_drain(request: Request, name: Annotated[str, Path(pattern=NODE)]) -> Response:
     """What draining this node would affect. Changes nothing."""
     return coming()
+
+
+@router.get("/limits", response_model=None, responses={200: {"model": list[Limit]}, **errors()})
+def show_limits(request: Request) -> Response:
+    """Limits and what is used of them: of whoever asks (of all users, where everything may be seen), and of VCs."""
+    identity = identity_of(request)
+    sees_all = identity.sight.is_whole and identity.role != "user"
+    return answer(reads_of(request).limits(None if sees_all else identity.user))
 
 
 USAGE: Responses = {

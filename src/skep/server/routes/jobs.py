@@ -79,8 +79,10 @@ async def change_job(request: Request, id: JobRef, change: JobPatch) -> Response
     if not change.model_fields_set:
         raise InputError("nothing to change", hint="expected priority, hold or tags")
     live, who = context_of(request).live, identity_of(request).who
-    job_id = (await job_to_change(request, id))["id"]
-    given = change.model_fields_set
+    job = await job_to_change(request, id)
+    job_id, given = job["id"], change.model_fields_set
+    if change.priority > job["priority"]:
+        identity_of(request).must_prioritise(change.priority, job["vc"], context_of(request).config.limits)
     wanted = live.change(
         job_id,
         who,

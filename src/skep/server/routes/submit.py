@@ -57,7 +57,7 @@ _batch = msgspec.json.Decoder(Batch)
     responses={
         200: {"model": DryRun, "description": "With `dry_run`."},
         201: {"model": Submitted},
-        **write_errors(404, 409),
+        **write_errors(404, 409, 429),
     },
     openapi_extra=JOB_BODY,
 )
@@ -76,7 +76,7 @@ async def submit(
         reading = await run_in_threadpool(read_body, body, identity.user)
     else:
         reading = read_body(body, identity.user)
-    identity.must_submit(reading.requests)
+    identity.must_submit(reading.requests, context_of(request).config.limits)
     ids = await done(live.submit(reading.requests, identity.who, key_of(request), identity.sight))
     jobs = [live.brief(job_id) for job_id in ids]
     return answer({**jobs[0], "jobs": jobs, "warnings": reading.warnings}, 201)
@@ -86,14 +86,14 @@ async def submit(
     "/jobs:batch",
     status_code=201,
     response_model=None,
-    responses={201: {"model": Ids}, **write_errors(404, 409)},
+    responses={201: {"model": Ids}, **write_errors(404, 409, 429)},
     openapi_extra=BATCH_BODY,
 )
 async def submit_batch(request: Request) -> Response:
     """Many jobs, all or none."""
     live, identity = context_of(request).live, identity_of(request)
     reading = await run_in_threadpool(read_batch, await request.body(), identity.user)
-    identity.must_submit(reading.requests)
+    identity.must_submit(reading.requests, context_of(request).config.limits)
     ids = await done(live.submit(reading.requests, identity.who, key_of(request), identity.sight))
     return answer({"ids": ids, "warnings": reading.warnings}, 201)
 

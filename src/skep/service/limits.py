@@ -1,0 +1,318 @@
+"""What users and VCs have now, against what they may have.
+
+Limits on what is open (jobs, pending jobs, tasks, ports) refuse a submission. Limits on what runs at once (CPUs and
+memory of jobs without GPUs) make a job wait: it is held with a reason that begins with `limit`, and released when
+there is room. A job that is not held has taken its part until it ends or is held for another reason, so a restart, a
+retry or a preemption neither loses its part nor takes it twice.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
+
+from skep.core.events import Event, JobHeld, JobReleased
+from skep.core.job import Job, JobState
+from skep.core.model import JobSpec
+from skep.core.refusal import Cause, Refusal
+from skep.core.state import State
+from skep.jobs.limits import LimitReached, LimitRules, Limits
+from skep.jobs.request import Request, TaskRole
+from skep.service.book import LIMIT, PENDING, Book, Record
+
+MIB_PER_GIB = 1024
+WORDS = {
+    "jobs": "jobs that have not ended",
+    "pending": "pending jobs",
+    "tasks": "tasks of jobs that have not ended",
+    "ports": "ports of jobs that have not ended",
+    "cpus": "CPUs of jobs without GPUs at once",
+    "memory_gib": "GiB of memory of jobs without GPUs at once",
+}
+
+
+class Used(msgspec.Struct):
+    """Whole numbers, so that what is given back is exactly what was taken: thousandths of CPUs, MiB."""
+
+    jobs: int = 0
+    pending: int = 0
+    tasks: int = 0
+    ports: int = 0
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+    def add(self, other: Used, sign: int = 1) -> None:
+        self.jobs += sign * other.jobs
+        self.pending += sign * other.pending
+        self.tasks += sign * other.tasks
+        self.ports += sign * other.ports
+        self.cpu_milli += sign * other.cpu_milli
+        self.memory_mib += sign * other.memory_mib
+
+    def shown(self) -> dict[str, float]:
+        """In the units of `Limits`."""
+        open_now = {name: getattr(self, name) for name in ("jobs", "pending", "tasks", "ports")}
+        return {**open_now, "cpus": self.cpu_milli / 1000, "memory_gib": self.memory_mib / MIB_PER_GIB}
+
+
+def excess(used: Used, more: Used, limits: Limits) -> str:
+    """The first limit that `more` would exceed; nothing if it fits."""
+    now, added = used.shown(), more.shown()
+    for name, extra in added.items():
+        most = getattr(limits, name)
+        if most is not None and extra and now[name] + extra > most:
+            return name
+    return ""
+
+
+class Limiter:
+    """`look` follows every change of a job, `releases` says who need not wait any longer."""
+
+    def __init__(self, rules: LimitRules) -> None:
+        self.rules = rules
+        self.users: dict[str, Used] = {}
+        self.vcs: dict[str, Used] = {}
+        self._open: dict[str, Used] = {}
+        """By id of a job, what it counts for now."""
+        self._running: dict[str, Used] = {}
+        """By id of a job of the core without GPUs that is not held, what it takes."""
+        self._lines: dict[tuple[str, str], list[tuple[int, int, Job]]] = {}
+        """By user and VC, jobs that wait for a limit: (rank, seq, job), a heap. Only its first is tried."""
+        self._queued: dict[str, int] = {}
+        """By id of a job that waits, the rank with which it is in its line."""
+        self._is_due = False
+        """Whether somebody who waits may have room now."""
+
+    def restore(self, book: Book, state: State) -> None:
+        for record in book.records.values():
+            self.look(record, (state.jobs[name] for name in record.members))
+
+    # Submission -------------------------------------------------------------------------------------------------
+
+    def check(self, requests: list[Request]) -> None:
+        """An error if all of these together would exceed a limit of a user or VC, so that none is taken."""
+        users: dict[str, Used] = {}
+        vcs: dict[str, Used] = {}
+        for request in requests:
+            counted = counts_of(request)
+            counted.pending = 1
+            for whose, name in ((users, request.user), (vcs, request.vc)):
+                whose.setdefault(name, Used()).add(counted)
+            self._check_alone(request)
+        for kind, asked, have in (("user", users, self.users), ("VC", vcs, self.vcs)):
+            for name, more in asked.items():
+                limits, used = self._limits(kind, name), have.get(name, Used())
+                if limit := excess(used, more, limits):
+                    now, extra, most = (each[limit] for each in (used.shown(), more.shown(), asdict(limits)))
+                    raise LimitReached(
+                        limit,
+                        f"{title(kind, name)} may have {most:,} {WORDS[limit]}; there are {now:,g}, "
+                        f"and {extra:,g} more were asked for",
+                        hint=f"wait until jobs end or stop some; admins raise `limits` ({limit}) in the config file",
+                    )
+
+    def _check_alone(self, request: Request) -> None:
+        """A job that could not run even alone is refused: it would wait for ever."""
+        roles = request.tasks.values()
+        if request.gpus:
+            return
+        least = [(role, role.count if request.gang else 1) for role in roles]
+        needs = [sum_of(least)] if request.gang else [sum_of([each]) for each in least]
+        for kind, name in (("user", request.user), ("VC", request.vc)):
+            limits = self._limits(kind, name)
+            for need in needs:
+                if limit := excess(Used(), need, limits):
+                    raise LimitReached(
+                        limit,
+                        f"job {request.name} asks for {need.shown()[limit]:,g}; "
+                        f"{title(kind, name)} may have {getattr(limits, limit):,g} {WORDS[limit]}",
+                        hint=f"ask for less; admins raise `limits` ({limit}) in the config file",
+                    )
+
+    def hold_for(self, spec: JobSpec) -> str:
+        """Why a job that is being submitted must wait; nothing: it has taken its part."""
+        need = need_of(spec)
+        if need is None or not self._is_limited(spec):
+            return ""
+        if not spec.needs and not self._line((spec.user, spec.vc)) and not self._excess(spec, need):
+            self._take(spec, need)
+            return ""
+        return self._reason(spec, need)
+
+    # While jobs live --------------------------------------------------------------------------------------------
+
+    def look(self, record: Record, jobs: Iterable[Job]) -> None:
+        """After any change of a job: count it as it is now."""
+        is_open = record.row.finish_s is None
+        counted = counts_of(record.request) if is_open else Used()
+        counted.pending = int(is_open and record.row.state == PENDING)
+        self._count(record, counted)
+        for job in jobs:
+            self._follow(job)
+
+    def _count(self, record: Record, counted: Used) -> None:
+        before = self._open.get(record.id)
+        if before == counted:
+            return
+        user, vc = record.request.user, record.request.vc
+        if before is not None:
+            self._book(user, vc, before, -1)
+        self._book(user, vc, counted, 1)
+        if counted.jobs:
+            self._open[record.id] = counted
+        else:
+            self._open.pop(record.id, None)
+
+    def _follow(self, job: Job) -> None:
+        need = need_of(job.spec)
+        if need is None:
+            return
+        runs = not job.state.is_final and not job.hold and not job.needs_left
+        if not runs:
+            self._give_back(job.spec)
+        elif job.id not in self._running:
+            self._take(job.spec, need)
+        if is_waiting(job) and self._queued.get(job.id) != job.rank:
+            self._queued[job.id] = job.rank
+            heapq.heappush(self._lines.setdefault((job.spec.user, job.spec.vc), []), (job.rank, job.seq, job))
+            self._is_due = True
+
+    def releases(self) -> list[Event]:
+        """Those who have room now, in the order of their priorities and submissions; what they need is taken."""
+        if not self._is_due:
+            return []
+        self._is_due = False
+        heads = [line[0] for key in list(self._lines) if (line := self._line(key))]
+        heapq.heapify(heads)
+        found: list[Event] = []
+        while heads:
+            spec = heapq.heappop(heads)[2].spec
+            need = need_of(spec)
+            if need is None or self._excess(spec, need):
+                continue  # the others of this user in this VC wait behind it
+            self._take(spec, need)
+            found.append(JobReleased(spec.id))
+            if line := self._line((spec.user, spec.vc)):
+                heapq.heappush(heads, line[0])
+        return found
+
+    def release(self, job: Job) -> Event:
+        """For a job that is to be released: it may have to wait for a limit instead."""
+        need = need_of(job.spec)
+        if need is None or job.id in self._running or not self._is_limited(job.spec):
+            return JobReleased(job.id)
+        if not job.needs_left and not self._line((job.spec.user, job.spec.vc)) and not self._excess(job.spec, need):
+            self._take(job.spec, need)
+            return JobReleased(job.id)
+        return JobHeld(job.id, self._reason(job.spec, need))
+
+    def refusal(self, job: Job) -> Refusal | None:
+        """Why a job waits for a limit, in words of now; None if it does not."""
+        need = need_of(job.spec)
+        if need is None or not is_waiting(job):
+            return None
+        reason = self._reason(job.spec, need).removeprefix(f"{LIMIT}: ")
+        return Refusal(
+            "limit", Cause.QUOTA, reason, "jobs without GPUs of the same user or VC ending, or a higher limit"
+        )
+
+    def shown(self, users: Iterable[str], vcs: Iterable[str]) -> list[dict[str, Any]]:
+        """Limits and what is used of them, of these users and VCs."""
+        wanted = [("user", name) for name in users] + [("VC", name) for name in vcs]
+        return [
+            {
+                "kind": kind.lower(),
+                "name": name,
+                "limits": asdict(self._limits(kind, name)),
+                "used": (self.users if kind == "user" else self.vcs).get(name, Used()).shown(),
+            }
+            for kind, name in wanted
+        ]
+
+    # The books --------------------------------------------------------------------------------------------------
+
+    def _limits(self, kind: str, name: str) -> Limits:
+        return self.rules.of_user(name) if kind == "user" else self.rules.of_vc(name)
+
+    def _both(self, spec: JobSpec) -> list[tuple[str, str, Used, Limits]]:
+        return [
+            ("user", spec.user, self.users.setdefault(spec.user, Used()), self.rules.of_user(spec.user)),
+            ("VC", spec.vc, self.vcs.setdefault(spec.vc, Used()), self.rules.of_vc(spec.vc)),
+        ]
+
+    def _is_limited(self, spec: JobSpec) -> bool:
+        return any(each[3].cpus is not None or each[3].memory_gib is not None for each in self._both(spec))
+
+    def _excess(self, spec: JobSpec, need: Used) -> bool:
+        return any(excess(used, need, limits) for _, _, used, limits in self._both(spec))
+
+    def _reason(self, spec: JobSpec, need: Used) -> str:
+        for kind, name, used, limits in self._both(spec):
+            if limit := excess(used, need, limits):
+                now = used.shown()[limit]
+                return f"{LIMIT}: {title(kind, name)} has {now:g} of {getattr(limits, limit):g} {WORDS[limit]}"
+        return f"{LIMIT}: other jobs without GPUs of {title('user', spec.user)} go first"
+
+    def _take(self, spec: JobSpec, need: Used) -> None:
+        self._running[spec.id] = need
+        self._book(spec.user, spec.vc, need, 1)
+
+    def _give_back(self, spec: JobSpec) -> None:
+        need = self._running.pop(spec.id, None)
+        if need is not None:
+            self._book(spec.user, spec.vc, need, -1)
+            self._is_due = True
+
+    def _book(self, user: str, vc: str, amounts: Used, sign: int) -> None:
+        for books, name in ((self.users, user), (self.vcs, vc)):
+            books.setdefault(name, Used()).add(amounts, sign)
+
+    def _line(self, key: tuple[str, str]) -> list[tuple[int, int, Job]]:
+        """Those who wait, without entries that do not count any more: a change of priority adds another one."""
+        line = self._lines.get(key, [])
+        while line and not self._counts(line[0][0], line[0][2]):
+            rank, _, job = heapq.heappop(line)
+            if self._queued.get(job.id) == rank:
+                del self._queued[job.id]
+        if not line:
+            self._lines.pop(key, None)
+        return line
+
+    def _counts(self, rank: int, job: Job) -> bool:
+        return is_waiting(job) and rank == job.rank and job.id not in self._running
+
+
+def is_waiting(job: Job) -> bool:
+    return job.state is JobState.PENDING and job.hold.startswith(LIMIT) and not job.needs_left
+
+
+def need_of(spec: JobSpec) -> Used | None:
+    """What a job takes of the limits on what runs at once; None for one with GPUs."""
+    shape = spec.shapes[0]
+    return None if shape.gpus else sum_of([(role, role.count) for role in shape.roles])
+
+
+def sum_of(roles: list[tuple[Any, int]]) -> Used:
+    """Of so many tasks of each role."""
+    cpu_milli = sum(count * math.ceil((role.cpu or 1) * 1000) for role, count in roles)
+    return Used(
+        cpu_milli=cpu_milli, memory_mib=sum(count * math.ceil(role.memory_gib * MIB_PER_GIB) for role, count in roles)
+    )
+
+
+def counts_of(request: Request) -> Used:
+    roles = request.tasks.values()
+    return Used(jobs=1, tasks=sum(role.count for role in roles), ports=sum(map(ports_of, roles)))
+
+
+def ports_of(role: TaskRole) -> int:
+    return role.count * sum(role.ports.values())
+
+
+def title(kind: str, name: str) -> str:
+    return f"{kind} {name or 'anonymous'}"
