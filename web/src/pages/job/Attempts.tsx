@@ -1,0 +1,90 @@
+// How often it ran, where, and how each attempt ended.
+import { useMemo } from "react";
+
+import type { Schemas } from "../../api/client";
+import type { Bar } from "../../draw/ganttLayout";
+import { STATE_COLOURS, type Colour } from "../../draw/palette";
+import { Gantt } from "../../ui/Gantt";
+import { useNow } from "../../ui/now";
+import { Card, Empty, StateMark, Time } from "../../ui/parts";
+import { amount, duration } from "../../units";
+
+type JobDetail = Schemas["JobDetail"];
+type Attempt = Schemas["Attempt"];
+type Span = Schemas["Span"];
+const NONE: never[] = [];
+
+export function Attempts({ job }: { job: JobDetail }) {
+  const spans = useMemo(() => spansOf(job), [job]);
+  const first = spans[0]?.start_s;
+  const seconds = useStretch(first, job.finish_s);
+  if (!job.history.length) {
+    return (
+      <Card title="Attempts">
+        <Empty>It has not started yet.</Empty>
+      </Card>
+    );
+  }
+  return (
+    <Card title="Attempts">
+      {spans.some((span) => span.held.length) ? (
+        <Gantt label="Timeline of attempts" spans={spans} nodes={NONE} seconds={seconds} colour={outcomeColour} opensJobs={false} />
+      ) : null}
+      <div className="scroll" tabIndex={0} role="region" aria-label="Attempts">
+        <table>
+          <thead>
+            <tr>
+              <th className="number">Attempt</th><th>Started</th><th className="number">Ran</th><th className="number">GPUs</th><th>On</th><th>Outcome</th><th>What it says</th>
+            </tr>
+          </thead>
+          <tbody>
+            {job.history.toReversed().map((attempt) => (
+              <Row key={`${attempt.task} ${attempt.launch}`} attempt={attempt} />
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </Card>
+  );
+}
+
+/** From a little before the first start until now, however long ago that was. */
+function useStretch(first: number | undefined, finish_s: number | null): number {
+  const now_s = useNow();
+  const length = Math.max(30, ((finish_s ?? now_s) - (first ?? now_s)) * 1.05 + (finish_s === null ? 0 : now_s - finish_s));
+  return 2 ** Math.ceil(Math.log2(length));
+}
+
+function Row({ attempt }: { attempt: Attempt }) {
+  const now_s = useNow();
+  const end_s = attempt.end_s ?? now_s;
+  return (
+    <tr>
+      <td className="number">{attempt.task ? `${attempt.task} ` : ""}{attempt.launch}</td>
+      <td><Time at_s={attempt.start_s} /></td>
+      <td className="number">{attempt.start_s === null ? "–" : duration(end_s - attempt.start_s)}</td>
+      <td className="number">{amount(attempt.gpus)}</td>
+      <td>{placesOf(attempt)}</td>
+      <td><StateMark state={attempt.outcome || "running"} /></td>
+      <td className="wrap">{attempt.phrase}{attempt.advice ? <span className="quiet"> {attempt.advice}</span> : null}</td>
+    </tr>
+  );
+}
+
+function placesOf(attempt: Attempt): string {
+  if (!attempt.held.length) return attempt.nodes.join(", ");
+  return attempt.held.map((held) => `${held.node}:${held.gpus.join(",")}`).join(" ");
+}
+
+function outcomeColour(bar: Bar): Colour {
+  return STATE_COLOURS[bar.span.outcome] ?? "s6";
+}
+
+function spansOf(job: JobDetail): Span[] {
+  return job.history.flatMap((attempt) =>
+    attempt.start_s === null ? [] : [{
+      job: job.id, name: `attempt ${attempt.launch}`, vc: job.vc, user: job.user, task: attempt.task, attempt: attempt.launch,
+      start_s: attempt.start_s, end_s: attempt.end_s, outcome: (attempt.outcome || "running") as Span["outcome"], held: attempt.held,
+    }],
+  );
+}

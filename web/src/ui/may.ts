@@ -1,0 +1,23 @@
+// What whoever looks may do. The API decides; this only keeps from offering what it would refuse.
+import { useQuery } from "@tanstack/react-query";
+
+import type { Schemas } from "../api/client";
+import { meQuery } from "../api/queries";
+
+export interface May {
+  submit: boolean;
+  administer: boolean;
+  change: (job: { user: string; vc: string }) => boolean;
+}
+
+export function useMay(): May {
+  return mayOf(useQuery(meQuery).data);
+}
+
+export function mayOf(me: Schemas["Me"] | undefined): May {
+  const administer = me?.role === "admin";
+  const submit = administer || me?.role === "user";
+  const owns = (job: { user: string; vc: string }) =>
+    submit && job.user === me?.user && (me.vcs.length === 0 || me.vcs.includes(job.vc));
+  return { submit, administer, change: (job) => administer || owns(job) };
+}
