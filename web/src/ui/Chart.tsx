@@ -25,11 +25,13 @@ interface Props {
   fromZero?: boolean;
   xLabel?: string;
   format?: (value: number) => string;
+  /** Lines go on across what they have no value for. */
+  spanGaps?: boolean;
   /** Shows the same place in other charts that say the same. */
   together?: string;
 }
 
-export function Chart({ label, x, lines, isTime = true, height = 190, fromZero = true, xLabel = "step", format = amount, together }: Props) {
+export function Chart({ label, x, lines, isTime = true, height = 190, fromZero = true, xLabel = "step", format = amount, spanGaps = false, together }: Props) {
   const [place, width] = useWidth<HTMLDivElement>();
   const shade = useShade();
   const plot = useRef<uPlot | null>(null);
@@ -39,7 +41,7 @@ export function Chart({ label, x, lines, isTime = true, height = 190, fromZero =
 
   useEffect(() => {
     if (!place.current || width < 50) return;
-    const options = makeOptions({ width, height, lines, isTime, fromZero, format, together, onCursor: setAt });
+    const options = makeOptions({ width, height, lines, isTime, fromZero, format, spanGaps, together, onCursor: setAt });
     plot.current = new uPlot(options, data, place.current);
     return () => {
       plot.current?.destroy();
@@ -81,6 +83,7 @@ interface Wish {
   isTime: boolean;
   fromZero: boolean;
   format: (value: number) => string;
+  spanGaps: boolean;
   together: string | undefined;
   onCursor: (index: number | null) => void;
 }
@@ -106,6 +109,7 @@ function makeOptions(wish: Wish): uPlot.Options {
         label: line.label,
         stroke: palette[line.colour],
         width: 1.75,
+        spanGaps: wish.spanGaps,
         dash: line.isDashed ? [5, 4] : [],
         fill: line.isFilled ? faded(palette[line.colour]) : "transparent",
         points: { show: line.values.length === 1 },

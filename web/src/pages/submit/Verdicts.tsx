@@ -1,0 +1,32 @@
+import { Problem } from "../../ui/parts";
+import { amount, counted } from "../../units";
+import type { DryRunState } from "./useDryRun";
+
+/** What the server says of the file, in its own words. */
+export function Verdicts({ dry }: { dry: DryRunState }) {
+  const { result, error } = dry;
+  if (error) return <Problem error={error} />;
+  if (!result) return <p className="note verdicts">…</p>;
+  const gpus = result.requests.reduce((sum, request) => sum + Object.values(request.tasks).reduce((all, role) => all + role.count * (role.gpu_milli ? role.gpu_milli / 1000 : role.gpus), 0), 0);
+  return (
+    <div className="verdicts" role="status" aria-live="polite">
+      {result.errors.map((problem) => (
+        <div className="problem" key={`${problem.path} ${problem.text}`}>
+          <p>
+            {problem.line === null ? "" : `Line ${problem.line}: `}
+            {problem.text}
+          </p>
+          {problem.hint ? <p>{problem.hint}</p> : null}
+        </div>
+      ))}
+      {result.warnings.map((warning) => (
+        <p className="hint" key={warning}>{warning}</p>
+      ))}
+      {result.errors.length === 0 ? (
+        <p className="good">
+          The server would take it: {counted(result.requests.length, "job")}, {amount(gpus)} GPUs.
+        </p>
+      ) : null}
+    </div>
+  );
+}
