@@ -11,10 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from skep.cli.policies import show
 from skep.policies.common import common_knobs
 from skep.policies.place import PLACES
-from skep.policies.registry import Knob, Policy, policies
+from skep.policies.registry import Knob, Policy, policies, shown_value
 
 README = Path(__file__).parent.parent / "README.md"
 PAGE = Path(__file__).parent / "reference" / "policies.md"
@@ -57,7 +56,7 @@ def placements() -> str:
 
 
 def section(policy: Policy) -> str:
-    defaults = [f"`{knob.name}={show(knob.default)}`" for knob in policy.knobs if knob.name in COMMON]
+    defaults = [f"`{knob.name}={shown_value(knob.default)}`" for knob in policy.knobs if knob.name in COMMON]
     own = tuple(knob for knob in policy.knobs if knob.name not in COMMON)
     lines = [
         f"## {policy.name}\n",
@@ -74,7 +73,11 @@ def knob_table(knobs: tuple[Knob, ...], *, with_default: bool = True) -> str:
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for knob in knobs:
         choices = f" ({', '.join(f'`{choice}`' for choice in knob.choices)})" if knob.choices else ""
-        cells = [f"`{knob.name}`", *([f"`{show(knob.default)}`"] if with_default else []), cell(knob.help + choices)]
+        cells = [
+            f"`{knob.name}`",
+            *([f"`{shown_value(knob.default)}`"] if with_default else []),
+            cell(knob.help + choices),
+        ]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 

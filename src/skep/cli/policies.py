@@ -37,18 +37,11 @@ def first_sentence(text: str) -> str:
     return text.split(";")[0].split(":")[0].rstrip(".")
 
 
-def show(value: object) -> str:
-    """A knob's value as it is typed."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return "+".join(f"{part:g}" for part in value) or "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def explain(policy: Policy) -> None:
     from rich.console import Console
     from rich.table import Table
+
+    from skep.policies.registry import shown_value
 
     console = Console(highlight=False)
     console.print(f"[bold]{policy.name}[/bold]: {policy.title}")
@@ -56,17 +49,19 @@ def explain(policy: Policy) -> None:
     table = Table("knob", "default", "what it does", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for knob in policy.knobs:
         choices = f" ({' | '.join(knob.choices)})" if knob.choices else ""
-        table.add_row(knob.name, show(knob.default), knob.help + choices)
+        table.add_row(knob.name, shown_value(knob.default), knob.help + choices)
     console.print(table)
 
 
 def print_json(chosen: list[Policy]) -> None:
     import json
 
+    from skep.policies.registry import shown_value
+
     def plain(policy: Policy) -> dict[str, object]:
         texts = {field: getattr(policy, field) for field in ("name", "title", "paper", "assumes")}
         knobs = [
-            {"name": knob.name, "default": show(knob.default), "help": knob.help, "choices": list(knob.choices)}
+            {"name": knob.name, "default": shown_value(knob.default), "help": knob.help, "choices": list(knob.choices)}
             for knob in policy.knobs
         ]
         return {**texts, "knobs": knobs}

@@ -93,6 +93,15 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         return sum(role.count * role.gpus for role in self.tasks.values())
 
 
+def in_full(value: Any) -> Any:
+    """A request as plain values, defaults included."""
+    if isinstance(value, msgspec.Struct):
+        return {name: in_full(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {name: in_full(each) for name, each in value.items()}
+    return value
+
+
 def masked(request: Request) -> Request:
     """The request as it may be shown."""
     if not request.secrets:

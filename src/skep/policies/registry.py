@@ -136,3 +136,12 @@ def parse_number(where: str, text: str) -> float:
     if not number >= 0:
         raise InputError(f"{where}: expected a number >= 0")
     return number
+
+
+def shown_value(value: object) -> str:
+    """A knob's value as it is typed."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return "+".join(f"{part:g}" for part in value) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)

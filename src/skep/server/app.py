@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
 from skep import __version__
@@ -33,7 +35,9 @@ from skep.server.routes import (
 )
 from skep.server.security import Guard
 from skep.server.tokens import Tokens
+from skep.service.history import History
 
+DAY_S = 86400.0
 ROUTERS = (
     *(submit.router, jobs.router, inspect.router, logs.router, cluster.router, events.router, changes.router),
     *(overview.router, policies.router, studies.router, session.router, admin.router, admin.root),
@@ -46,15 +50,18 @@ def make_app(context: Context) -> ASGIApp:
 
 
 def make_context(live: Any, config: Config, tokens: Tokens, shut_down: Callable[[bool], None]) -> Context:
-    return Context(live, config, Hub(live), Metrics(live), tokens if config.needs_token else None, shut_down)
+    history = History(config.data / "history.db", live.sample, live.clock, config.keep_days * DAY_S)
+    return Context(live, config, Hub(live), history, Metrics(live), tokens if config.needs_token else None, shut_down)
 
 
 def make_api(context: Context) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         context.hub.start()
+        context.history.start()
         yield
         context.hub.close()
+        await run_in_threadpool(context.history.close)
 
     # The pages of FastAPI's own documentation load scripts from elsewhere.
     api = FastAPI(
@@ -64,8 +71,8 @@ def make_api(context: Context) -> FastAPI:
     for router in ROUTERS:
         api.include_router(router)
     add_error_answers(api)
-    schema = without_422(api.openapi())
-    api.openapi = lambda: schema  # type: ignore[method-assign]
+    # Made when it is first asked for: it takes longer than everything else at the start of a server.
+    api.openapi = functools.cache(lambda: without_422(FastAPI.openapi(api)))  # type: ignore[method-assign]
     return api
 
 

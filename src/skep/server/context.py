@@ -15,6 +15,7 @@ from skep.server.hub import Hub
 from skep.server.identity import Identity
 from skep.server.metrics import Metrics
 from skep.server.tokens import Tokens
+from skep.service.history import History
 
 T = TypeVar("T")
 
@@ -23,6 +24,7 @@ class Context(msgspec.Struct):
     live: Any
     config: Config
     hub: Hub
+    history: History
     metrics: Metrics
     tokens: Tokens | None
     """None where no login is asked for."""

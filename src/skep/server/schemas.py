@@ -196,6 +196,10 @@ class StateCounts(Shown):
     stopped: int
 
 
+def all_states(counts: dict[str, int]) -> dict[str, int]:
+    return {state: counts.get(state, 0) for state in STATES}
+
+
 class JobPage(Shown):
     jobs: list[Job]
     next: str | None = Field(description="`cursor` of the next page; null after the last.")

@@ -14,22 +14,19 @@ from typing import Any
 
 import msgspec
 
-from skep.core.cluster import bits
 from skep.core.errors import Conflict, InputError, NotFound
 from skep.core.job import Job, JobState
 from skep.core.refusal import Cause, Refusal
 from skep.jobs.core import to_core
-from skep.jobs.request import Request, masked
-from skep.policies.shared.planner import Shared
-from skep.service import commands
+from skep.jobs.request import Request, in_full, masked
+from skep.service import commands, present, queries
 from skep.service.book import LIMIT, PENDING, Record
+from skep.service.order import parse_order, read_cursor, write_cursor
 from skep.service.sight import EVERYTHING, Sight
 from skep.service.store import JobFilter, JobRow, Store, Told
 from skep.service.writer import Writer
 
 JOB_NAMED = re.compile(r"\bjob ([0-9]{1,15})(?:/[\w.-]+)?")
-HIDDEN = "other"
-"""Stands for the id of a job that the reader may not see."""
 USAGE = {"user": "user", "vc": "vc", "job": "seq"}
 
 
@@ -52,15 +49,32 @@ class Reads:
 
     # Jobs -------------------------------------------------------------------------------------------------------
 
-    def jobs(self, where: JobFilter, limit: int, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
-        """The newest first, and the cursor of the next page."""
-        if cursor is not None and not cursor.isdecimal():
-            raise InputError(f"'{cursor}' is not a cursor", hint="use `next` of the page before")
+    def jobs(
+        self, where: JobFilter, limit: int, cursor: str | None, sort: str = "-id"
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """The newest first, or as sorted; and the cursor of the next page."""
         where = msgspec.structs.replace(where, sight=self.sight)
-        rows = self.store.jobs(where, limit + 1, int(cursor) if cursor else None)
-        more = str(rows[limit - 1].seq) if len(rows) > limit else None
-        self._add_causes(rows[:limit])
-        return [self._shown(row) for row in rows[:limit]], more
+        after = read_cursor(cursor) if cursor else None
+        order = parse_order(sort, after.now_s if after is not None else self.clock())
+        found = self.store.sorted_jobs(where, limit + 1, after, order)
+        more = write_cursor(found[limit - 1][1]) if len(found) > limit else None
+        return self._listed([row for row, _ in found[:limit]]), more
+
+    def rows(self, ids: Iterable[str]) -> list[dict[str, Any]]:
+        """Those of these jobs that are in sight, as in a list."""
+        return self._listed(queries.rows_of(self.store, ids, self.sight))
+
+    def _listed(self, rows: list[JobRow]) -> list[dict[str, Any]]:
+        self._add_causes(rows)
+        return [self._shown(row) for row in rows]
+
+    def counts(self, where: JobFilter) -> dict[str, int]:
+        """Jobs by state that fit the rest of the filter."""
+        return queries.state_counts(self.store, msgspec.structs.replace(where, sight=self.sight))
+
+    def last_seq(self) -> int:
+        """The number of the last event."""
+        return queries.last_seq(self.store)
 
     def _add_causes(self, rows: list[JobRow]) -> None:
         """What those who wait are waiting for, in a word."""
@@ -100,7 +114,7 @@ class Reads:
         """Everything about one job: by its id, or the latest of that name."""
         row, request = self._find(ref)
         shown = self._shown(row)
-        shown["request"] = msgspec.to_builtins(masked(request))
+        shown["request"] = in_full(masked(request))
         shown["history"] = [msgspec.structs.asdict(attempt) for attempt in self.store.attempts(row.seq)]
         shown["tasks"] = [task for name in core_ids(row, request) for task in self.engine.tasks(name)]
         if row.state == PENDING:
@@ -121,10 +135,10 @@ class Reads:
             )
             refusal = Refusal("not-waiting", Cause.ORDER, reason, "")
         shown = msgspec.to_builtins(refusal)
-        shown["reason"] = self._without_others(shown["reason"])
+        shown["reason"] = self.without_others(shown["reason"])
         return {"job": job_id, "state": state, **shown}
 
-    def _without_others(self, text: str) -> str:
+    def without_others(self, text: str) -> str:
         """A sentence that may name jobs, without those that the reader may not see."""
         ids = {} if self.sight.is_whole else self.store.vcs_of(JOB_NAMED.findall(text))
         return JOB_NAMED.sub(
@@ -162,49 +176,15 @@ class Reads:
     # The cluster ------------------------------------------------------------------------------------------------
 
     def nodes(self) -> list[dict[str, Any]]:
-        with self.lock:
-            state = self.writer.state
-            users: dict[tuple[int, int], list[str]] = {}
-            for job in state.jobs.values():
-                shown = job.id if self.sight.sees(job.spec.vc) else HIDDEN
-                for piece in job.held.slices if job.held is not None else ():
-                    for gpu in bits(piece.gpus):
-                        users.setdefault((piece.node, gpu), []).append(shown)
-            return [
-                {
-                    "name": node.name,
-                    "state": node_state(node.name, state.lost, state.drained),
-                    "gpu_type": node.spec.gpu_type,
-                    "gpus": node.gpu_count,
-                    "used": sum((node.index, gpu) in users for gpu in range(node.gpu_count)),
-                    "jobs": [users.get((node.index, gpu), []) for gpu in range(node.gpu_count)],
-                }
-                for node in state.cluster.nodes
-            ]
+        return present.nodes(self)
 
     def vcs(self) -> list[dict[str, Any]]:
+        return present.vcs(self)
+
+    def sample(self) -> present.Sample:
+        """The numbers of this moment."""
         with self.lock:
-            planner = self.writer.scheduler.planner
-            jobs = [job for job in self.writer.state.jobs.values() if not job.state.is_final]
-            if isinstance(planner, Shared):
-                guaranteed = {name: vc.cluster.gpu_total for name, vc in planner.vcs.items()}
-                borrowed = {job.seq for job in planner.borrowers.values()}
-            else:
-                guaranteed = dict.fromkeys(
-                    sorted({job.spec.vc for job in jobs} or {"default"}), self.writer.state.cluster.gpu_total
-                )
-                borrowed = set()
-            return [
-                {
-                    "name": name,
-                    "gpus": gpus,
-                    "used": sum(job.held_gpus for job in jobs if job.spec.vc == name and job.seq not in borrowed),
-                    "borrowed": sum(job.held_gpus for job in jobs if job.spec.vc == name and job.seq in borrowed),
-                    "pending": sum(job.state is JobState.PENDING for job in jobs if job.spec.vc == name),
-                }
-                for name, gpus in guaranteed.items()
-                if self.sight.sees(name)
-            ]
+            return present.sample(self.writer)
 
     def cluster(self) -> dict[str, Any]:
         nodes = self.nodes()
@@ -230,13 +210,13 @@ class Reads:
     def policy(self) -> dict[str, Any]:
         return {"policy": self.writer.ground.policy}
 
-    def usage(self, by: str, since_s: float | None, until_s: float | None) -> list[dict[str, Any]]:
-        """Gpu-hours held between these moments; without them all there are, up to now."""
+    def usage(self, by: str, since_s: float | None, until_s: float | None, vc: str = "") -> list[dict[str, Any]]:
+        """GPU-hours held between these moments, of one VC or all; without them all there are, up to now."""
         if by not in USAGE:
             raise InputError(f"usage by '{by}' is not known", hint="user, vc or job")
         now_s = self.clock()
         until_s = min(until_s if until_s is not None else now_s, now_s)
-        rows = self.store.usage(USAGE[by], since_s or 0.0, until_s, self.sight)
+        rows = self.store.usage(USAGE[by], since_s or 0.0, until_s, self.sight.of(vc))
         return [{by: str(whose), "jobs": count, "gpu_hours": round(used / 3600, 4)} for whose, count, used in rows]
 
     # What happened ----------------------------------------------------------------------------------------------
@@ -300,7 +280,3 @@ def as_event(told: Told) -> dict[str, Any]:
 
 def is_done(job: Job | None) -> bool:
     return job is not None and job.state is JobState.SUCCEEDED
-
-
-def node_state(name: str, lost: set[str], drained: set[str]) -> str:
-    return "lost" if name in lost else "drained" if name in drained else "up"

@@ -17,6 +17,10 @@ class Sight(msgspec.Struct, frozen=True):
     def sees(self, vc: str) -> bool:
         return self.vcs is None or vc in self.vcs
 
+    def of(self, vc: str) -> Sight:
+        """Of what it sees, only this VC; all of it where none is named."""
+        return Sight(frozenset({vc} if self.sees(vc) else ())) if vc else self
+
     def clause(self, column: str = "vc") -> tuple[str, list[str]]:
         """A term for a WHERE clause and its values."""
         if self.vcs is None:

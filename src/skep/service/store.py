@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from skep.core.errors import InputError
+from skep.service.order import NEWEST, Order, Place
 from skep.service.schema import prepare, refuse_unknown
 from skep.service.sight import EVERYTHING, Sight
 
@@ -24,6 +25,10 @@ JOB_COLUMNS = [
     *("seq", "name", "user", "vc", "state", "priority", "gpus", "submit_s", "start_s", "finish_s", "reason", "grp"),
     *("tags", "attempts", "nodes", "service_gpu_s"),
 ]
+
+
+SEARCHED = ("name", "user", "vc", "grp", "tags")
+ESCAPED = str.maketrans({mark: f"\\{mark}" for mark in "\\%_"})
 
 
 class JobRow(msgspec.Struct):
@@ -128,6 +133,8 @@ class JobFilter(msgspec.Struct, frozen=True):
     all: bool = False
     """Those that have ended, too."""
     sight: Sight = EVERYTHING
+    words: tuple[str, ...] = ()
+    """Each must be in the id, name, user, VC, group or tags."""
 
 
 class Store:
@@ -268,15 +275,22 @@ class Store:
         found = self.reader.execute("SELECT value FROM meta WHERE name=?", (name,)).fetchone()
         return found[0] if found else None
 
-    def jobs(self, where: JobFilter, limit: int, before: int | None) -> list[JobRow]:
-        """The newest first."""
+    def jobs(self, where: JobFilter, limit: int, after: Place | None, order: Order = NEWEST) -> list[JobRow]:
+        return [row for row, _ in self.sorted_jobs(where, limit, after, order)]
+
+    def sorted_jobs(
+        self, where: JobFilter, limit: int, after: Place | None, order: Order
+    ) -> list[tuple[JobRow, Place]]:
+        """Jobs, each with its place in the order."""
         terms, values = conditions(where)
-        if before is not None:
-            terms.append("seq < ?")
-            values.append(before)
+        if after is not None:
+            term, more = order.behind(after)
+            terms.append(term)
+            values += more
         clause = f"WHERE {' AND '.join(terms)}" if terms else ""
-        query = f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs {clause} ORDER BY seq DESC LIMIT ?"
-        return [job_row(row) for row in self.reader.execute(query, (*values, limit))]
+        query = f"SELECT {order.column}, {', '.join(JOB_COLUMNS)} FROM jobs {clause} {order.clause} LIMIT ?"
+        rows = self.reader.execute(query, (*values, limit))
+        return [(job_row(row[1:]), Place(row[1], row[0], order.now_s)) for row in rows]
 
     def job(self, seq: int) -> tuple[JobRow, bytes] | None:
         query = f"SELECT {', '.join(JOB_COLUMNS)}, request FROM jobs WHERE seq=?"
@@ -373,7 +387,16 @@ def conditions(where: JobFilter) -> tuple[list[str], list[Any]]:
     if where.tag:
         terms.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value=?)")
         values.append(where.tag)
+    for word in where.words:
+        # Whatever people type is text: % and _ too.
+        like = f"%{word.translate(ESCAPED)}%"
+        terms.append(f"({' OR '.join(f'{column} LIKE ? ESCAPE ?' for column in SEARCHED)} OR seq = ?)")
+        values += [*(each for _ in SEARCHED for each in (like, "\\")), int(word) if is_id(word) else -1]
     return terms, values
+
+
+def is_id(word: str) -> bool:
+    return word.isascii() and word.isdigit() and len(word) < 16
 
 
 def events_of(job: str | None, sight: Sight) -> tuple[str, list[Any]]:
@@ -392,13 +415,13 @@ def job_row(row: Iterable[Any]) -> JobRow:
     return JobRow(*values)
 
 
-_held = msgspec.json.Decoder(tuple[Held, ...])
+read_held = msgspec.json.Decoder(tuple[Held, ...]).decode
 
 
 def attempt_row(row: Iterable[Any]) -> Attempt:
     values = list(row)
     values[5] = tuple(msgspec.json.decode(values[5]))
-    values[11] = _held.decode(values[11])
+    values[11] = read_held(values[11])
     return Attempt(*values)
 
 

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -18,6 +19,7 @@ import msgspec
 
 from skep.core.errors import Conflict, InputError, NotFound
 from skep.jobs.request import Request
+from skep.service.present import Sample
 from skep.service.sight import EVERYTHING, Sight
 
 ENDED = ("succeeded", "failed", "stopped")
@@ -25,6 +27,8 @@ ENDED = ("succeeded", "failed", "stopped")
 
 class FakeLive:
     sight = EVERYTHING
+
+    clock = staticmethod(time.time)
 
     def seen_by(self, sight: Sight) -> FakeLive:
         seen = copy.copy(self)
@@ -157,7 +161,9 @@ class FakeLive:
             raise InputError(f"{name}: nodes is missing")
         return ["one node more"]
 
-    def jobs(self, where: Any, limit: int, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    def jobs(
+        self, where: Any, limit: int, cursor: str | None, sort: str = "-id"
+    ) -> tuple[list[dict[str, Any]], str | None]:
         found = [job for job in reversed(list(self.all.values())) if self._fits(job, where)]
         begin = int(cursor) if cursor and cursor.isdigit() else 0
         following = str(begin + limit) if len(found) > begin + limit else None
@@ -167,6 +173,15 @@ class FakeLive:
         if where.states:
             return job["state"] in where.states
         return (where.all or job["state"] not in ENDED) and where.user in ("", job["user"])
+
+    def counts(self, where: Any) -> dict[str, int]:
+        return dict(Counter(job["state"] for job in self.all.values()))
+
+    def last_seq(self) -> int:
+        return len(self.log)
+
+    def sample(self) -> Sample:
+        return Sample(gpus=8, used=0, lent=0, bad=0, drained=0, vcs={})
 
     def brief(self, ref: str) -> dict[str, Any]:
         if ref not in self.all or not self.sight.sees(self.all[ref]["vc"]):
@@ -191,7 +206,7 @@ class FakeLive:
     def policy(self) -> dict[str, Any]:
         return {"policy": self.spec}
 
-    def usage(self, by: str, since_s: float | None, until_s: float | None) -> list[dict[str, Any]]:
+    def usage(self, by: str, since_s: float | None, until_s: float | None, vc: str = "") -> list[dict[str, Any]]:
         return [{by: "ann", "gpu_hours": 1.0}]
 
     def events(self, after: int, job_id: str | None, limit: int) -> list[dict[str, Any]]:

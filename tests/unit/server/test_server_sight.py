@@ -11,12 +11,9 @@ from typing import Any
 import httpx
 import pytest
 from fake_world import World
+from paper import Paper
 
-from skep.core.actions import Action, Launch
-from skep.core.cluster import Cluster
 from skep.core.errors import NotFound
-from skep.core.events import Event
-from skep.jobs.reports import Started
 from skep.service.live import Live
 from skep.service.store import Store
 
@@ -25,40 +22,6 @@ CLUSTER = """
 nodes: [{count: 2, name: n, gpus: 2}]
 vcs: {red: 1 node, blue: 1 node}
 """
-
-
-class Paper:
-    """An engine that says of every launch that it has started."""
-
-    def __init__(self, live: Live, folder: Path) -> None:
-        self.live, self.folder = live, folder
-
-    def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
-        self.live.tell([Started(each.job_id, each.launch) for each in actions if isinstance(each, Launch)])
-        return []
-
-    def log_files(self, core_id: str, task: str, attempt: int) -> list[Path]:
-        path = self.folder / f"{core_id}.log"
-        path.write_text(f"printed by {core_id}\n")
-        return [path]
-
-    def environment(self, core_id: str, task: str) -> dict[str, Any]:
-        return {"env": {}, "cwd": "/", "task": task}
-
-    def progress(self, core_id: str) -> None:
-        return None
-
-    def tasks(self, core_id: str) -> list[Any]:
-        return []
-
-    def last_job(self) -> int:
-        return 0
-
-    def use_cluster(self, cluster: Cluster) -> None: ...
-
-    def forget(self, core_id: str) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def make_live(folder: Path) -> Live:
@@ -198,8 +161,8 @@ def test_explain_names_no_job_of_another_vc(two: World, people: dict[str, dict[s
     reads = two.live.seen_by(two_sight("blue"))
     ours = submit(two, people["blue"], vc="blue", name="plain")
     said = f"job {red_job} goes first, then job {ours}, job {red_job}/worker-0 too"
-    assert reads._without_others(said) == (f"a job of another VC goes first, then job {ours}, a job of another VC too")
-    assert two.live._without_others(said) == said
+    assert reads.without_others(said) == (f"a job of another VC goes first, then job {ours}, a job of another VC too")
+    assert two.live.without_others(said) == said
 
 
 def two_sight(vc: str) -> Any:

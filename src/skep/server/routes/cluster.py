@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
@@ -9,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from skep.core.errors import InputError
-from skep.server.answers import answer, coming
+from skep.server.answers import answer
 from skep.server.context import context_of, done, identity_of, reads_of
 from skep.server.routes.submit import text_of
 from skep.server.schemas import (
@@ -26,6 +28,7 @@ from skep.server.schemas import (
     write_errors,
 )
 from skep.server.shapes import Cluster, DrainPreview, Limit, Node, Usage, Vc
+from skep.service.present import drain_preview
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 CLUSTER_BODY = {
@@ -102,7 +105,7 @@ async def use_policy(request: Request, body: PolicyBody) -> Response:
 @router.get("/nodes/{name}/drain", response_model=None, responses={200: {"model": DrainPreview}, **errors(404)})
 def preview_drain(request: Request, name: Annotated[str, Path(pattern=NODE)]) -> Response:
     """What draining this node would affect. Changes nothing."""
-    return coming()
+    return answer(drain_preview(reads_of(request), name))
 
 
 @router.get("/limits", response_model=None, responses={200: {"model": list[Limit]}, **errors()})
@@ -113,6 +116,7 @@ def show_limits(request: Request) -> Response:
     return answer(reads_of(request).limits(None if sees_all else identity.user))
 
 
+FORMULA = tuple("=+-@\t\r")
 USAGE: Responses = {
     200: {
         "model": list[Usage],
@@ -132,4 +136,19 @@ def show_usage(
     format: Literal["json", "csv"] = "json",
 ) -> Response:
     """GPU-hours."""
-    return answer(reads_of(request).usage(by, since, until))
+    rows = reads_of(request).usage(by, since, until, vc)
+    if format == "csv":
+        name = f'attachment; filename="usage-by-{by}.csv"'
+        return Response(csv_text(by, rows), media_type="text/csv", headers={"content-disposition": name})
+    return answer(rows)
+
+
+def csv_text(by: str, rows: list[dict[str, Any]]) -> str:
+    """With a line of heads. A spreadsheet must not take a name for a formula."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow((by, "jobs", "gpu_hours"))
+    for row in rows:
+        name = f"'{row[by]}" if row[by][:1] in FORMULA else row[by]
+        writer.writerow((name, row["jobs"], row["gpu_hours"]))
+    return text.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -10,8 +11,9 @@ from starlette.responses import Response
 
 from skep.core.errors import InputError
 from skep.jobs.request import without_values
-from skep.server.answers import answer, coming
+from skep.server.answers import answer, one_line
 from skep.server.context import context_of, done, identity_of, reads_of
+from skep.server.identity import Refused
 from skep.server.schemas import (
     Environment,
     Event,
@@ -25,15 +27,17 @@ from skep.server.schemas import (
     StopBody,
     TaskName,
     Word,
+    all_states,
     errors,
     write_errors,
 )
 from skep.server.shapes import Bulk, BulkBody
+from skep.service.order import COLUMNS
 from skep.service.store import JobFilter
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
-SORTS = ("id", "name", "user", "vc", "state", "gpus", "priority", "submit_s", "start_s", "finish_s", "waited", "ran")
-SORT = rf"^-?({'|'.join(SORTS)})$"
+SORT = rf"^-?({'|'.join(COLUMNS)})$"
+WORDS_MAX = 10
 
 
 @router.get("/jobs", response_model=None, responses={200: {"model": JobPage}, **errors()})
@@ -56,15 +60,50 @@ def list_jobs(
     """The newest first, unless sorted otherwise. Without `state` and `all` only jobs that have not ended."""
     if mine:
         user = own_name(request, user)
-    where = JobFilter(states=tuple(state), vc=vc, user=user, group=group, tag=tag, name=name, all=all)
-    found, following = reads_of(request).jobs(where, limit, cursor or None)
-    return answer({"jobs": found, "next": following})
+    words = tuple(q.split()[:WORDS_MAX])
+    where = JobFilter(states=tuple(state), vc=vc, user=user, group=group, tag=tag, name=name, all=all, words=words)
+    reads = reads_of(request)
+    seq = reads.last_seq()  # asked first: what happens meanwhile is told again, not lost
+    found, following = reads.jobs(where, limit, cursor or None, sort)
+    counted = all_states(reads.counts(where)) if counts else None
+    return answer({"jobs": found, "next": following, "counts": counted, "seq": seq})
 
 
 @router.post("/jobs:bulk", response_model=None, responses={200: {"model": Bulk}, **write_errors()})
 async def change_jobs(request: Request, body: BulkBody) -> Response:
     """The same for many jobs, each by itself: one that cannot be changed does not keep the others from it."""
-    return coming()
+    # All are asked for before the first is waited for: the writer then does them in one turn.
+    asked = [await ask_one(request, job_id, body) for job_id in dict.fromkeys(body.ids)]
+    results = [await bulk_result(job_id, each) for job_id, each in asked]
+    return answer({"results": results, "done": sum(each["ok"] for each in results)})
+
+
+async def ask_one(request: Request, job_id: str, body: BulkBody) -> tuple[str, Future[None] | Exception]:
+    live, who = context_of(request).live, identity_of(request).who
+    try:
+        job_id = (await job_to_change(request, job_id))["id"]
+    except (InputError, Refused) as error:
+        return job_id, error
+    if body.action == "stop":
+        return job_id, live.stop(job_id, who, body.reason)
+    if body.action == "priority":
+        return job_id, live.change(job_id, who, priority=body.value)
+    return job_id, live.change(job_id, who, is_held=body.action == "hold")
+
+
+async def bulk_result(job_id: str, asked: Future[None] | Exception) -> dict[str, Any]:
+    error: Exception | None = asked if isinstance(asked, Exception) else None
+    if not isinstance(asked, Exception):
+        try:
+            await done(asked)
+        except InputError as refused:
+            error = refused
+    return {
+        "id": job_id,
+        "ok": error is None,
+        "error": one_line(str(error)) if error is not None else "",
+        "hint": getattr(error, "hint", ""),
+    }
 
 
 @router.get("/jobs/{id}", response_model=None, responses={200: {"model": JobDetail}, **errors(404)})

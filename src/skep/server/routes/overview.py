@@ -7,22 +7,26 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from skep.server.answers import coming
-from skep.server.schemas import Moment, Word, errors
+from skep import __version__
+from skep.server.answers import answer
+from skep.server.context import context_of, identity_of, reads_of
+from skep.server.schemas import Moment, Word, all_states, errors
 from skep.server.shapes import History, Map, Overview, Timeline
+from skep.service import present, queries
 
 router = APIRouter(prefix="/api/v1", tags=["overview"])
 
 
 @router.get("/overview", response_model=None, responses={200: {"model": Overview}, **errors()})
 def overview(request: Request) -> Response:
-    return coming()
+    found = present.overview(reads_of(request))
+    return answer({**found, "jobs": all_states(found["jobs"]), "version": __version__})
 
 
 @router.get("/map", response_model=None, responses={200: {"model": Map}, **errors()})
 def cluster_map(request: Request) -> Response:
     """Who has which GPU."""
-    return coming()
+    return answer(present.cluster_map(reads_of(request)))
 
 
 @router.get("/history", response_model=None, responses={200: {"model": History}, **errors()})
@@ -34,7 +38,8 @@ def history(
     vc: Annotated[bool, Query(description="Also by VC.")] = False,
 ) -> Response:
     """GPUs and the queue over time; without `since` the last 24 hours."""
-    return coming()
+    sight = identity_of(request).sight
+    return answer(context_of(request).history.read(since, until, step, by_vc=vc, sight=sight))
 
 
 @router.get("/timeline", response_model=None, responses={200: {"model": Timeline}, **errors()})
@@ -48,4 +53,4 @@ def timeline(
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
     """Who held which GPUs; without `since` the last 24 hours."""
-    return coming()
+    return answer(queries.timeline(reads_of(request), since, until, limit, vc=vc, user=user, node=node))

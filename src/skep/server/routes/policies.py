@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from skep.server.answers import coming
+from skep.policies.registry import Policy, policies, shown_value
+from skep.server.answers import answer
+from skep.server.context import reads_of
 from skep.server.schemas import REF, Absent, Seq, errors
 from skep.server.shapes import Decisions, PolicyInfo
+from skep.service.decisions import decisions
 
 router = APIRouter(prefix="/api/v1", tags=["policies"])
 
 
 @router.get("/policies", response_model=None, responses={200: {"model": list[PolicyInfo]}, **errors()})
 def list_policies(request: Request) -> Response:
-    return coming()
+    return answer([shown(policy) for policy in policies().values()])
+
+
+def shown(policy: Policy) -> dict[str, Any]:
+    knobs = [
+        {"name": knob.name, "default": shown_value(knob.default), "help": knob.help, "choices": knob.choices}
+        for knob in policy.knobs
+    ]
+    return {
+        "name": policy.name,
+        "title": policy.title,
+        "paper": policy.paper,
+        "assumes": policy.assumes,
+        "oracle": policy.assumes.startswith("known durations"),
+        "knobs": knobs,
+    }
 
 
 @router.get("/decisions", response_model=None, responses={200: {"model": Decisions}, **errors(404)})
@@ -29,4 +47,6 @@ def list_decisions(
 ) -> Response:
     """Starts, preemptions, moves, resizes and rejections with their reasons, the newest first. They come from the
     log, so a restart does not lose them."""
-    return coming()
+    reads = reads_of(request)
+    job_id = reads.brief(job)["id"] if job else None
+    return answer(decisions(reads, last, before, job_id))

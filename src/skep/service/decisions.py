@@ -1,0 +1,170 @@
+"""What the policy decided and why, read back from the log: so it is as durable as the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from skep.core.cluster import Allocation
+from skep.core.events import (
+    ClusterChanged,
+    Event,
+    JobHeld,
+    JobReleased,
+    JobSubmitted,
+    NodeBack,
+    NodeDrained,
+    NodeLost,
+    NodeUndrained,
+    PolicyChanged,
+    PriorityChanged,
+    StopRequested,
+    TasksExited,
+    TasksMoved,
+    TasksStarted,
+    TimerDue,
+)
+from skep.core.plan import Decision
+from skep.core.record import Entry, PlanRecord, decode
+from skep.core.state import LENT
+from skep.service.book import owner_id, task_of
+from skep.service.queries import about
+
+if TYPE_CHECKING:
+    from skep.service.reads import Reads
+
+SCANNED_MAX = 5000
+"""Log entries that one question looks through."""
+NAMED_MAX = 3
+"""Events of an entry that are named; more are counted."""
+
+NODE_EVENTS = {
+    NodeLost: "was lost",
+    NodeBack: "came back",
+    NodeDrained: "was drained",
+    NodeUndrained: "is in use again",
+}
+JOB_EVENTS = {
+    JobHeld: "was held",
+    JobReleased: "was released",
+    StopRequested: "was asked to stop",
+    TasksStarted: "started",
+    TasksMoved: "moved",
+}
+
+
+def decisions(reads: Reads, last: int, before: int | None, job_id: str | None) -> dict[str, Any]:
+    """The newest first; `next` is where to go on."""
+    names: list[str] | None = [node.name for node in reads.writer.state.cluster.nodes]
+    found: list[dict[str, Any]] = []
+    rows = reads.store.reader.execute(
+        "SELECT seq, entry FROM log WHERE seq < ? ORDER BY seq DESC", (before if before is not None else 1 << 62,)
+    )
+    if before is not None and is_older_cluster(reads, before):
+        names = None
+    for scanned, (seq, data) in enumerate(rows, 1):
+        entry = decode(data)
+        found += [each for each in of_entry(reads, seq, entry, names) if job_id in (None, each["job"])]
+        if any(isinstance(event, ClusterChanged) for event in entry.events):
+            names = None  # numbers of nodes were those of another cluster before
+        if len(found) >= last or scanned >= SCANNED_MAX:
+            return {"decisions": found, "next": seq}
+    return {"decisions": found, "next": None}
+
+
+def is_older_cluster(reads: Reads, before: int) -> bool:
+    """Whether the cluster changed since then, as events for people tell."""
+    at = reads.store.reader.execute("SELECT at_s FROM log WHERE seq >= ? ORDER BY seq LIMIT 1", (before,)).fetchone()
+    if at is None:
+        return False
+    query = "SELECT 1 FROM events WHERE kind='cluster' AND at_s >= ? LIMIT 1"
+    return reads.store.reader.execute(query, at).fetchone() is not None
+
+
+def of_entry(reads: Reads, seq: int, entry: Entry, names: list[str] | None) -> list[dict[str, Any]]:
+    """Those of one entry, the last first."""
+    made: list[dict[str, Any]] = []
+    for plan in entry.plans:
+        made += [of_decision(each, plan, names) for each in plan.decisions]
+        made += [of_reject(job_id, reason) for job_id, reason in plan.rejects]
+    if not made:
+        return []
+    known = about(reads.store, {each["job"] for each in made}, reads.sight)
+    because = because_of(entry.events, reads)
+    shown = []
+    for each in reversed(made):
+        job = known.get(each["job"])
+        if job is None and not reads.sight.is_whole:
+            continue
+        name, vc, user = job or ("", "", "")
+        each["reason"] = reads.without_others(each["reason"])
+        shown.append({"seq": seq, "at_s": entry.at_s, **each, "name": name, "vc": vc, "user": user, "because": because})
+    return shown
+
+
+def of_decision(decision: Decision, plan: PlanRecord, names: list[str] | None) -> dict[str, Any]:
+    before, after = where(decision.before, names), where(decision.after, names)
+    if before is None:
+        kind, reason = "start", f"{gpus_text(after)} free for it, and no job before it in the queue could use them"
+        if plan.memory.get(LENT + decision.job_id):
+            reason = f"borrows {gpus_text(after)} that other VCs leave idle"
+    elif after is None:
+        kind, reason = "preempt", preempted_for(decision.cause)
+    elif before["gpus"] != after["gpus"]:
+        kind, reason = "resize", f"from {gpus_text(before)} to {gpus_text(after)}"
+    else:
+        kind, reason = "move", "goes on with the same number of GPUs elsewhere"
+    task = task_of(decision.job_id)
+    return {
+        "kind": kind,
+        "job": owner_id(decision.job_id),
+        "reason": f"task {task}: {reason}" if task else reason,
+        "before": before,
+        "after": after,
+    }
+
+
+def of_reject(job_id: str, reason: str) -> dict[str, Any]:
+    return {"kind": "reject", "job": owner_id(job_id), "reason": reason, "before": None, "after": None}
+
+
+def preempted_for(cause: str) -> str:
+    """A policy names the job that needs the place; other causes are sentences."""
+    owner = owner_id(cause)
+    return f"makes room for job {owner}" if owner.isdecimal() else cause or "preempted"
+
+
+def gpus_text(place: dict[str, Any] | None) -> str:
+    amount = place["gpus"] if place is not None else 0
+    return f"{amount:g} GPU{'' if amount == 1 else 's'}"
+
+
+def where(allocation: Allocation | None, names: list[str] | None) -> dict[str, Any] | None:
+    """Without names of nodes where the cluster was another one then."""
+    if allocation is None:
+        return None
+    return {"nodes": [names[number] for number in allocation.nodes()] if names else [], "gpus": allocation.gpus}
+
+
+def because_of(events: list[Event], reads: Reads) -> list[str]:
+    said = [reads.without_others(text) for event in events[:NAMED_MAX] if (text := event_text(event))]
+    return [*said, *([f"and {len(events) - NAMED_MAX:,} more"] if len(events) > NAMED_MAX else [])]
+
+
+def event_text(event: Event) -> str:
+    if isinstance(event, JobSubmitted):
+        return f"job {owner_id(event.job.id)} was submitted"
+    if isinstance(event, TasksExited):
+        return f"job {owner_id(event.job_id)} left its GPUs ({event.exit})"
+    if isinstance(event, PriorityChanged):
+        return f"job {owner_id(event.job_id)} got priority {event.priority}"
+    if isinstance(event, PolicyChanged):
+        return f"policy {event.policy} took over"
+    if isinstance(event, ClusterChanged):
+        return f"cluster {event.name} was applied"
+    if isinstance(event, TimerDue):
+        return "a time the policy had asked for"
+    if type(event) in NODE_EVENTS:
+        return f"node {event.node} {NODE_EVENTS[type(event)]}"  # type: ignore[union-attr]
+    if type(event) in JOB_EVENTS:
+        return f"job {owner_id(event.job_id)} {JOB_EVENTS[type(event)]}"  # type: ignore[union-attr]
+    return ""

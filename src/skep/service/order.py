@@ -1,0 +1,68 @@
+"""The order of a list of jobs, and the cursor by which its next page begins where the last one ended."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+
+from skep.core.errors import InputError
+
+COLUMNS = {
+    **{name: name for name in ("name", "user", "vc", "state", "gpus", "priority", "submit_s")},
+    "id": "seq",
+    "start_s": "coalesce(start_s, 0)",
+    "finish_s": "coalesce(finish_s, 0)",
+    "waited": "coalesce(start_s, finish_s, {now}) - submit_s",
+    "ran": "coalesce(coalesce(finish_s, {now}) - start_s, 0)",
+}
+"""What can be sorted by; `now` is that of the first page, so that pages fit together."""
+
+
+class Order(msgspec.Struct, frozen=True):
+    by: str = "id"
+    is_falling: bool = True
+    now_s: float = 0.0
+
+    @property
+    def column(self) -> str:
+        return COLUMNS[self.by].format(now=repr(float(self.now_s)))
+
+    @property
+    def clause(self) -> str:
+        way = "DESC" if self.is_falling else "ASC"
+        return f"ORDER BY {self.column} {way}, seq {way}" if self.by != "id" else f"ORDER BY seq {way}"
+
+    def behind(self, place: Place) -> tuple[str, list[Any]]:
+        """A term for a WHERE clause: what comes after this place."""
+        sign = "<" if self.is_falling else ">"
+        if self.by == "id":
+            return f"seq {sign} ?", [place.seq]
+        return f"({self.column}, seq) {sign} (?, ?)", [place.value, place.seq]
+
+
+NEWEST = Order()
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """Where a page ended."""
+
+    seq: int
+    value: str | float | int = 0
+    now_s: float = 0.0
+
+
+def parse_order(text: str, now_s: float) -> Order:
+    return Order(text.removeprefix("-"), text.startswith("-"), now_s)
+
+
+def write_cursor(place: Place) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def read_cursor(text: str) -> Place:
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Place)
+    except (ValueError, msgspec.MsgspecError):
+        raise InputError(f"'{text[:80]}' is not a cursor", hint="use `next` of the page before") from None

@@ -1,0 +1,385 @@
+"""The cluster as it is now: who has which GPU, what each VC has, what waits. Read under the writer's lock, and quickly.
+
+Readers who see only some VCs see the hardware whole, and of other VCs' jobs only that somebody is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from skep.core.cluster import UNLIMITED, Cell, Cluster, Node, bits
+from skep.core.job import Job, JobState
+from skep.core.state import State
+from skep.metrics.quantile import quantile
+from skep.policies.registry import Setting, build_planner
+from skep.policies.shared.planner import Shared
+from skep.service.book import PENDING, Record, owner_id
+from skep.service.commands import check_node
+from skep.service.queries import last_seq, state_counts, waits
+from skep.service.store import JobFilter
+from skep.service.writer import Writer
+
+if TYPE_CHECKING:
+    from skep.service.reads import Reads
+
+DAY_S = 86400.0
+HIDDEN = "other"
+"""Stands for the id of a job that the reader may not see."""
+FREE, SHARED = -1, -2
+"""In the map, instead of the place of a job."""
+
+
+def holders(writer: Writer) -> Iterator[tuple[Record, Job]]:
+    """Jobs that hold part of the cluster."""
+    for record in writer.book.records.values():
+        if record.row.state != PENDING:
+            for name in record.members:
+                job = writer.state.jobs[name]
+                if job.held is not None:
+                    yield record, job
+
+
+def borrowers(writer: Writer) -> dict[int, Job]:
+    planner = writer.scheduler.planner
+    return planner.borrowers if isinstance(planner, Shared) else {}
+
+
+def node_state(name: str, state: State) -> str:
+    return "lost" if name in state.lost else "drained" if name in state.drained else "up"
+
+
+# Nodes --------------------------------------------------------------------------------------------------------------
+
+
+def nodes(reads: Reads) -> list[dict[str, Any]]:
+    with reads.lock:
+        state = reads.writer.state
+        tenants: dict[int, list[dict[str, Any]]] = {}
+        for record, job in holders(reads.writer):
+            shown = record.id if reads.sight.sees(record.row.vc) else HIDDEN
+            assert job.held is not None
+            for piece in job.held.slices:
+                tenants.setdefault(piece.node, []).extend(
+                    {"job": shown, "gpu": gpu, "milli": piece.milli, "gpu_mem_mib": piece.gpu_mem_mib}
+                    for gpu in bits(piece.gpus)
+                )
+        return [shown_node(node, state, tenants.get(node.index, [])) for node in state.cluster.nodes]
+
+
+def shown_node(node: Node, state: State, tenants: list[dict[str, Any]]) -> dict[str, Any]:
+    by_gpu: list[list[str]] = [[] for _ in range(node.gpu_count)]
+    for tenant in tenants:
+        by_gpu[tenant["gpu"]].append(tenant["job"])
+    spec = node.spec
+    return {
+        "name": node.name,
+        "state": node_state(node.name, state),
+        "gpu_type": spec.gpu_type,
+        "gpus": node.gpu_count,
+        "used": sum(map(bool, by_gpu)),
+        "jobs": by_gpu,
+        "tenants": sorted(tenants, key=lambda tenant: tenant["gpu"]),
+        "cpus": limited(spec.cpu_milli, 1000),
+        "cpus_free": limited(node.cpu_free, 1000, spec.cpu_milli),
+        "memory_gib": limited(spec.memory_mib, 1024),
+        "memory_free_gib": limited(node.memory_free, 1024, spec.memory_mib),
+        "within": [{"level": level, "name": name} for level, name in spec.within],
+        "health": [],
+    }
+
+
+def limited(amount: int, unit: int, of: int | None = None) -> float | None:
+    return None if (amount if of is None else of) == UNLIMITED else amount / unit
+
+
+# VCs ----------------------------------------------------------------------------------------------------------------
+
+
+class VcBook(msgspec.Struct):
+    """What the jobs of one VC hold and wait for."""
+
+    gpus: int = 0
+    policy: str = ""
+    used: float = 0
+    borrowed: float = 0
+    pending: int = 0
+    pending_gpus: float = 0
+    running: int = 0
+
+
+def vc_books(writer: Writer) -> dict[str, VcBook]:
+    """Of all VCs; under the lock."""
+    planner, ground = writer.scheduler.planner, writer.ground
+    books: dict[str, VcBook] = {}
+    total = writer.state.cluster.gpu_total
+    if isinstance(planner, Shared) and ground.layout is not None:
+        own = {name: vc.policy for name, vc in ground.layout.vcs.items()}
+        books = {name: VcBook(vc.cluster.gpu_total, own.get(name) or ground.policy) for name, vc in planner.vcs.items()}
+    borrows = borrowers(writer)
+    for record in writer.book.records.values():
+        book = books.get(record.row.vc)
+        if book is None:
+            book = books[record.row.vc] = VcBook(total, ground.policy)
+        is_pending = record.row.state == PENDING
+        book.pending += is_pending
+        book.running += not is_pending
+        for name in record.members:
+            job = writer.state.jobs[name]
+            if job.state is JobState.PENDING:
+                book.pending_gpus += job.gpus
+            elif job.held is not None:
+                if job.seq in borrows:
+                    book.borrowed += job.held.gpus
+                else:
+                    book.used += job.held.gpus
+    return books or {"default": VcBook(total, ground.policy)}
+
+
+def lent_by(books: dict[str, VcBook], total: int) -> dict[str, float]:
+    """Which VC lends a GPU is open until one asks for its own back; so what is borrowed is divided in proportion to
+    what is idle, GPUs that no VC owns included."""
+    borrowed = sum(book.borrowed for book in books.values())
+    idle = {name: max(book.gpus - book.used, 0.0) for name, book in books.items()}
+    unowned = max(total - sum(book.gpus for book in books.values()), 0)
+    whole = sum(idle.values()) + unowned
+    return {name: round(borrowed * each / whole, 3) if borrowed and whole else 0.0 for name, each in idle.items()}
+
+
+def vcs(reads: Reads) -> list[dict[str, Any]]:
+    with reads.lock:
+        books = vc_books(reads.writer)
+        total = reads.writer.state.cluster.gpu_total
+    lent = lent_by(books, total)
+    return [
+        {
+            "name": name,
+            "gpus": book.gpus,
+            "used": book.used,
+            "borrowed": book.borrowed,
+            "lent": lent[name],
+            "pending": book.pending,
+            "running": book.running,
+            "policy": book.policy,
+        }
+        for name, book in sorted(books.items())
+        if reads.sight.sees(name)
+    ]
+
+
+# The whole ----------------------------------------------------------------------------------------------------------
+
+
+class Sample(msgspec.Struct):
+    """The numbers of one moment."""
+
+    gpus: int
+    used: float
+    lent: float
+    bad: int
+    drained: int
+    vcs: dict[str, VcBook]
+
+
+def sample(writer: Writer) -> Sample:
+    """Under the lock."""
+    state = writer.state
+    books = vc_books(writer)
+    counts = {node.name: node.gpu_count for node in state.cluster.nodes}
+    return Sample(
+        gpus=state.cluster.gpu_total,
+        used=sum(book.used + book.borrowed for book in books.values()),
+        lent=sum(book.borrowed for book in books.values()),
+        bad=sum(counts.get(name, 0) for name in state.lost),
+        drained=sum(counts.get(name, 0) for name in state.drained - state.lost),
+        vcs=books,
+    )
+
+
+def overview(reads: Reads) -> dict[str, Any]:
+    now_s = reads.clock()
+    seq = last_seq(reads.store)
+    with reads.lock:
+        now = sample(reads.writer)
+        ground, cluster = reads.writer.ground, reads.writer.state.cluster
+        free = cluster.free_gpus()
+        so_far = [
+            now_s - record.row.submit_s
+            for record in reads.writer.book.records.values()
+            if record.row.start_s is None and reads.sight.sees(record.row.vc)
+        ]
+        node_count = len(cluster.nodes)
+    counts = state_counts(reads.store, JobFilter(sight=reads.sight))
+    return {
+        "at_s": now_s,
+        "seq": seq,
+        "name": ground.name,
+        "policy": ground.policy,
+        "gpus": now.gpus,
+        "used": now.used,
+        "free": free,
+        "lent": now.lent,
+        "bad": now.bad,
+        "drained": now.drained,
+        "nodes": node_count,
+        "queue_gpus": sum(book.pending_gpus for name, book in now.vcs.items() if reads.sight.sees(name)),
+        "jobs": counts,
+        "waiting": quantiles(waits(reads.store, now_s - DAY_S, reads.sight)),
+        "waiting_now": quantiles(so_far),
+    }
+
+
+def quantiles(seconds: list[float]) -> dict[str, Any]:
+    ordered = sorted(max(each, 0.0) for each in seconds)
+    if not ordered:
+        return {"jobs": 0, "p50_s": None, "p90_s": None, "max_s": None}
+    found = {"p50_s": quantile(ordered, 0.5), "p90_s": quantile(ordered, 0.9), "max_s": ordered[-1]}
+    return {"jobs": len(ordered), **{name: round(value, 3) for name, value in found.items()}}
+
+
+# The map ------------------------------------------------------------------------------------------------------------
+
+
+def cluster_map(reads: Reads) -> dict[str, Any]:
+    now_s, seq = reads.clock(), last_seq(reads.store)
+    with reads.lock:
+        cluster, state = reads.writer.state.cluster, reads.writer.state
+        cells = MapCells()
+        firsts: list[int] = []
+        shown: list[dict[str, Any]] = []
+        total = 0
+        for node in cluster.nodes:
+            firsts.append(total)
+            shown.append(
+                {
+                    "name": node.name,
+                    "state": node_state(node.name, state),
+                    "gpu_type": node.spec.gpu_type,
+                    "cell": cells.place(node.cell.parent),
+                    "first": total,
+                    "gpus": node.gpu_count,
+                    "inner": [size for _, size in node.spec.inner],
+                }
+            )
+            total += node.gpu_count
+        jobs, gpus, shares = map_jobs(reads, firsts, total)
+    return {
+        "at_s": now_s,
+        "seq": seq,
+        "cells": cells.rows,
+        "nodes": shown,
+        "jobs": jobs,
+        "gpus": gpus,
+        "shares": shares,
+    }
+
+
+def map_jobs(reads: Reads, firsts: list[int], total: int) -> tuple[list[Any], list[int], list[Any]]:
+    """The jobs that hold GPUs, each GPU's only tenant, and those of shared ones."""
+    jobs: list[dict[str, Any]] = []
+    places: dict[str, int] = {}
+    gpus = [FREE] * total
+    shares: list[dict[str, int]] = []
+    borrows = borrowers(reads.writer)
+    for record, job in holders(reads.writer):
+        row = record.row
+        is_seen = reads.sight.sees(row.vc)
+        place = places.get(row_id := record.id if is_seen else HIDDEN)
+        if place is None:
+            place = places[row_id] = len(jobs)
+            jobs.append(
+                {
+                    "id": row_id,
+                    "name": row.name if is_seen else "",
+                    "vc": row.vc if is_seen else "",
+                    "user": row.user if is_seen else "",
+                    "state": row.state,
+                    "lent": is_seen and job.seq in borrows,
+                }
+            )
+        assert job.held is not None
+        for piece in job.held.slices:
+            for gpu in bits(piece.gpus):
+                number = firsts[piece.node] + gpu
+                if piece.milli >= 1000 and gpus[number] == FREE:
+                    gpus[number] = place
+                else:  # shared, or for a moment held by two: one that is leaving and one that comes
+                    if gpus[number] >= 0:
+                        shares.append({"gpu": number, "job": gpus[number], "milli": 1000})
+                    gpus[number] = SHARED
+                    shares.append({"gpu": number, "job": place, "milli": piece.milli})
+    return jobs, gpus, shares
+
+
+class MapCells:
+    """The cells above the nodes, each once, a parent before its children."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._places: dict[int, int] = {}
+
+    def place(self, cell: Cell | None) -> int:
+        if cell is None or cell.parent is None:  # the outermost one is the cluster itself
+            return -1
+        found = self._places.get(id(cell))
+        if found is None:
+            parent = self.place(cell.parent)
+            found = self._places[id(cell)] = len(self.rows)
+            self.rows.append({"level": cell.level, "name": cell.name, "parent": parent})
+        return found
+
+
+# Draining -----------------------------------------------------------------------------------------------------------
+
+
+def drain_preview(reads: Reads, name: str) -> dict[str, Any]:
+    with reads.lock:
+        writer = reads.writer
+        check_node(writer, name)
+        state = writer.state
+        node = state.cluster.by_name[name]
+        there = {
+            record.id
+            for record, job in holders(writer)
+            if job.held is not None and any(piece.node == node.index for piece in job.held.slices)
+        }
+        up = [each for each in state.cluster.nodes if node_state(each.name, state) == "up"]
+        stuck = stuck_without(writer, up, node)
+        shown = {
+            "node": name,
+            "state": node_state(name, state),
+            "gpus": node.gpu_count,
+            "idle": node.free_mask.bit_count(),
+            "gpus_left": sum(each.gpu_count for each in up if each is not node),
+        }
+    rows = reads.rows([*there, *stuck])
+    return {
+        **shown,
+        "jobs": [row for row in rows if row["id"] in there],
+        "unrunnable": [row for row in rows if row["id"] in stuck],
+    }
+
+
+def stuck_without(writer: Writer, up: list[Node], node: Node) -> set[str]:
+    """Pending jobs that could run on the nodes that are up, but not without this one."""
+    without, whole = ([each for each in up if each is not node], [*up, *([] if node in up else [node])])
+    could, will = possible(whole), possible(without)
+    found: set[str] = set()
+    for record in writer.book.records.values():
+        if record.row.state == PENDING:
+            job = writer.state.jobs[record.members[0]]
+            if not will(job) and could(job):
+                found.add(owner_id(job.id))
+    return found
+
+
+def possible(nodes: list[Node]) -> Any:
+    """Whether a job would fit on these nodes if nobody else were there."""
+    if not nodes:
+        return lambda job: False
+    trial = State(Cluster([node.spec for node in nodes]))
+    planner = build_planner("fifo", Setting(trial.cluster))
+    planner.attach(trial, {})
+    return lambda job: not planner.why_never(trial, job)
