@@ -27,8 +27,9 @@ READY_S = 120.0
 @click.option("--port", type=click.IntRange(0, 65535), help="[default: 7437]")
 @click.option("--auth", type=click.Choice(["none", "token"]), help="[default: none on this machine, else token]")
 @click.option("--config", "file", metavar="FILE", help="The same names as YAML; flags win over it.")
+@click.option("--new", "is_new", is_flag=True, help="Begin anew where the store is gone and files of jobs are left.")
 @click.option("-d", "--detach", is_flag=True, help="Return once it answers.")
-def up(file: str | None, detach: bool, **flags: Any) -> None:
+def up(file: str | None, detach: bool, is_new: bool, **flags: Any) -> None:
     """Start the server: real jobs on the gpus of this machine, or on virtual ones.
 
     Jobs survive the end of the server; the next `skep up` on the same data takes them over.
@@ -41,7 +42,7 @@ def up(file: str | None, detach: bool, **flags: Any) -> None:
     """
     from skep.server.config import make_config
 
-    config = make_config(file, flags)
+    config = make_config(file, flags, is_new=is_new)
     if detach:
         start_behind(config, file, flags)
         return
@@ -66,6 +67,7 @@ def start_behind(config: Config, file: str | None, flags: dict[str, Any]) -> Non
     DataDir(config.data).close()
     words = [word for key, value in flags.items() if value is not None for word in (f"--{key}", str(value))]
     words += ["--config", file] if file is not None else []
+    words += ["--new"] if config.is_new else []
     log = config.data / "server.log"
     with log.open("ab") as out:
         begin = out.tell()

@@ -16,15 +16,15 @@ from skep.engines.local.engine import LocalEngine
 from skep.engines.local.gpus import Gpu, find_gpus
 from skep.files.text import load_text
 from skep.server.config import Config
+from skep.service.files import open_store
 from skep.service.live import Live
-from skep.service.store import Store
 
 DAY_S = 86400.0
 VIRTUAL = "1x8"
 
 
 def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[Exception], None]) -> Live:
-    store = Store(config.data / "skep.db")
+    store = open_store(config.data, is_new=config.is_new)
     is_new = store.log_seq == 0
     cluster = chosen_cluster(config.cluster, say) if is_new or "cluster" in config.typed else None
     live = Live(

@@ -33,6 +33,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     auth: str = "none"
     names: tuple[str, ...] = ()
     """Further names this server may be called by (the `Host` of a request)."""
+    is_new: bool = False
+    """Begin anew where jobs have left files but the store is gone."""
     keep_days: float = 30.0
     """Ended jobs are forgotten after so many days."""
     limits: LimitRules = UNLIMITED
@@ -59,7 +61,7 @@ def default_limits() -> Limits:
     return msgspec.structs.replace(DEFAULTS, memory_gib=round(memory_gib, 1))
 
 
-def make_config(file: str | None, flags: dict[str, Any]) -> Config:
+def make_config(file: str | None, flags: dict[str, Any], *, is_new: bool = False) -> Config:
     """`flags` holds what was typed; `None` was not."""
     values: dict[str, Any] = {"data": default_data()}
     if file is not None:
@@ -69,7 +71,7 @@ def make_config(file: str | None, flags: dict[str, Any]) -> Config:
     values.setdefault("limits", LimitRules(default_limits()))
     values.setdefault("auth", "none" if is_loopback(values.get("host", "127.0.0.1")) else "token")
     typed = frozenset(key for key in ("cluster", "policy") if flags.get(key) is not None)
-    config = Config(**values, typed=typed)
+    config = Config(**values, typed=typed, is_new=is_new)
     if config.auth == "none" and not is_loopback(config.host):
         raise InputError(
             f"{config.host} is reachable from other machines, which needs --auth token",

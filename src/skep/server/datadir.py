@@ -35,17 +35,20 @@ class DataDir:
             raise InputError(
                 f"{path} is in use by another server{who}", hint="`skep down` stops it; another folder: --data DIR"
             ) from None
+        self._announced: Running | None = None
         # What a crashed server left would name a process that is no longer it.
         (path / "server.json").unlink(missing_ok=True)
 
     def announce(self, running: Running) -> None:
+        self._announced = running
         try:
             write_aside(self.path / "server.json", msgspec.json.encode(running).decode())
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror}", hint="is the disk full?") from None
 
     def close(self) -> None:
-        (self.path / "server.json").unlink(missing_ok=True)
+        if read_running(self.path) == self._announced:  # the folder may have been replaced under us
+            (self.path / "server.json").unlink(missing_ok=True)
         os.close(self._lock)
 
     def __enter__(self) -> DataDir:

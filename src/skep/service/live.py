@@ -18,17 +18,20 @@ from typing import Any
 import msgspec
 
 from skep.clusters.read import read_text
-from skep.core.errors import InputError, InvariantBroken
+from skep.core.errors import InputError
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.reports import Report
 from skep.jobs.request import Request
 from skep.service import commands
+from skep.service.anchor import Gone
 from skep.service.book import task_of
+from skep.service.check import check_open_jobs, check_rows, damaged
 from skep.service.commands import Prepare
 from skep.service.override import override
 from skep.service.reads import Reads, as_event
+from skep.service.recover import DAMAGE
 from skep.service.sight import EVERYTHING, Sight
-from skep.service.store import PUT_BACK, Store, Told
+from skep.service.store import Store, Told
 from skep.service.turn import Busy, Command
 from skep.service.writer import Writer, answer_all
 
@@ -36,9 +39,6 @@ BATCH_MAX = 2000
 IDLE_S = 60.0
 FORGET_EVERY_S = 3600.0
 CHECKPOINT_EVERY_S = 1.0
-
-DAMAGE = (sqlite3.DatabaseError, msgspec.MsgspecError, InvariantBroken, LookupError, TypeError)
-"""How it shows that what was read is not what was written."""
 
 log = logging.getLogger("skep")
 
@@ -69,10 +69,10 @@ class Live(Reads):
         if cluster is not None and store.log_seq == 0:
             made = commands.make_cluster(cluster[1], cluster[0])
             opening = (made, commands.make_policy(policy or "fifo", read_text(made.text, made.name)[0]))
-        try:
-            self.writer = Writer(store, clock(), opening=opening, is_replaced=bool(cluster or policy), limits=limits)
-        except DAMAGE as error:
-            raise InputError(f"{store.path} is damaged: {error}", hint=PUT_BACK) from error
+        self.writer = open_writer(
+            store,
+            lambda: Writer(store, clock(), opening=opening, is_replaced=bool(cluster or policy), limits=limits),
+        )
         override(self.writer, cluster, policy, clock())
         self.lock = self.writer.lock
         self.engine = make_engine(self)
@@ -106,6 +106,7 @@ class Live(Reads):
         while (items := self._take()) is not None:
             asked = [item for item in items if isinstance(item, Command)]
             try:
+                self.store.anchor.check()
                 reports = [report for item in items if isinstance(item, list) for report in item]
                 self.writer.turn(asked, reports, self.clock())
                 if self.clock() >= forget_at_s:
@@ -119,12 +120,20 @@ class Live(Reads):
         """What takes the disk's time and must not take the writer's."""
         seen = 0
         while not self._closing.wait(CHECKPOINT_EVERY_S):
+            self._look_for_store()
             if self.store.log_seq != seen:
                 seen = self.store.log_seq
                 try:
                     self.store.checkpoint()
                 except sqlite3.Error as error:  # what is committed is safe in the journal
                     log.warning("the journal of the store grows: %s", error)
+
+    def _look_for_store(self) -> None:
+        """Where nobody asks for anything, nobody would notice."""
+        try:
+            self.store.anchor.check()
+        except Gone:
+            self._inbox.put([])  # the writer notices too, and stops
 
     def _take(self) -> list[Command | list[Report]] | None:
         """Everything that waits, or nothing when a timer is due; None at the end."""
@@ -144,7 +153,7 @@ class Live(Reads):
 
     def _fail(self, error: Exception, asked: list[Command]) -> None:
         """What is in memory is ahead of the disk: stop, and let the next start begin from what is written."""
-        log.error("the server stops, its jobs go on: %s", error, exc_info=not isinstance(error, OSError))
+        log.error("the server stops, its jobs go on: %s", error, exc_info=not isinstance(error, OSError | Gone))
         self.fault = error
         while not self._inbox.empty():
             item = self._inbox.get()
@@ -240,3 +249,17 @@ class Live(Reads):
 
     def backup(self, path: Path) -> None:
         self.store.backup(path)
+
+
+def open_writer(store: Store, make: Callable[[], Writer]) -> Writer:
+    """On a store that was looked at first: what is damaged is said now, and not later by a request that fails."""
+    if not check_rows(store):
+        log.warning("%s is large: its oldest rows were not checked", store.path)
+    try:
+        writer = make()
+    except InputError:
+        raise
+    except DAMAGE as error:
+        raise damaged(store, str(error) or type(error).__name__) from error
+    check_open_jobs(store, writer.state, writer.book)
+    return writer

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
+
 import msgspec
 
 from skep.clusters.read import read_text
 from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster
-from skep.core.errors import InputError
+from skep.core.errors import InputError, InvariantBroken
 from skep.core.events import ClusterChanged, JobsForgotten, PolicyChanged
 from skep.core.job import Job
 from skep.core.plan import Plan
@@ -21,7 +24,7 @@ from skep.core.step import Change, Scheduler
 from skep.files.text import Texts
 from skep.policies.registry import Setting
 from skep.policies.shared.build import build_whole
-from skep.service.store import Store
+from skep.service.store import Damaged, Store
 
 
 class Ground(msgspec.Struct):
@@ -61,19 +64,46 @@ class Ground(msgspec.Struct):
         return build_whole(self.policy, Setting(cluster, texts=texts), self.layout)
 
 
+DAMAGE = (
+    *(Damaged, InputError, InvariantBroken, sqlite3.Error, msgspec.MsgspecError),
+    *(LookupError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError),
+)
+"""How it shows that what was read is not what was written."""
+
+log = logging.getLogger("skep")
+
+
 def recover(store: Store, *, from_start: bool = False) -> tuple[State, Ground]:
-    """`from_start`: fold the whole log, as far as it is kept, without a snapshot."""
+    """From the newest snapshot that is whole, and the log since then. `from_start`: from the log alone."""
+    seqs = [] if from_start else store.snapshot_seqs()
+    if store.first_entry() == 1:
+        seqs.append(0)
+    if not seqs:
+        raise Damaged("its log does not begin at the first entry, and there is no snapshot")
+    damaged = []
+    for seq in seqs[:-1]:
+        try:
+            found = _from(store, seq)
+            break
+        except DAMAGE as error:
+            log.warning("%s: the snapshot at entry %d cannot be used, what is older is: %s", store.path, seq, error)
+            damaged.append(seq)
+    else:
+        found = _from(store, seqs[-1])
+    store.drop_snapshots(damaged)  # or it would stay for one of the two that are kept
+    return found
+
+
+def _from(store: Store, seq: int) -> tuple[State, Ground]:
+    """`seq`: of a snapshot, or 0 for the beginning of the log."""
     ground = Ground()
     state = State(Cluster([], ""))
-    after = 0
-    saved = None if from_start else store.snapshot()
-    if saved is not None:
-        after, ground.files = saved.seq, saved.files
+    if seq:
+        saved = store.snapshot(seq)
+        ground.files = saved.files
         ground.name, ground.text, ground.policy = saved.cluster_name, saved.cluster, saved.policy
         state = load(saved.state, ground.read())
-    elif store.first_entry() > 1:
-        raise InputError("the log does not begin at the first entry, and there is no snapshot")
-    for data in store.entries(after):
+    for data in store.entries(seq):
         entry = decode(data)
         fold(state, entry, ground.follow(entry))
     return state, ground

@@ -50,6 +50,9 @@ STEPS = (
     # The GPUs an attempt holds, and what is asked of attempts by time.
     """ALTER TABLE attempts ADD COLUMN held TEXT NOT NULL DEFAULT '[]';
     CREATE INDEX attempts_end ON attempts (end_s);""",
+    # Checksums of what the state is made of; what was written before has none.
+    """ALTER TABLE log ADD COLUMN crc INTEGER;
+    ALTER TABLE snapshots ADD COLUMN crc INTEGER;""",
 )
 VERSION = len(STEPS)
 

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from skep.core.errors import InputError
+from skep.core.errors import InputError, SkepError
+from skep.service.anchor import Anchor
 from skep.service.order import NEWEST, Order, Place
 from skep.service.schema import prepare, refuse_unknown
 from skep.service.sight import EVERYTHING, Sight
 
-PUT_BACK = "keep it aside, and put a backup in its place"
+PUT_BACK = "`skep restore FILE` puts a backup in its place and keeps this one aside"
+SNAPSHOT_COLUMNS = "seq, cluster_name, cluster, policy, files, state, crc"
 
 JOB_COLUMNS = [
     *("seq", "name", "user", "vc", "state", "priority", "gpus", "submit_s", "start_s", "finish_s", "reason", "grp"),
@@ -137,6 +140,10 @@ class JobFilter(msgspec.Struct, frozen=True):
     """Each must be in the id, name, user, VC, group or tags."""
 
 
+class Damaged(SkepError):
+    """What was read is not what was written."""
+
+
 class Store:
     """`path` is a file, made when there is none."""
 
@@ -151,6 +158,7 @@ class Store:
             self.checkpointer = self._connect()
             prepare(self.db, path)
             self.log_seq = self._last_entry()
+            self.anchor = Anchor([path, path.with_name(f"{path.name}-wal")])
         except sqlite3.Error as error:
             is_damaged = not isinstance(error, sqlite3.OperationalError)
             hint = PUT_BACK if is_damaged else "is the disk full, or not ours?"
@@ -182,14 +190,14 @@ class Store:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
+        self.anchor.check()
         self.log_seq += len(writes.log)
 
     def _write(self, writes: Writes) -> None:
         db = self.db
         first = self.log_seq + 1
-        db.executemany(
-            "INSERT INTO log VALUES (?, ?, ?)", [(first + n, at_s, entry) for n, (at_s, entry) in enumerate(writes.log)]
-        )
+        entries = [(first + n, at_s, entry, checksum(first + n, entry)) for n, (at_s, entry) in enumerate(writes.log)]
+        db.executemany("INSERT INTO log (seq, at_s, entry, crc) VALUES (?, ?, ?, ?)", entries)
         marks = ", ".join("?" * (len(JOB_COLUMNS) + 1))
         db.executemany(f"INSERT INTO jobs VALUES ({marks})", [(*row.values(), data) for row, data in writes.new_jobs])
         updates = ", ".join(f"{name}=?" for name in JOB_COLUMNS[1:])
@@ -212,10 +220,11 @@ class Store:
     def save_snapshot(self, saved: Snapshot) -> None:
         """Of the state as the log has it now; the one before is kept too."""
         with Transaction(self.db):
-            columns = "seq, cluster_name, cluster, policy, files, state"
+            words = [saved.cluster_name, saved.cluster, saved.policy, as_json(saved.files)]
+            crc = checksum(saved.seq, *(word.encode() for word in words), saved.state)
             self.db.execute(
-                f"INSERT OR REPLACE INTO snapshots ({columns}) VALUES (?, ?, ?, ?, ?, ?)",
-                (saved.seq, saved.cluster_name, saved.cluster, saved.policy, as_json(saved.files), saved.state),
+                f"INSERT OR REPLACE INTO snapshots ({SNAPSHOT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (saved.seq, *words, saved.state, crc),
             )
             self.db.execute(
                 "DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2)"
@@ -229,27 +238,39 @@ class Store:
             self.db.executemany("DELETE FROM attempts WHERE job=?", [(seq,) for seq in gone])
             self.db.execute("DELETE FROM events WHERE at_s < ?", (before_s,))
             self.db.execute("DELETE FROM keys WHERE at_s < ?", (before_s,))
-            self.db.execute(
-                "DELETE FROM log WHERE at_s < ? AND seq <= (SELECT coalesce(min(seq), 0) FROM snapshots)", (before_s,)
-            )
+            # As far as both snapshots stand for it: if one turns out to be damaged, the other and the log do.
+            both = "SELECT iif(count(*) = 2, min(seq), 0) FROM snapshots"
+            self.db.execute(f"DELETE FROM log WHERE at_s < ? AND seq <= ({both})", (before_s,))
         return [str(seq) for seq in gone]
 
     # Recovery ---------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> Snapshot | None:
-        columns = "seq, cluster_name, cluster, policy, files, state"
-        found = self.db.execute(f"SELECT {columns} FROM snapshots ORDER BY seq DESC LIMIT 1").fetchone()
-        if found is None:
-            return None
-        seq, name, cluster, policy, files, state = found
+    def snapshot_seqs(self) -> list[int]:
+        """The newest first."""
+        return [seq for (seq,) in self.db.execute("SELECT seq FROM snapshots ORDER BY seq DESC")]
+
+    def snapshot(self, seq: int) -> Snapshot:
+        found = self.db.execute(f"SELECT {SNAPSHOT_COLUMNS} FROM snapshots WHERE seq=?", (seq,)).fetchone()
+        _, *words, state, crc = found
+        if crc is not None and crc != checksum(seq, *(word.encode() for word in words), state):
+            raise Damaged(f"the snapshot at entry {seq} is not as it was written")
+        name, cluster, policy, files = words
         return Snapshot(seq, name, cluster, policy, msgspec.json.decode(files, type=dict[str, dict[str, str]]), state)
 
+    def drop_snapshots(self, seqs: list[int]) -> None:
+        self.db.executemany("DELETE FROM snapshots WHERE seq=?", [(seq,) for seq in seqs])
+
     def entries(self, after: int = 0) -> Iterator[bytes]:
-        rows = self.db.execute("SELECT seq, entry FROM log WHERE seq > ? ORDER BY seq", (after,))
-        for expected, (seq, entry) in enumerate(rows, after + 1):
-            if seq != expected:
-                raise InputError(f"{self.path} is damaged: entry {expected} of its log is missing", hint=PUT_BACK)
+        rows = self.db.execute("SELECT seq, entry, crc FROM log WHERE seq > ? ORDER BY seq", (after,))
+        last = after
+        for last, (seq, entry, crc) in enumerate(rows, after + 1):
+            if seq != last:
+                raise Damaged(f"entry {last} of its log is missing")
+            if crc is not None and crc != checksum(seq, entry):
+                raise Damaged(f"entry {last} of its log is not as it was written")
             yield entry
+        if last < self.log_seq:
+            raise Damaged(f"entry {last + 1} of its log is missing")
 
     def first_entry(self) -> int:
         found: int | None = self.db.execute("SELECT min(seq) FROM log").fetchone()[0]
@@ -355,6 +376,14 @@ class Store:
     def close(self) -> None:
         for db in (*self._readers, self.checkpointer, self.db):
             db.close()
+
+
+def checksum(seq: int, *parts: bytes) -> int:
+    """Of a row with this number: one that is in the place of another does not match either."""
+    crc = seq & 0xFFFFFFFF
+    for part in parts:
+        crc = zlib.crc32(part, crc)
+    return crc
 
 
 class Transaction:

@@ -129,3 +129,15 @@ def test_a_machine_is_a_cluster_file() -> None:
     assert cluster.nodes[0].spec.gpu_type == "tesla-v100"
     with pytest.raises(InputError, match="2 types"):
         describe_machine([*gpus, Gpu(4, "A100", "u4", 1)])
+
+
+def test_who_was_replaced_does_not_hide_the_one_that_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with DataDir(folder) as replaced:
+        replaced.announce(Running(7, "http://x"))
+        folder.rename(tmp_path / "moved")
+        with DataDir(folder) as other:
+            other.announce(Running(8, "http://y"))
+            replaced.close()
+            assert read_running(folder) == Running(8, "http://y")
+            replaced.close = lambda: None  # type: ignore[method-assign]

@@ -32,13 +32,19 @@ def change(world: LiveWorld, *lines: str) -> None:
     ("damage", "said"),
     [
         ("DELETE FROM log WHERE seq=3", "entry 3 of its log is missing"),
-        ("UPDATE log SET entry=X'00ff' WHERE seq=3", "Expected `object`, got `int`"),
-        ("UPDATE log SET entry=(SELECT entry FROM log WHERE seq=2) WHERE seq=3", "job"),
+        ("DELETE FROM log WHERE seq=5", "job 4 is open in the table of jobs, but not in the log"),
+        ("UPDATE log SET entry=X'00ff' WHERE seq=3", "entry 3 of its log is not as it was written"),
+        ("UPDATE log SET entry=X'00ff', crc=NULL WHERE seq=3", "Expected `object`, got `int`"),
         (
-            "INSERT OR REPLACE INTO snapshots SELECT max(seq), 'x', '1x8', 'fifo', X'01', '{}' FROM log",
-            "Expected `object`",
+            "UPDATE log SET crc=a.crc, entry=a.entry FROM log AS a WHERE a.seq=2 AND log.seq=3",
+            "entry 3 of its log is not",
         ),
         ("UPDATE jobs SET request=X'7b'", "truncated"),
+        ("UPDATE jobs SET tags='[1]' WHERE seq=1", "Expected `str`, got `int`"),
+        ("UPDATE jobs SET submit_s='soon' WHERE seq=1", "Expected `float`, got `str`"),
+        ("UPDATE jobs SET finish_s=1.0 WHERE seq=1", "job 1 is open in the log, but not in the table of jobs"),
+        ("UPDATE events SET text=X'ff' WHERE seq=1", "Expected `str`, got `bytes`"),
+        ("UPDATE meta SET value='many'", "invalid literal"),
     ],
 )
 def test_damage_is_said_in_a_line(world: LiveWorld, damage: str, said: str) -> None:
@@ -73,8 +79,12 @@ def test_where_all_of_the_log_is_forgotten_the_snapshot_stands_for_it(world: Liv
     world.settle()
     world.writer.save_snapshot()
     world.writer.forget(world.now_s + 1.0)
+    assert list(world.store.entries()) != []  # one snapshot alone may turn out to be damaged
+    world.submit(request())
+    world.writer.save_snapshot()
+    world.writer.forget(world.now_s + 1.0)
     assert list(world.store.entries(world.store.log_seq)) == []
-    assert world.store.db.execute("SELECT count(*) FROM log").fetchone() == (0,)
+    assert world.store.db.execute("SELECT count(*) FROM log").fetchone() == (1,)
     before = snapshot(world.writer.state)
     world.opening = None
     world.crash()
@@ -82,3 +92,29 @@ def test_where_all_of_the_log_is_forgotten_the_snapshot_stands_for_it(world: Liv
     world.end(job)
     world.crash()
     assert world.writer.state.jobs[job].state == "succeeded"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE snapshots SET state=X'01' WHERE seq=(SELECT max(seq) FROM snapshots)",
+        "UPDATE snapshots SET state=X'01', crc=NULL WHERE seq=(SELECT max(seq) FROM snapshots)",
+        "UPDATE snapshots SET cluster='4x8' WHERE seq=(SELECT max(seq) FROM snapshots)",
+        "UPDATE snapshots SET state=X'01'",
+    ],
+    ids=["newest", "newest without a checksum", "its cluster", "all"],
+)
+def test_a_damaged_snapshot_is_done_without(world: LiveWorld, damage: str) -> None:
+    for _ in range(3):
+        world.submit(request())
+        world.settle()
+        world.writer.save_snapshot()
+    world.submit(request(gpus=4))
+    before = snapshot(world.writer.state)
+    change(world, damage)
+    world.open()
+    assert snapshot(world.writer.state) == before
+    world.writer.save_snapshot()
+    world.crash()
+    assert snapshot(world.writer.state) == before
+    assert len(world.store.snapshot_seqs()) <= 2

@@ -1,0 +1,114 @@
+"""Whether what is stored can be read: asked once at the start, so that damage is said then and not later, by a request.
+
+SQLite's own check finds damaged pages and indexes; every row that somebody may ask for is decoded; and the tables must
+know the same open jobs as the log. The log and the snapshots carry checksums, which recovery looks at.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from skep.core.errors import InputError
+from skep.core.state import State
+from skep.jobs.request import Request
+from skep.service.book import Book, owner_id
+from skep.service.store import JOB_COLUMNS, PUT_BACK, Attempt, JobRow, Store, Told, attempt_row, job_row
+
+CHECK_S = 5.0
+"""A large store is checked for so long, its newest rows first."""
+STEP = 10_000
+"""Instructions of SQLite between two looks at the time."""
+
+
+def check_rows(store: Store, limit_s: float = CHECK_S) -> bool:
+    """Whether all of it was looked at in that time; an error if something cannot be read."""
+    by_s = time.monotonic() + limit_s
+    db = store.db
+    db.set_progress_handler(lambda: int(time.monotonic() > by_s), STEP)
+    try:
+        (found,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+        if found != "ok":
+            raise damaged(store, found.removeprefix("*** in database main ***\n"))
+        for what, decode_all in CHECKS:
+            try:
+                for _ in decode_all(db):
+                    pass
+            except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
+                raise damaged(store, f"{what}: {error}") from error
+    except sqlite3.OperationalError as error:
+        if str(error) == "interrupted":
+            return False
+        raise damaged(store, str(error)) from error
+    except sqlite3.Error as error:
+        raise damaged(store, str(error)) from error
+    finally:
+        db.set_progress_handler(None, 0)
+    return True
+
+
+def damaged(store: Store, found: str) -> InputError:
+    return InputError(f"{store.path} is damaged: {' '.join(found.split())}", hint=PUT_BACK)
+
+
+def _jobs(db: sqlite3.Connection) -> Iterator[None]:
+    decode = msgspec.json.Decoder(Request).decode
+    for row in db.execute(f"SELECT {', '.join(JOB_COLUMNS)}, request FROM jobs ORDER BY seq DESC"):
+        validate(job_row(row[:-1]), JobRow)
+        decode(row[-1])
+        yield
+
+
+def _attempts(db: sqlite3.Connection) -> Iterator[None]:
+    for row in db.execute("SELECT * FROM attempts ORDER BY job DESC"):
+        validate(attempt_row(row), Attempt)
+        yield
+
+
+def _events(db: sqlite3.Connection) -> Iterator[None]:
+    for row in db.execute("SELECT at_s, kind, text, job, who, seq FROM events ORDER BY seq DESC"):
+        validate(Told(*row), Told)
+        yield
+
+
+def _keys(db: sqlite3.Connection) -> Iterator[None]:
+    for who, key, digest, ids, at_s in db.execute("SELECT who, key, digest, ids, at_s FROM keys"):
+        msgspec.convert((who, key, digest, at_s), tuple[str, str, str, float])
+        validate(msgspec.json.decode(ids), list[str])
+        yield
+
+
+def _meta(db: sqlite3.Connection) -> Iterator[None]:
+    for row in db.execute("SELECT name, value FROM meta"):
+        name, value = msgspec.convert(row, tuple[str, str])
+        if name == "next_job":
+            int(value)
+        yield
+
+
+CHECKS: tuple[tuple[str, Callable[[sqlite3.Connection], Iterator[None]]], ...] = (
+    ("a row of jobs", _jobs),
+    ("a row of attempts", _attempts),
+    ("a row of events", _events),
+    ("a row of keys", _keys),
+    ("a row of meta", _meta),
+)
+
+
+def validate(value: Any, kind: Any) -> None:
+    """SQLite has no types to speak of: a damaged row may have text where a number should be."""
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
+    msgspec.convert(value, kind)
+
+
+def check_open_jobs(store: Store, state: State, book: Book) -> None:
+    """The tables and the log are written together, so they know the same open jobs."""
+    open_jobs = {owner_id(job.id) for job in state.jobs.values() if not job.state.is_final}
+    for job_id in sorted(open_jobs ^ book.records.keys(), key=int):
+        where = "log, but not in the table of jobs" if job_id in open_jobs else "table of jobs, but not in the log"
+        raise damaged(store, f"job {job_id} is open in the {where}")

@@ -1,0 +1,49 @@
+"""The store as files in the data folder: whether it is there, still there, and the one that belongs to the jobs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from skep.core.errors import InputError
+from skep.service.store import Store
+
+NAME = "skep.db"
+JOURNALS = ("-wal", "-shm")
+PUT_BACK = "`skep restore FILE` puts a backup in its place; `skep up --new` begins anew and ends what runs"
+
+
+def open_store(data: Path, *, is_new: bool = False) -> Store:
+    """The store of a data folder. `is_new`: whoever asks knows that it is gone, and begins anew."""
+    path = data / NAME
+    is_there = size_of(path) > 0
+    if is_new and is_there:
+        raise InputError(f"{path} is a store already, --new is for a folder without one", hint="use another --data")
+    if not is_there and not is_new:
+        refuse_lost(path)
+    if not is_there:
+        # SQLite would delete them; perhaps somebody can still make something of them.
+        for journal in (path.with_name(f"{NAME}{ending}") for ending in JOURNALS):
+            if journal.exists():
+                journal.replace(journal.with_name(f"{journal.name}.lost"))
+    return Store(path)
+
+
+def refuse_lost(path: Path) -> None:
+    """Jobs have left files but the store that knows of them is gone: a new one would end those that run."""
+    jobs = path.parent / "jobs"
+    count = len(os.listdir(jobs)) if jobs.is_dir() else 0
+    how = "is empty" if path.exists() else "is missing"
+    if count:
+        raise InputError(f"{path} {how}, but there are files of {count:,} jobs in {jobs}", hint=PUT_BACK)
+    if size_of(path.with_name(f"{NAME}-wal")):
+        raise InputError(f"{path} {how}, but its journal {NAME}-wal is there", hint=PUT_BACK)
+
+
+def size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise InputError(f"{path}: cannot be used: {error.strerror}") from None
