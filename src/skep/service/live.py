@@ -238,11 +238,12 @@ class Live(Reads):
         """An event of the server itself."""
         return self._ask(lambda writer, turn: turn.say(kind, text))
 
-    def subscribe(self, listener: Callable[[list[dict[str, Any]]], None]) -> Callable[[], None]:
-        """Called by the writer's thread with what has happened, once it is on the disk; how to end that."""
+    def subscribe(self, listener: Callable[[list[dict[str, Any]], list[str]], None]) -> Callable[[], None]:
+        """Called by the writer's thread with what has happened, and with the ids of jobs that are new or changed, once
+        it is on the disk; how to end that."""
 
-        def tell(told: list[Told]) -> None:
-            listener([as_event(each) for each in told])
+        def tell(told: list[Told], changed: list[int]) -> None:
+            listener([as_event(each) for each in told], [str(seq) for seq in changed])
 
         self.writer.listeners.append(tell)
         return lambda: self.writer.listeners.remove(tell)

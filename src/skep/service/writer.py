@@ -89,7 +89,8 @@ class Writer:
         self.turns = 0
         self.decide_s = self.commit_s = 0.0
         """Seconds spent so far, for those who watch over the server."""
-        self.listeners: list[Callable[[list[Told]], None]] = []
+        self.listeners: list[Callable[[list[Told], list[int]], None]] = []
+        """Told what happened, and which jobs are new or changed."""
         state, self.ground = recover(store)
         if store.log_seq == 0:
             if opening is None:
@@ -215,9 +216,10 @@ class Writer:
         self._execute(turn.at_s, actions)
         for future, answer in turn.answers:
             future.set_result(answer)
-        if turn.writes.told:
+        changed = [*turn.writes.jobs, *(row.seq for row, _ in turn.writes.new_jobs)]
+        if turn.writes.told or changed:
             for listener in self.listeners:
-                listener(turn.writes.told)
+                listener(turn.writes.told, changed)
         for each in heard:
             if each.release_s is not None:
                 self._release_at(turn.at_s + each.release_s, each.job_id)
