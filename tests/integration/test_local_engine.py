@@ -181,7 +181,7 @@ def test_a_shim_that_cannot_start_fails_the_launch(tmp_path: Path, monkeypatch: 
             raise BlockingIOError(11, "Resource temporarily unavailable")
         return real(path)
 
-    from skep.engines.local import runs
+    from skep.engines.local import launches as runs
 
     real = runs.start_shim
     monkeypatch.setattr(runs, "start_shim", start)
@@ -242,7 +242,7 @@ def test_an_ended_job_can_be_forgotten_a_running_one_not(tmp_path: Path) -> None
         world.start("2")
         world.engine.forget("1")
         world.engine.forget("2")
-        assert os.listdir(tmp_path / "jobs") == ["2"]
+        assert until(lambda: os.listdir(tmp_path / "jobs") == ["2"])
 
 
 def test_a_full_disk_fails_the_launch_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

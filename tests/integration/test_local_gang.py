@@ -29,7 +29,7 @@ def test_all_tasks_start_and_the_job_ends_with_the_last(tmp_path: Path) -> None:
 
 
 def test_tasks_go_only_when_all_are_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skep.engines.local import runs
+    from skep.engines.local import launches as runs
 
     real = runs.start_shim
     late: list[Path] = []

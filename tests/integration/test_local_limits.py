@@ -103,7 +103,7 @@ def test_many_launches_leave_nothing_open(tmp_path: Path) -> None:
 
 
 def test_execute_does_not_wait_for_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skep.engines.local import runs
+    from skep.engines.local import launches as runs
 
     real, has_returned = runs.start_shim, threading.Event()
     seen = []

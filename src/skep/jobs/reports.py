@@ -43,6 +43,8 @@ class LaunchFailed(msgspec.Struct, frozen=True, tag="launch-failed"):
     job_id: str
     launch: int
     reason: str
+    cause: str = ""
+    """Why the next launch may work: `shortage` of the machine, or `shim-killed`; nothing if it is the job's fault."""
 
 
 class NodeChanged(msgspec.Struct, frozen=True, tag="node-changed"):

@@ -18,7 +18,7 @@ import msgspec
 
 from skep.core.errors import InputError
 from skep.engines.local.disk import write_whole
-from skep.engines.local.folder import read_record
+from skep.files.untrusted import decode_as, read_small
 
 SERVER, SUBMITTER, SEPARATE, ACCOUNT = "server", "submitter", "separate", "account:"
 FIRST_NUMBER, LAST_NUMBER = 50_000, 59_999
@@ -52,7 +52,7 @@ class Accounts:
         self.run_as = run_as
         self.umask = umask
         self._file = data / RECORD
-        self._given = read_record(self._file, Given, 1 << 24) or Given()
+        self._given = decode_as(read_small(self._file, 1 << 24), Given) or Given()
         self._one: Account | None = None
         if self.differ:
             check_rights(run_as)

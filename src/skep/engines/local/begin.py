@@ -240,7 +240,8 @@ def make_task(path: Path, file: TaskFile) -> None:
     os.mkfifo(path / "control", 0o600)
     os.close(os.open(path / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     if file.output:
-        (path / "log").symlink_to(file.output)
+        Path(file.output).touch(0o600)
+        (path / "log").hardlink_to(file.output)
 
 
 def start_shim(task: Path) -> int:

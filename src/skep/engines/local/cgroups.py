@@ -117,6 +117,12 @@ def members(folders: list[str]) -> set[int]:
     return found
 
 
+def stop_forks(folders: list[str]) -> None:
+    """Let no process in these groups make another: who is killed must not be replaced meanwhile."""
+    for folder in folders:
+        put(Path(folder, "pids.max"), 0)
+
+
 def kill_members(folders: list[str]) -> bool:
     """Whether there were any."""
     found = members(folders)

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""For files that the task may have replaced by a link or a fifo."""
 
 
 def write_whole(path: str, text: str, *, is_durable: bool = False) -> None:
     """A reader sees all of it or nothing."""
     aside = f"{path}.new"
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    make_way(aside)
+    make_way(path)
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | SAFELY, 0o600)
     with open(fd, "wb") as file:
         file.write(text.encode())
         file.flush()
@@ -20,6 +31,13 @@ def write_whole(path: str, text: str, *, is_durable: bool = False) -> None:
         folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
+
+
+def make_way(path: str, is_kind: Callable[[int], bool] = stat.S_ISREG) -> None:
+    """Rename what is in the place of a file and is none."""
+    with contextlib.suppress(FileNotFoundError):
+        if not is_kind(os.lstat(path).st_mode):
+            os.rename(path, f"{path}.{time.monotonic_ns()}")
 
 
 def remove_folder(path: str) -> None:
@@ -38,7 +56,8 @@ class Log:
         self.open()
 
     def open(self) -> None:
-        self.fd = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        make_way("log")
+        self.fd = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | SAFELY, 0o600)
         self.size = os.fstat(self.fd).st_size
 
     def pump(self, source: int) -> bool:

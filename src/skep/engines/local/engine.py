@@ -16,8 +16,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import msgspec
-
 from skep.core.actions import Action
 from skep.core.cluster import Cluster
 from skep.core.errors import NotFound
@@ -25,10 +23,11 @@ from skep.core.events import Event
 from skep.engines.local.accounts import Accounts
 from skep.engines.local.begin import TaskFile
 from skep.engines.local.cgroups import Cgroups, find_bases
-from skep.engines.local.folder import Folder, read_small
+from skep.engines.local.folder import Folder
 from skep.engines.local.logs import log_files
 from skep.engines.local.run import Task
 from skep.engines.local.runs import Runs
+from skep.files.untrusted import decode_as, read_small
 from skep.jobs.reports import Report
 from skep.jobs.request import Request
 
@@ -37,6 +36,10 @@ LOOK_S = 1.0
 REAP_S = 0.05
 """Between two looks for shims that have done their work and are about to go."""
 TASK_FILE_MAX = 4 << 20
+LAUNCHES_READ = 3
+TASKS_READ = 64
+RING_MAX = 4096
+"""Bytes of a line in the fifo; what is longer is no name of a task."""
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +71,8 @@ class LocalEngine:
         self._untold: list[Report] = []
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._is_open = True
+        self._removal: threading.Thread | None = None
+        self._remove_forgotten()
         self._thread = threading.Thread(target=self._work, name="skep-local-engine", daemon=True)
         self._thread.start()
 
@@ -102,7 +107,8 @@ class LocalEngine:
     def forget(self, job_id: str) -> None:
         """Remove the files of a job that has ended, its logs and checkpoints too."""
         if job_id not in self.runs.by_job:
-            self.folder.forget(job_id)
+            self.folder.put_aside(job_id)
+            self._remove_forgotten()
 
     def close(self) -> None:
         """The jobs go on; the next engine on this folder finds them."""
@@ -118,9 +124,19 @@ class LocalEngine:
         return log_files(self._task_path(job_id, task, launch))
 
     def progress(self, job_id: str) -> dict[str, Any]:
-        """What the job said last of itself through `skep.train`."""
-        for launch in reversed(self.folder.launches(job_id)):
-            for record in self.folder.record(job_id, launch).tasks:
+        """What the job said last of itself through `skep.train`. Never fails: it is asked for whole lists of jobs."""
+        run = self.runs.by_job.get(job_id)
+        try:
+            if run is not None and (run.progress or run.launch == 1):
+                return run.progress
+            return self._kept_progress(job_id)
+        except (OSError, NotFound):
+            return {}
+
+    def _kept_progress(self, job_id: str) -> dict[str, Any]:
+        """Of the last starts that said anything: one that has just begun says nothing yet."""
+        for launch in reversed(self.folder.launches(job_id)[-LAUNCHES_READ:]):
+            for record in self.folder.record(job_id, launch).tasks[:TASKS_READ]:
                 values = Task(record, self.folder.task(job_id, launch, record.name)).progress()
                 if values:
                     return values
@@ -128,24 +144,28 @@ class LocalEngine:
 
     def tasks(self, job_id: str) -> list[dict[str, Any]]:
         """How each task of the last launch stands."""
-        launches = self.folder.launches(job_id)
-        if not launches:
+        try:
+            launches = self.folder.launches(job_id)
+            records = self.folder.record(job_id, launches[-1]).tasks if launches else []
+        except (OSError, NotFound):
             return []
-        found = []
-        for record in self.folder.record(job_id, launches[-1]).tasks:
-            task = Task(record, self.folder.task(job_id, launches[-1], record.name))
+        return [self._task(Task(each, self.folder.task(job_id, launches[-1], each.name))) for each in records]
+
+    def _task(self, task: Task) -> dict[str, Any]:
+        try:
             task.look()
-            code = task.exit.code if task.exit is not None else None
-            shown = {"name": record.name, "state": task.state, "node": record.node, "gpus": record.gpus}
-            found.append({**shown, "exit_code": code})
-        return found
+            state = task.state
+        except OSError:
+            state = "unknown"
+        code = task.exit.code if task.exit is not None else None
+        record = task.record
+        return {"name": record.name, "state": state, "node": record.node, "gpus": record.gpus, "exit_code": code}
 
     def environment(self, job_id: str, task: str = "", launch: int = 0) -> dict[str, Any]:
         """What a command needs to run as if it were the task: `env`, `cwd`, and the task's name."""
-        content = read_small(self._task_path(job_id, task, launch) / "task.json", TASK_FILE_MAX)
-        if content is None:
+        file = decode_as(read_small(self._task_path(job_id, task, launch) / "task.json", TASK_FILE_MAX), TaskFile)
+        if file is None:
             raise NotFound(f"job {job_id}: its task left no environment")
-        file = msgspec.json.decode(content, type=TaskFile)
         return {"env": file.env, "cwd": file.cwd, "task": file.name.rpartition("/")[2]}
 
     def _task_path(self, job_id: str, task: str, launch: int) -> Path:
@@ -157,6 +177,12 @@ class LocalEngine:
         if task and task not in names:
             raise NotFound(f"job {job_id}: no task {task[:100]!r}", hint=f"it has {', '.join(names[:20])}")
         return self.folder.task(job_id, launch, task or names[0])
+
+    def _remove_forgotten(self) -> None:
+        """Beside everything else: a job may leave millions of files."""
+        if self._removal is None or not self._removal.is_alive():
+            self._removal = threading.Thread(target=self.folder.remove_aside, name="skep-local-remove", daemon=True)
+            self._removal.start()
 
     # The thread
 
@@ -177,8 +203,7 @@ class LocalEngine:
             if self._bell in ready:
                 self._try(self.runs.answer, self._rings())
             if time.monotonic() >= look_at:
-                for run in list(self.runs.by_job.values()):
-                    self._try(self.runs.check, run)
+                self._try(self.runs.check)
                 look_at = time.monotonic() + LOOK_S
             self.runs.reap()
             self._deliver()
@@ -186,7 +211,8 @@ class LocalEngine:
     def _wait_ms(self, look_at: float) -> float | None:
         if self.runs.leaving:
             return REAP_S * 1000
-        return max(look_at - time.monotonic(), 0.0) * 1000 + 1 if self.runs.by_job or self._untold else None
+        is_idle = not (self.runs.by_job or self.runs.strays or self.runs.unread or self.runs.delayed or self._untold)
+        return None if is_idle else max(look_at - time.monotonic(), 0.0) * 1000 + 1
 
     def _deliver(self) -> None:
         """What cannot be told now is told later, before anything newer."""
@@ -212,7 +238,8 @@ class LocalEngine:
         self.runs.settle()
 
     def _rings(self) -> list[str]:
-        *lines, self._rung = (self._rung + os.read(self._bell, 1 << 16)).split(b"\n")
+        *lines, rest = (self._rung + os.read(self._bell, 1 << 16)).split(b"\n")
+        self._rung = rest[-RING_MAX:]
         return [line.decode(errors="replace") for line in dict.fromkeys(lines)]
 
     def _try(self, what: Callable[..., None], *args: Any) -> None:
@@ -226,6 +253,20 @@ class LocalEngine:
 
     def _find_strays(self, known: set[Path]) -> None:
         """In a thread of its own: a long history has many folders, and launches should not wait for them."""
-        for path in self.folder.all_launches():
-            if path not in known and not self.folder.is_over(path):
-                self._ask(self.runs.kill_stray, path)
+        paths = [path for path in self.folder.all_launches() if path not in known]
+        while paths and self._is_open:
+            paths = [path for path in paths if not self._is_seen_to(path)]
+            if paths:
+                time.sleep(LOOK_S)
+
+    def _is_seen_to(self, path: Path) -> bool:
+        """False where it cannot be read now: that does not mean that nothing runs."""
+        try:
+            if not self.folder.is_over(path):
+                self._ask(self.runs.kill_strays, [path])
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.warning("%s cannot be read now: %s", path, error)
+            return False
+        return True

@@ -1,7 +1,7 @@
 """Where everything of a job lies on the disk. The files here are the truth about what runs; all else is memory of them.
 
 jobs/<job>/<launch>/launch.json             the tasks of this start: where they sit, their ports
-jobs/<job>/<launch>/<role>-<index>/         one task: see `shim.py` for its files
+jobs/<job>/<launch>/<role>-<index>/         one task: the files of its shim, see `shim.py`
 reports                                     the fifo where shims ring
 
 Those are the server's, and no job of another account can see them. What belongs to the job, below `own`, which is
@@ -10,31 +10,39 @@ Those are the server's, and no job of another account can see them. What belongs
 <own>/<job>/checkpoint/                     what the job saves, shared by all its launches
 <own>/<job>/work/                           where it works if it names no folder
 <own>/<job>/<launch>/<role>-<index>/own/    `SKEP_TASK_DIR`: what a task says of itself
+
+Every read goes through `files/untrusted.py`: where jobs run as the server they can write everywhere here.
 """
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
+import glob
 import hashlib
+import logging
 import os
-import shutil
-import stat
-import struct
+import subprocess
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated
 from urllib.parse import quote
 
 import msgspec
 
 from skep.core.errors import InputError, NotFound
 from skep.engines.local.disk import write_whole
+from skep.files.untrusted import NOT_THERE, decode_as, is_file, read_small
 
 NAME_MAX = 120
-SMALL = 1 << 16
 LAUNCH_MAX = 64 << 20
 """Of `launch.json`: a gang may have thousands of tasks."""
-_FLOCK = "hhqqi"
-T = TypeVar("T")
+ASIDE = ".forgotten-"
+LAUNCH_DIGITS = 18
+
+log = logging.getLogger(__name__)
+
+Code = Annotated[int, msgspec.Meta(ge=0, le=255)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
+Word = Annotated[str, msgspec.Meta(max_length=100)]
 
 
 class TaskRecord(msgspec.Struct, frozen=True):
@@ -65,11 +73,11 @@ class LaunchRecord(msgspec.Struct, frozen=True):
 class ExitRecord(msgspec.Struct, frozen=True):
     """How a task ended, as `exit.json` keeps it."""
 
-    code: int
-    cause: str = ""
+    code: Code
+    cause: Word = ""
     ran: bool = True
     stop_asked: bool = False
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
 
 
 class Folder:
@@ -121,28 +129,52 @@ class Folder:
     def is_over(self, launch: Path) -> bool:
         """Whether every task of a launch has ended."""
         with os.scandir(launch) as tasks:
-            return all(os.path.exists(f"{task.path}/exit.json") for task in tasks if task.is_dir())
+            return all(is_file(f"{task.path}/exit.json") for task in tasks if task.is_dir(follow_symlinks=False))
 
     def all_launches(self) -> list[Path]:
-        return [path for job in os.listdir(self.jobs) for _, path in launch_folders(self.jobs / job)]
+        jobs = [self.jobs / name for name in os.listdir(self.jobs) if not name.startswith(ASIDE)]
+        return [path for job in jobs for _, path in launch_folders(job)]
 
     def last_job(self) -> int:
         numbers = (name.partition("%")[0] for name in os.listdir(self.jobs))
         return max((int(number) for number in numbers if number.isascii() and number.isdigit()), default=0)
 
-    def forget(self, job_id: str) -> None:
-        """Remove everything of a job that has ended, its tasks that were started one by one too."""
+    def put_aside(self, job_id: str) -> None:
+        """Forget a job that has ended, and its tasks that were started one by one: `remove_aside` removes them."""
         for root in {self.jobs, self.own}:
-            for path in (root / safe_name(job_id), *root.glob(f"{safe_name(job_id)}%2F*")):
-                shutil.rmtree(path, ignore_errors=True)
+            for path in (root / safe_name(job_id), *root.glob(f"{glob.escape(safe_name(job_id))}%2F*")):
+                with contextlib.suppress(OSError):
+                    path.rename(root / f"{ASIDE}{path.name}")
+
+    def remove_aside(self) -> None:
+        """What was put aside, also while this runs."""
+        tried: set[str] = set()
+        while paths := {str(path) for root in (self.jobs, self.own) for path in root.glob(f"{ASIDE}*")} - tried:
+            for path in paths:
+                remove_tree(path)
+            tried |= paths
 
 
 def launch_folders(job: Path) -> list[tuple[int, Path]]:
+    """None where there is no such job. Raises where it cannot be read now: that does not mean that nothing runs."""
     try:
         names = os.listdir(job)
-    except OSError:
-        return []
-    return [(int(name), job / name) for name in names if name.isascii() and name.isdigit()]
+    except OSError as error:
+        if error.errno in NOT_THERE:
+            return []
+        raise
+    return [
+        (int(name), job / name) for name in names if name.isascii() and name.isdigit() and len(name) < LAUNCH_DIGITS
+    ]
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder that a job has filled: of any depth, and with parts that may not be entered."""
+    for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        done = subprocess.run([*command, "--", path], check=False, stdin=subprocess.DEVNULL, capture_output=True)
+        if command[0] == "rm" and done.returncode == 0:
+            return
+    log.warning("%s cannot be removed: %s", path, done.stderr.decode(errors="replace")[:200])
 
 
 def safe_name(name: str) -> str:
@@ -160,46 +192,5 @@ def write_durable(path: Path, record: msgspec.Struct) -> None:
 
 
 def read_launch(path: Path) -> LaunchRecord | None:
-    return read_record(path / "launch.json", LaunchRecord, LAUNCH_MAX)
-
-
-def read_record(path: Path, kind: type[T], size_max: int = SMALL) -> T | None:
-    """None where there is no such file, or it is not what it should be."""
-    content = read_small(path, size_max)
-    if content is None:
-        return None
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except msgspec.DecodeError:
-        return None
-
-
-def read_small(path: Path, size_max: int = SMALL) -> bytes | None:
-    """The content of a file that a task may have put there: no fifo that blocks, no link, no giant."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > size_max:
-            return None
-        return os.read(fd, status.st_size)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-
-
-def lock_holder(task: Path) -> int:
-    """The process that has this task, 0 if none has. It asks without taking the lock, which would be in the way."""
-    try:
-        fd = os.open(task / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return 0
-    try:
-        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
-        return 0 if kind == fcntl.F_UNLCK else int(pid)
-    finally:
-        os.close(fd)
+    """None where there is none, or it is damaged. Raises where it cannot be read now."""
+    return decode_as(read_small(path / "launch.json", LAUNCH_MAX), LaunchRecord)

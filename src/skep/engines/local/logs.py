@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from skep.files.untrusted import is_file, open_file
+
 LOG_BYTES = 16 << 20
 """Of one part of a log."""
 LOG_FILES = 5
@@ -15,22 +17,25 @@ TAIL_BYTES = 8192
 def log_files(task: Path) -> list[Path]:
     """The parts of a task's log, oldest first."""
     older = [task / f"log.{number}" for number in range(LOG_FILES - 1, 0, -1)]
-    return [path for path in [*older, task / "log"] if path.exists()]
+    return [path for path in [*older, task / "log"] if is_file(path)]
 
 
 def log_tail(task: Path, size: int = TAIL_BYTES) -> str:
-    """The last lines that a task printed."""
+    """The last lines that a task printed; what cannot be read now is left out."""
     tail = b""
-    for path in reversed(log_files(task)):
-        if len(tail) < size:
-            tail = _end_of(path, size - len(tail)) + tail
+    try:
+        for path in reversed(log_files(task)):
+            if len(tail) < size:
+                tail = _end_of(path, size - len(tail)) + tail
+    except OSError:
+        pass
     return tail.decode(errors="replace")
 
 
 def _end_of(path: Path, size: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - size, 0))
-            return file.read(size)
-    except OSError:
+    file = open_file(path)
+    if file is None:
         return b""
+    with file:
+        file.seek(max(os.fstat(file.fileno()).st_size - size, 0))
+        return file.read(size)

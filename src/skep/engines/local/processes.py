@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 
+ROUNDS_MAX = 100
 SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
 
 
@@ -74,6 +75,26 @@ def send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
+def kill_below(root: int) -> None:
+    """Kill all processes below this one, as far as the kernel lets them die. First they are stopped: who stands still
+    makes no others."""
+    signal_below(root, signal.SIGSTOP)
+    for pid in below(root):
+        send(pid, signal.SIGKILL)
+
+
+def signal_below(root: int, number: int) -> None:
+    """Send this signal to all processes below this one, until nobody is new: some may fork before they stop."""
+    seen: set[int] = set()
+    for _ in range(ROUNDS_MAX):
+        found = set(below(root)) - seen
+        if not found:
+            return
+        for pid in found:
+            send(pid, number)
+        seen |= found
+
+
 def run(argv: list[str]) -> int:
     log = (os.POSIX_SPAWN_OPEN, 1, "criu.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
@@ -89,20 +110,27 @@ def join_groups(groups: list[str]) -> None:
             file.write("0")
 
 
-def kill_marked(name: str, *values: os.PathLike[str]) -> bool:
-    """Kill every process that has this variable with one of these values in its environment; whether there was any."""
-    marks = {os.fsencode(f"{name}={os.fspath(value)}") for value in values}
-    found = False
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        if not marks.isdisjoint(read_all(f"/proc/{pid}/environ").split(b"\0")) and not is_zombie(int(pid)):
-            send(int(pid), signal.SIGKILL)
-            found = True
+def kill_marked(marks: set[str]) -> set[str]:
+    """Kill every process that has one of these variables in its environment; those that some process had."""
+    wanted = {mark.encode(errors="surrogateescape"): mark for mark in marks}
+    found = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            seen = wanted.keys() & read_all(f"/proc/{name}/environ").split(b"\0")
+            if seen and not is_zombie(int(name)):
+                send(int(name), signal.SIGKILL)
+                found |= {wanted[mark] for mark in seen}
     return found
 
 
 def is_zombie(pid: int) -> bool:
+    return state_of(pid) in b"ZX"
+
+
+def state_of(pid: int) -> bytes:
+    """One letter, nothing for a process that has gone."""
     stat = read(f"/proc/{pid}/stat")
-    return not stat or stat[stat.rindex(b")") + 2 :][:1] in b"ZX"
+    return stat[stat.rindex(b")") + 2 :][:1] if stat else b""
 
 
 def read_all(path: str) -> bytes:

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
-import fcntl
-import os
+import math
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from skep.core.actions import Launch, Move
-from skep.engines.local.cgroups import kill_members
-from skep.engines.local.disk import remove_folder
-from skep.engines.local.folder import ExitRecord, TaskRecord, lock_holder, read_record, read_small, write_durable
+from skep.engines.local.folder import ExitRecord, TaskRecord
 from skep.engines.local.logs import log_tail
-from skep.engines.local.processes import kill_marked
+from skep.files.untrusted import decode_as, is_file, lock_holder, read_small, read_values, status_of, write_line
 from skep.jobs.completion import Outcome, outcome
 from skep.jobs.reports import Exited, LaunchFailed
 from skep.jobs.request import Request
 
-CAUSES = ("oom", "node-lost")
+SHIM_KILLED = "shim-killed"
+SERVER_AWAY = "server-away"
+CAUSES = ("oom", "node-lost", SHIM_KILLED, SERVER_AWAY)
 """Causes of an exit that are worth telling."""
 KILLED = 128 + signal.SIGKILL
-BURY_S = 1.0
 
 
 class Phase(enum.IntEnum):
@@ -57,14 +53,15 @@ class Task:
         return Path(self.record.own) if self.record.own else self.path
 
     def look(self) -> None:
-        """See what its files say now."""
-        if self.phase is not Phase.GONE and (self.path / "exit.json").exists():
-            self.exit = read_record(self.path / "exit.json", ExitRecord) or ExitRecord(KILLED)
-            self.ended_ns = (self.path / "exit.json").stat().st_mtime_ns
+        """See what its files say now. Raises OSError where they cannot be read now."""
+        if self.phase is not Phase.GONE and (written := status_of(self.path / "exit.json")) is not None:
+            # Something that is no record tells nothing but that the task is over.
+            self.exit = decode_as(read_small(self.path / "exit.json"), ExitRecord) or ExitRecord(KILLED)
+            self.ended_ns = written.st_mtime_ns
             self.phase = Phase.GONE
-        elif self.phase < Phase.RUNNING and (self.path / "main").exists():
+        elif self.phase < Phase.RUNNING and is_file(self.path / "main"):
             self.phase = Phase.RUNNING
-        elif self.phase < Phase.READY and (self.path / "pid").exists():
+        elif self.phase < Phase.READY and is_file(self.path / "pid"):
             self.phase = Phase.READY
 
     @property
@@ -76,54 +73,17 @@ class Task:
             return "stopped"
         return "failed" if self.exit.code else "succeeded"
 
-    def has_shim(self) -> bool:
-        return lock_holder(self.path) != 0
+    def has_ended(self) -> bool:
+        """Whether its end is written. It counts when its shim is gone too."""
+        return status_of(self.path / "exit.json") is not None
+
+    def shim_pid(self) -> int:
+        """Whoever holds its lock, 0 if nobody does. For the engine's thread alone: to ask ends a lock of our own."""
+        return lock_holder(self.path / "lock")
 
     def send(self, line: str) -> bool:
         """Whether a shim was there to hear it."""
-        try:
-            fd = os.open(self.path / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return False
-        with open(fd, "wb", buffering=0) as fifo:
-            fifo.write(line.encode() + b"\n")
-        return True
-
-    def bury(self, *, stop_asked: bool) -> bool:
-        """Its shim is dead: end what it left behind and write down the exit in its place.
-
-        Under the shim's lock, so that no shim that is late to start can begin meanwhile. False if there is one after
-        all, or something would not die yet: try again later. A folder that was removed is made again: without it the
-        task could not be told from one that runs.
-        """
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not (self.path / "exit.json").exists():
-                if not self._kill_rest():
-                    return False
-                ran = (self.path / "main").exists()
-                write_durable(self.path / "exit.json", ExitRecord(KILLED, ran=ran, stop_asked=stop_asked))
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(fd)
-        self.look()
-        return True
-
-    def _kill_rest(self) -> bool:
-        """Until two looks in a row find nobody: between two processes of one look a third may have been made."""
-        deadline = time.monotonic() + BURY_S
-        quiet = 0
-        while quiet < 2 and time.monotonic() < deadline:
-            # The folder is on no other task of any server, the job's number may be.
-            found = kill_members(self.record.cgroups) or kill_marked("SKEP_TASK_DIR", self.own, self.path)
-            quiet = 0 if found else quiet + 1
-            time.sleep(0.01)
-        for group in self.record.cgroups:
-            remove_folder(group)
-        return quiet == 2
+        return write_line(self.path / "control", line)
 
     def progress_stamp(self) -> int:
         try:
@@ -132,9 +92,11 @@ class Task:
             return 0
 
     def progress(self) -> dict[str, Any]:
-        """What it says of itself through `skep.train`; nothing if it does not."""
-        values = _json_object(read_small(self.own / "progress.json"))
-        return {key: value for key, value in values.items() if isinstance(value, str | int | float | None)}
+        """What it says of itself through `skep.train`; nothing if it does not, or it cannot be read now."""
+        try:
+            return read_values(self.own / "progress.json")
+        except OSError:
+            return {}
 
 
 class Run:
@@ -152,18 +114,38 @@ class Run:
         self.was_told = False
         """That it started."""
         self.is_stopping = False
+        self.force_at_s = math.inf
+        """When a launch that is stopping, or does not start, is ended without the help of its shims."""
+        self.problem = ""
+        """What could not be done for it last time."""
         self.kill_cause = ""
         self.failure = ""
+        self.failure_cause = ""
+        self.progress: dict[str, Any] = {}
+        """What it said last of itself."""
         self.next: Launch | Move | None = None
         """What follows when no process of this one is left."""
 
     def __repr__(self) -> str:
         return f"start {self.launch} of job {self.job_id}"
 
+    def open_folders(self) -> None:
+        """Make its files readable for us again, as far as they are ours."""
+        for task in self.tasks:
+            for path, mode in ((task.path.parent, 0o700), (task.path, 0o700), (task.path / "exit.json", 0o600)):
+                with contextlib.suppress(OSError):
+                    if not path.is_symlink():
+                        path.chmod(mode)
+
     def gpus_in_use(self, phase: Phase) -> set[tuple[str, int]]:
         """(node, gpu) of its tasks that have come so far and are not gone."""
         there = (task for task in self.tasks if phase <= task.phase < Phase.GONE)
         return {(task.record.node, gpu) for task in there for gpu in task.record.gpus}
+
+    @property
+    def is_ready(self) -> bool:
+        """All its shims are there."""
+        return all(task.phase is not Phase.SPAWNED for task in self.tasks)
 
     @property
     def is_over(self) -> bool:
@@ -187,13 +169,13 @@ class Run:
             return False
         if not task.exit.stop_asked:
             return True
-        said = [_json_object(read_small(each.own / "progress.json")) for each in self.tasks]
+        said = [each.progress() for each in self.tasks]
         return task.exit.code == 0 and any(said) and not any(values.get("left") for values in said)
 
     def verdict(self) -> Exited | LaunchFailed:
         """What there is to tell when no task is left."""
         if self.failure:
-            return LaunchFailed(self.job_id, self.launch, self.failure)
+            return LaunchFailed(self.job_id, self.launch, self.failure, self.failure_cause)
         decided = self.decided()
         if decided is not None:
             return self._exited(self._named(decided.task), decided.code, task=decided.task)
@@ -203,7 +185,7 @@ class Run:
         stopped = [task for task in self.tasks if task.exit and task.exit.stop_asked]
         if stopped and stopped[0].exit:
             return self._exited(stopped[0], stopped[0].exit.code, task=stopped[0].record.name, was_stopped=True)
-        return LaunchFailed(self.job_id, self.launch, "a task could not be started")
+        return LaunchFailed(self.job_id, self.launch, "a task could not be started", SHIM_KILLED)
 
     def _named(self, name: str) -> Task:
         return next((task for task in self.tasks if task.record.name == name), self.tasks[0])
@@ -220,11 +202,3 @@ class Run:
             seconds=max(each.exit.seconds for each in self.tasks if each.exit),
             cause=cause if cause in CAUSES else "",
         )
-
-
-def _json_object(content: bytes | None) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(content or b"{}")
-    except msgspec.DecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}

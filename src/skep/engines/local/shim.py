@@ -26,16 +26,17 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     from skep.engines.local.disk import Log, remove_folder, write_whole
-    from skep.engines.local.processes import below, has_caretaker, join_groups, run, send
+    from skep.engines.local.processes import below, has_caretaker, join_groups, kill_below, run, send, signal_below
 else:
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter was told to look nowhere.
     from disk import Log, remove_folder, write_whole
-    from processes import below, has_caretaker, join_groups, run, send
+    from processes import below, has_caretaker, join_groups, kill_below, run, send, signal_below
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+PIPE_READS = 32
 REST_GRACE_S = 3.0
 """For what a task leaves behind when it ends by itself."""
 
@@ -45,7 +46,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 class Shim:
     """Its working folder is the task's folder, so that all names here are short and stay right if the folder moves."""
 
-    def __init__(self) -> None:
+    def __init__(self, lock: int) -> None:
+        self.lock = lock
         with open("task.json", "rb") as file:
             self.task: dict[str, Any] = json.load(file)
         self.log = Log(self.task["log_bytes"], self.task["log_files"])
@@ -84,8 +86,9 @@ class Shim:
             if self.kill_at is not None and time.monotonic() >= self.kill_at:
                 self.kill_rest()
         if self.output >= 0:
-            while self.log.pump(self.output):
-                pass
+            for _ in range(PIPE_READS):  # No more than a pipe holds: somebody else may be writing to it.
+                if not self.log.pump(self.output):
+                    break
 
     def timeout_ms(self) -> float | None:
         return None if self.kill_at is None else max(self.kill_at - time.monotonic(), 0.0) * 1000 + 1
@@ -234,17 +237,12 @@ class Shim:
 
     def kill_rest(self) -> None:
         """Again and again, ever more slowly: somebody may be forking, or stuck in the kernel."""
-        for pid in below(os.getpid()):
-            send(pid, signal.SIGKILL)
+        kill_below(os.getpid())
         self.kill_at = time.monotonic() + self.kill_every_s
         self.kill_every_s = min(self.kill_every_s * 2, 1.0)
 
     def suspend(self, is_suspended: bool) -> None:
-        seen: set[int] = set()
-        while found := set(below(os.getpid())) - seen:  # Until nobody is new: a process may fork before it stops.
-            for pid in found:
-                send(pid, signal.SIGSTOP if is_suspended else signal.SIGCONT)
-            seen |= found
+        signal_below(os.getpid(), signal.SIGSTOP if is_suspended else signal.SIGCONT)
 
     def finish(self) -> None:
         code = self.code if self.code is not None else 128 + signal.SIGTERM
@@ -261,7 +259,10 @@ class Shim:
             except FileNotFoundError:
                 return  # Somebody removed the folder: nobody wants to know.
             except OSError:
+                with contextlib.suppress(OSError):
+                    os.chmod(".", 0o700)  # The task may have changed that.
                 time.sleep(1.0)  # A full disk; holding the lock keeps the task "running" until it can be written.
+        os.close(self.lock)  # The end counts from here; the server is told afterwards.
         self.ring()
 
     def out_of_memory(self) -> bool:
@@ -311,7 +312,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    shim = Shim()
+    shim = Shim(lock)
     shim.serve()
     shim.finish()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from skep.core.errors import InputError, NotFound
 from skep.engines.local.disk import write_whole
-from skep.engines.local.folder import ExitRecord, Folder, lock_holder, read_record, read_small, safe_name
+from skep.engines.local.folder import Folder, safe_name
 
 
 @given(st.text(max_size=300))
@@ -50,7 +50,7 @@ def test_paths_and_launches(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="the files of its start 2 are gone"):
         folder.record("1", 2)
     assert sorted(folder.all_launches()) == [tmp_path / "jobs/1/10", tmp_path / "jobs/1/2"]
-    folder.forget("1")
+    folder.put_aside("1")
     assert folder.launches("1") == []
 
 
@@ -64,18 +64,6 @@ def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
         Folder(tmp_path / "data").prepare()
 
 
-def test_small_files_are_read_with_care(tmp_path: Path) -> None:
-    (tmp_path / "good").write_text('{"code": 3}')
-    (tmp_path / "bad").write_text('{"code": "x"}')
-    (tmp_path / "large").write_bytes(bytes(70_000))
-    (tmp_path / "link").symlink_to("good")
-    os.mkfifo(tmp_path / "fifo")
-    assert read_record(tmp_path / "good", ExitRecord) == ExitRecord(3)
-    assert read_record(tmp_path / "bad", ExitRecord) is None
-    for name in ("large", "link", "fifo", ".", "missing"):
-        assert read_small(tmp_path / name) is None
-
-
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     write_whole(str(tmp_path / "a"), "one")
     write_whole(str(tmp_path / "a"), "two", is_durable=True)
@@ -83,24 +71,20 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_the_holder_of_a_lock_is_seen_without_taking_it(tmp_path: Path) -> None:
-    (tmp_path / "lock").touch()
-    assert lock_holder(tmp_path) == 0
-    assert lock_holder(tmp_path / "missing") == 0
-    code = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, tmp_path / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        assert lock_holder(tmp_path) == process.pid
-        process.kill()
-    assert lock_holder(tmp_path) == 0
-
-
 def test_tasks_that_were_started_one_by_one_are_forgotten_with_their_job(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for job in ("1", "1/w-0", "1/w-1", "11", "11/w-0"):
         folder.launch(job, 1).mkdir(parents=True)
-    folder.forget("1")
+    folder.put_aside("1")
+    folder.remove_aside()
     assert sorted(path.name for path in folder.jobs.iterdir()) == ["11", "11%2Fw-0"]
+
+
+def test_a_folder_of_any_depth_is_removed(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.launch("1", 1).mkdir(parents=True)
+    deep = "import os, sys; os.chdir(sys.argv[1])\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')\nos.chmod('.', 0)"
+    subprocess.run([sys.executable, "-c", deep, str(folder.launch("1", 1))], check=True)
+    folder.put_aside("1")
+    folder.remove_aside()
+    assert os.listdir(folder.jobs) == []

@@ -1,0 +1,152 @@
+"""Ending tasks whose shim is dead or does not answer, and writing down the exit in the shim's place."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from skep.engines.local.cgroups import kill_members, stop_forks
+from skep.engines.local.disk import make_way, remove_folder
+from skep.engines.local.folder import ExitRecord, Folder, TaskRecord, remove_tree, write_durable
+from skep.engines.local.processes import kill_below, kill_marked, send
+from skep.engines.local.run import KILLED, Task
+from skep.files.untrusted import CAREFULLY, is_file, lock_holder, reserve
+
+KILL_S = 0.5
+"""For processes to die; what has not died by then is tried again later."""
+CLEAR_S = 5.0
+AT_ONCE = 64
+"""Tasks that are buried with one look at all processes; each holds a lock meanwhile."""
+
+log = logging.getLogger(__name__)
+
+
+class Dead(msgspec.Struct, frozen=True):
+    """A task without a shim, and what is to be written of its end."""
+
+    task: Task
+    stop_asked: bool
+    cause: str = ""
+
+
+def bury(dead: list[Dead]) -> list[Task]:
+    """End what is left of these tasks and write down their exits. Returns those that are over.
+
+    Under the lock of each shim, so that no shim that is late to start can begin meanwhile. A task is missing from the
+    answer if it has a shim after all, or something would not die yet: try again later. A folder that was removed is
+    made again: without it the task could not be told from one that runs.
+    """
+    over = []
+    for begin in range(0, len(dead), AT_ONCE):
+        over += _bury(dead[begin : begin + AT_ONCE])
+    return over
+
+
+def _bury(dead: list[Dead]) -> list[Task]:
+    with contextlib.ExitStack() as locks:
+        held = [each for each in dead if locks.enter_context(lock_of(each.task))]
+        alive = kill_rest([each.task for each in held])
+        return [each.task for each in held if each.task not in alive and write_exit(each)]
+
+
+@contextlib.contextmanager
+def lock_of(task: Task) -> Iterator[bool]:
+    """Whether it could be taken."""
+    fd = -1
+    try:
+        fd = open_lock(task.path)
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_taken = True
+    except OSError as error:
+        if not isinstance(error, BlockingIOError):
+            log.warning("%s cannot be locked now: %s", task.path, error)
+        is_taken = False
+    try:
+        yield is_taken
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def open_lock(path: Path) -> int:
+    """Whatever the task has done to the folder and to what is in it."""
+    make_way(str(path), stat.S_ISDIR)
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.chmod(0o700)
+    make_way(str(path / "lock"))
+    return reserve.open(path / "lock", os.O_RDWR | os.O_CREAT | CAREFULLY)
+
+
+def write_exit(dead: Dead) -> bool:
+    """Whether it is written, by us or by the shim before."""
+    path = dead.task.path
+    try:
+        if not is_file(path / "exit.json"):
+            record = ExitRecord(KILLED, dead.cause, ran=is_file(path / "main"), stop_asked=dead.stop_asked)
+            write_durable(path / "exit.json", record)
+    except OSError as error:
+        log.warning("the end of %s cannot be written now: %s", path, error)
+        return False
+    return True
+
+
+def kill_rest(tasks: list[Task]) -> set[Task]:
+    """Kill what is left of these tasks. Returns those of which something would not die yet.
+
+    Until two looks in a row find nobody: between two processes of one look a third may have been made.
+    """
+    groups = [group for task in tasks for group in task.record.cgroups]
+    # The folder is on no other task of any server, the job's number may be.
+    marks = {f"SKEP_TASK_DIR={task.own}": task for task in tasks}
+    stop_forks(groups)
+    deadline = time.monotonic() + KILL_S
+    quiet, alive = 0, set(tasks)
+    while tasks and quiet < 2 and time.monotonic() < deadline:
+        alive = {task for task in tasks if kill_members(task.record.cgroups)}
+        alive |= {marks[mark] for mark in kill_marked(set(marks))}
+        quiet = 0 if alive else quiet + 1
+        if alive:
+            time.sleep(0.01)
+    for group in groups:
+        remove_folder(group)
+    return alive
+
+
+def end_by_force(task: Task) -> bool:
+    """End a task and its shim without their help. False if something would not die yet."""
+    if (shim := lock_holder(task.path / "lock")) > 0:
+        # First those below it: while it lives, it inherits every process of the task, even if it is stopped.
+        stop_forks(task.record.cgroups)
+        kill_below(shim)
+        kill_shim(task.path)
+    return bool(bury([Dead(task, stop_asked=True)]))
+
+
+def kill_shim(path: Path) -> None:
+    """Kill the shim of a task, and wait a moment for its lock."""
+    if (pid := lock_holder(path / "lock")) > 0:
+        send(pid, signal.SIGKILL)
+        deadline = time.monotonic() + KILL_S
+        while lock_holder(path / "lock") == pid and time.monotonic() < deadline:
+            time.sleep(0.002)
+
+
+def clear(folder: Folder, launch: Path) -> None:
+    """Remove a launch without a record, and whatever runs of it."""
+    for path in (each for each in launch.iterdir() if each.is_dir() and not each.is_symlink()):
+        kill_shim(path)
+        own = folder.own / path.relative_to(folder.jobs) / "own"
+        task = Task(TaskRecord(path.name, 0, "", own=str(own)), path)
+        by_s = time.monotonic() + CLEAR_S
+        while not bury([Dead(task, stop_asked=True)]) and time.monotonic() < by_s:
+            time.sleep(0.01)
+    remove_tree(str(launch))

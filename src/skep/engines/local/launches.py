@@ -1,0 +1,264 @@
+"""Launches from their beginning to their end. The files are the truth about them, see `folder.py`.
+
+A task runs at most once per launch, a gang goes when all its shims are ready, and a launch begins only when no process
+of the one before is left. Not for several threads.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from skep.core.actions import Action, Launch, Move
+from skep.core.cluster import Allocation, Cluster
+from skep.core.errors import InputError
+from skep.engines.local.accounts import Accounts
+from skep.engines.local.begin import Beginner, Beginning, place_tasks, start_shim
+from skep.engines.local.bury import clear, kill_rest
+from skep.engines.local.cgroups import Cgroups, members
+from skep.engines.local.folder import Folder, LaunchRecord, read_launch
+from skep.engines.local.ports import Ports
+from skep.engines.local.run import SERVER_AWAY, SHIM_KILLED, Phase, Run, Task
+from skep.jobs.env import ports_wanted
+from skep.jobs.reports import Exited, LaunchFailed, Moved, Report, Started
+from skep.jobs.request import Request
+
+NOWHERE = Allocation((), 0)
+MARGIN_S = 10.0
+"""After the grace period, until a task that is still there is ended without the help of its shim."""
+FREEZE_S = 600.0
+"""More of that for a task that is frozen: the shim writes its memory to the disk."""
+START_S = 300.0
+"""For all shims of a launch to be ready, and their tasks to run."""
+SHORTAGE = "shortage"
+SHORTAGES = {
+    *(errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO),
+    *(errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.EBUSY, errno.EINTR),
+}
+"""What the machine may have again later."""
+
+log = logging.getLogger(__name__)
+
+
+class Launches:
+    def __init__(
+        self,
+        folder: Folder,
+        cluster: Cluster,
+        groups: Cgroups,
+        accounts: Accounts,
+        request_of: Callable[[str], tuple[Request, str | None]],
+    ) -> None:
+        self.folder = folder
+        self.cluster = cluster
+        self.request_of = request_of
+        self.accounts = accounts
+        self.beginner = Beginner(folder, groups, accounts)
+        self.ports = Ports()
+        self.by_job: dict[str, Run] = {}
+        """The launch of each job that is not over."""
+        self.lost: set[str] = set()
+        self.leaving: set[int] = set()
+        """Shims of ours that have done their work and must be waited for."""
+        self.strays: list[Run] = []
+        """Launches that nobody knows, until they are over."""
+        self.unread: list[Path] = []
+        """Folders of such launches that could not be read yet."""
+        self.delayed: dict[str, list[Action]] = {}
+        """By job, what could not be done because its files could not be read; in order."""
+        self.dead: dict[Task, tuple[Run, str]] = {}
+        """Tasks without a shim that are still to be buried, and the cause that is told."""
+        self.checks = 0
+        self._reports: list[Report] = []
+        self._unsettled: list[Run] = []
+
+    def _guarded(self, run: Run, do: Callable[..., None], *args: Any) -> None:
+        """What cannot be done for one job now must not keep others waiting; the next look does it."""
+        try:
+            do(*args)
+            run.problem = ""
+        except Exception as error:
+            if run.problem != str(error):
+                log.warning("%r: %s", run, error, exc_info=not isinstance(error, OSError))
+            run.problem = str(error)
+            if isinstance(error, PermissionError):
+                run.open_folders()
+
+    def _find(self, job_id: str) -> Run | None:
+        """The last launch of a job, over or not: from memory, else as its files tell it."""
+        if job_id in self.by_job:
+            return self.by_job[job_id]
+        launches = self.folder.launches(job_id)
+        if not launches:
+            return None
+        path = self.folder.launch(job_id, launches[-1])
+        record = read_launch(path)
+        if record is None:
+            # The machine went down before it was on the disk. Nothing can be said of that start, so it is made anew.
+            clear(self.folder, path)
+            return self._find(job_id)
+        run = self._run_of(record, Launch(job_id, NOWHERE, launches[-1]), *self.request_of(job_id))
+        self._adopt(run)
+        self.by_job[job_id] = run
+        for task in run.tasks:
+            self.ports.keep((job_id, run.launch), task.record.ports)
+        return run
+
+    def _adopt(self, run: Run) -> None:
+        """Every task of it has a shim, gets one, or is buried."""
+        for task in run.tasks:
+            self._look(task)
+            if task.phase in (Phase.READY, Phase.RUNNING) and not task.shim_pid():
+                self.dead[task] = (run, SERVER_AWAY)
+        if not any(task.phase is Phase.GONE or task in self.dead for task in run.tasks):
+            self._spawn(run)
+
+    def _begin_or_say(self, action: Launch | Move) -> None:
+        try:
+            self._begin(action)
+        except Exception as error:
+            self._say_why_not(action, error)
+            if not isinstance(error, OSError | InputError):
+                log.exception("start %d of job %s", action.launch, action.job_id)
+
+    def _say_why_not(self, action: Launch | Move, error: Exception) -> None:
+        cause = SHORTAGE if isinstance(error, OSError) and error.errno in SHORTAGES else ""
+        self._reports.append(LaunchFailed(action.job_id, action.launch, reason_of(error), cause))
+
+    def _begin(self, action: Launch | Move) -> None:
+        request, member = self.request_of(action.job_id)
+        places = place_tasks(request, member, action.allocation, self.cluster)
+        for place in places:
+            if place.node in self.lost:
+                raise InputError(f"node {place.node} is lost")
+        account = self.accounts.of(request.user)
+        owner = (action.job_id, action.launch)
+        ports = self.ports.take(owner, ports_wanted(request, places))
+        try:
+            record = self.beginner.write(Beginning(action, request, places, ports, account))
+        except BaseException:
+            self.ports.give(owner)
+            raise
+        run = self._run_of(record, action, request, member)
+        self.by_job[action.job_id] = run
+        self._spawn(run)
+
+    def _run_of(self, record: LaunchRecord, action: Launch | Move, request: Request, member: str | None) -> Run:
+        tasks = [Task(each, self.folder.task(action.job_id, action.launch, each.name)) for each in record.tasks]
+        run = Run(action, request, member, tasks)
+        run.force_at_s = time.monotonic() + START_S
+        return run
+
+    def _spawn(self, run: Run) -> None:
+        """Start the shims that are missing. They wait for each other; if one cannot be started, none goes."""
+        for task in run.tasks:
+            if task.phase is Phase.SPAWNED and not task.shim_pid():
+                try:
+                    task.shim = start_shim(task.path)
+                except OSError as error:
+                    cause = SHORTAGE if error.errno in SHORTAGES else ""
+                    self._fail(run, f"task {task.record.name} cannot be started: {error.strerror}", cause)
+                    return
+
+    def _fail(self, run: Run, reason: str, cause: str) -> None:
+        if not run.failure:
+            run.failure, run.failure_cause = reason, cause
+        self._stop(run)
+        self._advance(run)
+
+    def _stop(self, run: Run) -> None:
+        grace_s = run.request.grace_s + FREEZE_S * (run.request.checkpoint == "criu")
+        wait_s = MARGIN_S + (grace_s if run.has_gone and not run.kill_cause else 0.0)
+        force_at_s = time.monotonic() + wait_s
+        run.force_at_s = min(run.force_at_s, force_at_s) if run.is_stopping else force_at_s
+        run.is_stopping = True
+        for task in run.tasks:
+            if task.phase is Phase.READY and not run.has_gone:
+                task.send(f"kill {run.kill_cause}")
+            elif task.phase in (Phase.READY, Phase.RUNNING):
+                task.send(f"stop {run.request.grace_s}")
+
+    def _look(self, task: Task) -> None:
+        if task.phase is not Phase.GONE and task.has_ended() and not self._has_left(task):
+            return
+        task.look()
+        if task.phase is Phase.GONE and task.shim:
+            self.leaving.add(task.shim)
+            task.shim = 0
+
+    def _has_left(self, task: Task) -> bool:
+        """Whether shim and processes are gone: until then the task may have written what is there itself."""
+        return not task.shim_pid() and not (members(task.record.cgroups) and kill_rest([task]))
+
+    def _advance(self, run: Run) -> None:
+        if run.is_stopping:
+            self._stop_late(run)
+        else:
+            self._go(run)
+            if run.has_gone and not run.is_over and run.decided() is not None:
+                self._stop(run)
+        if run.is_over and self.by_job.get(run.job_id) is run:
+            self._end(run)
+
+    def _stop_late(self, run: Run) -> None:
+        """A shim that was not ready yet when the launch was stopped never gets to go."""
+        for task in run.tasks:
+            if task.phase is Phase.READY and not run.has_gone:
+                task.send(f"kill {run.kill_cause}")
+
+    def _go(self, run: Run) -> None:
+        unborn = [task for task in run.tasks if task.exit and not task.exit.ran]
+        if unborn:
+            # The others of a gang must not go. Its shim was told to leave, or was killed while it waited.
+            if not run.failure and not all(task.exit and task.exit.stop_asked for task in unborn):
+                run.failure = f"task {unborn[0].record.name} was killed before it could start"
+                run.failure_cause = SHIM_KILLED
+            self._stop(run)
+        elif not run.has_gone and run.is_ready and self._has_room(run):
+            run.has_gone = True
+            run.force_at_s = time.monotonic() + START_S
+            for task in run.tasks:
+                if task.phase is Phase.READY:
+                    task.send("go")
+        if run.has_gone and not run.was_told and all(task.phase >= Phase.RUNNING for task in run.tasks):
+            run.was_told = True
+            self._reports.append((Moved if run.is_move else Started)(run.job_id, run.launch))
+
+    def _has_room(self, run: Run) -> bool:
+        """Two jobs may be told to move at once, each onto what the other still holds: who is ready waits for it."""
+        wanted = run.gpus_in_use(Phase.READY)
+        others = (other for other in self.by_job.values() if other is not run)
+        return not any(wanted & other.gpus_in_use(Phase.RUNNING) for other in others)
+
+    def _end(self, run: Run) -> None:
+        self._drop(run)
+        verdict = run.verdict()
+        is_own = isinstance(verdict, Exited) and not verdict.was_stopped and verdict.cause != "node-lost"
+        if run.next is not None and not is_own:
+            self._begin_or_say(run.next)
+        else:
+            self._reports.append(verdict)
+        for other in [other for other in self.by_job.values() if not other.has_gone and not other.is_stopping]:
+            self._guarded(other, self._advance, other)
+
+    def _drop(self, run: Run) -> None:
+        self.by_job.pop(run.job_id, None)
+        self.ports.give((run.job_id, run.launch))
+
+
+def has_left(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+def reason_of(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
+    return str(error) or type(error).__name__

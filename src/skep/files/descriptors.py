@@ -1,0 +1,58 @@
+"""File descriptors: as many as the system allows, and some kept back for work that must not wait."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import threading
+
+RESERVED = 16
+WANTED = 1 << 16
+"""Open files that are enough for any number of connections and jobs of one server."""
+
+
+def raise_limit() -> tuple[int, int]:
+    """Raise the soft limit of open files of this process. Returns the limit before and the limit now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED if hard == resource.RLIM_INFINITY else min(hard, WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return soft, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+class Reserve:
+    """Descriptors that point nowhere, given up when the process has no other left."""
+
+    def __init__(self, count: int = RESERVED) -> None:
+        self.count = count
+        self._held: list[int] = []
+        self._lock = threading.Lock()
+        self.fill()
+
+    def fill(self) -> None:
+        """Take back what was given up, as far as there are descriptors now."""
+        with self._lock, contextlib.suppress(OSError):
+            while len(self._held) < self.count:
+                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def open(self, path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
+        """As `os.open`; where no descriptor is left, with one of the reserve."""
+        try:
+            return os.open(path, flags, mode)
+        except OSError as error:
+            if error.errno != errno.EMFILE or not self._give():
+                raise
+        try:
+            return os.open(path, flags, mode)
+        finally:
+            self.fill()
+
+    def _give(self) -> bool:
+        with self._lock:
+            held, self._held = self._held, []
+        for fd in held:
+            os.close(fd)
+        return bool(held)
