@@ -106,7 +106,7 @@ def test_it_keeps_its_checkpoints_from_start_to_start(place: Path) -> None:
         one.wait(Exited, "1", count=2)
         assert one.log() == "5\n"
         one.engine.forget("1")
-        assert list(one.engine.folder.own.iterdir()) == list(one.engine.folder.jobs.iterdir()) == []
+        assert until(lambda: not [*one.engine.folder.own.iterdir(), *one.engine.folder.jobs.iterdir()])
 
 
 def test_checkpoints_come_along_when_jobs_change_their_account(place: Path) -> None:

@@ -13,13 +13,15 @@ from typing import Literal
 import msgspec
 
 Kind = Literal["success", "stop", "user", "platform", "resource", "unknown"]
-Reaction = Literal["never", "always", "backoff", "to-max"]
+Reaction = Literal["never", "always", "backoff", "to-max", "some"]
 
 LINES_READ = 30
 """Only the end of a log tells why it ended; earlier lines are full of errors that were caught."""
 QUICK_DELAYS_S = (1.0, 60.0)
 BACKOFF_DELAYS_S = (60.0, 900.0)
 """Least and most seconds between two tries; each is twice the one before."""
+SOME = 8
+"""Tries after failures that are perhaps, but not surely, the platform's; a job may ask for more by `retries`."""
 
 
 class ExitClass(msgspec.Struct, frozen=True):
@@ -39,7 +41,10 @@ _ROWS = (
     ExitClass(
         -310, "could not be started", "unknown", "to-max", "read the reason; the command or workdir may be wrong"
     ),
+    ExitClass(-311, "could not be started yet", "resource", "always", "the machine lacks what the reason says"),
     ExitClass(-1001, "its node was lost", "platform", "always"),
+    ExitClass(-1002, "its shim was killed", "platform", "some", "did the job kill its parent process?"),
+    ExitClass(-1003, "it was killed while the server was down", "platform", "always"),
     ExitClass(-1004, "its time was over", "stop", "never", "raise time_limit_s, or save and continue in a next job"),
     ExitClass(-1200, "used more memory than it asked for", "user", "never", "raise memory_gib, or use less"),
     ExitClass(-1205, "a gpu was not found", "platform", "always"),
@@ -82,6 +87,9 @@ CAUSES = {
     "preempted": -101,
     "node-lost": -1001,
     "launch-failed": -310,
+    "shortage": -311,
+    "shim-killed": -1002,
+    "server-away": -1003,
     "time-limit": -1004,
     "oom": -1200,
     "gpu-missing": -1205,
@@ -150,6 +158,8 @@ def react(exit_class: ExitClass, retries_used: int, retries_max: int) -> tuple[b
     if exit_class.reaction == "never":
         return False, 0.0
     if exit_class.reaction == "to-max" and 0 <= retries_max <= retries_used:
+        return False, 0.0
+    if exit_class.reaction == "some" and retries_max >= 0 and retries_used >= max(retries_max, SOME):
         return False, 0.0
     least, most = BACKOFF_DELAYS_S if exit_class.reaction == "backoff" else QUICK_DELAYS_S
     return True, min(least * 2 ** min(retries_used, 30), most)

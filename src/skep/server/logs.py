@@ -9,10 +9,13 @@ from typing import BinaryIO
 
 from starlette.concurrency import run_in_threadpool
 
+from skep.files.untrusted import open_file
 from skep.server.hub import Hub
 
 CHUNK = 64 * 1024
 POLL_S = 0.2
+PART_MAX = 64 << 20
+"""Of one file: the shim writes no larger ones, but a task may have put one there that has no end."""
 
 
 class Reader:
@@ -54,11 +57,11 @@ class Reader:
         """The one behind ours; the first where ours is no longer listed."""
         files = self._list_files()
         if self._file is None:
-            return next((path for path in files if path.exists()), None)
+            return next(iter(files), None)
         ours = os.fstat(self._file.fileno()).st_ino
         places = [at for at, path in enumerate(files) if inode(path) == ours]
         rest = files[places[0] + 1 :] if places else files
-        return next((path for path in rest if path.exists()), None)
+        return next(iter(rest), None)
 
 
 class Labelled(Reader):
@@ -111,10 +114,11 @@ def open_tail(files: list[Path], lines: int) -> BinaryIO | None:
 
 def tail_offset(file: BinaryIO, lines: int) -> tuple[int, int]:
     """Where the last `lines` lines begin, and how many there were."""
+    first = file.tell()
     end = at = file.seek(0, os.SEEK_END)
     found = 0
-    while at > 0 and lines:
-        size = min(CHUNK, at)
+    while at > first and lines:
+        size = min(CHUNK, at - first)
         at -= size
         file.seek(at)
         block = file.read(size)
@@ -125,19 +129,23 @@ def tail_offset(file: BinaryIO, lines: int) -> tuple[int, int]:
                 if found == lines:
                     return at + cut + 1, lines
             block = block[:cut]
-    return (0, found + 1) if end and lines else (end, 0)
+    return (first, found + 1) if end and lines else (end, 0)
 
 
 def open_or_none(path: Path) -> BinaryIO | None:
+    """At its beginning, or where the last part of it begins that is read."""
     try:
-        return path.open("rb")
+        file = open_file(path)
     except OSError:
         return None
+    if file is not None:
+        file.seek(max(os.fstat(file.fileno()).st_size - PART_MAX, 0))
+    return file
 
 
 def inode(path: Path) -> int:
     try:
-        return path.stat().st_ino
+        return path.lstat().st_ino
     except OSError:
         return -1
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 KILLED = 137
+NOT_STARTED = -310
+SAID_MAX = 300
 
 
 class Heard(msgspec.Struct):
@@ -52,7 +54,7 @@ def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
         rate = in_proportion(job.spec, job.bound)
         return Heard([TasksMoved(job.id, job.bound, job.work_at(now_s), rate, now_s, report.launch)])
     if isinstance(report, LaunchFailed):
-        return _ended(record, job, now_s, report.launch, -310, "launch", report.reason)
+        return _ended(record, job, now_s, report.launch, NOT_STARTED, report.cause, report.reason)
     if isinstance(report, Exited):
         heard = _exited(record, job, now_s, report)
         heard.seconds = report.seconds
@@ -67,12 +69,7 @@ def _exited(record: Record, job: Job, now_s: float, report: Exited) -> Heard:
         return _left(job, now_s, report, Exit.PREEMPTED, said)
     if report.cause == "node-lost":
         return _left(job, now_s, report, Exit.NODE_LOST, "its node was lost")
-    heard = _ended(record, job, now_s, report.launch, report.code, report.cause, report.log_tail)
-    if not record.request.gang and any(
-        isinstance(event, TasksExited) and event.exit in (Exit.FINISHED, Exit.FAILED) for event in heard.events
-    ):
-        record.codes[split_task(task_of(job.id))] = report.code
-    return heard
+    return _ended(record, job, now_s, report.launch, report.code, report.cause, report.log_tail)
 
 
 def _left(job: Job, now_s: float, report: Exited, exit: Exit, said: str) -> Heard:
@@ -83,15 +80,23 @@ def _left(job: Job, now_s: float, report: Exited, exit: Exit, said: str) -> Hear
 
 def _ended(record: Record, job: Job, now_s: float, launch: int, code: int, cause: str, text: str) -> Heard:
     """It ended by itself, well or not; a failure that more tries may cure is tried again, perhaps after a while."""
+    heard = _outcome(record, job, now_s, launch, code, cause, text)
+    ends = [event.exit for event in heard.events if isinstance(event, TasksExited)]
+    if not record.request.gang and ends[0] in (Exit.FINISHED, Exit.FAILED):
+        record.codes[split_task(task_of(job.id))] = code
+    return heard
+
+
+def _outcome(record: Record, job: Job, now_s: float, launch: int, code: int, cause: str, text: str) -> Heard:
     if code == 0:
         return Heard([TasksExited(job.id, Exit.FINISHED, job.work_at(now_s), launch)], job.id, launch, "succeeded", 0)
     found = classify(code, text, cause=cause)
     role = record.request.tasks.get(split_task(task_of(job.id))[0]) if task_of(job.id) else None
     retry, delay_s = react(found, job.retries, role.retries if role is not None else record.request.retries)
-    said = f"{found.phrase}: {text}" if cause == "launch" else found.phrase
+    said = f"{found.phrase}: {text}" if code == NOT_STARTED else found.phrase
     exit = Exit.RETRIED if retry and not job.is_ending else Exit.FAILED
     heard = Heard([TasksExited(job.id, exit, job.work_s, launch)], job.id, launch, said, code, found.advice)
     if exit is Exit.RETRIED and delay_s > 0:
-        heard.events.append(JobHeld(job.id, f"back-off of {delay_s:g} s after: {found.phrase}"))
+        heard.events.append(JobHeld(job.id, f"back-off of {delay_s:g} s after: {said[:SAID_MAX]}"))
         heard.release_s = delay_s
     return heard
