@@ -45,7 +45,7 @@ class FakeLive:
         self.spec = "fifo"
         self.is_closed = False
         self._numbers = itertools.count(1)
-        self._callbacks: list[Callable[[list[dict[str, Any]], list[str]], None]] = []
+        self._callbacks: list[Callable[[list[dict[str, Any]]], None]] = []
         self._queue: queue.Queue[Any] = queue.Queue()
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
@@ -76,7 +76,7 @@ class FakeLive:
         for resolve, value in answers:
             resolve(value)
         for callback in list(self._callbacks):
-            callback(events, [event["job_id"] for event in events if event["job_id"]])
+            callback(events)
 
     def _do(self, work: Callable[[], Any]) -> Future[Any]:
         future: Future[Any] = Future()
@@ -235,7 +235,7 @@ class FakeLive:
     def environment(self, ref: str, task: str = "") -> dict[str, Any]:
         return {"env": {"SECRET": "s"}, "cwd": "/", "task": task or "task-0"}
 
-    def subscribe(self, callback: Callable[[list[dict[str, Any]], list[str]], None]) -> Callable[[], None]:
+    def subscribe(self, callback: Callable[[list[dict[str, Any]]], None]) -> Callable[[], None]:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 

@@ -17,7 +17,7 @@ export function Form({ text, problems, onChange }: Props) {
   return (
     <div className="form">
       {hasRoles ? <p className="note">This job has several roles; commands and GPUs of each are in the file.</p> : null}
-      {FIELDS.filter((field) => !hasRoles || !["command", "gpus", "gpu_type", "cpu", "memory"].includes(field.path[0] ?? "")).map((field) => (
+      {FIELDS.filter((field) => !(hasRoles && field.isOfRole)).map((field) => (
         <One key={field.path.join(".")} field={field} document={document} problem={problemOf(field, problems)} onChange={onChange} />
       ))}
     </div>

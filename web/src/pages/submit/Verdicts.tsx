@@ -7,7 +7,8 @@ export function Verdicts({ dry }: { dry: DryRunState }) {
   const { result, error } = dry;
   if (error) return <Problem error={error} />;
   if (!result) return <p className="note verdicts">…</p>;
-  const gpus = result.requests.reduce((sum, request) => sum + Object.values(request.tasks).reduce((all, role) => all + role.count * (role.gpu_milli ? role.gpu_milli / 1000 : role.gpus), 0), 0);
+  const roles = result.requests.flatMap((request) => Object.values(request.tasks));
+  const gpus = roles.reduce((sum, role) => sum + (role.count * role.gpus * role.gpu_milli) / 1000, 0);
   return (
     <div className="verdicts" role="status" aria-live="polite">
       {result.errors.map((problem) => (

@@ -6,20 +6,22 @@ export interface Field {
   label: string;
   kind: "text" | "number" | "long" | "flag" | "list";
   hint?: string;
+  /** Belongs to a role, so that it has no place on top where roles are named. */
+  isOfRole?: boolean;
 }
 
 export const FIELDS: readonly Field[] = [
   { path: ["name"], label: "Name", kind: "text" },
-  { path: ["command"], label: "Command", kind: "long" },
-  { path: ["gpus"], label: "GPUs", kind: "number" },
+  { path: ["command"], label: "Command", kind: "long", isOfRole: true },
+  { path: ["gpus"], label: "GPUs", kind: "number", isOfRole: true },
   { path: ["vc"], label: "Virtual cluster", kind: "text" },
-  { path: ["priority"], label: "Priority", kind: "number", hint: "−1 to 1000" },
+  { path: ["priority"], label: "Priority", kind: "number", hint: "−1 to 1000, oppo, test, prod" },
   { path: ["workdir"], label: "Folder", kind: "text", hint: "where the command runs" },
-  { path: ["gpu_type"], label: "GPU type", kind: "text" },
-  { path: ["cpu"], label: "CPUs", kind: "number" },
-  { path: ["memory"], label: "Memory", kind: "text", hint: "such as 16 GiB" },
+  { path: ["gpu_type"], label: "GPU type", kind: "text", isOfRole: true },
+  { path: ["cpu"], label: "CPUs", kind: "number", isOfRole: true },
+  { path: ["memory_gib"], label: "Memory in GiB", kind: "number", isOfRole: true },
   { path: ["retries"], label: "Retries", kind: "number" },
-  { path: ["time_limit"], label: "Time limit", kind: "text", hint: "such as 2h" },
+  { path: ["time_limit_s"], label: "Time limit", kind: "text", hint: "seconds, or such as 2h" },
   { path: ["tags"], label: "Tags", kind: "list", hint: "separated by commas" },
   { path: ["preemptible"], label: "Preemptible", kind: "flag" },
   { path: ["hold"], label: "Hold it at first", kind: "flag" },
@@ -41,9 +43,8 @@ export function valueOf(document: Document, field: Field): string {
 
 /** The file with one field changed; comments and all else stay. */
 export function withValue(document: Document, field: Field, typed: string): string {
-  const text = typed;
-  if (text.trim() === "") document.deleteIn(field.path);
-  else document.setIn(field.path, parsed(field, text));
+  if (typed.trim() === "") document.deleteIn(field.path);
+  else document.setIn(field.path, parsed(field, typed));
   return document.toString({ lineWidth: 0 });
 }
 

@@ -1,0 +1,69 @@
+"""Pictures of every page, light and dark: `python docs/screenshots.py [FOLDER] [PAGE …]`, from a scripted cluster.
+
+Needs Chromium (`SKEP_CHROMIUM` names it) and a built dashboard.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.browser import launch
+from bench.scene import Scene, scene, until
+from playwright.sync_api import Browser, Page
+
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 400, "height": 800}
+
+
+def main() -> None:
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "screenshots")
+    wanted = sys.argv[2:]
+    folder.mkdir(parents=True, exist_ok=True)
+    with scene() as stage, launch() as browser:
+        stage.play()
+        study(stage)
+        for name, address in addresses(stage):
+            if not wanted or name in wanted:
+                take(browser, stage, folder, name, address)
+
+
+def addresses(stage: Scene) -> Iterator[tuple[str, str]]:
+    """Each page by a name."""
+    ids = {job["name"]: job["id"] for job in stage.client.get("/jobs", params={"all": True}).json()["jobs"]}
+    yield "overview", "/"
+    yield "jobs", "/jobs?all=true"
+    yield "job", f"/jobs/{ids['resnet-50']}"
+    yield "logs", f"/jobs/{ids['embed']}?tab=logs"
+    yield "curves", f"/jobs/{ids['ranker']}?tab=curves"
+    yield "pending", f"/jobs/{ids['too-wide']}"
+    yield "compare", "/compare?group=tune"
+    yield "submit", "/submit"
+    yield "virtual-clusters", "/virtual-clusters"
+    yield "nodes", "/nodes"
+    yield "policy", "/policy"
+    yield "studies", "/studies"
+    yield "login", "/login"
+
+
+def study(stage: Scene) -> None:
+    body = {"name": "this week", "trace": "history", "policies": ["fifo", "tiresias-l", "srsf"]}
+    answer = stage.client.post("/studies", json=body)
+    if answer.status_code == 201:
+        made = answer.json()["id"]
+        until(lambda: stage.client.get(f"/studies/{made}").json()["state"] == "done", "the study")
+
+
+def take(browser: Browser, stage: Scene, folder: Path, name: str, address: str) -> None:
+    for theme in ("light", "dark"):
+        for size, width in (("", WIDE), ("-narrow", NARROW)):
+            page: Page = browser.new_page(viewport=width, color_scheme=theme)  # type: ignore[arg-type]
+            page.goto(f"http://127.0.0.1:{stage.server.port}{address}", wait_until="load")
+            page.locator("h1").first.wait_for()
+            page.wait_for_timeout(1500)
+            page.screenshot(path=folder / f"{name}-{theme}{size}.png", full_page=True)
+            page.close()
+
+
+if __name__ == "__main__":
+    main()
