@@ -81,8 +81,8 @@ def test_a_job_cannot_reach_what_is_the_servers(place: Path) -> None:
 
 def test_users_cannot_read_from_each_other(place: Path) -> None:
     secret = job("echo mine > $SKEP_TASK_DIR/a; echo mine > $SKEP_CHECKPOINT_DIR/b; echo mine > c; echo on; sleep 60")
-    look = "cat /proc/PID/environ; cat JOBS/1/checkpoint/b JOBS/1/work/c JOBS/1/1/main-0/own/a; "
-    look += "find JOBS DATA -type f; kill PID"
+    files = "JOBS/1/checkpoint/b JOBS/1/work/c JOBS/1/1/main-0/own/a"
+    look = f"cat /proc/PID/environ; cat {files}; find JOBS DATA -type f; kill PID"
     with world(place, secret, job(look, "bob"), job(look, "ann")) as one:
         one.start()
         assert until(lambda: one.log() == "on\n")

@@ -180,7 +180,7 @@ def test_what_cannot_start_says_why_in_a_line(place: Place, tmp_path: Path) -> N
 
 
 def test_a_damaged_store_is_left_as_it_is(place: Place) -> None:
-    place.data.mkdir()
+    place.data.mkdir(mode=0o700)
     (place.data / "skep.db").write_bytes(b"this is no database" * 100)
     said = place.up(status=2).stderr
     assert "cannot be used as a store" in said
@@ -220,7 +220,7 @@ def test_a_backup_can_be_started_from(place: Place, tmp_path: Path) -> None:
     assert "is there already" in skep("backup", str(copy), "--url", url, status=2).stderr
     place.down()
     other = Place(tmp_path / "other")
-    other.data.mkdir()
+    other.data.mkdir(mode=0o700)
     copy.rename(other.data / "skep.db")
     other.up()
     assert other.state(job_id) == "succeeded"

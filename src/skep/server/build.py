@@ -12,10 +12,12 @@ from typing import Any
 from skep.clusters.read import WHAT
 from skep.clusters.spec import looks_like_spec
 from skep.core.errors import InputError
+from skep.engines.local.accounts import ROOT_HINT, SEPARATE, SERVER, Accounts, missing_rights
 from skep.engines.local.engine import LocalEngine
 from skep.engines.local.gpus import Gpu, find_gpus
 from skep.files.text import load_text
 from skep.server.config import Config
+from skep.server.private import account_name
 from skep.service.files import open_store
 from skep.service.live import Live
 
@@ -24,12 +26,13 @@ VIRTUAL = "1x8"
 
 
 def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[Exception], None]) -> Live:
+    accounts = job_accounts(config, say)
     store = open_store(config.data, is_new=config.is_new)
     is_new = store.log_seq == 0
     cluster = chosen_cluster(config.cluster, say) if is_new or "cluster" in config.typed else None
     live = Live(
         store,
-        lambda live: make_engine(config.data, live),
+        lambda live: make_engine(config.data, live, accounts),
         time.time,  # noqa: TID251 (here time enters)
         cluster=cluster,
         policy=config.policy or None if is_new or "policy" in config.typed else None,
@@ -69,10 +72,33 @@ def stated_text(spec: str) -> str:
         return ""
 
 
-def make_engine(data: Path, live: Live) -> LocalEngine:
+def job_accounts(config: Config, say: Callable[[str], None]) -> Accounts:
+    """Who has a token is not the server: where it may choose, their jobs run as somebody else.
+
+    Without tokens only the account of the server itself is meant to ask, and its jobs are its own.
+    """
+    run_as = config.run_as or (SEPARATE if config.needs_token and not missing_rights() else SERVER)
+    accounts = Accounts(run_as, config.data, config.job_files, server_umask())
+    if accounts.differ:
+        say(f"jobs run as other accounts (run_as: {run_as}); their folders are in {accounts.job_files}")
+        return accounts
+    more = "run_as: separate" if not missing_rights() else f"run_as: separate, and {ROOT_HINT}"
+    say(
+        f"jobs run as {account_name(os.geteuid())}, like this server: each can do to the server and to other jobs "
+        f"what that account can (to keep them apart: {more})"
+    )
+    return accounts
+
+
+def server_umask() -> int:
+    """That of whoever started the server, for their jobs; what the server itself makes is for its account alone."""
+    return os.umask(0o077)
+
+
+def make_engine(data: Path, live: Live, accounts: Accounts) -> LocalEngine:
     """What still runs for a job that nobody remembers is ended: it would hold gpus that look free."""
     state = live.writer.state
-    engine = LocalEngine(data, state.cluster, live.request_of, live.tell)
+    engine = LocalEngine(data, state.cluster, live.request_of, live.tell, accounts)
     held = [job for job in state.jobs.values() if job.held is not None]
     engine.sweep({(job.id, launch) for job in held for launch in (job.held_launch, job.launches)})
     return engine

@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 
 from skep.core.errors import InputError
+from skep.engines.local.accounts import SUBMITTER, check_run_as
 from skep.files.document import Field, read_document
 from skep.files.text import load_text
 from skep.jobs.limits import DEFAULTS, UNLIMITED, LimitRules, Limits, read_limits
 
 PORT = 7437
 AUTH = ("none", "token")
-KEYS = ("cluster", "policy", "data", "host", "port", "auth", "names", "keep_days", "limits")
+KEYS = ("cluster", "policy", "data", "host", "port", "auth", "names", "keep_days", "limits", "run_as", "job_files")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +39,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keep_days: float = 30.0
     """Ended jobs are forgotten after so many days."""
     limits: LimitRules = UNLIMITED
+    run_as: str = ""
+    """Whose account jobs run as, see `engines/local/accounts.py`; empty: what is safe here, see `job_accounts`."""
+    job_files: str = ""
+    """Where jobs of other accounts have their folders; empty: beside the data folder."""
 
     @property
     def url(self) -> str:
@@ -77,6 +82,11 @@ def make_config(file: str | None, flags: dict[str, Any], *, is_new: bool = False
             f"{config.host} is reachable from other machines, which needs --auth token",
             hint="make a token with `skep token create --user NAME --role admin`, or stay on 127.0.0.1",
         )
+    if config.run_as == SUBMITTER and config.auth != "token":
+        raise InputError(
+            "run_as: submitter needs --auth token: without tokens everybody could be anybody",
+            hint="run_as: separate also keeps users apart",
+        )
     return config
 
 
@@ -86,8 +96,9 @@ def read_config(path: str) -> dict[str, Any]:
     found = document.fields(KEYS)
     folder = Path(path).absolute().parent
     values = {key: _value(key, field) for key, field in found.items()}
-    if "data" in values:
-        values["data"] = folder / Path(values["data"]).expanduser()
+    for key in ("data", "job_files"):
+        if key in values:
+            values[key] = str(folder / Path(values[key]).expanduser())
     if (beside := folder / values.get("cluster", "")) != folder and beside.is_file():
         values["cluster"] = str(beside)
     return values
@@ -105,6 +116,8 @@ def _value(key: str, field: Field) -> Any:
     word = field.text(f"the {key}")
     if key == "auth" and word not in AUTH:
         raise field.fault(" or ".join(AUTH))
+    if key == "run_as" and (expected := check_run_as(word)):
+        raise field.fault(expected)
     return word
 
 

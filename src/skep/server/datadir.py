@@ -11,6 +11,7 @@ import msgspec
 
 from skep.core.errors import InputError
 from skep.files.text import write_aside
+from skep.server.private import check_private
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -64,6 +65,7 @@ def prepare_folder(path: Path) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
+        check_private(path)
     except OSError as error:
         raise _unusable(path, error) from None
 

@@ -93,8 +93,9 @@ class Accounts:
     def _choose_folder(self, data: Path, wanted: str) -> None:
         folder = Path(wanted or self._given.job_files or usual_folder(data))
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o711)
+            for above in [each for each in reversed(folder.parents) if not each.exists()]:
+                make_passage(above, is_open=True)
+            make_passage(folder, is_open=True)
         except OSError as error:
             raise InputError(f"job_files: {folder} cannot be used: {error.strerror}") from None
         if (closed := first_closed(folder)) is not None:

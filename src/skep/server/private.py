@@ -1,0 +1,63 @@
+"""The data folder is its server's alone: tokens, commands and environments of jobs are in it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from pathlib import Path
+
+from skep.core.errors import InputError
+
+OTHERS = 0o077
+OTHERS_WRITE = 0o022
+NEVER_SHARED = ("tokens.db",)
+"""No version made it readable for others. The rest may be of an earlier one, where only the folder was closed."""
+
+
+def check_private(folder: Path) -> None:
+    """Refuse a folder of somebody else's, or one that others can look into. An empty one is closed."""
+    status = folder.stat()
+    must_own(folder, status, "the data folder ")
+    if status.st_mode & OTHERS:
+        if any(folder.iterdir()):
+            raise InputError(
+                f"the data folder {folder} is open to other accounts (mode {stat.S_IMODE(status.st_mode):04o})",
+                hint=f"`chmod 700 {folder}`, and if somebody may have read it, make new tokens",
+            )
+        folder.chmod(0o700)
+    for entry in folder.iterdir():
+        try:
+            check_entry(entry)
+        except FileNotFoundError:
+            continue  # One of a server that is just leaving, or a link to nowhere.
+
+
+def check_entry(path: Path) -> None:
+    status = path.stat()
+    must_own(path, status)
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & OTHERS_WRITE or (mode & OTHERS and path.name in NEVER_SHARED):
+        raise InputError(
+            f"{path} is open to other accounts (mode {mode:04o})",
+            hint=f"look whether it was changed, then `chmod {'700' if path.is_dir() else '600'} {path}`",
+        )
+    if mode & OTHERS:
+        path.chmod(mode & ~OTHERS)
+
+
+def must_own(path: Path, status: os.stat_result, what: str = "") -> None:
+    me = os.geteuid()
+    if status.st_uid != me:
+        owner = account_name(status.st_uid)
+        raise InputError(
+            f"{what}{path} belongs to {owner}, and this is {account_name(me)}",
+            hint=f"do it as {owner}, or give it away: `chown -R {account_name(me)} {path}`",
+        )
+
+
+def account_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user number {uid}"
