@@ -21,9 +21,20 @@ class SkepError(Exception):
 class InputError(SkepError):
     """What is wrong, where, what was expected; `hint` says what to do about it."""
 
+    path: str = ""
+    """The field of a file, such as `tasks.worker.gpus`."""
+    line: int | None = None
+    problem: str = ""
+    """The message without the file and the line."""
+
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+    def at(self, path: str, line: int | None, problem: str) -> InputError:
+        """The same, knowing where in a file it is."""
+        self.path, self.line, self.problem = path, line, problem
+        return self
 
 
 class NotFound(InputError):

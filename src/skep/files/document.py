@@ -57,9 +57,11 @@ def _plain(value: object) -> Raw:
 
 def _syntax_fault(shown: str, error: Any) -> InputError:
     mark = getattr(error, "problem_mark", None)
-    where = f"{shown}:{mark.line + 1}" if mark is not None else shown
+    line = mark.line + 1 if mark is not None else None
+    where = f"{shown}:{line}" if line is not None else shown
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-    return InputError(f"{where}: is not YAML: {' '.join(problem.split())}")
+    said = f"is not YAML: {' '.join(problem.split())}"
+    return InputError(f"{where}: {said}").at("", line, said)
 
 
 class Raw:
@@ -143,7 +145,7 @@ class _Builder:
             raise self._fault(event, f"has the tag {shorten(event.tag)}, expected none")
 
     def _fault(self, event: Any, problem: str) -> InputError:
-        return InputError(f"{self.shown}:{line_of(event)}: {problem}")
+        return InputError(f"{self.shown}:{line_of(event)}: {problem}").at("", line_of(event), problem)
 
 
 def line_of(event: Any) -> int:
@@ -199,7 +201,8 @@ class Field:
         if known and key.content not in known:
             near = did_you_mean(key.content, known, start=", ")
             problem = f"unknown key {self._inside(shorten(key.content))}{near}"
-            raise self.trouble(problem, line=key.line, hint=f"known keys: {', '.join(known)}")
+            hint = f"known keys: {', '.join(known)}"
+            raise self.trouble(problem, line=key.line, hint=hint, path=self._inside(key.content))
         return key.content
 
     def items(self) -> list[Field]:
@@ -261,10 +264,10 @@ class Field:
     def fault(self, expected: str, *, hint: str = "") -> InputError:
         return self.trouble(f"{self.path or 'the file'} is {self._shown()}, expected {expected}", hint=hint)
 
-    def trouble(self, problem: str, *, line: int | None = None, hint: str = "") -> InputError:
+    def trouble(self, problem: str, *, line: int | None = None, hint: str = "", path: str | None = None) -> InputError:
         at = line or self.raw.line
         where = f"{self.file}:{at}" if at else self.file
-        return InputError(f"{where}: {problem}", hint=hint)
+        return InputError(f"{where}: {problem}", hint=hint).at(self.path if path is None else path, at or None, problem)
 
     def _shown(self) -> str:
         content = self.raw.content

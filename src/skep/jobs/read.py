@@ -37,16 +37,16 @@ class Reading(msgspec.Struct, frozen=True):
 
 def read_requests(text: str, source: str = "job.yaml", user: str = "") -> Reading:
     """The jobs of a file. Their user is `user`; only without one it is what the file says."""
-    _refuse_no_text(text, source)
+    refuse_no_text(text, source)
     if text.lstrip()[:1] not in ("{", "["):
-        return _read(_jobs(read_document(text, source)), user)
+        return read_field(read_document(text, source), user)
     values = _from_json(text)
     if values is None:
-        return _read(_jobs(read_document(text, source)), user)
+        return read_field(read_document(text, source), user)
     try:
         return from_mapping(values, source, user)
     except InputError as fault:
-        return _read(_jobs(_document_or(fault, text, source)), user)
+        return read_field(_document_or(fault, text, source), user)
 
 
 def from_mapping(value: object, source: str = "the job", user: str = "") -> Reading:
@@ -57,7 +57,12 @@ def from_mapping(value: object, source: str = "the job", user: str = "") -> Read
     return _read((Field(source, f"[{at}]", fields.raw_of(job, source)) for at, job in enumerate(value)), user)
 
 
-def _refuse_no_text(text: str, source: str) -> None:
+def read_field(document: Field, user: str) -> Reading:
+    """The jobs of a document."""
+    return _read(_jobs(document), user)
+
+
+def refuse_no_text(text: str, source: str) -> None:
     if len(text) > SIZE_MAX or len(text.encode(errors="replace")) > SIZE_MAX:
         raise InputError(f"{source}: is larger than 1 MiB, expected a job file")
     if not text.strip():

@@ -52,8 +52,7 @@ def submit(requests: list[Request], who: str, key: str, sight: Sight = EVERYTHIN
                 if known[0] != digest:
                     raise Conflict(f"the key {key} was used for another submission", hint="use a new Idempotency-Key")
                 return known[1]
-        specs = _check_all(writer, requests, sight)
-        writer.limits.check(requests)
+        specs = check_all(writer, requests, sight)
         ids = [_add(writer, turn, *each, who) for each in zip(requests, specs, data, strict=True)]
         turn.writes.meta["next_job"] = str(writer.next_job)
         if key:
@@ -69,8 +68,9 @@ def _known(writer: Writer, who: str, key: str) -> tuple[str, list[str]] | None:
     return None if found is None else (found[0], msgspec.json.decode(found[1], type=list[str]))
 
 
-def _check_all(writer: Writer, requests: list[Request], sight: Sight) -> list[list[JobSpec]]:
-    """The core's jobs of each request; an error if one of them could never run, so that none is taken."""
+def check_all(writer: Writer, requests: list[Request], sight: Sight) -> list[list[JobSpec]]:
+    """The core's jobs of each request; an error if one of them could never run or all together exceed a limit, so that
+    none is taken."""
     found = []
     seen: set[Any] = set()
     named: dict[str, list[JobSpec]] = {}
@@ -86,6 +86,7 @@ def _check_all(writer: Writer, requests: list[Request], sight: Sight) -> list[li
             seen.add(kind)
         found.append(specs)
         named[request.name] = specs
+    writer.limits.check(requests)
     return found
 
 

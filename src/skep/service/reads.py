@@ -173,6 +173,11 @@ class Reads:
             raise Conflict(f"job {ref} has never been started here", hint="wait until it runs")
         return found
 
+    def check(self, requests: list[Request]) -> None:
+        """An error if these could not be submitted now. Changes nothing."""
+        with self.lock:
+            commands.check_all(self.writer, requests, self.sight)
+
     # The cluster ------------------------------------------------------------------------------------------------
 
     def nodes(self) -> list[dict[str, Any]]:

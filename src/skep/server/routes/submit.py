@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -11,10 +13,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from skep.core.errors import InputError
+from skep.jobs.problems import read_all
 from skep.jobs.read import Reading, from_mapping, read_requests
 from skep.jobs.request import Request as JobRequest
-from skep.server.answers import answer, coming
-from skep.server.context import context_of, done, identity_of
+from skep.jobs.request import in_full, masked
+from skep.server.answers import answer, one_line
+from skep.server.context import context_of, done, identity_of, reads_of
+from skep.server.identity import Refused
 from skep.server.job_schema import BATCH, JOBS
 from skep.server.schemas import Ids, Submitted, errors, write_errors
 from skep.server.shapes import DryRun, Example
@@ -22,6 +27,9 @@ from skep.server.shapes import DryRun, Example
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 INLINE_MAX = 8192
 """A longer body is read in a thread: the others need not wait for it."""
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SHOWN_MAX = 100
+"""Jobs of a sweep that a dry run shows."""
 KEY = re.compile(r"[!-~]{1,200}")
 KEY_HEADER = {
     "name": "Idempotency-Key",
@@ -68,10 +76,10 @@ async def submit(
     ] = False,
 ) -> Response:
     """A job (or several, all or none), durable when this answers."""
-    if dry_run:
-        return coming()
     live, identity = context_of(request).live, identity_of(request)
     body = await request.body()
+    if dry_run:
+        return answer(await run_in_threadpool(try_out, request, body))
     if len(body) > INLINE_MAX:
         reading = await run_in_threadpool(read_body, body, identity.user)
     else:
@@ -101,7 +109,45 @@ async def submit_batch(request: Request) -> Response:
 @router.get("/examples", response_model=None, responses={200: {"model": list[Example]}, **errors()})
 def list_examples(request: Request) -> Response:
     """Job files to start from."""
-    return coming()
+    return answer(examples())
+
+
+@functools.cache
+def examples() -> list[dict[str, str]]:
+    """Each begins with a comment that is its title."""
+    found = []
+    for path in sorted(EXAMPLES.glob("*.yaml")):
+        title, _, text = path.read_text("utf-8").partition("\n")
+        found.append({"name": path.stem.partition("-")[2], "title": title.removeprefix("# "), "text": text})
+    return found
+
+
+def try_out(request: Request, body: bytes) -> dict[str, Any]:
+    """What would be submitted, or all that is wrong with it."""
+    identity = identity_of(request)
+    reading, faults = read_all(text_of(body), "job", identity.user)
+    if reading is not None:
+        try:
+            identity.must_submit(reading.requests, context_of(request).config.limits)
+            reads_of(request).check(reading.requests)
+        except Refused as refused:
+            faults = [InputError(str(refused), hint=refused.hint)]
+        except InputError as fault:
+            faults = [fault]
+    return {
+        "requests": [in_full(masked(each)) for each in reading.requests[:SHOWN_MAX]] if reading and not faults else [],
+        "errors": [shown_fault(fault) for fault in faults],
+        "warnings": reading.warnings if reading is not None else [],
+    }
+
+
+def shown_fault(fault: InputError) -> dict[str, Any]:
+    return {
+        "path": fault.path,
+        "line": fault.line,
+        "text": one_line(fault.problem or str(fault)),
+        "hint": one_line(fault.hint),
+    }
 
 
 def read_body(body: bytes, user: str) -> Reading:
