@@ -146,7 +146,7 @@ class JobRequest(Shown):
 
 class Task(Shown):
     name: str
-    state: State
+    state: Literal["launching", "running", "succeeded", "failed", "stopped", "unknown"]
     node: str
     gpus: list[int]
     exit_code: int | None

@@ -19,6 +19,7 @@ from skep.core.job import Job, JobState
 from skep.core.refusal import Cause, Refusal
 from skep.jobs.core import to_core
 from skep.jobs.request import Request, in_full, masked
+from skep.jobs.write import job_text
 from skep.service import commands, present, queries
 from skep.service.book import LIMIT, PENDING, Record
 from skep.service.order import parse_order, read_cursor, write_cursor
@@ -165,6 +166,17 @@ class Reads:
         row, request = self._find(ref)
         files: list[Path] = self.engine.log_files(core_id(row, request, task), task, attempt)
         return files
+
+    def metrics_files(self, ref: str, task: str = "") -> list[tuple[int, Path]]:
+        """By attempt, what a task reported of itself through `skep.train`."""
+        row, request = self._find(ref)
+        files: list[tuple[int, Path]] = self.engine.metrics_files(core_id(row, request, task), task)
+        return files
+
+    def job_file(self, ref: str, *, hide_values: bool) -> dict[str, Any]:
+        """The file that submits it again, and what is hidden in it."""
+        text, hidden = job_text(self._find(ref)[1], hide_values=hide_values)
+        return {"text": text, "hidden": hidden}
 
     def environment(self, ref: str, task: str = "") -> dict[str, Any]:
         row, request = self._find(ref)

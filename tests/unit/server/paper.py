@@ -46,9 +46,19 @@ class Paper:
         self.live.tell([NodeChanged(node, True)])
 
     def log_files(self, core_id: str, task: str, attempt: int) -> list[Path]:
-        path = self.folder / f"{core_id}.log"
-        path.write_text(f"printed by {core_id}\n")
+        path = self.folder / f"{core_id}.{task or 'task-0'}.log"
+        if not path.exists():
+            path.write_text(f"printed by {core_id}\n")
         return [path]
+
+    def write_log(self, core_id: str, task: str, lines: list[str]) -> None:
+        (self.folder / f"{core_id}.{task}.log").write_text("\n".join(lines) + "\n")
+
+    def metrics_path(self, core_id: str, attempt: int) -> Path:
+        return self.folder / "metrics" / core_id / f"{attempt}.jsonl"
+
+    def metrics_files(self, core_id: str, task: str) -> list[tuple[int, Path]]:
+        return [(attempt, self.metrics_path(core_id, attempt)) for attempt in (1, 2)]
 
     def environment(self, core_id: str, task: str) -> dict[str, Any]:
         return {"env": {}, "cwd": "/", "task": task}

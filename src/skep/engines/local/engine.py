@@ -38,6 +38,7 @@ REAP_S = 0.05
 TASK_FILE_MAX = 4 << 20
 LAUNCHES_READ = 3
 TASKS_READ = 64
+CURVES_READ = 100
 RING_MAX = 4096
 """Bytes of a line in the fifo; what is longer is no name of a task."""
 
@@ -141,6 +142,19 @@ class LocalEngine:
                 if values:
                     return values
         return {}
+
+    def metrics_files(self, job_id: str, task: str = "") -> list[tuple[int, Path]]:
+        """By launch, oldest first, where a task's curve is; without a name that of the first task."""
+        found = []
+        for launch in self.folder.launches(job_id)[-CURVES_READ:]:
+            try:
+                records = self.folder.record(job_id, launch).tasks
+            except (OSError, NotFound):
+                continue
+            for record in [each for each in records if not task or each.name == task][:1]:
+                own = Task(record, self.folder.task(job_id, launch, record.name)).own
+                found.append((launch, own / "metrics.jsonl"))
+        return found
 
     def tasks(self, job_id: str) -> list[dict[str, Any]]:
         """How each task of the last launch stands."""

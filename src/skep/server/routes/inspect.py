@@ -8,9 +8,13 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from skep.server.answers import coming
+from skep.server.answers import answer
+from skep.server.context import identity_of, reads_of
+from skep.server.routes.logs import Log, chosen_tasks
 from skep.server.schemas import JobRef, TaskName, errors
+from skep.server.search import search
 from skep.server.shapes import Curve, JobFile, Matches
+from skep.service.curves import as_series, read_curves, thinned
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 Key = Annotated[str, Field(min_length=1, max_length=128)]
@@ -26,7 +30,15 @@ def job_curve(
 ) -> Response:
     """What it reported through `skep.train`, of all attempts. Steps that were done again after a restart are there
     once, as last reported."""
-    return coming()
+    reads = reads_of(request)
+    job_id, asked = reads.request(id)
+    tasks = chosen_tasks(job_id, asked, task)
+    curves = read_curves(reads.metrics_files(job_id, tasks[0]))
+    wanted = key or list(curves.points)
+    series = [as_series(name, thinned(curves.points.get(name, []), points)) for name in wanted]
+    return answer(
+        {"job": job_id, "task": tasks[0], "keys": list(curves.points), "series": series, "is_cut": curves.is_cut}
+    )
 
 
 @router.get("/jobs/{id}/logs:search", response_model=None, responses={200: {"model": Matches}, **errors(404)})
@@ -39,10 +51,17 @@ def search_logs(
     limit: Annotated[int, Query(ge=1, le=5000)] = 200,
 ) -> Response:
     """Lines of the logs of all tasks that contain a text."""
-    return coming()
+    reads = reads_of(request)
+    job_id, asked = reads.request(id)
+    log = Log(reads, job_id, chosen_tasks(job_id, asked, task), attempt)
+    log.check()
+    number = attempt or reads.brief(job_id)["attempts"]
+    return answer(search(((name, number, log.files(name)) for name in log.tasks), q, limit))
 
 
 @router.get("/jobs/{id}/file", response_model=None, responses={200: {"model": JobFile}, **errors(404)})
 def job_file(request: Request, id: JobRef) -> Response:
     """As a job file, to change and submit again. Secrets are hidden; to others than the owner, variables too."""
-    return coming()
+    reads = reads_of(request)
+    job = reads.brief(id)
+    return answer(reads.job_file(job["id"], hide_values=not identity_of(request).owns(job)))

@@ -1,0 +1,106 @@
+"""What a job reported of itself through `skep.train`, as series short enough to draw."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skep.files.untrusted import open_file
+
+READ_MAX = 16 << 20
+"""Bytes of the metrics of one attempt that are read: the latest."""
+LINE_MAX = 4096
+KEYS_MAX = 50
+OWN = ("step", "at_s")
+
+_decode = msgspec.json.Decoder(dict[str, float | int | None]).decode
+Point = tuple[float | None, float | None, float | None, int]
+"""Step, moment, value, attempt."""
+
+
+class Curves(msgspec.Struct):
+    """Points by key, in the order of steps."""
+
+    points: dict[str, list[Point]]
+    is_cut: bool
+
+
+def read_curves(files: Iterable[tuple[int, Path]]) -> Curves:
+    """`files`: number and metrics of each attempt, oldest first. Steps that were done again are there once: when an
+    attempt begins anew at a step, what earlier ones had reported from there on was lost."""
+    found: dict[str, list[Point]] = {}
+    is_any_cut = False
+    for attempt, path in files:
+        lines, is_cut = read_lines(path)
+        is_any_cut |= is_cut
+        rows = [row for line in lines if (row := row_of(line)) is not None]
+        steps = [step for row in rows if (step := finite(row.get("step"))) is not None]
+        if steps:
+            forget_from(found, min(steps))
+        for row in rows:
+            add_row(found, row, attempt)
+    return Curves(found, is_any_cut)
+
+
+def read_lines(path: Path) -> tuple[list[bytes], bool]:
+    """Whole lines of the end of a file that the job may have put there; whether there was more."""
+    file = open_file(path)
+    if file is None:
+        return [], False
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(size - READ_MAX, 0))
+        lines = file.read(READ_MAX).split(b"\n")
+    is_cut = size > READ_MAX
+    return (lines[1:] if is_cut else lines), is_cut
+
+
+def row_of(line: bytes) -> dict[str, float | int | None] | None:
+    if not line or len(line) > LINE_MAX:
+        return None
+    try:
+        return _decode(line)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def forget_from(found: dict[str, list[Point]], step: float) -> None:
+    for key, points in found.items():
+        found[key] = [point for point in points if point[0] is None or point[0] < step]
+
+
+def add_row(found: dict[str, list[Point]], row: dict[str, float | int | None], attempt: int) -> None:
+    step, at_s = (finite(row.get(name)) for name in OWN)
+    for key, value in row.items():
+        if key in OWN or (key not in found and len(found) >= KEYS_MAX):
+            continue
+        found.setdefault(key, []).append((step, at_s, finite(value), attempt))
+
+
+def finite(value: float | int | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def thinned(points: list[Point], most: int) -> list[Point]:
+    """At most so many; of each stretch the least and the greatest value, so that a spike stays one."""
+    if len(points) <= most:
+        return points
+    stretches = max(most // 2, 1)
+    kept: list[Point] = []
+    for number in range(stretches):
+        part = points[number * len(points) // stretches : (number + 1) * len(points) // stretches]
+        known = [point for point in part if point[2] is not None] or part[:1]
+        low = min(known, key=lambda point: point[2] or 0.0)
+        high = max(known, key=lambda point: point[2] or 0.0)
+        kept += [low] if low is high else sorted((low, high), key=part.index)
+    return kept
+
+
+def as_series(key: str, points: list[Point]) -> dict[str, Any]:
+    step, at_s, value, attempt = (list(each) for each in zip(*points, strict=True)) if points else ([], [], [], [])
+    return {"key": key, "step": step, "at_s": at_s, "value": value, "attempt": attempt}
