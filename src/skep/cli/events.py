@@ -70,20 +70,40 @@ def print_event(event: dict[str, Any], output: str) -> None:
 )
 @click.option("--since", type=duration, metavar="TIME", help="Only the last 12h, 7d, …  [default: everything]")
 @click.option("--until", type=duration, metavar="TIME", help="And not the last 1d, …")
+@click.option("--limits", is_flag=True, help="What users and virtual clusters may have at once, and have.")
 @output_option
 @server_option
-def usage(by: str, since: float | None, until: float | None, output: str, url: str) -> None:
+def usage(by: str, since: float | None, until: float | None, limits: bool, output: str, url: str) -> None:
     """Gpu-hours held, by user, virtual cluster or job.
 
     \b
     Examples:
       skep usage --since 7d
       skep usage --by vc --since 30d -o json
+      skep usage --limits
     """
     now_s = time.time()
     since_s, until_s = (None if ago is None else now_s - ago for ago in (since, until))
     with connect(url) as client:
+        if limits:
+            show(client, client.limits, draw_limits, output=output, name="name")
+            return
         show(client, lambda: client.usage(by, since_s=since_s, until_s=until_s), draw_usage, output=output, name=by)
+
+
+def draw_limits(rows: list[dict[str, Any]]) -> RenderableType:
+    """Only limits that there are; those of one task have no use of their own."""
+    found = [
+        (f"{row['kind']} {row['name'] or 'anonymous'}", limit, amount(row["used"].get(limit)), amount(most))
+        for row in rows
+        for limit, most in row["limits"].items()
+        if most is not None
+    ]
+    return table_of(("WHOSE", "LIMIT", "USED", "AT MOST"), found, right=("USED", "AT MOST"))
+
+
+def amount(value: float | None) -> str:
+    return "" if value is None else f"{value:,g}" if value < 1e6 else f"{value:,.0f}"
 
 
 def draw_usage(rows: list[dict[str, Any]]) -> RenderableType:

@@ -43,7 +43,7 @@ HEADINGS = {
         "policy": ("skep.cli.policy:policy", "Show the policy in use, or switch to another."),
         "events": ("skep.cli.events:events", "Print what happened, and follow it."),
         "usage": ("skep.cli.events:usage", "Gpu-hours by user, virtual cluster or job."),
-        "token": ("skep.cli.token:token", "Make, list and revoke tokens."),
+        "token": ("skep.cli.token:token", "Make, list, rotate and revoke tokens."),
         "backup": ("skep.cli.backup:backup", "Save the server's store to a file."),
         "completion": ("skep.cli.completion:completion", "Set up the Tab key of your shell."),
     },

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skep.cli.live import console, date, duration, table_of
+
 if TYPE_CHECKING:
-    from skep.server.tokens import Tokens
+    from skep.server.tokens import Token, Tokens
 
 data_option = click.option("--data", metavar="DIR", help="The data of the server.  [default: ~/.local/share/skep]")
 
 
 @click.group()
 def token() -> None:
-    """Make, list and revoke tokens. They live in the data folder and count at once, whether or not the server runs.
+    """Make, list, rotate and revoke tokens. They live in the data folder and count at once, with or without a server.
 
     \b
     Examples:
-      skep token create --user ann --vc research --role user
+      skep token create --user ann --vc research --role user --expires 30d
       skep token list
+      skep token rotate 1f0c9a2e --overlap 1h
       skep token revoke 1f0c9a2e
     """
 
@@ -30,17 +33,25 @@ def token() -> None:
 @click.option("--user", required=True, help="Who it stands for.")
 @click.option("--vc", "vcs", multiple=True, help="Only for this VC; may be repeated.  [default: every VC]")
 @click.option("--role", type=click.Choice(["admin", "owner", "user", "viewer"]), default="user", show_default=True)
+@click.option("--expires", "life_s", type=duration, metavar="TIME", help="After 12h, 30d, …  [default: never]")
 @data_option
-def create(user: str, vcs: tuple[str, ...], role: str, data: str | None) -> None:
+def create(user: str, vcs: tuple[str, ...], role: str, life_s: float | None, data: str | None) -> None:
     """Make a token and print it, once: only its hash is kept.
 
     viewer reads; user submits, and changes its own jobs; owner changes all jobs of its VCs; admin may do everything.
     All but admins see the jobs, logs and events of their VCs only.
     """
-    made, secret = open_tokens(data).create(user, role, vcs)
+    print_made(*open_tokens(data).create(user, role, vcs, life_s))
+
+
+def print_made(made: Token, secret: str) -> None:
     click.echo(secret)
     where = f" in {', '.join(made.vcs)}" if made.vcs else ""
-    print(f"token {made.id} for {user} ({role}{where}); it is not shown again. Use it as SKEP_TOKEN", file=sys.stderr)
+    until = f", until {date(made.expires_s)}" if made.expires_s is not None else ""
+    print(
+        f"token {made.id} for {made.user} ({made.role}{where}{until}); it is not shown again. Use it as SKEP_TOKEN",
+        file=sys.stderr,
+    )
 
 
 @token.command("list")
@@ -54,17 +65,43 @@ def list_(output: str, data: str | None) -> None:
 
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
         return
-    from skep.cli.live import console, date, table_of
+    rows = [
+        (each.id, each.user, each.role, ", ".join(each.vcs) or "all", date(each.created_s), expiry(each))
+        for each in found
+    ]
+    console().print(table_of(("ID", "USER", "ROLE", "VCS", "CREATED", "EXPIRES"), rows))
 
-    rows = [(each.id, each.user, each.role, ", ".join(each.vcs) or "all", date(each.created_s)) for each in found]
-    console().print(table_of(("ID", "USER", "ROLE", "VCS", "CREATED"), rows))
+
+def expiry(token: Token) -> str:
+    if token.expires_s is None:
+        return "never"
+    return f"expired {date(token.expires_s)}" if token.is_expired else date(token.expires_s)
+
+
+@token.command()
+@click.argument("token_id", metavar="ID")
+@click.option("--overlap", "overlap_s", type=duration, metavar="TIME", help="The old one counts so long still.")
+@data_option
+def rotate(token_id: str, overlap_s: float | None, data: str | None) -> None:
+    """Make another token for the same user, role, VCs and lifetime, and print it, once.
+
+    The old one is revoked at once; with --overlap it expires after that time, for clients that must not be cut off.
+    """
+    from skep.core.errors import NotFound
+
+    made = open_tokens(data).rotate(token_id, overlap_s or 0.0)
+    if made is None:
+        raise NotFound(f"there is no token {token_id}", hint="`skep token list` lists them")
+    print_made(*made)
+    until = f"expires {overlap_s:g} s from now" if overlap_s else "is revoked"
+    print(f"token {token_id} {until}", file=sys.stderr)
 
 
 @token.command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @data_option
 def revoke(ids: tuple[str, ...], data: str | None) -> None:
-    """Make tokens worthless, at once."""
+    """Revoke tokens. Takes effect immediately: streams that were opened with them end."""
     from skep.core.errors import NotFound
 
     tokens = open_tokens(data)

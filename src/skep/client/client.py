@@ -186,6 +186,10 @@ class Client:
         params = given({"by": by, "since": since_s, "until": until_s})
         return list(self._wire.ask("GET", "/usage", params=params))
 
+    def limits(self) -> list[dict[str, Any]]:
+        """Limits of users and VCs, and what is used of them."""
+        return list(self._wire.ask("GET", "/limits"))
+
     def events(self, *, after: int = 0, limit: int | None = None) -> list[dict[str, Any]]:
         """What has happened since event number `after`."""
         params = given({"follow": "false", "after": after, "limit": limit})

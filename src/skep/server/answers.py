@@ -55,7 +55,8 @@ def add_error_answers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _bug)
 
 
-def _refused(_: Request, error: Any) -> Response:
+def _refused(request: Request, error: Any) -> Response:
+    request.scope["refusal"] = str(error)
     return error_answer(error.status, str(error), error.hint, error.headers)
 
 

@@ -19,6 +19,7 @@ from skep.server.context import Context
 from skep.server.hub import Hub
 from skep.server.metrics import Measure, Metrics
 from skep.server.pages import Pages
+from skep.server.refusals import Refusals
 from skep.server.routes import (
     admin,
     changes,
@@ -46,7 +47,8 @@ ROUTERS = (
 
 def make_app(context: Context) -> ASGIApp:
     api = make_api(context)
-    return Measure(Guard(Pages(Compress(api)), context.config, context.tokens), context.metrics)
+    guard = Guard(Pages(Compress(api)), context.config, context.tokens, Refusals(context.live.note))
+    return Measure(guard, context.metrics)
 
 
 def make_context(live: Any, config: Config, tokens: Tokens, shut_down: Callable[[bool], None]) -> Context:

@@ -109,8 +109,9 @@ def identify(headers: dict[bytes, bytes], tokens: Tokens | None) -> Identity:
         return Identity(said_user(headers), "admin")
     scheme, _, secret = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
     token = tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
-    if token is None:
+    if token is None or token.is_expired:
         problem = "this token is not valid" if scheme else "this server needs a token"
+        problem = "this token has expired" if token is not None else problem
         hint = "`skep token create --user NAME --role user` makes one; clients send SKEP_TOKEN"
         raise Refused(401, problem, hint, {"www-authenticate": "Bearer"})
     return Identity(token.user, token.role, token.vcs, token.id)

@@ -261,6 +261,7 @@ class TokenShown(Shown):
     vcs: list[str]
     role: Literal["admin", "owner", "user", "viewer"]
     created_s: float
+    expires_s: Seconds
 
 
 class Revoked(Shown):
@@ -296,10 +297,16 @@ class ShutdownBody(Strict):
     stop_jobs: bool = False
 
 
+LIFE_MAX_S = 10 * 366 * 86400
+"""Tokens that expire do so within ten years."""
 OWNER_HAS_VC: dict[str, Any] = {
     "if": {"properties": {"role": {"const": "owner"}}, "required": ["role"]},
     "then": {"properties": {"vcs": {"minItems": 1}}, "required": ["vcs"]},
 }
+
+
+class RotateBody(Strict):
+    overlap_s: float = Field(default=0.0, ge=0, le=LIFE_MAX_S, description="How long the old token still counts.")
 
 
 class TokenBody(Strict):
@@ -307,6 +314,9 @@ class TokenBody(Strict):
     user: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")
     role: Literal["admin", "owner", "user", "viewer"] = "user"
     vcs: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]] = Field(default=[], max_length=64)
+    life_s: Annotated[float, Field(gt=0, le=LIFE_MAX_S)] | Absent = Field(
+        default=None, description="It expires after so many seconds; left out: never."
+    )
 
 
 MEANINGS = {

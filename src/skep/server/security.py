@@ -20,8 +20,10 @@ from skep.server.answers import error_answer
 from skep.server.config import Config, is_loopback
 from skep.server.identity import Refused, identify
 from skep.server.pages import is_page
+from skep.server.refusals import Refusals
 from skep.server.session import with_session
 from skep.server.tokens import Tokens
+from skep.server.watch import Watch
 
 MIB = 1024 * 1024
 BODY_MAX, BATCH_MAX = MIB, 32 * MIB
@@ -44,9 +46,11 @@ PROTECT = [
 class Guard:
     """The outermost layer; what it lets through carries `scope["identity"]`."""
 
-    def __init__(self, app: ASGIApp, config: Config, tokens: Tokens | None) -> None:
+    def __init__(self, app: ASGIApp, config: Config, tokens: Tokens | None, refusals: Refusals) -> None:
         self.app = app
         self.tokens = tokens
+        self.refusals = refusals
+        self.watch = Watch(tokens) if tokens is not None else None
         self.names = allowed_names(config)
         self.is_local = is_loopback(config.host)
 
@@ -60,10 +64,16 @@ class Guard:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._check(scope)
+        send = self.refusals.watching(scope, send)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        await self.app(scope, LimitedBody(receive, body_max(scope["path"])).receive, send)
+        receive = LimitedBody(receive, body_max(scope["path"])).receive
+        token_id = scope["identity"].token_id if "identity" in scope else ""
+        if self.watch is not None and token_id:
+            await self.watch.run(token_id, self.app, scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
 
     def _check(self, scope: Scope) -> Response | None:
         try:
@@ -75,6 +85,7 @@ class Guard:
                 headers = with_session(headers, is_write=scope["method"] in WRITES)
                 scope["identity"] = identify(headers, self.tokens)
         except Refused as refused:
+            scope["refusal"] = str(refused)
             return error_answer(refused.status, str(refused), refused.hint, refused.headers)
         except InputError as error:
             return error_answer(400, str(error), error.hint)
@@ -151,10 +162,14 @@ class LimitedBody:
     def __init__(self, receive: Receive, most: int) -> None:
         self._receive = receive
         self._most = self._left = most
+        self._is_whole = False
 
     async def receive(self) -> Message:
         message = await self._receive()
+        if message["type"] == "http.disconnect" and not self._is_whole:
+            raise HTTPException(400, "the client left in the middle of its request")
         if message["type"] == "http.request":
+            self._is_whole = not message.get("more_body", False)
             self._left -= len(message.get("body", b""))
             if self._left < 0:
                 # Of this kind because FastAPI makes a 400 of any other that comes while it reads.

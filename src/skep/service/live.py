@@ -234,9 +234,9 @@ class Live(Reads):
 
         return self._ask(prepare)
 
-    def note(self, kind: str, text: str) -> Future[None]:
+    def note(self, kind: str, text: str, who: str = "") -> Future[None]:
         """An event of the server itself."""
-        return self._ask(lambda writer, turn: turn.say(kind, text))
+        return self._ask(lambda writer, turn: turn.say(kind, text, None, who))
 
     def subscribe(self, listener: Callable[[list[dict[str, Any]]], None]) -> Callable[[], None]:
         """Called by the writer's thread with what has happened, once it is on the disk; how to end that."""

@@ -18,7 +18,9 @@ from typing import Any
 import msgspec
 
 from skep.core.errors import Conflict, InputError, NotFound
+from skep.jobs.limits import UNLIMITED
 from skep.jobs.request import Request
+from skep.service.limits import Limiter
 from skep.service.present import Sample
 from skep.service.sight import EVERYTHING, Sight
 
@@ -89,6 +91,9 @@ class FakeLive:
 
     def say(self, kind: str, job_id: str | None = None, text: str = "") -> Future[Any]:
         return self._do(lambda: self._note(kind, job_id, "test", text))
+
+    def note(self, kind: str, text: str, who: str = "") -> Future[Any]:
+        return self._do(lambda: self._note(kind, None, who, text))
 
     # writes
 
@@ -205,6 +210,9 @@ class FakeLive:
 
     def policy(self) -> dict[str, Any]:
         return {"policy": self.spec}
+
+    def limits(self, user: str | None) -> list[dict[str, Any]]:
+        return Limiter(UNLIMITED).shown(["ann"] if user is None else [user], [])
 
     def usage(self, by: str, since_s: float | None, until_s: float | None, vc: str = "") -> list[dict[str, Any]]:
         return [{by: "ann", "gpu_hours": 1.0}]

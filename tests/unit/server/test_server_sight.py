@@ -14,6 +14,7 @@ from fake_world import World
 from paper import Paper
 
 from skep.core.errors import NotFound
+from skep.jobs.limits import LimitRules, Limits
 from skep.service.live import Live
 from skep.service.store import Store
 
@@ -26,14 +27,22 @@ vcs: {red: 1 node, blue: 1 node}
 
 def make_live(folder: Path) -> Live:
     return Live(
-        Store(folder / "skep.db"), lambda live: Paper(live, folder), time.time, cluster=("two", CLUSTER), policy="fifo"
+        Store(folder / "skep.db"),
+        lambda live: Paper(live, folder),
+        time.time,
+        cluster=("two", CLUSTER),
+        policy="fifo",
+        limits=LIMITS,
     )
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with World(tmp_path_factory.mktemp("sight"), make_live, auth="token") as made:
+    with World(tmp_path_factory.mktemp("sight"), make_live, auth="token", limits=LIMITS) as made:
         yield made
+
+
+LIMITS = LimitRules(Limits(priority=20, jobs=1000), {"max": Limits(jobs=1, cpus=2, priority=0)})
 
 
 @pytest.fixture(scope="module")
@@ -193,3 +202,44 @@ def test_a_stream_has_the_events_of_its_vcs(two: World, people: dict[str, dict[s
 def test_a_reader_out_of_sight_finds_no_job(two: World, red_job: str) -> None:
     with pytest.raises(NotFound):
         two.live.seen_by(two_sight("blue")).log_files(red_job)
+
+
+# limits
+
+
+def test_a_limit_is_refused_with_its_name_and_shown(two: World) -> None:
+    who = two.bearer("max", "user", "blue")
+    job = {"name": "a", "command": "true", "gpus": 1, "vc": "blue", "priority": 0, "hold": True}
+    both = two.client.post(f"{API}/jobs:batch", json={"jobs": [job, job]}, headers=who)
+    assert both.status_code == 429
+    assert both.json()["code"] == "limit-jobs"
+    assert both.json()["error"].startswith("user max may have 1 jobs")
+    assert two.client.post(f"{API}/jobs", json=job, headers=who).status_code == 201
+    assert two.client.post(f"{API}/jobs", json=job, headers=who).status_code == 429
+    rows = get(two, "/limits", who).json()
+    first = rows[0]
+    assert (first["kind"], first["name"], first["limits"]["jobs"], first["used"]["jobs"]) == ("user", "max", 1, 1)
+    assert {row["name"] for row in rows if row["kind"] == "vc"} <= {"blue"}
+    everybody = get(two, "/limits", two.bearer("root", "admin")).json()
+    assert {"max", "ann", "red"} <= {row["name"] for row in everybody}
+
+
+def test_only_admins_and_owners_of_the_vc_raise_a_priority_above_the_limit(
+    two: World, people: dict[str, dict[str, str]]
+) -> None:
+    job = {"name": "p", "command": "true", "gpus": 2, "vc": "blue", "hold": True}
+    for path, body in (("/jobs", {**job, "priority": 21}), ("/jobs:batch", {"jobs": [job, {**job, "priority": 21}]})):
+        answer = two.client.post(f"{API}{path}", json=body, headers=people["blue"])
+        assert answer.status_code == 403
+        assert "priority 21 is above 20" in answer.json()["error"]
+        assert two.client.post(f"{API}{path}", json=body, headers=people["blue owner"]).status_code == 201
+    job_id = two.client.post(f"{API}/jobs", json={**job, "priority": 20}, headers=people["blue"]).json()["id"]
+
+    def change(who: str, priority: int) -> int:
+        return two.client.patch(f"{API}/jobs/{job_id}", json={"priority": priority}, headers=people[who]).status_code
+
+    assert change("blue", 21) == 403
+    assert change("blue owner", 500) == 200
+    assert change("blue", 400) == 200  # to lower it is no raise
+    assert change("blue", 401) == 403
+    assert change("root", 1000) == 200

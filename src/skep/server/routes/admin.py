@@ -22,6 +22,7 @@ from skep.server.schemas import (
     Health,
     Responses,
     Revoked,
+    RotateBody,
     ShutdownBody,
     Stopping,
     TokenBody,
@@ -31,11 +32,12 @@ from skep.server.schemas import (
     write_errors,
 )
 from skep.server.streams import Stream
-from skep.server.tokens import Tokens
+from skep.server.tokens import Token, Tokens
 
 router = APIRouter(prefix="/api/v1", tags=["server"])
 root = APIRouter(tags=["server"])
 CHUNK = 1024 * 1024
+TokenId = Annotated[str, Path(pattern="^[0-9a-f]{8}$")]
 
 
 def file_of(kind: str, what: str) -> Responses:
@@ -108,12 +110,29 @@ def list_tokens(request: Request) -> Response:
     "/tokens", status_code=201, response_model=None, responses={201: {"model": TokenMade}, **write_errors(409)}
 )
 def make_token(request: Request, body: TokenBody) -> Response:
-    token, secret = tokens_of(request).create(body.user, body.role, tuple(body.vcs))
-    return answer({**msgspec.structs.asdict(token), "token": secret}, 201)
+    return made_token(tokens_of(request).create(body.user, body.role, tuple(body.vcs), body.life_s))
+
+
+@router.post(
+    "/tokens/{id}/rotate",
+    status_code=201,
+    response_model=None,
+    responses={201: {"model": TokenMade}, **write_errors(404, 409)},
+)
+def rotate_token(request: Request, id: TokenId, body: RotateBody = RotateBody()) -> Response:  # noqa: B008 (never changed)
+    """Another token of the same user, role, VCs and life; the old one ends at once, or after `overlap_s`."""
+    made = tokens_of(request).rotate(id, body.overlap_s)
+    if made is None:
+        raise NotFound(f"there is no token {id}")
+    return made_token(made)
+
+
+def made_token(made: tuple[Token, str]) -> Response:
+    return answer({**msgspec.structs.asdict(made[0]), "token": made[1]}, 201)
 
 
 @router.delete("/tokens/{id}", response_model=None, responses={200: {"model": Revoked}, **write_errors(404, 409)})
-def revoke_token(request: Request, id: Annotated[str, Path(pattern="^[0-9a-f]{8}$")]) -> Response:
+def revoke_token(request: Request, id: TokenId) -> Response:
     if not tokens_of(request).revoke(id):
         raise NotFound(f"there is no token {id}")
     return answer({"revoked": id})

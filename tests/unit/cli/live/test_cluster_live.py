@@ -174,6 +174,22 @@ def test_usage(api: FakeApi, ask: Ask) -> None:
     assert abs(since_s - (time.time() - 7 * 86400)) < 60
 
 
+def test_limits(api: FakeApi, ask: Ask) -> None:
+    used = {"jobs": 3, "pending": 1, "tasks": 9, "ports": 0, "cpus": 2.5, "memory_gib": 0}
+    rows = [
+        {"kind": "user", "name": "ann", "limits": {"jobs": 50_000, "cpus": 64.0, "ports": None}, "used": used},
+        {"kind": "vc", "name": "lab", "limits": {"processes": 10}, "used": used},
+    ]
+    api.answers["GET /limits"] = Answer(200, rows)
+    found = ask("usage", "--limits").stdout.splitlines()
+    assert [line.split() for line in found] == [
+        ["WHOSE", "LIMIT", "USED", "AT", "MOST"],
+        ["user", "ann", "jobs", "3", "50,000"],
+        ["user", "ann", "cpus", "2.5", "64"],
+        ["vc", "lab", "processes", "10"],
+    ]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(ask: Ask, shell: str) -> None:
     assert "_SKEP_COMPLETE" in ask("completion", shell).stdout

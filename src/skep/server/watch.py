@@ -1,0 +1,62 @@
+"""Streams end when the token that opened them is revoked or expires."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from skep.server.tokens import Tokens
+
+EVERY_S = 0.5
+
+
+class Watch:
+    """Answers without a known length are watched while they last; the file of tokens is asked twice a second."""
+
+    def __init__(self, tokens: Tokens, *, every_s: float = EVERY_S) -> None:
+        self._tokens = tokens
+        self._every_s = every_s
+        self._open: dict[asyncio.Task[Any], str] = {}
+        """By the task that answers, the id of its token."""
+        self._ended: set[asyncio.Task[Any]] = set()
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def run(self, token_id: str, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start" and is_endless(message):
+                self._add(task, token_id)
+            await send(message)
+
+        try:
+            await app(scope, receive, noting)
+        except asyncio.CancelledError:
+            if task not in self._ended:
+                raise
+            task.uncancel()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._open.pop(task, None)
+            self._ended.discard(task)
+
+    def _add(self, task: asyncio.Task[Any], token_id: str) -> None:
+        self._open[task] = token_id
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        while self._open:
+            valid = self._tokens.valid(set(self._open.values()))
+            for task in [task for task, token_id in self._open.items() if token_id not in valid]:
+                del self._open[task]
+                self._ended.add(task)
+                task.cancel()
+            await asyncio.sleep(self._every_s)
+
+
+def is_endless(message: Message) -> bool:
+    return all(name.lower() != b"content-length" for name, _ in message.get("headers", ()))

@@ -1,0 +1,218 @@
+"""Tokens end: by expiry, by rotation, by revocation, and what was opened with them ends too."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_world import JOB, World
+
+from skep.core.errors import InputError
+from skep.server import tokens as tokens_module
+from skep.server.refusals import Refusals
+from skep.server.tokens import Tokens
+
+JOBS = "/api/v1/jobs"
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1e9
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(tokens_module, "now_s", made)
+    return made
+
+
+def test_an_expired_token_is_refused(guarded: World, clock: Clock) -> None:
+    token, secret = guarded.tokens.create("ann", "user", life_s=60)
+    assert token.expires_s == clock.now_s + 60
+    assert guarded.client.get(JOBS, headers=bearer(secret)).status_code == 200
+    clock.now_s += 61
+    answer = guarded.client.get(JOBS, headers=bearer(secret))
+    assert (answer.status_code, answer.json()["error"]) == (401, "this token has expired")
+
+
+@pytest.mark.parametrize("life_s", [0, -1, float("inf"), float("nan"), 1e12])
+def test_a_life_is_a_sensible_time(tmp_path: Path, life_s: float) -> None:
+    with pytest.raises(InputError, match="cannot expire after"):
+        Tokens(tmp_path).create("ann", "user", life_s=life_s)
+
+
+def test_rotation_keeps_user_role_vcs_and_life_and_ends_the_old_one(guarded: World, clock: Clock) -> None:
+    old, old_secret = guarded.tokens.create("ann", "user", ("lab",), life_s=100)
+    clock.now_s += 90
+    made = guarded.tokens.rotate(old.id)
+    assert made is not None
+    new, secret = made
+    assert (new.user, new.role, new.vcs, new.expires_s) == ("ann", "user", ("lab",), clock.now_s + 100)
+    assert guarded.client.get(JOBS, headers=bearer(secret)).status_code == 200
+    assert guarded.client.get(JOBS, headers=bearer(old_secret)).status_code == 401
+    assert guarded.tokens.rotate(old.id) is None
+
+
+def test_with_an_overlap_both_count_for_a_while(guarded: World, clock: Clock) -> None:
+    old, old_secret = guarded.tokens.create("ann", "user")
+    made = guarded.tokens.rotate(old.id, overlap_s=60)
+    assert made is not None
+    assert guarded.client.get(JOBS, headers=bearer(old_secret)).status_code == 200
+    clock.now_s += 61
+    assert guarded.client.get(JOBS, headers=bearer(old_secret)).status_code == 401
+    assert guarded.client.get(JOBS, headers=bearer(made[1])).status_code == 200
+
+
+def test_an_overlap_does_not_lengthen_the_life_of_the_old_one(guarded: World, clock: Clock) -> None:
+    old, _ = guarded.tokens.create("ann", "user", life_s=10)
+    guarded.tokens.rotate(old.id, overlap_s=1000)
+    kept = guarded.tokens.get(old.id)
+    assert kept is not None
+    assert kept.expires_s == clock.now_s + 10
+
+
+def test_expiry_and_rotation_over_the_api(guarded: World) -> None:
+    root = guarded.bearer("root", "admin")
+    made = guarded.client.post("/api/v1/tokens", json={"user": "eve", "life_s": 3600}, headers=root).json()
+    assert 3590 < made["expires_s"] - time.time() < 3610
+    answer = guarded.client.post(f"/api/v1/tokens/{made['id']}/rotate", headers=root)
+    assert answer.status_code == 201
+    assert guarded.client.get(JOBS, headers=bearer(made["token"])).status_code == 401
+    assert guarded.client.get(JOBS, headers=bearer(answer.json()["token"])).status_code == 200
+    eve = bearer(answer.json()["token"])
+    assert guarded.client.post(f"/api/v1/tokens/{answer.json()['id']}/rotate", headers=eve).status_code == 403
+    assert guarded.client.post("/api/v1/tokens/00000000/rotate", headers=root).status_code == 404
+
+
+def test_a_file_of_the_first_format_is_brought_up_to_date_and_a_newer_one_refused(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "tokens.db")
+    db.execute(tokens_module._TABLE)
+    db.execute("INSERT INTO tokens VALUES ('0000000a', 'x', 'ann', 'lab', 'user', 5.0)")
+    db.commit()
+    db.close()
+    for _ in range(2):
+        made = Tokens(tmp_path)
+        assert [(token.user, token.vcs, token.expires_s) for token in made.list()] == [("ann", ("lab",), None)]
+        made.close()
+    db = sqlite3.connect(tmp_path / "tokens.db")
+    db.execute("PRAGMA user_version = 2")
+    db.close()
+    with pytest.raises(InputError, match="newer version"):
+        Tokens(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["revoked", "revoked by another process", "expired"])
+@pytest.mark.parametrize("path", ["/api/v1/events", "/api/v1/jobs/{id}/logs?follow=true"])
+def test_streams_end_with_their_token(guarded: World, how: str, path: str) -> None:
+    job_id = guarded.client.post(JOBS, json=JOB, headers=guarded.bearer("ann", "user")).json()["id"]
+    token, secret = guarded.tokens.create("ann", "user", life_s=2.0 if how == "expired" else None)
+    other = guarded.bearer("bob", "user")
+    with (
+        guarded.client.stream("GET", path.format(id=job_id), headers=bearer(secret)) as stream,
+        guarded.client.stream("GET", path.format(id=job_id), headers=other) as lasting,
+    ):
+        assert (stream.status_code, lasting.status_code) == (200, 200)
+        if how == "revoked":
+            guarded.tokens.revoke(token.id)
+        elif how != "expired":
+            command = [sys.executable, "-m", "skep.cli.main", "token", "revoke", token.id]
+            subprocess.run([*command, "--data", str(guarded.config.data)], check=True, timeout=60)
+        for _ in stream.iter_bytes():  # it ends, and ends as a whole answer does
+            pass
+        lasting.close()
+    assert guarded.client.get(JOBS, headers=bearer(secret)).status_code == 401
+    assert guarded.client.get(JOBS, headers=other).status_code == 200
+
+
+def refusals_of(world: World) -> list[dict[str, Any]]:
+    world.live.say("mark").result(60)  # what was noted before is written before
+    return [event for event in world.live.log if event["kind"] == "refused"]
+
+
+def test_refusals_are_events(guarded: World) -> None:
+    before = len(refusals_of(guarded))
+    ann = guarded.bearer("ann", "user")
+    guarded.client.put("/api/v1/policy", json={"policy": "fifo"}, headers=ann)
+    guarded.client.get(JOBS, headers=bearer("wrong"))
+    guarded.client.get(JOBS, headers={"Host": "evil.example"})
+    guarded.client.get("/api/v1/me")  # the dashboard asks whether somebody is logged in
+    found = [(event["who"], event["text"]) for event in refusals_of(guarded)[before:]]
+    assert found == [
+        (
+            "ann",
+            "403 PUT /api/v1/policy from 127.0.0.1: changing the policy needs a token of role admin; "
+            "this one is of role user",
+        ),
+        ("", "401 GET /api/v1/jobs from 127.0.0.1: this token is not valid"),
+        ("", "403 GET /api/v1/jobs from 127.0.0.1: this server is not known by that name"),
+    ]
+
+
+def test_a_flood_of_refusals_is_one_line() -> None:
+    asyncio.run(flood())
+
+
+async def flood() -> None:
+    noted: list[str] = []
+    is_over = asyncio.Event()
+
+    def note(kind: str, text: str, who: str) -> None:
+        noted.append(text)
+        if "more" in text:
+            is_over.set()
+
+    refusals = Refusals(note, most=3, window_s=0.05)
+
+    async def send(message: Any) -> None: ...
+
+    scope = {"method": "GET", "path": "/x\x1b[31m\u202e" + "y" * 10_000, "client": ("1.2.3.4", 5)}
+    for _ in range(1000):
+        await refusals.watching(scope, send)({"type": "http.response.start", "status": 403})
+    await asyncio.wait_for(is_over.wait(), 60)
+    assert len(noted) == 4
+    assert noted[-1] == "997 more requests within 0.05 s"
+    assert all(len(text) < 300 and text.isprintable() for text in noted)
+
+
+@pytest.mark.parametrize("path", [b"/api/v1/jobs", b"/api/v1/jobs:batch", b"/api/v1/policy", b"/api/v1/cluster"])
+def test_a_client_that_leaves_in_the_middle_of_a_body_is_no_bug(
+    world: World, caplog: pytest.LogCaptureFixture, path: bytes
+) -> None:
+    method = b"PUT" if path in (b"/api/v1/policy", b"/api/v1/cluster") else b"POST"
+    head = b"%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+    before = bad_requests(world)
+    with caplog.at_level(logging.INFO):
+        with socket.create_connection(("127.0.0.1", world.port), timeout=60) as wire:
+            wire.sendall(head % (method, path) + b'{"name":')
+        wait_for_answer(world, before)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def bad_requests(world: World) -> float:
+    lines = world.client.get("/metrics").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if "requests_total" in line and 'status="400"' in line)
+
+
+def wait_for_answer(world: World, before: float) -> None:
+    """Until the server has seen that the client has gone: it counts an answer that nobody reads."""
+    for _ in range(1200):
+        if bad_requests(world) > before:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the request never ended")
