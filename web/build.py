@@ -53,7 +53,7 @@ def check() -> None:
         words = [schema.name, "-o", "src/api/schema.d.ts", "--default-non-nullable=false"]
         run(node, "node_modules/openapi-typescript/bin/cli.js", *words, timeout_s=60)
         run(node, "node_modules/typescript/bin/tsc", "--noEmit", timeout_s=BUILD_S)
-        run(node, "node_modules/vitest/vitest.mjs", "run", timeout_s=BUILD_S)
+        run(node, "node_modules/vitest/vitest.mjs", "run", "--no-isolate", timeout_s=BUILD_S)
         stamp.write_text(made_from)
     size = gzipped_size()
     if size > GZIPPED_MAX:

@@ -3,6 +3,7 @@ import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/
 
 import type { Wanted } from "../live/pages";
 import { api, asked, type Schemas } from "./client";
+import { trimmed } from "./trim";
 
 export const EVENTS_KEPT = 200;
 const PAGE = 200;
@@ -47,9 +48,9 @@ export const eventsQuery = queryOptions({
 export function historyQuery(seconds: number, byVc = false) {
   return queryOptions({
     queryKey: ["history", seconds, byVc],
-    queryFn: ({ signal }) => {
+    queryFn: async ({ signal }) => {
       const query = { since: since(seconds), vc: byVc };
-      return asked(api.GET("/api/v1/history", { params: { query }, signal }));
+      return trimmed(await asked(api.GET("/api/v1/history", { params: { query }, signal })));
     },
     placeholderData: keepPreviousData,
   });

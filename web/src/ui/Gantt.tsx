@@ -16,8 +16,10 @@ interface Props {
   label: string;
   spans: readonly Schemas["Span"][];
   nodes: readonly { name: string; gpus: number }[];
-  /** How much of the past is shown at first; the API was asked for as much. */
-  seconds: number;
+  /** What is shown at first; without an end, up to now. */
+  from_s: number;
+  to_s?: number | null;
+  rowMax?: number;
   colour: (bar: Bar) => Colour;
   opensJobs?: boolean;
 }
@@ -25,7 +27,7 @@ interface Props {
 const HEIGHT_MAX = 460;
 const LONGEST_S = 90 * 86400;
 
-export function Gantt({ label, spans, nodes, seconds, colour, opensJobs = true }: Props) {
+export function Gantt({ label, spans, nodes, from_s, to_s = null, rowMax = 18, colour, opensJobs = true }: Props) {
   const now_s = useNow();
   const [place, width] = useWidth<HTMLDivElement>();
   const [kept, setKept] = useState<Stretch | null>(null);
@@ -33,11 +35,11 @@ export function Gantt({ label, spans, nodes, seconds, colour, opensJobs = true }
   const [pointed, setPointed] = useState<{ bar: Bar; at: TipPlace } | null>(null);
   const drag = useRef<{ x: number; stretch: Stretch; isMoved: boolean } | null>(null);
   const navigate = useNavigate();
-  useEffect(() => setKept(null), [seconds]);
+  useEffect(() => setKept(null), [from_s, to_s]);
 
   const rows = useMemo(() => layoutGantt(spans, nodes), [spans, nodes]);
-  const stretch = kept ?? upTo(now_s, seconds);
-  const rowHeight = Math.max(3, Math.min(18, Math.floor((HEIGHT_MAX - AXIS) / Math.max(1, rows.count))));
+  const stretch = kept ?? (to_s === null ? upTo(now_s, now_s - from_s) : { from_s, to_s });
+  const rowHeight = Math.max(3, Math.min(rowMax, Math.floor((HEIGHT_MAX - AXIS) / Math.max(1, rows.count))));
   const whole = AXIS + rows.count * rowHeight;
   const height = Math.max(AXIS + 30, Math.min(HEIGHT_MAX, whole));
   const hover = pointed?.bar ?? null;

@@ -16,8 +16,8 @@ const NONE: never[] = [];
 
 export function Attempts({ job }: { job: JobDetail }) {
   const spans = useMemo(() => spansOf(job), [job]);
-  const first = spans[0]?.start_s;
-  const seconds = useStretch(first, job.finish_s);
+  const begin_s = job.submit_s ?? spans[0]?.start_s ?? 0;
+  const end_s = job.finish_s === null ? null : job.finish_s + (job.finish_s - begin_s) * 0.03;
   if (!job.history.length) {
     return (
       <Card title="Attempts">
@@ -28,7 +28,7 @@ export function Attempts({ job }: { job: JobDetail }) {
   return (
     <Card title="Attempts">
       {spans.some((span) => span.held.length) ? (
-        <Gantt label="Timeline of attempts" spans={spans} nodes={NONE} seconds={seconds} colour={outcomeColour} opensJobs={false} />
+        <Gantt label="Timeline of attempts" spans={spans} nodes={NONE} from_s={begin_s} to_s={end_s} rowMax={8} colour={outcomeColour} opensJobs={false} />
       ) : null}
       <div className="scroll" tabIndex={0} role="region" aria-label="Attempts">
         <table>
@@ -46,13 +46,6 @@ export function Attempts({ job }: { job: JobDetail }) {
       </div>
     </Card>
   );
-}
-
-/** From a little before the first start until now, however long ago that was. */
-function useStretch(first: number | undefined, finish_s: number | null): number {
-  const now_s = useNow();
-  const length = Math.max(30, ((finish_s ?? now_s) - (first ?? now_s)) * 1.05 + (finish_s === null ? 0 : now_s - finish_s));
-  return 2 ** Math.ceil(Math.log2(length));
 }
 
 function Row({ attempt }: { attempt: Attempt }) {

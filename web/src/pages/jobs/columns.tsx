@@ -6,7 +6,7 @@ import { hasEnded } from "../../live/pages";
 import { useNow } from "../../ui/now";
 import { Meter, StateMark } from "../../ui/parts";
 import { amount, duration } from "../../units";
-import { progressOf, ranOf, waitedOf } from "./times";
+import { phraseOf, progressOf, ranOf, waitedOf } from "./times";
 
 type Job = Schemas["Job"];
 
@@ -24,7 +24,7 @@ export const columns = column.columns([
   column.display({ id: "waited", header: "Waited", cell: ({ row }) => <Since job={row.original} of={waitedOf} /> }),
   column.display({ id: "ran", header: "Ran", cell: ({ row }) => <Since job={row.original} of={ranOf} /> }),
   column.display({ id: "progress", header: "Progress", cell: ({ row }) => <Progress job={row.original} /> }),
-  column.accessor("reason", { header: "Reason", cell: ({ row }) => <span title={row.original.reason}>{row.original.reason}</span> }),
+  column.accessor("reason", { header: "Reason", cell: ({ row }) => <Reason job={row.original} /> }),
 ]);
 
 export const NUMBERS: ReadonlySet<string> = new Set(["gpus", "priority", "waited", "ran"]);
@@ -38,6 +38,11 @@ function JobName({ job }: { job: Job }) {
   );
 }
 
+function Reason({ job }: { job: Job }) {
+  const phrase = phraseOf(job);
+  return <span title={phrase}>{phrase}</span>;
+}
+
 function Since({ job, of }: { job: Job; of: (job: Job, now_s: number) => number | null }) {
   return hasEnded(job.state) ? <>{duration(of(job, 0))}</> : <Counting job={job} of={of} />;
 }
@@ -49,9 +54,11 @@ function Counting({ job, of }: { job: Job; of: (job: Job, now_s: number) => numb
 function Progress({ job }: { job: Job }) {
   const progress = progressOf(job);
   if (!progress) return null;
+  if (progress.share === null) return <>{progress.text}</>;
+  const percent = `${Math.round(progress.share * 100)}%`;
   return (
-    <>
-      {progress.share === null ? null : <Meter share={progress.share} label={`${Math.round(progress.share * 100)}%`} />} {progress.text}
-    </>
+    <span title={progress.text}>
+      <Meter share={progress.share} label={progress.text} /> {percent}
+    </span>
   );
 }

@@ -1,4 +1,4 @@
-// What a row of a job says about time and progress.
+// What a row of a job says.
 import type { Schemas } from "../../api/client";
 import { amount, measured } from "../../units";
 
@@ -25,11 +25,25 @@ export function progressOf(job: Job): Progress | null {
   if (step === null) return null;
   const steps = numberAt(job, "steps");
   const loss = numberAt(job, "loss");
-  const text = [`step ${amount(step)}${steps ? ` of ${amount(steps)}` : ""}`, ...(loss === null ? [] : [`loss ${measured(loss)}`])];
-  return { share: steps ? step / steps : null, text: text.join(", ") };
+  const said = loss === null ? "" : `, loss ${measured(loss)}`;
+  return { share: steps ? step / steps : null, text: `step ${amount(step)}${steps ? ` of ${amount(steps)}` : ""}${said}` };
 }
 
 function numberAt(job: Job, key: string): number | null {
   const value = job.progress?.[key];
   return typeof value === "number" ? value : null;
+}
+
+/** Causes that the API names by a word. */
+const CAUSES: Record<string, string> = {
+  quota: "the share of its VC is in use",
+  fragmentation: "enough GPUs are free, but not together",
+  order: "others go first",
+  constraint: "nothing that it asks for is free",
+  needs: "waits for other jobs",
+};
+
+/** Why it is as it is, in one phrase. */
+export function phraseOf(job: Job): string {
+  return job.state === "pending" ? (CAUSES[job.reason] ?? job.reason) : job.reason;
 }

@@ -1,6 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo, useState } from "react";
 
+import type { Schemas } from "../../api/client";
 import { mapQuery, timelineQuery, vcsQuery } from "../../api/queries";
 import type { Bar } from "../../draw/ganttLayout";
 import { vcColour } from "../../draw/mapColours";
@@ -33,8 +34,14 @@ export function TimelineCard() {
       {error && !data ? <Problem error={error} /> : null}
       {data?.spans.length === 0 ? <Empty>No job held a GPU in this time.</Empty> : null}
       {data && map && data.spans.length ? (
-        <Gantt label="Timeline of GPUs" spans={data.spans} nodes={map.nodes} seconds={Number(range)} colour={colour} />
+        <Gantt label="Timeline of GPUs" spans={data.spans} nodes={map.nodes} from_s={beginOf(data)} colour={colour} />
       ) : null}
     </Card>
   );
+}
+
+/** Where there is something to be seen; a server that has just started has no yesterday. */
+function beginOf({ since_s, until_s, spans }: Schemas["Timeline"]): number {
+  const first = Math.min(...spans.map((span) => span.start_s));
+  return Math.max(since_s, first - Math.max(5, (until_s - first) * 0.03));
 }

@@ -1,7 +1,9 @@
+import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import type { Document } from "yaml";
 
 import type { Schemas } from "../../api/client";
+import { vcsQuery } from "../../api/queries";
 import { FIELDS, readDocument, valueOf, withValue, type Field } from "./fields";
 
 interface Props {
@@ -12,10 +14,16 @@ interface Props {
 
 export function Form({ text, problems, onChange }: Props) {
   const document = useMemo(() => readDocument(text), [text]);
+  const { data: vcs = [] } = useQuery(vcsQuery);
   if (!document) return <p className="note">The file cannot be read as one job; the form waits until it can.</p>;
   const hasRoles = document.has("tasks");
   return (
     <div className="form">
+      <datalist id="vcs">
+        {vcs.map((vc) => (
+          <option key={vc.name} value={vc.name} />
+        ))}
+      </datalist>
       {hasRoles ? <p className="note">This job has several roles; commands and GPUs of each are in the file.</p> : null}
       {FIELDS.filter((field) => !(hasRoles && field.isOfRole)).map((field) => (
         <One key={field.path.join(".")} field={field} document={document} problem={problemOf(field, problems)} onChange={onChange} />
@@ -47,7 +55,7 @@ function One({ field, document, problem, onChange }: { field: Field; document: D
       {field.kind === "long" ? (
         <textarea {...common} rows={4} spellCheck={false} onChange={(event) => change(event.target.value)} />
       ) : (
-        <input {...common} inputMode={field.kind === "number" ? "decimal" : undefined} onChange={(event) => change(event.target.value)} />
+        <input {...common} list={field.path[0] === "vc" ? "vcs" : undefined} inputMode={field.kind === "number" ? "decimal" : undefined} onChange={(event) => change(event.target.value)} />
       )}
       {problem ? <span className="bad">{problem}</span> : null}
     </label>

@@ -37,7 +37,7 @@ export function UsageCard({ vcs }: { vcs: string[] }) {
     <Card title="Usage by user" aside={aside}>
       {error ? <Problem error={error} /> : null}
       {data.length ? (
-        <table>
+        <table className="usage">
           <thead>
             <tr><th>User</th><th className="number">Jobs</th><th className="number">GPU-hours</th><th /></tr>
           </thead>

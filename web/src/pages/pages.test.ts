@@ -1,0 +1,102 @@
+import { describe, expect, it } from "vitest";
+
+import type { Schemas } from "../api/client";
+import { trimmed } from "../api/trim";
+import { mayOf } from "../ui/may";
+import { align, byImportance } from "./compare/curves";
+import { differences } from "./compare/parameters";
+import { nextSort, readJobsSearch, toKey } from "./jobs/search";
+import { isOurs } from "./login/LoginPage";
+import { spelled } from "./policy/Switch";
+import { FIELDS, readDocument, valueOf, withValue } from "./submit/fields";
+
+describe("filters in the address", () => {
+  it("are read, and nonsense is left out", () => {
+    expect(readJobsSearch({ state: "running,nonsense", q: "", vc: 7, sort: "-waited", all: "true" })).toEqual({ state: "running", vc: "7", all: true, sort: "-waited" });
+    expect(readJobsSearch({ sort: "rm -rf", state: "no" })).toEqual({});
+    expect(toKey({}).sort).toBe("-id");
+  });
+
+  it("sort upwards, downwards, and no more", () => {
+    expect([nextSort("-id", "gpus"), nextSort("gpus", "gpus"), nextSort("-gpus", "gpus")]).toEqual(["gpus", "-gpus", undefined]);
+  });
+});
+
+describe("the form of a job file", () => {
+  const text = "# mine\nname: a # why\nsweep: {lr: [1, 2]}\ngpus: 1\n";
+  const field = (label: string) => {
+    const found = FIELDS.find((one) => one.label === label);
+    if (!found) throw new Error(label);
+    return found;
+  };
+  const change = (from: string, label: string, typed: string) => {
+    const document = readDocument(from);
+    if (!document) throw new Error("not read");
+    return withValue(document, field(label), typed);
+  };
+
+  it("changes one field and leaves comments and what it does not know", () => {
+    const changed = change(text, "GPUs", "4");
+    expect(changed).toContain("# mine\nname: a # why\n");
+    expect(changed).toContain("gpus: 4\n");
+    expect(readDocument(changed)?.toJS()).toEqual({ name: "a", sweep: { lr: [1, 2] }, gpus: 4 });
+  });
+
+  it("takes a field away when it is emptied, and keeps what is no number for the server to refuse", () => {
+    expect(change(text, "GPUs", "")).not.toContain("gpus");
+    expect(change(text, "GPUs", "many")).toContain("gpus: many");
+    expect(change(text, "Tags", "a, b")).toMatch(/tags:\s+- a\s+- b/);
+  });
+
+  it("reads values of any kind", () => {
+    const document = readDocument("tags: [a, b]\nhold: true\ncommand: |\n  one\n  two\n");
+    expect(document && ["Tags", "Hold it at first", "Command", "Name"].map((label) => valueOf(document, field(label)))).toEqual(["a, b", "true", "one\ntwo\n", ""]);
+  });
+
+  it.each(["- a\n- b\n", "just text", "a: [", "{"])("rests at %j", (broken) => expect(readDocument(broken)).toBeNull());
+
+  it("begins with nothing", () => expect(readDocument("")).not.toBeNull());
+});
+
+describe("comparing", () => {
+  const series = (step: number[], value: number[]): Schemas["Series"] => ({ key: "loss", step, value, at_s: step, attempt: step.map(() => 1) });
+
+  it("puts curves on one axis", () => {
+    expect(align([series([1, 3], [10, 30]), undefined, series([2, 3], [5, 6])])).toEqual({
+      x: [1, 2, 3], values: [[10, null, 30], [null, null, null], [null, 5, 6]],
+    });
+  });
+
+  it("shows what differs", () => {
+    const rows = differences([{ name: "a", tasks: { w: { argv: ["x", "1"], gpus: 1 } } }, { name: "b", tasks: { w: { argv: ["x", "2"], gpus: 1 } } }], false);
+    expect(rows).toEqual([{ name: "tasks.w.argv", values: ["x 1", "x 2"] }]);
+  });
+
+  it("begins with the loss", () => {
+    expect(["z", "samples_per_s", "val_loss", "loss"].map((key) => ({ key })).sort(byImportance).map(({ key }) => key)).toEqual(["loss", "val_loss", "samples_per_s", "z"]);
+  });
+});
+
+describe("roles", () => {
+  const me = (role: "admin" | "user" | "viewer", vcs: string[] = []): Schemas["Me"] => ({ user: "ann", role, vcs, auth: "token" }) as Schemas["Me"];
+  const own = { user: "ann", vc: "x" };
+
+  it.each([
+    [me("admin"), { user: "bob", vc: "y" }, true], [me("user"), own, true], [me("user"), { user: "bob", vc: "x" }, false],
+    [me("user", ["y"]), own, false], [me("viewer"), own, false], [undefined, own, false],
+  ])("%o", (who, job, expected) => expect(mayOf(who).change(job)).toBe(expected));
+});
+
+it("after the login only our own pages are opened", () => {
+  expect(["/jobs?q=1", "//evil.example", "/\\evil.example", "https://evil.example", "/login", undefined].map(isOurs)).toEqual([true, false, false, false, false, false]);
+});
+
+it("a policy with knobs is spelled as the command line does", () => {
+  expect([spelled("fifo", {}), spelled("las", { walk: "skip", place: " " })]).toEqual(["fifo", "las:walk=skip"]);
+});
+
+it("history begins where the server did", () => {
+  const data = { t: [1, 2, 3], gpus: [null, 8, 8], used: [null, 1, 2], lent: [], bad: [], drained: [], queue: [], queue_gpus: [], vcs: [] } as unknown as Schemas["History"];
+  expect(trimmed(data).t).toEqual([2, 3]);
+  expect(trimmed(data).used).toEqual([1, 2]);
+});
