@@ -126,6 +126,16 @@ class PolicyChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The text of each file that it is made of, by path: whoever reads the log later may not have them."""
 
 
+class PolicyFailed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A planner raised, gave nonsense or took too long: `instead` decides from now on. Always alone in its batch."""
+
+    policy: str
+    error: str
+    instead: str
+    vc: str = ""
+    """Where this VC alone had that policy; nothing: everywhere."""
+
+
 class ClusterChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The cluster is another one from now on: its file, word by word. Alone in its batch, or with a `PolicyChanged`."""
 
@@ -155,6 +165,7 @@ Event = (
     | NodeUndrained
     | JobsForgotten
     | PolicyChanged
+    | PolicyFailed
     | ClusterChanged
     | TimerDue
 )

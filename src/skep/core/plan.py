@@ -29,16 +29,19 @@ class Decision(msgspec.Struct, frozen=True):
     cause: str = ""
 
 
+Before = tuple[Job, JobState, Allocation | None]
+
+
 class Plan:
     """The decisions of one planner call."""
 
-    __slots__ = ("_before", "_state", "decisions", "joins", "memory", "refusals", "rejects", "wake_s")
+    __slots__ = ("_state", "_steps", "decisions", "joins", "memory", "refusals", "rejects", "wake_s")
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.decisions: list[Decision] = []
-        self._before: list[JobState] = []
-        """The state of each decision's job before it, for the way back."""
+        self._steps: list[tuple[Job, JobState, Allocation | None, bool]] = []
+        """The way back: a job as it was before each step, and whether that step is a decision."""
         self.joins: list[tuple[Job, str]] = []
         """Jobs that wait in this scope from now on."""
         self.refusals: list[tuple[str, Cause]] = []
@@ -54,8 +57,8 @@ class Plan:
         if job.state is not JobState.PENDING:
             raise InvariantBroken(f"start of {job!r}: only a pending job can be started")
         self._state.cluster.take(allocation)
+        self._steps.append((job, job.state, job.allocation, True))
         job.allocation = allocation
-        self._before.append(job.state)
         job.state = JobState.LAUNCHING
         self.decisions.append(Decision(job.id, None, allocation))
 
@@ -64,8 +67,8 @@ class Plan:
         if before is None or job.state not in (JobState.RUNNING, JobState.LAUNCHING):
             raise InvariantBroken(f"stop of {job!r}: only a job that runs or is about to can be stopped")
         self._state.cluster.give(before)
+        self._steps.append((job, job.state, before, True))
         job.allocation = None
-        self._before.append(job.state)
         job.state = JobState.STOPPING
         self.decisions.append(Decision(job.id, before, None, cause))
 
@@ -76,22 +79,36 @@ class Plan:
             raise InvariantBroken(f"move of {job!r}: only a running job can be moved")
         self._state.cluster.give(before)
         self._state.cluster.take(allocation)
+        self._steps.append((job, job.state, before, True))
         job.allocation = allocation
-        self._before.append(job.state)
         self.decisions.append(Decision(job.id, before, allocation))
 
+    def befores(self) -> list[Before]:
+        """The job of each decision as it was before it."""
+        return [(job, state, allocation) for job, state, allocation, is_decision in self._steps if is_decision]
+
+    def translate(self, before: Before, decision: Decision) -> None:
+        """A decision that was made on a part of the cluster, in terms of the whole, where the caller has booked it."""
+        self._steps.append((*before, True))
+        self.decisions.append(decision)
+
+    def see_as(self, job: Job, allocation: Allocation) -> None:
+        """What the job has is called so from now on; nothing is decided."""
+        self._steps.append((job, job.state, job.allocation, False))
+        job.allocation = allocation
+
     def mark(self) -> int:
-        return len(self.decisions)
+        return len(self._steps)
 
     def rollback(self, mark: int) -> None:
-        """Take back every decision since that mark, the last first."""
-        decisions = self.decisions
-        while len(decisions) > mark:
-            undone = decisions.pop()
-            job = self._state.jobs[undone.job_id]
-            if undone.after is not None:
-                self._state.cluster.give(undone.after)
-            if undone.before is not None:
-                self._state.cluster.take(undone.before)
-            job.allocation = undone.before
-            job.state = self._before.pop()
+        """Take back every step since that mark, the last first."""
+        while len(self._steps) > mark:
+            job, state, allocation, is_decision = self._steps.pop()
+            if is_decision:
+                undone = self.decisions.pop()
+                if undone.after is not None:
+                    self._state.cluster.give(undone.after)
+                if undone.before is not None:
+                    self._state.cluster.take(undone.before)
+            job.allocation = allocation
+            job.state = state

@@ -51,13 +51,7 @@ def replay(state: State, logged: PlanRecord) -> Plan:
     """The same decisions, tried and kept on another state."""
     plan = Plan(state)
     for decision in logged.decisions:
-        job = state.jobs[decision.job_id]
-        if decision.after is None:
-            plan.stop(job, decision.cause)
-        elif decision.before is None:
-            plan.start(job, decision.after)
-        else:
-            plan.move(job, decision.after)
+        repeat(state, plan, decision)
     plan.joins = [(state.jobs[job_id], scope) for job_id, scope in logged.joins]
     plan.rejects = [(state.jobs[job_id], reason) for job_id, reason in logged.rejects]
     plan.refusals = logged.refusals
@@ -66,18 +60,33 @@ def replay(state: State, logged: PlanRecord) -> Plan:
     return plan
 
 
+def repeat(state: State, plan: Plan, decision: Decision) -> None:
+    job = state.jobs[decision.job_id]
+    if decision.after is None:
+        plan.stop(job, decision.cause)
+    elif decision.before is None:
+        plan.start(job, decision.after)
+    else:
+        plan.move(job, decision.after)
+
+
 def fold(state: State, entry: Entry, cluster: Cluster | None = None) -> None:
     """Take in one entry of the log; with `cluster`, if it tells of another one. The actions that follow from it were
     carried out when it was written."""
-    state.now_s = entry.at_s
-    if cluster is not None:
-        state.rehouse(cluster)
-    for event in entry.events:
-        state.apply(event)
+    take_in(state, entry.at_s, entry.events, cluster)
     for logged in entry.plans:
         state.take_trigger()
         state.commit(replay(state, logged))
     reconcile(state)
+
+
+def take_in(state: State, at_s: float, events: list[Event], cluster: Cluster | None) -> None:
+    """What happened, before anybody has decided about it."""
+    state.now_s = at_s
+    if cluster is not None:
+        state.rehouse(cluster)
+    for event in events:
+        state.apply(event)
 
 
 ENCODER = msgspec.msgpack.Encoder()
@@ -90,3 +99,14 @@ def encode(entry: Entry) -> bytes:
 
 def decode(data: bytes) -> Entry:
     return DECODER.decode(data)
+
+
+def encode_plan(plan: Plan) -> bytes:
+    return ENCODER.encode(record(plan))
+
+
+PLAN_DECODER = msgspec.msgpack.Decoder(PlanRecord)
+
+
+def decode_plan(data: bytes) -> PlanRecord:
+    return PLAN_DECODER.decode(data)

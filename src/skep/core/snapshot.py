@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from skep.core.cluster import Allocation, Cluster
+from skep.core.events import PolicyFailed
 from skep.core.job import Job, JobState
 from skep.core.model import JobSpec
 from skep.core.refusal import Cause, Waiting
@@ -59,6 +60,9 @@ class Saved(msgspec.Struct):
     lost: list[str]
     drained: list[str]
     counts: list[int]
+    policy: str = ""
+    previous_policy: str = ""
+    faults: dict[str, PolicyFailed] = {}
 
 
 COUNTS = ("submitted_count", "pending_count", "event_count", "decision_count")
@@ -88,6 +92,9 @@ def dump(state: State) -> bytes:
         lost=sorted(state.lost),
         drained=sorted(state.drained),
         counts=[getattr(state, name) for name in COUNTS],
+        policy=state.policy,
+        previous_policy=state.previous_policy,
+        faults=state.faults,
     )
     return ENCODER.encode(saved)
 
@@ -103,6 +110,7 @@ def load(data: bytes, cluster: Cluster) -> State:
     saved = DECODER.decode(data)
     state = State(cluster)
     state.now_s, state.wake_s, state.memory = saved.now_s, saved.wake_s, saved.memory
+    state.policy, state.previous_policy, state.faults = saved.policy, saved.previous_policy, saved.faults
     for scope, kept in saved.waiting.items():
         waiting = state.waiting[scope] = Waiting(kept.since_s)
         waiting.cause, waiting.quota_s, waiting.fragmentation_s = kept.cause, kept.quota_s, kept.fragmentation_s
@@ -122,6 +130,12 @@ def load(data: bytes, cluster: Cluster) -> State:
     for name, count in zip(COUNTS, saved.counts, strict=True):
         setattr(state, name, count)
     return state
+
+
+def fork(state: State) -> State:
+    """A state of its own that goes on from here: nothing done to it reaches the first."""
+    cluster = state.cluster
+    return load(dump(state), Cluster(list(cluster.specs), cluster.name))
 
 
 def load_job(saved: SavedJob, fields: tuple[str, ...], state: State) -> Job:

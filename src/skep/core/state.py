@@ -27,6 +27,7 @@ from skep.core.events import (
     NodeLost,
     NodeUndrained,
     PolicyChanged,
+    PolicyFailed,
     PriorityChanged,
     ProgressReported,
     StopRequested,
@@ -98,6 +99,11 @@ class State:
         self.lost: set[str] = set()
         self.drained: set[str] = set()
         """Nodes that are not to be used, by name: nobody is there, or nobody is to go there."""
+        self.policy = ""
+        self.previous_policy = ""
+        """The one before, as long as it may be trusted to take over again."""
+        self.faults: dict[str, PolicyFailed] = {}
+        """Policies that failed and were replaced, by the VC that had them ("": all)."""
         self.submitted_count = 0
         self.pending_count = 0
         self.event_count = 0
@@ -118,6 +124,7 @@ class State:
             NodeDrained: self._node_drained,
             NodeUndrained: self._node_undrained,
             PolicyChanged: self._policy_changed,
+            PolicyFailed: self._policy_failed,
             ClusterChanged: self._cluster_changed,
             TimerDue: self._timer_due,
         }
@@ -358,19 +365,43 @@ class State:
 
     def _policy_changed(self, event: PolicyChanged) -> None:
         """What the planner before remembered goes with it; who owns what stays."""
+        if "" not in self.faults and self.policy not in ("", event.policy):
+            self.previous_policy = self.policy
+        elif "" in self.faults:
+            self.previous_policy = self.faults.pop("").instead
+        self.policy = event.policy
         self.memory = {name: value for name, value in self.memory.items() if name.startswith(BENEATH)}
-        self._plan_anew()
+        self._plan_anew("")
+
+    def _policy_failed(self, event: PolicyFailed) -> None:
+        """Nothing of the failed decision is in the state, but neither was anybody told of what it was about."""
+        self.faults[event.vc] = event
+        if not event.vc:
+            self.policy, self.previous_policy = event.instead, ""
+        gone = {job.id for job in (*self.trigger.ended, *self.trigger.withdrawn) if job.state.is_final}
+        prefix = f"{event.vc}/" if event.vc else ""
+        self.memory = {
+            name: value
+            for name, value in self.memory.items()
+            if name.startswith(BENEATH) or not (name.startswith(prefix) or name.rpartition(" ")[2] in gone)
+        }
+        self._plan_anew(prefix)
 
     def _cluster_changed(self, event: ClusterChanged) -> None:
-        """Which of its VC's cells a job has is found anew, from where it runs."""
-        self.memory = {}
-        self._plan_anew()
+        """Which of its VC's cells a job has is found anew, from where it runs; all else is remembered."""
+        self.faults = {vc: fault for vc, fault in self.faults.items() if not vc}
+        self.memory = {name: value for name, value in self.memory.items() if not name.startswith(BENEATH)}
+        self._plan_anew("")
 
-    def _plan_anew(self) -> None:
-        for job in self.jobs.values():  # the scopes in which they wait are words of the planner before
-            job.leave(self.now_s)
-        self.waiting = {}
-        self.fragmented = {}
+    def _plan_anew(self, prefix: str) -> None:
+        """The scopes in which jobs wait (those of that prefix) are words of the planner before."""
+        scopes = {scope: waiting for scope, waiting in self.waiting.items() if scope.startswith(prefix)}
+        old = {id(waiting) for waiting in scopes.values()}
+        for job in self.jobs.values():
+            if job.waiting is not None and id(job.waiting) in old:
+                job.leave(self.now_s)
+        self.waiting = {scope: waiting for scope, waiting in self.waiting.items() if scope not in scopes}
+        self.fragmented = {scope: waiting for scope, waiting in self.fragmented.items() if scope not in scopes}
         self.trigger.nodes_changed = True
 
     def rehouse(self, cluster: Cluster) -> None:

@@ -10,11 +10,15 @@ import msgspec
 
 from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cluster import WHOLE, Allocation, Cluster
+from skep.core.errors import InvariantBroken
 from skep.core.events import Event
 from skep.core.job import Job, JobState
 from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.state import State
+
+PLANS_MAX = 1000
+"""Of one step; a decision makes news only where it takes back a start that nobody was told of."""
 
 
 class Change(msgspec.Struct):
@@ -45,14 +49,21 @@ class Scheduler:
         if change is not None:
             self.planner = change.planner
             self.planner.attach(state, state.memory)
-        self.plans = []
-        while state.trigger.wakes:
-            plan = self.planner.plan(state, state.memory, state.take_trigger())
-            state.commit(plan)
-            self.plans.append(plan)
+        self.decide()
         if not state.dirty:
             return []
         return reconcile(state)
+
+    def decide(self) -> None:
+        """Ask the planner until nothing is news to it any more."""
+        state = self.state
+        self.plans = []
+        while state.trigger.wakes:
+            if len(self.plans) == PLANS_MAX:
+                raise InvariantBroken(f"after {PLANS_MAX} decisions at one moment there is still something to decide")
+            plan = self.planner.plan(state, state.memory, state.take_trigger())
+            state.commit(plan)
+            self.plans.append(plan)
 
 
 def reconcile(state: State) -> list[Action]:

@@ -20,6 +20,9 @@ from skep.policies.common import common_knobs, make_pipeline
 from skep.policies.order.base import Order
 from skep.policies.registry import Setting, parse_value, split_knobs
 
+OWN_MODULE = "skep_own_"
+"""How the modules of such files are called, so that they are found among all others."""
+
 
 def build_own(spec: str, setting: Setting) -> Planner:
     file, _, rest = spec.partition(".py:")
@@ -28,7 +31,7 @@ def build_own(spec: str, setting: Setting) -> Planner:
     own = OwnKnobs(spec, text)
     try:
         made = found(**own.for_class)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{file}.py: {name}({own.for_class}) failed: {type(error).__name__}: {error}") from error
     if hasattr(made, "plan"):
         made.name = getattr(made, "name", name)
@@ -69,13 +72,13 @@ def load_class(file: str, name: str, texts: Texts) -> Any:
     if file not in texts.by_path and not path.is_file():
         raise InputError(f"policy file {file} does not exist", hint="expected ./file.py:Class")
     text = texts.load(file, what="a policy in Python")
-    module = types.ModuleType(f"skep_own_{path.stem}")
+    module = types.ModuleType(f"{OWN_MODULE}{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and pickling look there
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # tracebacks look there
     try:
         exec(compile(text, file, "exec"), module.__dict__)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"policy file {file} is broken: {type(error).__name__}: {error}") from error
     found = getattr(module, name, None)
     if not isinstance(found, type):

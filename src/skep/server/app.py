@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from skep import __version__
 from skep.server.answers import add_error_answers
+from skep.server.changes import Changes
 from skep.server.compress import Compress
 from skep.server.config import Config
 from skep.server.context import Context
@@ -53,16 +54,20 @@ def make_app(context: Context) -> ASGIApp:
 
 def make_context(live: Any, config: Config, tokens: Tokens, shut_down: Callable[[bool], None]) -> Context:
     history = History(config.data / "history.db", live.sample, live.clock, config.keep_days * DAY_S)
-    return Context(live, config, Hub(live), history, Metrics(live), tokens if config.needs_token else None, shut_down)
+    hub = Hub(live)
+    known = tokens if config.needs_token else None
+    return Context(live, config, hub, Changes(live, hub), history, Metrics(live), known, shut_down)
 
 
 def make_api(context: Context) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         context.hub.start()
+        context.changes.start()
         context.history.start()
         yield
         context.hub.close()
+        context.changes.close()
         await run_in_threadpool(context.history.close)
 
     # The pages of FastAPI's own documentation load scripts from elsewhere.

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import Request
 
+from skep.server.changes import Changes
 from skep.server.config import Config
 from skep.server.hub import Hub
 from skep.server.identity import Identity
@@ -24,6 +25,7 @@ class Context(msgspec.Struct):
     live: Any
     config: Config
     hub: Hub
+    changes: Changes
     history: History
     metrics: Metrics
     tokens: Tokens | None

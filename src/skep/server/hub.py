@@ -37,7 +37,7 @@ class Hub:
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._unsubscribe = self._live.subscribe(lambda events: loop.call_soon_threadsafe(self._add, events))
+        self._unsubscribe = self._live.subscribe(lambda events, _: loop.call_soon_threadsafe(self._add, events))
 
     def close(self) -> None:
         """Streams end, so that a server that stops does not wait for them."""

@@ -12,4 +12,4 @@ from skep.server.context import Context
 
 def openapi() -> dict[str, Any]:
     nothing = cast(Any, None)
-    return make_api(Context(nothing, Config(data=Path()), nothing, nothing, nothing, None, nothing)).openapi()
+    return make_api(Context(nothing, Config(data=Path()), nothing, nothing, nothing, nothing, None, nothing)).openapi()

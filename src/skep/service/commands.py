@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -32,6 +32,7 @@ from skep.policies.registry import Setting
 from skep.policies.replica import Replica
 from skep.policies.shared.build import build_whole
 from skep.service.book import LIMIT, Record, new_row
+from skep.service.planning import error_text
 from skep.service.sight import EVERYTHING, Sight
 from skep.service.turn import Turn
 from skep.service.writer import Writer
@@ -95,7 +96,7 @@ def _check(writer: Writer, request: Request, spec: JobSpec) -> None:
     if layout is not None and spec.vc not in layout.vcs:
         hint = did_you_mean(spec.vc, layout.vcs) or f"it has {', '.join(list(layout.vcs)[:20])}"
         raise InputError(f"job {request.name}: the cluster has no virtual cluster '{spec.vc}'", hint=hint)
-    never = writer.scheduler.planner.why_never(writer.state, Job(spec, 0, writer.state.now_s))
+    never = writer.planning.why_never(Job(spec, 0, writer.state.now_s))
     if never:
         raise InputError(f"job {request.name} can never run here: {never}", hint="`skep cluster` shows what there is")
 
@@ -254,12 +255,26 @@ def check_node(writer: Writer, node: str) -> None:
 
 def use_policy(spec: str, who: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
-        event = make_policy(spec, writer.state.cluster)
-        writer.ground.after(event)[0].planner(writer.state.cluster)
+        event = guarded(writer, lambda: make_policy(spec, writer.state.cluster))
+        writer.rehearse(event)
         turn.changes.append(event)
         turn.say("policy", f"{described(spec, event.files)} instead of {writer.ground.policy}", None, who)
 
     return prepare
+
+
+T = TypeVar("T")
+
+
+def guarded(writer: Writer, work: Callable[[], T]) -> T:
+    """What has to do with somebody's own policy may fail in any way."""
+    try:
+        made: T = writer.planning.call(work)
+    except InputError:
+        raise
+    except BaseException as error:
+        raise InputError(f"the policy failed ({error_text(error)})", hint="correct it, and try again") from error
+    return made
 
 
 def make_policy(spec: str, cluster: Cluster) -> PolicyChanged:
@@ -294,7 +309,7 @@ def described(spec: str, files: dict[str, str]) -> str:
 
 def apply_cluster(text: str, name: str, who: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
-        event = make_cluster(text, name)
+        event = guarded(writer, lambda: make_cluster(text, name))
         compare(writer, event)
         turn.changes.append(event)
         turn.say("cluster", f"{described(name, event.files)} instead of {writer.ground.name}", None, who)
@@ -304,13 +319,13 @@ def apply_cluster(text: str, name: str, who: str) -> Prepare:
 
 def changes_of(writer: Writer, text: str, name: str) -> list[str]:
     """What another cluster would change, in sentences; an error where jobs are in the way."""
-    return compare(writer, make_cluster(text, name))
+    return compare(writer, guarded(writer, lambda: make_cluster(text, name)))
 
 
 def compare(writer: Writer, event: ClusterChanged) -> list[str]:
     ground, cluster = writer.ground.after(event)
     assert cluster is not None
-    ground.planner(cluster)
+    guarded(writer, lambda: ground.planner(cluster))
     for job, node in in_the_way(writer, cluster):
         raise Conflict(
             f"job {job.id} runs on node {node}, which the new cluster lacks or has with less",

@@ -25,6 +25,7 @@ from skep.jobs.request import Request
 from skep.service import commands
 from skep.service.anchor import Gone
 from skep.service.book import task_of
+from skep.service.bounded import Bounded
 from skep.service.check import check_open_jobs, check_rows, damaged
 from skep.service.commands import Prepare
 from skep.service.override import override
@@ -69,12 +70,13 @@ class Live(Reads):
         if cluster is not None and store.log_seq == 0:
             made = commands.make_cluster(cluster[1], cluster[0])
             opening = (made, commands.make_policy(policy or "fifo", read_text(made.text, made.name)[0]))
+        self.bounded = Bounded()
         self.writer = open_writer(
-            store,
-            lambda: Writer(store, clock(), opening=opening, is_replaced=bool(cluster or policy), limits=limits),
+            store, lambda: Writer(store, clock(), opening=opening, limits=limits, call=self.bounded)
         )
         override(self.writer, cluster, policy, clock())
         self.lock = self.writer.lock
+        self.writer.planning.on_fault = lambda: self._inbox.put([])
         self.engine = make_engine(self)
         # After a backup was put back there may be files of jobs that it does not know: their numbers are taken.
         self.writer.next_job = max(self.writer.next_job, self.engine.last_job() + 1)
@@ -182,6 +184,7 @@ class Live(Reads):
         for thread in self._threads:
             thread.join()
         self.engine.close()
+        self.bounded.close()
         if snapshot and self.fault is None:
             try:
                 self.writer.save_snapshot()
@@ -238,11 +241,12 @@ class Live(Reads):
         """An event of the server itself."""
         return self._ask(lambda writer, turn: turn.say(kind, text, None, who))
 
-    def subscribe(self, listener: Callable[[list[dict[str, Any]]], None]) -> Callable[[], None]:
-        """Called by the writer's thread with what has happened, once it is on the disk; how to end that."""
+    def subscribe(self, listener: Callable[[list[dict[str, Any]], list[str]], None]) -> Callable[[], None]:
+        """Called by the writer's thread with what has happened, and with the ids of jobs that are new or changed, once
+        it is on the disk; how to end that."""
 
-        def tell(told: list[Told]) -> None:
-            listener([as_event(each) for each in told])
+        def tell(told: list[Told], changed: list[int]) -> None:
+            listener([as_event(each) for each in told], [str(seq) for seq in changed])
 
         self.writer.listeners.append(tell)
         return lambda: self.writer.listeners.remove(tell)

@@ -24,10 +24,11 @@ def override(writer: Writer, cluster: tuple[str, str] | None, policy: str | None
         return
     turn = Turn(max(now_s, writer.state.now_s))
     said = f"{_described(events)} instead of {writer.ground.name}, {writer.ground.policy}"
-    undrained = _make_room(writer, turn, events)
-    writer.step(turn, [*events], None)
-    if undrained:
-        writer.step(turn, undrained, None)
+    with writer.lock:
+        undrained = _make_room(writer, turn, events)
+        writer.step(turn, [*events], None)
+        if undrained:
+            writer.step(turn, undrained, None)
     turn.say("started-with", said)
     writer.store.commit(turn.writes)
 

@@ -12,10 +12,9 @@ import msgspec
 
 from skep.core.cluster import UNLIMITED, Cell, Cluster, Node, bits
 from skep.core.job import Job, JobState
-from skep.core.state import State
+from skep.core.state import LENT, State
 from skep.metrics.quantile import quantile
 from skep.policies.registry import Setting, build_planner
-from skep.policies.shared.planner import Shared
 from skep.service.book import PENDING, Record, owner_id
 from skep.service.commands import check_node
 from skep.service.queries import last_seq, state_counts, waits
@@ -43,8 +42,7 @@ def holders(writer: Writer) -> Iterator[tuple[Record, Job]]:
 
 
 def borrowers(writer: Writer) -> dict[int, Job]:
-    planner = writer.scheduler.planner
-    return planner.borrowers if isinstance(planner, Shared) else {}
+    return {job.seq: job for _, job in holders(writer) if LENT + job.id in writer.state.memory}
 
 
 def node_state(name: str, state: State) -> str:
@@ -112,12 +110,9 @@ class VcBook(msgspec.Struct):
 
 def vc_books(writer: Writer) -> dict[str, VcBook]:
     """Of all VCs; under the lock."""
-    planner, ground = writer.scheduler.planner, writer.ground
-    books: dict[str, VcBook] = {}
+    ground = writer.ground
     total = writer.state.cluster.gpu_total
-    if isinstance(planner, Shared) and ground.layout is not None:
-        own = {name: vc.policy for name, vc in ground.layout.vcs.items()}
-        books = {name: VcBook(vc.cluster.gpu_total, own.get(name) or ground.policy) for name, vc in planner.vcs.items()}
+    books = {name: VcBook(gpus, ground.own_policy(name) or ground.policy) for name, gpus in ground.guaranteed().items()}
     borrows = borrowers(writer)
     for record in writer.book.records.values():
         book = books.get(record.row.vc)

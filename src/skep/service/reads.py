@@ -23,6 +23,7 @@ from skep.jobs.write import job_text
 from skep.service import commands, present, queries
 from skep.service.book import LIMIT, PENDING, Record
 from skep.service.order import parse_order, read_cursor, write_cursor
+from skep.service.planning import sentence
 from skep.service.sight import EVERYTHING, Sight
 from skep.service.store import JobFilter, JobRow, Store, Told
 from skep.service.writer import Writer
@@ -128,8 +129,10 @@ class Reads:
         job_id = str(row.seq)
         with self.lock:
             record = self.writer.book.records.get(job_id)
-            refusal = self._refusal(record) if record is not None else None
+            refusal, waiting = self._refusal(record) if record is not None else (None, "")
             state = record.row.state if record is not None else row.state
+        if waiting:
+            refusal = self.writer.planning.explain(waiting)
         if refusal is None:
             reason = (
                 row.reason or f"the job is {state}" if row.finish_s is None else row.reason or f"the job has {state}"
@@ -137,7 +140,13 @@ class Reads:
             refusal = Refusal("not-waiting", Cause.ORDER, reason, "")
         shown = msgspec.to_builtins(refusal)
         shown["reason"] = self.without_others(shown["reason"])
-        return {"job": job_id, "state": state, **shown}
+        return {"job": job_id, "state": state, **shown, "notices": self.notices()}
+
+    def notices(self) -> list[str]:
+        """What everybody should know: policies that failed and were replaced."""
+        with self.lock:
+            faults = self.writer.state.faults.values()
+            return [sentence(fault) for fault in faults if not fault.vc or self.sight.sees(fault.vc)]
 
     def without_others(self, text: str) -> str:
         """A sentence that may name jobs, without those that the reader may not see."""
@@ -146,20 +155,21 @@ class Reads:
             lambda found: found[0] if self.sight.sees(ids.get(found[1], "")) else "a job of another VC", text
         )
 
-    def _refusal(self, record: Record) -> Refusal | None:
+    def _refusal(self, record: Record) -> tuple[Refusal | None, str]:
+        """Or else the job of the core of which the planner must be asked."""
         writer = self.writer
         jobs = [writer.state.jobs[name] for name in record.members]
         job = next((job for job in jobs if job.state is JobState.PENDING), None)
         if job is None:
-            return None
+            return None, ""
         if limited := writer.limits.refusal(job):
-            return limited
+            return limited, ""
         if job.hold and not job.hold.startswith(LIMIT):
-            return Refusal("held", Cause.CONSTRAINT, f"held: {job.hold}", f"`skep release {record.id}`")
+            return Refusal("held", Cause.CONSTRAINT, f"held: {job.hold}", f"`skep release {record.id}`"), ""
         if job.needs_left:
             left = [name for name in job.spec.needs if not is_done(writer.state.jobs.get(name))]
-            return Refusal("needs", Cause.ORDER, f"waits for {', '.join(left)}", "those jobs succeeding")
-        return writer.scheduler.planner.explain(writer.state, writer.state.memory, job)
+            return Refusal("needs", Cause.ORDER, f"waits for {', '.join(left)}", "those jobs succeeding"), ""
+        return None, job.id
 
     def log_files(self, ref: str, task: str = "", attempt: int = 0) -> list[Path]:
         """The oldest first; nothing yet where a job has not started."""
@@ -225,7 +235,7 @@ class Reads:
             return limiter.shown(users, vcs)
 
     def policy(self) -> dict[str, Any]:
-        return {"policy": self.writer.ground.policy}
+        return {"policy": self.writer.ground.policy, "notices": self.notices()}
 
     def usage(self, by: str, since_s: float | None, until_s: float | None, vc: str = "") -> list[dict[str, Any]]:
         """GPU-hours held between these moments, of one VC or all; without them all there are, up to now."""
@@ -275,6 +285,8 @@ class Reads:
                 "turns": self.writer.turns,
                 "decide_s": self.writer.decide_s,
                 "commit_s": self.writer.commit_s,
+                "policy_failures": self.writer.policy_failures,
+                "policies_replaced": len(state.faults),
             }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections.abc import Sequence
 
 import msgspec
 
@@ -12,18 +13,15 @@ from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError, InvariantBroken
-from skep.core.events import ClusterChanged, JobsForgotten, PolicyChanged
-from skep.core.job import Job
-from skep.core.plan import Plan
-from skep.core.ports import Memory, Planner
+from skep.core.events import ClusterChanged, Event, JobsForgotten, PolicyChanged, PolicyFailed
+from skep.core.ports import Planner
 from skep.core.record import Entry, PlanRecord, decode, encode, fold, record
-from skep.core.refusal import Cause, Refusal
 from skep.core.snapshot import load
-from skep.core.state import State, Trigger
+from skep.core.state import State
 from skep.core.step import Change, Scheduler
 from skep.files.text import Texts
 from skep.policies.registry import Setting
-from skep.policies.shared.build import build_whole
+from skep.policies.shared.build import build_whole, guaranteed_gpus
 from skep.service.store import Damaged, Store
 
 
@@ -35,19 +33,32 @@ class Ground(msgspec.Struct):
     policy: str = ""
     layout: Layout | None = None
     files: dict[str, dict[str, str]] = {}
-    """What the `policy`, and the policies in the `cluster`, are made of: the text of each file by its path."""
+    """What the `policy`, the `previous` one, and the policies in the `cluster` are made of: the text of each file by
+    its path."""
+    _guaranteed: dict[str, int] | None = None
 
     def read(self) -> Cluster:
         cluster, self.layout = read_text(self.text, self.name)
+        self._guaranteed = None
         return cluster
 
-    def follow(self, entry: Entry) -> Cluster | None:
-        """The new cluster, if the entry tells of one."""
+    def guaranteed(self) -> dict[str, int]:
+        """GPUs that each VC owns; nothing where there are no VCs."""
+        if self._guaranteed is None:
+            self._guaranteed = guaranteed_gpus(self.layout) if self.layout is not None else {}
+        return self._guaranteed
+
+    def follow(self, events: Sequence[Event]) -> Cluster | None:
+        """The new cluster, if the events tell of one."""
         cluster = None
-        for event in entry.events:
+        for event in events:
             if isinstance(event, PolicyChanged):
+                if self.policy != event.policy:
+                    self.files["previous"] = self.files.get("policy", {})
                 self.policy = event.policy
                 self.files["policy"] = event.files
+            elif isinstance(event, PolicyFailed):
+                self.replace(event)
             elif isinstance(event, ClusterChanged):
                 self.name, self.text = event.name, event.text
                 self.files["cluster"] = event.files
@@ -57,10 +68,21 @@ class Ground(msgspec.Struct):
     def after(self, *events: ClusterChanged | PolicyChanged) -> tuple[Ground, Cluster | None]:
         """As it would be with these changes, and the new cluster if one of them brings one."""
         ground = msgspec.structs.replace(self, files=dict(self.files))
-        return ground, ground.follow(Entry(0.0, list(events), []))
+        return ground, ground.follow(events)
+
+    def replace(self, fault: PolicyFailed) -> None:
+        if not fault.vc:
+            self.policy = fault.instead
+            self.files["policy"] = self.files.pop("previous", {})
+        elif self.layout is not None:
+            self.layout.vcs[fault.vc].policy = fault.instead
+
+    def own_policy(self, vc: str) -> str:
+        """That of a VC alone; nothing where it has the policy for all."""
+        return self.layout.vcs[vc].policy if self.layout is not None and vc in self.layout.vcs else ""
 
     def planner(self, cluster: Cluster) -> Planner:
-        texts = Texts({path: text for files in self.files.values() for path, text in files.items()})
+        texts = Texts({**self.files.get("cluster", {}), **self.files.get("policy", {})})
         return build_whole(self.policy, Setting(cluster, texts=texts), self.layout)
 
 
@@ -103,28 +125,14 @@ def _from(store: Store, seq: int) -> tuple[State, Ground]:
         ground.files = saved.files
         ground.name, ground.text, ground.policy = saved.cluster_name, saved.cluster, saved.policy
         state = load(saved.state, ground.read())
+        state.policy = ground.policy
+        for fault in state.faults.values():
+            if fault.vc:
+                ground.replace(fault)
     for data in store.entries(seq):
         entry = decode(data)
-        fold(state, entry, ground.follow(entry))
+        fold(state, entry, ground.follow(entry.events))
     return state, ground
-
-
-class Idle:
-    """Decides nothing: in charge while the policy that was cannot be made, until another one is at once."""
-
-    name = "none"
-
-    def attach(self, view: State, memory: Memory) -> None:
-        """It keeps nothing."""
-
-    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
-        return Plan(view)
-
-    def why_never(self, view: State, job: Job) -> str:
-        return ""
-
-    def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
-        return Refusal("no policy", Cause.ORDER, "no policy is in charge", "another policy")
 
 
 def resume_actions(state: State) -> list[Action]:
@@ -151,12 +159,12 @@ def recompute(entries: list[Entry]) -> list[tuple[Entry, list[PlanRecord]]]:
     scheduler: Scheduler | None = None
     different = []
     for entry in entries:
-        cluster = ground.follow(entry)
+        cluster = ground.follow(entry.events)
         change = None
         if scheduler is None:
             state = State(cluster or Cluster([], ""))
             scheduler = Scheduler(state, ground.planner(state.cluster))
-        elif cluster is not None or has(entry, PolicyChanged):
+        elif cluster is not None or has(entry, PolicyChanged) or has(entry, PolicyFailed):
             change = Change(ground.planner(cluster or scheduler.state.cluster), cluster)
         elif has(entry, JobsForgotten):
             change = Change(scheduler.planner)

@@ -53,6 +53,8 @@ STEPS = (
     # Checksums of what the state is made of; what was written before has none.
     """ALTER TABLE log ADD COLUMN crc INTEGER;
     ALTER TABLE snapshots ADD COLUMN crc INTEGER;""",
+    # Policies that fail and are replaced (`PolicyFailed` in the log, `faults` in snapshots).
+    "",
 )
 VERSION = len(STEPS)
 

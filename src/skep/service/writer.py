@@ -19,6 +19,7 @@ from typing import Protocol
 import msgspec
 
 from skep.core.actions import Action
+from skep.core.checked import BadPlan
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError
 from skep.core.events import (
@@ -27,25 +28,26 @@ from skep.core.events import (
     JobsForgotten,
     JobSubmitted,
     PolicyChanged,
+    PolicyFailed,
     StopRequested,
     TasksExited,
     TasksMoved,
     TasksStarted,
     TimerDue,
 )
-from skep.core.plan import Plan
-from skep.core.ports import Planner
-from skep.core.record import Entry, encode, record
-from skep.core.snapshot import dump
-from skep.core.step import Change, Scheduler
+from skep.core.record import Entry, PlanRecord, encode, take_in
+from skep.core.snapshot import dump, fork
+from skep.core.step import reconcile
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.reports import Report
 from skep.jobs.request import Request
+from skep.policies.idle import NOBODY
 from skep.service import told
 from skep.service.book import Book, owner_id, shown_state
 from skep.service.hear import Heard, hear
 from skep.service.limits import Limiter
-from skep.service.recover import Idle, recover, resume_actions
+from skep.service.planning import Call, Fault, Planning, at_once, commit_all, sentence, short, stays
+from skep.service.recover import recover, resume_actions
 from skep.service.store import Snapshot, Store, Told
 from skep.service.turn import Command, Turn
 
@@ -56,6 +58,13 @@ ENDED_KEPT = 5_000
 """Ended jobs that the state keeps at least, for policies that learn from them; the store has all of them."""
 
 BACK_OFF = "back-off"
+
+WAKE_STEP_S = 0.001
+WAKES_MAX = 1000
+"""So often in a row a policy may ask to be woken before that time has passed."""
+
+LAST_RESORT = "fifo"
+"""Takes over where no policy before the one that failed is known."""
 
 
 class Engine(Protocol):
@@ -73,11 +82,10 @@ class Writer:
         now_s: float,
         *,
         opening: tuple[ClusterChanged, PolicyChanged] | None = None,
-        is_replaced: bool = False,
         limits: LimitRules = UNLIMITED,
+        call: Call = at_once,
     ) -> None:
-        """`opening` says on what to begin where the store is new; `is_replaced`: `override` follows, so a policy that
-        cannot be made any more is no obstacle."""
+        """`opening` says on what to begin where the store is new; policies are asked through `call`."""
         self.store = store
         self.book = Book()
         self.limits = Limiter(limits)
@@ -89,40 +97,37 @@ class Writer:
         self.turns = 0
         self.decide_s = self.commit_s = 0.0
         """Seconds spent so far, for those who watch over the server."""
-        self.listeners: list[Callable[[list[Told]], None]] = []
-        state, self.ground = recover(store)
-        if store.log_seq == 0:
-            if opening is None:
-                raise InputError("the store is new: a cluster and a policy are needed")
-            cluster = self.ground.follow(Entry(now_s, list(opening), []))
-            assert cluster is not None
-            state.rehouse(cluster)
-        self.scheduler = Scheduler(state, self._first_planner(state.cluster, is_replaced))
-        self.state = state
-        self.snapshot_at = state.event_count + SNAPSHOT_EVERY
-        if store.log_seq == 0 and opening is not None:
-            self._open(now_s, opening)
+        self.listeners: list[Callable[[list[Told], list[int]], None]] = []
+        """Told what happened, and which jobs are new or changed."""
+        self.policy_failures = 0
+        self.wakes_in_vain = 0
+        self.state, self.ground = recover(store)
+        self.planning = Planning(call)
+        self.snapshot_at = self.state.event_count + SNAPSHOT_EVERY
         for row, data in store.open_requests():
-            self.book.restore(row, msgspec.json.decode(data, type=Request), state)
-        self.limits.restore(self.book, state)
+            self.book.restore(row, msgspec.json.decode(data, type=Request), self.state)
+        self.limits.restore(self.book, self.state)
         self.next_job = int(store.meta("next_job") or 1)
+        turn = Turn(max(now_s, self.state.now_s))
+        with self.lock:
+            if store.log_seq == 0:
+                self._open(turn, opening)
+            else:
+                self._take_up(turn)
+        if turn.has_writes:
+            store.commit(turn.writes)
 
-    def _first_planner(self, cluster: Cluster, is_replaced: bool) -> Planner:
-        try:
-            return self.ground.planner(cluster)
-        except InputError as error:
-            if is_replaced:
-                return Idle()
-            raise InputError(
-                f"the policy that was in charge cannot be made: {error}",
-                hint="`skep up --policy fifo` takes another; for the policy of a VC: --cluster FILE",
-            ) from error
-
-    def _open(self, now_s: float, opening: tuple[ClusterChanged, PolicyChanged]) -> None:
-        turn = Turn(now_s)
+    def _open(self, turn: Turn, opening: tuple[ClusterChanged, PolicyChanged] | None) -> None:
+        if opening is None:
+            raise InputError("the store is new: a cluster and a policy are needed")
         self.step(turn, list(opening), None)
         turn.say("opened", f"cluster {self.ground.name}, policy {self.ground.policy}")
-        self.store.commit(turn.writes)
+
+    def _take_up(self, turn: Turn) -> None:
+        """The planner takes up the state where the one before the restart left it."""
+        fault = self.planning.take_up(self.state, self.ground.planner)
+        if fault is not None:
+            self._hand_over(turn, fault)
 
     def start(self, engine: Engine) -> None:
         """Meet the engine: it is told again what the state wants, and knows what of it is done already."""
@@ -192,7 +197,12 @@ class Writer:
             self._prepare(turn, command)
         if self.state.wake_s <= turn.at_s:
             turn.events.append(TimerDue())
-        actions: list[Action | Cluster] = [*self.step(turn, turn.in_order(), heard)] if turn.events else []
+        actions: list[Action | Cluster] = []
+        if self.planning.fault is not None:
+            actions += self._hand_over(turn, self.planning.fault)
+        if turn.events:
+            actions += self.step(turn, turn.in_order(), heard)
+        self._refuse_restlessness(turn)
         for change in turn.changes:
             following = self.step(turn, [change], None)
             actions += [self.state.cluster, *following] if isinstance(change, ClusterChanged) else following
@@ -215,9 +225,10 @@ class Writer:
         self._execute(turn.at_s, actions)
         for future, answer in turn.answers:
             future.set_result(answer)
-        if turn.writes.told:
+        changed = [*turn.writes.jobs, *(row.seq for row, _ in turn.writes.new_jobs)]
+        if turn.writes.told or changed:
             for listener in self.listeners:
-                listener(turn.writes.told)
+                listener(turn.writes.told, changed)
         for each in heard:
             if each.release_s is not None:
                 self._release_at(turn.at_s + each.release_s, each.job_id)
@@ -247,32 +258,74 @@ class Writer:
         )
 
     def step(self, turn: Turn, events: list[Event], heard: list[Heard] | None) -> list[Action]:
-        """Let the scheduler decide, and note what follows for the owners of jobs; again, if more follows from that."""
-        change = self._change(events)
+        """Let the planner decide, and note what follows for the owners of jobs; again, if more follows from that.
+        The lock is held."""
         before = {
             event.job_id: self.state.jobs[event.job_id].held_gpus for event in events if isinstance(event, TasksMoved)
         }
-        actions = self.scheduler.step(turn.at_s, events, change)
-        plans = self.scheduler.plans
-        turn.writes.log.append((turn.at_s, encode(Entry(turn.at_s, events, [record(plan) for plan in plans]))))
+        take_in(self.state, turn.at_s, events, self.ground.follow(events))
+        made, fault = self._plan(turn.at_s, events)
+        plans, bad = commit_all(self.state, made)
+        if bad is not None:
+            fault = self._fault_of(bad)
+        actions = reconcile(self.state)
+        turn.writes.log.append((turn.at_s, encode(Entry(turn.at_s, events, plans))))
         self._tell(turn, events, heard or [], before, actions)
-        changed = {event.job_id for event in events if hasattr(event, "job_id")}
-        changed |= {event.job.id for event in events if isinstance(event, JobSubmitted)}
-        changed |= {decision.job_id for plan in plans for decision in plan.decisions}
-        changed |= {job.id for plan in plans for job, _ in plan.rejects}
         self._tell_rejected(turn, plans)
-        more = self._refresh(turn, changed)
+        more = self._refresh(turn, changed_by(events, plans))
+        if fault is not None:
+            actions += self._hand_over(turn, fault)
         return actions + self.step(turn, more, None) if more else actions
 
-    def _change(self, events: list[Event]) -> Change | None:
-        if not events or self.store.log_seq == 0:
-            return None
-        if isinstance(events[0], JobsForgotten):
-            return Change(self.scheduler.planner)  # it must not know more than one that begins now
-        if not isinstance(events[0], PolicyChanged | ClusterChanged):
-            return None
-        cluster = self.ground.follow(Entry(0.0, events, []))
-        return Change(self.ground.planner(cluster or self.state.cluster), cluster)
+    def _plan(self, at_s: float, events: list[Event]) -> tuple[list[PlanRecord], Fault | None]:
+        """The planner works on a copy, so whoever reads the state need not wait for it."""
+        begins = any(isinstance(event, PolicyChanged | PolicyFailed | ClusterChanged) for event in events)
+        self.lock.release()
+        try:
+            if begins:
+                return self.planning.begin(self.state, self.ground.planner)
+            return self.planning.step(at_s, events)
+        finally:
+            self.lock.acquire()
+
+    # Policies that fail -----------------------------------------------------------------------------------------
+
+    def _fault_of(self, bad: BadPlan) -> Fault:
+        job = self.state.jobs.get(bad.job_id)
+        return Fault(str(bad), job.spec.vc if job is not None else "")
+
+    def _hand_over(self, turn: Turn, fault: Fault) -> list[Action]:
+        """Another policy decides from now on: in one VC, where that has its own, else everywhere."""
+        own = self.ground.own_policy(fault.vc)
+        failed = own or self.ground.policy
+        event = PolicyFailed(failed, fault.error, self._successor(failed, bool(own)), fault.vc if own else "")
+        self.policy_failures += 1
+        turn.say("policy-failed", sentence(event))
+        return self.step(turn, [event], None)
+
+    def _refuse_restlessness(self, turn: Turn) -> None:
+        """A policy that asks to be woken at once, decides nothing and asks again would keep the disk busy for ever."""
+        is_restless = turn.events == [TimerDue()] and self.state.wake_s <= turn.at_s + WAKE_STEP_S
+        self.wakes_in_vain = self.wakes_in_vain + 1 if is_restless else 0
+        if self.wakes_in_vain > WAKES_MAX:
+            self._hand_over(turn, Fault("it asks to be woken again at once, without end"))
+
+    def _successor(self, failed: str, is_of_vc: bool) -> str:
+        """The policy before it (of a VC: the one of the others), else fifo, and when that failed too, nobody."""
+        if failed == LAST_RESORT:
+            return NOBODY
+        trusted = self.ground.policy if is_of_vc else self.state.previous_policy
+        return LAST_RESORT if trusted in ("", failed, NOBODY) else trusted
+
+    def rehearse(self, event: PolicyChanged) -> None:
+        """An error if this policy fails at once on the state as it is; nothing is changed."""
+        state = fork(self.state)
+        state.apply(event)
+        made, fault = Planning(self.planning.call).begin(state, self.ground.after(event)[0].planner)
+        bad = fault.error if fault is not None else commit_all(state, made)[1]
+        if bad:
+            failed = f"policy {short(event.policy)} failed ({bad})"
+            raise InputError(f"{failed}; {stays(self.ground.policy)}", hint="correct it, and try again")
 
     def _refresh(self, turn: Turn, changed: set[str]) -> list[Event]:
         more: list[Event] = []
@@ -318,11 +371,11 @@ class Writer:
             if record is not None:
                 told.tell_action(turn, self.state, record, action)  # type: ignore[arg-type]
 
-    def _tell_rejected(self, turn: Turn, plans: list[Plan]) -> None:
-        for job in (job for plan in plans for job, _ in plan.rejects):
-            record = self.book.of(job.id)
+    def _tell_rejected(self, turn: Turn, plans: list[PlanRecord]) -> None:
+        for job_id in (job_id for plan in plans for job_id, _ in plan.rejects):
+            record = self.book.of(job_id)
             if record is not None:
-                told.tell_rejected(turn, record, job)
+                told.tell_rejected(turn, record, self.state.jobs[job_id])
 
     def forget(self, before_s: float) -> list[str]:
         """Let go of all that is left of jobs that ended before that; their ids."""
@@ -341,6 +394,15 @@ class Writer:
             state = shown_state(job)
             counts[state] = counts.get(state, 0) + 1
         return counts
+
+
+def changed_by(events: list[Event], plans: list[PlanRecord]) -> set[str]:
+    """Jobs of which something may be told that was not so before."""
+    changed = {event.job_id for event in events if hasattr(event, "job_id")}
+    changed |= {event.job.id for event in events if isinstance(event, JobSubmitted)}
+    changed |= {decision.job_id for plan in plans for decision in plan.decisions}
+    changed |= {job_id for plan in plans for job_id, _ in plan.rejects}
+    return changed
 
 
 def answer_all(commands: list[Command], error: Exception) -> None:

@@ -47,7 +47,7 @@ class FakeLive:
         self.spec = "fifo"
         self.is_closed = False
         self._numbers = itertools.count(1)
-        self._callbacks: list[Callable[[list[dict[str, Any]]], None]] = []
+        self._callbacks: list[Callable[[list[dict[str, Any]], list[str]], None]] = []
         self._queue: queue.Queue[Any] = queue.Queue()
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
@@ -78,7 +78,7 @@ class FakeLive:
         for resolve, value in answers:
             resolve(value)
         for callback in list(self._callbacks):
-            callback(events)
+            callback(events, [event["job_id"] for event in events if event["job_id"]])
 
     def _do(self, work: Callable[[], Any]) -> Future[Any]:
         future: Future[Any] = Future()
@@ -243,7 +243,7 @@ class FakeLive:
     def environment(self, ref: str, task: str = "") -> dict[str, Any]:
         return {"env": {"SECRET": "s"}, "cwd": "/", "task": task or "task-0"}
 
-    def subscribe(self, callback: Callable[[list[dict[str, Any]]], None]) -> Callable[[], None]:
+    def subscribe(self, callback: Callable[[list[dict[str, Any]], list[str]], None]) -> Callable[[], None]:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 

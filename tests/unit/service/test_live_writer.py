@@ -203,7 +203,7 @@ def test_another_policy_and_another_cluster_while_jobs_run(world: LiveWorld) -> 
     world.settle()
     third = world.submit(request(gpus=4))[0]
     world.ask(commands.use_policy("tiresias-l", "root"))
-    assert world.writer.scheduler.planner.name == "tiresias-l"
+    assert world.writer.planning.planner.name == "tiresias-l"
     world.ask(commands.apply_cluster("3x4", "three", "root"))
     world.settle()
     assert [world.state(job) for job in (first, second, third)] == ["running"] * 3
@@ -317,7 +317,7 @@ def test_guarantees_are_found_again_on_another_cluster(tmp_path: Path) -> None:
         "VC blue gets other cells",
     ]
     world.ask(commands.apply_cluster(changed, "more", "root"))
-    assert not world.writer.scheduler.planner.borrowers
+    assert not world.writer.planning.planner.borrowers
     shrunk = changed.replace("red: 1", "green: 1")
     with pytest.raises(Conflict, match="VC red has jobs"):
         world.ask(commands.apply_cluster(shrunk, "less", "root"))
@@ -325,7 +325,7 @@ def test_guarantees_are_found_again_on_another_cluster(tmp_path: Path) -> None:
     world.ask(commands.apply_cluster(less, "less", "root"))
     assert [world.state(job) for job in (red, blue)] == ["running", "running"]
     world.crash()
-    assert not world.writer.scheduler.planner.borrowers
+    assert not world.writer.planning.planner.borrowers
 
 
 def test_what_is_held_by_its_owner_outlives_a_back_off(world: LiveWorld) -> None:

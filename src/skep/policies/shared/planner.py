@@ -20,7 +20,7 @@ from skep.core.cells.layout import Layout
 from skep.core.cells.tree import FREE, OPPORTUNISTIC, set_use
 from skep.core.cluster import Allocation, Cluster, bits
 from skep.core.job import Job, JobState
-from skep.core.plan import Decision, Plan
+from skep.core.plan import Before, Decision, Plan
 from skep.core.ports import Memory, Planner
 from skep.core.refusal import Refusal
 from skep.core.state import LENT, VIRTUAL, State, Trigger
@@ -33,7 +33,7 @@ from skep.policies.shared.clusters import (
     with_cpu_pieces,
 )
 from skep.policies.shared.lend import InPlace, make_lender
-from skep.policies.shared.vc import Vc, why_never
+from skep.policies.shared.vc import Asking, Vc, why_never
 from skep.policies.shared.view import VcView
 
 CELLS, NUMBERS, PRIVATE = "cells", "numbers", "private"
@@ -65,6 +65,8 @@ class Shared:
         self.layout = layout
         self.make = make
         self.sharing = sharing
+        self.asked = ""
+        """The VC whose planner is at work now, or has failed."""
 
     # Derived from the state ------------------------------------------------------------------------------------
 
@@ -85,12 +87,15 @@ class Shared:
         for name, vc in self.layout.vcs.items():
             cluster = self._cluster(name, view, first)
             first += len(cluster.nodes)
-            self.vcs[name] = Vc(name, cluster, VcView(view, cluster, name), self.make(name, vc.policy, cluster))
+            with Asking(self, name):
+                planner = self.make(name, vc.policy, cluster)
+            self.vcs[name] = Vc(name, cluster, VcView(view, cluster, name), planner)
             self.vcs[name].wake_s = view.memory.get(WAKE + name, math.inf)
         self._take_up(view)
         self._follow_nodes(view)  # not before: a bad cell could be shown to a VC where it has work running elsewhere
         for each in self.vcs.values():
-            each.planner.attach(each.view, each.view.memory)  # type: ignore[arg-type]
+            with Asking(self, each.name):
+                each.planner.attach(each.view, each.view.memory)  # type: ignore[arg-type]
             if each.pipeline is not None:  # news to the VC first, and only then to the lender
                 each.view.trigger.submitted += each.pipeline.unseen
         self._attach_lender(view)
@@ -171,7 +176,8 @@ class Shared:
             for vc in self.vcs.values():
                 vc.view.trigger.is_timer = vc.wake_s <= view.now_s
                 if vc.view.trigger.wakes:
-                    self._plan_vc(view, plan, vc, to_lender)
+                    with Asking(self, vc.name):
+                        self._plan_vc(view, plan, vc, to_lender)
             if self.sharing == CELLS:
                 self._lend_idle(view, plan, to_lender)
         self._notice_health(view)
@@ -263,8 +269,8 @@ class Shared:
         trigger = vc.view.take_trigger()
         made = vc.planner.plan(vc.view, vc.view.memory, trigger)  # type: ignore[arg-type]
         vc.wake_s = math.inf if made.wake_s is None else made.wake_s
-        for decision in made.decisions:
-            self._carry_out(view, plan, vc, decision)
+        for decision, before in zip(made.decisions, made.befores(), strict=True):
+            self._carry_out(view, plan, vc, decision, before)
         plan.rejects += [(job, why_never(vc, job, reason)) for job, reason in made.rejects]
         self._remember(plan, vc, made)
         if vc.borrows:
@@ -280,14 +286,14 @@ class Shared:
         for name, value in made.memory.items():
             plan.memory[f"{vc.name}/{name}"] = value
 
-    def _carry_out(self, view: State, plan: Plan, vc: Vc, decision: Decision) -> None:
+    def _carry_out(self, view: State, plan: Plan, vc: Vc, decision: Decision, before: Before) -> None:
         """A VC's decision in physical terms."""
         job = view.jobs[decision.job_id]
         if decision.after is None:
             assert job.bound is not None
             if not vc.cluster.is_whole:
                 view.cluster.give(job.bound)
-            plan.decisions.append(Decision(job.id, job.bound, None, decision.cause))
+            plan.translate(before, Decision(job.id, job.bound, None, decision.cause))
             del vc.view.held_jobs[job.seq]
             self._forget(vc, self.virtual.pop(job.seq))
             plan.memory[VIRTUAL + job.id] = None
@@ -303,7 +309,7 @@ class Shared:
         if decision.before is not None:
             self._forget(vc, decision.before)
         self.lender.withdraw(job)
-        plan.decisions.append(Decision(job.id, job.bound, physical))
+        plan.translate(before, Decision(job.id, job.bound, physical))
         plan.memory[VIRTUAL + job.id] = Owned(decision.after, vc.cluster.gpus_behind(decision.after))
         self.virtual[job.seq] = decision.after
         vc.view.held_jobs[job.seq] = job
@@ -363,16 +369,17 @@ class Shared:
         if plan.decisions:
             self.lender.epoch += 1
         made = self.lender.plan(view, {}, trigger)
-        for decision in made.decisions:
+        for decision, before in zip(made.decisions, made.befores(), strict=True):
             job = view.jobs[decision.job_id]
             assert decision.after is not None
-            plan.decisions.append(decision)
+            plan.translate(before, decision)
             plan.memory[LENT + job.id] = True
             self.borrowers[job.seq] = job
             self._mark(decision.after, job.seq)
             pipeline = self.vcs[job.spec.vc].pipeline
             if pipeline is not None:
-                pipeline.withdraw(job)
+                with Asking(self, job.spec.vc):
+                    pipeline.withdraw(job)
         plan.joins += [(job, f"{LENDER}/{scope}") for job, scope in made.joins if job.spec.priority < 0]
         plan.refusals += [(f"{LENDER}/{scope}", cause) for scope, cause in made.refusals]
         plan.rejects += [(job, reason) for job, reason in made.rejects if job.spec.priority < 0]
@@ -386,9 +393,14 @@ class Shared:
 
     def _make_owners(self, view: State, plan: Plan) -> None:
         for job in sorted(self.borrowers.values(), key=lambda job: (job.rank, job.seq)):
-            vc = self.vcs[job.spec.vc]
-            if job.state is JobState.RUNNING and vc.pipeline and vc.pipeline.may_pass(vc.view, job):  # type: ignore[arg-type]
+            if job.state is JobState.RUNNING and self._may_pass(self.vcs[job.spec.vc], job):
                 self._upgrade(view, plan, job)
+
+    def _may_pass(self, vc: Vc, job: Job) -> bool:
+        if vc.pipeline is None:
+            return False
+        with Asking(self, vc.name):
+            return vc.pipeline.may_pass(vc.view, job)  # type: ignore[arg-type]
 
     def _upgrade(self, view: State, plan: Plan, job: Job) -> bool:
         """Let a borrower own what it has, if its VC has such cells left."""
@@ -416,24 +428,27 @@ class Shared:
         self._unlend(job)
         gpus = tuple((piece.node, bit) for piece in job.bound.slices for bit in bits(piece.gpus))
         vc.cluster.adopt(virtual, gpus)
-        job.allocation = virtual
+        plan.see_as(job, virtual)
         self.virtual[job.seq] = virtual
         vc.view.held_jobs[job.seq] = job
         plan.memory[VIRTUAL + job.id] = Owned(virtual, gpus)
         plan.memory[LENT + job.id] = None
         made = Plan(vc.view)  # type: ignore[arg-type]
-        vc.pipeline.take_over(vc.view, made, job)  # type: ignore[arg-type]
+        with Asking(self, vc.name):
+            vc.pipeline.take_over(vc.view, made, job)  # type: ignore[arg-type]
         self._remember(plan, vc, made)
 
     def why_never(self, view: State, job: Job) -> str:
         if self.only_borrows(job):
             return self.lender.why_never(view, job)
         vc = self.vcs[job.spec.vc]
-        never = vc.planner.why_never(vc.view, job)  # type: ignore[arg-type]
+        with Asking(self, vc.name):
+            never = vc.planner.why_never(vc.view, job)  # type: ignore[arg-type]
         return why_never(vc, job, never) if never else ""
 
     def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
         vc = self.vcs[job.spec.vc]
         if self.only_borrows(job):
             return self.lender.explain(view, {}, job)
-        return vc.planner.explain(vc.view, vc.view.memory, job)  # type: ignore[arg-type]
+        with Asking(self, vc.name):
+            return vc.planner.explain(vc.view, vc.view.memory, job)  # type: ignore[arg-type]

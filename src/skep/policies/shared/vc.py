@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 from skep.core.job import Job
 from skep.core.ports import Planner
@@ -27,6 +28,27 @@ class Vc:
         place = getattr(planner, "place", None)
         if isinstance(place, Place):  # any planner's, whether it lends or not
             planner.place = Bindable.around(place)  # type: ignore[attr-defined]
+
+
+class Asks(Protocol):
+    asked: str
+
+
+class Asking:
+    """Notes whose planner is asked, so that its failure can be told from that of the others."""
+
+    __slots__ = ("name", "shared")
+
+    def __init__(self, shared: Asks, name: str) -> None:
+        self.shared = shared
+        self.name = name
+
+    def __enter__(self) -> None:
+        self.shared.asked = self.name
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.shared.asked = ""
 
 
 def why_never(vc: Vc, job: Job, reason: str) -> str:

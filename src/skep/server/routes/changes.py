@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
-from skep.server.answers import coming
+from skep.server.context import context_of, reads_of
 from skep.server.schemas import Absent, Responses, Seq, errors
 from skep.server.shapes import Change
+from skep.server.streams import Stream
 
 router = APIRouter(prefix="/api/v1", tags=["events"])
 MESSAGES: Responses = {
@@ -28,4 +29,6 @@ async def changes(
     last_event_id: Annotated[Seq | Absent, Header(description="As `after`, sent by browsers that come back.")] = None,
 ) -> Response:
     """Events together with the jobs they changed, gathered four times a second. It begins with a message at once."""
-    return coming()
+    begin = last_event_id if last_event_id is not None else after
+    stream = context_of(request).changes.stream(begin, reads_of(request))
+    return Stream(stream, media_type="text/event-stream")

@@ -1,0 +1,134 @@
+"""Whether a plan that somebody else made can be carried out on this state: nothing is taken on trust.
+
+In the live world planners work on a copy of the state (`service/planning.py`), so that one which raises, gives
+nonsense or changes what it should only read spoils nothing. What it decided is checked here before it is wanted.
+"""
+
+from __future__ import annotations
+
+import math
+
+from skep.core.cluster import WHOLE, Allocation, Cluster, Node, Slice, bits
+from skep.core.errors import InvariantBroken
+from skep.core.job import Job, JobState, amount_of
+from skep.core.model import JobSpec, Shape
+from skep.core.plan import Decision, Plan
+from skep.core.record import PlanRecord, repeat
+from skep.core.state import State
+
+
+class BadPlan(InvariantBroken):
+    """`job_id`: whose decision cannot be carried out, where it is one job's."""
+
+    def __init__(self, message: str, job_id: str = "") -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+def checked_plan(state: State, logged: PlanRecord) -> Plan:
+    """The plan, tried on this state; `BadPlan`, with the state as it was, if anything about it is wrong."""
+    plan = Plan(state)
+    job_id = ""
+    try:
+        check_words(state, logged)
+        for decision in logged.decisions:
+            job_id = decision.job_id
+            check_decision(state, decision)
+            repeat(state, plan, decision)
+    except InvariantBroken as error:
+        plan.rollback(0)
+        raise BadPlan(str(error), job_id) from error
+    plan.joins = [(state.jobs[job_id], scope) for job_id, scope in logged.joins]
+    plan.rejects = [(state.jobs[job_id], reason) for job_id, reason in logged.rejects]
+    plan.refusals, plan.memory, plan.wake_s = logged.refusals, logged.memory, logged.wake_s
+    return plan
+
+
+def check_words(state: State, logged: PlanRecord) -> None:
+    """Who waits and who can never run is pending; a wake-up is a moment."""
+    if logged.wake_s is not None and math.isnan(logged.wake_s):
+        raise InvariantBroken("it asks to be woken at no time at all")
+    for job_id, _ in (*logged.joins, *logged.rejects):
+        if find(state, job_id).state is not JobState.PENDING:
+            raise InvariantBroken(f"it says that job {job_id} waits, which is {state.jobs[job_id].state}")
+    rejected = {job_id for job_id, _ in logged.rejects}
+    if len(rejected) < len(logged.rejects) or not rejected.isdisjoint(each.job_id for each in logged.decisions):
+        raise InvariantBroken("it rejects a job twice, or one that it starts")
+
+
+def find(state: State, job_id: str) -> Job:
+    job = state.jobs.get(job_id)
+    if job is None:
+        raise InvariantBroken(f"there is no job {job_id}")
+    return job
+
+
+def check_decision(state: State, decision: Decision) -> None:
+    job, after = find(state, decision.job_id), decision.after
+    if after is None:
+        return  # `Plan.stop` looks whether the job runs
+    if decision.before is None and not (job.is_ready and job.state is JobState.PENDING):
+        raise InvariantBroken(f"it starts job {job.id}, which is {(job.hold and 'held') or job.state}")
+    if not any(is_shape(state.cluster, after, shape) for shape in shapes_of(job.spec, after)):
+        raise InvariantBroken(f"it gives job {job.id} what that does not ask for: {after.gpus:g} gpus")
+    check_room(state.cluster, after, job.allocation if decision.before is not None else None)
+
+
+def shapes_of(spec: JobSpec, allocation: Allocation) -> list[Shape]:
+    sizes = spec.gpu_range
+    role = spec.shapes[0].roles[spec.elastic_role]
+    if sizes is None or not sizes[0] <= allocation.gpus <= sizes[1] or allocation.gpus % max(role.gpus, 1):
+        return list(spec.shapes)
+    return [*spec.shapes, spec.resized(int(allocation.gpus))]
+
+
+def is_shape(cluster: Cluster, allocation: Allocation, shape: Shape) -> bool:
+    """Whether this is so many gpus of the types that it accepts."""
+    pieces = [piece for piece in allocation.slices if piece.gpus]
+    if any(not 0 <= piece.node < len(cluster.nodes) for piece in allocation.slices):
+        raise InvariantBroken("it names a node that is not there")
+    milli = sum(piece.gpus.bit_count() * piece.milli for piece in pieces)
+    types = {cluster.nodes[piece.node].spec.gpu_type for piece in pieces}
+    return milli == round(amount_of(shape) * WHOLE) == round(allocation.gpus * WHOLE) and (
+        not shape.gpu_types or types <= set(shape.gpu_types)
+    )
+
+
+def check_room(cluster: Cluster, allocation: Allocation, before: Allocation | None) -> None:
+    """All of it is free, once `before` is given back: `take` will not fail half-way."""
+    if before is not None:
+        cluster.give(before)
+    try:
+        for number in {piece.node for piece in allocation.slices}:
+            check_node(cluster.nodes[number], [piece for piece in allocation.slices if piece.node == number])
+    finally:
+        if before is not None:
+            cluster.take(before)
+
+
+def check_node(node: Node, pieces: list[Slice]) -> None:
+    whole = 0
+    shares: dict[int, tuple[int, int]] = {}
+    for piece in pieces:
+        if piece.gpus < 0 or piece.gpus >> node.gpu_count or not 0 < piece.milli <= WHOLE or piece.gpu_mem_mib < 0:
+            raise InvariantBroken(f"it names gpus that node {node.name} does not have")
+        if piece.gpus and not node.is_up:
+            raise InvariantBroken(f"it uses node {node.name}, which is lost or drained")
+        if not piece.gpus or piece.milli == WHOLE:
+            if whole & piece.gpus:
+                raise InvariantBroken(f"it gives a gpu of node {node.name} twice")
+            whole |= piece.gpus
+            continue
+        for gpu in bits(piece.gpus):
+            milli, memory = shares.get(gpu) or node.shares.get(gpu, (0, 0))
+            shares[gpu] = (milli + piece.milli, memory + piece.gpu_mem_mib)
+    mask = sum(1 << gpu for gpu in shares)
+    fresh = sum(1 << gpu for gpu in shares if gpu not in node.shares)
+    if whole & mask or (whole | fresh) & ~node.free_mask:
+        raise InvariantBroken(f"it gives gpus of node {node.name} that others have")
+    if any(milli > WHOLE or memory > node.spec.gpu_mem_mib for milli, memory in shares.values()):
+        raise InvariantBroken(f"it gives more of a gpu of node {node.name} than there is")
+    cpu, memory = sum(piece.cpu_milli for piece in pieces), sum(piece.memory_mib for piece in pieces)
+    least = min(min(piece.cpu_milli, piece.memory_mib) for piece in pieces)
+    if least < 0 or cpu > node.cpu_free or memory > node.memory_free:
+        raise InvariantBroken(f"it gives more cpus or memory of node {node.name} than there is")

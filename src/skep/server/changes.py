@@ -1,0 +1,152 @@
+"""What changes, for dashboards: events together with the jobs they changed.
+
+Everything of a quarter of a second is gathered into one batch, whose rows are read once for all listeners. A listener
+that was away for long, or reads slowly, is told to read everything again: so nobody's slowness costs memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+
+from skep.server.hub import HEARTBEAT_S, Event, Hub
+from skep.service.sight import Sight
+
+EVERY_S = 0.25
+BATCHES = 64
+"""Batches that are kept for listeners who are behind."""
+JOBS_MAX = 2000
+"""Jobs of one batch; where more change at once, reading everything again is cheaper."""
+MISSED_MAX = 500
+"""Events that are made up for after a broken connection."""
+_encode = msgspec.json.Encoder().encode
+
+
+class Batch(msgspec.Struct):
+    """What happened within a quarter of a second; no jobs where there were too many."""
+
+    number: int
+    seq: int
+    events: list[Event]
+    jobs: list[dict[str, Any]]
+    is_too_large: bool
+    whole: bytes = b""
+    """The message for those who see everything."""
+
+    def message(self, sight: Sight, after: int) -> bytes:
+        if sight.is_whole and (not self.events or self.events[0]["seq"] > after):
+            self.whole = self.whole or self._message(sight, 0)
+            return self.whole
+        return self._message(sight, after)
+
+    def _message(self, sight: Sight, after: int) -> bytes:
+        jobs = [job for job in self.jobs if sight.sees(job["vc"])]
+        seen = {job["id"] for job in jobs}
+        events = [
+            event for event in self.events if event["seq"] > after and (sight.is_whole or event["job_id"] in seen)
+        ]
+        return message(self.seq, events, jobs, is_cluster=any(event["job_id"] is None for event in self.events))
+
+
+class Changes:
+    def __init__(self, live: Any, hub: Hub) -> None:
+        self._live = live
+        self._hub = hub
+        self._batches: deque[Batch] = deque(maxlen=BATCHES)
+        self._number = 0
+        self._events: list[Event] = []
+        self._jobs: set[str] = set()
+        self._listeners = 0
+        self._gatherer: asyncio.Task[None] | None = None
+        self._bell = asyncio.Event()
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._unsubscribe = self._live.subscribe(
+            lambda events, jobs: loop.call_soon_threadsafe(self._add, events, jobs)
+        )
+
+    def close(self) -> None:
+        self._unsubscribe()
+
+    def _add(self, events: list[Event], jobs: list[str]) -> None:
+        if self._listeners:
+            self._events += events
+            self._jobs.update(jobs, (event["job_id"] for event in events if event["job_id"] is not None))
+            self._gatherer = self._gatherer or asyncio.create_task(self._gather())
+
+    async def _gather(self) -> None:
+        """Runs as long as something happens."""
+        try:
+            while self._events or self._jobs:
+                await self._hub.pause(EVERY_S)
+                events, jobs = self._events, self._jobs
+                self._events, self._jobs = [], set()
+                is_too_large = len(jobs) > JOBS_MAX
+                rows = [] if is_too_large else await run_in_threadpool(self._live.rows, jobs)
+                seq = events[-1]["seq"] if events else await run_in_threadpool(self._live.last_seq)
+                self._number += 1
+                self._batches.append(Batch(self._number, seq, events, rows, is_too_large))
+                bell, self._bell = self._bell, asyncio.Event()
+                bell.set()
+        finally:
+            self._gatherer = None
+
+    async def stream(self, after: int | None, reads: Any) -> AsyncIterator[bytes]:
+        """Messages for one listener: one at once, then as things happen."""
+        self._listeners += 1
+        try:
+            last = self._number
+            seq, first = await run_in_threadpool(first_message, reads, after)
+            yield first
+            while not self._hub.is_closing:
+                bell = self._bell
+                behind = [batch for batch in self._batches if batch.number > last]
+                if behind:
+                    is_lost = behind[0].number > last + 1 or any(batch.is_too_large for batch in behind)
+                    if is_lost:
+                        yield message(behind[-1].seq, [], [], is_resync=True)
+                    else:
+                        yield b"".join(batch.message(reads.sight, seq) for batch in behind)
+                    last = behind[-1].number
+                elif not await self._rung(bell):
+                    yield b": still here\n\n"
+        finally:
+            self._listeners -= 1
+            if not self._listeners:
+                self._batches.clear()
+
+    async def _rung(self, bell: asyncio.Event) -> bool:
+        """False after a while without anything; the bell of the hub rings at the end of the server."""
+        waits = [asyncio.ensure_future(bell.wait()), asyncio.ensure_future(self._hub.pause(HEARTBEAT_S))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+        return bell.is_set() or self._hub.is_closing
+
+
+def first_message(reads: Any, after: int | None) -> tuple[int, bytes]:
+    """What was missed behind number `after`, or merely where we are; and the number of the last event."""
+    seq = reads.last_seq()
+    if after is None or after == seq:
+        return seq, message(seq, [], [])
+    missed = reads.events(after, None, MISSED_MAX + 1) if after < seq else []
+    if after > seq or len(missed) > MISSED_MAX:
+        return seq, message(seq, [], [], is_resync=True)
+    jobs = reads.rows({event["job_id"] for event in missed if event["job_id"] is not None})
+    return seq, message(seq, missed, jobs, is_cluster=any(event["job_id"] is None for event in missed))
+
+
+def message(
+    seq: int, events: list[Event], jobs: list[Any], *, is_resync: bool = False, is_cluster: bool = False
+) -> bytes:
+    """Without a name, so that `onmessage` of a browser takes it."""
+    change = {"seq": seq, "resync": is_resync, "events": events, "jobs": jobs, "cluster": is_cluster}
+    return b"id: %d\ndata: %s\n\n" % (seq, _encode(change))

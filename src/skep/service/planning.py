@@ -1,0 +1,209 @@
+"""Planners at work on a copy of the state, so that nothing they do can spoil the state itself.
+
+A policy may be anybody's file. Whatever it does — raise, return nonsense, change what it should only read, never come
+back — happens to the copy. What it decided comes over as bytes, is checked (`core/checked.py`), and only then becomes
+part of the log. The copy of a planner that failed is thrown away, and the next one begins on a new copy.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skep.core.checked import BadPlan, checked_plan
+from skep.core.cluster import Cluster
+from skep.core.errors import InputError
+from skep.core.events import Event, JobsForgotten, PolicyFailed
+from skep.core.job import Job, JobState
+from skep.core.ports import Planner
+from skep.core.record import PlanRecord, decode_plan, encode_plan
+from skep.core.refusal import Cause, Refusal
+from skep.core.snapshot import fork
+from skep.core.state import State
+from skep.core.step import Change, Scheduler, reconcile
+from skep.policies.idle import NOBODY
+from skep.policies.own import OWN_MODULE
+
+log = logging.getLogger("skep")
+
+Build = Callable[[Cluster], Planner]
+Call = Callable[[Callable[[], Any]], Any]
+"""Runs what it is given: at once, or within a limit of time (`service/bounded.py`)."""
+
+
+def at_once(work: Callable[[], Any]) -> Any:
+    return work()
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """A planner failed: how, and that of which VC ("": that of no VC in particular)."""
+
+    error: str
+    vc: str = ""
+
+
+class Planning:
+    def __init__(self, call: Call = at_once) -> None:
+        self.call = call
+        self.scheduler: Scheduler | None = None
+        """On the copy; none while the planner that was to begin has failed."""
+        self.planner: Planner | None = None
+        self.fault: Fault | None = None
+        """Of a planner that failed when it was asked something aside; it is replaced in the next turn."""
+        self.on_fault: Callable[[], None] = lambda: None
+        """Asks for that turn."""
+
+    def take_up(self, state: State, build: Build) -> Fault | None:
+        """A planner begins on a copy of this state."""
+        self.scheduler = self.planner = self.fault = None
+        copy = fork(state)
+        copy.trigger.nodes_changed = state.trigger.nodes_changed
+
+        def make() -> Scheduler:
+            self.planner = build(copy.cluster)
+            return Scheduler(copy, self.planner)
+
+        try:
+            self.scheduler = self.call(make)
+        except BaseException as error:
+            return self._fault(error)
+        return None
+
+    def begin(self, state: State, build: Build) -> tuple[list[PlanRecord], Fault | None]:
+        """Another planner takes up this state, and decides about all of it."""
+        fault = self.take_up(state, build)
+        scheduler = self.scheduler
+        if scheduler is None:
+            return [], fault
+
+        def decide() -> None:
+            scheduler.decide()
+            reconcile(scheduler.state)
+
+        return self._decide(scheduler, decide)
+
+    def step(self, at_s: float, events: list[Event]) -> tuple[list[PlanRecord], Fault | None]:
+        """What happened, and what the planner decides about it, up to where it failed."""
+        scheduler = self.scheduler
+        if scheduler is None:
+            return [], None
+        # A planner must not know more than one that begins now.
+        change = Change(scheduler.planner) if events and isinstance(events[0], JobsForgotten) else None
+        return self._decide(scheduler, lambda: scheduler.step(at_s, events, change))
+
+    def _decide(self, scheduler: Scheduler, work: Callable[[], Any]) -> tuple[list[PlanRecord], Fault | None]:
+        scheduler.plans = []
+
+        def decide() -> tuple[list[bytes], BaseException | None]:
+            failed = None
+            try:
+                work()
+            except BaseException as error:
+                failed = error
+            return [encode_plan(plan) for plan in scheduler.plans], failed
+
+        made: list[PlanRecord] = []
+        try:
+            encoded, failed = self.call(decide)
+            made += map(decode_plan, encoded)
+            fault = None if failed is None else self._fault(failed)
+        except BaseException as error:
+            fault = self._fault(error)
+        return made, fault
+
+    def _fault(self, error: BaseException) -> Fault:
+        log.warning("a policy failed", exc_info=error)
+        found = Fault(error_text(error), getattr(self.planner, "asked", ""))
+        self.scheduler = None
+        return found
+
+    # What it is asked aside -------------------------------------------------------------------------------------
+
+    def why_never(self, job: Job) -> str:
+        """Nothing where the planner fails at it: the job is taken, and another planner will decide."""
+        scheduler = self.scheduler
+        if scheduler is None:
+            return ""
+        try:
+            never = self.call(lambda: scheduler.planner.why_never(scheduler.state, job))
+            if isinstance(never, str):
+                return str(never)
+            raise TypeError(f"why_never gave {type(never).__name__} instead of a text")
+        except BaseException as error:
+            self.fault = self._fault(error)
+            return ""
+
+    def explain(self, job_id: str) -> Refusal | None:
+        """Why this job waits; none where it does not any more. From any thread."""
+        scheduler = self.scheduler
+
+        def explain() -> Refusal | None:
+            assert scheduler is not None
+            state = scheduler.state
+            job = state.jobs.get(job_id)
+            if job is None or job.state is not JobState.PENDING:
+                return None
+            found = scheduler.planner.explain(state, state.memory, job)
+            return msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=Refusal)
+
+        if scheduler is None:
+            return Refusal("policy-failed", Cause.ORDER, "its policy has failed", "another policy takes over")
+        try:
+            refusal: Refusal | None = self.call(explain)
+        except BaseException as error:
+            fault = self.fault = self._fault(error)
+            self.on_fault()
+            return Refusal("policy-failed", Cause.ORDER, f"its policy failed ({fault.error})", "another takes over")
+        return refusal
+
+
+def commit_all(state: State, plans: list[PlanRecord]) -> tuple[list[PlanRecord], BadPlan | None]:
+    """Make these plans the wanted state, up to the first that cannot be; those that were kept."""
+    for number, plan in enumerate(plans):
+        try:
+            checked = checked_plan(state, plan)
+        except BadPlan as error:
+            return plans[:number], error
+        state.take_trigger()
+        state.commit(checked)
+    return plans, None
+
+
+def error_text(error: BaseException) -> str:
+    """`AttributeError: …, line 9`: the line is of the policy's own file where it has one."""
+    if isinstance(error, InputError):
+        return str(error)
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    files = {module.__file__ for name, module in list(sys.modules.items()) if name.startswith(OWN_MODULE)}
+    own = [frame for frame in frames if frame.filename in files]
+    if own:
+        return f"{text}, line {own[-1].lineno}"
+    return f"{text}, {Path(frames[-1].filename).name} line {frames[-1].lineno}" if frames else text
+
+
+def short(policy: str) -> str:
+    """A policy of one's own by the name of its file, without the folders."""
+    file, dot_py, rest = policy.partition(".py:")
+    return f"{Path(file).name}{dot_py}{rest}" if dot_py else policy
+
+
+def sentence(fault: PolicyFailed) -> str:
+    where = f" of VC {fault.vc}" if fault.vc else ""
+    return f"policy {short(fault.policy)}{where} failed ({fault.error}); {in_charge(fault)}"
+
+
+def in_charge(fault: PolicyFailed) -> str:
+    if fault.instead == NOBODY:
+        return "nobody decides until another policy is chosen"
+    return f"the policy {short(fault.instead)} is in charge there" if fault.vc else stays(fault.instead)
+
+
+def stays(policy: str) -> str:
+    return f"the previous policy {short(policy)} stays in charge"
