@@ -156,21 +156,21 @@ def test_a_lost_node_takes_its_gangs_with_it(tmp_path: Path) -> None:
         world.start("there", allocation=on(1))
         world.start("both", allocation=on(0, 1))
         assert until(lambda: world.log("both", "w-1") == "on\n")
-        world.engine.lose_node(0)
+        world.engine.lose_node("n0")
         for job_id in ("here", "both"):
             told = world.wait(Exited, job_id)
             assert (told.code, told.cause, told.was_stopped) == (137, "node-lost", False)
         assert world.log("both", "w-1") == "on\nasked\n"
         assert world.of(Exited, "there") == []
         changes = [report for report in world.told if isinstance(report, NodeChanged)]
-        assert changes == [NodeChanged(0, False)]
+        assert changes == [NodeChanged("n0", False)]
         assert world.told.index(changes[0]) < world.told.index(world.of(Exited, "here")[0])
         world.launch("here", 2, on(0))
         assert world.failure("here") == "node n0 is lost"
-        world.engine.restore_node(0)
+        world.engine.restore_node("n0")
         world.launch("here", 3, on(0))
         assert world.wait(Started, "here", count=2).launch == 3
-        assert world.told.index(NodeChanged(0, True)) < world.told.index(world.of(Started, "here")[1])
+        assert world.told.index(NodeChanged("n0", True)) < world.told.index(world.of(Started, "here")[1])
         assert len(world.of(LaunchFailed, "here")) == 1
 
 

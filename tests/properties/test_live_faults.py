@@ -61,6 +61,7 @@ class FaultyEngine:
         self.mail: list[Report] = []
         self.down: set[int] = set()
         self.moves: dict[str, Move] = {}
+        self.names: list[str] = []
 
     def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
         for action in actions:
@@ -77,6 +78,9 @@ class FaultyEngine:
 
     def use_cluster(self, cluster: Cluster) -> None:
         """Nodes are known by number, and these tests only add some."""
+
+    def lose_node(self, node: str) -> None:
+        """Told again after a restart: it knows."""
 
     def of(self, job_id: str) -> list[Run]:
         return [run for run in self.runs.values() if run.job_id == job_id and not run.is_over]
@@ -142,14 +146,14 @@ class FaultyEngine:
             for run in self.runs.values():
                 if not run.is_over and node in run.allocation.nodes():
                     self._end(run, Exited(run.job_id, run.launch, 137, cause="node-lost"))
-        self.mail.append(NodeChanged(node, node not in self.down))
+        self.mail.append(NodeChanged(self.names[node], node not in self.down))
 
     def take_mail(self) -> list[Report]:
         """Some of it; now and then everything is looked at again."""
         self.chance.shuffle(self.mail)
         if self.chance.random() < 0.2 or not self.faults:
             self.mail += [report for run in self.runs.values() for report in run.news]
-            self.mail += [NodeChanged(node, node not in self.down) for node in range(3)]
+            self.mail += [NodeChanged(name, node not in self.down) for node, name in enumerate(self.names)]
         count = self.chance.randint(0, len(self.mail)) if self.faults else len(self.mail)
         taken, self.mail = self.mail[:count], self.mail[count:]
         return taken
@@ -186,6 +190,7 @@ class Trial:
         self.store = FaultyStore(self.folder / "skep.db")
         self.store.chance = self.chance
         self.writer = Writer(self.store, self.now_s, opening=self.opening)
+        self.engine.names = [node.name for node in self.writer.state.cluster.nodes]
         self.store.faults = self.faults
         while True:
             try:

@@ -48,7 +48,9 @@ class LaunchFailed(msgspec.Struct, frozen=True, tag="launch-failed"):
 
 
 class NodeChanged(msgspec.Struct, frozen=True, tag="node-changed"):
-    node: int
+    """Nodes are known by name: their numbers change with the cluster."""
+
+    node: str
     is_up: bool
 
 

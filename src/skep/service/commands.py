@@ -17,7 +17,9 @@ from skep.core.events import (
     Event,
     JobHeld,
     JobSubmitted,
+    NodeBack,
     NodeDrained,
+    NodeLost,
     NodeUndrained,
     PolicyChanged,
     PriorityChanged,
@@ -34,7 +36,7 @@ from skep.policies.shared.build import build_whole
 from skep.service.book import LIMIT, Record, new_row
 from skep.service.planning import error_text
 from skep.service.sight import EVERYTHING, Sight
-from skep.service.turn import Turn
+from skep.service.turn import NotYet, Turn
 from skep.service.writer import Writer
 
 Prepare = Callable[[Writer, Turn], Any]
@@ -53,7 +55,7 @@ def submit(requests: list[Request], who: str, key: str, sight: Sight = EVERYTHIN
                 if known[0] != digest:
                     raise Conflict(f"the key {key} was used for another submission", hint="use a new Idempotency-Key")
                 return known[1]
-        specs = check_all(writer, requests, sight)
+        specs = check_all(writer, turn, requests, sight)
         ids = [_add(writer, turn, *each, who) for each in zip(requests, specs, data, strict=True)]
         turn.writes.meta["next_job"] = str(writer.next_job)
         if key:
@@ -69,7 +71,7 @@ def _known(writer: Writer, who: str, key: str) -> tuple[str, list[str]] | None:
     return None if found is None else (found[0], msgspec.json.decode(found[1], type=list[str]))
 
 
-def check_all(writer: Writer, requests: list[Request], sight: Sight) -> list[list[JobSpec]]:
+def check_all(writer: Writer, turn: Turn, requests: list[Request], sight: Sight) -> list[list[JobSpec]]:
     """The core's jobs of each request; an error if one of them could never run or all together exceed a limit, so that
     none is taken."""
     found = []
@@ -77,7 +79,7 @@ def check_all(writer: Writer, requests: list[Request], sight: Sight) -> list[lis
     named: dict[str, list[JobSpec]] = {}
     """Of this submission: who comes later may need who comes before."""
     for number, request in enumerate(requests):
-        needs = _resolve_needs(writer, request, named, sight) if request.needs else ()
+        needs = _resolve_needs(writer, turn, request, named, sight) if request.needs else ()
         resolved = msgspec.structs.replace(request, needs=needs) if request.needs else request
         specs = to_core(resolved, str(writer.next_job + number))
         kind = (specs[0].shapes, specs[0].vc, specs[0].priority < 0, len(specs) > 1)
@@ -101,7 +103,9 @@ def _check(writer: Writer, request: Request, spec: JobSpec) -> None:
         raise InputError(f"job {request.name} can never run here: {never}", hint="`skep cluster` shows what there is")
 
 
-def _resolve_needs(writer: Writer, request: Request, named: dict[str, list[JobSpec]], sight: Sight) -> tuple[str, ...]:
+def _resolve_needs(
+    writer: Writer, turn: Turn, request: Request, named: dict[str, list[JobSpec]], sight: Sight
+) -> tuple[str, ...]:
     """As ids of the core; what has succeeded already need not be waited for."""
     found: list[str] = []
     for ref in request.needs:
@@ -113,11 +117,11 @@ def _resolve_needs(writer: Writer, request: Request, named: dict[str, list[JobSp
         if record is not None and sight.sees(record.row.vc):
             found += record.members
             continue
-        kept = writer.store.job(seq)
-        if kept is not None and not sight.sees(kept[0].vc):
-            kept = None
-        if kept is None or kept[0].state != JobState.SUCCEEDED:
-            ended = "is not known any more" if kept is None else f"ended as {kept[0].state}"
+        row = turn.row(seq, writer.store)
+        if row is not None and not sight.sees(row.vc):
+            row = None
+        if row is None or row.state != JobState.SUCCEEDED:
+            ended = "is not known any more" if row is None else f"ended as {row.state}"
             raise Conflict(f"job {request.name} needs {ref}, which {ended}")
     return tuple(dict.fromkeys(found))
 
@@ -145,20 +149,22 @@ def seq_of(writer: Writer, ref: str, sight: Sight = EVERYTHING) -> int:
     return seq
 
 
-def find_open(writer: Writer, ref: str, to_do: str) -> Record:
+def find_open(writer: Writer, turn: Turn, ref: str, to_do: str) -> Record:
     seq = seq_of(writer, ref)
+    if str(seq) in turn.touched:
+        raise NotYet
     record = writer.book.records.get(str(seq))
     if record is None:
-        kept = writer.store.job(seq)
-        if kept is None:
+        row = turn.row(seq, writer.store)
+        if row is None:
             raise NotFound(f"there is no job {ref}", hint="`skep ps --all` lists them")
-        raise Conflict(f"job {ref} cannot be {to_do}: it has {kept[0].state}")
+        raise Conflict(f"job {ref} cannot be {to_do}: it has {row.state}")
     return record
 
 
 def stop(ref: str, who: str, reason: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
-        record = find_open(writer, ref, "stopped")
+        record = find_open(writer, turn, ref, "stopped")
         why = reason or (f"stopped by {who}" if who else "stopped")
         turn.events += [StopRequested(name, why) for name in record.members]
         turn.say("stop-requested", why, record.id, who)
@@ -168,7 +174,7 @@ def stop(ref: str, who: str, reason: str) -> Prepare:
 
 def hold(ref: str, is_held: bool, who: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
-        record = find_open(writer, ref, "held" if is_held else "released")
+        record = find_open(writer, turn, ref, "held" if is_held else "released")
         _refuse_running(writer, record, "held" if is_held else "released")
         turn.events += [JobHeld(name, f"by {who}") for name in record.members] if is_held else _releases(writer, record)
         turn.say("held" if is_held else "released", f"by {who}", record.id, who)
@@ -189,7 +195,7 @@ def reprioritise(ref: str, priority: int, who: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
         if not -1 <= priority <= 1000:
             raise InputError(f"priority {priority} is not between -1 and 1000")
-        record = find_open(writer, ref, "given another priority")
+        record = find_open(writer, turn, ref, "given another priority")
         _refuse_running(writer, record, "given another priority")
         turn.events += [PriorityChanged(name, priority) for name in record.members]
         turn.say("priority", f"from {record.row.priority} to {priority}", record.id, who)
@@ -224,13 +230,9 @@ def tag(ref: str, tags: tuple[str, ...], who: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
         seq = seq_of(writer, ref)
         record = writer.book.records.get(str(seq))
-        if record is None:
-            kept = writer.store.job(seq)
-            if kept is None:
-                raise NotFound(f"there is no job {ref}")
-            row = kept[0]
-        else:
-            row = record.row
+        row = record.row if record is not None else turn.row(seq, writer.store)
+        if row is None:
+            raise NotFound(f"there is no job {ref}")
         row.tags = tags
         turn.writes.jobs[seq] = row
         turn.say("tagged", ", ".join(tags) or "no tags", str(seq), who)
@@ -247,6 +249,25 @@ def drain(node: str, is_drained: bool, who: str) -> Prepare:
     return prepare
 
 
+def set_node(node: str, state: str, who: str) -> Prepare:
+    """`drained`, `lost` (a virtual node, as if its machine had died) or `up`. The engine hears of it when it is
+    written down."""
+
+    def prepare(writer: Writer, turn: Turn) -> None:
+        check_node(writer, node)
+        if state == "lost":
+            turn.events.append(NodeLost(node))
+            turn.then.append(lambda engine: engine.lose_node(node))
+            turn.say("lost", node, None, who)
+            return
+        if state == "up":
+            turn.events.append(NodeBack(node))
+            turn.then.append(lambda engine: engine.restore_node(node))
+        drain(node, state == "drained", who)(writer, turn)
+
+    return prepare
+
+
 def check_node(writer: Writer, node: str) -> None:
     if node not in writer.state.cluster.by_name:
         hint = did_you_mean(node, writer.state.cluster.by_name) or "`skep cluster` lists the nodes"
@@ -255,6 +276,7 @@ def check_node(writer: Writer, node: str) -> None:
 
 def use_policy(spec: str, who: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
+        turn.alone()
         event = guarded(writer, lambda: make_policy(spec, writer.state.cluster))
         writer.rehearse(event)
         turn.changes.append(event)
@@ -309,6 +331,7 @@ def described(spec: str, files: dict[str, str]) -> str:
 
 def apply_cluster(text: str, name: str, who: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
+        turn.alone()
         event = guarded(writer, lambda: make_cluster(text, name))
         compare(writer, event)
         turn.changes.append(event)

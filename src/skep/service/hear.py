@@ -40,8 +40,9 @@ def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
     """None for what is late, doubled or of no consequence."""
     state = writer.state
     if isinstance(report, NodeChanged):
-        name = state.cluster.nodes[report.node].name
-        return Heard([NodeBack(name) if report.is_up else NodeLost(name)])
+        if report.node not in state.cluster.by_name:
+            return None
+        return Heard([NodeBack(report.node) if report.is_up else NodeLost(report.node)])
     job = state.jobs.get(report.job_id)
     record = writer.book.of(report.job_id)
     if job is None or record is None or job.held is None or report.launch < job.held_launch:

@@ -223,19 +223,7 @@ class Live(Reads):
 
     def set_node(self, node: str, state: str, who: str) -> Future[None]:
         """`drained`, `lost` (a virtual node, as if its machine had died) or `up`."""
-
-        def prepare(writer: Writer, turn: Any) -> None:
-            commands.check_node(writer, node)
-            number = writer.state.cluster.by_name[node].index
-            if state == "lost":
-                self.engine.lose_node(number)
-                turn.say("lost", node, None, who)
-                return
-            if state == "up" and node in writer.state.lost:
-                self.engine.restore_node(number)
-            commands.drain(node, state == "drained", who)(writer, turn)
-
-        return self._ask(prepare)
+        return self._ask(commands.set_node(node, state, who))
 
     def note(self, kind: str, text: str, who: str = "") -> Future[None]:
         """An event of the server itself."""

@@ -137,6 +137,7 @@ class Planning:
             raise TypeError(f"why_never gave {type(never).__name__} instead of a text")
         except BaseException as error:
             self.fault = self._fault(error)
+            self.on_fault()
             return ""
 
     def explain(self, job_id: str) -> Refusal | None:

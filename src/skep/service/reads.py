@@ -26,6 +26,7 @@ from skep.service.order import parse_order, read_cursor, write_cursor
 from skep.service.planning import sentence
 from skep.service.sight import EVERYTHING, Sight
 from skep.service.store import JobFilter, JobRow, Store, Told
+from skep.service.turn import Turn
 from skep.service.writer import Writer
 
 JOB_NAMED = re.compile(r"\bjob ([0-9]{1,15})(?:/[\w.-]+)?")
@@ -198,7 +199,7 @@ class Reads:
     def check(self, requests: list[Request]) -> None:
         """An error if these could not be submitted now. Changes nothing."""
         with self.lock:
-            commands.check_all(self.writer, requests, self.sight)
+            commands.check_all(self.writer, Turn(self.writer.state.now_s), requests, self.sight)
 
     # The cluster ------------------------------------------------------------------------------------------------
 

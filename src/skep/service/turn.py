@@ -21,10 +21,10 @@ from skep.core.events import (
     TasksStarted,
     TimerDue,
 )
-from skep.service.store import Told, Writes
+from skep.service.store import JobRow, Store, Told, Writes
 
 if TYPE_CHECKING:
-    from skep.service.writer import Writer
+    from skep.service.writer import Engine, Writer
 
 ORDER: dict[type, int] = {
     TasksExited: 0,
@@ -44,6 +44,10 @@ class Busy(SkepError):
     """The server cannot write any more; nothing was done."""
 
 
+class NotYet(Exception):
+    """What was asked before in the same turn has to be taken in first."""
+
+
 class Command(msgspec.Struct):
     """Something to be done by the writer; `future` is answered when it is on the disk."""
 
@@ -57,6 +61,10 @@ class Turn:
         self.events: list[Event] = []
         self.changes: list[Event] = []
         """Of policy or cluster: each is a step by itself."""
+        self.touched: set[str] = set()
+        """Jobs, by their owners' ids, about which something was asked that the state does not know yet."""
+        self.then: list[Callable[[Engine], None]] = []
+        """What the engine is to do beside actions, once this turn is on the disk."""
         self.writes = Writes()
         self.answers: list[tuple[Future[Any], Any]] = []
         self.keys: dict[tuple[str, str], tuple[str, list[str]]] = {}
@@ -69,5 +77,24 @@ class Turn:
     def say(self, kind: str, text: str, job: str | None = None, who: str = "") -> None:
         self.writes.told.append(Told(self.at_s, kind, text, job, who))
 
-    def in_order(self) -> list[Event]:
-        return sorted(self.events, key=lambda event: ORDER.get(type(event), 2))
+    def take_events(self) -> list[Event]:
+        """All that has gathered, in order."""
+        events, self.events, self.touched = self.events, [], set()
+        return sorted(events, key=lambda event: ORDER.get(type(event), 2))
+
+    def take_changes(self) -> list[Event]:
+        changes, self.changes = self.changes, []
+        return changes
+
+    def alone(self) -> None:
+        """For what must see the state as all that was asked before has made it."""
+        if self.events:
+            raise NotYet
+
+    def row(self, seq: int, store: Store) -> JobRow | None:
+        """A job as it is listed, with what this turn has changed about it."""
+        if seq in self.writes.jobs:
+            return self.writes.jobs[seq]
+        new = next((row for row, _ in self.writes.new_jobs if row.seq == seq), None)
+        kept = store.job(seq) if new is None else None
+        return kept[0] if kept is not None else new

@@ -49,7 +49,7 @@ from skep.service.limits import Limiter
 from skep.service.planning import Call, Fault, Planning, at_once, commit_all, sentence, short, stays
 from skep.service.recover import recover, resume_actions
 from skep.service.store import Snapshot, Store, Told
-from skep.service.turn import Command, Turn
+from skep.service.turn import Command, NotYet, Turn
 
 SNAPSHOT_EVERY = 20_000
 """Events between two snapshots: so many are folded in well under a second."""
@@ -73,6 +73,11 @@ class Engine(Protocol):
     def execute(self, at_s: float, actions: list[Action]) -> list[Event]: ...
 
     def use_cluster(self, cluster: Cluster) -> None: ...
+
+    def lose_node(self, node: str) -> None:
+        """Kill everything there, at once; nothing is to be started there."""
+
+    def restore_node(self, node: str) -> None: ...
 
 
 class Writer:
@@ -137,6 +142,8 @@ class Writer:
                 self._release_at(self.state.now_s, job.id)
             self._set_time_limit(job.id)
         self.at(self.state.now_s, self.limits.releases)  # limits may have been raised meanwhile
+        for node in sorted(self.state.lost):
+            engine.lose_node(node)
         engine.execute(self.state.now_s, resume_actions(self.state))
 
     # Time -------------------------------------------------------------------------------------------------------
@@ -193,19 +200,14 @@ class Writer:
             turn.events += each.events
         while self.timers and self.timers[0][0] <= turn.at_s:
             turn.events += heapq.heappop(self.timers)[2]()
+        actions: list[Action | Cluster] = []
         for command in commands:
-            self._prepare(turn, command)
+            actions += self._prepare(turn, command, heard)
         if self.state.wake_s <= turn.at_s:
             turn.events.append(TimerDue())
-        actions: list[Action | Cluster] = []
-        if self.planning.fault is not None:
-            actions += self._hand_over(turn, self.planning.fault)
-        if turn.events:
-            actions += self.step(turn, turn.in_order(), heard)
-        self._refuse_restlessness(turn)
-        for change in turn.changes:
-            following = self.step(turn, [change], None)
-            actions += [self.state.cluster, *following] if isinstance(change, ClusterChanged) else following
+        is_timer_alone = turn.events == [TimerDue()]
+        actions += self._take_in(turn, heard)
+        self._refuse_restlessness(turn, is_timer_alone)
         if len(self.state.jobs) - self.book.member_count >= 2 * ENDED_KEPT:
             actions += self.step(turn, [JobsForgotten(self._ended()[:-ENDED_KEPT])], None)
         return heard, actions
@@ -214,14 +216,41 @@ class Writer:
         """Jobs of the core whose owners' jobs have ended, as they were submitted."""
         return [name for name in self.state.jobs if owner_id(name) not in self.book.records]
 
-    def _prepare(self, turn: Turn, command: Command) -> None:
+    def _prepare(self, turn: Turn, command: Command, heard: list[Heard]) -> list[Action | Cluster]:
+        """Ask whether it can be done. It sees the state as those before it in the turn leave it, wherever that could
+        make a difference: they are taken in first."""
+        actions: list[Action | Cluster] = []
+        count = len(turn.events)
         try:
-            turn.answers.append((command.future, command.prepare(self, turn)))
+            try:
+                answer = command.prepare(self, turn)
+            except NotYet:
+                actions += self._take_in(turn, heard)
+                count = 0
+                answer = command.prepare(self, turn)
         except Exception as error:  # the asker's fault, or ours: nothing was added to the turn, the others go on
             command.future.set_exception(error)
+            return actions
+        turn.answers.append((command.future, answer))
+        turn.touched |= {owner_id(name) for event in turn.events[count:] if (name := job_of(event))}
+        for change in turn.take_changes():
+            following = self.step(turn, [change], None)
+            actions += [self.state.cluster, *following] if isinstance(change, ClusterChanged) else following
+        return actions
+
+    def _take_in(self, turn: Turn, heard: list[Heard]) -> list[Action]:
+        """A step with all that has gathered in this turn."""
+        actions: list[Action] = []
+        if self.planning.fault is not None:
+            actions += self._hand_over(turn, self.planning.fault)
+        events = turn.take_events()
+        return actions + self.step(turn, events, heard) if events else actions
 
     def _after(self, turn: Turn, heard: list[Heard], actions: list[Action | Cluster]) -> None:
         """It is on the disk: now it may be acted on and answered."""
+        assert self.engine is not None
+        for act in turn.then:
+            act(self.engine)
         self._execute(turn.at_s, actions)
         for future, answer in turn.answers:
             future.set_result(answer)
@@ -303,9 +332,9 @@ class Writer:
         turn.say("policy-failed", sentence(event))
         return self.step(turn, [event], None)
 
-    def _refuse_restlessness(self, turn: Turn) -> None:
+    def _refuse_restlessness(self, turn: Turn, is_timer_alone: bool) -> None:
         """A policy that asks to be woken at once, decides nothing and asks again would keep the disk busy for ever."""
-        is_restless = turn.events == [TimerDue()] and self.state.wake_s <= turn.at_s + WAKE_STEP_S
+        is_restless = is_timer_alone and self.state.wake_s <= turn.at_s + WAKE_STEP_S
         self.wakes_in_vain = self.wakes_in_vain + 1 if is_restless else 0
         if self.wakes_in_vain > WAKES_MAX:
             self._hand_over(turn, Fault("it asks to be woken again at once, without end"))
@@ -396,10 +425,14 @@ class Writer:
         return counts
 
 
+def job_of(event: Event) -> str:
+    """The job of the core that it is about, if it is about one."""
+    return event.job.id if isinstance(event, JobSubmitted) else getattr(event, "job_id", "")
+
+
 def changed_by(events: list[Event], plans: list[PlanRecord]) -> set[str]:
     """Jobs of which something may be told that was not so before."""
-    changed = {event.job_id for event in events if hasattr(event, "job_id")}
-    changed |= {event.job.id for event in events if isinstance(event, JobSubmitted)}
+    changed = {name for event in events if (name := job_of(event))}
     changed |= {decision.job_id for plan in plans for decision in plan.decisions}
     changed |= {job_id for plan in plans for job_id, _ in plan.rejects}
     return changed

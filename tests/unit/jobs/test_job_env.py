@@ -129,7 +129,7 @@ def test_command_lines() -> None:
         Moved("7", 2),
         Exited("7", 2, 137, "worker-0", log_tail="x", seconds=1.5, cause="oom"),
         LaunchFailed("7", 2, "no such folder"),
-        NodeChanged(0, is_up=False),
+        NodeChanged("a", is_up=False),
         Progressed("7", 2, {"step": 1, "loss": 0.5}),
     ],
 )

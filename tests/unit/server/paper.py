@@ -36,13 +36,14 @@ class Paper:
     def end(self, core_id: str, code: int = 0) -> None:
         self.live.tell([Exited(core_id, self.launch_of(core_id), code)])
 
-    def lose_node(self, node: int) -> None:
-        jobs = self.live.writer.state.held_jobs.values()
-        there = [job for job in jobs if job.held is not None and node in job.held.nodes()]
+    def lose_node(self, node: str) -> None:
+        state = self.live.writer.state
+        number = state.cluster.by_name[node].index
+        there = [job for job in state.held_jobs.values() if job.held is not None and number in job.held.nodes()]
         gone = [Exited(job.id, job.held_launch, 137, cause="node-lost") for job in there]
         self.live.tell([NodeChanged(node, False), *gone])
 
-    def restore_node(self, node: int) -> None:
+    def restore_node(self, node: str) -> None:
         self.live.tell([NodeChanged(node, True)])
 
     def log_files(self, core_id: str, task: str, attempt: int) -> list[Path]:

@@ -24,6 +24,7 @@ class Puppet:
 
     def __init__(self) -> None:
         self.asked: list[Action] = []
+        self.lost: set[str] = set()
         self.launched: dict[tuple[str, int], Any] = {}
 
     def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
@@ -37,6 +38,12 @@ class Puppet:
 
     def use_cluster(self, cluster: Cluster) -> None:
         self.cluster = cluster
+
+    def lose_node(self, node: str) -> None:
+        self.lost.add(node)
+
+    def restore_node(self, node: str) -> None:
+        self.lost.discard(node)
 
 
 class LiveWorld:
@@ -103,7 +110,7 @@ class LiveWorld:
         state = self.writer.state
         there = [job for job in state.held_jobs.values() if job.held is not None and node in job.held.nodes()]
         gone = [Exited(job.id, job.held_launch, 137, cause="node-lost") for job in there]
-        self.tell(NodeChanged(node, False), *gone)
+        self.tell(NodeChanged(state.cluster.nodes[node].name, False), *gone)
         self.settle()
 
     def state(self, job_id: str) -> str:

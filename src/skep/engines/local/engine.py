@@ -89,17 +89,17 @@ class LocalEngine:
         paths = {self.folder.launch(job_id, launch) for job_id, launch in known}
         threading.Thread(target=self._find_strays, args=(paths,), name="skep-local-sweep", daemon=True).start()
 
-    def lose_node(self, node: int) -> None:
+    def lose_node(self, node: str) -> None:
         """Kill everything there, at once."""
-        self._ask(self.runs.lose, node, self.cluster.nodes[node].name)
+        self._ask(self.runs.lose, node)
 
-    def restore_node(self, node: int) -> None:
-        self._ask(self.runs.restore, node, self.cluster.nodes[node].name)
+    def restore_node(self, node: str) -> None:
+        self._ask(self.runs.restore, node)
 
     def use_cluster(self, cluster: Cluster) -> None:
         """For launches from now on; what runs stays on the nodes it has, by name."""
         self.cluster = cluster
-        self._ask(setattr, self.runs, "cluster", cluster)
+        self._ask(self.runs.use_cluster, cluster)
 
     def last_job(self) -> int:
         """The largest number of a job that has files here."""

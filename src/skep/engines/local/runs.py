@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from skep.core.actions import Action, Launch, Move, Stop, Suspend
+from skep.core.cluster import Cluster
 from skep.engines.local.bury import Dead, bury, clear, end_by_force
 from skep.engines.local.folder import read_launch
 from skep.engines.local.launches import NOWHERE, START_S, Launches, has_left
@@ -103,11 +104,15 @@ class Runs(Launches):
 
     # Nodes
 
-    def lose(self, node: int, name: str) -> None:
-        self.lost.add(name)
+    def use_cluster(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.lost &= cluster.by_name.keys()
+
+    def lose(self, node: str) -> None:
+        self.lost.add(node)
         self._reports.append(NodeChanged(node, False))
         for run in list(self.by_job.values()):
-            there = [task for task in run.tasks if task.record.node == name and task.phase is not Phase.GONE]
+            there = [task for task in run.tasks if task.record.node == node and task.phase is not Phase.GONE]
             if there:
                 run.kill_cause = "node-lost"
                 self._guarded(run, self._kill, run, there)
@@ -117,8 +122,8 @@ class Runs(Launches):
             task.send(f"kill {run.kill_cause}")
         self._stop(run)
 
-    def restore(self, node: int, name: str) -> None:
-        self.lost.discard(name)
+    def restore(self, node: str) -> None:
+        self.lost.discard(node)
         self._reports.append(NodeChanged(node, True))
 
     # What happened
