@@ -12,6 +12,7 @@ from skep.core.actions import Action, Launch, Move
 from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
 from skep.engines.local.accounts import Accounts
 from skep.engines.local.engine import LocalEngine
+from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.reports import Exited, LaunchFailed, Report, Started
 from skep.jobs.request import Request, TaskRole
 
@@ -35,7 +36,13 @@ def on(*nodes: int, gpus: int = 0) -> Allocation:
 
 class World:
     def __init__(
-        self, folder: Path, requests: dict[str, Request], *, nodes: int = 2, accounts: Accounts | None = None
+        self,
+        folder: Path,
+        requests: dict[str, Request],
+        *,
+        nodes: int = 2,
+        accounts: Accounts | None = None,
+        limits: LimitRules = UNLIMITED,
     ) -> None:
         self.folder = folder
         self.requests = requests
@@ -43,7 +50,7 @@ class World:
         self.told: list[Report] = []
         self.news = threading.Condition()
         self.cluster = cluster(nodes)
-        self.engine = LocalEngine(folder, self.cluster, self.request_of, self.hear, accounts)
+        self.engine = LocalEngine(folder, self.cluster, self.request_of, self.hear, accounts, limits)
 
     def request_of(self, job_id: str) -> tuple[Request, str | None]:
         return self.requests[job_id], self.members.get(job_id)

@@ -266,7 +266,7 @@ def test_a_full_disk_fails_the_launch_and_leaves_nothing(tmp_path: Path, monkeyp
 def test_logs_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from skep.engines.local import begin
 
-    monkeypatch.setattr(begin, "LOG_BYTES", 300)
+    monkeypatch.setattr(begin, "LOG_BYTES", 1500)
     with World(tmp_path, {"1": sh("seq --format 'line %.0f' 100000")}) as world:
         told = world.run()
         files = world.engine.log_files("1")

@@ -12,8 +12,10 @@ import pytest
 from local_world import WAIT_S, World, is_alive, on, sh, until
 
 from skep.core.actions import Launch, Stop
+from skep.engines.local import begin
 from skep.engines.local.cgroups import members
 from skep.engines.local.processes import below
+from skep.jobs.limits import LimitRules, Limits
 from skep.jobs.reports import Exited, Started
 
 HUNGRY = f"{sys.executable} -c 'x = bytearray(400 << 20); print(len(x))'"
@@ -44,6 +46,23 @@ def test_cpu_is_limited(tmp_path: Path) -> None:
     with World(tmp_path, {"1": sh(f"{sys.executable} -c '{burn}'", cpu=0.2)}) as world:
         limited(world, "cpu")
         assert float(world.run().log_tail) < 0.5
+
+
+def test_processes_are_limited(tmp_path: Path) -> None:
+    many = "for i in $(seq 50); do sleep 60 & done 2>/dev/null; echo made $(jobs -p | wc -l)"
+    with World(tmp_path, {"1": sh(many)}, limits=LimitRules(Limits(processes=10))) as world:
+        limited(world, "pids")
+        world.start()
+        assert until(lambda: world.of(Exited) or "made" in world.log() or "fork" in world.log())
+        world.do(Stop("1", "test"))
+        world.wait(Exited)
+        assert "made 50" not in world.log()
+
+
+def test_a_task_has_the_file_limit_that_the_server_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(begin, "STARTED_WITH", 777)
+    with World(tmp_path, {"1": sh("ulimit -Sn")}) as world:
+        assert world.run().log_tail == "777\n"
 
 
 def test_the_groups_of_a_task_hold_it_and_go_with_it(tmp_path: Path) -> None:

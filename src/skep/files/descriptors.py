@@ -13,14 +13,18 @@ WANTED = 1 << 16
 """Open files that are enough for any number of connections and jobs of one server."""
 
 
-def raise_limit() -> tuple[int, int]:
-    """Raise the soft limit of open files of this process. Returns the limit before and the limit now."""
+STARTED_WITH = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+"""The soft limit that this process began with; its jobs get it too: some programs close every file they may have."""
+
+
+def raise_limit() -> int:
+    """Raise the soft limit of open files of this process; what it is now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED if hard == resource.RLIM_INFINITY else min(hard, WANTED)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return soft, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 class Reserve:

@@ -32,7 +32,7 @@ def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[E
     cluster = chosen_cluster(config.cluster, say) if is_new or "cluster" in config.typed else None
     live = Live(
         store,
-        lambda live: make_engine(config.data, live, accounts),
+        lambda live: make_engine(config, live, accounts),
         time.time,  # noqa: TID251 (here time enters)
         cluster=cluster,
         policy=config.policy or None if is_new or "policy" in config.typed else None,
@@ -95,10 +95,10 @@ def server_umask() -> int:
     return os.umask(0o077)
 
 
-def make_engine(data: Path, live: Live, accounts: Accounts) -> LocalEngine:
+def make_engine(config: Config, live: Live, accounts: Accounts) -> LocalEngine:
     """What still runs for a job that nobody remembers is ended: it would hold gpus that look free."""
     state = live.writer.state
-    engine = LocalEngine(data, state.cluster, live.request_of, live.tell, accounts)
+    engine = LocalEngine(config.data, state.cluster, live.request_of, live.tell, accounts, config.limits)
     held = [job for job in state.jobs.values() if job.held is not None]
     engine.sweep({(job.id, launch) for job in held for launch in (job.held_launch, job.launches)})
     return engine

@@ -17,6 +17,7 @@ import uvloop
 from starlette.concurrency import run_in_threadpool
 
 from skep.core.errors import InputError, SkepError
+from skep.files.descriptors import raise_limit
 from skep.server.app import make_app, make_context
 from skep.server.build import build_live
 from skep.server.config import Config, open_socket
@@ -40,6 +41,7 @@ MakeLive = Callable[[Config, Say, Callable[[Exception], None]], Any]
 def serve(config: Config, say: Say, make_live: MakeLive = build_live) -> None:
     """Until it is told to stop. Jobs run on."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    raise_limit()
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(open_socket(config)))
         data = stack.enter_context(DataDir(config.data))

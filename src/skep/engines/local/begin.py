@@ -20,7 +20,9 @@ from skep.engines.local.criu import Freezer, criu_problem
 from skep.engines.local.disk import remove_folder
 from skep.engines.local.folder import Folder, LaunchRecord, TaskRecord, safe_name
 from skep.engines.local.logs import LOG_BYTES, LOG_FILES
+from skep.files.descriptors import STARTED_WITH
 from skep.jobs.env import Folders, Place, command_line, task_env
+from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
 
 SHIM = str(Path(__file__).with_name("shim.py"))
@@ -52,6 +54,8 @@ class TaskFile(msgspec.Struct, frozen=True):
     account: Account | None = None
     """Whom the task runs as; none: as the shim."""
     umask: int = 0o022
+    open_files: int = 0
+    """Soft limit of the task; 0: that of the shim."""
 
 
 def place_tasks(request: Request, member: str | None, allocation: Allocation, cluster: Cluster) -> list[Place]:
@@ -112,10 +116,16 @@ class Beginning(msgspec.Struct, frozen=True):
 class Beginner:
     """Writes the folder of a launch. It is there whole or not at all: its name is what makes a launch exist."""
 
-    def __init__(self, folder: Folder, groups: Cgroups, accounts: Accounts) -> None:
+    def __init__(self, folder: Folder, groups: Cgroups, accounts: Accounts, limits: LimitRules = UNLIMITED) -> None:
         self.folder = folder
         self.groups = groups
         self.accounts = accounts
+        self.limits = limits
+
+    def log_bytes(self, request: Request) -> int:
+        """That are kept of one task."""
+        most = self.limits.of_task(request.user, request.vc).log_mib
+        return LOG_BYTES if most is None else most << 20
 
     def write(self, what: Beginning) -> LaunchRecord:
         job_id = what.action.job_id
@@ -172,7 +182,8 @@ class Beginner:
 
     def _group(self, what: Beginning, place: Place) -> Group:
         role = what.request.tasks[place.role]
-        return self.groups.make(".".join(self._path(what, place).parts[-3:]), role.cpu, role.memory_gib)
+        processes = self.limits.of_task(what.request.user, what.request.vc).processes or 0
+        return self.groups.make(".".join(self._path(what, place).parts[-3:]), role.cpu, role.memory_gib, processes)
 
     def _task_file(self, what: Beginning, rank: int, group: Group) -> TaskFile:
         action, request, place = what.action, what.request, what.places[rank]
@@ -192,13 +203,14 @@ class Beginner:
             notes=warnings_of(request),
             cgroups=group.folders,
             oom_file=group.oom_file,
-            log_bytes=LOG_BYTES,
+            log_bytes=max(self.log_bytes(request) // LOG_FILES, 1),
             log_files=LOG_FILES,
             output=str(freezer.output) if freezer else "",
             freeze=freezer.freeze() if freezer else [],
             restore=freezer.thaw(task) if freezer else [],
             account=what.account,
             umask=self.accounts.umask,
+            open_files=STARTED_WITH,
         )
 
     def _freezer(self, what: Beginning, task: str) -> Freezer | None:

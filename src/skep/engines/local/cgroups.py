@@ -54,14 +54,14 @@ class Cgroups:
             else None
         )
 
-    def make(self, name: str, cpu: float, memory_gib: float) -> Group:
+    def make(self, name: str, cpu: float, memory_gib: float, processes: int = 0) -> Group:
         """A group for one task; limits of 0 are none."""
         name = safe_name(f"{self.mark}.{name}")
         if "unified" in self.bases:
-            return self._make_v2(name, cpu, int(memory_gib * (1 << 30)))
-        return self._make_v1(name, cpu, int(memory_gib * (1 << 30)))
+            return self._make_v2(name, cpu, int(memory_gib * (1 << 30)), processes)
+        return self._make_v1(name, cpu, int(memory_gib * (1 << 30)), processes)
 
-    def _make_v1(self, name: str, cpu: float, memory: int) -> Group:
+    def _make_v1(self, name: str, cpu: float, memory: int, processes: int) -> Group:
         wanted = [key for key, limit in (("memory", memory), ("cpu", cpu), ("pids", True)) if limit]
         folders = {key: made(self.bases[key] / name) for key in wanted if key in self.bases}
         if "memory" in folders:
@@ -70,14 +70,18 @@ class Cgroups:
         if "cpu" in folders:
             put(folders["cpu"] / "cpu.cfs_period_us", PERIOD_US)
             put(folders["cpu"] / "cpu.cfs_quota_us", quota(cpu))
+        if "pids" in folders and processes:
+            put(folders["pids"] / "pids.max", processes)
         oom_file = str(folders["memory"] / "memory.oom_control") if "memory" in folders else ""
         return Group([str(folder) for folder in folders.values()], oom_file)
 
-    def _make_v2(self, name: str, cpu: float, memory: int) -> Group:
+    def _make_v2(self, name: str, cpu: float, memory: int, processes: int) -> Group:
         folder = made(self.bases["unified"] / name)
         if memory:
             put(folder / "memory.max", memory)
             put(folder / "memory.swap.max", 0)
+        if processes:
+            put(folder / "pids.max", processes)
         if cpu:
             put(folder / "cpu.max", f"{quota(cpu)} {PERIOD_US}")
         return Group([str(folder)], str(folder / "memory.events") if memory else "")
@@ -101,6 +105,7 @@ def put(file: Path, value: object) -> None:
 
 def enable(folder: Path) -> bool:
     """Let the groups below this one have limits."""
+    put(folder / "cgroup.subtree_control", "+pids")
     try:
         (folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in WANTED_V2))
         return set(WANTED_V2) <= set((folder / "cgroup.subtree_control").read_text().split())

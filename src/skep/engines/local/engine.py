@@ -21,13 +21,14 @@ from skep.core.cluster import Cluster
 from skep.core.errors import NotFound
 from skep.core.events import Event
 from skep.engines.local.accounts import Accounts
-from skep.engines.local.begin import TaskFile
+from skep.engines.local.begin import Beginner, TaskFile
 from skep.engines.local.cgroups import Cgroups, find_bases
 from skep.engines.local.folder import Folder
 from skep.engines.local.logs import log_files
 from skep.engines.local.run import Task
 from skep.engines.local.runs import Runs
 from skep.files.untrusted import decode_as, read_small
+from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.reports import Report
 from skep.jobs.request import Request
 
@@ -55,6 +56,7 @@ class LocalEngine:
         request_of: Callable[[str], tuple[Request, str | None]],
         tell: Callable[[list[Report]], None],
         accounts: Accounts | None = None,
+        limits: LimitRules = UNLIMITED,
     ) -> None:
         """`request_of` gives the request of a job of the core and, for a member of an incremental job, its task."""
         accounts = accounts or Accounts()
@@ -65,7 +67,7 @@ class LocalEngine:
             log.warning("%s", problem)
         self.cluster = cluster
         self.tell = tell
-        self.runs = Runs(self.folder, cluster, self.groups, accounts, request_of)
+        self.runs = Runs(self.folder, cluster, Beginner(self.folder, self.groups, accounts, limits), request_of)
         self._todo: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]]] = SimpleQueue()
         self._bell = os.open(self.folder.reports, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._rung = b""

@@ -17,11 +17,11 @@ from typing import Any
 from skep.core.actions import Action, Launch, Move
 from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import InputError
-from skep.engines.local.accounts import Accounts
 from skep.engines.local.begin import Beginner, Beginning, place_tasks, start_shim
 from skep.engines.local.bury import clear, kill_rest
-from skep.engines.local.cgroups import Cgroups, members
+from skep.engines.local.cgroups import members
 from skep.engines.local.folder import Folder, LaunchRecord, read_launch
+from skep.engines.local.logs import trim_logs
 from skep.engines.local.ports import Ports
 from skep.engines.local.run import SERVER_AWAY, SHIM_KILLED, Phase, Run, Task
 from skep.jobs.env import ports_wanted
@@ -50,15 +50,13 @@ class Launches:
         self,
         folder: Folder,
         cluster: Cluster,
-        groups: Cgroups,
-        accounts: Accounts,
+        beginner: Beginner,
         request_of: Callable[[str], tuple[Request, str | None]],
     ) -> None:
         self.folder = folder
         self.cluster = cluster
         self.request_of = request_of
-        self.accounts = accounts
-        self.beginner = Beginner(folder, groups, accounts)
+        self.beginner = beginner
         self.ports = Ports()
         self.by_job: dict[str, Run] = {}
         """The launch of each job that is not over."""
@@ -136,7 +134,7 @@ class Launches:
         for place in places:
             if place.node in self.lost:
                 raise InputError(f"node {place.node} is lost")
-        account = self.accounts.of(request.user)
+        account = self.beginner.accounts.of(request.user)
         owner = (action.job_id, action.launch)
         ports = self.ports.take(owner, ports_wanted(request, places))
         try:
@@ -144,6 +142,7 @@ class Launches:
         except BaseException:
             self.ports.give(owner)
             raise
+        trim_logs(self.folder.job(action.job_id), action.launch, self.beginner.log_bytes(request))
         run = self._run_of(record, action, request, member)
         self.by_job[action.job_id] = run
         self._spawn(run)
@@ -184,9 +183,8 @@ class Launches:
                 task.send(f"stop {run.request.grace_s}")
 
     def _look(self, task: Task) -> None:
-        if task.phase is not Phase.GONE and task.has_ended() and not self._has_left(task):
-            return
-        task.look()
+        has_ended = task.phase is not Phase.GONE and task.has_ended()
+        task.look(may_end=not has_ended or self._has_left(task))
         if task.phase is Phase.GONE and task.shim:
             self.leaving.add(task.shim)
             task.shim = 0

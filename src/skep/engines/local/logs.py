@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 from skep.files.untrusted import is_file, open_file
 
-LOG_BYTES = 16 << 20
-"""Of one part of a log."""
+LOG_BYTES = 80 << 20
+"""Of one task, where no limit is set."""
 LOG_FILES = 5
 """Parts that are kept, the one that is being written included."""
 TAIL_BYTES = 8192
@@ -30,6 +31,18 @@ def log_tail(task: Path, size: int = TAIL_BYTES) -> str:
     except OSError:
         pass
     return tail.decode(errors="replace")
+
+
+def trim_logs(job: Path, launch: int, size: int) -> None:
+    """Before a new start: of each task, keep the newest parts of earlier starts that are not larger than this."""
+    kept: dict[str, int] = {}
+    for number in range(launch - 1, 0, -1):
+        for task in job.glob(f"{number}/*-*"):
+            with contextlib.suppress(OSError):
+                for path in reversed(log_files(task)):
+                    kept[task.name] = kept.get(task.name, 0) + path.lstat().st_size
+                    if kept[task.name] > size:
+                        path.unlink()
 
 
 def _end_of(path: Path, size: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 import socket
 
@@ -25,12 +26,15 @@ class Ports:
 
     def take(self, owner: tuple[str, int], wanted: list[dict[str, int]]) -> list[dict[str, list[int]]]:
         """For each task the ports of each label; all of them or none."""
-        if sum(sum(labels.values()) for labels in wanted) > END - FIRST - len(self.in_use):
-            raise InputError(f"more ports than are free between {FIRST} and {END - 1}")
+        count = sum(sum(labels.values()) for labels in wanted)
+        if count > END - FIRST:
+            raise InputError(f"{count} ports are more than there are between {FIRST} and {END - 1}")
+        if count > END - FIRST - len(self.in_use):
+            raise none_free()
         self._of.setdefault(owner, [])
         try:
             return [{label: self._some(owner, count) for label, count in labels.items()} for labels in wanted]
-        except InputError:
+        except OSError:
             self.give(owner)
             raise
 
@@ -54,12 +58,17 @@ class Ports:
                 self._add(owner, port)
                 found.append(port)
         if len(found) < count:
-            raise InputError(f"no free ports between {FIRST} and {END - 1}")
+            raise none_free()
         return found
 
     def _add(self, owner: tuple[str, int], port: int) -> None:
         self.in_use.add(port)
         self._of.setdefault(owner, []).append(port)
+
+
+def none_free() -> OSError:
+    """Others give theirs back when they end."""
+    return OSError(errno.EADDRNOTAVAIL, f"not enough free ports between {FIRST} and {END - 1}")
 
 
 def is_free(port: int) -> bool:

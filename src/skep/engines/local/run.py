@@ -52,9 +52,9 @@ class Task:
         """Where the task itself writes."""
         return Path(self.record.own) if self.record.own else self.path
 
-    def look(self) -> None:
+    def look(self, *, may_end: bool = True) -> None:
         """See what its files say now. Raises OSError where they cannot be read now."""
-        if self.phase is not Phase.GONE and (written := status_of(self.path / "exit.json")) is not None:
+        if may_end and self.phase is not Phase.GONE and (written := status_of(self.path / "exit.json")) is not None:
             # Something that is no record tells nothing but that the task is over.
             self.exit = decode_as(read_small(self.path / "exit.json"), ExitRecord) or ExitRecord(KILLED)
             self.ended_ns = written.st_mtime_ns

@@ -15,6 +15,7 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -156,6 +157,9 @@ class Shim:
             os.dup2(output, 2)
             for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
+            if self.task.get("open_files", 0) > 0:
+                limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+                resource.setrlimit(resource.RLIMIT_NOFILE, (self.task["open_files"], limit))
             os.umask(self.task.get("umask", 0o022))  # Not in the file of an earlier version.
             account = self.task.get("account")
             whom = f" as account {account['name']}" if account else ""

@@ -74,11 +74,12 @@ def test_limits_of_version_1(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     groups = Cgroups({name: tmp_path / name for name in ("memory", "cpu", "pids")}, tmp_path / "data")
     assert groups.problem() is None
-    group = groups.make("1.1.w-0", 1.5, 0.5)
+    group = groups.make("1.1.w-0", 1.5, 0.5, 100)
     memory, cpu, pids = map(Path, group.folders)
     assert (memory / "memory.limit_in_bytes").read_text() == str(512 << 20)
     assert (cpu / "cpu.cfs_quota_us").read_text() == "150000"
     assert pids == tmp_path / "pids" / f"{groups.mark}.1.1.w-0"
+    assert (pids / "pids.max").read_text() == "100"
     assert group.oom_file == str(memory / "memory.oom_control")
     assert groups.make("2", 0, 0).folders == [str(tmp_path / "pids" / f"{groups.mark}.2")]
     assert len(Path(groups.make("x" * 1000, 0, 0).folders[0]).name) <= 255
@@ -87,10 +88,11 @@ def test_limits_of_version_1(tmp_path: Path) -> None:
 def test_limits_of_version_2(tmp_path: Path) -> None:
     groups = Cgroups({"unified": tmp_path}, tmp_path / "data")
     assert groups.problem() is None
-    group = groups.make("t", 0.5, 1)
+    group = groups.make("t", 0.5, 1, 100)
     folder = Path(group.folders[0])
     assert (folder / "memory.max").read_text() == str(1 << 30)
     assert (folder / "cpu.max").read_text() == "50000 100000"
+    assert (folder / "pids.max").read_text() == "100"
     assert group.oom_file == str(folder / "memory.events")
 
 

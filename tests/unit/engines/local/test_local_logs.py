@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from skep.engines.local.disk import Log
-from skep.engines.local.logs import log_files, log_tail
+from skep.engines.local.logs import log_files, log_tail, trim_logs
 
 
 @pytest.fixture
@@ -50,3 +51,29 @@ def test_a_full_disk_costs_output_only(task: Path) -> None:
 def test_bytes_that_are_no_text(task: Path) -> None:
     Log(100, 2).write(b"\xff\xfe ok")
     assert log_tail(task).endswith(" ok")
+
+
+def test_a_log_that_is_no_file_is_not_read(task: Path) -> None:
+    (task / "other").write_text("a secret of somebody else")
+    (task / "log").symlink_to(task / "other")
+    os.mkfifo(task / "log.1")
+    (task / "log.2").mkdir()
+    assert log_files(task) == []
+    assert log_tail(task) == ""
+
+
+def test_the_tail_of_a_sparse_log_is_short(task: Path) -> None:
+    with (task / "log").open("wb") as file:
+        file.truncate(1 << 40)
+    assert log_tail(task) == "\0" * 8192
+
+
+def test_logs_of_earlier_starts_are_kept_up_to_a_size(tmp_path: Path) -> None:
+    for launch in range(1, 6):
+        for name in ("w-0", "w-1"):
+            (tmp_path / str(launch) / name).mkdir(parents=True)
+            (tmp_path / str(launch) / name / "log").write_bytes(b"x" * 400)
+    (tmp_path / "4" / "w-0" / "log.1").write_bytes(b"x" * 300)
+    trim_logs(tmp_path, 5, 1000)
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*/log*"))
+    assert left == ["3/w-1/log", "4/w-0/log", "4/w-0/log.1", "4/w-1/log", "5/w-0/log", "5/w-1/log"]
