@@ -29,8 +29,12 @@ def answer(content: Any, status: int = 200, headers: dict[str, str] | None = Non
 def error_answer(
     status: int, message: str, hint: str = "", headers: dict[str, str] | None = None, code: str = ""
 ) -> Response:
+    return Response(error_body(message, hint, code), status, headers, JSON)
+
+
+def error_body(message: str, hint: str = "", code: str = "") -> bytes:
     body = {"error": one_line(message), "hint": one_line(hint)}
-    return answer({**body, "code": code} if code else body, status, headers)
+    return _encode({**body, "code": code} if code else body)
 
 
 def coming() -> Response:

@@ -23,6 +23,7 @@ from skep.server.build import build_live
 from skep.server.config import Config, open_socket
 from skep.server.context import Context, done
 from skep.server.datadir import DataDir, Running
+from skep.server.edge import Edge, bounds_for, raise_file_limit
 from skep.server.pages import why_missing
 from skep.server.schemas import ACTIVE, ENDED, STATES
 from skep.server.tokens import Tokens
@@ -30,8 +31,6 @@ from skep.service.store import JobFilter
 
 GRACE_S = 5
 """How long answers under way may take when the server stops."""
-KEEP_ALIVE_S = 65
-"""Longer than clients keep an idle connection, so that none is closed just as it is used."""
 PAGE = 1000
 
 Say = Callable[[str], None]
@@ -77,7 +76,7 @@ async def run_until_stopped(
         stopping.append(loop.create_task(server.stop(context, stop_jobs)))
 
     context = make_context(live, config, tokens, shut_down)
-    server = _Server(context, ready)
+    server = _Server(context, Edge(bounds_for(raise_file_limit())), ready)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, shut_down, False)
 
@@ -109,15 +108,16 @@ class Alarm:
 class _Server(uvicorn.Server):
     """Uvicorn, but for its signals: it would raise them again when it is done."""
 
-    def __init__(self, context: Context, ready: Callable[[], None]) -> None:
+    def __init__(self, context: Context, edge: Edge, ready: Callable[[], None]) -> None:
         self._ready = ready
         settings = uvicorn.Config(
             make_app(context),
-            http="httptools",
+            http=edge.protocol,
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_keep_alive=int(edge.bounds.idle_s),
             timeout_graceful_shutdown=GRACE_S,
         )
         super().__init__(settings)

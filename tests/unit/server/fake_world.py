@@ -15,6 +15,7 @@ from fake_live import FakeLive
 
 from skep.server.app import make_app, make_context
 from skep.server.config import make_config, open_socket
+from skep.server.edge import Bounds, Edge
 from skep.server.tokens import Tokens
 
 JOB = {"name": "train", "command": "true", "gpus": 1}
@@ -23,7 +24,10 @@ JOB = {"name": "train", "command": "true", "gpus": 1}
 class World:
     """A server, what it stands on, and a client of it."""
 
-    def __init__(self, folder: Path, make_live: Callable[[Path], Any] = FakeLive, **flags: Any) -> None:
+    def __init__(
+        self, folder: Path, make_live: Callable[[Path], Any] = FakeLive, bounds: Bounds | None = None, **flags: Any
+    ) -> None:
+        self.edge = Edge(bounds or Bounds())
         self.config = make_config(None, {"data": str(folder), "port": 0, **flags})
         self.live = make_live(folder)
         self.tokens = Tokens(folder)
@@ -39,7 +43,7 @@ class World:
     async def _serve(self) -> None:
         self.context = make_context(self.live, self.config, self.tokens, self.shutdowns.append)
         self.app = make_app(self.context)
-        settings = uvicorn.Config(self.app, http="httptools", log_config=None, access_log=False)
+        settings = uvicorn.Config(self.app, http=self.edge.protocol, ws="none", log_config=None, access_log=False)
         self.server = uvicorn.Server(settings)
         await self.server.serve([self._socket])
 

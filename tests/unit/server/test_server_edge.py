@@ -1,0 +1,223 @@
+"""Clients that hold connections, trickle requests or send too much: the others do not notice."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import httpx
+import pytest
+from fake_world import JOB, World
+
+from skep.server import edge as edge_module
+from skep.server.edge import Bounds, bounds_for
+
+SMALL = Bounds(
+    connections=12, per_client=8, first_byte_s=0.5, header_s=0.5, idle_s=1.0, body_s=0.5, stuck_s=0.5, header_count=20
+)
+LONG = Bounds(connections=12, per_client=8)
+POST = b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+GET = b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Gives up soon on those who are slow."""
+    edge_module.SWEEP_S = 0.05
+    with World(tmp_path_factory.mktemp("quick"), bounds=SMALL) as made:
+        yield made
+    edge_module.SWEEP_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with World(tmp_path_factory.mktemp("patient"), bounds=LONG) as made:
+        yield made
+
+
+def connect(world: World) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", world.port), timeout=60)
+
+
+def health(world: World) -> int:
+    """On a connection of its own."""
+    return httpx.get(f"http://127.0.0.1:{world.port}/api/v1/health", timeout=60, trust_env=False).status_code
+
+
+def answer(wire: socket.socket) -> bytes:
+    """All that comes until the server ends the connection."""
+    found = b""
+    try:
+        while piece := wire.recv(65536):
+            found += piece
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if holds():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it never came true")
+
+
+def test_idle_connections_make_room_for_new_ones(patient: World) -> None:
+    with ExitStack() as stack:
+        idle = [stack.enter_context(connect(patient)) for _ in range(50)]
+        assert health(patient) == 200
+        assert patient.edge.count <= LONG.per_client
+        assert idle[0].recv(1) == b""  # the oldest had to go
+        idle[-1].sendall(GET)
+        assert idle[-1].recv(4096).startswith(b"HTTP/1.1 200")
+    eventually(lambda: patient.edge.count <= 1)
+
+
+def test_half_sent_headers_make_room_too(patient: World) -> None:
+    with ExitStack() as stack:
+        for _ in range(50):
+            stack.enter_context(connect(patient)).sendall(b"GET / HTTP/1.1\r\nHost: loc")
+        assert health(patient) == 200
+
+
+def test_what_is_under_way_is_not_ended_for_a_new_one(patient: World) -> None:
+    follow = b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with ExitStack() as stack:
+        streams = [stack.enter_context(connect(patient)) for _ in range(LONG.per_client)]
+        for stream in streams:
+            stream.sendall(follow)
+            assert b"200" in stream.recv(4096)
+        late = stack.enter_context(connect(patient))
+        said = answer(late)
+        assert said.startswith(b"HTTP/1.1 503")
+        assert b"too many connections" in said
+        assert patient.edge.refused == 1
+        streams[0].close()
+        eventually(lambda: patient.edge.count < LONG.per_client)
+        assert health(patient) == 200
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000 + b"\r\n\r\n"],
+        [b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ", *[b"x" * 10_000] * 8],
+        [b"GET /", *[b"x" * 10_000] * 8],
+        [b"GET / HTTP/1.1\r\n", *[b"X-%d: y\r\n" % number for number in range(200)]],
+        [b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: y\r\n" % number for number in range(200)) + b"\r\n"],
+    ],
+    ids=["one long header", "in pieces", "a long address", "many headers in pieces", "many headers"],
+)
+def test_a_header_has_a_size(quick: World, pieces: list[bytes]) -> None:
+    with connect(quick) as wire:
+        try:
+            for piece in pieces:
+                wire.sendall(piece)
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        assert answer(wire)[:12] in (b"HTTP/1.1 431", b"")
+    assert health(quick) == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"", b""),
+        (b"\r\n\r\n", b""),
+        (b"GET / HTTP/1.1\r\nHost: local", b"408"),
+        (POST + b"Content-Length: 9\r\n\r\n{", b"408"),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", b"408"),
+    ],
+    ids=["nothing", "empty lines", "half a header", "half a body", "half a body in chunks"],
+)
+def test_whoever_stops_in_the_middle_is_given_up(quick: World, sent: bytes, status: bytes) -> None:
+    with connect(quick) as wire:
+        wire.sendall(sent)
+        assert answer(wire).split(b" ")[1:2] == ([status] if status else [])
+
+
+def trickle(wire: socket.socket, piece: bytes) -> None:
+    """Until the server has had enough."""
+    try:
+        for _ in range(2000):
+            wire.sendall(piece)
+            time.sleep(0.01)
+    except OSError:
+        return
+    raise AssertionError("the server took it all")
+
+
+def test_a_trickle_of_bytes_buys_no_time(quick: World) -> None:
+    with connect(quick) as wire:
+        wire.sendall(b"GET / HTTP/1.1\r\n")
+        trickle(wire, b"x")
+    with connect(quick) as wire:
+        wire.sendall(POST + b"Content-Length: 1000000\r\n\r\n")
+        trickle(wire, b" ")
+    with connect(quick) as wire:
+        wire.sendall(GET)
+        assert wire.recv(4096).startswith(b"HTTP/1.1 200")
+        trickle(wire, b"\r\n")  # empty lines between two requests are not a request
+
+
+def test_a_large_body_that_comes_steadily_is_taken(quick: World) -> None:
+    body = b'{"name": "a", "command": "true"' + b" " * 60_000 + b"}"
+    with connect(quick) as wire:
+        wire.sendall(POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body))
+        for at in range(0, len(body), 5000):
+            wire.sendall(body[at : at + 5000])
+            time.sleep(0.06)  # longer than `body_s` in all, but faster than `body_rate`
+        assert answer(wire).startswith(b"HTTP/1.1 201")
+
+
+def test_an_answer_that_nobody_reads_is_given_up(quick: World) -> None:
+    with connect(quick) as wire:
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wire.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)
+        eventually(lambda: quick.edge.count == 0)
+
+
+def test_nonsense_is_answered_and_not_logged(quick: World, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        for nonsense in (b"\x16\x03\x01\x02\x00\x01", b"HELO x\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
+            with connect(quick) as wire:
+                wire.sendall(nonsense + b"\r\n\r\n")
+                assert answer(wire).startswith(b"HTTP/1.1 400")
+        upgrade = b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+        with connect(quick) as wire:
+            wire.sendall(upgrade)
+            assert wire.recv(4096).startswith(b"HTTP/1.1 200")
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_keep_alive_and_pipelined_requests_work(patient: World) -> None:
+    with connect(patient) as wire:
+        wire.sendall(GET * 20)
+        found = b""
+        while found.count(b"HTTP/1.1 200") < 20:
+            found += wire.recv(65536)
+    with httpx.Client(base_url=f"http://127.0.0.1:{patient.port}", timeout=60, trust_env=False) as client:
+        for _ in range(20):
+            assert client.post("/api/v1/jobs", json=JOB).status_code == 201
+
+
+@pytest.mark.parametrize(("files", "connections", "per_client"), [(65_536, 4096, 2048), (1024, 512, 256), (64, 32, 16)])
+def test_half_of_the_files_are_for_others(files: int, connections: int, per_client: int) -> None:
+    bounds = bounds_for(files)
+    assert (bounds.connections, bounds.per_client) == (connections, per_client)
+
+
+def test_the_limit_of_files_is_raised_as_far_as_it_goes() -> None:
+    child = os.fork()
+    if child == 0:  # limits that were lowered cannot be raised again: in another process
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        found = edge_module.raise_file_limit()
+        os._exit(0 if found == min(hard, 65_536) == resource.getrlimit(resource.RLIMIT_NOFILE)[0] else 1)
+    assert os.waitpid(child, 0)[1] == 0
