@@ -55,7 +55,8 @@ KNOBS: dict[str, list[str]] = {
     # Thresholds above what a restart costs the largest job: below, jobs only restart and nobody gets anywhere.
     "queues": ["300", "300+1000", "none", "500+900+2000"],
     "las lead": ["60", "200", "3600"],
-    "e-las lead": ["0", "0.1"],
+    "e-las lead": ["0.1", "0.5"],
+    "e-las scale": ["7200", "60000"],
     "patience": ["none", "40", "0+60", "30+30"],
     "promote": ["0", "1", "4"],
     "take_back": ["0", "0.5", "0.9", "2"],

@@ -28,6 +28,13 @@ Entry = tuple[int, Any, int, Job]
 Item = tuple[float, int, Job]
 """(what a rising key would have been at time 0, seq, job)."""
 
+Head = tuple[Entry, int]
+"""The first pending job of a line, and how many gpus it would need beside the free ones."""
+
+GRID = 2.0**20
+"""Crossings are worked out to about a microsecond (a power of two, so that whole seconds stay exact): one that falls
+together with an arrival or an end, but for rounding, is one decision with it."""
+
 
 class Line:
     """Pending jobs in order; `tried` is the head that failed and when, in the pipeline's epochs."""
@@ -106,9 +113,31 @@ class Running:
             self._present = (now_s, entries)
         return self._present[1]
 
-    def next_crossing(self, order: Order, key: float, now_s: float) -> float:
-        """When the next running job has risen past this key; `inf` for keys that do not rise evenly."""
-        return self._evenly(order, now_s).next_crossing(order, key, now_s) if order.is_even else math.inf
+    def next_crossing(self, order: Order, heads: list[Head], now_s: float) -> float:
+        """When one of these pending jobs could next push out running ones that it could not before."""
+        at_s = math.inf
+        if order.is_even:
+            rising = self._evenly(order, now_s)
+            for entry, missing in heads:
+                at_s = rising.next_crossing(order, entry, missing, now_s, at_s)
+        else:
+            at_s = self._first_passing(order, heads, now_s)
+        return at_s if at_s == math.inf else max(round(at_s * GRID), math.floor(now_s * GRID) + 1) / GRID
+
+    def _first_passing(self, order: Order, heads: list[Head], now_s: float) -> float:
+        """When the first running job passes the next pending one before it. Keys may move in any way here: each job is
+        looked at."""
+        by_rank: dict[int, set[Any]] = {}
+        for entry, _ in heads:
+            by_rank.setdefault(entry[0], set()).add(entry[1])
+        keys = {rank: sorted(found) for rank, found in by_rank.items()}
+        at_s = math.inf
+        for rank, _, _, job in self.entries:
+            if rank in keys:
+                following = bisect.bisect_left(keys[rank], order.running_key(job, now_s))
+                if following < len(keys[rank]):
+                    at_s = min(at_s, order.reaches(job, keys[rank][following], now_s))
+        return at_s
 
     def _evenly(self, order: Order, now_s: float) -> Rising:
         if self._rising is None:
@@ -174,23 +203,49 @@ class Rising:
         rank, speed = kind
         return (-rank, -(self.lists[kind][at][0] + speed * now_s + self.SLACK), at, speed)
 
-    def next_crossing(self, order: Order, key: float, now_s: float) -> float:
-        """When the next job has risen past this key."""
-        jobs = list(self.unfiled.values())
-        for (_, speed), items in self.lists.items():
-            jobs += [item[2] for item in self._near(items, speed, order.reaches(items[0][2], key, now_s) - now_s)]
-        crossings = (order.reaches(job, key, now_s) for job in jobs)
-        return min((at_s for at_s in crossings if at_s > now_s), default=math.inf)
+    def next_crossing(self, order: Order, entry: Entry, missing: int, now_s: float, before_s: float) -> float:
+        """When jobs that hold the missing gpus have risen past this pending one, or the next job if it has passed by
+        enough of them already; `before_s` if that is sooner."""
+        rank, key = entry[:2]
+        cutoff = order.cutoff(entry[3], key)
+        ahead: list[tuple[float, int, int, list[Item]]] = []
+        """Of each list the next job to pass: (when, its seq, its place, the list)."""
+        for (its_rank, speed), items in self.lists.items():
+            if its_rank < rank:
+                continue
+            last = self._last_behind(order, items, key - speed * now_s, cutoff, now_s) if its_rank == rank else -1
+            for item in items[last + 1 :] if missing > 0 else ():
+                missing -= item[2].gpu_count
+            if last >= 0:
+                job = items[last][2]
+                ahead.append((order.reaches(job, key, now_s), job.seq, last, items))
+        for job in self.unfiled.values():
+            if job.rank == rank:
+                ahead.append((order.reaches(job, key, now_s), job.seq, 0, [(0.0, job.seq, job)]))
+        heapq.heapify(ahead)
+        while ahead and ahead[0][0] < before_s:
+            at_s, _, last, items = ahead[0]
+            missing -= items[last][2].gpu_count
+            if missing <= 0:
+                return at_s
+            if last:
+                job = items[last - 1][2]
+                heapq.heapreplace(ahead, (order.reaches(job, key, now_s), job.seq, last - 1, items))
+            else:
+                heapq.heappop(ahead)
+        return before_s
 
-    def _near(self, items: list[Item], speed: float, wait_s: float) -> list[Item]:
-        """Of a list whose first job crosses after so long: the last that has not crossed yet, and all that
-        may be it but for rounding."""
-        if wait_s == math.inf:
-            return []
-        level = items[0][0] + wait_s * speed
-        last = bisect.bisect_left(items, (level - self.SLACK,)) - 1
-        start = bisect.bisect_left(items, (items[last][0] - self.SLACK,)) if last > 0 else 0
-        return items[start : bisect.bisect_left(items, (level + self.SLACK,))]
+    def _last_behind(
+        self, order: Order, items: list[Item], level: float, cutoff: tuple[object, ...], now_s: float
+    ) -> int:
+        """The place of the last job of a list that has not passed the pending one; -1 if all have."""
+        last = bisect.bisect_left(items, (level + self.SLACK,)) - 1
+        while last >= 0 and items[last][0] > level - self.SLACK:  # so near that rounding decides
+            job = items[last][2]
+            if (job.rank, order.running_key(job, now_s), job.seq) <= cutoff:
+                break
+            last -= 1
+        return last
 
 
 def remove_entry(entries: list[Any], entry: tuple[Any, ...]) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from skep.core.cluster import Allocation
 from skep.core.job import Job, JobState
+from skep.core.model import Shape
 from skep.core.plan import Plan
 from skep.core.ports import Memory
 from skep.core.refusal import Cause, Refusal
@@ -28,7 +29,7 @@ from skep.policies.allocate.gang import AsAsked
 from skep.policies.easy import backfill
 from skep.policies.estimate.duration import Duration
 from skep.policies.explain import never_fits, refusal_of
-from skep.policies.lines import Entry, Line, Running
+from skep.policies.lines import Entry, Head, Line, Running
 from skep.policies.order.base import RISES, Order
 from skep.policies.place import Place
 from skep.policies.room import make_room
@@ -131,7 +132,7 @@ class Pipeline:
                 for job, allocation in backfill(view, self.place, self.estimate, self.running, line):
                     self._leave_line(job)
                     self._give(view, plan, job, allocation)
-        for job in self.order.settle(plan):
+        for job in self.order.settle(plan, view.now_s):
             self.running.remove(job)
             self._keep_running(job, plan, view.now_s)
         changed = bool(plan.decisions or trigger.ended or trigger.nodes_changed or trigger.withdrawn)
@@ -332,9 +333,7 @@ class Pipeline:
     def _push_out(self, view: State, plan: Plan, entry: Entry) -> bool:
         job = entry[3]
         for shape in self.allocate.shapes(job):
-            missing = shape.gpus - view.cluster.free_gpus(shape.gpu_types)
-            if job.gpus < shape.gpus:
-                missing = 0  # shares may fit on gpus that are not free
+            missing = self._missing(view, job, shape)
             candidates = self.adjust.candidates(view, self.order, self.running, entry, missing)
             if self.has_fixed:
                 candidates = [victim for victim in candidates if victim.spec.preemptible]
@@ -446,11 +445,17 @@ class Pipeline:
         return None if wake_s == math.inf else wake_s
 
     def _next_crossing(self, view: State) -> float:
-        """When the next running job has risen so far that the first pending one could push it out."""
-        keys = [line.entries[0][1] for line in self.active.values()]
-        if not keys:
-            return math.inf
-        return self.running.next_crossing(self.order, min(keys), view.now_s)
+        """When a pending job could next push out running ones that it could not before: the first of any line."""
+        heads: list[Head] = []
+        for line in self.active.values():
+            entry = line.entries[0]
+            shapes = self.allocate.shapes(entry[3])
+            heads.append((entry, min(self._missing(view, entry[3], shape) for shape in shapes)))
+        return self.running.next_crossing(self.order, heads, view.now_s) if heads else math.inf
+
+    def _missing(self, view: State, job: Job, shape: Shape) -> int:
+        """How many GPUs others would have to give up at least; shares may fit on ones that are not free."""
+        return 0 if job.gpus < shape.gpus else shape.gpus - view.cluster.free_gpus(shape.gpu_types)
 
     def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
         place = self.entries.get(job.seq)

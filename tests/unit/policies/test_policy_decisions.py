@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.core.cluster import Cluster
+from skep.core.events import Event, TasksStarted
 from skep.experiments.simulate import Experiment
 from skep.metrics.run import JobRow
 from skep.testing import World, cluster, job, node, role, trace
@@ -381,3 +382,50 @@ def test_a_job_with_cpus_gives_up_locality_too() -> None:
     jobs = [job(id="a", gpus=3, work=100.0, cpu=3.0), job(id="b", gpus=3, work=100.0, cpu=3.0)]
     found = run("yarn-cs:patience=60", "2x4", *jobs, job(id="c", at=10.0, gpus=2, work=50.0, cpu=2.0))
     assert found["c"].start_s == 70.0
+
+
+# Keys that cross between events ------------------------------------------------------------------------------------
+
+
+def test_e_las_gives_way_when_its_key_passes_that_of_a_waiting_job() -> None:
+    """0.5·t/(t + 7200) - 0.5·t/100000 is 0.1, the lead, at 2034.9."""
+    found = run("e-las", "1x1", job(id="a", work=100_000.0), job(id="b", at=10.0, work=100.0))
+    assert found["b"].start_s == pytest.approx(2034.9, abs=0.01)
+
+
+@pytest.mark.parametrize(("epochs", "start_s"), [(None, 725.26), (4, 720.0), (1000, 725.08)])
+def test_e_las_as_a_product_gives_way_too(epochs: int | None, start_s: float) -> None:
+    """t·(1 - t/100000), or with the progress in whole epochs, is 720."""
+    old = job(id="a", work=100_000.0, epochs=epochs)
+    found = run("e-las:form=product", "1x1", old, job(id="b", at=10.0, work=100.0))
+    assert found["b"].start_s == pytest.approx(start_s, abs=0.01)
+
+
+def test_las_wakes_for_every_waiting_job_not_only_for_the_first() -> None:
+    """w waits for both GPUs, which n, new, does not leave; meanwhile a and b take turns on the other."""
+    jobs = [job(2, id="w", work=100_000.0), job(id="a", work=100_000.0), job(id="b", work=100_000.0)]
+    course = World(trace(*jobs, job(id="n", at=60_000.0, work=100_000.0)), cluster("1x2"), "las:place=any").begin()
+    turns: list[tuple[float, str]] = []
+
+    def note(at_s: float, events: list[Event]) -> None:
+        turns.extend((at_s, event.job_id) for event in events if isinstance(event, TasksStarted))
+
+    course.finish(note)
+    between = [name for at_s, name in turns if 63_000.0 <= at_s <= 100_000.0]
+    assert len(between) > 10
+    assert set(between) >= {"a", "b"}
+
+
+@pytest.mark.parametrize("policy", ["las:queues=1000", "tiresias-l:queues=1000"])
+def test_jobs_demoted_and_preempted_at_one_instant_come_back_in_the_order_of_submission(policy: str) -> None:
+    jobs = [job(id="a", work=3000.0), job(id="b", work=3000.0), job(2, id="c", at=500.0)]
+    found = run(policy, "1x2", *jobs, job(id="d", at=1050.0, work=500.0))
+    assert [row.finish_s for row in found.values()] == [3100.0, 3600.0, 1100.0, 1600.0]
+
+
+def test_jobs_that_lose_different_nodes_at_one_instant_come_back_in_the_order_of_submission() -> None:
+    """In the order of the nodes b would be lost first; a is back first whatever the order of the outages."""
+    jobs = [job(id="a", work=300.0), job(id="b", work=300.0)]
+    for outages in (((0, 50.0, 60.0), (1, 50.0, 500.0)), ((1, 50.0, 60.0), (0, 50.0, 500.0))):
+        world = World(trace(*jobs), cluster("2x1"), "tiresias-l:queues=1000", checkpoint_s=0.0, outages=outages)
+        assert [row.finish_s for row in world.run().rows()] == [310.0, 560.0]

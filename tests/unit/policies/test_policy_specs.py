@@ -43,6 +43,8 @@ SETTING = Setting(cluster("2x4"), usage=lambda: {"a": 30.0, "b": 10.0})
         ("e-las:weight=2", "from 0 to 1", ""),
         ("e-las:scale=0", "above 0", ""),
         ("e-las:scale=inf", "above 0", ""),
+        ("e-las:lead=0", "would switch without end", "at least 0.001"),
+        ("e-las:form=product,lead=0,scale=100", "would switch without end", "at least 0.001"),
         ("fifo:patience=1+2+3", "one number, or two", "60+120"),
         ("srtf:walk=easy", "policies that do not preempt", "walk=skip"),
         ("tiresias-g:compat=true,place=any", "needs samples=FILE", ""),

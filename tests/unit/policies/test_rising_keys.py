@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from skep.core.cluster import Allocation
 from skep.core.job import Job, JobState
-from skep.policies.lines import Running
+from skep.policies.lines import GRID, Entry, Running
 from skep.policies.order.simple import LeastAttained
 from skep.testing import job
 
@@ -23,13 +23,30 @@ def running_jobs(draw: st.DrawFn) -> list[Job]:
     for seq in range(draw(st.integers(1, 25))):
         gpus = draw(st.sampled_from([0, 1, 2, 8]))
         each = Job(job(max(gpus, 1), id=f"job-{seq}").spec, seq, 0.0)
-        each.rank = draw(st.sampled_from([0, 0, 0, -1]))
+        each.rank = draw(st.sampled_from([0, 0, 0, -1, 1]))
         each.allocation = Allocation((), gpus)
         each.service_gpu_s, each.run_s, each.held_since_s = draw(amounts), draw(amounts), draw(amounts)
         each.state = draw(st.sampled_from([JobState.RUNNING, JobState.RUNNING, JobState.LAUNCHING]))
         each.held_gpus = gpus if each.state is JobState.RUNNING else 0
         found.append(each)
     return found
+
+
+def scanned(order: LeastAttained, there: list[Job], head: Entry, missing: int, now_s: float) -> float:
+    """When the running jobs that have passed the pending one hold enough, by looking at each of them."""
+    cutoff = order.cutoff(head[3], head[1])
+    passing = []
+    for each in there:
+        has_run = each.state is JobState.RUNNING
+        if each.rank > 0 or (each.rank == 0 and has_run and (0, order.running_key(each, now_s), each.seq) > cutoff):
+            missing -= each.gpu_count if has_run else 0
+        elif each.rank == 0:
+            passing.append((order.reaches(each, head[1], now_s), each.gpu_count))
+    for at_s, gpus in sorted(passing):
+        missing -= gpus
+        if missing <= 0 and at_s < math.inf:
+            return max(round(at_s * GRID), math.floor(now_s * GRID) + 1) / GRID
+    return math.inf
 
 
 @settings(max_examples=300, deadline=None)
@@ -39,11 +56,13 @@ def running_jobs(draw: st.DrawFn) -> list[Job]:
     by_size=st.booleans(),
     lead=st.sampled_from([0.0, 100 / 3, 1e7]),
     key=amounts,
+    missing=st.integers(-1, 20),
     wait_s=amounts,
 )
 def test_lists_by_speed_answer_like_a_sort_and_a_scan(
-    jobs: list[Job], leaving: set[int], by_size: bool, lead: float, key: float, wait_s: float
+    jobs: list[Job], leaving: set[int], by_size: bool, lead: float, key: float, missing: int, wait_s: float
 ) -> None:
+    head = (0, key, 12, Job(job(id="head").spec, 12, 0.0))
     order = LeastAttained(by_size=by_size, lead=lead)
     running = Running()
     now_s = 4000 / 3
@@ -54,9 +73,9 @@ def test_lists_by_speed_answer_like_a_sort_and_a_scan(
         keyed = [(each.rank, order.running_key(each, moment_s), each.seq, each) for each in there]
         is_running = [entry for entry in sorted(keyed, reverse=True) if entry[3].state is JobState.RUNNING]
         assert list(running.latest(order, moment_s)) == is_running
-        crossings = [order.reaches(each, key, moment_s) for each in there]
-        expected = min((at_s for at_s in crossings if at_s > moment_s), default=math.inf)
-        assert running.next_crossing(order, key, moment_s) == expected
+        assert running.next_crossing(order, [(head, missing)], moment_s) == scanned(
+            order, there, head, missing, moment_s
+        )
         for each in there:
             if each.seq in leaving:
                 running.remove(each)

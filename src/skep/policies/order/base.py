@@ -54,7 +54,7 @@ class Order:
         raise NotImplementedError
 
     def reaches(self, job: Job, key: Any, now_s: float) -> float:
-        """When the rising key of a running job (`running_key`) passes `key`."""
+        """When the key of a running job (`running_key`), which is not beyond `key` now, passes it."""
         return math.inf
 
     def group(self, job: Job) -> Hashable:
@@ -72,7 +72,7 @@ class Order:
     def rekeyed(self, job: Job, plan: Plan, now_s: float) -> None:
         """The moment that `changes_at` named has come."""
 
-    def settle(self, plan: Plan) -> list[Job]:
+    def settle(self, plan: Plan, now_s: float) -> list[Job]:
         """The walk is over: running jobs whose key is another from now on."""
         return []
 

@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
-from skep.core.job import Job
+import math
+from typing import NamedTuple
+
+from skep.core.job import Job, JobState
+from skep.core.plan import Plan
+from skep.core.state import State
 from skep.policies.estimate.progress import epoch_progress
 from skep.policies.order.base import RISES, Order
 
 FORMS = ("sum", "product", "remaining")
 
+STEP = 1e-4
+"""Keys are rounded to this part of the lead, so that jobs which were preempted at one level stay level."""
+SLACK = 0.01
+"""The part of a step that rounding may cost: whoever has reached the lead but for that is behind."""
+
+
+class Course(NamedTuple):
+    """Service and progress of a job while both grow evenly."""
+
+    service: float
+    gpus: float
+    done: float
+    """The part of its work, 0 to 1."""
+    rate: float
+    """By which that part grows per second."""
+
+    def after(self, passed_s: float) -> Course:
+        return Course(
+            self.service + self.gpus * passed_s, self.gpus, min(self.done + self.rate * passed_s, 1.0), self.rate
+        )
+
 
 class ProgressAndService(Order):
-    """Little service and much progress go first. Looked at when jobs come and go, not in between."""
+    """Little service and much progress go first. In the form `remaining` the key of a job that works only falls, so
+    it is enough to look when jobs come and go."""
 
     moves = RISES
 
@@ -19,8 +46,20 @@ class ProgressAndService(Order):
         self.weight = weight
         self.scale = scale
         self.lead = lead
+        self.step = lead * STEP
+
+    def attach(self, view: State) -> None:
+        self.passing: dict[int, tuple[tuple[object, ...], float]] = {}
+        """What was last asked about each job, by seq, and when it passes that key if it goes on as it did."""
+
+    def ended(self, job: Job, plan: Plan, now_s: float) -> None:
+        self.passing.pop(job.seq, None)
 
     def key(self, job: Job, now_s: float) -> float:
+        value = self._value(job, now_s)
+        return round(value / self.step) * self.step if self.step else value
+
+    def _value(self, job: Job, now_s: float) -> float:
         service = job.service_at(now_s)
         left = 1.0 - epoch_progress(job, now_s)
         if self.form == "sum":
@@ -30,4 +69,79 @@ class ProgressAndService(Order):
         return service * left / (1.0 - left)
 
     def running_key(self, job: Job, now_s: float) -> float:
-        return self.key(job, now_s) - self.lead
+        value = self._value(job, now_s) - self.lead
+        return (math.floor(value / self.step + SLACK) + 0.5) * self.step if self.step else value
+
+    def reaches(self, job: Job, key: float, now_s: float) -> float:
+        if self.form == "remaining":
+            return math.inf
+        asked = (key, job.state, job.rate, job.held_since_s, job.progress_since_s)
+        known = self.passing.get(job.seq)
+        if known is None or known[0] != asked or known[1] <= now_s:
+            known = self.passing[job.seq] = (asked, self._passes(job, key, now_s))
+        return known[1]
+
+    def _passes(self, job: Job, key: float, now_s: float) -> float:
+        """Service lifts the key and progress lowers it. Three stretches of time, in each of which both grow evenly: the
+        rest of a restart, the work, and what comes after the work that was expected.
+
+        How fast a job goes that is only about to start is not known yet: without progress it passes soonest, so we look
+        again then.
+        """
+        goal = key + self.lead - self.step * SLACK / 2
+        expected, gpus = job.spec.expect_s, job.allocation.gpus if job.allocation else 0.0
+        done = min(job.work_at(now_s) / expected, 1.0) if expected else 0.0
+        rate = job.rate / expected if expected and job.state is JobState.RUNNING else 0.0
+        restart_s = max(job.progress_since_s - now_s, 0.0) if rate else 0.0
+        epochs = (job.spec.epochs or 0) if expected else 0
+        at_s = now_s
+        course = Course(job.service_at(now_s), gpus, done, 0.0)
+        for lasts_s, slope in ((restart_s, 0.0), ((1 - done) / rate if rate else 0.0, rate), (math.inf, 0.0)):
+            course = course._replace(rate=slope)
+            found_s = self._first(course, epochs, goal, lasts_s)
+            if found_s <= lasts_s:
+                return at_s + found_s
+            at_s += lasts_s
+            course = course.after(lasts_s)
+        return math.inf
+
+    def _first(self, course: Course, epochs: int, goal: float, lasts_s: float) -> float:
+        """After how long the key is at the goal while service and progress grow evenly, if before `lasts_s`."""
+        if not epochs:
+            return self._solve(course, goal)
+        if not course.rate:
+            return self._solve(course._replace(done=whole_epochs(course.done, epochs)), goal)
+        # Whole epochs count, so less than one is missing: nothing happens before it would to a job one epoch behind.
+        soonest_s = self._solve(course._replace(done=course.done - 1 / epochs), goal)
+        if soonest_s > lasts_s:
+            return math.inf
+        epoch = whole_epochs(course.after(soonest_s).done, epochs)
+        begun_s = max((epoch - course.done) / course.rate, 0.0)
+        ends_s = (epoch + 1 / epochs - course.done) / course.rate
+        standing = course.after(begun_s)._replace(done=epoch, rate=0.0)
+        return min(begun_s + self._solve(standing, goal), ends_s)
+
+    def _solve(self, course: Course, goal: float) -> float:
+        """When the key is at the goal: with service and progress linear in time, a quadratic."""
+        service, gpus, done, rate = course
+        left = 1.0 - done
+        if self.form == "sum":
+            above, falls, total = (1 - self.weight) * left - goal, (1 - self.weight) * rate, service + self.scale
+            return first_root(
+                -falls * gpus, (self.weight + above) * gpus - falls * total, self.weight * service + above * total
+            )
+        return first_root(-gpus * rate, gpus * left - rate * service, service * left - goal)
+
+
+def whole_epochs(done: float, epochs: int) -> float:
+    return math.floor(done * epochs + 1e-9) / epochs
+
+
+def first_root(square: float, slope: float, start: float) -> float:
+    """The first t >= 0 at which square·t² + slope·t + start is not below 0; square is not above 0."""
+    if start >= 0:
+        return 0.0
+    inside = slope * slope - 4 * square * start
+    if slope <= 0 or inside < 0:
+        return math.inf
+    return -2 * start / (slope + math.sqrt(inside))

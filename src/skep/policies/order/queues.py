@@ -1,9 +1,10 @@
 """Least attained service in discrete queues (Tiresias): the discretisation is what keeps jobs from thrashing.
 
-A job sinks from queue to queue as its service passes the limits. Inside a queue everyone keeps its place: running
-jobs are before waiting ones, so similar jobs never preempt each other; who was preempted waits at the front, who is new
-at the end; and a job that sinks enters the next queue behind those who wait there, who may therefore push it out.
-With Gittins the waiting ones stand by decreasing index instead.
+A job is demoted from queue to queue as its service passes the limits. Inside a queue every job keeps its place: running
+jobs, by when they began there, are before waiting ones, so similar jobs never preempt each other. Preempted jobs wait
+at the front, the last preempted first; then come those that are new in the queue, by when they came. A demoted job
+enters the next queue behind those that wait there, which may therefore preempt it. What happens at one instant is a
+tie, and ties go by submission. With Gittins the waiting jobs stand by decreasing index instead.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from skep.policies.order.base import Order
 EPSILON = 1e-6
 """Service that is short of a limit only by rounding has reached it."""
 
-RUNS, WAITS, SINKS = 0, 1, 2
+RUNS, RETURNED, WAITS, DEMOTED = 0, 1, 2, 3
+"""The parts of a queue, in order. Demoted jobs that keep their cells run, those that do not wait."""
 
-PLACE, PROMOTED, COUNT = "place ", "promoted ", "places"
-"""Names in the memory: where a job stands, its counters at the last promotion, places given so far."""
+PLACE, PROMOTED = "place ", "promoted "
+"""Names in the memory: where a job stands, its counters at the last promotion."""
 
 
 class Queues(Order):
@@ -45,51 +47,43 @@ class Queues(Order):
         self.remembers = gittins is not None
 
     def attach(self, view: State) -> None:
-        self.view = view
-        self.count: int = view.memory.get(COUNT, 0)
         self.places = remembered(view, PLACE)
-        """(segment, number) of every job that has run."""
+        """(part, time) of every job that has run: since when it is there, negative where the last goes first."""
         for job in view.placed_jobs():
-            self.places.setdefault(job.id, (RUNS, 0))  # it ran before this policy came
+            self.places.setdefault(job.id, (RUNS, 0.0))  # it ran before this policy came
         self.promoted = remembered(view, PROMOTED)
         """At its last promotion a job had (waited_s, service_gpu_s, run_s)."""
-        self.sunk: list[Job] = []
+        self.demoted: list[Job] = []
         if self.gittins is not None:
             self.gittins.attach(view)
 
     def key(self, job: Job, now_s: float) -> tuple[int, int, float]:
         attained = self._attained(job, now_s)
         level = self._level(job, attained, now_s)
-        segment, number = self.places.get(job.id, (WAITS, job.seq))
+        part, time_s = self.places.get(job.id, (WAITS, job.submit_s))
         if self.gittins is not None:
             quantum = self.limits[level] - attained if level < len(self.limits) else math.inf
-            # A job that sinks is measured against those who wait there, by the index and nothing else.
-            return (level, min(segment, WAITS), -self.gittins.index(attained, quantum))
-        return (level, segment, number)
+            # A demoted job is measured against those that wait there, by the index and nothing else.
+            return (level, int(part != RUNS), -self.gittins.index(attained, quantum))
+        return (level, part, time_s)
 
-    def _stand(self, job: Job, segment: int, number: float, plan: Plan) -> None:
-        self.places[job.id] = plan.memory[PLACE + job.id] = (segment, number)
-
-    def _next(self, plan: Plan) -> int:
-        self.count += 1
-        plan.memory[COUNT] = self.count
-        return self.count
+    def _stand(self, job: Job, part: int, time_s: float, plan: Plan) -> None:
+        self.places[job.id] = plan.memory[PLACE + job.id] = (part, time_s)
 
     def entered(self, job: Job, plan: Plan, now_s: float) -> None:
-        self._stand(job, RUNS, self._next(plan), plan)
+        self._stand(job, RUNS, now_s, plan)
 
     def left(self, job: Job, plan: Plan, now_s: float) -> None:
-        # At the front, before all who were preempted earlier; but who has just sunk is new here and goes to the end.
-        # (New jobs of the first queue have their seq, which is not negative either.)
-        is_new = self.places[job.id][0] == SINKS
-        number = self._next(plan)
-        self._stand(job, WAITS, number if is_new else -number, plan)
+        if self.places[job.id][0] == DEMOTED:  # it is new in this queue
+            self._stand(job, WAITS, now_s, plan)
+        else:
+            self._stand(job, RETURNED, -now_s, plan)
 
-    def settle(self, plan: Plan) -> list[Job]:
-        settled = [job for job in self.sunk if job.allocation is not None]
+    def settle(self, plan: Plan, now_s: float) -> list[Job]:
+        settled = [job for job in self.demoted if job.allocation is not None]
         for job in settled:
-            self._stand(job, RUNS, self._next(plan), plan)
-        self.sunk = []
+            self._stand(job, RUNS, now_s, plan)
+        self.demoted = []
         return settled
 
     def _level(self, job: Job, attained: float, now_s: float) -> int:
@@ -131,14 +125,12 @@ class Queues(Order):
 
     def rekeyed(self, job: Job, plan: Plan, now_s: float) -> None:
         if job.allocation is not None:
-            self._stand(job, SINKS, self._next(plan), plan)
-            self.sunk.append(job)
+            self._stand(job, DEMOTED, now_s, plan)
+            self.demoted.append(job)
         elif self.promote and self._promotion(job, now_s) <= now_s + EPSILON:
             counters = (now_s - job.submit_s - job.run_s, job.service_gpu_s, job.run_s)
             self.promoted[job.id] = plan.memory[PROMOTED + job.id] = counters
-            self._stand(
-                job, WAITS, self.view.submitted_count - 0.5, plan
-            )  # behind all who have come, before all to come
+            self._stand(job, WAITS, now_s, plan)
 
     def ended(self, job: Job, plan: Plan, now_s: float) -> None:
         if self.places.pop(job.id, None) is not None:

@@ -61,6 +61,10 @@ class Remaining(Shortest):
         return service(left_s, job) if self.by_size else left_s
 
 
+SLACK = 1e-4
+"""Service that is short of the lead only by rounding has reached it, whatever the seq: `reaches` wakes us then."""
+
+
 class LeastAttained(Order):
     """Least attained service first. Continuous LAS would switch without end: a running job counts as if it had had
     `lead` seconds less on its gpus, so that it keeps them at least that long."""
@@ -73,12 +77,13 @@ class LeastAttained(Order):
         self.lead = lead
 
     def key(self, job: Job, now_s: float) -> float:
-        return job.service_at(now_s) if self.by_size else job.run_at(now_s)
+        return round(job.service_at(now_s) if self.by_size else job.run_at(now_s), 6)
 
     def running_key(self, job: Job, now_s: float) -> float:
-        # Whoever has reached the lead is behind, whatever its seq: `reaches` wakes us then and not again. The product
-        # allows for rounding.
-        return self.key(job, now_s) - self.lead * self.speed(job) * (1 - 1e-9)
+        return round(self.key(job, now_s) - self.lead * self.speed(job), 6)
+
+    def cutoff(self, job: Job, key: float) -> tuple[int, float, int]:
+        return (job.rank, key - SLACK if self.lead else key, job.seq)
 
     def reaches(self, job: Job, key: float, now_s: float) -> float:
         speed = self.speed(job)

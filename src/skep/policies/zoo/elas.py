@@ -13,6 +13,9 @@ from skep.policies.common import common_knobs, make_pipeline
 from skep.policies.order.progress import FORMS, ProgressAndService
 from skep.policies.registry import Knob, Policy, Setting
 
+LEAD_MIN = {"sum": 0.001, "product": 0.1, "remaining": 0.0}
+"""Without rounds: in the sum a part of 1, in the product gpu-seconds."""
+
 
 def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
     form = knobs["form"]
@@ -21,6 +24,12 @@ def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
     if not 0 < knobs["scale"] < math.inf:
         raise InputError(f"e-las: scale={knobs['scale']:g}: expected gpu-seconds above 0")
     lead = knobs["lead"] if form == "sum" else knobs["lead"] * knobs["scale"]
+    least = LEAD_MIN[form]
+    if lead < least and not setting.round_s:
+        raise InputError(
+            f"e-las: lead={knobs['lead']:g}: jobs that are level with each other would switch without end",
+            hint=f"a lead of at least {least if form == 'sum' else least / knobs['scale']:g}, or decisions in rounds",
+        )
     order = ProgressAndService(form=form, weight=knobs["weight"], scale=knobs["scale"], lead=lead)
     return make_pipeline("e-las", knobs, setting, order=order, adjust=Preempt())
 
