@@ -14,7 +14,7 @@ import pytest
 from local_world import World, is_alive, on, processes_of, sh, until
 
 from skep.core.actions import Launch, Move, Stop
-from skep.engines.local.begin import start_shim
+from skep.engines.local.start import start_shim
 from skep.jobs.reports import Exited, LaunchFailed, Moved, Started
 from skep.jobs.request import Request, TaskRole
 
@@ -190,24 +190,22 @@ def test_a_launch_whose_shims_were_never_started_is_started(tmp_path: Path) -> N
     assert until(lambda: (tmp_path / "jobs/1/1").exists())
     world.engine.close()
     # Of two shims the first engine had just started one.
-    start_shim(tmp_path / "jobs/1/1/main-0")
+    shim = start_shim(tmp_path / "jobs/1/1/main-0")
     with World(tmp_path, {"1": request("", 2)}) as world:
         world.launch(allocation=on(0, 0))
         assert world.wait(Exited).code == 0
     assert (tmp_path / "jobs/1/checkpoint/runs").read_text() == "ran\nran\n"
-    os.waitpid(-1, 0)
+    assert until(lambda: shim.has_left)
 
 
 def test_two_shims_for_one_task_run_it_once(tmp_path: Path) -> None:
     with World(tmp_path, {"1": sh("echo ran >> $SKEP_CHECKPOINT_DIR/runs; sleep 0.3")}) as world:
         world.launch()
         assert until(lambda: (tmp_path / "jobs/1/1").exists())
-        pids = [start_shim(tmp_path / "jobs/1/1/main-0") for _ in range(4)]
+        shims = [start_shim(tmp_path / "jobs/1/1/main-0") for _ in range(4)]
         world.wait(Exited)
-        pids.append(start_shim(tmp_path / "jobs/1/1/main-0"))  # One that comes when all is over.
-        for pid in pids:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+        shims.append(start_shim(tmp_path / "jobs/1/1/main-0"))  # One that comes when all is over.
+        assert until(lambda: all(shim.has_left for shim in shims))
     assert (tmp_path / "jobs/1/checkpoint/runs").read_text() == "ran\n"
 
 

@@ -13,6 +13,7 @@ from local_world import World, on, processes_of, sh, until
 from skep.core.actions import Launch, Stop
 from skep.core.cluster import Allocation, Slice
 from skep.core.errors import NotFound
+from skep.engines.local.start import Shim
 from skep.jobs.reports import Exited, LaunchFailed, Progressed, Started
 from skep.jobs.request import Request, TaskRole
 
@@ -175,11 +176,11 @@ def test_a_shim_that_cannot_start_fails_the_launch(tmp_path: Path, monkeypatch: 
     request = Request("job", {"main": TaskRole(count=3, command="touch $SKEP_CHECKPOINT_DIR/ran; sleep 60")})
     calls = []
 
-    def start(path: Path) -> int:
+    def start(path: Path, **how: bool) -> Shim:
         calls.append(path)
         if len(calls) == 3:
             raise BlockingIOError(11, "Resource temporarily unavailable")
-        return real(path)
+        return real(path, **how)
 
     from skep.engines.local import launches as runs
 
@@ -194,11 +195,13 @@ def test_a_shim_that_cannot_start_fails_the_launch(tmp_path: Path, monkeypatch: 
 
 
 def test_a_shim_that_dies_at_birth_fails_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skep.engines.local import begin
+    from skep.engines.local import launches
 
-    broken = tmp_path / "broken.py"
-    broken.write_text("raise SystemExit('no such luck')")
-    monkeypatch.setattr(begin, "SHIM", str(broken))
+    def die(path: Path, **_: bool) -> Shim:
+        (path / "shim.err").write_text("Traceback\nno such luck\n")
+        return Shim(os.getpid(), 1)
+
+    monkeypatch.setattr(launches, "start_shim", die)
     with World(tmp_path / "data", {"1": sh("true")}) as world:
         world.launch()
         assert world.failure() == "task main-0 cannot be started: no such luck"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from local_world import World, on, processes_of, sh, until
 
 from skep.core.actions import Launch, Move, Stop
 from skep.core.cluster import Allocation, Slice
+from skep.engines.local.start import Shim
 from skep.jobs.reports import Exited, LaunchFailed, Moved, NodeChanged, Started
 from skep.jobs.request import Completion, Elastic, Request, TaskRole
 
@@ -34,11 +34,11 @@ def test_tasks_go_only_when_all_are_ready(tmp_path: Path, monkeypatch: pytest.Mo
     real = runs.start_shim
     late: list[Path] = []
 
-    def start(path: Path) -> int:
+    def start(path: Path, **how: bool) -> Shim | None:
         if path.name == "w-2":
             late.append(path)
-            return 0
-        return real(path)
+            return None
+        return real(path, **how)
 
     monkeypatch.setattr(runs, "start_shim", start)
     ran = tmp_path / "jobs/1/checkpoint/ran"
@@ -49,7 +49,7 @@ def test_tasks_go_only_when_all_are_ready(tmp_path: Path, monkeypatch: pytest.Mo
         assert not ran.exists()
         shim = real(late[0])
         assert world.wait(Exited).code == 0
-        os.waitpid(shim, 0)
+        assert until(lambda: shim.has_left)
     assert sorted(ran.read_text().split()) == ["0", "1", "2"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from skep.jobs.env import Folders, Place, command_line, task_env
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
 
-SHIM = str(Path(__file__).with_name("shim.py"))
 BASE_ENV = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1"}
 """Gpus numbered as we count them; output that is seen when it is printed."""
 SHARED_ENV = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH")
@@ -254,18 +252,6 @@ def make_task(path: Path, file: TaskFile) -> None:
     if file.output:
         Path(file.output).touch(0o600)
         (path / "log").hardlink_to(file.output)
-
-
-def start_shim(task: Path) -> int:
-    """Its process number. The shim gets none of the server's files, and says what breaks it in `shim.err`."""
-    errors = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    files = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
-        (os.POSIX_SPAWN_DUP2, 0, 1),
-        (os.POSIX_SPAWN_OPEN, 2, str(task / "shim.err"), errors, 0o600),
-    ]
-    argv = [sys.executable, "-I", "-S", SHIM, str(task)]
-    return os.posix_spawn(sys.executable, argv, dict(os.environ), file_actions=files)
 
 
 def own_gpus(request: Request, place: Place) -> list[int]:

@@ -17,11 +17,10 @@ CHECK_S = 20.0
 @functools.cache
 def criu_problem() -> str | None:
     """Why tasks cannot be frozen on this machine, in one line; None where they can."""
-    program = shutil.which("criu")
-    if program is None:
+    if shutil.which("criu") is None:
         return "criu is not installed, so a task cannot be frozen here; it gets SIGTERM and its grace period instead"
     try:
-        check = subprocess.run([program, "check"], capture_output=True, text=True, timeout=CHECK_S, check=False)
+        check = subprocess.run([program(), "check"], capture_output=True, text=True, timeout=CHECK_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         said = str(error)
     else:
@@ -30,6 +29,11 @@ def criu_problem() -> str | None:
         lines = (check.stderr or check.stdout).strip().splitlines()
         said = lines[-1].strip() if lines else f"exit code {check.returncode}"
     return f"`criu check` fails ({said[:200]}); a task gets SIGTERM and its grace period instead"
+
+
+def program() -> str:
+    """In full: a shim may have another path to look in."""
+    return shutil.which("criu") or "criu"
 
 
 class Freezer:
@@ -41,11 +45,11 @@ class Freezer:
 
     def freeze(self) -> list[str]:
         self.image.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return ["criu", "dump", "--tree", "{pid}", "--images-dir", str(self.image), "--manage-cgroups=ignore"]
+        return [program(), "dump", "--tree", "{pid}", "--images-dir", str(self.image), "--manage-cgroups=ignore"]
 
     def thaw(self, task_folder: Path) -> list[str]:
         """Nothing to thaw the first time. As a sibling of criu the task becomes a child of the shim."""
         if not (self.image / "inventory.img").exists():
             return []
-        command = ["criu", "restore", "--images-dir", str(self.image), "--manage-cgroups=ignore"]
+        command = [program(), "restore", "--images-dir", str(self.image), "--manage-cgroups=ignore"]
         return [*command, "--restore-detached", "--restore-sibling", "--pidfile", str(task_folder / "thawed")]

@@ -34,8 +34,6 @@ from skep.jobs.request import Request
 
 LOOK_S = 1.0
 """Between two looks at everything that runs."""
-REAP_S = 0.05
-"""Between two looks for shims that have done their work and are about to go."""
 TASK_FILE_MAX = 4 << 20
 LAUNCHES_READ = 3
 TASKS_READ = 64
@@ -221,12 +219,9 @@ class LocalEngine:
             if time.monotonic() >= look_at:
                 self._try(self.runs.check)
                 look_at = time.monotonic() + LOOK_S
-            self.runs.reap()
             self._deliver()
 
     def _wait_ms(self, look_at: float) -> float | None:
-        if self.runs.leaving:
-            return REAP_S * 1000
         is_idle = not (self.runs.by_job or self.runs.strays or self.runs.unread or self.runs.delayed or self._untold)
         return None if is_idle else max(look_at - time.monotonic(), 0.0) * 1000 + 1
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,13 +16,14 @@ from typing import Any
 from skep.core.actions import Action, Launch, Move
 from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import InputError
-from skep.engines.local.begin import Beginner, Beginning, place_tasks, start_shim
+from skep.engines.local.begin import Beginner, Beginning, place_tasks
 from skep.engines.local.bury import clear, kill_rest
 from skep.engines.local.cgroups import members
 from skep.engines.local.folder import Folder, LaunchRecord, read_launch
 from skep.engines.local.logs import trim_logs
 from skep.engines.local.ports import Ports
 from skep.engines.local.run import SERVER_AWAY, SHIM_KILLED, Phase, Run, Task
+from skep.engines.local.start import start_shim
 from skep.jobs.env import ports_wanted
 from skep.jobs.reports import Exited, LaunchFailed, Moved, Report, Started
 from skep.jobs.request import Request
@@ -61,8 +61,6 @@ class Launches:
         self.by_job: dict[str, Run] = {}
         """The launch of each job that is not over."""
         self.lost: set[str] = set()
-        self.leaving: set[int] = set()
-        """Shims of ours that have done their work and must be waited for."""
         self.strays: list[Run] = []
         """Launches that nobody knows, until they are over."""
         self.unread: list[Path] = []
@@ -155,10 +153,12 @@ class Launches:
 
     def _spawn(self, run: Run) -> None:
         """Start the shims that are missing. They wait for each other; if one cannot be started, none goes."""
+        is_alone = len(run.tasks) == 1 and not run.is_stopping and self._has_room(run, Phase.SPAWNED)
         for task in run.tasks:
             if task.phase is Phase.SPAWNED and not task.shim_pid():
                 try:
-                    task.shim = start_shim(task.path)
+                    task.shim = start_shim(task.path, goes_at_once=is_alone)
+                    run.has_gone = run.has_gone or is_alone
                 except OSError as error:
                     cause = SHORTAGE if error.errno in SHORTAGES else ""
                     self._fail(run, f"task {task.record.name} cannot be started: {error.strerror}", cause)
@@ -177,17 +177,17 @@ class Launches:
         run.force_at_s = min(run.force_at_s, force_at_s) if run.is_stopping else force_at_s
         run.is_stopping = True
         for task in run.tasks:
-            if task.phase is Phase.READY and not run.has_gone:
-                task.send(f"kill {run.kill_cause}")
-            elif task.phase in (Phase.READY, Phase.RUNNING):
-                task.send(f"stop {run.request.grace_s}")
+            if task.phase in (Phase.READY, Phase.RUNNING):
+                self._ask_to_stop(run, task)
+
+    def _ask_to_stop(self, run: Run, task: Task, *, is_late: bool = False) -> None:
+        is_waiting = task.phase is Phase.READY and not run.has_gone
+        is_killed = is_waiting or (is_late and run.kill_cause)
+        task.was_asked = task.send(f"kill {run.kill_cause}" if is_killed else f"stop {run.request.grace_s}")
 
     def _look(self, task: Task) -> None:
         has_ended = task.phase is not Phase.GONE and task.has_ended()
         task.look(may_end=not has_ended or self._has_left(task))
-        if task.phase is Phase.GONE and task.shim:
-            self.leaving.add(task.shim)
-            task.shim = 0
 
     def _has_left(self, task: Task) -> bool:
         """Whether shim and processes are gone: until then the task may have written what is there itself."""
@@ -204,10 +204,10 @@ class Launches:
             self._end(run)
 
     def _stop_late(self, run: Run) -> None:
-        """A shim that was not ready yet when the launch was stopped never gets to go."""
+        """A shim that was not ready yet when the launch was stopped never gets to go, or hears of it now."""
         for task in run.tasks:
-            if task.phase is Phase.READY and not run.has_gone:
-                task.send(f"kill {run.kill_cause}")
+            if task.phase in (Phase.READY, Phase.RUNNING) and not task.was_asked:
+                self._ask_to_stop(run, task, is_late=True)
 
     def _go(self, run: Run) -> None:
         unborn = [task for task in run.tasks if task.exit and not task.exit.ran]
@@ -217,7 +217,7 @@ class Launches:
                 run.failure = f"task {unborn[0].record.name} was killed before it could start"
                 run.failure_cause = SHIM_KILLED
             self._stop(run)
-        elif not run.has_gone and run.is_ready and self._has_room(run):
+        elif not run.has_gone and run.is_ready and self._has_room(run, Phase.READY):
             run.has_gone = True
             run.force_at_s = time.monotonic() + START_S
             for task in run.tasks:
@@ -227,11 +227,13 @@ class Launches:
             run.was_told = True
             self._reports.append((Moved if run.is_move else Started)(run.job_id, run.launch))
 
-    def _has_room(self, run: Run) -> bool:
+    def _has_room(self, run: Run, phase: Phase) -> bool:
         """Two jobs may be told to move at once, each onto what the other still holds: who is ready waits for it."""
-        wanted = run.gpus_in_use(Phase.READY)
+        wanted = run.gpus_in_use(phase)
         others = (other for other in self.by_job.values() if other is not run)
-        return not any(wanted & other.gpus_in_use(Phase.RUNNING) for other in others)
+        return not any(
+            wanted & other.gpus_in_use(Phase.SPAWNED if other.has_gone else Phase.RUNNING) for other in others
+        )
 
     def _end(self, run: Run) -> None:
         self._drop(run)
@@ -247,13 +249,6 @@ class Launches:
     def _drop(self, run: Run) -> None:
         self.by_job.pop(run.job_id, None)
         self.ports.give((run.job_id, run.launch))
-
-
-def has_left(pid: int) -> bool:
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True
 
 
 def reason_of(error: Exception) -> str:

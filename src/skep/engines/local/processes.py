@@ -123,6 +123,12 @@ def kill_marked(marks: set[str]) -> set[str]:
     return found
 
 
+def began(pid: int) -> int:
+    """When this process began, in the kernel's ticks; 0 if there is none any more."""
+    fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return int(fields[19]) if fields and fields[0] not in b"ZX" else 0
+
+
 def is_zombie(pid: int) -> bool:
     return state_of(pid) in b"ZX"
 

@@ -12,6 +12,7 @@ from typing import Any
 from skep.core.actions import Launch, Move
 from skep.engines.local.folder import ExitRecord, TaskRecord
 from skep.engines.local.logs import log_tail
+from skep.engines.local.start import Shim
 from skep.files.untrusted import decode_as, is_file, lock_holder, read_small, read_values, status_of, write_line
 from skep.jobs.completion import Outcome, outcome
 from skep.jobs.reports import Exited, LaunchFailed
@@ -35,13 +36,15 @@ class Phase(enum.IntEnum):
 class Task:
     """One task of a launch."""
 
-    __slots__ = ("ended_ns", "exit", "path", "phase", "progress_ns", "record", "shim")
+    __slots__ = ("ended_ns", "exit", "path", "phase", "progress_ns", "record", "shim", "was_asked")
 
     def __init__(self, record: TaskRecord, path: Path) -> None:
         self.record = record
         self.path = path
-        self.shim = 0
-        """If it is a child of ours."""
+        self.shim: Shim | None = None
+        """If we have started it."""
+        self.was_asked = False
+        """To stop, and there was a shim to hear it."""
         self.phase = Phase.SPAWNED
         self.exit: ExitRecord | None = None
         self.ended_ns = 0

@@ -11,7 +11,7 @@ from skep.core.actions import Action, Launch, Move, Stop, Suspend
 from skep.core.cluster import Cluster
 from skep.engines.local.bury import Dead, bury, clear, end_by_force
 from skep.engines.local.folder import read_launch
-from skep.engines.local.launches import NOWHERE, START_S, Launches, has_left
+from skep.engines.local.launches import NOWHERE, START_S, Launches
 from skep.engines.local.processes import send, state_of
 from skep.engines.local.run import SHIM_KILLED, Phase, Run, Task
 from skep.files.untrusted import is_file, read_small
@@ -31,9 +31,6 @@ class Runs(Launches):
     def take_reports(self) -> list[Report]:
         reports, self._reports = self._reports, []
         return reports
-
-    def reap(self) -> None:
-        self.leaving = {pid for pid in self.leaving if not has_left(pid)}
 
     # Actions
 
@@ -178,9 +175,9 @@ class Runs(Launches):
 
     def _check_spawned(self, run: Run, task: Task) -> None:
         """Its shim has not begun yet, or died before it could."""
-        if task.shim and not has_left(task.shim):
+        if task.shim and not task.shim.has_left:
             return
-        was_started, task.shim = bool(task.shim), 0
+        was_started, task.shim = task.shim is not None, None
         self._look(task)  # It may have begun and ended between two questions, or another one has the lock.
         if task.phase is not Phase.SPAWNED or task.shim_pid():
             return

@@ -1,10 +1,10 @@
 """The process above one task. It outlives the server, keeps the exit code, and leaves nobody behind.
 
-Run as `python -I -S shim.py FOLDER`: standard library only, and few imports, because it starts once per task. It knows
-nothing but its folder: `task.json` says what to run, the `control` fifo brings commands (`go`, `stop GRACE`,
-`kill CAUSE`, `suspend`, `resume`), a lock on `lock` is held for life, `pid` and `main` appear when it is ready and when
-the task runs, and `exit.json` is on the disk before the lock is gone. As a subreaper it inherits every process that the
-task left behind, so "no child is left" means that no process of the task is left.
+Forked by `forks.py`: standard library only, and nothing is imported later, because each task has one. It knows
+nothing but its folder, where it is: `task.json` says what to run, the `control` fifo brings commands (`go`,
+`stop GRACE`, `kill CAUSE`, `suspend`, `resume`), a lock on `lock` is held for life, `pid` and `main` appear when it is
+ready and when the task runs, and `exit.json` is on the disk before the lock is gone. As a subreaper it inherits every
+process that the task left behind, so "no child is left" means that no process of the task is left.
 """
 
 from __future__ import annotations
@@ -68,12 +68,15 @@ class Shim:
         self.kill_every_s = 0.02
         self.began_at = now()
 
-    def serve(self) -> None:
+    def serve(self, *, goes_at_once: bool) -> None:
         """Until no process of the task is left."""
         self.poller.register(self.control, select.POLLIN)
         self.poller.register(self.wake, select.POLLIN)
         write_whole("pid", str(os.getpid()))
-        self.ring()
+        if goes_at_once:
+            self.start()
+        else:
+            self.ring()
         while not self.is_over:
             ready = {fd for fd, _ in self.poller.poll(self.timeout_ms())}
             if self.output in ready and not self.log.pump(self.output):
@@ -299,9 +302,7 @@ def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def main() -> None:
-    os.closerange(3, 4096)
-    os.chdir(sys.argv[1])
+def main(*, goes_at_once: bool) -> None:
     lock = os.open("lock", os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -317,9 +318,5 @@ def main() -> None:
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     shim = Shim(lock)
-    shim.serve()
+    shim.serve(goes_at_once=goes_at_once)
     shim.finish()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,81 @@
+"""The process that forks shims: with everything loaded that takes a millisecond, where a new Python takes thirty.
+
+Run as `python -I -S forks.py ROOM`. Its standard input is a socket to the server. Each message names the folder of a
+task, after `+` if its task is to go at once and `-` if it is to wait for `go`. The answer is the number of the shim's
+process and when that began, or `!` and what was wrong. It ends with the server; the shims live on. ROOM is an argument
+whose place in memory shims use for their names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import sys
+import traceback
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from skep.engines.local.processes import began, read
+    from skep.engines.local.shim import main
+else:
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter was told to look nowhere.
+    from processes import began, read
+    from shim import main
+
+CHANNEL = 0
+MESSAGE_MAX = 1 << 16
+FILES_MAX = 1 << 30
+
+
+def serve() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The kernel forgets shims that have left; nobody waits for them.
+    gc.freeze()  # What is never collected is never copied.
+    while message := os.read(CHANNEL, MESSAGE_MAX):
+        try:
+            pid = os.fork()
+        except OSError as error:
+            answer = f"!{error.errno} {os.strerror(error.errno or 0)}"
+        else:
+            if pid == 0:
+                become_shim(os.fsdecode(message[1:]), goes_at_once=message[:1] == b"+")
+            answer = f"{pid} {began(pid)}"
+        os.write(CHANNEL, answer.encode())
+
+
+def become_shim(folder: str, *, goes_at_once: bool) -> NoReturn:
+    """With no file of the server's; what breaks it is said in `shim.err`."""
+    code = 1
+    try:
+        os.closerange(3, FILES_MAX)
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        os.close(null)
+        os.chdir(folder)
+        errors = os.open("shim.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        os.dup2(errors, 2)
+        os.close(errors)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        rename(f"skep-shim {folder}")
+        main(goes_at_once=goes_at_once)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def rename(title: str) -> None:
+    """For those who look at the list of processes. The kernel reads the command line from our memory."""
+    fields = read("/proc/self/stat").rpartition(b")")[2].split()
+    begin, end = int(fields[45]), int(fields[46])
+    room = end - begin
+    ctypes.memmove(begin, os.fsencode(title)[: room - 1].ljust(room, b"\0"), room)
+
+
+if __name__ == "__main__":
+    serve()

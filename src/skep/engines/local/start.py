@@ -1,0 +1,103 @@
+"""Starting shims, through a process that forks them: see `forks.py`."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+
+from skep.engines.local.processes import began
+
+FORKS = str(Path(__file__).with_name("forks.py"))
+ROOM = 400
+"""For names of shims in the list of processes."""
+ANSWER_S = 10.0
+"""For a fork. A process that takes longer is stopped or stuck, and another one takes its place."""
+TRIES = 3
+
+
+class Shim(msgspec.Struct, frozen=True):
+    """A process, by its number and when it began: numbers are used again."""
+
+    pid: int
+    began: int
+
+    @property
+    def has_left(self) -> bool:
+        return began(self.pid) != self.began
+
+
+class Forks:
+    """Our end of the process that forks. It is started when it is needed, and again when it has died."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+
+    def start(self, task: Path, *, goes_at_once: bool) -> Shim:
+        """A task that was asked for twice, because the answer was lost, still runs once: its shim sees to that."""
+        message = (b"+" if goes_at_once else b"-") + os.fsencode(task)
+        with self._lock:
+            for _ in range(TRIES):
+                with contextlib.suppress(ConnectionError, TimeoutError):
+                    return shim_of(self._ask(message))
+                self.end()
+        raise OSError(None, "the process that starts tasks does not answer")
+
+    def _ask(self, message: bytes) -> bytes:
+        if self._channel is None:
+            self._begin()
+        assert self._channel is not None
+        self._channel.send(message)
+        answer = self._channel.recv(4096)
+        if not answer:
+            raise ConnectionResetError
+        return answer
+
+    def _begin(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.settimeout(ANSWER_S)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", FORKS, "-" * ROOM],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={"PATH": os.environ.get("PATH", os.defpath)},  # Shims inherit it: no secret of the server's.
+                start_new_session=True,
+            )
+        self._channel = ours
+
+    def end(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._channel = self._process = None
+
+
+def shim_of(answer: bytes) -> Shim:
+    if answer.startswith(b"!"):
+        number, _, reason = answer[1:].decode().partition(" ")
+        raise OSError(int(number), reason)
+    pid, when = answer.split()
+    return Shim(int(pid), int(when))
+
+
+_forks = Forks()
+atexit.register(_forks.end)
+
+
+def start_shim(task: Path, *, goes_at_once: bool = False) -> Shim:
+    """One process forks for the whole program, however many engines it has."""
+    return _forks.start(task, goes_at_once=goes_at_once)
