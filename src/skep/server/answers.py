@@ -37,10 +37,6 @@ def error_body(message: str, hint: str = "", code: str = "") -> bytes:
     return _encode({**body, "code": code} if code else body)
 
 
-def coming() -> Response:
-    return error_answer(501, "this part of the API is not there yet")
-
-
 def one_line(text: str) -> str:
     return " ".join(text.split())[:2000]
 

@@ -36,6 +36,7 @@ from skep.server.routes import (
     submit,
 )
 from skep.server.security import Guard
+from skep.server.studies.studies import Studies
 from skep.server.tokens import Tokens
 from skep.service.history import History
 
@@ -54,9 +55,10 @@ def make_app(context: Context) -> ASGIApp:
 
 def make_context(live: Any, config: Config, tokens: Tokens, shut_down: Callable[[bool], None]) -> Context:
     history = History(config.data / "history.db", live.sample, live.clock, config.keep_days * DAY_S)
+    studies = Studies(config.data, live.clock)
     hub = Hub(live)
     known = tokens if config.needs_token else None
-    return Context(live, config, hub, Changes(live, hub), history, Metrics(live), known, shut_down)
+    return Context(live, config, hub, Changes(live, hub), history, studies, Metrics(live), known, shut_down)
 
 
 def make_api(context: Context) -> FastAPI:
@@ -65,9 +67,11 @@ def make_api(context: Context) -> FastAPI:
         context.hub.start()
         context.changes.start()
         context.history.start()
+        await run_in_threadpool(context.studies.start)
         yield
         context.hub.close()
         context.changes.close()
+        await run_in_threadpool(context.studies.close)
         await run_in_threadpool(context.history.close)
 
     # The pages of FastAPI's own documentation load scripts from elsewhere.

@@ -15,6 +15,7 @@ from skep.server.config import Config
 from skep.server.hub import Hub
 from skep.server.identity import Identity
 from skep.server.metrics import Metrics
+from skep.server.studies.studies import Studies
 from skep.server.tokens import Tokens
 from skep.service.history import History
 
@@ -27,6 +28,7 @@ class Context(msgspec.Struct):
     hub: Hub
     changes: Changes
     history: History
+    studies: Studies
     metrics: Metrics
     tokens: Tokens | None
     """None where no login is asked for."""

@@ -12,4 +12,5 @@ from skep.server.context import Context
 
 def openapi() -> dict[str, Any]:
     nothing = cast(Any, None)
-    return make_api(Context(nothing, Config(data=Path()), nothing, nothing, nothing, nothing, None, nothing)).openapi()
+    parts = {name: nothing for name in Context.__struct_fields__}
+    return make_api(Context(**{**parts, "config": Config(data=Path())})).openapi()

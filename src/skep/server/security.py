@@ -26,7 +26,7 @@ from skep.server.tokens import Tokens
 from skep.server.watch import Watch
 
 MIB = 1024 * 1024
-BODY_MAX, BATCH_MAX = MIB, 32 * MIB
+BODY_MAX, BATCH_MAX, TRACE_MAX = MIB, 32 * MIB, 256 * MIB
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 OPEN = ("/api/v1/health", "/api/v1/session")
@@ -35,6 +35,9 @@ YAML = (b"application/yaml", b"application/x-yaml", b"text/yaml", b"text/x-yaml"
 TAKES_YAML = ("/api/v1/jobs", "/api/v1/cluster")
 DECIDING = (b"host", b"origin", b"content-type", b"authorization", b"x-skep-user", b"cookie", b"x-requested-with")
 """Headers that must be there once: two readers could take different ones."""
+TRACES = "/api/v1/traces"
+TABLES = (b"text/csv", b"application/octet-stream")
+"""Kinds of bodies that a form cannot send either."""
 PROTECT = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -115,7 +118,7 @@ def single_headers(scope: Scope) -> dict[bytes, bytes]:
 
 
 def body_max(path: str) -> int:
-    return BATCH_MAX if path == "/api/v1/jobs:batch" else BODY_MAX
+    return {"/api/v1/jobs:batch": BATCH_MAX, TRACES: TRACE_MAX}.get(path, BODY_MAX)
 
 
 def check_body(path: str, headers: dict[bytes, bytes]) -> None:
@@ -125,9 +128,10 @@ def check_body(path: str, headers: dict[bytes, bytes]) -> None:
         return
     if length.isdigit() and int(length) > body_max(path):
         raise Refused(413, too_large(body_max(path)), "", {"connection": "close"})
-    if kind == b"application/json" or (kind in YAML and path in TAKES_YAML):
+    if kind == b"application/json" or (kind in YAML and path in TAKES_YAML) or (kind in TABLES and path == TRACES):
         return
     takes = "application/json" + (" or application/yaml" if path in TAKES_YAML else "")
+    takes = "text/csv" if path == TRACES else takes
     raise Refused(
         415, f"content type {kind.decode('latin-1')[:80] or 'is missing,'} is not taken here", f"send {takes}"
     )

@@ -1,0 +1,1 @@
+"""Studies: several policies on one trace, in processes beside the server."""
