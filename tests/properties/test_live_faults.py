@@ -15,7 +15,7 @@ from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import InputError
 from skep.core.events import ClusterChanged, Event, PolicyChanged
 from skep.core.record import decode
-from skep.jobs.reports import Exited, LaunchFailed, Moved, NodeChanged, Report, Started
+from skep.jobs.reports import Exited, LaunchFailed, Looked, Moved, NodeChanged, Report, Started
 from skep.jobs.request import Elastic, Request, TaskRole
 from skep.service import commands
 from skep.service import writer as writer_module
@@ -81,6 +81,9 @@ class FaultyEngine:
 
     def lose_node(self, node: str) -> None:
         """Told again after a restart: it knows."""
+
+    def look(self) -> None:
+        self.mail.append(Looked())
 
     def of(self, job_id: str) -> list[Run]:
         return [run for run in self.runs.values() if run.job_id == job_id and not run.is_over]

@@ -29,11 +29,13 @@ class JobSubmitted(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Why it is not to be started before it is released; nothing: it may be."""
 
 
-class JobHeld(msgspec.Struct, frozen=True, tag=True):
+class JobHeld(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A job that does not run is not to be started until it is released."""
 
     job_id: str
     reason: str
+    until_s: float | None = None
+    """When it will be, where that is known already."""
 
 
 class JobReleased(msgspec.Struct, frozen=True, tag=True):
@@ -145,6 +147,12 @@ class ClusterChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The text of each file that policies of its VCs are made of, by path."""
 
 
+class ClockStepped(msgspec.Struct, frozen=True, tag=True):
+    """The clock was set: so much later than it was a moment ago, without any time having passed. Alone in its batch."""
+
+    by_s: float
+
+
 class TimerDue(msgspec.Struct, frozen=True, tag=True):
     """The moment the planner asked for has come."""
 
@@ -167,6 +175,7 @@ Event = (
     | PolicyChanged
     | PolicyFailed
     | ClusterChanged
+    | ClockStepped
     | TimerDue
 )
 

@@ -51,6 +51,7 @@ class Job:
         "held_launch",
         "held_since_s",
         "hold",
+        "hold_until_s",
         "id",
         "is_ending",
         "launches",
@@ -95,6 +96,7 @@ class Job:
         self.needs_left = 0
         self.hold = ""
         """Why it is not to be started before it is released; nothing: it may be."""
+        self.hold_until_s: float | None = None
         self.is_ending = False
         self.allocation: Allocation | None = None
         """Wanted, in terms of what its policy sees as the cluster: of a VC, virtual gpus."""

@@ -15,6 +15,7 @@ import msgspec
 from skep.core.cluster import Cluster
 from skep.core.errors import InvariantBroken
 from skep.core.events import (
+    ClockStepped,
     ClusterChanged,
     Event,
     Exit,
@@ -126,6 +127,7 @@ class State:
             PolicyChanged: self._policy_changed,
             PolicyFailed: self._policy_failed,
             ClusterChanged: self._cluster_changed,
+            ClockStepped: self._clock_stepped,
             TimerDue: self._timer_due,
         }
 
@@ -157,13 +159,13 @@ class State:
     def _job_held(self, event: JobHeld) -> None:
         job = self.jobs[event.job_id]
         if job.state is PENDING:
-            job.hold = event.reason
+            job.hold, job.hold_until_s = event.reason, event.until_s
             self._withdraw(job)
 
     def _job_released(self, event: JobReleased) -> None:
         job = self.jobs[event.job_id]
         if job.state is PENDING and job.hold:
-            job.hold = ""
+            job.hold, job.hold_until_s = "", None
             if job.is_ready:
                 self.trigger.submitted.append(job)
 
@@ -392,6 +394,20 @@ class State:
         self.faults = {vc: fault for vc, fault in self.faults.items() if not vc}
         self.memory = {name: value for name, value in self.memory.items() if not name.startswith(BENEATH)}
         self._plan_anew("")
+
+    def _clock_stepped(self, event: ClockStepped) -> None:
+        """No time has passed: whatever counts from a moment counts from one that is as much later."""
+        by_s = event.by_s
+        for job in (job for job in self.jobs.values() if not job.state.is_final):
+            job.pending_since_s += by_s
+            job.decided_s += by_s
+            job.held_since_s += by_s
+            job.progress_since_s += by_s
+            if job.hold_until_s is not None:
+                job.hold_until_s += by_s
+        for waiting in self.waiting.values():
+            waiting.since_s += by_s
+        self.trigger.nodes_changed = True
 
     def _plan_anew(self, prefix: str) -> None:
         """The scopes in which jobs wait (those of that prefix) are words of the planner before."""

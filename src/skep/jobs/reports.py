@@ -62,4 +62,8 @@ class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
     values: dict[str, float | int | str | bool | None]
 
 
-Report = Started | Moved | Exited | LaunchFailed | NodeChanged | Progressed
+class Looked(msgspec.Struct, frozen=True, tag="looked"):
+    """The engine was asked to look at everything it runs, and has told whatever had ended by then."""
+
+
+Report = Started | Moved | Exited | LaunchFailed | NodeChanged | Progressed | Looked

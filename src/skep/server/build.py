@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from skep.engines.local.gpus import Gpu, find_gpus
 from skep.files.text import load_text
 from skep.server.config import Config
 from skep.server.private import account_name
+from skep.service.clock import machine_clock
 from skep.service.files import open_store
 from skep.service.live import Live
 
@@ -33,7 +33,7 @@ def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[E
     live = Live(
         store,
         lambda live: make_engine(config, live, accounts),
-        time.time,  # noqa: TID251 (here time enters)
+        machine_clock(store.meta("clock")),
         cluster=cluster,
         policy=config.policy or None if is_new or "policy" in config.typed else None,
         retention_s=config.keep_days * DAY_S,

@@ -97,6 +97,9 @@ class _LiveCollector:
         yield SummaryMetricFamily("skep_commit_seconds", "Writing, by turn of the writer.", turns, stats["commit_s"])
         yield CounterMetricFamily("skep_decisions", "Times a policy was asked.", stats["decisions"])
         yield CounterMetricFamily("skep_events", "Events written to the log.", stats["events"])
+        ahead = "Seconds that the wall clock is ahead of the time that is logged, since it was set; else 0."
+        yield GaugeMetricFamily("skep_clock_ahead_seconds", ahead, stats["clock_off_s"])
+        yield CounterMetricFamily("skep_clock_steps", "Times that the wall clock was set.", stats["clock_steps"])
 
 
 def _gpus(live: Any) -> Iterator[Metric]:

@@ -249,6 +249,7 @@ class Changes(Shown):
 class Health(Shown):
     status: Literal["ok"]
     version: str
+    problems: list[str] = Field(description="What an admin should know of now, in sentences; empty: nothing.")
 
 
 class Stopping(Shown):

@@ -9,7 +9,7 @@ import msgspec
 from skep.core.events import Event, Exit, JobHeld, NodeBack, NodeLost, TasksExited, TasksMoved, TasksStarted
 from skep.core.job import Job, in_proportion
 from skep.jobs.exits import classify, react
-from skep.jobs.reports import Exited, LaunchFailed, Moved, NodeChanged, Report, Started
+from skep.jobs.reports import Exited, LaunchFailed, Looked, Moved, NodeChanged, Report, Started
 from skep.service.book import Record, split_task, task_of
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ class Heard(msgspec.Struct):
     advice: str = ""
     seconds: float = 0.0
     """How long it ran; 0 if that is not known."""
-    release_s: float | None = None
-    """The job is held back until then, from now."""
 
 
 def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
     """None for what is late, doubled or of no consequence."""
     state = writer.state
+    if isinstance(report, Looked):
+        return None
     if isinstance(report, NodeChanged):
         if report.node not in state.cluster.by_name:
             return None
@@ -98,6 +98,6 @@ def _outcome(record: Record, job: Job, now_s: float, launch: int, code: int, cau
     exit = Exit.RETRIED if retry and not job.is_ending else Exit.FAILED
     heard = Heard([TasksExited(job.id, exit, job.work_s, launch)], job.id, launch, said, code, found.advice)
     if exit is Exit.RETRIED and delay_s > 0:
-        heard.events.append(JobHeld(job.id, f"back-off of {delay_s:g} s after: {said[:SAID_MAX]}"))
-        heard.release_s = delay_s
+        reason = f"back-off of {delay_s:g} s after: {said[:SAID_MAX]}"
+        heard.events.append(JobHeld(job.id, reason, now_s + delay_s))
     return heard

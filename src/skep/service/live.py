@@ -27,6 +27,7 @@ from skep.service.anchor import Gone
 from skep.service.book import task_of
 from skep.service.bounded import Bounded
 from skep.service.check import check_open_jobs, check_rows, damaged
+from skep.service.clock import Clock
 from skep.service.commands import Prepare
 from skep.service.override import override
 from skep.service.reads import Reads, as_event
@@ -37,7 +38,8 @@ from skep.service.turn import Busy, Command
 from skep.service.writer import Writer, answer_all
 
 BATCH_MAX = 2000
-IDLE_S = 60.0
+IDLE_S = 10.0
+"""A wall clock that was set is noticed within this time."""
 FORGET_EVERY_S = 3600.0
 CHECKPOINT_EVERY_S = 1.0
 
@@ -51,7 +53,7 @@ class Live(Reads):
         self,
         store: Store,
         make_engine: Callable[[Live], Any],
-        clock: Callable[[], float],
+        clock: Callable[[], float] | Clock,
         *,
         cluster: tuple[str, str] | None = None,
         policy: str | None = None,
@@ -60,7 +62,7 @@ class Live(Reads):
         limits: LimitRules = UNLIMITED,
     ) -> None:
         """`cluster` is (name, text). On a store that has a cluster and a policy already, those given replace them."""
-        self.clock = clock
+        self.clock = clock if isinstance(clock, Clock) else Clock(clock, clock)
         self.store = store
         self.retention_s = retention_s
         self.on_fault = on_fault
@@ -72,9 +74,9 @@ class Live(Reads):
             opening = (made, commands.make_policy(policy or "fifo", read_text(made.text, made.name)[0]))
         self.bounded = Bounded()
         self.writer = open_writer(
-            store, lambda: Writer(store, clock(), opening=opening, limits=limits, call=self.bounded)
+            store, lambda: Writer(store, self.clock(), opening=opening, limits=limits, call=self.bounded)
         )
-        override(self.writer, cluster, policy, clock())
+        override(self.writer, cluster, policy, self.clock())
         self.lock = self.writer.lock
         self.writer.planning.on_fault = lambda: self._inbox.put([])
         self.engine = make_engine(self)
@@ -110,13 +112,21 @@ class Live(Reads):
             try:
                 self.store.anchor.check()
                 reports = [report for item in items if isinstance(item, list) for report in item]
-                self.writer.turn(asked, reports, self.clock())
+                self._turn(asked, reports)
                 if self.clock() >= forget_at_s:
                     forget_at_s = self.clock() + FORGET_EVERY_S
                     self._forget()
             except Exception as error:
                 self._fail(error, asked)
                 return
+
+    def _turn(self, asked: list[Command], reports: list[Report]) -> None:
+        tick = self.clock.tick()
+        for text in tick.said:
+            log.warning("%s", text)
+            asked.append(Command(saying("clock", text), Future()))
+        self.store.mark = msgspec.json.encode(self.clock.mark()).decode()
+        self.writer.turn(asked, reports, tick.at_s, stepped_s=tick.stepped_s)
 
     def _tidy(self) -> None:
         """What takes the disk's time and must not take the writer's."""
@@ -164,7 +174,7 @@ class Live(Reads):
         self.on_fault(error)
 
     def _forget(self) -> None:
-        gone = self.writer.forget(self.clock() - self.retention_s)
+        gone = self.writer.forget(self.clock.old_before(self.retention_s))
         for job_id in gone:
             self.engine.forget(job_id)
 
@@ -227,7 +237,11 @@ class Live(Reads):
 
     def note(self, kind: str, text: str, who: str = "") -> Future[None]:
         """An event of the server itself."""
-        return self._ask(lambda writer, turn: turn.say(kind, text, None, who))
+        return self._ask(saying(kind, text, who))
+
+    def problems(self) -> list[str]:
+        """What an admin should know of now."""
+        return [problem for problem in (self.clock.problem,) if problem]
 
     def subscribe(self, listener: Callable[[list[dict[str, Any]], list[str]], None]) -> Callable[[], None]:
         """Called by the writer's thread with what has happened, and with the ids of jobs that are new or changed, once
@@ -241,6 +255,10 @@ class Live(Reads):
 
     def backup(self, path: Path) -> None:
         self.store.backup(path)
+
+
+def saying(kind: str, text: str, who: str = "") -> Prepare:
+    return lambda writer, turn: turn.say(kind, text, None, who)
 
 
 def open_writer(store: Store, make: Callable[[], Writer]) -> Writer:

@@ -19,7 +19,7 @@ import msgspec
 from skep.core.checked import BadPlan, checked_plan
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError
-from skep.core.events import Event, JobsForgotten, PolicyFailed
+from skep.core.events import ClockStepped, Event, JobsForgotten, PolicyFailed
 from skep.core.job import Job, JobState
 from skep.core.ports import Planner
 from skep.core.record import PlanRecord, decode_plan, encode_plan
@@ -94,7 +94,7 @@ class Planning:
         if scheduler is None:
             return [], None
         # A planner must not know more than one that begins now.
-        change = Change(scheduler.planner) if events and isinstance(events[0], JobsForgotten) else None
+        change = Change(scheduler.planner) if events and isinstance(events[0], JobsForgotten | ClockStepped) else None
         return self._decide(scheduler, lambda: scheduler.step(at_s, events, change))
 
     def _decide(self, scheduler: Scheduler, work: Callable[[], Any]) -> tuple[list[PlanRecord], Fault | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from skep.jobs.request import Request, in_full, masked
 from skep.jobs.write import job_text
 from skep.service import commands, present, queries
 from skep.service.book import LIMIT, PENDING, Record
+from skep.service.clock import Clock
 from skep.service.order import parse_order, read_cursor, write_cursor
 from skep.service.planning import sentence
 from skep.service.sight import EVERYTHING, Sight
@@ -41,7 +42,7 @@ class Reads:
     writer: Writer
     engine: Any
     lock: threading.Lock
-    clock: Callable[[], float]
+    clock: Clock
 
     def seen_by(self, sight: Sight) -> Reads:
         """The same reads for somebody who may see less."""
@@ -288,6 +289,8 @@ class Reads:
                 "commit_s": self.writer.commit_s,
                 "policy_failures": self.writer.policy_failures,
                 "policies_replaced": len(state.faults),
+                "clock_off_s": self.clock.off_s,
+                "clock_steps": self.clock.steps,
             }
 
 

@@ -13,7 +13,7 @@ from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError, InvariantBroken
-from skep.core.events import ClusterChanged, Event, JobsForgotten, PolicyChanged, PolicyFailed
+from skep.core.events import ClockStepped, ClusterChanged, Event, JobsForgotten, PolicyChanged, PolicyFailed
 from skep.core.ports import Planner
 from skep.core.record import Entry, PlanRecord, decode, encode, fold, record
 from skep.core.snapshot import load
@@ -166,7 +166,7 @@ def recompute(entries: list[Entry]) -> list[tuple[Entry, list[PlanRecord]]]:
             scheduler = Scheduler(state, ground.planner(state.cluster))
         elif cluster is not None or has(entry, PolicyChanged) or has(entry, PolicyFailed):
             change = Change(ground.planner(cluster or scheduler.state.cluster), cluster)
-        elif has(entry, JobsForgotten):
+        elif has(entry, JobsForgotten) or has(entry, ClockStepped):
             change = Change(scheduler.planner)
         scheduler.step(entry.at_s, entry.events, change)
         again = decode(encode(Entry(0.0, [], [record(plan) for plan in scheduler.plans]))).plans

@@ -149,6 +149,8 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.mark = ""
+        """Where the clocks stand, written with whatever is written next; nothing: nobody says."""
         self._local = threading.local()
         self._readers: list[sqlite3.Connection] = []
         try:
@@ -216,6 +218,8 @@ class Store:
             told.seq = found.lastrowid or 0
         db.executemany("INSERT INTO keys VALUES (?, ?, ?, ?, ?)", writes.keys)
         db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(writes.meta.items()))
+        if self.mark:
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('clock', ?)", (self.mark,))
 
     def save_snapshot(self, saved: Snapshot) -> None:
         """Of the state as the log has it now; the one before is kept too."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -23,8 +24,10 @@ from skep.core.checked import BadPlan
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError
 from skep.core.events import (
+    ClockStepped,
     ClusterChanged,
     Event,
+    JobHeld,
     JobsForgotten,
     JobSubmitted,
     PolicyChanged,
@@ -35,11 +38,12 @@ from skep.core.events import (
     TasksStarted,
     TimerDue,
 )
+from skep.core.job import Job, JobState
 from skep.core.record import Entry, PlanRecord, encode, take_in
 from skep.core.snapshot import dump, fork
 from skep.core.step import reconcile
 from skep.jobs.limits import UNLIMITED, LimitRules
-from skep.jobs.reports import Report
+from skep.jobs.reports import Looked, Report
 from skep.jobs.request import Request
 from skep.policies.idle import NOBODY
 from skep.service import told
@@ -79,6 +83,9 @@ class Engine(Protocol):
 
     def restore_node(self, node: str) -> None: ...
 
+    def look(self) -> None:
+        """Look at everything that runs, tell what has ended, and then that you have looked."""
+
 
 class Writer:
     def __init__(
@@ -97,6 +104,8 @@ class Writer:
         self.timers: list[tuple[float, int, Callable[[], list[Event]]]] = []
         self._count = itertools.count()
         self.engine: Engine | None = None
+        self._is_looking = False
+        """Timers are due, and the engine was asked what has ended: that is to be heard first."""
         self.lock = threading.Lock()
         """Held while the state changes; whoever reads it from another thread holds it too."""
         self.turns = 0
@@ -138,8 +147,8 @@ class Writer:
         """Meet the engine: it is told again what the state wants, and knows what of it is done already."""
         self.engine = engine
         for job in self.state.jobs.values():
-            if job.hold.startswith(BACK_OFF):
-                self._release_at(self.state.now_s, job.id)
+            if job.hold_until_s is not None or job.hold.startswith(BACK_OFF):
+                self._release_at(job.hold_until_s or self.state.now_s, job)
             self._set_time_limit(job.id)
         self.at(self.state.now_s, self.limits.releases)  # limits may have been raised meanwhile
         for node in sorted(self.state.lost):
@@ -151,16 +160,35 @@ class Writer:
     def at(self, at_s: float, events: Callable[[], list[Event]]) -> None:
         heapq.heappush(self.timers, (at_s, next(self._count), events))
 
-    def _release_at(self, at_s: float, core_id: str) -> None:
+    def _release_at(self, at_s: float, job: Job) -> None:
+        launches = job.launches
+
         def release() -> list[Event]:
-            job = self.state.jobs.get(core_id)
-            return [self.limits.release(job)] if job is not None and job.hold.startswith(BACK_OFF) else []
+            is_held = job.state is JobState.PENDING and job.hold.startswith(BACK_OFF) and job.launches == launches
+            return [self.limits.release(job)] if is_held else []
 
         self.at(at_s, release)
 
     @property
+    def due_s(self) -> float:
+        return min(self.state.wake_s, self.timers[0][0] if self.timers else math.inf)
+
+    @property
     def wake_s(self) -> float:
-        return min(self.state.wake_s, self.timers[0][0] if self.timers else float("inf"))
+        """When a turn is needed although nobody asks for one."""
+        return math.inf if self._is_looking else self.due_s
+
+    def _take_due(self, turn: Turn) -> list[Event]:
+        events: list[Event] = []
+        while self.timers and self.timers[0][0] <= turn.at_s:
+            events += heapq.heappop(self.timers)[2]()
+        if self.state.wake_s <= turn.at_s:
+            events.append(TimerDue())
+        return events
+
+    def _step_clock(self, turn: Turn, by_s: float) -> list[Action]:
+        self.timers = [(at_s + by_s, number, events) for at_s, number, events in self.timers]
+        return self.step(turn, [ClockStepped(by_s)], None)
 
     def _set_time_limit(self, core_id: str) -> None:
         record = self.book.of(core_id)
@@ -178,39 +206,44 @@ class Writer:
 
     # The turn ---------------------------------------------------------------------------------------------------
 
-    def turn(self, commands: list[Command], reports: list[Report], now_s: float) -> None:
+    def turn(self, commands: list[Command], reports: list[Report], now_s: float, *, stepped_s: float = 0.0) -> None:
+        """`stepped_s`: by how much the clock was set since the last turn, in which no time has passed."""
         turn = Turn(max(now_s, self.state.now_s))
         began_s = time.perf_counter()
         with self.lock:
-            heard, actions = self._decide(turn, commands, reports)
+            actions: list[Action | Cluster] = [*self._step_clock(turn, stepped_s)] if stepped_s else []
+            actions += self._decide(turn, commands, reports)
         decided_s = time.perf_counter()
         if turn.has_writes:
             self.store.commit(turn.writes)
         self.turns += 1
         self.decide_s += decided_s - began_s
         self.commit_s += time.perf_counter() - decided_s
-        self._after(turn, heard, actions)
+        self._after(turn, actions)
 
-    def _decide(
-        self, turn: Turn, commands: list[Command], reports: list[Report]
-    ) -> tuple[list[Heard], list[Action | Cluster]]:
-        """What was heard, and what the engine is to do; a cluster: what follows counts the nodes of that one."""
+    def _decide(self, turn: Turn, commands: list[Command], reports: list[Report]) -> list[Action | Cluster]:
+        """What the engine is to do; a cluster: what follows counts the nodes of that one."""
         heard = [found for report in reports if (found := hear(self, turn.at_s, report)) is not None]
         for each in heard:
             turn.events += each.events
-        while self.timers and self.timers[0][0] <= turn.at_s:
-            turn.events += heapq.heappop(self.timers)[2]()
         actions: list[Action | Cluster] = []
+        is_timer_alone = False
+        if Looked() in reports:
+            # Whatever had ended when the timers became due is known now, and comes first.
+            self._is_looking = False
+            if turn.events and self.due_s <= turn.at_s:
+                actions += self._take_in(turn, heard)
+            turn.events += self._take_due(turn)
+            is_timer_alone = turn.events == [TimerDue()] and not commands
         for command in commands:
             actions += self._prepare(turn, command, heard)
-        if self.state.wake_s <= turn.at_s:
-            turn.events.append(TimerDue())
-        is_timer_alone = turn.events == [TimerDue()]
+        is_idle = not turn.events
         actions += self._take_in(turn, heard)
-        self._refuse_restlessness(turn, is_timer_alone)
+        if not is_idle:
+            self._refuse_restlessness(turn, is_timer_alone)
         if len(self.state.jobs) - self.book.member_count >= 2 * ENDED_KEPT:
             actions += self.step(turn, [JobsForgotten(self._ended()[:-ENDED_KEPT])], None)
-        return heard, actions
+        return actions
 
     def _ended(self) -> list[str]:
         """Jobs of the core whose owners' jobs have ended, as they were submitted."""
@@ -246,21 +279,21 @@ class Writer:
         events = turn.take_events()
         return actions + self.step(turn, events, heard) if events else actions
 
-    def _after(self, turn: Turn, heard: list[Heard], actions: list[Action | Cluster]) -> None:
+    def _after(self, turn: Turn, actions: list[Action | Cluster]) -> None:
         """It is on the disk: now it may be acted on and answered."""
         assert self.engine is not None
         for act in turn.then:
             act(self.engine)
         self._execute(turn.at_s, actions)
+        if self.due_s <= turn.at_s and not self._is_looking and self.engine is not None:
+            self._is_looking = True
+            self.engine.look()
         for future, answer in turn.answers:
             future.set_result(answer)
         changed = [*turn.writes.jobs, *(row.seq for row, _ in turn.writes.new_jobs)]
         if turn.writes.told or changed:
             for listener in self.listeners:
                 listener(turn.writes.told, changed)
-        for each in heard:
-            if each.release_s is not None:
-                self._release_at(turn.at_s + each.release_s, each.job_id)
         if self.state.event_count >= self.snapshot_at:
             self.save_snapshot()
 
@@ -393,6 +426,8 @@ class Writer:
             elif isinstance(event, TasksMoved):
                 told.tell_moved(turn, self.state, record, job, event, before[job.id])
                 self._set_time_limit(job.id)
+            elif isinstance(event, JobHeld) and event.until_s is not None:
+                self._release_at(event.until_s, job)
             elif isinstance(event, TasksExited) and (each := said.get((job.id, event.launch))) is not None:
                 told.tell_exited(turn, record, job, event, each)
         for action in actions:

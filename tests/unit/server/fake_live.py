@@ -247,12 +247,16 @@ class FakeLive:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
+    def problems(self) -> list[str]:
+        return []
+
     def stats(self) -> dict[str, Any]:
         counts: dict[str, int] = {}
         for job in list(self.all.values()):
             counts[job["state"]] = counts.get(job["state"], 0) + 1
         rest = {"waiting": {"order": 1}, "decide_s": 0.5, "commit_s": 1.5, "turns": 3, "decisions": 2}
         rest["events"] = len(self.log)
+        rest |= {"clock_off_s": 0.0, "clock_steps": 0}
         return {"jobs": counts, **rest}
 
     def backup(self, path: Path) -> None:

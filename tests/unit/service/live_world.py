@@ -10,7 +10,7 @@ from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cluster import Cluster
 from skep.core.events import ClusterChanged, Event, PolicyChanged
 from skep.jobs.limits import UNLIMITED, LimitRules
-from skep.jobs.reports import Exited, Moved, NodeChanged, Report, Started
+from skep.jobs.reports import Exited, Looked, Moved, NodeChanged, Report, Started
 from skep.jobs.request import Request, TaskRole
 from skep.service import commands
 from skep.service.store import Store
@@ -26,6 +26,7 @@ class Puppet:
         self.asked: list[Action] = []
         self.lost: set[str] = set()
         self.launched: dict[tuple[str, int], Any] = {}
+        self.is_asked_to_look = False
 
     def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
         for action in actions:
@@ -44,6 +45,9 @@ class Puppet:
 
     def restore_node(self, node: str) -> None:
         self.lost.discard(node)
+
+    def look(self) -> None:
+        self.is_asked_to_look = True
 
 
 class LiveWorld:
@@ -78,6 +82,10 @@ class LiveWorld:
         self.now_s += 1.0
         self.writer.turn(asked, reports, self.now_s)
         check(self.writer.state)
+        if self.puppet.is_asked_to_look:
+            self.puppet.is_asked_to_look = False
+            self.writer.turn([], [Looked()], self.now_s)
+            check(self.writer.state)
 
     def submit(self, *requests: Request, key: str = "") -> list[str]:
         found: list[str] = self.ask(commands.submit(list(requests), "ann", key))

@@ -15,6 +15,7 @@ from live_world import LiveWorld, request
 from skep.core.errors import InputError
 from skep.core.events import PolicyFailed
 from skep.core.record import decode
+from skep.jobs.reports import Looked
 from skep.service import commands
 from skep.service import writer as writer_module
 from skep.service.bounded import Bounded, TooSlow
@@ -298,6 +299,7 @@ def test_a_policy_that_asks_to_be_woken_without_end(world: LiveWorld, monkeypatc
     world.submit(request())
     for _ in range(30):
         world.writer.turn([], [], world.now_s)
+        world.writer.turn([], [Looked()], world.now_s)
     assert world.writer.ground.policy == "las"
     assert "woken" in world.writer.state.faults[""].error
 

@@ -29,7 +29,7 @@ from skep.engines.local.run import Task
 from skep.engines.local.runs import Runs
 from skep.files.untrusted import decode_as, read_small
 from skep.jobs.limits import UNLIMITED, LimitRules
-from skep.jobs.reports import Report
+from skep.jobs.reports import Looked, Report
 from skep.jobs.request import Request
 
 LOOK_S = 1.0
@@ -100,6 +100,10 @@ class LocalEngine:
         """For launches from now on; what runs stays on the nodes it has, by name."""
         self.cluster = cluster
         self._ask(self.runs.use_cluster, cluster)
+
+    def look(self) -> None:
+        """At everything that runs; what has ended is told, and then that this was done."""
+        self._ask(self._look_now)
 
     def last_job(self) -> int:
         """The largest number of a job that has files here."""
@@ -247,6 +251,11 @@ class LocalEngine:
         for action in actions:
             self._try(self.runs.act, action)
         self.runs.settle()
+
+    def _look_now(self) -> None:
+        for run in list(self.runs.by_job.values()):
+            self._try(self.runs.check, run)
+        self._untold += [*self.runs.take_reports(), Looked()]
 
     def _rings(self) -> list[str]:
         *lines, rest = (self._rung + os.read(self._bell, 1 << 16)).split(b"\n")

@@ -47,7 +47,7 @@ def file_of(kind: str, what: str) -> Responses:
 @router.get("/health", response_model=None, responses={200: {"model": Health}, **errors()})
 async def health(request: Request) -> Response:
     """Whether it lives. Needs no token."""
-    return answer({"status": "ok", "version": __version__})
+    return answer({"status": "ok", "version": __version__, "problems": context_of(request).live.problems()})
 
 
 @root.get(
