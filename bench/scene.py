@@ -11,12 +11,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 from bench.crash import Server
+
+from skep.server.tokens import Tokens
 
 CLUSTER = """\
 name: hive
@@ -43,18 +45,26 @@ for step in job.steps(steps):
     print(f"step {step} of {steps}: loss {loss:.4f}", flush=True)
 """
 WAIT_S = 120.0
+NO_REUSE = httpx.Limits(max_keepalive_connections=0)
+"""A connection to a server that has gone is no use with the next one."""
 
 
 class Scene:
-    def __init__(self, server: Server, folder: Path) -> None:
+    def __init__(self, server: Server, folder: Path, headers: dict[str, str]) -> None:
         self.server = server
+        self.address = server.url.removesuffix("/api/v1")
         self.script = folder / "train.py"
         self.script.write_text(TRAIN)
-        self.client = httpx.Client(base_url=server.url, timeout=WAIT_S, trust_env=False)
+        self.client = httpx.Client(
+            base_url=server.url, timeout=WAIT_S, trust_env=False, headers=headers, limits=NO_REUSE
+        )
 
     def train(self, name: str, *, rate: float = 0.03, steps: int = 4000, step_s: float = 0.4, **fields: Any) -> str:
-        command = shlex.join([sys.executable, str(self.script), str(rate), str(steps), str(step_s)])
-        return self.submit(name, command, **fields)
+        return self.submit(name, self.command(str(rate), steps=steps, step_s=step_s), **fields)
+
+    def command(self, rate: str, *, steps: int = 4000, step_s: float = 0.4) -> str:
+        """A training that reports its loss; the larger `rate`, the faster that falls."""
+        return f"{sys.executable} {shlex.quote(str(self.script))} {rate} {steps} {step_s}"
 
     def submit(
         self,
@@ -62,7 +72,7 @@ class Scene:
         command: str,
         *,
         user: str = "ann",
-        vc: str = "research",
+        vc: str = "default",
         priority: int = 10,
         tags: Any = (),
         sweep: Any = None,
@@ -89,26 +99,25 @@ class Scene:
         """Everything that can be seen, in an order in which it comes about."""
         failed = self.submit("preprocess", "echo reading shards; python -c 'import shard_reader'", vc="vision", gpus=1)
         borrower = self.train("explore", vc="guests", gpus=8, priority=-1, user="gil")
-        old = self.train("resnet-50", rate=0.01, count=2, gpus=8, user="bea")
+        old = self.train("resnet-50", rate=0.01, vc="research", count=2, gpus=8, user="bea")
         self.train("detector", vc="vision", gpus=8, user="cyd", rate=0.02)
         for part in range(2):
             self.train(f"notebook-{part}", vc="vision", gpus=1, gpu_milli=500, user="cyd", step_s=0.8)
         self.train("ranker", vc="prod", gpus=8, priority=100, user="dov", rate=0.05)
         sweep = {"rate": [0.005, 0.02, 0.06, 0.12]}
-        command = shlex.join([sys.executable, str(self.script), "${rate}", "4000", "0.4"])
-        self.submit("tune-${rate}", command, vc="prod", gpus=1, user="dov", sweep=sweep, tags=["sweep"])
+        self.submit("tune-${rate}", self.command("${rate}"), vc="prod", gpus=1, user="dov", sweep=sweep, tags=["sweep"])
         words = "for i in $(seq 900); do echo batch $i done; sleep 1; done"
-        self.submit("embed", words, count=4, gpus=1, user="eva")
+        self.submit("embed", words, vc="research", count=4, gpus=1, user="eva")
         self.wait(failed, lambda job: job["state"] == "failed")
         for ref in (borrower, old):
             self.wait(ref, lambda job: (job["progress"] or {}).get("step", 0) > 3)
         self.client.patch("/nodes/b3", json={"state": "drained"})
-        fresh = self.train("bert", count=2, gpus=8, rate=0.04)
-        self.train("too-wide", count=3, gpus=8, user="eva", tags=["later"])
+        fresh = self.train("bert", vc="research", count=2, gpus=8, rate=0.04)
+        self.train("too-wide", vc="research", count=3, gpus=8, user="eva", tags=["later"])
         self.train("ranker-2", vc="prod", gpus=8, user="dov")
         self.wait(fresh, lambda job: job["state"] in ("pending", "running"))
         for number in range(6):
-            self.submit(f"eval-{number}", f"sleep {2 + number}", gpus=1, user="bea")
+            self.submit(f"eval-{number}", f"sleep {2 + number}", vc="research", gpus=1, user="bea")
 
 
 def until(is_so: Callable[[], Any], what: str) -> Any:
@@ -121,25 +130,35 @@ def until(is_so: Callable[[], Any], what: str) -> Any:
 
 
 @contextmanager
-def scene(cluster: str = CLUSTER, policy: str = POLICY) -> Iterator[Scene]:
+def scene(cluster: str = CLUSTER, policy: str = POLICY, *, needs_token: bool = False) -> Iterator[Scene]:
     """Up, with nothing on it yet; gone with its jobs at the end."""
     with tempfile.TemporaryDirectory(prefix="skep-scene-") as name:
         folder = Path(name)
-        (folder / "cluster.yaml").write_text(cluster)
-        server = Server(folder / "data", str(folder / "cluster.yaml"), policy)
+        (folder / "hive.yaml").write_text(cluster)
+        server = Server(folder / "data", str(folder / "hive.yaml"), policy)
+        headers = {}
+        if needs_token:
+            server.options += ["--auth", "token"]
+            headers["Authorization"] = f"Bearer {make_token(server.data, 'root', 'admin')}"
         server.start()
+        stage = Scene(server, folder, headers)
         try:
-            yield Scene(server, folder)
+            yield stage
         finally:
-            httpx.post(f"{server.url}/shutdown", json={"stop_jobs": True}, timeout=WAIT_S, trust_env=False)
+            stage.client.post("/shutdown", json={"stop_jobs": True})
             assert server.process is not None
             server.process.wait(WAIT_S)
+
+
+def make_token(data: Path, user: str, role: str, *vcs: str) -> str:
+    with closing(Tokens(data)) as tokens:
+        return tokens.create(user, role, vcs)[1]
 
 
 def main() -> None:
     with scene() as stage:
         stage.play()
-        print(f"http://127.0.0.1:{stage.server.port}; Ctrl-C ends it", flush=True)
+        print(f"{stage.address}; Ctrl-C ends it", flush=True)
         try:
             while True:
                 time.sleep(3600)

@@ -58,7 +58,7 @@ def take(browser: Browser, stage: Scene, folder: Path, name: str, address: str) 
     for theme in ("light", "dark"):
         for size, width in (("", WIDE), ("-narrow", NARROW)):
             page: Page = browser.new_page(viewport=width, color_scheme=theme)  # type: ignore[arg-type]
-            page.goto(f"http://127.0.0.1:{stage.server.port}{address}", wait_until="load")
+            page.goto(stage.address + address, wait_until="load")
             page.locator("h1").first.wait_for()
             page.wait_for_timeout(1500)
             page.screenshot(path=folder / f"{name}-{theme}{size}.png", full_page=True)

@@ -99,6 +99,12 @@ export function makeRouter(client: QueryClient) {
     defaultNotFoundComponent: () => <Empty>There is no page at this address.</Empty>,
     defaultErrorComponent: ({ error }) => <Problem error={error} />,
     scrollRestoration: true,
+    // As people write them: `?from=3`, not `?from=%223%22`.
+    parseSearch: (text) => Object.fromEntries(new URLSearchParams(text)),
+    stringifySearch: (search) => {
+      const said = Object.entries(search).flatMap(([key, value]) => (value === undefined ? [] : [[key, String(value)]]));
+      return said.length ? `?${new URLSearchParams(said)}` : "";
+    },
   });
 }
 

@@ -11,6 +11,7 @@ import click
 from skep.cli.live import (
     cell,
     check_watch,
+    clean,
     clock,
     connect,
     console,
@@ -25,7 +26,6 @@ from skep.cli.live import (
     watch,
     watch_option,
 )
-from skep.cli.plain import clean
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

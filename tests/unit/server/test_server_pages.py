@@ -11,7 +11,6 @@ from fake_world import World
 from starlette.types import Receive, Scope, Send
 
 from skep.server.pages import Pages, why_missing
-from skep.server.refusals import Refusals
 from skep.server.security import Guard
 
 FOREIGN_LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
@@ -32,7 +31,7 @@ def fetch(world: World, folder: Path, path: str, **headers: str) -> httpx.Respon
         await send({"type": "http.response.body", "body": b"the API"})
 
     async def ask() -> httpx.Response:
-        app = Guard(Pages(api, folder), world.config, world.tokens, Refusals(world.live.note))
+        app = Guard(Pages(api, folder), world.config, world.tokens)
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return await client.get(path, headers=headers)

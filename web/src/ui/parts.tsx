@@ -22,7 +22,7 @@ export function Tile({ what, value, more }: { what: string; value: ReactNode; mo
     <div className="tile">
       <dt>{what}</dt>
       <dd>{value}</dd>
-      {more ? <p>{more}</p> : null}
+      {more ? <dd className="more">{more}</dd> : null}
     </div>
   );
 }

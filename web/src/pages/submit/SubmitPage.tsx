@@ -69,14 +69,14 @@ export default function SubmitPage() {
 function Examples({ onChoose }: { onChoose: (text: string) => void }) {
   const { data = [] } = useQuery(examplesQuery);
   return (
-    <label className="row">
+    <div className="row">
       <span className="quiet">Begin with</span>
-      <select value="" onChange={(event) => onChoose(data.find((example) => example.name === event.target.value)?.text ?? START)}>
+      <select aria-label="Begin with" value="" onChange={(event) => onChoose(data.find((example) => example.name === event.target.value)?.text ?? START)}>
         <option value="" disabled>an example …</option>
         {data.map((example) => (
           <option key={example.name} value={example.name}>{example.title}</option>
         ))}
       </select>
-    </label>
+    </div>
   );
 }
