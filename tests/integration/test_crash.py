@@ -1,4 +1,4 @@
-"""`kill -9` of a real server under load, twenty times."""
+"""Faults of all kinds on a real server under load."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 from bench.crash import run_trial
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
-def test_a_server_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    seen = run_trial(tmp_path, kills=20, seed=1)
-    assert seen["jobs"] > 20
+
+def test_a_server_that_is_killed_loses_nothing_and_runs_nothing_twice(tmp_path: Path) -> None:
+    seen = run_trial(tmp_path, 10, 1, ["server", "server-at-start"])
+    assert seen.jobs > 10
+
+
+def test_whatever_is_killed_nothing_is_lost_or_stuck(tmp_path: Path) -> None:
+    seen = run_trial(tmp_path, 20, 2)
+    assert seen.jobs > 20

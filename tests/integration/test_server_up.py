@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -294,3 +295,28 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(place: Place) -> None:
     assert place.state(first) in ("launching", "running")
     listed = [job["id"] for job in place.http.get("/jobs?limit=1000").json()["jobs"]]
     assert set(kept) <= set(listed)
+
+
+def test_idle_connections_cost_nobody_a_file(place: Place) -> None:
+    """With 1,100 connections and 1,024 files allowed, jobs start, end as they end, and are listed and stopped."""
+    ours = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if ours < 1500:
+        pytest.skip("needs 1,500 files of its own")
+    words = ["up", "-d", "--data", str(place.data), "--port", str(place.port), "--cluster", "1x8"]
+    limited = ["bash", "-c", 'ulimit -n 1024; exec "$@"', "-", sys.executable, "-m", "skep.cli.main", *words]
+    subprocess.run(limited, check=True, capture_output=True, timeout=WAIT_S)
+    with contextlib.ExitStack() as stack:
+        for _ in range(1100):
+            stack.enter_context(socket.create_connection(("127.0.0.1", place.port), timeout=WAIT_S))
+        ids = [place.submit(f"exit {number % 2}", gpus=1) for number in range(16)]
+        long = place.submit("sleep 600", gpus=1)
+        until(lambda: place.state(long) == "running")
+        assert place.http.get(f"/jobs/{ids[1]}/logs").status_code == 200
+        for number, job_id in enumerate(ids):
+            until(lambda job_id=job_id: place.state(job_id) in ("succeeded", "failed"))
+            job = place.http.get(f"/jobs/{job_id}").json()
+            assert (job["attempts"], job["history"][0]["code"]) == (1, number % 2)
+        assert place.http.post(f"/jobs/{long}/stop").status_code == 200
+        until(lambda: place.state(long) == "stopped")
+        files = len(os.listdir(f"/proc/{place.pid}/fd"))
+        assert files < 800

@@ -54,8 +54,9 @@ class Rule:
     def passes(self, world: World, now: Number) -> Iterator[Number]:
         yield from ()
 
-    def look(self, world: World, now: Number) -> None:
-        """Before a decision: demote and promote."""
+    def look(self, world: World, now: Number) -> bool:
+        """Demote and promote; whether anything changed."""
+        return False
 
     def started(self, one: Twin, now: Number) -> None: ...
 
@@ -99,7 +100,7 @@ class World:
                 return
             now = min(moments)
             self._happen(now, [one for one in coming if one.submit == now])
-            while self._decide(now):
+            while self._decide(now) or self.rule.look(self, now):
                 pass
         raise AssertionError("no end")
 
@@ -245,15 +246,16 @@ class Queues(Rule):
                 yield now + Fraction(limit - self.attained(running, now)) / self.speed(running)
         yield from (self.promotion(one) for one in world.pending)
 
-    def look(self, world: World, now: Number) -> None:
+    def look(self, world: World, now: Number) -> bool:
+        promoted = [one for one in world.pending if self.promotion(one) <= now]
         for one in world.running:
             if self.levels[one.seq] != self.level(one, now):
                 self.levels[one.seq] = self.level(one, now)
                 one.part, one.time = DEMOTED, now
-        for one in world.pending:
-            if self.promotion(one) <= now:
-                one.promoted = (one.run, now - one.submit - one.run)
-                one.part, one.time = WAITS, now
+        for one in promoted:
+            one.promoted = (one.run, now - one.submit - one.run)
+            one.part, one.time = WAITS, now
+        return bool(promoted)
 
     def started(self, one: Twin, now: Number) -> None:
         self.levels[one.seq] = self.level(one, now)

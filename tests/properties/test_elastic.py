@@ -13,7 +13,7 @@ from skep.core.events import Event, TasksMoved, TasksStarted
 from skep.core.job import JobState
 from skep.core.step import Scheduler
 from skep.policies.shared.planner import CELLS, NUMBERS, PRIVATE
-from skep.testing import World
+from skep.testing import World, cluster, job, trace
 from skep.testing.invariants import Checker
 from skep.testing.shared_invariants import check_shared
 from skep.testing.world import Course
@@ -73,9 +73,9 @@ class Follow:
 
     def finish(self) -> None:
         self.checker.check_done()
-        for job in self.state.jobs.values():
-            assert job.resizes + job.migrations == self.moves[job.id]
-            assert job.spec.gpu_range is not None or not job.resizes
+        for each in self.state.jobs.values():
+            assert each.resizes + each.migrations == self.moves[each.id]
+            assert each.spec.gpu_range is not None or not each.resizes
 
 
 def run(world: World) -> Course:
@@ -178,3 +178,29 @@ def elastic_vcs(draw: st.DrawFn, *, calm: bool = False) -> SharedWorld:
             vc.policy = "afs-l:restart=0"
     trace = msgspec.structs.replace(world.trace, jobs=[stretched(draw, entry) for entry in world.trace.jobs])
     return msgspec.structs.replace(world, trace=trace)
+
+
+@st.composite
+def rewritten(draw: st.DrawFn) -> tuple[World, World]:
+    """The same work, written as one GPU for long or as several for a shorter time."""
+    long, short = [], []
+    for number in range(draw(st.integers(2, 8))):
+        work_s, at_s = draw(st.sampled_from([60, 100, 120, 600, 600])), draw(st.sampled_from([0, 0, 0, 10, 20, 60]))
+        parts = draw(st.sampled_from([2, 3, 5, 5, 6]))
+        bounds = {"min_gpus": 1, "max_gpus": draw(st.sampled_from([2, 5, 8])), "id": f"j{number}"}
+        long.append(job(1, work=float(work_s * parts), at=float(at_s), **bounds))
+        short.append(job(parts, work=float(work_s), at=float(at_s), **bounds))
+    where = cluster(draw(st.sampled_from(["1x4", "1x5", "2x4", "1x8"])))
+    policy = draw(st.sampled_from(["afs-l:restart=0", "afs-l", "afs-l:restart=5,horizon=100"]))
+    restart_s = draw(st.sampled_from([0.0, 30.0]))
+    worlds = [World(trace(*jobs), where, policy, restart_s=restart_s) for jobs in (long, short)]
+    return worlds[0], worlds[1]
+
+
+@examples(200)
+@given(pair=rewritten())
+def test_the_same_work_gives_the_same_result_however_it_is_written(pair: tuple[World, World]) -> None:
+    results = [
+        [(row.start_s, row.finish_s, row.resizes, row.preemptions) for row in run(world).rows()] for world in pair
+    ]
+    assert results[0] == results[1]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from skep.cli.live import complete_jobs, connect, job_argument, jobs_argument, priority_number, say, server_option
+from skep.cli.plain import clean
 from skep.core.errors import NotFound
 
 
@@ -98,7 +99,7 @@ def tag(job: str, tags: tuple[str, ...], remove: tuple[str, ...], url: str) -> N
             client.set_tags(job, wanted)
     if not tags and not remove:
         for name in wanted:
-            click.echo(name)
+            click.echo(clean(name))
 
 
 def for_each(jobs: Sequence[str], change: Callable[[str], None], done: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skep.cli.live import connect, output_option, server_option, show, watch_option
+from skep.cli.plain import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,7 +62,7 @@ def apply(ctx: click.Context, file: str, yes: bool, url: str) -> None:
     with connect(url or ctx.parent.params["url"]) as client:
         changes = client.preview_cluster(text, name)
         for change in changes:
-            click.echo(f"- {change}")
+            click.echo(f"- {clean(change)}")
         if not changes:
             click.echo("nothing changes")
             return

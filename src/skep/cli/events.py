@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skep.cli.live import clean, connect, date, duration, output_option, server_option, show, table_of
+from skep.cli.live import connect, date, duration, output_option, server_option, show, table_of
+from skep.cli.plain import clean, escape_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -57,11 +58,12 @@ def print_event(event: dict[str, Any], output: str) -> None:
     if output == "json":
         import json
 
-        click.echo(json.dumps(event, ensure_ascii=False))
+        click.echo(escape_json(json.dumps(event, ensure_ascii=False)))
         return
     who = f"  ({clean(event['who'])})" if event.get("who") else ""
     job = clean(str(event.get("job_id") or ""))
-    click.echo(f"{date(event['at_s'])}  {event['kind']:<18} {job:<10} {clean(str(event.get('text') or ''))}{who}")
+    text = clean(str(event.get("text") or ""))
+    click.echo(f"{date(event['at_s'])}  {clean(event['kind']):<18} {job:<10} {text}{who}")
 
 
 @click.command()

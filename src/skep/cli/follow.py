@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from skep.cli.live import clean, say
+from skep.cli.live import say
+from skep.cli.plain import clean
 
 if TYPE_CHECKING:
     from skep.client import Client, Job
@@ -71,8 +73,12 @@ class SeenLines:
 class Follower:
     """May be interrupted and asked again: it goes on where it was."""
 
-    def __init__(self, client: Client, job_id: str, task: str = "", attempt: int = 0) -> None:
+    def __init__(
+        self, client: Client, job_id: str, task: str = "", attempt: int = 0, shown: Callable[[str], str] = str
+    ) -> None:
+        """`shown` makes of a piece of the log what is written."""
         self.client = client
+        self.shown = shown
         self.job_id = job_id
         self.task = task
         self.done = max(0, attempt - 1)
@@ -136,7 +142,7 @@ class Follower:
             for text in self.client.logs(self.job_id, task=self.task, attempt=attempt, follow=True):
                 new = self.seen.take(text)
                 began_s = time.monotonic()
-                sys.stdout.write(new)
+                sys.stdout.write(self.shown(new))
                 sys.stdout.flush()
                 self.was_slow |= time.monotonic() - began_s > SLOW_S
 

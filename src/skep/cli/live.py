@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from skep.cli.plain import clean, clean_lines, escape_json
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
@@ -91,7 +93,7 @@ def connect(url: str) -> Client:
 
 def say(text: str) -> None:
     """Talk goes to stderr: stdout is for data."""
-    print(text, file=sys.stderr, flush=True)
+    print(clean_lines(text), file=sys.stderr, flush=True)
 
 
 def print_data(data: Any, output: str, name: str = "id") -> None:
@@ -99,14 +101,17 @@ def print_data(data: Any, output: str, name: str = "id") -> None:
     if output == "json":
         import json
 
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        click.echo(escape_json(json.dumps(data, indent=2, ensure_ascii=False)))
     elif output == "yaml":
         import yaml
 
-        click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
+        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+        if not text.replace("\n", "").isprintable():  # with everything beyond ASCII escaped it means the same
+            text = yaml.safe_dump(data, sort_keys=False)
+        click.echo(text, nl=False)
     else:
         for row in data if isinstance(data, list) else [data]:
-            click.echo(row[name])
+            click.echo(clean(str(row[name])))
 
 
 def present(ask: Callable[[], Any], draw: Callable[[Any], RenderableType], output: str, name: str = "id") -> None:
@@ -193,11 +198,6 @@ def cell(value: object) -> Any:
 
     text = clean("" if value is None else str(value))
     return Text(text, style=COLOURS.get(text.split(" ", 1)[0], ""), no_wrap=True)
-
-
-def clean(text: str) -> str:
-    """Names and reasons come from others: they are not to move the cursor."""
-    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def last_words(job: dict[str, Any]) -> str:

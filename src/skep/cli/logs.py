@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from skep.cli.live import clean, connect, job_argument, say, server_option
+from skep.cli.live import connect, job_argument, say, server_option
+from skep.cli.plain import Plain, clean
 
 if TYPE_CHECKING:
     from skep.client import Client
@@ -22,8 +24,9 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 @click.option("--task", default="", metavar="ROLE-N", help="Of this task, such as worker-1.  [default: all]")
 @click.option("--attempt", type=click.IntRange(min=1), help="This attempt.  [default: the last]")
 @click.option("-n", "--tail", type=click.IntRange(min=1), help="Begin with the last lines, of each task.")
+@click.option("--raw", is_flag=True, help="On a terminal too, with all its escape sequences, such as colours.")
 @server_option
-def logs(job: str, follow: bool, task: str, attempt: int | None, tail: int | None, url: str) -> None:
+def logs(job: str, follow: bool, task: str, attempt: int | None, tail: int | None, raw: bool, url: str) -> None:
     """Print what a job has written; where it has several tasks, each line behind the name of its task.
 
     \b
@@ -34,28 +37,33 @@ def logs(job: str, follow: bool, task: str, attempt: int | None, tail: int | Non
     """
     with connect(url) as client:
         if follow:
-            follow_log(client, job, task, attempt or 0, tail)
+            follow_log(client, job, task, attempt or 0, tail, is_raw=raw)
         else:
-            print_log(client, job, task, attempt or 0, tail)
+            print_log(client, job, task, attempt or 0, tail, is_raw=raw)
 
 
-def print_log(client: Client, job: str, task: str, attempt: int, tail: int | None) -> None:
-    is_empty = True
+def shown_by(is_raw: bool) -> Callable[[str], str]:
+    """What of a log is written: for a terminal that of others is made plain; a file or a pipe gets all of it."""
+    return str if is_raw or not sys.stdout.isatty() else Plain().take
+
+
+def print_log(client: Client, job: str, task: str, attempt: int, tail: int | None, *, is_raw: bool) -> None:
+    is_empty, shown = True, shown_by(is_raw)
     for text in client.logs(job, task=task, attempt=attempt, tail=tail):
-        sys.stdout.write(text)
+        sys.stdout.write(shown(text))
         is_empty = is_empty and not text
     if is_empty and not (found := client.job(job))["attempts"]:
         why = clean(str(found.get("reason") or ""))
         say(f"skep: job {found['id']} has not started{': ' if why else ''}{why}")
 
 
-def follow_log(client: Client, job: str, task: str, attempt: int, tail: int | None) -> None:
+def follow_log(client: Client, job: str, task: str, attempt: int, tail: int | None, *, is_raw: bool) -> None:
     """Begins with the attempt that runs now. Ctrl-C ends the looking, not the job."""
     from skep.cli.follow import Follower, attempts_of
 
     found = client.job(job)
     check_task(found, task)
-    follower = Follower(client, found["id"], task, attempt or attempts_of(found))
+    follower = Follower(client, found["id"], task, attempt or attempts_of(found), shown_by(is_raw))
     try:
         if tail:
             follower.skip_all_but(tail, found)

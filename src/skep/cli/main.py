@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from skep import __version__
+from skep.cli.plain import clean_lines
 from skep.core.errors import InputError, InvariantBroken, SkepError, did_you_mean
 
 if TYPE_CHECKING:
@@ -138,9 +139,9 @@ def main() -> None:
 
 def fail(message: str, hint: str, code: int = 2) -> int:
     """What failed, then what to do about it. Exit code 2: the input, not the program."""
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {clean_lines(message)}", file=sys.stderr)
     if hint:
-        print(f"\nhint: {hint}", file=sys.stderr)
+        print(f"\nhint: {clean_lines(hint)}", file=sys.stderr)
     return code
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skep.cli.live import cell, clean, connect, many, output_option, say, server_option, show, table_of, watch_option
+from skep.cli.live import cell, connect, many, output_option, say, server_option, show, table_of, watch_option
+from skep.cli.plain import clean
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

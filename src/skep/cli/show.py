@@ -11,7 +11,6 @@ import click
 from skep.cli.live import (
     cell,
     check_watch,
-    clean,
     clock,
     connect,
     console,
@@ -26,6 +25,7 @@ from skep.cli.live import (
     watch,
     watch_option,
 )
+from skep.cli.plain import clean
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -49,6 +49,13 @@ class StopRequested(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
+class MembersEnded(msgspec.Struct, frozen=True, tag=True):
+    """A job whose tasks are jobs of their own has ended, and so: whoever needs it may go on, or never will."""
+
+    job_id: str
+    succeeded: bool
+
+
 class PriorityChanged(msgspec.Struct, frozen=True, tag=True):
     job_id: str
     priority: int
@@ -162,6 +169,7 @@ Event = (
     | JobHeld
     | JobReleased
     | StopRequested
+    | MembersEnded
     | PriorityChanged
     | TasksStarted
     | TasksMoved

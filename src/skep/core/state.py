@@ -23,6 +23,7 @@ from skep.core.events import (
     JobReleased,
     JobsForgotten,
     JobSubmitted,
+    MembersEnded,
     NodeBack,
     NodeDrained,
     NodeLost,
@@ -114,6 +115,7 @@ class State:
             JobHeld: self._job_held,
             JobReleased: self._job_released,
             StopRequested: self._stop_requested,
+            MembersEnded: self._members_ended,
             PriorityChanged: self._priority_changed,
             JobsForgotten: self._jobs_forgotten,
             TasksStarted: self._tasks_started,
@@ -146,7 +148,7 @@ class State:
         for needed in spec.needs:
             other = self.jobs.get(needed)
             if other is not None and other.state.is_final and other.state is not JobState.SUCCEEDED:
-                self._end_needy(job, other)
+                self._end_needy(job, other.id, other.state)
                 return
             if other is None or other.state is not JobState.SUCCEEDED:
                 job.needs_left += 1
@@ -199,12 +201,10 @@ class State:
         job.allocation = job.bound = None
         self._end(job, JobState.STOPPED)
 
-    def _end_needy(self, job: Job, needed: Job) -> None:
-        never = needed.state is JobState.UNRUNNABLE
-        ended_as = "can never run" if never else f"ended as {needed.state}"
-        self._end_pending(
-            job, f"needs {needed.id}, which {ended_as}", JobState.UNRUNNABLE if never else JobState.STOPPED
-        )
+    def _end_needy(self, job: Job, needed: str, ended_as: JobState) -> None:
+        never = ended_as is JobState.UNRUNNABLE
+        how = "can never run" if never else f"ended as {ended_as}"
+        self._end_pending(job, f"needs {needed}, which {how}", JobState.UNRUNNABLE if never else JobState.STOPPED)
 
     def _end_pending(self, job: Job, reason: str, state: JobState = JobState.STOPPED) -> None:
         self.pending_count -= 1
@@ -314,14 +314,17 @@ class State:
         if state is not JobState.UNRUNNABLE:  # which never began
             job.finish_s = self.now_s
         if self.needed_by:
-            self._answer_needs(job)
+            self._answer_needs(job.id, state)
 
-    def _answer_needs(self, job: Job) -> None:
-        for waiting in self.needed_by.pop(job.id, ()):
+    def _members_ended(self, event: MembersEnded) -> None:
+        self._answer_needs(event.job_id, JobState.SUCCEEDED if event.succeeded else JobState.FAILED)
+
+    def _answer_needs(self, needed: str, ended_as: JobState) -> None:
+        for waiting in self.needed_by.pop(needed, ()):
             if waiting.state is not PENDING:
                 continue
-            if job.state is not JobState.SUCCEEDED:
-                self._end_needy(waiting, job)
+            if ended_as is not JobState.SUCCEEDED:
+                self._end_needy(waiting, needed, ended_as)
                 continue
             waiting.needs_left -= 1
             if waiting.is_ready:

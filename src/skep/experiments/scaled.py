@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 
 from skep.core.cluster import Cluster
 from skep.core.job import Job
@@ -21,7 +22,7 @@ class Scaled:
         self.speed = speed(self.idle)
         self.place = Relaxed(Consolidate(), (0.0,))
 
-    def __call__(self, spec: JobSpec, shape: Shape) -> float:
+    def __call__(self, spec: JobSpec, shape: Shape) -> float | Fraction:
         allocation = self.place.find(self.idle, Job(spec, 0, 0.0), shape, 0.0)
         if allocation is None:
             return in_proportion(spec, shape)  # it will not run here in any case

@@ -17,22 +17,40 @@ class Outcome(msgspec.Struct, frozen=True):
     """That task, as `role-index`; none where all ended and nobody in particular decided."""
 
 
+class Tally:
+    """The tasks of a job that have ended, told one by one: who ended first decides. `counts` are the tasks by role
+    where that is not what was asked for, as in an elastic job."""
+
+    def __init__(self, request: Request, counts: Mapping[str, int] | None = None) -> None:
+        self.request = request
+        self.ended = {name: [0, 0] for name in request.tasks}
+        """Failed and succeeded, by role."""
+        self.wanted = counts or {name: role.count for name, role in request.tasks.items()}
+        self.decided: Outcome | None = None
+
+    def add(self, name: str, index: int, code: int) -> None:
+        self.ended[name][code == 0] += 1
+        verdict = _verdict(self.request.tasks[name], *self.ended[name]) if self.decided is None else None
+        if verdict is not None:
+            self.decided = Outcome(verdict, code if not verdict else 0, f"{name}-{index}")
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """None while the job goes on."""
+        if self.decided is not None:
+            return self.decided
+        is_over = all(sum(self.ended[name]) >= self.wanted[name] for name in self.ended)
+        return Outcome(True, 0, "") if is_over else None
+
+
 def outcome(
     request: Request, exits: Mapping[tuple[str, int], int], *, counts: Mapping[str, int] | None = None
 ) -> Outcome | None:
-    """None while the job goes on.
-
-    `exits` has the codes of the ended tasks by (role, index), oldest first: who ended first decides. `counts` are the
-    tasks by role where that is not what was asked for, as in an elastic job.
-    """
-    ended = {name: [0, 0] for name in request.tasks}
+    """Of the codes of the ended tasks by (role, index), oldest first."""
+    tally = Tally(request, counts)
     for (name, index), code in exits.items():
-        ended[name][code == 0] += 1
-        if (verdict := _verdict(request.tasks[name], *ended[name])) is not None:
-            return Outcome(verdict, code if not verdict else 0, f"{name}-{index}")
-    wanted = counts or {name: role.count for name, role in request.tasks.items()}
-    is_over = all(sum(ended[name]) >= wanted[name] for name in request.tasks)
-    return Outcome(True, 0, "") if is_over else None
+        tally.add(name, index, code)
+    return tally.outcome
 
 
 def _verdict(role: TaskRole, failed: int, succeeded: int) -> bool | None:

@@ -128,8 +128,10 @@ def classify(code: int, log_tail: str, *, cause: str = "") -> ExitClass:
         return CLASSES[CAUSES[cause]]
     found = _by_code(code)
     if found.kind == "unknown" and (better := _by_log(log_tail)) is not None:
-        return better
-    return found
+        found = better
+    # What only the job itself says of its end, it can say without end: a signal it sent itself, a line it printed.
+    is_own = code > 0 and found.reaction == "always"
+    return msgspec.structs.replace(found, reaction="some") if is_own else found
 
 
 def _by_code(code: int) -> ExitClass:

@@ -18,6 +18,7 @@ from skep.server.compress import Compress
 from skep.server.config import Config
 from skep.server.context import Context
 from skep.server.hub import Hub
+from skep.server.logs import FileBudget
 from skep.server.metrics import Measure, Metrics
 from skep.server.pages import Pages
 from skep.server.refusals import Refusals
@@ -53,12 +54,15 @@ def make_app(context: Context) -> ASGIApp:
     return Measure(guard, context.metrics)
 
 
-def make_context(live: Any, config: Config, tokens: Tokens, shut_down: Callable[[bool], None]) -> Context:
+def make_context(
+    live: Any, config: Config, tokens: Tokens, shut_down: Callable[[bool], None], log_files: int
+) -> Context:
     history = History(config.data / "history.db", live.sample, live.clock, config.keep_days * DAY_S)
     studies = Studies(config.data, live.clock)
     hub = Hub(live)
     known = tokens if config.needs_token else None
-    return Context(live, config, hub, Changes(live, hub), history, studies, Metrics(live), known, shut_down)
+    changes, budget = Changes(live, hub), FileBudget(log_files)
+    return Context(live, config, hub, changes, history, studies, Metrics(live), known, shut_down, budget)
 
 
 def make_api(context: Context) -> FastAPI:

@@ -14,6 +14,7 @@ from skep.server.changes import Changes
 from skep.server.config import Config
 from skep.server.hub import Hub
 from skep.server.identity import Identity
+from skep.server.logs import FileBudget
 from skep.server.metrics import Metrics
 from skep.server.studies.studies import Studies
 from skep.server.tokens import Tokens
@@ -34,6 +35,7 @@ class Context(msgspec.Struct):
     """None where no login is asked for."""
     shut_down: Callable[[bool], None]
     """Begin to stop the server; True: and all jobs first."""
+    log_files: FileBudget
 
 
 def context_of(request: Request) -> Context:

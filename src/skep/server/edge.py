@@ -1,15 +1,14 @@
 """The edge towards the network: how many connections there may be, and how long a client may take.
 
 Every connection costs a file, and the engine needs files to start jobs and to read how they ended. So connections get
-at most half of them. Where a new one does not fit, the oldest without a request under way is closed; if there is none,
-the new one is refused.
+at most half of them, and logs that are being read a quarter. Where a new connection does not fit, the oldest without a
+request under way is closed; if there is none, the new one is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import resource
 from typing import Any
 
 import httptools
@@ -19,7 +18,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from skep.server.answers import error_body
 
-FILES_WANTED = 65_536
 SWEEP_S = 1.0
 
 
@@ -41,22 +39,16 @@ class Bounds(msgspec.Struct, frozen=True):
     body_rate: int = 16 * 1024
     stuck_s: float = 60.0
     """An answer of which the client takes nothing for so long is given up."""
-
-
-def raise_file_limit() -> int:
-    """As many files as the system lets this process have, up to `FILES_WANTED`; how many that is."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
-    return FILES_WANTED if soft == resource.RLIM_INFINITY else soft
+    log_files: int = 16_384
+    """Open logs of all who read them."""
 
 
 def bounds_for(files: int) -> Bounds:
-    """Half of the files for connections, half of those for one client."""
-    most = max(min(files // 2, Bounds().connections), 8)
-    return Bounds(connections=most, per_client=max(most // 2, 4))
+    """Half of the files for connections (half of those for one client), a quarter for logs that are being read."""
+    wanted = Bounds()
+    most = max(min(files // 2, wanted.connections), 8) if files > 0 else wanted.connections
+    logs = max(min(files // 4, wanted.log_files), 8) if files > 0 else wanted.log_files
+    return Bounds(connections=most, per_client=max(most // 2, 4), log_files=logs)
 
 
 class Edge:

@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from skep.files.untrusted import open_file
 from skep.server.hub import Hub
+from skep.server.identity import Refused
 
 CHUNK = 64 * 1024
 POLL_S = 0.2
@@ -148,6 +149,22 @@ def inode(path: Path) -> int:
         return path.lstat().st_ino
     except OSError:
         return -1
+
+
+class FileBudget:
+    """How many logs may be open at once, for all who read them."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.used = 0
+
+    def take(self, count: int) -> None:
+        if self.used + count > self.most:
+            raise Refused(503, "too many logs are being read", "try again later, or read one task of the job")
+        self.used += count
+
+    def give(self, count: int) -> None:
+        self.used -= count
 
 
 async def log_text(readers: Iterable[Reader]) -> AsyncIterator[bytes]:

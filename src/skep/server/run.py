@@ -23,7 +23,7 @@ from skep.server.build import build_live
 from skep.server.config import Config, open_socket
 from skep.server.context import Context, done
 from skep.server.datadir import DataDir, Running
-from skep.server.edge import Edge, bounds_for, raise_file_limit
+from skep.server.edge import Edge, bounds_for
 from skep.server.pages import why_missing
 from skep.server.schemas import ACTIVE, ENDED, STATES
 from skep.server.tokens import Tokens
@@ -75,8 +75,9 @@ async def run_until_stopped(
             server.force_exit = logging.getLogger("uvicorn.error").disabled = True
         stopping.append(loop.create_task(server.stop(context, stop_jobs)))
 
-    context = make_context(live, config, tokens, shut_down)
-    server = _Server(context, Edge(bounds_for(raise_file_limit())), ready)
+    edge = Edge(bounds_for(raise_limit()))
+    context = make_context(live, config, tokens, shut_down, edge.bounds.log_files)
+    server = _Server(context, edge, ready)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, shut_down, False)
 

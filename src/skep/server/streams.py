@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import cast
+from typing import Any, cast
 
 from starlette.responses import StreamingResponse
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 STUCK_S = 30.0
 
 
 class Stream(StreamingResponse):
     """A chunk that is not taken within `STUCK_S` ends it; clients that come back go on where they were."""
+
+    def __init__(self, *args: Any, at_end: Callable[[], None] = lambda: None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._at_end = at_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._at_end()
 
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

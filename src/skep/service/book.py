@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import msgspec
 
 from skep.core.cluster import Cluster, bits
@@ -9,7 +12,7 @@ from skep.core.events import Event, StopRequested
 from skep.core.job import Job, JobState, amount_of
 from skep.core.model import JobSpec
 from skep.core.state import State
-from skep.jobs.completion import Outcome, outcome
+from skep.jobs.completion import Tally
 from skep.jobs.core import to_core
 from skep.jobs.request import Request
 from skep.service.store import Attempt, Held, JobRow
@@ -20,13 +23,26 @@ PENDING, LAUNCHING, RUNNING, STOPPING = (
 CODES = {JobState.SUCCEEDED: 0, JobState.FAILED: 1, JobState.UNRUNNABLE: 1}
 
 
+class Part(NamedTuple):
+    """What one member adds to its job."""
+
+    state: str = PENDING
+    is_final: bool = False
+    launches: int = 0
+    nodes: tuple[str, ...] = ()
+    service_gpu_s: float = 0.0
+    held_gpus: float = 0
+
+
 class Record(msgspec.Struct):
-    """A job that has not ended."""
+    """A job that has not ended. What is told of it is added up as its members change, so that a job of thousands of
+    tasks costs no more for each of them."""
 
     row: JobRow
     request: Request
     members: list[str]
     """Its jobs in the core."""
+    tally: Tally
     attempts: dict[str, Attempt] = {}
     """The present one of each member."""
     codes: dict[tuple[str, int], int] = {}
@@ -35,10 +51,62 @@ class Record(msgspec.Struct):
     """When members ended whose exit was heard late; the scheduler counts from when it was heard."""
     why_failed: str = ""
     """In the words of its last failure."""
+    is_decided: bool = False
+    """Whether those members were stopped that can make no difference any more."""
+    parts: dict[str, Part] = {}
+    states: dict[str, int] = {}
+    nodes: dict[str, int] = {}
+    reasons: dict[str, str] = {}
+    final_count: int = 0
+    launches: int = 0
+    service_gpu_s: float = 0.0
+    held_gpus: float = 0
 
     @property
     def id(self) -> str:
         return str(self.row.seq)
+
+    @property
+    def needed_as(self) -> list[str]:
+        """What others wait for who need this job."""
+        return self.members if self.request.gang else [self.id]
+
+    def note_exit(self, task: tuple[str, int], code: int) -> None:
+        """How a task that starts by itself has ended, once and for all."""
+        if task not in self.codes:
+            self.codes[task] = code
+            self.tally.add(*task, code)
+
+    def add_up(self, job: Job, cluster: Cluster) -> None:
+        """A member is as it is now."""
+        before = self.parts.get(job.id)
+        held = job.held_gpus
+        part = Part(
+            shown_state(job), job.state.is_final, job.launches, node_names(cluster, job), job.service_gpu_s, held
+        )
+        if before is not None:
+            self._count(before, -1)
+        self._count(part, 1)
+        self.parts[job.id] = part
+        if job.reason:
+            self.reasons[job.id] = shown_reason(job)
+        else:
+            self.reasons.pop(job.id, None)
+        if job.start_s is not None and (self.row.start_s is None or job.start_s < self.row.start_s):
+            self.row.start_s = job.start_s
+        if not self.request.gang and job.state in CODES:
+            self.note_exit(split_task(task_of(job.id)), CODES[job.state])
+
+    def _count(self, part: Part, sign: int) -> None:
+        self.states[part.state] = self.states.get(part.state, 0) + sign
+        self.final_count += sign * part.is_final
+        self.launches += sign * part.launches
+        self.service_gpu_s += sign * part.service_gpu_s
+        self.held_gpus += sign * part.held_gpus
+        for node in part.nodes:
+            count = self.nodes[node] = self.nodes.get(node, 0) + sign
+            if not count:
+                del self.nodes[node]
 
 
 def owner_id(core_id: str) -> str:
@@ -60,7 +128,7 @@ class Book:
         """By the id of a job in the core, the jobs in the core that need it."""
 
     def add(self, row: JobRow, request: Request, specs: list[JobSpec]) -> Record:
-        record = Record(row, request, [spec.id for spec in specs])
+        record = Record(row, request, [spec.id for spec in specs], Tally(request))
         self.records[record.id] = record
         self.member_count += len(specs)
         for spec in specs:
@@ -77,57 +145,57 @@ class Book:
             if job.held is not None:
                 start_s = job.held_since_s if job.seq in state.held_jobs else None
                 record.attempts[core_id] = new_attempt(row.seq, state.cluster, job, job.held_launch, start_s, "running")
-            if job.state in CODES and not request.gang:
-                record.codes[split_task(task_of(core_id))] = CODES[job.state]
+            record.add_up(job, state.cluster)
         return record
 
     def of(self, core_id: str) -> Record | None:
         return self.records.get(owner_id(core_id))
 
-    def verdict(self, record: Record) -> Outcome | None:
-        """Whether the tasks of a job that is no gang have decided it."""
-        return None if record.request.gang else outcome(record.request, record.codes)
-
     def follow_ups(self, record: Record, state: State) -> list[Event]:
         """Once some tasks have decided for all, the others are stopped."""
-        if self.verdict(record) is None:
+        if record.is_decided or record.request.gang or record.tally.outcome is None:
             return []
+        record.is_decided = True
         jobs = [state.jobs[name] for name in record.members]
         left = [job for job in jobs if not job.state.is_final and not job.is_ending]
         return [StopRequested(job.id, "other tasks ended the job") for job in left]
 
-    def refresh(self, record: Record, state: State) -> bool:
-        """Bring the row up to the state; whether it changed. A job that has ended leaves the book."""
+    def refresh(self, record: Record, state: State, changed: Iterable[str]) -> bool:
+        """Bring the row up to the state after a change of these members; whether it changed. A job that has ended
+        leaves the book."""
         before = msgspec.structs.astuple(record.row)
-        jobs = [state.jobs[name] for name in record.members]
+        for name in changed:
+            record.add_up(state.jobs[name], state.cluster)
         row = record.row
-        row.state, row.reason = self._state(record, jobs)
-        starts = [job.start_s for job in jobs if job.start_s is not None]
-        row.start_s = min(starts) if starts else None
-        row.attempts = sum(job.launches for job in jobs)
-        row.priority = jobs[0].spec.priority
-        row.nodes = tuple(dict.fromkeys(name for job in jobs for name in node_names(state.cluster, job)))
-        row.service_gpu_s = sum(job.service_gpu_s for job in jobs)
-        held = sum(job.held_gpus for job in jobs)
-        if record.request.elastic is not None and held:
-            row.gpus = held
-        if all(job.state.is_final for job in jobs):
-            ends = [record.ended.get(job.id, job.finish_s) for job in jobs]
-            row.finish_s = max((end_s for end_s in ends if end_s is not None), default=state.now_s)
-            del self.records[record.id]
-            self.member_count -= len(jobs)
+        row.state, row.reason = self._state(record, state)
+        row.attempts = record.launches
+        row.priority = state.jobs[record.members[0]].spec.priority
+        row.nodes = tuple(record.nodes)
+        row.service_gpu_s = record.service_gpu_s
+        if record.request.elastic is not None and record.held_gpus:
+            row.gpus = record.held_gpus
+        if record.final_count == len(record.members):
+            self._end(record, state)
         return msgspec.structs.astuple(row) != before
 
-    def _state(self, record: Record, jobs: list[Job]) -> tuple[str, str]:
-        if len(jobs) == 1:
-            failed = record.why_failed if jobs[0].state is JobState.FAILED else ""
-            return shown_state(jobs[0]), shown_reason(jobs[0]) or failed
-        states = {shown_state(job) for job in jobs}
-        reason = next((shown_reason(job) for job in jobs if job.reason), "")
-        for state in (RUNNING, LAUNCHING, STOPPING, PENDING):
-            if state in states:
-                return state, reason
-        verdict = self.verdict(record)
+    def _end(self, record: Record, state: State) -> None:
+        jobs = [state.jobs[name] for name in record.members]
+        ends = [record.ended.get(job.id, job.finish_s) for job in jobs]
+        record.row.finish_s = max((end_s for end_s in ends if end_s is not None), default=state.now_s)
+        record.row.service_gpu_s = sum(job.service_gpu_s for job in jobs)  # without what rounding has added up
+        del self.records[record.id]
+        self.member_count -= len(jobs)
+
+    def _state(self, record: Record, state: State) -> tuple[str, str]:
+        if len(record.members) == 1:
+            job = state.jobs[record.members[0]]
+            failed = record.why_failed if job.state is JobState.FAILED else ""
+            return shown_state(job), shown_reason(job) or failed
+        reason = next(iter(record.reasons.values()), "")
+        for each in (RUNNING, LAUNCHING, STOPPING, PENDING):
+            if record.states.get(each):
+                return each, reason
+        verdict = record.tally.outcome
         if verdict is None:
             return str(JobState.STOPPED), reason
         if verdict.succeeded:

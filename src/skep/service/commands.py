@@ -76,19 +76,19 @@ def check_all(writer: Writer, turn: Turn, requests: list[Request], sight: Sight)
     none is taken."""
     found = []
     seen: set[Any] = set()
-    named: dict[str, list[JobSpec]] = {}
+    named: dict[str, list[str]] = {}
     """Of this submission: who comes later may need who comes before."""
     for number, request in enumerate(requests):
         needs = _resolve_needs(writer, turn, request, named, sight) if request.needs else ()
         resolved = msgspec.structs.replace(request, needs=needs) if request.needs else request
         specs = to_core(resolved, str(writer.next_job + number))
-        kind = (specs[0].shapes, specs[0].vc, specs[0].priority < 0, len(specs) > 1)
-        if kind not in seen or len(specs) > 1:
-            for spec in specs:
+        for spec in specs:
+            kind = (spec.shapes, spec.vc, spec.priority < 0, spec.min_gpus, spec.max_gpus)
+            if kind not in seen:
                 _check(writer, request, spec)
-            seen.add(kind)
+                seen.add(kind)
         found.append(specs)
-        named[request.name] = specs
+        named[request.name] = [specs[0].id] if request.gang else [str(writer.next_job + number)]
     writer.limits.check(requests)
     return found
 
@@ -104,18 +104,18 @@ def _check(writer: Writer, request: Request, spec: JobSpec) -> None:
 
 
 def _resolve_needs(
-    writer: Writer, turn: Turn, request: Request, named: dict[str, list[JobSpec]], sight: Sight
+    writer: Writer, turn: Turn, request: Request, named: dict[str, list[str]], sight: Sight
 ) -> tuple[str, ...]:
     """As ids of the core; what has succeeded already need not be waited for."""
     found: list[str] = []
     for ref in request.needs:
         if ref in named:
-            found += [spec.id for spec in named[ref]]
+            found += named[ref]
             continue
         seq = seq_of(writer, ref, sight)
         record = writer.book.records.get(str(seq))
         if record is not None and sight.sees(record.row.vc):
-            found += record.members
+            found += record.needed_as
             continue
         row = turn.row(seq, writer.store)
         if row is not None and not sight.sees(row.vc):

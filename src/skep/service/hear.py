@@ -84,7 +84,7 @@ def _ended(record: Record, job: Job, now_s: float, launch: int, code: int, cause
     heard = _outcome(record, job, now_s, launch, code, cause, text)
     ends = [event.exit for event in heard.events if isinstance(event, TasksExited)]
     if not record.request.gang and ends[0] in (Exit.FINISHED, Exit.FAILED):
-        record.codes[split_task(task_of(job.id))] = code
+        record.note_exit(split_task(task_of(job.id)), code)
     return heard
 
 

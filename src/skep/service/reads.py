@@ -169,7 +169,12 @@ class Reads:
         if job.hold and not job.hold.startswith(LIMIT):
             return Refusal("held", Cause.CONSTRAINT, f"held: {job.hold}", f"`skep release {record.id}`"), ""
         if job.needs_left:
-            left = [name for name in job.spec.needs if not is_done(writer.state.jobs.get(name))]
+            jobs_of_core = writer.state.jobs
+            left = [
+                name
+                for name in job.spec.needs
+                if (not is_done(jobs_of_core[name]) if name in jobs_of_core else name in writer.book.records)
+            ]
             return Refusal("needs", Cause.ORDER, f"waits for {', '.join(left)}", "those jobs succeeding"), ""
         return None, job.id
 
@@ -311,5 +316,5 @@ def as_event(told: Told) -> dict[str, Any]:
     return shown
 
 
-def is_done(job: Job | None) -> bool:
-    return job is not None and job.state is JobState.SUCCEEDED
+def is_done(job: Job) -> bool:
+    return job.state is JobState.SUCCEEDED

@@ -30,6 +30,7 @@ from skep.core.events import (
     JobHeld,
     JobsForgotten,
     JobSubmitted,
+    MembersEnded,
     PolicyChanged,
     PolicyFailed,
     StopRequested,
@@ -47,7 +48,7 @@ from skep.jobs.reports import Looked, Report
 from skep.jobs.request import Request
 from skep.policies.idle import NOBODY
 from skep.service import told
-from skep.service.book import Book, owner_id, shown_state
+from skep.service.book import Book, Record, owner_id, shown_state
 from skep.service.hear import Heard, hear
 from skep.service.limits import Limiter
 from skep.service.planning import Call, Fault, Planning, at_once, commit_all, sentence, short, stays
@@ -390,26 +391,30 @@ class Writer:
             raise InputError(f"{failed}; {stays(self.ground.policy)}", hint="correct it, and try again")
 
     def _refresh(self, turn: Turn, changed: set[str]) -> list[Event]:
+        """Bring the jobs of owners up to date; what follows from that."""
         more: list[Event] = []
-        for name in self._with_dependents(changed):
-            record = self.book.of(name)
-            if record is None:
-                continue
-            more += self.book.follow_ups(record, self.state)
-            if self.book.refresh(record, self.state) and record.row.seq not in turn.writes.jobs:
+        for record, names in self._by_owner(changed):
+            if self.book.refresh(record, self.state, names) and record.row.seq not in turn.writes.jobs:
                 turn.writes.jobs[record.row.seq] = record.row
-            names = [name] if record.row.finish_s is None else record.members
-            self.limits.look(record, [self.state.jobs[each] for each in names])
+            more += self.book.follow_ups(record, self.state)
+            is_over = record.row.finish_s is not None
+            if is_over and not record.request.gang and record.id in self.book.needed_by:
+                more.append(MembersEnded(record.id, record.row.state == JobState.SUCCEEDED))
+            self.limits.look(record, [self.state.jobs[each] for each in (record.members if is_over else names)])
         return more + self.limits.releases()
 
-    def _with_dependents(self, changed: set[str]) -> list[str]:
-        """Those that need a job which ended otherwise ended with it."""
-        found = sorted(changed)
-        for name in found:
+    def _by_owner(self, changed: set[str]) -> list[tuple[Record, list[str]]]:
+        """Jobs with those of their members that changed; those that need a job which ended may have ended with it."""
+        names = sorted(changed)
+        found: dict[str, tuple[Record, list[str]]] = {}
+        for name in names:
             job = self.state.jobs.get(name)
-            if job is not None and job.state.is_final:
-                found += [other for other in self.book.needed_by.pop(name, ()) if other not in changed]
-        return found
+            record = self.book.of(name)
+            if record is not None and job is not None:
+                found.setdefault(record.id, (record, []))[1].append(name)
+            if (job.state.is_final if job is not None else record is None) and name in self.book.needed_by:
+                names += [other for other in self.book.needed_by.pop(name) if other not in changed]
+        return list(found.values())
 
     def _tell(
         self, turn: Turn, events: list[Event], heard: list[Heard], before: dict[str, float], actions: list[Action]

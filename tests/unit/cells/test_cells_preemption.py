@@ -153,3 +153,20 @@ def test_a_lazy_gang_that_is_partly_on_a_bad_node_is_no_obstacle() -> None:
     high, answer = reserve(seen, request("high", "a", 1, 4))
     assert {leaf.node for leaf, _ in high.pairs()} == {"n0"}
     assert answer.victims == [low]
+
+
+@pytest.mark.parametrize(
+    ("owners", "victims"),
+    [
+        pytest.param({"a": "2 node"}, [], id="the other rack has room to spare"),
+        pytest.param({"a": "2 node", "b": "1 rack"}, ["o"], id="the other rack is owed to another VC"),
+    ],
+)
+def test_borrowers_are_evicted_only_if_nothing_else_fits(owners: dict[str, str], victims: list[str]) -> None:
+    """The node beside the first one is next in line for buddy allocation, and a borrower is on it."""
+    seen = cells(racks=2, **owners)
+    start(seen, request("first", "a", 0, 4))
+    start(seen, request("o", "a", -1, 4))
+    answer = seen.ask(request("g", "a", 0, 4))
+    assert answer.placement is not None
+    assert [gang.name for gang in answer.victims] == victims

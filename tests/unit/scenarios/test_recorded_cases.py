@@ -44,12 +44,13 @@ def test_the_checker_finds_no_failure(
 
 
 def test_every_pod_is_on_the_very_gpus_that_hived_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strict mode. One case holds a victim of a cancelled preemption, which HiveD never takes for its own again."""
+    """Strict mode. One case holds a victim of a cancelled preemption, which HiveD never takes for its own again; in the
+    other two VCs share a chain, whose order at the start, and so that of equal cells, HiveD leaves to chance."""
     out = tmp_path / "answers.jsonl"
     assert skep_scenario(monkeypatch, CASES, "--out", out) == 0
     line = [sys.executable, str(CASES / "check.py"), str(out), "--mode", "strict"]
     found = subprocess.run(line, capture_output=True, text=True, check=False).stdout.splitlines()
-    assert [differs.split()[1] for differs in found[:-1]] == ["rand-0033"], found
+    assert [differs.split()[1] for differs in found[:-1]] == ["rand-0033", "rand-0092"], found
 
 
 def test_ours_and_the_checker_agree_about_what_differs(tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ class World:
             time.sleep(0.01)
 
     async def _serve(self) -> None:
-        self.context = make_context(self.live, self.config, self.tokens, self.shutdowns.append)
+        self.context = make_context(
+            self.live, self.config, self.tokens, self.shutdowns.append, self.edge.bounds.log_files
+        )
         self.app = make_app(self.context)
         settings = uvicorn.Config(self.app, http=self.edge.protocol, ws="none", log_config=None, access_log=False)
         self.server = uvicorn.Server(settings)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +16,15 @@ from skep.server import edge as edge_module
 from skep.server.edge import Bounds, bounds_for
 
 SMALL = Bounds(
-    connections=12, per_client=8, first_byte_s=0.5, header_s=0.5, idle_s=1.0, body_s=0.5, stuck_s=0.5, header_count=20
+    connections=12,
+    per_client=8,
+    first_byte_s=0.5,
+    header_s=0.5,
+    idle_s=1.0,
+    body_s=0.5,
+    stuck_s=0.5,
+    header_count=20,
+    log_files=6,
 )
 LONG = Bounds(connections=12, per_client=8)
 POST = b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -211,13 +217,21 @@ def test_keep_alive_and_pipelined_requests_work(patient: World) -> None:
 def test_half_of_the_files_are_for_others(files: int, connections: int, per_client: int) -> None:
     bounds = bounds_for(files)
     assert (bounds.connections, bounds.per_client) == (connections, per_client)
+    assert bounds.connections + bounds.log_files <= files * 3 // 4
 
 
-def test_the_limit_of_files_is_raised_as_far_as_it_goes() -> None:
-    child = os.fork()
-    if child == 0:  # limits that were lowered cannot be raised again: in another process
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-        found = edge_module.raise_file_limit()
-        os._exit(0 if found == min(hard, 65_536) == resource.getrlimit(resource.RLIMIT_NOFILE)[0] else 1)
-    assert os.waitpid(child, 0)[1] == 0
+def test_open_logs_are_counted_and_given_back(quick: World) -> None:
+    role = {"count": SMALL.log_files, "command": "true"}
+    with httpx.Client(base_url=f"http://127.0.0.1:{quick.port}/api/v1", timeout=60, trust_env=False) as client:
+        job_id = client.post("/jobs", json={"name": "a", "tasks": {"w": role}}).json()["id"]
+        (quick.live.folder / "jobs" / job_id / "w-0").mkdir(parents=True)
+        (quick.live.folder / "jobs" / job_id / "w-0" / "log").write_text("hello\n")
+        with client.stream("GET", f"/jobs/{job_id}/logs?follow=true") as stream:
+            assert stream.status_code == 200
+            refused = client.get(f"/jobs/{job_id}/logs")
+            assert (refused.status_code, refused.json()["error"]) == (503, "too many logs are being read")
+        eventually(lambda: quick.context.log_files.used == 0)
+        assert "hello" in client.get(f"/jobs/{job_id}/logs").text
+        assert client.get(f"/jobs/{job_id}/logs?task=nosuch").status_code == 404
+        assert client.get(f"/jobs/{job_id}/logs?attempt=9").status_code in (200, 404)
+    assert quick.context.log_files.used == 0

@@ -11,6 +11,7 @@ from fake_world import World
 from starlette.types import Receive, Scope, Send
 
 from skep.server.pages import Pages, why_missing
+from skep.server.refusals import Refusals
 from skep.server.security import Guard
 
 FOREIGN_LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
@@ -31,7 +32,7 @@ def fetch(world: World, folder: Path, path: str, **headers: str) -> httpx.Respon
         await send({"type": "http.response.body", "body": b"the API"})
 
     async def ask() -> httpx.Response:
-        app = Guard(Pages(api, folder), world.config, world.tokens)
+        app = Guard(Pages(api, folder), world.config, world.tokens, Refusals(world.live.note))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return await client.get(path, headers=headers)

@@ -9,7 +9,8 @@ from live_world import LiveWorld, request
 
 from skep.core.errors import Conflict, InputError, NotFound
 from skep.core.record import decode
-from skep.jobs.reports import Exited, LaunchFailed, Moved, Started
+from skep.jobs.exits import SOME
+from skep.jobs.reports import Exited, LaunchFailed, Moved, NodeChanged, Started
 from skep.jobs.request import Completion, Elastic, Request, TaskRole
 from skep.service import commands
 from skep.service.recover import recompute, recover
@@ -82,6 +83,28 @@ def test_failures_are_tried_again_by_class(world: LiveWorld) -> None:
     world.end(job, 1)
     assert world.state(job) == "failed"
     assert [attempt.outcome for attempt in world.store.attempts(int(job))] == ["retried", "failed"]
+
+
+def test_a_job_that_is_killed_is_not_tried_for_ever(world: LiveWorld) -> None:
+    """Whoever kills it: it may do that itself. A lost node does not count."""
+    (job,) = world.submit(request())
+    world.settle()
+    for tries in range(1, 20):
+        world.end(job, (137, 143, 130)[tries % 3])
+        if world.state(job) == "failed":
+            break
+        assert "back-off" in world.store.job(int(job))[0].reason
+        world.now_s += 100
+        world.tell()
+        world.settle()
+    assert tries == SOME + 1
+    (other,) = world.submit(request())
+    world.settle()
+    for _ in range(20):
+        (node,) = world.writer.state.jobs[other].held.nodes()
+        world.lose(node)
+        world.tell(NodeChanged(world.writer.state.cluster.nodes[node].name, True))
+    assert world.state(other) == "running"
 
 
 def test_a_fault_of_the_user_is_not_tried_again(world: LiveWorld) -> None:

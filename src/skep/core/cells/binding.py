@@ -17,6 +17,25 @@ Bindings = dict[int, PhysicalCell]
 """Virtual gpu (by identity) → physical gpu."""
 
 
+def bind_sparing(
+    chain: Chain,
+    is_usable: Callable[[PhysicalCell], bool],
+    order: Callable[[PhysicalCell], int],
+    leaves: list[VirtualCell],
+) -> Bindings | None:
+    """A mapping that evicts opportunistic work only if there is none that evicts nothing."""
+    found = Binder(chain, is_usable, order).bind(leaves)
+    if found is None or not any(gpu.priority == OPPORTUNISTIC for gpu in found.values()):
+        return found
+    spared = Binder(chain, lambda cell: is_usable(cell) and not is_lent(cell), order).bind(leaves)
+    return found if spared is None else spared
+
+
+def is_lent(cell: PhysicalCell) -> bool:
+    """Whether it is a GPU with opportunistic work."""
+    return cell.level == 1 and cell.priority == OPPORTUNISTIC
+
+
 class Binder:
     """Maps the virtual gpus of one placement."""
 

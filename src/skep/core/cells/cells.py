@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from skep.core.cells.binding import Binder, by_history
+from skep.core.cells.binding import bind_sparing, by_history
 from skep.core.cells.books import Books, bind_pair
 from skep.core.cells.build import build_chains, build_tenancies, pinned_cells
 from skep.core.cells.chain import Chain
@@ -144,8 +144,7 @@ class Cells:
             lazy = self._lazy_victims(leaves)
             bound = [pair for gang in lazy for pair in bound_around(gang)]
             downgraded = [(gang, self.downgrade(gang)) for gang in lazy]
-            binder = Binder(chain, lambda cell: self._is_usable(cell, chain, suggested), by_history)
-            bindings = binder.bind(leaves)
+            bindings = bind_sparing(chain, lambda cell: self._is_usable(cell, chain, suggested), by_history, leaves)
             answer = Answer(cause=WaitCause.NO_HEALTHY_MAPPING if suggested is None else WaitCause.NO_SUGGESTED_MAPPING)
             if bindings is not None:
                 physical = [[bindings[id(leaf)] for leaf in pod] for pod in virtual]

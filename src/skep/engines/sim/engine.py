@@ -24,7 +24,7 @@ from skep.core.events import (
     TasksStarted,
     TimerDue,
 )
-from skep.core.job import in_proportion
+from skep.core.job import amount_of
 from skep.engines.sim.outages import Outages
 from skep.profiles.speed import Speed
 from skep.traces.trace import TraceJob
@@ -50,11 +50,17 @@ class Task:
         "saving_since_s",
         "starts",
         "target_s",
+        "unit",
+        "work_s",
     )
 
-    def __init__(self, row: int, job: TraceJob) -> None:
+    def __init__(self, row: int, job: TraceJob, *, in_proportion: bool) -> None:
         self.row = row
         self.job = job
+        self.unit: float = amount_of(job.spec.shapes[0]) if in_proportion and job.spec.gpu_range else 1
+        """Here work and rate are so many times what others are told. Where the speed is in proportion to the GPUs they
+        are GPU-seconds and GPUs: the same numbers however the same work is written."""
+        self.work_s = job.work_s * self.unit
         self.allocation: Allocation | None = None
         self.is_suspended = False
         self.starts = 0
@@ -76,7 +82,7 @@ class Task:
     def work_at(self, now_s: float) -> float:
         if now_s <= self.progress_since_s:
             return self.done_s
-        return min(self.done_s + (now_s - self.progress_since_s) * self.rate, self.job.work_s)
+        return min(self.done_s + (now_s - self.progress_since_s) * self.rate, self.work_s)
 
     def saved_at(self, now_s: float, checkpoint_s: float) -> float:
         """Work at the last checkpoint."""
@@ -109,7 +115,9 @@ class Simulator:
         self.outages = outages or Outages.none()
         self.submissions = jobs
         self.next_submission = 0
-        self.tasks: dict[str, Task] = {job.spec.id: Task(row, job) for row, job in enumerate(jobs)}
+        self.tasks: dict[str, Task] = {
+            job.spec.id: Task(row, job, in_proportion=speed is None) for row, job in enumerate(jobs)
+        }
         self.running: dict[int, Task] = {}
         self.tenants: dict[tuple[int, int], dict[int, Task]] = {}
         """Who is on each shared GPU, by (node, GPU) and row; kept only if the speed model knows sharing."""
@@ -182,10 +190,10 @@ class Simulator:
             _, _, run, task = heapq.heappop(agenda)
             if run == task.run:
                 due.append(task)
-        changing = {task.row: task for task in due if task.target_s < task.job.work_s}
+        changing = {task.row: task for task in due if task.target_s < task.work_s}
         for task in due:
             if task.row not in changing:
-                changing |= self._exit(task, Exit.FINISHED, task.job.work_s, events)
+                changing |= self._exit(task, Exit.FINISHED, task.work_s, events)
         self._change_rates(changing, at_s, events)
 
     def _exit(self, task: Task, exit: Exit, work_s: float, events: list[Event]) -> dict[int, Task]:
@@ -201,7 +209,8 @@ class Simulator:
         if exit is Exit.FINISHED:
             self.open_count -= 1
             self.ended_count += 1
-        events.append(TasksExited(task.job.spec.id, exit, work_s))
+        told_s = task.job.work_s if exit is Exit.FINISHED else work_s / task.unit
+        events.append(TasksExited(task.job.spec.id, exit, told_s))
         return others
 
     def _node_changes(self, at_s: float, events: list[Event]) -> None:
@@ -245,20 +254,21 @@ class Simulator:
         task.rate = 0.0
         task.run += 1
         task.is_suspended = True
-        events.append(ProgressReported(task.job.spec.id, task.done_s, 0.0))
+        events.append(ProgressReported(task.job.spec.id, task.done_s / task.unit, 0.0))
         self._change_rates(self._neighbours(task), at_s, events)
 
     def _launch(self, task: Task, allocation: Allocation, at_s: float, events: list[Event]) -> None:
         others = self._begin(task, allocation, at_s)
         self.running[task.row] = task
-        events.append(TasksStarted(task.job.spec.id, task.rate, task.progress_since_s))
+        events.append(TasksStarted(task.job.spec.id, task.rate / task.unit, task.progress_since_s))
         self._change_rates(others, at_s, events)
 
     def _move(self, task: Task, action: Move, at_s: float, events: list[Event]) -> None:
         others = self._leave_shares(task)
         task.done_s = task.work_at(at_s)
         others |= self._begin(task, action.allocation, at_s)
-        events.append(TasksMoved(task.job.spec.id, action.allocation, task.done_s, task.rate, task.progress_since_s))
+        done_s, rate = task.done_s / task.unit, task.rate / task.unit
+        events.append(TasksMoved(task.job.spec.id, action.allocation, done_s, rate, task.progress_since_s))
         self._change_rates(others, at_s, events)
 
     def _begin(self, task: Task, allocation: Allocation, at_s: float) -> dict[int, Task]:
@@ -274,9 +284,9 @@ class Simulator:
 
     def _set_rate(self, task: Task) -> None:
         """Work out the rate and when the next milestone is reached."""
-        work_s = task.job.work_s
+        work_s = task.work_s
         assert task.allocation is not None
-        task.rate, task.target_s = in_proportion(task.job.spec, task.allocation), work_s
+        task.rate, task.target_s = task.allocation.gpus if task.job.spec.gpu_range else 1.0, work_s
         if self.speed is not None:
             neighbours = [other.job.spec for other in self._neighbours(task).values() if not other.is_suspended]
             task.rate, until_s = self.speed.rate(task.job.spec, task.allocation, neighbours, task.done_s)
@@ -299,7 +309,7 @@ class Simulator:
         task.done_s = task.work_at(at_s)
         task.progress_since_s = max(task.progress_since_s, at_s)
         self._set_rate(task)
-        return ProgressReported(task.job.spec.id, task.done_s, task.rate)
+        return ProgressReported(task.job.spec.id, task.done_s / task.unit, task.rate / task.unit)
 
     # Several jobs on one GPU -----------------------------------------------------------------------------------
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from fractions import Fraction
 from typing import NamedTuple
 
-from skep.core.job import amount_of
 from skep.core.model import JobSpec, Shape
 
-Scaling = Callable[[JobSpec, Shape], float]
+Scaling = Callable[[JobSpec, Shape], float | Fraction]
 """Work per second of a job in this shape, alone and well placed."""
 
 
-def in_proportion(spec: JobSpec, shape: Shape) -> float:
+def in_proportion(spec: JobSpec, shape: Shape) -> Fraction:
     """Where nobody has measured anything: twice the gpus, twice the speed."""
-    return amount_of(shape) / amount_of(spec.shapes[0]) if shape.gpus else 1.0
+    return Fraction(milli_of(shape), milli_of(spec.shapes[0])) if shape.gpus else Fraction(1)
+
+
+def milli_of(shape: Shape) -> int:
+    """Thousandths of gpus of all roles."""
+    return sum(role.count * role.gpus * role.gpu_milli for role in shape.roles)
 
 
 class Ladder(NamedTuple):
@@ -23,6 +28,7 @@ class Ladder(NamedTuple):
 
     `gains` is what a step up adds relative to the speed before it, `parts` relative to the speed after it. A step
     onto the ladder is infinitely better than nothing, and all of what is then had; beyond the top nothing is gained.
+    Speeds are fractions, so that what is equal is equal: with speeds in proportion very much is.
     """
 
     sizes: tuple[int, ...]
@@ -30,7 +36,7 @@ class Ladder(NamedTuple):
     shapes: tuple[Shape, ...]
     milli: tuple[int, ...]
     """Thousandths of gpus of the whole job."""
-    speeds: tuple[float, ...]
+    speeds: tuple[Fraction, ...]
     gains: tuple[float, ...]
     parts: tuple[float, ...]
 
@@ -56,17 +62,17 @@ class Elastic:
             found = self.known[kind] = make_ladder(self._steps(spec))
         return found
 
-    def _steps(self, spec: JobSpec) -> list[tuple[int, Shape, float]]:
+    def _steps(self, spec: JobSpec) -> list[tuple[int, Shape, Fraction]]:
         """(gpus, shape, speed), leaving out sizes that are no faster than a smaller one."""
         bounds = spec.gpu_range
         asked = spec.shapes[0]
         if bounds is None:
-            return [(asked.gpus, asked, self.scaling(spec, asked))]
+            return [(asked.gpus, asked, Fraction(self.scaling(spec, asked)))]
         low, high = bounds
-        found: list[tuple[int, Shape, float]] = []
+        found: list[tuple[int, Shape, Fraction]] = []
         for gpus in range(low, max(min(high, self.most), low) + 1, asked.roles[spec.elastic_role].gpus):
             shape = spec.resized(gpus)
-            speed = self.scaling(spec, shape)
+            speed = Fraction(self.scaling(spec, shape))
             if not found or speed > found[-1][2]:
                 found.append((gpus, shape, speed))
         return found
@@ -77,11 +83,11 @@ def kind_of(spec: JobSpec) -> tuple[object, ...]:
     return (spec.model, spec.shapes, spec.min_gpus, spec.max_gpus)
 
 
-def make_ladder(steps: list[tuple[int, Shape, float]]) -> Ladder:
+def make_ladder(steps: list[tuple[int, Shape, Fraction]]) -> Ladder:
     sizes, shapes, speeds = zip(*steps, strict=True)
     gains, parts = [float("inf")], [1.0]
     for before, after in itertools.pairwise(speeds):
-        gains.append((after - before) / before if before else float("inf"))
-        parts.append((after - before) / after)
-    milli = tuple(round(amount_of(shape) * 1000) for shape in shapes)
+        gains.append(float((after - before) / before) if before else float("inf"))
+        parts.append(float((after - before) / after))
+    milli = tuple(milli_of(shape) for shape in shapes)
     return Ladder(sizes, shapes, milli, speeds, (*gains, 0.0), (*parts, 0.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import operator
+from fractions import Fraction
 
 from skep.core.job import Job
 from skep.policies.allocate.elastic import Ladder
@@ -28,7 +29,7 @@ class Runner(Entrant):
         return 0 if self.job.spec.gpu_range is None else self.held - self.ladder.milli[self.rung]
 
     @property
-    def speed(self) -> float:
+    def speed(self) -> Fraction:
         """On the highest rung it has the gpus for."""
         return self.ladder.speeds[max(bisect.bisect_right(self.ladder.milli, self.held) - 1, 0)]
 
@@ -36,7 +37,7 @@ class Runner(Entrant):
 def gain(runner: Runner, rung: int) -> float:
     """Of the speed on that rung, the part it does not have now."""
     speed = runner.ladder.speeds[rung]
-    return (speed - runner.speed) / speed if speed else 0.0
+    return float((speed - runner.speed) / speed) if speed else 0.0
 
 
 class Givers:

@@ -16,9 +16,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Iterator
+from fractions import Fraction
 
 from skep.core.job import Job
 from skep.policies.allocate.elastic import Ladder
+
+GRID = 2.0**20
+"""Times are compared to about a microsecond; a power of two, so that whole seconds stay exact."""
 
 Home = tuple[str, ...]
 """Gpu types whose gpus are handed out together; nearly always one."""
@@ -61,8 +65,11 @@ class Entrant:
         self.ends_s = time_s(self.left_s, self.ladder.speeds[self.rung])
 
 
-def time_s(work_s: float, speed: float) -> float:
-    return work_s / speed if speed else math.inf
+def time_s(work_s: float, speed: Fraction) -> float:
+    """How long so much work takes, without what rounding made of the work: equal times must be equal."""
+    return (
+        round(work_s * speed.denominator / speed.numerator * GRID) / GRID if speed and work_s < math.inf else math.inf
+    )
 
 
 class Room:

@@ -10,7 +10,7 @@ import functools
 
 import msgspec
 
-from skep.core.cells.binding import Binder, Bindings, by_layout
+from skep.core.cells.binding import Bindings, bind_sparing, by_layout
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain
 from skep.core.cells.hardware import Hardware, node_spec, within
@@ -164,8 +164,8 @@ class CellCluster(VcCluster):
         found: Bindings = {}
         for name in dict.fromkeys(leaf.chain for leaf in leaves):  # nodes of different shapes may have the same gpus
             chain = self.cells.chains[name]
-            binder = Binder(chain, functools.partial(is_usable, chain=chain), by_layout)
-            bound = binder.bind([leaf for leaf in leaves if leaf.chain == name])
+            usable = functools.partial(is_usable, chain=chain)
+            bound = bind_sparing(chain, usable, by_layout, [leaf for leaf in leaves if leaf.chain == name])
             if bound is None:
                 return None
             found.update(bound)

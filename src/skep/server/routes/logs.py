@@ -42,12 +42,19 @@ async def job_logs(
     job_id, asked = await run_in_threadpool(reads.request, id)
     log = Log(reads, job_id, chosen_tasks(job_id, asked, task), attempt)
     await run_in_threadpool(log.check)
-    if follow:
-        readers = await run_in_threadpool(lambda: [make(tail) for make in log.readers()[:FOLLOWED_MAX]])
-        pieces = log_stream(readers, log.is_over, context.hub)
-    else:
-        pieces = log_text(make(tail) for make in log.readers())
-    return Stream(pieces, media_type="text/plain; charset=utf-8")
+    makers = log.readers()[:FOLLOWED_MAX] if follow else log.readers()
+    budget, count = context.log_files, len(makers) if follow else 1
+    budget.take(count)
+    try:
+        if follow:
+            readers = await run_in_threadpool(lambda: [make(tail) for make in makers])
+            pieces = log_stream(readers, log.is_over, context.hub)
+        else:
+            pieces = log_text(make(tail) for make in makers)
+        return Stream(pieces, media_type="text/plain; charset=utf-8", at_end=lambda: budget.give(count))
+    except BaseException:
+        budget.give(count)
+        raise
 
 
 def chosen_tasks(job_id: str, request: dict[str, Any], task: str) -> list[str]:

@@ -177,3 +177,13 @@ def test_watching_into_a_pipe_shows_it_again_and_again(
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
     assert words == ["ID", "1", "ID", "2"]
+
+
+def test_names_cannot_command_a_terminal(api: FakeApi, ask: Ask) -> None:
+    name = "x\x1b[2J\u202ey\x9b"
+    api.answers["GET /jobs"] = page(job("7", name=name, reason=name))
+    for words in (("ps",), ("ps", "-o", "json"), ("ps", "-o", "yaml"), ("ps", "-o", "name")):
+        found = ask(*words).stdout
+        assert found.replace("\n", "").isprintable(), words
+    assert json.loads(ask("ps", "-o", "json").stdout)[0]["name"] == name
+    assert yaml.safe_load(ask("ps", "-o", "yaml").stdout)[0]["name"] == name

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -319,3 +321,38 @@ def test_the_json_of_run_is_what_the_reader_of_jobs_takes(api: FakeApi, ask: Ask
     (request,) = reading.requests
     assert reading.warnings == []
     assert (request.gpus, request.time_limit_s, request.tasks["main"].argv) == (4, 3600.0, ("python", "x.py"))
+
+
+HOSTILE = "\x1b[31mred\x1b[0m \x1b]0;title\x07plain\u202e\n"
+
+
+def on_a_terminal(*args: str) -> str:
+    """What the command prints there."""
+    ours, theirs = pty.openpty()
+    line = [sys.executable, "-m", "skep.cli.main", *args]
+    with subprocess.Popen(line, stdout=theirs, stdin=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        found = b""
+        while piece := read_or_end(ours):
+            found += piece
+        assert process.wait(120) == 0
+    os.close(ours)
+    return found.decode().replace("\r\n", "\n")
+
+
+def read_or_end(fd: int) -> bytes:
+    try:
+        return os.read(fd, 4096)
+    except OSError:  # the other side of a terminal is gone
+        return b""
+
+
+@pytest.mark.parametrize("follow", [(), ("--follow",)])
+def test_a_log_cannot_command_a_terminal_unless_it_is_asked_for(
+    api: FakeApi, ask: Ask, follow: tuple[str, ...]
+) -> None:
+    api.answers["GET /jobs/7"] = Answer(200, {**job("7", state="succeeded"), "request": {"tasks": {"main": {}}}})
+    api.answers["GET /jobs/7/logs"] = Answer(pieces=[HOSTILE.encode()])
+    assert on_a_terminal("logs", "7", *follow) == "red plain\n"
+    assert on_a_terminal("logs", "7", "--raw", *follow) == HOSTILE
+    assert ask("logs", "7", *follow).stdout == HOSTILE  # a file gets all of it
