@@ -141,7 +141,7 @@ def test_events(api: FakeApi, ask: Ask) -> None:
         200, [event] if int(asked.query.get("after", ["0"])[0]) < 3 else []
     )
     line = ask("events").stdout
-    assert line.split() == ["1970-01-01", "00:00:00", "NodeLost", "n0", "is", "lost", "(ann)"]
+    assert line.split() == ["1970-01-01", "00:00:00", "NodeLost", "n0", "is\\x1b", "lost", "(ann)"]
     assert json.loads(ask("events", "-o", "json").stdout) == event
     ask("events", "--last", "7")
     assert [asked.query["last"] for asked in api.asked] == [["50"], ["50"], ["7"]]
