@@ -238,7 +238,15 @@ def test_only_admins_and_owners_of_the_vc_raise_a_priority_above_the_limit(
     def change(who: str, priority: int) -> int:
         return two.client.patch(f"{API}/jobs/{job_id}", json={"priority": priority}, headers=people[who]).status_code
 
+    def change_bulk(who: str, priority: int) -> bool:
+        body = {"ids": [job_id], "action": "priority", "value": priority}
+        answer = two.client.post(f"{API}/jobs:bulk", json=body, headers=people[who])
+        return bool(answer.json()["results"][0]["ok"])
+
     assert change("blue", 21) == 403
+    assert not change_bulk("blue", 21)
+    assert change_bulk("blue owner", 30)
+    assert change_bulk("blue", 20)
     assert change("blue owner", 500) == 200
     assert change("blue", 400) == 200  # to lower it is no raise
     assert change("blue", 401) == 403

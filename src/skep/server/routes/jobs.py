@@ -81,7 +81,10 @@ async def change_jobs(request: Request, body: BulkBody) -> Response:
 async def ask_one(request: Request, job_id: str, body: BulkBody) -> tuple[str, Future[None] | Exception]:
     live, who = context_of(request).live, identity_of(request).who
     try:
-        job_id = (await job_to_change(request, job_id))["id"]
+        job = await job_to_change(request, job_id)
+        job_id = job["id"]
+        if body.action == "priority":
+            check_priority(request, job, body.value)
     except (InputError, Refused) as error:
         return job_id, error
     if body.action == "stop":
@@ -120,8 +123,8 @@ async def change_job(request: Request, id: JobRef, change: JobPatch) -> Response
     live, who = context_of(request).live, identity_of(request).who
     job = await job_to_change(request, id)
     job_id, given = job["id"], change.model_fields_set
-    if change.priority > job["priority"]:
-        identity_of(request).must_prioritise(change.priority, job["vc"], context_of(request).config.limits)
+    if "priority" in given:
+        check_priority(request, job, change.priority)
     wanted = live.change(
         job_id,
         who,
@@ -179,6 +182,12 @@ def detail(request: Request, ref: str) -> dict[str, Any]:
     if not identity_of(request).owns(job):
         job["request"] = without_values(job["request"])
     return job
+
+
+def check_priority(request: Request, job: dict[str, Any], priority: int) -> None:
+    """Not everybody raises it beyond a limit; whoever may change a job may lower it."""
+    if priority > job["priority"]:
+        identity_of(request).must_prioritise(priority, job["vc"], context_of(request).config.limits)
 
 
 async def found_job(request: Request, ref: str) -> dict[str, Any]:
