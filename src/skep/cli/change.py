@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from skep.cli.live import complete_jobs, connect, job_argument, jobs_argument, priority_number, say, server_option
+from skep.cli.live import complete_jobs, connect, job_argument, priority_number, say, server_option
 from skep.cli.plain import clean
 from skep.core.errors import NotFound
 
+if TYPE_CHECKING:
+    from skep.client import Client
+
+OPEN = ("pending", "launching", "running", "stopping")
+
+
+def chosen_jobs(command: Callable[..., None]) -> Callable[..., None]:
+    """Jobs by name, or all that fit some filters."""
+    for option in reversed(
+        [
+            click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs),
+            click.option("--group", default="", help="All jobs of this group (a sweep) that have not ended."),
+            click.option("--vc", default="", help="All jobs of this virtual cluster; asks first."),
+            click.option("-u", "--user", default="", help="All jobs of this user; asks first."),
+            click.option("--tag", default="", help="All jobs with this tag; asks first."),
+            click.option("--state", type=click.Choice(OPEN), help="With the others: only those in this state."),
+            click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+        ]
+    ):
+        command = option(command)
+    return command
+
 
 @click.command()
-@click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs)
-@click.option("--group", default="", help="All jobs of this group (a sweep) that have not ended.")
+@chosen_jobs
 @click.option("--reason", default="", help="Kept in the job's history.")
 @server_option
-def stop(jobs: tuple[str, ...], group: str, reason: str, url: str) -> None:
+def stop(jobs: tuple[str, ...], reason: str, yes: bool, url: str, **where: str) -> None:
     """Stop jobs: what runs gets SIGTERM, its grace period, then SIGKILL. A stopped job never restarts by itself.
 
     \b
@@ -24,42 +46,76 @@ def stop(jobs: tuple[str, ...], group: str, reason: str, url: str) -> None:
       skep stop 17
       skep stop 17 18 --reason "wrong data"
       skep stop --group sweep-lr
+      skep stop --vc research --state pending --yes
     """
-    if not jobs and not group:
-        raise click.UsageError("which jobs? Name some, or a --group")
     with connect(url) as client:
-        found = [job["id"] for job in client.jobs(group=group)] if group else []
-        if group and not found:
-            raise NotFound(f"no job of group {group} is open", hint="`skep ps --all --group` lists those that ended")
-        for_each((*jobs, *found), lambda job: client.stop(job, reason), "asked to stop")
+        found = filtered(client, jobs, where, yes, "Stop")
+        for_each(jobs, lambda job: client.stop(job, reason), "asked to stop")
+        in_bulk(client, found, "stop", "asked to stop", reason)
 
 
 @click.command()
-@jobs_argument
+@chosen_jobs
 @server_option
-def hold(jobs: tuple[str, ...], url: str) -> None:
+def hold(jobs: tuple[str, ...], yes: bool, url: str, **where: str) -> None:
     """Keep pending jobs from starting, until they are released.
 
     \b
-    Example:
+    Examples:
       skep hold 17
+      skep hold --user ann --state pending
     """
     with connect(url) as client:
+        found = filtered(client, jobs, where, yes, "Hold")
         for_each(jobs, client.hold, "held")
+        in_bulk(client, found, "hold", "held")
 
 
 @click.command()
-@jobs_argument
+@chosen_jobs
 @server_option
-def release(jobs: tuple[str, ...], url: str) -> None:
+def release(jobs: tuple[str, ...], yes: bool, url: str, **where: str) -> None:
     """Let held jobs start again.
 
     \b
-    Example:
+    Examples:
       skep release 17
+      skep release --tag later --yes
     """
     with connect(url) as client:
+        found = filtered(client, jobs, where, yes, "Release")
         for_each(jobs, client.release, "released")
+        in_bulk(client, found, "release", "released")
+
+
+def filtered(client: Client, jobs: Sequence[str], where: dict[str, str], yes: bool, doing: str) -> list[str]:
+    """Ids of the jobs that fit the filters. Whoever names a group means its jobs; the other filters ask first."""
+    given = {name: value for name, value in where.items() if value}
+    if not given:
+        if not jobs:
+            raise click.UsageError("which jobs? Name some, or a --group")
+        return []
+    if set(given) == {"state"}:
+        raise click.UsageError("--state goes with --group, --vc, --user or --tag")
+    found = [job["id"] for job in client.jobs(**given) if job["id"] not in jobs]
+    if not found:
+        said = ", ".join(f"{name} {value}" for name, value in given.items())
+        raise NotFound(f"no job of {said} is open", hint="`skep ps --all` with the same filters lists those that ended")
+    if not yes and set(given) - {"group", "state"}:
+        click.confirm(f"{doing} {len(found):,} job{'s' if len(found) > 1 else ''}?", abort=True, err=True)
+    return found
+
+
+def in_bulk(client: Client, jobs: list[str], action: str, done: str, reason: str = "") -> None:
+    refused = 0
+    for each in client.bulk(jobs, action, reason=reason) if jobs else []:
+        if each["ok"]:
+            click.echo(f"{each['id']} {done}")
+        else:
+            refused += 1
+            say(f"error: {each['error']}" + (f" ({each['hint']})" if each["hint"] else ""))
+    if refused:
+        click.get_current_context().exit(2)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -35,6 +35,7 @@ HEADINGS = {
     "The cluster": {
         "demo": ("skep.cli.demo:demo", "Watch a small cluster at work; nothing else needed."),
         "up": ("skep.cli.up:up", "Start the server."),
+        "open": ("skep.cli.open:open_", "Open the dashboard in a browser."),
         "down": ("skep.cli.down:down", "Stop the server; jobs go on."),
         "cluster": ("skep.cli.cluster:cluster", "Draw the cluster; check and apply cluster files."),
         "nodes": ("skep.cli.nodes:nodes", "List the nodes."),
@@ -43,6 +44,8 @@ HEADINGS = {
         "undrain": ("skep.cli.nodes:undrain", "Use drained nodes again."),
         "policy": ("skep.cli.policy:policy", "Show the policy in use, or switch to another."),
         "events": ("skep.cli.events:events", "Print what happened, and follow it."),
+        "history": ("skep.cli.past:history", "GPUs used and the queue over time."),
+        "decisions": ("skep.cli.past:decisions", "What the policy decided, and why."),
         "usage": ("skep.cli.events:usage", "Gpu-hours by user, virtual cluster or job."),
         "token": ("skep.cli.token:token", "Make, list, rotate and revoke tokens."),
         "backup": ("skep.cli.backup:backup", "Save the server's store to a file."),
@@ -51,6 +54,7 @@ HEADINGS = {
     "Compare and research": {
         "simulate": ("skep.cli.simulate:simulate", "Run a trace under one or more policies."),
         "compare": ("skep.cli.simulate:compare", "Compare policies on a trace, with an HTML report."),
+        "studies": ("skep.cli.studies:studies", "Compare policies on the server, on a trace or its own history."),
         "policies": ("skep.cli.policies:policies", "List the policies, or explain one with its knobs."),
         "trace": ("skep.cli.trace:trace", "Look at traces, convert, sample and make them."),
         "scenario": ("skep.cli.scenario:scenario", "Replay scripted requests against a cluster layout."),

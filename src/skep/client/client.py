@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 import httpx
 
+from skep.client.insight import Insight, given
 from skep.client.wire import NoServer, ServerFault, Wire
 from skep.core.errors import InputError
 
@@ -35,7 +36,7 @@ Job = dict[str, Any]
 T = TypeVar("T")
 
 
-class Client:
+class Client(Insight):
     """One server. A call whose answer is lost is made again; nothing is submitted twice by that."""
 
     def __init__(self, url: str = "", *, token: str = "", transport: httpx.BaseTransport | None = None) -> None:
@@ -245,11 +246,6 @@ def submission(answer: dict[str, Any]) -> dict[str, Any]:
     """One shape, whether one job was submitted or several."""
     warnings = answer.pop("warnings", [])
     return {"jobs": answer.get("jobs") or [answer], "warnings": warnings}
-
-
-def given(params: dict[str, Any]) -> dict[str, Any]:
-    """Only what was said; a list is a repeated parameter."""
-    return {name: value for name, value in params.items() if value not in (None, "", False, 0, [], ())}
 
 
 def exit_code(job: Job) -> int:

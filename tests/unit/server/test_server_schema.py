@@ -48,6 +48,9 @@ class Idle:
     def log_files(self, job_id: str, task: str = "", launch: int = 0) -> list[Path]:
         raise NotFound("there was no start of it yet")
 
+    def metrics_files(self, job_id: str, task: str = "") -> list[tuple[int, Path]]:
+        return []
+
     def environment(self, job_id: str, task: str = "", launch: int = 0) -> dict[str, Any]:
         raise NotFound("there was no start of it yet")
 
@@ -70,11 +73,19 @@ include-path = "/api/v1/jobs/{id}/logs"
 parameters = { "query.follow" = false }
 
 [[operations]]
-include-path = ["/api/v1/jobs", "/api/v1/jobs:batch", "/api/v1/cluster", "/api/v1/policy"]
+include-path = [
+    "/api/v1/jobs", "/api/v1/jobs:batch", "/api/v1/cluster", "/api/v1/policy", "/api/v1/history", "/api/v1/timeline",
+    "/api/v1/traces", "/api/v1/studies"
+]
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "409"]
 
 [[operations]]
-include-path = "/api/v1/shutdown"
+include-path = "/api/v1/session"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "401"]
+checks.ignored_auth.enabled = false
+
+[[operations]]
+include-path = ["/api/v1/shutdown", "/api/v1/changes"]
 enabled = false
 """
 

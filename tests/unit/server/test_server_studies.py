@@ -156,7 +156,7 @@ def test_a_trace_has_a_limit_of_its_own(board: Board, monkeypatch: pytest.Monkey
     assert board.client.post(f"{API}/traces", content=pieces, headers=CSV).status_code == 413
     assert not list((board.config.data / "traces").glob(".*"))
     monkeypatch.setattr(module, "TRACES_MAX", 0)
-    assert upload(board, TRACE).status_code == 409
+    assert upload(board, "short").status_code == 409
 
 
 def test_studies_belong_to_who_made_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
