@@ -12,7 +12,7 @@ from skep.cli.live import clean, connect, date, duration, output_option, server_
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-BAR = " ▁▂▃▄▅▆▇█"
+BAR = " ▏▎▍▌▋▊▉"
 ROWS = 24
 SERIES = ("used", "lent", "bad", "queue")
 

@@ -78,10 +78,8 @@ def make_api(context: Context) -> FastAPI:
         await run_in_threadpool(context.studies.close)
         await run_in_threadpool(context.history.close)
 
-    # The pages of FastAPI's own documentation load scripts from elsewhere.
-    api = FastAPI(
-        title="Skep", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False
-    )
+    # FastAPI's own pages load scripts from elsewhere, and its own /openapi.json is made while all others wait.
+    api = FastAPI(title="Skep", version=__version__, lifespan=lifespan, openapi_url=None, redirect_slashes=False)
     api.state.context = context
     for router in ROUTERS:
         api.include_router(router)

@@ -230,6 +230,7 @@ class Explanation(Shown):
     cause: str
     reason: str
     remedy: str
+    notices: list[str] = Field(description="What is out of order with the policy: that it failed and was replaced.")
 
 
 class Environment(Shown):
@@ -240,6 +241,7 @@ class Environment(Shown):
 
 class Policy(Shown):
     policy: str
+    notices: list[str] = Field(description="What is out of order with it: that it failed and was replaced.")
 
 
 class Changes(Shown):

@@ -50,6 +50,12 @@ async def health(request: Request) -> Response:
     return answer({"status": "ok", "version": __version__, "problems": context_of(request).live.problems()})
 
 
+@root.get("/openapi.json", include_in_schema=False)
+def openapi(request: Request) -> Response:
+    """Made in a thread when it is first asked for."""
+    return answer(request.app.openapi())
+
+
 @root.get(
     "/metrics",
     response_model=None,

@@ -79,6 +79,8 @@ async def submit(
     live, identity = context_of(request).live, identity_of(request)
     body = await request.body()
     if dry_run:
+        if not body:
+            raise InputError("the body is empty, expected a job file")
         return answer(await run_in_threadpool(try_out, request, body))
     if len(body) > INLINE_MAX:
         reading = await run_in_threadpool(read_body, body, identity.user)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from skep.core.errors import NotFound
 from skep.testing.fake_api import Answer, FakeApi, job
 
 HISTORY = {
@@ -37,8 +38,8 @@ def test_history_is_drawn(ask: Callable[..., Result], api: FakeApi) -> None:
     asked = api.asked[-1].query
     assert float(asked["step"][0]) == 300
     assert "red" in ask("history", "--vc", "red", "-o", "json").output
-    missing = ask("history", "--vc", "blue", catch_exceptions=True)
-    assert "no VC blue" in str(missing.exception)
+    with pytest.raises(NotFound, match="no VC blue"):
+        ask("history", "--vc", "blue")
 
 
 def test_decisions_are_listed(ask: Callable[..., Result], api: FakeApi) -> None:
@@ -76,7 +77,7 @@ def test_a_study_is_run_to_its_end(ask: Callable[..., Result], api: FakeApi, tmp
         {"trace": "0000000a", "policies": ["fifo", "srtf"], "cluster": "4x8", "name": "", "seed": 0}
     ]
     assert next(each for each in api.asked if each.path == "/traces").query == {"name": ["a-b.csv"]}
-    api.answers["GET /studies"] = [STUDY]
+    api.answers["GET /studies"] = [[STUDY]]
     assert "100%" in ask("studies").output
     api.answers["GET /studies/1f0c9a2e/report"] = Answer(200, b"<html>")
     page = tmp_path / "r.html"
@@ -93,7 +94,7 @@ def test_many_jobs_are_changed_by_filters(ask: Callable[..., Result], api: FakeA
         ],
         "done": 1,
     }
-    refused = ask("stop", "--vc", "red", input="n\n", catch_exceptions=True)
+    refused = ask("stop", "--vc", "red", input="n\n")
     assert refused.exit_code == 1
     assert not api.bodies("POST", "/jobs:bulk")
     said = ask("stop", "--vc", "red", "--state", "pending", "--yes", "--reason", "why")
@@ -101,8 +102,8 @@ def test_many_jobs_are_changed_by_filters(ask: Callable[..., Result], api: FakeA
     assert "7 asked to stop" in said.output
     assert "error: no (h)" in said.output
     assert api.bodies("POST", "/jobs:bulk") == [{"action": "stop", "ids": ["7", "8"], "reason": "why"}]
-    assert ask("hold", "--state", "pending", catch_exceptions=True).exit_code == 2
-    assert ask("release", catch_exceptions=True).exit_code == 2
+    assert ask("hold", "--state", "pending").exit_code == 2
+    assert ask("release").exit_code == 2
 
 
 def test_bulk_goes_in_pieces_that_the_server_takes(api: FakeApi) -> None:
