@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skep.cli.live import clean, connect, date, duration, output_option, server_option, show, table_of
+from skep.cli.live import connect, date, duration, output_option, server_option, show, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -105,9 +105,9 @@ def draw_decisions(found: list[dict[str, Any]]) -> RenderableType:
         (
             date(each["at_s"]),
             each["job"],
-            clean(each["name"]),
+            each["name"],
             each["kind"],
-            clean(each["reason"]),
+            each["reason"],
             "; ".join(each["because"]),
         )
         for each in found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skep.cli.live import clean, connect, date, output_option, server_option, show, table_of
+from skep.cli.live import connect, date, output_option, server_option, show, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -100,7 +100,7 @@ def draw(found: list[dict[str, Any]]) -> RenderableType:
         return Text("no studies")
     rows = [
         (
-            *(each["id"], clean(each["name"]), clean(each["user"]), each["state"]),
+            *(each["id"], each["name"], each["user"], each["state"]),
             f"{each['progress']:.0%}",
             date(each["created_s"]),
             ", ".join(each["policies"]),
