@@ -165,9 +165,11 @@ def submit_figures(server: Server, folder: Path) -> list[Figure]:
     ]
 
 
-def first_start_s(server: Server) -> float:
-    """From the submission to the process, on an idle gpu."""
-    mark = server.data / "started"
+def first_start_s(server: Server, folder: Path) -> float:
+    """From the submission to the process, on an idle gpu. It leaves a mark in the folder."""
+    mark = folder / "marks" / "started"
+    mark.parent.mkdir(exist_ok=True)
+    mark.parent.chmod(0o777)
     began_s = time.time()
     body = job(0, f"date +%s.%N > {mark}.tmp; mv {mark}.tmp {mark}; sleep 600")
     httpx.post(f"{server.url}/jobs", json=body, timeout=20).raise_for_status()
@@ -217,19 +219,24 @@ def main() -> None:
         server = Server(folder / "data", cluster="1x8")
         server.start()
         try:
-            starts = sorted(first_start_s(server) for _ in range(8))
+            starts = sorted(first_start_s(server, folder) for _ in range(8))
             figures = [Figure("submission to running process, median of 8", starts[4] * 1000, "ms", 200)]
             fill(server, 1000)
             figures += submit_figures(server, folder)
             figures += read_figures(server)
         finally:
             stop_all(server)
+    sys.exit(not print_figures(figures))
+
+
+def print_figures(figures: list[Figure]) -> bool:
+    """Whether all budgets are kept."""
     for figure in figures:
         budget = (
             "" if figure.budget is None else f"  ({'at least' if figure.at_least else 'at most'} {figure.budget:g})"
         )
         print(f"{figure.what:52} {figure.seen:10,.2f} {figure.unit:4}{budget}{'' if figure.is_kept else '  BROKEN'}")
-    sys.exit(not all(figure.is_kept for figure in figures))
+    return all(figure.is_kept for figure in figures)
 
 
 def stop_all(server: Server) -> None:
