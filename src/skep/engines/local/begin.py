@@ -119,6 +119,7 @@ class Beginner:
         self.groups = groups
         self.accounts = accounts
         self.limits = limits
+        self.env = server_env()
 
     def log_bytes(self, request: Request) -> int:
         """That are kept of one task."""
@@ -128,10 +129,14 @@ class Beginner:
     def write(self, what: Beginning) -> LaunchRecord:
         job_id = what.action.job_id
         aside = self.folder.job(job_id) / f".{what.action.launch}"
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True, mode=0o700)
-        for name in ("checkpoint", "work"):
-            self._give(what, self._fetch(job_id, name))
+        try:
+            aside.mkdir(parents=True, mode=0o700)
+        except FileExistsError:  # A server died while it wrote this.
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(mode=0o700)
+        self._give(what, self._fetch(job_id, "checkpoint"))
+        if not what.request.workdir or (what.account and not what.account.home):
+            self._give(what, self._fetch(job_id, "work"))
         groups = [self._group(what, place) for place in what.places]
         try:
             return self._write(what, aside, groups)
@@ -190,7 +195,7 @@ class Beginner:
         folders = Folders(str(own), str(self.folder.of_job(action.job_id, "checkpoint")))
         freezer = self._freezer(what, task.name)
         work = str(self.folder.of_job(action.job_id, "work"))
-        env = base_env(what.account, work)
+        env = base_env(self.env, what.account, work)
         return TaskFile(
             name=f"{action.job_id}/{action.launch}/{place.task}",
             argv=command_line(request.tasks[place.role]),
@@ -221,13 +226,19 @@ class Beginner:
         return Freezer(self.folder.job(what.action.job_id) / "frozen", task)
 
 
-def base_env(account: Account | None, work: str) -> dict[str, str]:
-    """What the server has, without what is about the server; a task's own variables are put over it.
+def server_env() -> dict[str, str]:
+    """What the server has, without what is about the server.
 
-    Another account gets only what it needs: the rest may be secret. What is no text is left out: `task.json` could not
-    hold it, and no job could be started.
+    What is no text is left out: `task.json` could not hold it, and no job could be started.
     """
-    env = {key: value for key, value in os.environ.items() if not key.startswith("SKEP_") and is_text(key + value)}
+    return {key: value for key, value in os.environ.items() if not key.startswith("SKEP_") and is_text(key + value)}
+
+
+def base_env(env: dict[str, str], account: Account | None, work: str) -> dict[str, str]:
+    """What a task has of the server's variables; its own are put over it.
+
+    Another account gets only what it needs: the rest may be secret.
+    """
     if account is not None:
         env = {key: value for key, value in env.items() if key in SHARED_ENV or key.startswith(SHARED_PREFIXES)}
         env |= {"HOME": account.home or work, "USER": account.name, "LOGNAME": account.name}

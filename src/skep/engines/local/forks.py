@@ -56,14 +56,12 @@ def become_shim(folder: str, *, goes_at_once: bool) -> NoReturn:
             os.dup2(null, fd)
         os.close(null)
         os.chdir(folder)
-        errors = os.open("shim.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-        os.dup2(errors, 2)
-        os.close(errors)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         rename(f"skep-shim {folder}")
         main(goes_at_once=goes_at_once)
         code = 0
     except BaseException:
+        os.dup2(os.open("shim.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600), 2)
         traceback.print_exc()
     finally:
         os._exit(code)

@@ -230,6 +230,8 @@ class Launches:
     def _has_room(self, run: Run, phase: Phase) -> bool:
         """Two jobs may be told to move at once, each onto what the other still holds: who is ready waits for it."""
         wanted = run.gpus_in_use(phase)
+        if not wanted:
+            return True
         others = (other for other in self.by_job.values() if other is not run)
         return not any(
             wanted & other.gpus_in_use(Phase.SPAWNED if other.has_gone else Phase.RUNNING) for other in others

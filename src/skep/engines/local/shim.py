@@ -196,6 +196,7 @@ class Shim:
     # Ending
 
     def reap(self) -> None:
+        has_main_left = False
         while self.ran and not self.is_over:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -203,11 +204,13 @@ class Shim:
                 self.is_over = True
                 return
             if pid == 0:
+                if has_main_left:  # And others have not: most tasks leave nobody, and looking for them is long.
+                    self.terminate(REST_GRACE_S)
                 return
             if pid == self.main:
                 code = os.waitstatus_to_exitcode(status)
                 self.code = code if code >= 0 else 128 - code
-                self.terminate(REST_GRACE_S)
+                has_main_left = True
 
     def stop(self, grace_s: float) -> None:
         if self.stop_asked or self.code is not None:

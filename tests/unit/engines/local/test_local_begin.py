@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
 from skep.core.errors import InputError
 from skep.engines.local import begin, criu
 from skep.engines.local.accounts import Account
-from skep.engines.local.begin import BASE_ENV, base_env, place_tasks, warnings_of
+from skep.engines.local.begin import BASE_ENV, base_env, place_tasks, server_env, warnings_of
 from skep.jobs.env import Place
 from skep.jobs.request import Request, TaskRole
 
@@ -63,14 +62,14 @@ def test_warnings_are_for_what_is_not_done(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_task_inherits_what_the_server_has_but_not_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKEP_TOKEN", "secret")
     monkeypatch.setenv("PYTHONUNBUFFERED", "0")
-    env = base_env(None, "/w")
+    env = base_env(server_env(), None, "/w")
     assert "SKEP_TOKEN" not in env
     assert (env["CUDA_DEVICE_ORDER"], env["PYTHONUNBUFFERED"]) == ("PCI_BUS_ID", "0")
 
 
-def test_another_account_inherits_only_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", {"PATH": "/bin", "LC_ALL": "C", "AWS_SECRET": "x", "HOME": "/root", "USER": "r"})
-    env = base_env(Account("ann", 50_000, 50_000), "/w")
+def test_another_account_inherits_only_what_it_needs() -> None:
+    mine = {"PATH": "/bin", "LC_ALL": "C", "AWS_SECRET": "x", "HOME": "/root", "USER": "r"}
+    env = base_env(mine, Account("ann", 50_000, 50_000), "/w")
     assert env == BASE_ENV | {"PATH": "/bin", "LC_ALL": "C", "HOME": "/w", "USER": "ann", "LOGNAME": "ann"}
 
 
