@@ -14,7 +14,7 @@ from skep.core.actions import Launch, Stop
 from skep.core.cluster import Allocation, Slice
 from skep.core.errors import NotFound
 from skep.engines.local.start import Shim
-from skep.jobs.reports import Exited, LaunchFailed, Progressed, Started
+from skep.jobs.reports import Exited, LaunchFailed, Looked, Progressed, Started
 from skep.jobs.request import Request, TaskRole
 
 
@@ -367,3 +367,22 @@ def test_a_shim_asked_to_leave_stops_its_task_politely(tmp_path: Path) -> None:
         os.kill(world.shim(), signal.SIGTERM)
         told = world.wait(Exited)
         assert (told.was_stopped, told.log_tail) == (True, "on\nsaved\n")
+
+
+def test_who_looks_has_told_what_had_ended(tmp_path, caplog):
+    """Also what ended while no engine was there, and a ring that nobody heard."""
+    requests = {"1": sh("exit 3")}
+    with World(tmp_path, requests) as world:
+        world.start()
+        until(lambda: (world.task() / "exit.json").exists())
+        world.engine.close()
+        after = World(tmp_path, requests)
+        after.launch()
+        after.engine.look()
+        with after.news:
+            assert after.news.wait_for(lambda: Looked() in after.told, 90.0)
+        ended = [report for report in after.told if isinstance(report, Exited)]
+        assert [report.code for report in ended] == [3]
+        assert after.told.index(ended[0]) < after.told.index(Looked())
+        assert not [record for record in caplog.records if record.levelname == "ERROR"]
+        world.engine = after.engine

@@ -197,7 +197,7 @@ def test_a_config_file(place: Place, tmp_path: Path) -> None:
     secret = skep("token", "create", "--user", "ann", "--role", "admin", "--data", str(place.data)).stdout.strip()
     assert place.http.get("/jobs").status_code == 401
     place.http.headers["Authorization"] = f"Bearer {secret}"
-    assert place.http.get("/policy", headers={"Host": "skep.example"}).json() == {"policy": "srtf"}
+    assert place.http.get("/policy", headers={"Host": "skep.example"}).json()["policy"] == "srtf"
     assert [node["name"] for node in place.http.get("/nodes").json()] == ["a"]
     assert place.http.post("/jobs", json={"name": "a", "command": "true"}).json()["user"] == "ann"
     token = skep("token", "list", "--data", str(place.data), "-o", "json").stdout
@@ -256,6 +256,40 @@ def test_what_is_stored_wins_over_the_config_file_and_flags_over_both(place: Pla
     assert place.http.get("/policy").json()["policy"] == "fifo"
     until(lambda: [place.state(job) for job in jobs] == ["running", "pending"])
     place.down("--stop-jobs")
+
+
+def test_down_waits_for_the_process_and_restore_holds(place: Place, tmp_path: Path) -> None:
+    place.up()
+    url, copy = f"http://127.0.0.1:{place.port}", tmp_path / "copy.db"
+    first = place.submit("true", gpus=1)
+    until(lambda: place.state(first) == "succeeded")
+    skep("backup", str(copy), "--url", url)
+    second = place.submit("true", gpus=1)
+    assert "is in use by another server" in skep("restore", str(copy), "--data", str(place.data), status=2).stderr
+    pid = place.pid
+    skep("down", "--url", url)
+    about = Path(f"/proc/{pid}/stat")
+    assert not about.exists() or about.read_text().rpartition(")")[2].split()[0] == "Z"  # nobody may have waited for it
+    assert "skep-before-" in skep("restore", str(copy), "--data", str(place.data)).stderr
+    place.up()
+    assert place.state(first) == "succeeded"
+    assert place.http.get(f"/jobs/{second}").status_code == 404
+    place.down()
+
+
+def test_down_with_jobs_that_do_not_end_says_so_and_the_server_stays(place: Place) -> None:
+    place.up()
+    job_id = place.submit("trap '' TERM; echo on; while true; do sleep 0.1; done", gpus=1, grace_s=100)
+    until(lambda: place.http.get(f"/jobs/{job_id}/logs").text)
+    said = skep("down", "--data", str(place.data), "--stop-jobs", "--timeout", "1", status=2).stderr
+    assert f"after 1 s these have not ended: job {job_id} (stopping); the server stays" in said
+    assert place.state(job_id) == "stopping"
+    place.down()
+    for shim in place.data.glob("jobs/*/*/*/pid"):
+        os.kill(int(shim.read_text()), signal.SIGKILL)
+    place.up()
+    until(lambda: place.state(job_id) == "stopped")
+    place.down()
 
 
 def test_streams_do_not_hold_up_the_end(place: Place) -> None:

@@ -8,30 +8,41 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 WAIT_S = 60.0
-STOP_JOBS_S = 3600.0
-"""Jobs have their own grace periods; whoever waits may press Ctrl-C."""
+STOP_JOBS_S = 600
+SAY_EVERY_S = 5.0
+NAMED = 10
+"""So many jobs are named of those that are waited for."""
 
 
 @click.command()
 @click.option("--data", metavar="DIR", help="The data of the server.  [default: ~/.local/share/skep]")
 @click.option("--url", metavar="URL", help="Its address, instead of its data.  [default: SKEP_URL]")
 @click.option("--stop-jobs", is_flag=True, help="Stop every job first, and wait until the last one has ended.")
-def down(data: str | None, url: str | None, stop_jobs: bool) -> None:
-    """Stop the server. Its jobs run on, and the next `skep up` takes them over.
+@click.option(
+    "--timeout",
+    type=click.IntRange(1, 86400),
+    default=STOP_JOBS_S,
+    metavar="SECONDS",
+    help=f"With --stop-jobs: how long jobs may take; if one takes longer the server stays.  [default: {STOP_JOBS_S}]",
+)
+def down(data: str | None, url: str | None, stop_jobs: bool, timeout: int) -> None:
+    """Stop the server, and wait until its process has ended. Jobs run on; the next `skep up` takes them over.
 
     \b
     Examples:
       skep down
-      skep down --data ./data --stop-jobs
+      skep down --data ./data --stop-jobs --timeout 120
     """
-    url = url or ("" if data else os.environ.get("SKEP_URL", ""))
-    if url:
-        running = ask(url, stop_jobs)
-        wait_while(lambda: does_answer(url), stop_jobs)
+    within_s = timeout if stop_jobs else None
+    address = url or ("" if data else os.environ.get("SKEP_URL", ""))
+    if address:
+        answer = ask(address, within_s)
+        wait_while(lambda: does_run(answer) or does_answer(address), address, within_s)
     else:
         from skep.server.config import default_data
         from skep.server.datadir import is_locked
@@ -42,10 +53,24 @@ def down(data: str | None, url: str | None, stop_jobs: bool) -> None:
                 refuse_other(folder)
             say(f"no server runs on {folder}")
             return
-        running = stop_here(folder, stop_jobs)
-        wait_while(lambda: is_locked(folder), stop_jobs)
+        address, answer = stop_here(folder, within_s)
+        wait_while(lambda: is_locked(folder), address, within_s)
+    running = answer.get("running", 0)
     goes_on = running and not stop_jobs
     say(f"skep is down; jobs that run on ({running}) are adopted by the next `skep up`" if goes_on else "skep is down")
+
+
+def does_run(answer: dict[str, Any]) -> bool:
+    """Whether the process that answered is still there; one of another machine cannot be seen."""
+    from skep.service.clock import boot_id
+
+    if not answer.get("boot") or answer["boot"] != boot_id():
+        return False
+    try:
+        about = Path(f"/proc/{answer['pid']}/stat").read_text()
+    except OSError:
+        return False
+    return about.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def refuse_other(folder: Path) -> None:
@@ -63,7 +88,7 @@ def refuse_other(folder: Path) -> None:
         raise InputError(f"no server runs on {folder}, but one answers at {address}", hint=hint)
 
 
-def stop_here(folder: Path, stop_jobs: bool) -> int:
+def stop_here(folder: Path, within_s: int | None) -> tuple[str, dict[str, Any]]:
     """By the API, or by a signal where that does not answer or wants a token: the owner of a process needs none."""
     from skep.core.errors import InputError
     from skep.server.datadir import read_running
@@ -72,9 +97,9 @@ def stop_here(folder: Path, stop_jobs: bool) -> int:
     if server is None:
         raise InputError(f"the server on {folder} is just starting or stopping", hint="try again in a moment")
     try:
-        return ask(server.url, stop_jobs)
+        return server.url, ask(server.url, within_s)
     except InputError:
-        if stop_jobs:
+        if within_s is not None:
             raise
     try:
         os.kill(server.pid, signal.SIGTERM)
@@ -82,17 +107,18 @@ def stop_here(folder: Path, stop_jobs: bool) -> int:
         raise InputError(f"the server belongs to another user (pid {server.pid})", hint="set SKEP_TOKEN") from None
     except ProcessLookupError:
         pass
-    return 0
+    return server.url, {}
 
 
-def ask(url: str, stop_jobs: bool) -> int:
-    """How many jobs were running."""
+def ask(url: str, within_s: int | None) -> dict[str, Any]:
+    """What the server answers: how many jobs run, and which process is to end."""
     import json
 
     from skep.cli.ask import call
 
-    with call(url, "/shutdown", {"stop_jobs": stop_jobs}) as answer:
-        return int(json.load(answer)["running"])
+    body = {"stop_jobs": within_s is not None} | ({"within_s": within_s} if within_s is not None else {})
+    with call(url, "/shutdown", body) as answer:
+        return dict(json.load(answer))
 
 
 def does_answer(url: str) -> bool:
@@ -105,14 +131,43 @@ def does_answer(url: str) -> bool:
     return True
 
 
-def wait_while(is_up: Callable[[], bool], stop_jobs: bool) -> None:
+def wait_while(is_up: Callable[[], bool], url: str, within_s: int | None) -> None:
     from skep.core.errors import InputError
 
-    by_s = time.monotonic() + (STOP_JOBS_S if stop_jobs else WAIT_S)
+    now_s = time.monotonic()
+    by_s, say_s = now_s + WAIT_S + (within_s or 0), now_s + SAY_EVERY_S
+    jobs_by_s = now_s + (within_s or 0) + 1.0
     while is_up():
-        if time.monotonic() > by_s:
+        now_s = time.monotonic()
+        if within_s is not None and now_s > min(say_s, jobs_by_s):
+            say_s = now_s + SAY_EVERY_S
+            left = left_over(url)
+            if left and now_s > jobs_by_s:
+                raise InputError(
+                    f"after {within_s} s these have not ended: {left}; the server stays",
+                    hint="`skep down` stops it and lets them run on; --timeout waits longer",
+                )
+            if left:
+                say(f"waiting for {left}")
+        if now_s > by_s:
             raise InputError("the server was asked to stop and has not yet", hint="server.log in its data says more")
         time.sleep(0.05)
+
+
+def left_over(url: str) -> str:
+    """The jobs that have not ended, in words; nothing if there are none, or the server does not say."""
+    import json
+
+    from skep.cli.ask import call
+    from skep.core.errors import InputError
+
+    try:
+        with call(url, f"/jobs?limit={NAMED + 1}") as answer:
+            jobs = json.load(answer)["jobs"]
+    except (InputError, ValueError, KeyError):
+        return ""
+    named = ", ".join(f"job {job['id']} ({job['state']})" for job in jobs[:NAMED])
+    return f"{named} and others" if len(jobs) > NAMED else named
 
 
 def say(text: str) -> None:

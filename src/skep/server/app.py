@@ -55,7 +55,7 @@ def make_app(context: Context) -> ASGIApp:
 
 
 def make_context(
-    live: Any, config: Config, tokens: Tokens, shut_down: Callable[[bool], None], log_files: int
+    live: Any, config: Config, tokens: Tokens, shut_down: Callable[[float | None], None], log_files: int
 ) -> Context:
     history = History(config.data / "history.db", live.sample, live.clock, config.keep_days * DAY_S)
     studies = Studies(config.data, live.clock)

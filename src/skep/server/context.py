@@ -33,8 +33,8 @@ class Context(msgspec.Struct):
     metrics: Metrics
     tokens: Tokens | None
     """None where no login is asked for."""
-    shut_down: Callable[[bool], None]
-    """Begin to stop the server; True: and all jobs first."""
+    shut_down: Callable[[float | None], None]
+    """Begin to stop the server; with a number all jobs first, and the server stays if that takes more seconds."""
     log_files: FileBudget
 
 

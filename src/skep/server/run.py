@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,6 +29,8 @@ from skep.server.pages import why_missing
 from skep.server.schemas import ACTIVE, ENDED, STATES
 from skep.server.tokens import Tokens
 from skep.service.store import JobFilter
+
+log = logging.getLogger("skep")
 
 GRACE_S = 5
 """How long answers under way may take when the server stops."""
@@ -70,20 +73,20 @@ async def run_until_stopped(
     loop = asyncio.get_running_loop()
     stopping: list[asyncio.Task[None]] = []
 
-    def shut_down(stop_jobs: bool) -> None:
+    def shut_down(within_s: float | None) -> None:
         if server.should_exit:  # whoever asks twice does not want to wait for anybody, nor to read what was cut off
             server.force_exit = logging.getLogger("uvicorn.error").disabled = True
-        stopping.append(loop.create_task(server.stop(context, stop_jobs)))
+        stopping.append(loop.create_task(server.stop(context, within_s)))
 
     edge = Edge(bounds_for(raise_limit()))
     context = make_context(live, config, tokens, shut_down, edge.bounds.log_files)
     server = _Server(context, edge, ready)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, shut_down, False)
+        loop.add_signal_handler(number, shut_down, None)
 
     def stop_from_thread() -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the server is stopping anyway
-            loop.call_soon_threadsafe(shut_down, False)
+            loop.call_soon_threadsafe(shut_down, None)
 
     alarm.connect(stop_from_thread)
     await server.serve([listener])
@@ -132,22 +135,27 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    async def stop(self, context: Context, stop_jobs: bool) -> None:
-        if stop_jobs:
-            await stop_all(context.live)
+    async def stop(self, context: Context, within_s: float | None) -> None:
+        if within_s is not None and not await stop_all(context.live, within_s):
+            return
         context.hub.close()
         self.should_exit = True
 
 
-async def stop_all(live: Any) -> None:
-    """Every job that has not ended, and until the last one has."""
+async def stop_all(live: Any, within_s: float) -> bool:
+    """Every job that has not ended, and until the last one has; whether that was so in time."""
+    by_s = time.monotonic() + within_s
     where = JobFilter(states=tuple(state for state in STATES if state not in ENDED))
     while jobs := (await run_in_threadpool(live.jobs, where, PAGE, None))[0]:
         ids = [job["id"] for job in jobs if job["state"] != "stopping"]
         for asked in [live.stop(job_id, "skep down", "the server was stopped with its jobs") for job_id in ids]:
             with contextlib.suppress(InputError):  # it may have ended by itself meanwhile
                 await done(asked)
+        if time.monotonic() > by_s:
+            log.warning("skep down --stop-jobs: %d jobs have not ended in %g s; the server stays", len(jobs), within_s)
+            return False
         await asyncio.sleep(0.1)
+    return True
 
 
 def farewell(live: Any) -> str:

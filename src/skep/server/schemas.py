@@ -256,6 +256,8 @@ class Health(Shown):
 
 class Stopping(Shown):
     running: int = Field(description="Jobs that run now.")
+    pid: int = Field(description="Of the process that is about to end.")
+    boot: str = Field(description="Of the machine it runs on: who has the same one can watch the process.")
 
 
 class TokenShown(Shown):
@@ -298,6 +300,9 @@ class PolicyBody(Strict):
 
 class ShutdownBody(Strict):
     stop_jobs: bool = False
+    within_s: Annotated[
+        float, Field(gt=0, le=86400, description="With `stop_jobs`: if jobs have not ended after so long, it stays.")
+    ] = 600.0
 
 
 LIFE_MAX_S = 10 * 366 * 86400

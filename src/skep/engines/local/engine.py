@@ -253,8 +253,7 @@ class LocalEngine:
         self.runs.settle()
 
     def _look_now(self) -> None:
-        for run in list(self.runs.by_job.values()):
-            self._try(self.runs.check, run)
+        self._try(self.runs.check)
         self._untold += [*self.runs.take_reports(), Looked()]
 
     def _rings(self) -> list[str]:

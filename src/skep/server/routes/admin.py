@@ -33,6 +33,7 @@ from skep.server.schemas import (
 )
 from skep.server.streams import Stream
 from skep.server.tokens import Token, Tokens
+from skep.service.clock import boot_id
 
 router = APIRouter(prefix="/api/v1", tags=["server"])
 root = APIRouter(tags=["server"])
@@ -73,8 +74,9 @@ async def shutdown(request: Request, body: ShutdownBody = ShutdownBody()) -> Res
     identity_of(request).must_be_admin("stopping the server")
     context = context_of(request)
     counts: dict[str, int] = (await run_in_threadpool(context.live.stats))["jobs"]
-    context.shut_down(body.stop_jobs)
-    return answer({"running": sum(counts.get(state, 0) for state in ACTIVE)}, 202)
+    context.shut_down(body.within_s if body.stop_jobs else None)
+    running = sum(counts.get(state, 0) for state in ACTIVE)
+    return answer({"running": running, "pid": os.getpid(), "boot": boot_id()}, 202)
 
 
 @router.post(
