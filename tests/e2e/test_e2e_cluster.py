@@ -104,7 +104,9 @@ def test_the_overview_shows_what_runs(page: Page, stage: Scene) -> None:
     expect(page.locator(".verdict")).to_contain_text("0 of 4 GPUs are at work")
 
 
-TRACE = "job_id,submit_s,duration_s,gpus\n" + "".join(f"{n},{n * 10},{60 + n % 7 * 40},{1 + n % 2}\n" for n in range(60))
+TRACE = "job_id,submit_s,duration_s,gpus\n" + "".join(
+    f"{n},{n * 10},{60 + n % 7 * 40},{1 + n % 2}\n" for n in range(60)
+)
 
 
 def test_a_study_runs_on_an_uploaded_trace_and_its_report_is_shown(page: Page) -> None:

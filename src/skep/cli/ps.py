@@ -18,6 +18,8 @@ from skep.cli.live import (
     table_of,
     watch_option,
 )
+from skep.cli.plain import clean
+from skep.cli.say import warn
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -69,6 +71,8 @@ def ps(output: str, watch: bool, url: str, is_all: bool, mine: bool, limit: int 
             keep_showing(lambda: fetch(client, where, most), draw, client)
         elif output == "table":
             console().print(draw(fetch(client, where, most)))
+            for problem in client.problems:
+                warn(clean(problem))
         else:
             print_data(fetch(client, where, most)[0], output)
 

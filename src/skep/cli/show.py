@@ -26,6 +26,7 @@ from skep.cli.live import (
     watch_option,
 )
 from skep.cli.plain import clean
+from skep.cli.say import warn
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -220,6 +221,8 @@ def explain(job: str, output: str, url: str) -> None:
         return
     for sentence in sentences(found, why, is_ended=is_ended):
         click.echo(sentence)
+    for problem in found.get("problems", []):
+        warn(clean(problem))
 
 
 def sentences(found: dict[str, Any], why: str, *, is_ended: bool) -> list[str]:

@@ -42,6 +42,8 @@ class Client(Insight):
     def __init__(self, url: str = "", *, token: str = "", transport: httpx.BaseTransport | None = None) -> None:
         self._wire = Wire(url, token, transport)
         self.url = self._wire.url
+        self.problems: list[str] = []
+        """What the server told with the last page of jobs: policies that failed and were replaced."""
 
     def __enter__(self) -> Client:
         return self
@@ -90,6 +92,7 @@ class Client(Insight):
         """
         params = {**where, "limit": limit, "cursor": cursor}
         found = self._wire.ask("GET", "/jobs", params=given(params))
+        self.problems = found.get("problems", [])
         return found["jobs"], found.get("next") or ""
 
     def jobs(self, **where: Any) -> Iterator[Job]:

@@ -95,6 +95,10 @@ class _LiveCollector:
         turns = stats["turns"]
         yield SummaryMetricFamily("skep_decision_seconds", "Deciding, by turn of the writer.", turns, stats["decide_s"])
         yield SummaryMetricFamily("skep_commit_seconds", "Writing, by turn of the writer.", turns, stats["commit_s"])
+        failures, longest_s = stats["policy_failures"], stats["policy_longest_s"]
+        yield CounterMetricFamily("skep_policy_failures", "Policies that failed and were replaced.", failures)
+        yield GaugeMetricFamily("skep_policies_replaced", "Of these, that still are.", stats["policies_replaced"])
+        yield GaugeMetricFamily("skep_decision_longest_seconds", "The longest time a policy took to decide.", longest_s)
         yield CounterMetricFamily("skep_decisions", "Times a policy was asked.", stats["decisions"])
         yield CounterMetricFamily("skep_events", "Events written to the log.", stats["events"])
         ahead = "Seconds that the wall clock is ahead of the time that is logged, since it was set; else 0."

@@ -207,6 +207,7 @@ class JobPage(Shown):
         description="With `counts=true`: jobs by state that fit the other filters, `state` and `all` aside."
     )
     seq: int = Field(description="The last event this page takes into account.")
+    problems: list[str] = Field(description="Policies that failed and were replaced for now, in sentences.")
 
 
 class Ids(Shown):
@@ -230,7 +231,7 @@ class Explanation(Shown):
     cause: str
     reason: str
     remedy: str
-    notices: list[str] = Field(description="What is out of order with the policy: that it failed and was replaced.")
+    problems: list[str] = Field(description="Policies that failed and were replaced for now, in sentences.")
 
 
 class Environment(Shown):
@@ -240,8 +241,8 @@ class Environment(Shown):
 
 
 class Policy(Shown):
-    policy: str
-    notices: list[str] = Field(description="What is out of order with it: that it failed and was replaced.")
+    policy: str = Field(description="The one in charge.")
+    problems: list[str] = Field(description="Policies that failed and were replaced for now, in sentences.")
 
 
 class Changes(Shown):

@@ -34,8 +34,6 @@ class Bounded:
         self._thread: threading.Thread | None = None
         self._asked_s = 0.0
         """When the present question was asked; 0 while there is none."""
-        self.longest_s = 0.0
-        """That an answer has taken so far."""
 
     @property
     def waits_s(self) -> float:
@@ -60,7 +58,6 @@ class Bounded:
                 self._leave_behind()
                 raise TooSlow(f"no answer within {self.limit_s:g} s") from None
             finally:
-                self.longest_s = max(self.longest_s, self.waits_s)
                 self._asked_s = 0.0
 
     def _begin(self) -> None:

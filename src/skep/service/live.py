@@ -38,6 +38,8 @@ from skep.service.turn import Busy, Command
 from skep.service.writer import Writer, answer_all
 
 BATCH_MAX = 2000
+SLOW_S = 5.0
+"""A policy that takes longer than this is a problem that admins are told of."""
 IDLE_S = 10.0
 """A wall clock that was set is noticed within this time."""
 FORGET_EVERY_S = 3600.0
@@ -241,7 +243,10 @@ class Live(Reads):
 
     def problems(self) -> list[str]:
         """What an admin should know of now."""
-        return [problem for problem in (self.clock.problem,) if problem]
+        found = [problem for problem in (self.clock.problem,) if problem]
+        if self.bounded.waits_s > SLOW_S:
+            found.append(f"the policy has been deciding for {self.bounded.waits_s:.0f} s, and everybody waits for it")
+        return found + self.policy_problems()
 
     def subscribe(self, listener: Callable[[list[dict[str, Any]], list[str]], None]) -> Callable[[], None]:
         """Called by the writer's thread with what has happened, and with the ids of jobs that are new or changed, once

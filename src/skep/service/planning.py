@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,8 @@ class Planning:
         self.planner: Planner | None = None
         self.fault: Fault | None = None
         """Of a planner that failed when it was asked something aside; it is replaced in the next turn."""
+        self.longest_s = 0.0
+        """That a decision has taken so far."""
         self.on_fault: Callable[[], None] = lambda: None
         """Asks for that turn."""
 
@@ -109,12 +112,14 @@ class Planning:
             return [encode_plan(plan) for plan in scheduler.plans], failed
 
         made: list[PlanRecord] = []
+        began_s = time.perf_counter()
         try:
             encoded, failed = self.call(decide)
             made += map(decode_plan, encoded)
             fault = None if failed is None else self._fault(failed)
         except BaseException as error:
             fault = self._fault(error)
+        self.longest_s = max(self.longest_s, time.perf_counter() - began_s)
         return made, fault
 
     def _fault(self, error: BaseException) -> Fault:

@@ -142,13 +142,12 @@ class Reads:
             refusal = Refusal("not-waiting", Cause.ORDER, reason, "")
         shown = msgspec.to_builtins(refusal)
         shown["reason"] = self.without_others(shown["reason"])
-        return {"job": job_id, "state": state, **shown, "notices": self.notices()}
+        return {"job": job_id, "state": state, **shown, "problems": self.policy_problems()}
 
-    def notices(self) -> list[str]:
-        """What everybody should know: policies that failed and were replaced."""
-        with self.lock:
-            faults = self.writer.state.faults.values()
-            return [sentence(fault) for fault in faults if not fault.vc or self.sight.sees(fault.vc)]
+    def policy_problems(self) -> list[str]:
+        """Policies that failed and were replaced, in sentences. Waits for nobody."""
+        faults = list(self.writer.state.faults.values())
+        return [sentence(fault) for fault in faults if not fault.vc or self.sight.sees(fault.vc)]
 
     def without_others(self, text: str) -> str:
         """A sentence that may name jobs, without those that the reader may not see."""
@@ -242,7 +241,7 @@ class Reads:
             return limiter.shown(users, vcs)
 
     def policy(self) -> dict[str, Any]:
-        return {"policy": self.writer.ground.policy, "notices": self.notices()}
+        return {"policy": self.writer.ground.policy, "problems": self.policy_problems()}
 
     def usage(self, by: str, since_s: float | None, until_s: float | None, vc: str = "") -> list[dict[str, Any]]:
         """GPU-hours held between these moments, of one VC or all; without them all there are, up to now."""
@@ -294,6 +293,7 @@ class Reads:
                 "commit_s": self.writer.commit_s,
                 "policy_failures": self.writer.policy_failures,
                 "policies_replaced": len(state.faults),
+                "policy_longest_s": self.writer.longest_answer_s(),
                 "clock_off_s": self.clock.off_s,
                 "clock_steps": self.clock.steps,
             }

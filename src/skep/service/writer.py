@@ -457,6 +457,10 @@ class Writer:
             self.store.commit(turn.writes)
         return sorted(gone)
 
+    def longest_answer_s(self) -> float:
+        """That a policy has taken so far."""
+        return self.planning.longest_s
+
     def jobs_by_state(self) -> dict[str, int]:
         counts: dict[str, int] = {}
         for job in self.state.jobs.values():

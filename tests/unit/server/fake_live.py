@@ -209,7 +209,7 @@ class FakeLive:
         return {"name": "fake", "text": "1x8"}
 
     def policy(self) -> dict[str, Any]:
-        return {"policy": self.spec}
+        return {"policy": self.spec, "problems": []}
 
     def limits(self, user: str | None) -> list[dict[str, Any]]:
         return Limiter(UNLIMITED).shown(["ann"] if user is None else [user], [])
@@ -230,7 +230,10 @@ class FakeLive:
 
     def explain(self, ref: str) -> dict[str, Any]:
         job = self.job(ref)
-        return {**{"job": job["id"], "state": job["state"], "code": "", "cause": "order", "reason": "", "remedy": ""}}
+        return {
+            **{"job": job["id"], "state": job["state"], "code": "", "cause": "order", "reason": "", "remedy": ""},
+            "problems": [],
+        }
 
     def log_files(self, ref: str, task: str = "", attempt: int = 0) -> list[Path]:
         folder = self.folder / "jobs" / ref
@@ -247,6 +250,9 @@ class FakeLive:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
+    def policy_problems(self) -> list[str]:
+        return []
+
     def problems(self) -> list[str]:
         return []
 
@@ -257,6 +263,7 @@ class FakeLive:
         rest = {"waiting": {"order": 1}, "decide_s": 0.5, "commit_s": 1.5, "turns": 3, "decisions": 2}
         rest["events"] = len(self.log)
         rest |= {"clock_off_s": 0.0, "clock_steps": 0}
+        rest |= {"policy_failures": 0, "policies_replaced": 0, "policy_longest_s": 0.0}
         return {"jobs": counts, **rest}
 
     def backup(self, path: Path) -> None:

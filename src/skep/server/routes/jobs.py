@@ -66,7 +66,8 @@ def list_jobs(
     seq = reads.last_seq()  # asked first: what happens meanwhile is told again, not lost
     found, following = reads.jobs(where, limit, cursor or None, sort)
     counted = all_states(reads.counts(where)) if counts else None
-    return answer({"jobs": found, "next": following, "counts": counted, "seq": seq})
+    shown = {"jobs": found, "next": following, "counts": counted, "seq": seq, "problems": reads.policy_problems()}
+    return answer(shown)
 
 
 @router.post("/jobs:bulk", response_model=None, responses={200: {"model": Bulk}, **write_errors()})
