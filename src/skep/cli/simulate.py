@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ COMPARED = ("fifo", "fifo:walk=skip", "yarn-cs", "tiresias-l", "srsf")
 """What `compare` runs when nobody says: the simplest, what production uses, and what the literature offers."""
 
 
+COMPARE_HTML = Path("compare.html")
 ROUND_MIN_S = 0.1
 
 
@@ -106,7 +108,7 @@ def compare(**given: Any) -> None:
     """
     given["policies"] = given["policies"] or COMPARED
     if given["html"] is None and not given["as_json"]:
-        given["html"] = Path("compare.html")
+        given["html"] = COMPARE_HTML
     perform(given)
 
 
@@ -123,7 +125,7 @@ def perform(given: dict[str, Any]) -> None:
     if given["out"] is not None:
         check_out(given["out"], force=given["force"])
     if given["html"] is not None:
-        check_html(given["html"], force=given["force"])
+        check_html(given["html"], force=given["force"], replaces_own=given["html"] == COMPARE_HTML)
     if given["parallel"] < 1:
         raise InputError(f"--parallel is {given['parallel']}, expected 1 or more")
     runs = run_all(experiment, policies, given["parallel"])
@@ -243,15 +245,17 @@ def warn_about(runs: list[Run]) -> None:
             warn(f"{summary.policy}: {summary.unfinished:,} of {summary.jobs:,} jobs did not finish")
 
 
-def check_html(file: Path, *, force: bool, hint: str = "--force replaces it") -> None:
+def check_html(file: Path, *, force: bool, replaces_own: bool = False, hint: str = "--force replaces it") -> None:
+    """A file that somebody named is not replaced unasked; a default one is, if it is a report."""
     if not file.parent.is_dir():
         raise InputError(f"{file.parent} is not a folder", hint="create it first")
     if file.is_dir():
         raise InputError(f"{file} is a folder, expected a file name")
     if not os.access(file.parent, os.W_OK):
         raise InputError(f"{file} cannot be written: its folder is read-only", hint="--html FILE names another place")
-    if file.exists() and not force and b'content="skep"' not in file.read_bytes()[:2000]:
-        raise InputError(f"{file} exists and is not a report of ours", hint=hint)
+    is_ours = replaces_own and file.exists() and b'content="skep"' in file.read_bytes()[:2000]
+    if file.exists() and not force and not is_ours:
+        raise InputError(f"{file} exists" + (" and is not a report of ours" if replaces_own else ""), hint=hint)
 
 
 def write_html(runs: list[Run], file: Path, experiment: Experiment) -> None:
@@ -259,7 +263,28 @@ def write_html(runs: list[Run], file: Path, experiment: Experiment) -> None:
     from skep.report.html import render_report
 
     title = f"{experiment.trace.name} on {experiment.cluster.name}"
-    write_aside(file, render_report(runs, title=title))
+    command = shlex.join(["skep", *sys.argv[1:]])
+    write_aside(file, render_report(runs, title=title, facts=report_facts(experiment), command=command))
+
+
+def report_facts(experiment: Experiment) -> list[tuple[str, str]]:
+    """How the runs of a report were made."""
+    from datetime import UTC, datetime
+    from importlib.metadata import version
+
+    from skep.traces.stats import offered_load
+
+    options = experiment.options
+    load = offered_load(experiment.trace, gpus=experiment.cluster.gpu_total) if experiment.cluster.gpu_total else None
+    return [
+        ("Load", "" if load is None else f"{load:.2f}"),
+        ("Restart", f"{options.restart_s:g} s"),
+        ("Checkpoints", f"every {options.checkpoint_s:g} s" if options.failures else ""),
+        ("Failures", options.failures),
+        ("Rounds", f"{options.round_s:g} s" if options.round_s else ""),
+        ("Made", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),
+        ("Skep", version("skep")),
+    ]
 
 
 def say(runs: list[Run], given: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from skep.metrics.history import HistoryFold
 from skep.metrics.run import Run
 from skep.metrics.summary import Named, job_rows, summarize
 from skep.metrics.tally import Tally
-from skep.policies.registry import Setting
+from skep.policies.registry import Knows, Setting, knowledge
 from skep.policies.shared.build import build_whole
 from skep.policies.shared.planner import CELLS
 from skep.profiles.speed import Speed
@@ -110,8 +110,15 @@ class Experiment(msgspec.Struct):
             node_names=[node.name for node in state.cluster.nodes],
             node_gpus=[node.gpu_count for node in state.cluster.nodes],
             history=fold.finish() if fold is not None else None,
+            is_oracle=self._is_oracle(policy),
             unrunnable={job.id: job.reason for job in state.jobs.values() if job.reason},
         )
+
+    def _is_oracle(self, policy: str) -> bool:
+        knows = knowledge(policy)
+        if knows is Knows.UNLESS_EPOCHS:
+            return any(job.spec.epochs is None for job in self.trace.jobs)
+        return knows is Knows.DURATIONS
 
     def _engine(self, cluster: Cluster) -> Simulator:
         options = self.options

@@ -101,5 +101,7 @@ class Run(msgspec.Struct):
     node_names: list[str]
     node_gpus: list[int]
     history: History | None = None
+    is_oracle: bool = False
+    """Whether the policy knew the true durations: a bound for the others, not one of them."""
     unrunnable: dict[str, str] = {}
     """Job id → why it can never run."""

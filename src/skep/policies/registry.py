@@ -6,6 +6,7 @@ A policy is named on the command line as `NAME:key=value,key=value`, lists with 
 
 from __future__ import annotations
 
+import enum
 import functools
 import importlib
 import math
@@ -47,6 +48,19 @@ class Setting(msgspec.Struct, frozen=True):
     """The files that policies are made of, as far as somebody keeps them."""
 
 
+class Knows(enum.Enum):
+    """What a policy reads of a job's true length, which only a trace can tell it."""
+
+    NOTHING = "nothing"
+    DURATIONS = "durations"
+    UNLESS_EPOCHS = "durations of jobs that do not report epochs"
+
+
+def _nothing(knobs: Mapping[str, Any]) -> Knows:
+    """Backfilling needs the ends of running jobs, whatever the order."""
+    return Knows.DURATIONS if knobs.get("walk") == "easy" else Knows.NOTHING
+
+
 class Policy(msgspec.Struct, frozen=True):
     name: str
     title: str
@@ -54,6 +68,8 @@ class Policy(msgspec.Struct, frozen=True):
     assumes: str
     build: Callable[[Mapping[str, Any], Setting], Planner]
     knobs: tuple[Knob, ...] = ()
+    knows: Callable[[Mapping[str, Any]], Knows] = _nothing
+    """With these knobs. A policy that knows durations is an oracle: a bound for others, not one of them."""
 
 
 @functools.cache
@@ -73,6 +89,18 @@ def build_planner(spec: str, setting: Setting) -> Planner:
         return build_own(spec, setting)
     policy, knobs = parse_policy(spec)
     return policy.build(knobs, setting)
+
+
+def knowledge(spec: str) -> Knows:
+    """What the policy that a spec names knows of true lengths; a policy of one's own is taken to know nothing."""
+    if ".py:" in spec:
+        return Knows.NOTHING
+    policy, knobs = parse_policy(spec)
+    return policy.knows(knobs)
+
+
+def always_durations(knobs: Mapping[str, Any]) -> Knows:
+    return Knows.DURATIONS
 
 
 def parse_policy(spec: str) -> tuple[Policy, dict[str, Any]]:

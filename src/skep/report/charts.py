@@ -5,6 +5,7 @@ Each is a drawing plus the few numbers from which the script shows values under 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 
 from skep.metrics.run import Run
 from skep.report.groups import Waiting
-from skep.report.markup import SERIES, clip, tag
+from skep.report.markup import clip, series_class, tag
 from skep.report.sample import Bucket, Course, Reach
 from skep.report.svg import (
     Frame,
@@ -42,6 +43,10 @@ Curve = Sequence[tuple[float, float]]
 _CDF_FRAME = Frame(width=540, height=300, left=44, right=12, top=10, bottom=26)
 _PANEL_FRAME = Frame(width=360, height=150, left=44, right=12, top=8, bottom=24)
 _UNKNOWN = "no history"
+_NOBODY = 0.5
+"""Where a logarithmic axis shows a queue without jobs."""
+UNEVEN = 8.0
+"""Queues whose averages differ by more than this are drawn on a logarithmic axis."""
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -92,7 +97,7 @@ def _curve(curve: Curve, x: Scale, y: Scale, series: int) -> str:
     if curve[0][0] >= x.lo:
         points.insert(0, (points[0][0], y.start))
     points = [*_after_start(points, x.start), (x.end, points[-1][1])]
-    return path(step_path(points), f"line s{series % SERIES}", data_p=series)
+    return path(step_path(points), f"line {series_class(series)}", data_p=series)
 
 
 def _after_start(points: Sequence[tuple[float, float]], start: float) -> Sequence[tuple[float, float]]:
@@ -113,14 +118,32 @@ def queue_chart(name: str, runs: Sequence[Run], courses: Sequence[Course | None]
     """Pending jobs over time: mean line and area, a faint line for the highest of each bucket."""
     series = [course.pending.buckets(reach.start_s, reach.end_s) if course else [] for course in courses]
     peaks = [max((bucket.peak for bucket in buckets if bucket), default=0.0) for buckets in series]
-    ticks = count_ticks(max(peaks), most=3)
-    y = _PANEL_FRAME.upward(0.0, ticks[-1])
-    rule = y_axis(_PANEL_FRAME, y, ticks, format_tick)
+    y, rule = _log_count_axis(max(peaks)) if is_uneven(courses) else _count_axis(max(peaks))
     notes = [
         f"{format_count(course.pending.mean())} on average, at most {format_count(peak)}" if course else _UNKNOWN
         for course, peak in zip(courses, peaks, strict=True)
     ]
     return _panels(name, "Pending jobs", runs, series, reach, y, rule, notes=notes, is_share=False)
+
+
+def is_uneven(courses: Sequence[Course | None]) -> bool:
+    """Whether one policy's queue would be a flat line on the axis that another's needs."""
+    means = [mean for course in courses if course and (mean := course.pending.mean()) is not None]
+    return bool(means) and max(means) > UNEVEN * max(min(means), 0.5)
+
+
+def _count_axis(peak: float) -> tuple[Scale, str]:
+    ticks = count_ticks(peak, most=3)
+    y = _PANEL_FRAME.upward(0.0, ticks[-1])
+    return y, y_axis(_PANEL_FRAME, y, ticks, format_tick)
+
+
+def _log_count_axis(peak: float) -> tuple[Scale, str]:
+    """Powers of ten above a floor that stands for nobody waiting."""
+    powers = [10.0**power for power in range(math.ceil(math.log10(max(peak, 10.0))) + 1)]
+    y = _PANEL_FRAME.upward(_NOBODY, powers[-1], is_log=True)
+    shown = [_NOBODY, *powers[:: 1 + len(powers) // 5]]
+    return y, y_axis(_PANEL_FRAME, y, shown, lambda tick: "0" if tick == _NOBODY else format_tick(tick))
 
 
 def utilization_chart(name: str, runs: Sequence[Run], courses: Sequence[Course | None], reach: Reach) -> Chart:
@@ -170,7 +193,7 @@ def _series(buckets: Sequence[Bucket | None], x: Scale, y: Scale, series: int, *
     middle = (x.end - x.start) / len(buckets)
     means = [(x.start + middle * (index + 0.5), y.at(bucket.mean)) for index, bucket in known]
     peaks = [(x.start + middle * (index + 0.5), y.at(bucket.peak)) for index, bucket in known]
-    shade = f"s{series % SERIES}"
+    shade = series_class(series)
     top = path(line_path(peaks), f"peak {shade}") if has_peak else ""
     return top + path(area_path(means, y.start), f"area {shade}") + path(line_path(means), f"mean {shade}")
 

@@ -71,6 +71,23 @@ COLUMNS = (
         brief="used",
     ),
     Column(
+        key="arrival_utilization",
+        group="Cluster",
+        label="arriving",
+        note="The same, from the first submission to the last: without the end, where only the longest jobs run",
+        show=format_percent,
+        better="high",
+    ),
+    Column(
+        key="fragmented_gpus",
+        group="Cluster",
+        label="fragmented",
+        note="Free gpus, on average, that a waiting job could not use in the shape they had",
+        show=format_number,
+        better="low",
+        is_rare=True,
+    ),
+    Column(
         key="fre",
         group="Cluster",
         label="fre",
@@ -104,6 +121,15 @@ COLUMNS = (
         show=format_number,
         better="low",
     ),
+    Column(
+        key="jain",
+        group="Unfairness",
+        label="Jain",
+        note="Jain's index over users of how fast their jobs were against an even share; 1 is even",
+        show=format_number,
+        better="high",
+    ),
+    _count("deadline_misses", "Jobs", "late", "Jobs that ended after their deadline", brief="late"),
 )
 
 

@@ -6,7 +6,7 @@ all policies, and the page says what was left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -20,6 +20,8 @@ from skep.report.units import format_count, format_instant, time_ticks
 
 GPUS_MOST, NODES_MOST, BARS_MOST = 64, 24, 4800
 _GPU_PX, _NODE_PX, _GAP_PX = 7.0, 13.0, 5.0
+HUES = 12
+"""Colours by virtual cluster or job; further ones begin anew."""
 SIZES = ((1, "1 gpu or less"), (4, "2 to 4"), (8, "5 to 8"), (float("inf"), "more than 8"))
 
 
@@ -75,6 +77,7 @@ def draw_gantt(
     run: Run, spans: Sequence[Span], nodes: Sequence[int], window: Reach, *, most: int, base_s: float
 ) -> Gantt:
     """At most `most` bars, the longest ones; instants count from `base_s`."""
+    vcs = vc_numbers(run)
     lanes = _lanes(run, nodes)
     frame = _frame(lanes)
     x = frame.across(window.start_s - base_s, window.end_s - base_s)
@@ -86,12 +89,17 @@ def draw_gantt(
     for bar in drawn:
         span = bar.span
         entry = entries.setdefault((span.job, span.start_s, span.end_s), len(entries))
-        parts.append(_draw(run, bar, by_node[span.node], x, base_s, entry))
+        parts.append(_draw(run, bar, by_node[span.node], x, base_s, entry, vcs))
     policy = clip(run.summary.policy, 60)
     text = f"Jobs on gpus under {policy}: {format_count(len(drawn))} bars on {len(lanes)} nodes"
     drawing = picture(frame, "".join(parts), label=text, class_="gantt", data_gantt=True)
     jobs = [_told(run, job, start_s - base_s, end_s - base_s) for job, start_s, end_s in entries]
     return Gantt(drawing, jobs, len(drawn), len(bars) - len(drawn))
+
+
+def vc_numbers(run: Run) -> dict[str, int]:
+    """A number for each VC, in the order of their names: the same under every policy."""
+    return {name: number for number, name in enumerate(sorted({row.vc for row in run.rows}))}
 
 
 def _lanes(run: Run, nodes: Sequence[int]) -> list[Lane]:
@@ -180,7 +188,8 @@ def _time_axis(frame: Frame, x: Scale) -> str:
     return x_axis(frame, x, ticks, lambda tick: format_instant(tick, with_day=False))
 
 
-def _draw(run: Run, bar: Bar, lane: Lane, x: Scale, base_s: float, entry: int) -> str:
+def _draw(run: Run, bar: Bar, lane: Lane, x: Scale, base_s: float, entry: int, vcs: Mapping[str, int]) -> str:
+    """Its classes say the size, the VC and the job: the style sheet colours by one of them."""
     left, right = x.at(bar.span.start_s - base_s), x.at(bar.span.end_s - base_s)
     height = lane.gpu_px * bar.count / bar.slots
     top = lane.top + lane.gpu_px * bar.first + height * bar.slot
@@ -188,7 +197,9 @@ def _draw(run: Run, bar: Bar, lane: Lane, x: Scale, base_s: float, entry: int) -
     gap = 0.5 if right - left > 2 else 0.0
     seam = 0.5 if height > 3 else 0.1
     mark = f' data-b="{entry}"'
-    return rectangle(left, top, max(right - left - gap, 0.5), height - seam, f"job z{size}", mark)
+    job = bar.span.job
+    looks = f"job z{size} v{vcs[run.rows[job].vc] % HUES} j{job % HUES}"
+    return rectangle(left, top, max(right - left - gap, 0.5), height - seam, looks, mark)
 
 
 def _told(run: Run, job: int, start_s: float, end_s: float) -> list[Any]:
@@ -196,6 +207,7 @@ def _told(run: Run, job: int, start_s: float, end_s: float) -> list[Any]:
     gpus = float(f"{row.gpus:.4g}")
     return [
         clip(row.job_id, 60),
+        clip(row.vc, 60),
         gpus,
         format_instant(start_s),
         format_instant(end_s),

@@ -12,8 +12,8 @@ from operator import attrgetter
 from typing import Any
 
 from skep.metrics.run import Run
-from skep.report.charts import Chart, Curve, cdf_chart, queue_chart, utilization_chart
-from skep.report.gantt import BARS_MOST, SIZES, draw_gantt, pick_nodes, spans_within
+from skep.report.charts import Chart, Curve, cdf_chart, is_uneven, queue_chart, utilization_chart
+from skep.report.gantt import BARS_MOST, HUES, SIZES, draw_gantt, pick_nodes, spans_within, vc_numbers
 from skep.report.groups import tally_rows
 from skep.report.markup import clip, escape, script_json, swatch, tag
 from skep.report.sample import (
@@ -26,7 +26,7 @@ from skep.report.sample import (
     course_of,
     horizon,
 )
-from skep.report.sections import comparison, legend, section, size_table, vc_table, waiting_table
+from skep.report.sections import comparison, glossary, legend, section, size_table, vc_table, waiting_table
 from skep.report.units import format_count, format_duration, format_instant
 from skep.report.verdict import masthead, tiles, warnings
 
@@ -35,16 +35,16 @@ Data = dict[str, Any]
 Courses = Sequence[Course | None]
 
 
-def render_report(runs: Sequence[Run], *, title: str) -> str:
-    """The page as text. `runs` are policies on the same trace; the others are compared with the first one."""
+def render_report(runs: Sequence[Run], *, title: str, facts: Sequence[tuple[str, str]] = (), command: str = "") -> str:
+    """The page as text. `runs` are policies on the same trace; the others are compared with the first one.
+
+    `facts` (name, value) say how they were made, `command` how to make them again.
+    """
     data: Data = {"policies": [clip(run.summary.policy, 60) for run in runs], "charts": {}, "gantts": []}
-    body = masthead(runs, title=title)
+    body = masthead(runs, title=title, facts=facts)
     if runs:
         body += "".join(_sections(runs, data))
-    body += tag(
-        "footer",
-        "Written by skep. JCT is the time from submission to end; waiting is the part of it without gpus.",
-    )
+    body += tag("footer", "Written by skep" + (f": {tag('code', escape(clip(command, 2000)))}" if command else "."))
     return _page(title, body, data)
 
 
@@ -63,6 +63,7 @@ def _sections(runs: Sequence[Run], data: Data) -> list[str]:
         size_table(runs, tallies) if any(tallies) else "",
         vc_table(runs, tallies) if has_vcs else "",
         _busiest(runs, courses, data),
+        glossary(runs),
     ]
 
 
@@ -128,6 +129,8 @@ def _over_time(runs: Sequence[Run], courses: Courses, data: Data) -> str:
         f"Time since the start, in steps of {escape(bucket)}: means weighted by time; "
         "the faint line is the highest number of pending jobs in each step."
     )
+    if is_uneven(courses):
+        note += " The queues differ so much that their axis is logarithmic."
     # A policy alone leaves room for its two drawings side by side.
     return section("time", "Over time", tag("div", body, class_="pair" if len(runs) == 1 else None), note=note)
 
@@ -164,7 +167,8 @@ def _busiest(runs: Sequence[Run], courses: Courses, data: Data) -> str:
         note = f"the longest {format_count(gantt.bars)} of {format_count(gantt.bars + gantt.left_out)} bars"
         caption = _policy(run, index)
         figures.append(_figure(caption, gantt.drawing, note=note if gantt.left_out else "", series=index))
-    body = _sizes() + tag("div", "".join(figures), class_="pair wide")
+    body = _colouring(runs) + tag("div", "".join(figures), class_="pair wide")
+    body = tag("div", body, class_="gantts", data_by="size")
     heading = "Who held which gpu" if window == reach else f"The busiest {format_duration(window.length_s)}"
     note = f"{_when(courses, reach, window)}; {_which(runs, nodes)}. A row is a gpu, a bar a job that holds it."
     return section("busiest", heading, body, note=note)
@@ -185,8 +189,23 @@ def _which(runs: Sequence[Run], nodes: Sequence[int]) -> str:
     return f"{len(nodes)} of {format_count(total)} nodes, evenly picked from those in use"
 
 
-def _sizes() -> str:
-    """What the colours of the bars mean."""
-    keys = [tag("span", tag("i", class_=f"key z{size}") + escape(name)) for size, (_, name) in enumerate(SIZES)]
-    keys.append(tag("span", tag("i", class_="key idle") + "idle"))
-    return tag("p", "Gpus of the job: " + "".join(keys), class_="keys")
+def _colouring(runs: Sequence[Run]) -> str:
+    """Buttons that choose what the colours of the bars mean, and the keys of each choice."""
+    vcs = list(vc_numbers(runs[0]))
+    choices = [("size", "size"), *([("vc", "virtual cluster")] if len(vcs) > 1 else []), ("job", "job")]
+    buttons = [
+        tag("button", name, type="button", data_colour=key, aria_pressed="true" if key == "size" else "false")
+        for key, name in choices
+    ]
+    sizes = [_key(f"z{size}", name) for size, (_, name) in enumerate(SIZES)]
+    named = [_key(f"v{number}", clip(name, 30)) for number, name in enumerate(vcs[:HUES])]
+    if len(vcs) > HUES:
+        named.append(tag("span", f"and {len(vcs) - HUES} more in the same colours"))
+    keys = tag("span", "Gpus of the job: " + "".join(sizes), class_="of-size")
+    keys += tag("span", "".join(named), class_="of-vc")
+    keys += tag("span", "neighbouring jobs differ; the same colour is not the same job", class_="of-job")
+    return tag("p", tag("span", "Colour by " + "".join(buttons)) + keys + _key("idle", "idle"), class_="keys")
+
+
+def _key(look: str, name: str) -> str:
+    return tag("span", tag("i", class_=f"key {look}") + escape(name))

@@ -71,6 +71,8 @@ class Line(msgspec.Struct, frozen=True):
     name: str
     cells: Sequence[Cell]
     series: int | None = None
+    badge: str = ""
+    """Ready markup after the name."""
 
 
 def data_table(heads: Sequence[Head], lines: Sequence[Line], *, caption: str) -> str:
@@ -118,7 +120,7 @@ def _heading(head: Head) -> str:
 def _row(line: Line) -> str:
     mark = swatch(line.series) if line.series is not None else ""
     text = tag("span", mark + escape(clip(line.name, 120)), class_="name", title=clip(line.name))
-    cells = [tag("th", text, scope="row", data_v=clip(line.name, 60))]
+    cells = [tag("th", text + line.badge, scope="row", data_v=clip(line.name, 60))]
     cells += [_cell(cell) for cell in line.cells]
     return tag("tr", "".join(cells), data_p=line.series)
 
@@ -133,9 +135,14 @@ def _cell(cell: Cell) -> str:
 
 def swatch(series: int) -> str:
     """The line a policy is drawn with, as a small sample."""
-    line = tag("line", x1=1, y1=5, x2=21, y2=5, class_=f"line s{series % SERIES}")
+    line = tag("line", x1=1, y1=5, x2=21, y2=5, class_=f"line {series_class(series)}")
     return tag("svg", line, class_="swatch", viewBox="0 0 22 10", aria_hidden="true")
 
 
-SERIES = 8
-"""So many colours and dashes the style sheet has; further policies begin anew."""
+SERIES, STROKES = 8, 3
+"""So many colours the style sheet has, and ways to draw a line in each of them."""
+
+
+def series_class(series: int) -> str:
+    """Colour and stroke of a policy: 24 of them look different."""
+    return f"s{series % SERIES} w{series // SERIES % STROKES}"

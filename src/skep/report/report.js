@@ -114,13 +114,21 @@
       calm();
       const entry = event.target.dataset?.b;
       if (entry === undefined) return;
-      const [job, gpus, start, end, seconds] = data.gantts[series][entry];
+      const [job, vc, gpus, start, end, seconds] = data.gantts[series][entry];
       lit = all(`[data-b="${entry}"]`, svg);
       lit.forEach((bar) => bar.classList.add("lit"));
-      showTip(event, job, [[null, "gpus", count(gpus)], [null, "from", start], [null, "to", end], [null, "held for", duration(seconds)]]);
+      showTip(event, job, [[null, "virtual cluster", vc], [null, "gpus", count(gpus)], [null, "from", start], [null, "to", end], [null, "held for", duration(seconds)]]);
     });
     svg.addEventListener("pointerleave", calm);
   });
+
+  for (const button of all("[data-colour]")) {
+    button.addEventListener("click", () => {
+      const frame = button.closest("[data-by]");
+      frame.dataset.by = button.dataset.colour;
+      all("[data-colour]", frame).forEach((other) => other.setAttribute("aria-pressed", other === button));
+    });
+  }
 
   for (const button of all("[data-toggle]")) {
     const series = +button.dataset.toggle;

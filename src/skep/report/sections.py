@@ -11,7 +11,7 @@ from skep.report.columns import Column, best_of, columns_for
 from skep.report.groups import Tallies, Tally, by_size, by_vc, size_name, waiting_by_cause
 from skep.report.markup import Cell, Head, Line, clip, data_table, escape, swatch, tag
 from skep.report.units import HOUR_S, format_count, format_duration
-from skep.report.verdict import policy_name
+from skep.report.verdict import ORACLE_NOTE, oracle_badge, policy_name
 
 VCS_MOST = 60
 Key = TypeVar("Key", bound=Hashable)
@@ -29,7 +29,7 @@ def legend(runs: Sequence[Run]) -> str:
     buttons = [
         tag(
             "button",
-            swatch(index) + tag("span", escape(clip(run.summary.policy, 80)), class_="name"),
+            swatch(index) + tag("span", escape(clip(run.summary.policy, 80)), class_="name") + oracle_badge(run),
             type="button",
             aria_pressed="true",
             data_toggle=index,
@@ -49,8 +49,10 @@ def comparison(runs: Sequence[Run]) -> str:
     lines = []
     for index, run in enumerate(runs):
         cells = [_summary_cell(run, column, index in best[at]) for at, column in enumerate(columns)]
-        lines.append(Line(run.summary.policy, cells, series=index))
+        lines.append(Line(run.summary.policy, cells, series=index, badge=oracle_badge(run)))
     note = "The best of each column is framed. Click a heading to sort." if len(runs) > 1 else ""
+    if any(run.is_oracle for run in runs):
+        note += f" {oracle_badge()} {ORACLE_NOTE}"
     return section("policies", "Policies", data_table(heads, lines, caption="Policies compared"), note=note)
 
 
@@ -150,3 +152,28 @@ def _keys(grouped: Sequence[dict[Key, Tally]]) -> list[Key]:
 
 def _first(grouped: Sequence[dict[Key, Tally]], key: Key) -> Tally:
     return next(group[key] for group in grouped if key in group)
+
+
+def glossary(runs: Sequence[Run]) -> str:
+    """What the words and abbreviations of the page mean."""
+    words = [
+        ("JCT", "Job completion time: from submission to end."),
+        ("Waiting", "The part of the JCT in which the job holds no GPUs, also between two runs of it."),
+        ("Utilization", "GPU-seconds held ÷ GPU-seconds there were, from the first submission to the last end."),
+        (
+            "Arriving",
+            "Utilization from the first submission to the last. At the end of a trace only the longest jobs run.",
+        ),
+        ("fre", "GPU-seconds of useful work ÷ GPU-seconds there were: without restarts and slow placements."),
+        (
+            "Unfairness (ρ)",
+            "Finish-time fairness: the JCT of a job ÷ the time it would take alone on an even share of the cluster, "
+            "shared with as many jobs as were present on average. Above 1 the job did worse than that.",
+        ),
+        ("Jain", "Jain's index over users (VCs where jobs name no user) of the mean of 1 ÷ ρ: 1 is even treatment."),
+        ("Fragmented", "Free GPUs, on average over the run, while a job waited that needed them in another shape."),
+    ]
+    if any(run.is_oracle for run in runs):
+        words.append(("Knows durations", ORACLE_NOTE))
+    listed = "".join(tag("div", tag("dt", escape(word)) + tag("dd", escape(text))) for word, text in words)
+    return section("words", "Words", tag("dl", listed, class_="glossary"))

@@ -47,8 +47,8 @@ class Frame(msgspec.Struct, frozen=True):
     def across(self, lo: float, hi: float, *, is_log: bool = False) -> Scale:
         return Scale(lo, hi, self.left, self.width - self.right, is_log)
 
-    def upward(self, lo: float, hi: float) -> Scale:
-        return Scale(lo, hi, self.height - self.bottom, self.top)
+    def upward(self, lo: float, hi: float, *, is_log: bool = False) -> Scale:
+        return Scale(lo, hi, self.height - self.bottom, self.top, is_log)
 
 
 def picture(frame: Frame, body: str, *, label: str, **attributes: object) -> str:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["comparison_table", "format_count", "format_duration", "format_number", "format_percent"]
 
 
+ORACLE_MARK = " †"
+
+
 def comparison_table(runs: Sequence[Run]) -> Table:
     """A row per policy, the best of each column bold."""
     from rich import box
@@ -34,5 +37,8 @@ def comparison_table(runs: Sequence[Run]) -> Table:
             Text(column.show(column.value(run)), style="bold" if index in winners else "")
             for column, winners in zip(columns, best, strict=True)
         ]
-        table.add_row(Text(run.summary.policy), *cells)
+        table.add_row(Text(run.summary.policy + (ORACLE_MARK if run.is_oracle else "")), *cells)
+    if any(run.is_oracle for run in runs):
+        table.caption = f"{ORACLE_MARK.strip()} knows durations, which no real cluster does"
+        table.caption_justify = "left"
     return table

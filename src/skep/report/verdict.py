@@ -26,17 +26,33 @@ _BEST_WORDS = {
 }
 
 
-def masthead(runs: Sequence[Run], *, title: str) -> str:
+ORACLE_NOTE = "The policy reads true durations, which no real cluster knows: a bound for the others."
+
+
+def oracle_badge(run: Run | None = None) -> str:
+    """Marks a policy that knows the future; nothing for others."""
+    if run is not None and not run.is_oracle:
+        return ""
+    return tag("span", "knows durations", class_="oracle", title=ORACLE_NOTE)
+
+
+def contenders(runs: Sequence[Run]) -> list[int]:
+    """Those that could be deployed; all, if every one is an oracle."""
+    return [index for index, run in enumerate(runs) if not run.is_oracle] or list(range(len(runs)))
+
+
+def masthead(runs: Sequence[Run], *, title: str, facts: Sequence[tuple[str, str]] = ()) -> str:
     """Title, the sentence that matters, and what was run."""
-    facts = [
+    what = [
         ("Trace", _distinct(run.summary.trace for run in runs)),
         ("Cluster", _distinct(run.summary.cluster for run in runs)),
         ("Gpus", _distinct(format_count(run.gpu_total) for run in runs)),
         ("Jobs", _distinct(format_count(run.summary.jobs) for run in runs)),
         ("Seed", _distinct(str(run.summary.seed) for run in runs)),
+        *facts,
     ]
     listed = "".join(
-        tag("div", tag("dt", name) + tag("dd", escape(value), title=value)) for name, value in facts if value
+        tag("div", tag("dt", name) + tag("dd", escape(value), title=value)) for name, value in what if value
     )
     body = tag("h1", escape(title)) + tag("p", verdict(runs), class_="verdict") + tag("dl", listed, class_="facts")
     return tag("header", body, class_="masthead")
@@ -44,7 +60,7 @@ def masthead(runs: Sequence[Run], *, title: str) -> str:
 
 def verdict(runs: Sequence[Run]) -> str:
     """What one sees, in a sentence (markup)."""
-    rated = [(run.summary.jct_avg_s, index) for index, run in enumerate(runs) if run.summary.jct_avg_s is not None]
+    rated = [(jct_s, index) for index in contenders(runs) if (jct_s := runs[index].summary.jct_avg_s) is not None]
     if not rated:
         return "No job finished." if runs else "There is nothing to compare."
     best_s, best = min(rated)
@@ -52,13 +68,24 @@ def verdict(runs: Sequence[Run]) -> str:
         queue_s = runs[0].summary.queue_avg_s or 0.0
         times = f"{_time(best_s)} on average, {_time(queue_s)} of it waiting"
         return f"Under {policy_name(runs[0])} a job takes {times}."
-    lead = f"{policy_name(runs[best])} has the lowest average JCT: {_time(best_s)}"
-    if best:
-        return f"{lead}. {_against(runs[0], best_s)}"
-    if len(rated) == 1:
-        return f"{lead}. No job finished under any other policy."
-    _, second = sorted(rated)[1]
-    return f"{lead}. The next, {_against(runs[second], best_s, is_inner=True)}"
+    lead = f"{policy_name(runs[best])} has the lowest average JCT: {_time(best_s)}."
+    if best and not runs[0].is_oracle:
+        return f"{lead} {_against(runs[0], best_s)}{_bound(runs)}"
+    others = sorted(rated)[1:]
+    if not others and not _bound(runs):
+        return f"{lead} No job finished under any other policy."
+    following = f" The next, {_against(runs[others[0][1]], best_s, is_inner=True)}" if others else ""
+    return f"{lead}{following}{_bound(runs)}"
+
+
+def _bound(runs: Sequence[Run]) -> str:
+    """What knowing the durations would bring at best, where some policy does and others do not."""
+    known = [(run.summary.jct_avg_s, index) for index, run in enumerate(runs) if run.is_oracle]
+    rated = [(jct_s, index) for jct_s, index in known if jct_s is not None]
+    if not rated or len(known) == len(runs):
+        return ""
+    jct_s, index = min(rated)
+    return f" With durations known, {policy_name(runs[index])} reaches {_time(jct_s)}."
 
 
 def _against(run: Run, best_s: float, *, is_inner: bool = False) -> str:
@@ -92,7 +119,7 @@ def tiles(runs: Sequence[Run]) -> str:
 
 
 def _tile(runs: Sequence[Run], column: Column) -> str:
-    values = [(value, index) for index, run in enumerate(runs) if (value := column.value(run)) is not None]
+    values = [(value, index) for index in contenders(runs) if (value := column.value(runs[index])) is not None]
     pick = min if column.better == "low" else max
     best, index = pick(values, key=lambda entry: entry[0], default=(None, 0))
     name = _TILE_NAMES[column.key]
@@ -101,8 +128,9 @@ def _tile(runs: Sequence[Run], column: Column) -> str:
     if best is not None and len(runs) > 1:
         same = sum(column.show(value) == column.show(best) for value, _ in values)
         policy = runs[index].summary.policy
-        whose = "the same under all" if same == len(runs) else swatch(index) + escape(clip(policy, 80))
-        parts += tag("p", whose, class_="whose name", title=clip(policy) if same < len(runs) else None)
+        is_same = same == len(values) > 1
+        whose = "the same under all" if is_same else swatch(index) + escape(clip(policy, 80))
+        parts += tag("p", whose, class_="whose name", title=None if is_same else clip(policy))
     return tag("div", parts, class_="tile", title=column.note)
 
 

@@ -64,7 +64,7 @@ def test_only_the_longest_bars_are_drawn_and_the_rest_is_counted() -> None:
 def test_tooltips_tell_job_gpus_and_times() -> None:
     run = run_with([span(3, start_s=3600.0, end_s=90_000.0)])
     gantt = draw_gantt(run, run.history.spans, [0], WINDOW, most=3, base_s=0.0)
-    assert gantt.jobs == [["job-3", 4.0, "01:00", "1 d 01:00", 86_400.0]]
+    assert gantt.jobs == [["job-3", "default", 4.0, "01:00", "1 d 01:00", 86_400.0]]
 
 
 def test_nodes_are_evenly_picked_among_the_used_ones() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from skep.metrics.run import JobRow, Run
 
 CLUSTER, GPUS = "16x8", 128
-JOBS, LOAD, SEED = 2000, 0.9, 4
+JOBS, LOAD, SEED = 2000, 0.9, 3
 
 COMPARED = {
     "fifo": "first come, first served; who does not fit holds up the line",
@@ -36,7 +36,7 @@ def simulate(html: Path) -> None:
     from skep.cli.simulate import check_html, write_html
 
     gc.disable()  # as in simulate: short, and nearly nothing to collect
-    check_html(html, force=False, hint="--html FILE names another place")
+    check_html(html, force=False, replaces_own=True, hint="--html FILE names another place")
     experiment = make_experiment()
     tell(setting(experiment), "", "Five schedulers get the same jobs:")
     runs = [run_told(experiment, policy) for policy in COMPARED]

@@ -10,7 +10,7 @@ from skep.policies.afs import Afs
 from skep.policies.allocate.elastic import Elastic, in_proportion
 from skep.policies.common import common_knobs, make_place
 from skep.policies.pipeline import SKIP, STRICT
-from skep.policies.registry import Knob, Policy, Setting
+from skep.policies.registry import Knob, Policy, Setting, always_durations
 
 
 def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
@@ -41,6 +41,7 @@ POLICIES = (
         paper="Hwang et al., Elastic Resource Sharing for Distributed Deep Learning (AFS), NSDI 2021",
         assumes="known durations, checkpoints, speeds by number of gpus (from the profile; else in proportion)",
         build=build,
+        knows=always_durations,
         knobs=(
             WALK,
             *PLACED,

@@ -11,7 +11,7 @@ from skep.core.ports import Planner
 from skep.policies.adjust.preempt import Preempt
 from skep.policies.common import common_knobs, make_pipeline
 from skep.policies.order.progress import FORMS, ProgressAndService
-from skep.policies.registry import Knob, Policy, Setting
+from skep.policies.registry import Knob, Knows, Policy, Setting
 
 LEAD_MIN = {"sum": 0.001, "product": 0.1, "remaining": 0.0}
 """Without rounds: in the sum a part of 1, in the product gpu-seconds."""
@@ -41,6 +41,7 @@ POLICIES = (
         paper="Sultana et al., E-LAS: Design and Analysis of Completion-Time Agnostic Scheduling, ICPP 2020",
         assumes="progress in epochs (else the part of the expected duration), checkpoints",
         build=build,
+        knows=lambda knobs: Knows.UNLESS_EPOCHS,
         knobs=(
             *common_knobs(walk="skip"),
             Knob(

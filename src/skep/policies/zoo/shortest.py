@@ -11,13 +11,18 @@ from skep.policies.common import COMPAT, common_knobs, make_pipeline
 from skep.policies.estimate.duration import Duration, History
 from skep.policies.order.base import Order
 from skep.policies.order.simple import Remaining, Shortest, Smallest
-from skep.policies.registry import Knob, Policy, Setting
+from skep.policies.registry import Knob, Knows, Policy, Setting, always_durations
 from skep.policies.replica import SortedReplica, check_compat
 
 Build = Callable[[Mapping[str, Any], Setting], Planner]
 
 KNOWN = Knob("estimate", "known", "known: what the owner says; history: mean of its like so far", ("known", "history"))
 ESTIMATES = {"known": Duration, "history": History}
+
+
+def by_estimate(knobs: Mapping[str, Any]) -> Knows:
+    known = knobs["estimate"] == KNOWN.default or knobs["walk"] == "easy"
+    return Knows.DURATIONS if known else Knows.NOTHING
 
 
 def non_preemptive(name: str, *, by_size: bool) -> Build:
@@ -47,6 +52,7 @@ POLICIES = (
         assumes="known durations",
         build=non_preemptive("sjf", by_size=False),
         knobs=(*common_knobs(walk="strict"), KNOWN),
+        knows=by_estimate,
     ),
     Policy(
         name="qssf",
@@ -55,6 +61,7 @@ POLICIES = (
         assumes="history (jobs finished so far, by user and size)",
         build=non_preemptive("qssf", by_size=True),
         knobs=(*common_knobs(walk="strict"), Knob("estimate", "history", KNOWN.help, KNOWN.choices)),
+        knows=by_estimate,
     ),
     Policy(
         name="smallest",
@@ -71,6 +78,7 @@ POLICIES = (
         assumes="known durations, checkpoints",
         build=preemptive("srtf", lambda: Remaining(Duration())),
         knobs=(*common_knobs(walk="skip"), COMPAT),
+        knows=always_durations,
     ),
     Policy(
         name="srsf",
@@ -79,5 +87,6 @@ POLICIES = (
         assumes="known durations, checkpoints",
         build=preemptive("srsf", lambda: Remaining(Duration(), by_size=True)),
         knobs=(*common_knobs(walk="skip"), COMPAT),
+        knows=always_durations,
     ),
 )
