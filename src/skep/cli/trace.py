@@ -176,7 +176,7 @@ def sample(
 @click.option("--jobs", type=int, default=1000, show_default=True, help="Number of jobs.")
 @click.option("--load", type=float, default=0.8, show_default=True, help="Share of the cluster they ask for.")
 @click.option("--gpus", type=int, default=448, show_default=True, help="Gpus of the cluster.")
-@click.option("--vcs", type=int, default=14, show_default=True, help="Number of virtual clusters.")
+@click.option("--vcs", type=int, default=15, show_default=True, help="Number of virtual clusters.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another trace.")
 def synth(out: Path, force: bool, jobs: int, load: float, gpus: int, vcs: int, seed: int) -> None:
     """Make a trace whose sizes, durations and arrivals are like Philly's.

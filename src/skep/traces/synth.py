@@ -27,7 +27,7 @@ from skep.traces.table import shape_cache
 from skep.traces.trace import Trace, TraceJob
 
 GPUS = 448
-VCS = 14
+VCS = 15
 
 Draw = Callable[[], float]
 """The next number of the seeded source, from [0, 1)."""
@@ -81,9 +81,9 @@ _SEASONS_D = ((105.0, 0.9), (37.0, 0.3))
 """Period in days and amplitude of the slow waves in the logarithm of how busy a time is."""
 _SEASON_CHANCE = 0.3
 """Part of a wave by which traces differ in where they begin; all begin near the low, as Philly's does."""
-_DAY_NOISE = 0.6
-_DAY_PERSISTS = 0.75
-_HOUR_NOISE = 0.5
+_DAY_NOISE = 0.8
+_DAY_PERSISTS = 0.85
+_HOUR_NOISE = 0.3
 _HOUR_PERSISTS = 0.5
 """Noise of a day and of an hour: standard deviation of the logarithm, correlation with the one before."""
 _LARGE_SWINGS = 0.3

@@ -9,7 +9,7 @@ from skep.verify.check import Check, Finding, at_most, between, same
 from skep.verify.play import mean_jct_s
 
 CLUSTER, GPUS = "16x4", 64
-JOBS, LOAD, SEEDS = 2000, 0.9, 4
+JOBS, LOAD, SEEDS = 4000, 1.0, 4
 RANKED = ("fifo", "yarn-cs", "tiresias-l", "tiresias-g", "srsf")
 
 
