@@ -71,6 +71,11 @@ class Policy(msgspec.Struct, frozen=True):
     knows: Callable[[Mapping[str, Any]], Knows] = _nothing
     """With these knobs. A policy that knows durations is an oracle: a bound for others, not one of them."""
 
+    @property
+    def is_oracle(self) -> bool:
+        """With the default knobs."""
+        return self.knows({knob.name: knob.default for knob in self.knobs}) is Knows.DURATIONS
+
 
 @functools.cache
 def policies() -> dict[str, Policy]:

@@ -77,7 +77,7 @@ _HOURS = (1.1, 1.0, 1.0, 1.0, 0.9, 1.1, 1.4, 1.5, 1.2, 1.1, 1.0, 0.9)
 _HOURS_LATE = (0.8, 0.7, 0.7, 0.7, 0.8, 0.8, 0.8, 0.9, 1.0, 1.0, 1.1, 1.1)
 _OF_DAY = _HOURS + _HOURS_LATE
 _OF_WEEK = (0.9, 1.1, 1.15, 1.3, 1.4, 0.6, 0.6)
-_SEASONS_D = ((105.0, 0.9), (37.0, 0.3))
+_SEASONS_D = ((105.0, 1.25), (37.0, 0.3))
 """Period in days and amplitude of the slow waves in the logarithm of how busy a time is."""
 _SEASON_CHANCE = 0.3
 """Part of a wave by which traces differ in where they begin; all begin near the low, as Philly's does."""

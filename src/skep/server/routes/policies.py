@@ -33,7 +33,7 @@ def shown(policy: Policy) -> dict[str, Any]:
         "title": policy.title,
         "paper": policy.paper,
         "assumes": policy.assumes,
-        "oracle": policy.assumes.startswith("known durations"),
+        "oracle": policy.is_oracle,
         "knobs": knobs,
     }
 
