@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shared_worlds import SharedWorld, planner_of, shared_worlds
 from worlds import examples, finish_explaining, fork_of
 
+from skep.core.events import Exit, JobSubmitted, TasksExited
+from skep.core.plan import Plan
+from skep.core.record import repeat
+from skep.core.snapshot import dump, load
 from skep.metrics.run import JobRow
-from skep.policies.shared.planner import NUMBERS, PRIVATE
+from skep.policies.shared.planner import CELLS, NUMBERS, PRIVATE
 from skep.testing.shared_invariants import check_shared, unserved
+from skep.testing.snapshot import snapshot, snapshot_cluster
 
 WALKS_ON = ("fifo:walk=skip", "sjf:walk=skip", "drf:walk=skip", "yarn-cs:walk=skip,take_back=2")
 """A job that does not fit keeps no other from starting."""
@@ -85,3 +91,40 @@ def test_a_fork_is_sound_while_nodes_are_bad(data: st.DataObject) -> None:
 @given(world=shared_worlds())
 def test_every_pending_job_can_be_explained_at_any_moment(world: SharedWorld) -> None:
     finish_explaining(world.begin())
+
+
+@pytest.mark.parametrize("sharing", [CELLS, NUMBERS])
+@examples(60)
+@given(data=st.data())
+def test_a_plan_of_a_shared_cluster_is_taken_back_exactly(sharing: str, data: st.DataObject) -> None:
+    """To any mark: what is left of it is what the decisions before that mark make of the state."""
+    world = data.draw(shared_worlds(calm=True, rounds=False)).shared_as(sharing)
+    course = world.begin()
+    for _ in range(data.draw(st.integers(0, 30))):
+        if not course.advance():
+            break
+    written = dump(course.state)
+    state, plain = (load(written, course.state.cluster.blank()) for _ in range(2))
+    planner = world.planner()
+    planner.attach(state, state.memory)
+    for each in (state, plain):
+        each.now_s += 1.0
+        leaving = [job for job in each.held_jobs.values() if job.seq % 2]
+        for job in leaving:
+            each.apply(TasksExited(job.id, Exit.FINISHED, job.work_s))
+        for number, job in enumerate(world.trace.jobs):
+            each.apply(JobSubmitted(msgspec.structs.replace(job.spec, id=f"more {number}", priority=number % 3 - 1)))
+    trigger = state.take_trigger()
+    before = snapshot(state)
+    plan = planner.plan(state, state.memory, trigger)
+    marks = sorted(data.draw(st.lists(st.integers(0, plan.mark()), max_size=3)), reverse=True)
+    for mark in marks:
+        plan.rollback(mark)
+        again = Plan(plain)
+        for decision in plan.decisions:
+            repeat(plain, again, decision)
+        assert snapshot_cluster(state.cluster) == snapshot_cluster(plain.cluster)
+        assert [job.state for job in state.jobs.values()] == [job.state for job in plain.jobs.values()]
+        again.rollback(0)
+    plan.rollback(0)
+    assert snapshot(state) == before

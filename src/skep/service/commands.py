@@ -393,16 +393,17 @@ def in_the_way(writer: Writer, cluster: Cluster) -> list[tuple[Job, str]]:
     """(job, node): what these jobs are on is not there any more in another cluster: gpus, cpus or memory."""
     found = []
     trial = cluster.blank()
+    names = [node.name for node in writer.state.cluster.nodes]
     for job in writer.state.jobs.values():
-        for allocation in (job.bound, job.held if job.bound is None else None):
-            for piece in allocation.slices if allocation is not None else ():
-                name = writer.state.cluster.nodes[piece.node].name
-                node = trial.by_name.get(name)
-                if node is None or not could_keep(trial, node, piece):
-                    found.append((job, name))
-        if job.bound is not None and job.held is not None:  # it may be about to leave for elsewhere
-            names = [writer.state.cluster.nodes[number].name for number in job.held.nodes()]
-            found += [(job, name) for name in names if name not in trial.by_name]
+        for piece in job.bound.slices if job.bound is not None else ():
+            node = trial.by_name.get(names[piece.node])
+            if node is None or not could_keep(trial, node, piece):
+                found.append((job, names[piece.node]))
+        # Who is about to leave shares its GPUs with those who come: it only has to be somewhere until then.
+        for piece in job.held.slices if job.held is not None and job.held != job.bound else ():
+            node = trial.by_name.get(names[piece.node])
+            if node is None or piece.gpus >> node.gpu_count:
+                found.append((job, names[piece.node]))
     return found
 
 

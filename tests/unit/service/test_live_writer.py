@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from live_world import LiveWorld, request
 
@@ -239,6 +240,40 @@ def test_another_policy_and_another_cluster_while_jobs_run(world: LiveWorld) -> 
     )
     with pytest.raises(InputError, match="imitates"):
         world.ask(commands.apply_cluster(of_vc, "vcs", "root"))
+
+
+@pytest.mark.parametrize("vcs", ["", "vcs: {default: NUMBER nodes}\n"])
+def test_what_a_policy_remembers_outlives_a_change_of_the_cluster(tmp_path: Path, vcs: str) -> None:
+    """Who has sunk to the second queue, was promoted and stands where: all as before, also after a restart."""
+    nodes = "nodes: [{name: a, gpus: 4}, {name: b, gpus: 4}]\n"
+    more = "nodes: [{name: new, gpus: 4}, {name: b, gpus: 4}, {name: a, gpus: 4}]\n"
+    world = LiveWorld(tmp_path, nodes + vcs.replace("NUMBER", "2"), "tiresias-l:queues=100,promote=2")
+    first, second, third = world.submit(*(request(gpus=8) for _ in range(3)))
+    for _ in range(12):  # all of them take turns
+        world.settle()
+        world.now_s += 20
+        world.tell()
+    prefix = "default/" if vcs else ""
+    beneath = ("virtual ", "lent ")
+
+    def remembered() -> dict[str, object]:
+        found = msgspec.msgpack.decode(msgspec.msgpack.encode(world.writer.state.memory))
+        return {name: value for name, value in found.items() if not name.startswith((*beneath, "wake "))}
+
+    before = remembered()
+    assert {f"{prefix}place {job}" for job in (first, second, third)} <= before.keys()
+    assert any(name.startswith(f"{prefix}promoted ") for name in before)
+    world.ask(commands.apply_cluster(more + vcs.replace("NUMBER", "3"), "more", "root"))
+    after = remembered()
+    assert {name: after[name] for name in before if "promoted" in name} == {
+        name: value for name, value in before.items() if "promoted" in name
+    }
+    running = next(iter(world.writer.state.held_jobs.values())).id
+    assert after[f"{prefix}place {running}"] == before[f"{prefix}place {running}"]
+    world.crash()
+    assert remembered() == after
+    world.ask(commands.use_policy("fifo", "root"))
+    assert not remembered()
 
 
 def test_drained_nodes_keep_what_they_have_and_get_nothing_new(world: LiveWorld) -> None:

@@ -23,7 +23,7 @@ from skep.core.job import Job, JobState
 from skep.core.plan import Before, Decision, Plan
 from skep.core.ports import Memory, Planner
 from skep.core.refusal import Refusal
-from skep.core.state import LENT, VIRTUAL, State, Trigger
+from skep.core.state import BENEATH, LENT, VIRTUAL, State, Trigger
 from skep.policies.shared.clusters import (
     CellCluster,
     Lent,
@@ -135,7 +135,10 @@ class Shared:
         self.strays: list[Job] = []
         """Running jobs of which nobody knows whether they own what they have: the cluster was another one before."""
         self.stale: list[str] = []
-        """Names in the memory of jobs that have gone since it was written."""
+        """Names in the memory of jobs and VCs that have gone since it was written."""
+        prefixes = (*BENEATH, *(f"{vc}/" for vc in self.vcs))
+        wakes = {WAKE + vc for vc in self.vcs}
+        self.stale += [name for name in view.memory if not name.startswith(prefixes) and name not in wakes]
         for job in view.jobs.values():
             vc = self.vcs.get(job.spec.vc)
             if vc is None:
