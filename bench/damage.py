@@ -1,4 +1,5 @@
-"""Ways in which the files of a store can be damaged, each a small function of a folder and a seeded chance."""
+"""Ways in which the files of a store can be damaged, each a small function of a folder and a seeded chance; and whether
+a service on a damaged store keeps its promise: refused in one line, or everything that can be asked is answered."""
 
 from __future__ import annotations
 
@@ -6,6 +7,13 @@ import random
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from skep.core.errors import InputError
+from skep.jobs.request import Request, TaskRole
+from skep.service.files import open_store
+from skep.service.live import Live
+from skep.service.store import JobFilter
 
 PAGE = 4096
 
@@ -113,3 +121,63 @@ KINDS: dict[str, Callable[[Path, random.Random], None]] = {
     "another-database": another_database,
     "not-a-database": not_a_database,
 }
+
+
+class NoProcesses:
+    """An engine on which nothing ever happens."""
+
+    def execute(self, at_s: float, actions: list[Any]) -> list[Any]:
+        return []
+
+    def tasks(self, job_id: str) -> list[Any]:
+        return []
+
+    def progress(self, job_id: str) -> dict[str, Any]:
+        return {}
+
+    def last_job(self) -> int:
+        return 0
+
+    def look(self) -> None:
+        """There is nothing to see."""
+
+    def use_cluster(self, cluster: Any) -> None:
+        """Nothing runs on it."""
+
+    def lose_node(self, node: str) -> None:
+        """Nothing was there."""
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+def outcome(folder: Path, now_s: float) -> str:
+    """`refused`, `serves`, or what is wrong with the refusal; an exception is what a request would have met."""
+    try:
+        live = Live(open_store(folder), lambda live: NoProcesses(), lambda: now_s)
+    except InputError as error:
+        is_one_line = "\n" not in str(error) and bool(error.hint)
+        return "refused" if is_one_line else str(error)
+    try:
+        ask_everything(live)
+    finally:
+        live.close()
+    return "serves"
+
+
+def ask_everything(live: Live) -> None:
+    rows = live.jobs(JobFilter(all=True), 100_000, None)[0]
+    for row in rows:
+        live.job(row["id"])
+        live.explain(row["id"])
+        live.events(0, row["id"], 1000)
+    for state in ("pending", "running", "succeeded", "failed"):
+        live.jobs(JobFilter(states=(state,)), 100_000, None)
+    live.events(0, None, 10_000)
+    for by in ("user", "vc", "job"):
+        live.usage(by, None, None)
+    live.cluster()
+    live.stats()
+    request = Request(name="new", tasks={"task": TaskRole(gpus=1, command="true")}, user="ann")
+    assert live.submit([request], "ann", "a key of its own").result(60)
+    live.submit([request], "ann", "key-3")  # refused or known: it is answered

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import bench.crash
-from bench.crash.faults import FAULTS
+from bench.crash.all import FAULTS
 from bench.crash.trial import run_trial
 
 

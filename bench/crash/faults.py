@@ -140,20 +140,3 @@ def is_alive(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in b"ZX"
     return False
-
-
-FAULTS: dict[str, Fault] = {
-    "server": server,
-    "server-at-start": server_at_start,
-    "restart": restart,
-    "power": power,
-    "server-and-shims": server_and_shims,
-    "server-and-some-shims": server_and_some_shims,
-    "shims": shims,
-    "tasks": tasks,
-    "pause-server": pause_server,
-    "pause-shims": pause_shims,
-    "pause-all": pause_all,
-}
-SERVER_ONLY = {"server", "server-at-start", "restart", "pause-server", "pause-all"}
-"""Faults after which every task has still run once."""

@@ -56,7 +56,7 @@ class Client(threading.Thread):
         seconds = round(chance.uniform(0.0, 0.8), 2)
         command = SCRIPT.format(ledger=self.ledger, seconds=seconds, code=code, away=away)
         role = {"gpus": chance.choice((1, 1, 2)), "count": tasks, "command": command}
-        job = {"name": f"job-{key}", "tasks": {"w": role}, "grace_s": 2}
+        job = {"name": f"job-{key}", "tasks": {"w": role}, "grace_s": 2, "time_limit_s": 7200}
         body = json.dumps(job).encode()
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         while True:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import httpx
 import msgspec
-from bench.crash.faults import FAULTS, SERVER_ONLY, Scene
+from bench.crash.all import FAULTS, SERVER_ONLY
+from bench.crash.faults import Scene
 from bench.crash.load import Client, Made
 from bench.crash.server import WAIT_S, Server
 
@@ -80,6 +81,8 @@ def judge(data: Path, ledger: Path, made: dict[str, Made], *, is_once: bool) -> 
     store = Store(data / "skep.db")
     rows = {str(row.seq): row for row in store.jobs(JobFilter(all=True), 1_000_000, None)}
     assert len(rows) == len(made), f"{len(made)} submissions became {len(rows)} jobs"
+    times = [at_s for (at_s,) in store.db.execute("SELECT at_s FROM log ORDER BY seq")]
+    assert times == sorted(times), "the logged time went back"
     lines = Counter(ledger.read_text().splitlines())
     twice = [line for line, count in lines.items() if count > 1]
     assert not twice, f"run twice: {twice}"

@@ -7,31 +7,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from bench.damage import KINDS, damage
-from live_world import LiveWorld, Puppet, request
+from bench.damage import KINDS, damage, outcome
+from live_world import LiveWorld, request
 
-from skep.core.errors import InputError
 from skep.service.commands import hold, tag
-from skep.service.files import open_store
-from skep.service.live import Live
-from skep.service.store import JobFilter
 
 QUICK, MANY = 4, 40
 """Seeds of each kind."""
-
-
-class NoProcesses(Puppet):
-    def last_job(self) -> int:
-        return 0
-
-    def tasks(self, job_id: str) -> list[object]:
-        return []
-
-    def progress(self, job_id: str) -> dict[str, object]:
-        return {}
-
-    def close(self) -> None:
-        """Nothing runs."""
 
 
 @pytest.fixture(scope="module")
@@ -59,39 +41,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def outcome(folder: Path) -> str:
-    try:
-        store = open_store(folder)
-        live = Live(store, lambda live: NoProcesses(), lambda: 5000.0)
-    except InputError as error:
-        is_one_line = "\n" not in str(error) and bool(error.hint)
-        return "refused" if is_one_line else str(error)
-    try:
-        ask_everything(live)
-    finally:
-        live.close()
-    return "serves"
-
-
-def ask_everything(live: Live) -> None:
-    rows, more = live.jobs(JobFilter(all=True), 1000, None)
-    assert more is None
-    for row in rows:
-        live.job(row["id"])
-        live.explain(row["id"])
-        live.events(0, row["id"], 1000)
-    for states in ("pending", "running", "succeeded", "failed"):
-        live.jobs(JobFilter(states=(states,)), 1000, None)
-    live.events(0, None, 10_000)
-    live.usage("user", None, None)
-    live.usage("job", None, None)
-    live.cluster()
-    live.stats()
-    assert live.submit([request()], "ann", "key-1000").result(60)
-    live.submit([request("job-3", 1)], "ann", "key-3")  # refused or known: it is answered
-    live.change("30", "ann", is_held=False)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_store_is_refused_or_serves(whole: Path, tmp_path: Path, kind: str) -> None:
     for seed in range(QUICK):
@@ -109,7 +58,7 @@ def check(whole: Path, tmp_path: Path, kind: str, seed: int) -> str:
     folder = tmp_path / f"{kind}-{seed}"
     shutil.copytree(whole, folder)
     damage(folder, kind, seed)
-    found = outcome(folder)
+    found = outcome(folder, 5000.0)
     assert found in ("refused", "serves"), found
     shutil.rmtree(folder)
     return found
@@ -118,7 +67,7 @@ def check(whole: Path, tmp_path: Path, kind: str, seed: int) -> str:
 def test_a_whole_store_serves(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "whole"
     shutil.copytree(whole, folder)
-    assert outcome(folder) == "serves"
+    assert outcome(folder, 5000.0) == "serves"
 
 
 @pytest.mark.parametrize("kind", ["lose-store", "empty-store", "another-database", "not-a-database"])
