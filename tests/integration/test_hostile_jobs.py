@@ -18,6 +18,7 @@ from skep.core.errors import NotFound
 from skep.engines.local import launches
 from skep.engines.local.accounts import Accounts, missing_rights
 from skep.engines.local.logs import log_files
+from skep.engines.local.start import Shim
 from skep.jobs.limits import LimitRules, Limits
 from skep.jobs.reports import Exited, LaunchFailed, Started
 from skep.jobs.request import Request
@@ -187,7 +188,7 @@ def test_what_runs_is_not_started_again_because_it_cannot_be_read(
 def test_what_a_launch_lacks_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, cause: str
 ) -> None:
-    def fail(*_: object) -> int:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
     with World(tmp_path, {"1": sh("true"), "2": sh("true")}) as world:
@@ -220,9 +221,9 @@ def test_half_a_gang_whose_shims_were_all_killed_is_given_back(tmp_path: Path) -
     world.engine.runs._go = lambda run: None  # type: ignore[method-assign]
     real, started = launches.start_shim, []
 
-    def start_two(path: Path) -> int:
+    def start_two(path: Path, *, goes_at_once: bool) -> Shim | None:
         started.append(path)
-        return real(path) if len(started) < 3 else 0
+        return real(path) if len(started) < 3 else None
 
     launches.start_shim = start_two
     try:

@@ -121,14 +121,13 @@ def kill_rest(tasks: list[Task]) -> set[Task]:
     return alive
 
 
-def end_by_force(task: Task) -> bool:
-    """End a task and its shim without their help. False if something would not die yet."""
+def kill_by_force(task: Task) -> None:
+    """Kill a task and its shim, which does not answer. It can be buried when they have died."""
     if (shim := lock_holder(task.path / "lock")) > 0:
         # First those below it: while it lives, it inherits every process of the task, even if it is stopped.
         stop_forks(task.record.cgroups)
         kill_below(shim)
-        kill_shim(task.path)
-    return bool(bury([Dead(task, stop_asked=True)]))
+        send(shim, signal.SIGKILL)
 
 
 def kill_shim(path: Path) -> None:

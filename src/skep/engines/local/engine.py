@@ -187,7 +187,10 @@ class LocalEngine:
         return {"env": file.env, "cwd": file.cwd, "task": file.name.rpartition("/")[2]}
 
     def _task_path(self, job_id: str, task: str, launch: int) -> Path:
-        launches = self.folder.launches(job_id)
+        try:
+            launches = self.folder.launches(job_id)
+        except OSError as error:
+            raise NotFound(f"job {job_id}: its files cannot be read now: {error.strerror}") from None
         if not launches or (launch and launch not in launches):
             raise NotFound(f"job {job_id}: there was no start{f' {launch}' if launch else ''} of it yet")
         launch = launch or launches[-1]

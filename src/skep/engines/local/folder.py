@@ -36,7 +36,7 @@ NAME_MAX = 120
 LAUNCH_MAX = 64 << 20
 """Of `launch.json`: a gang may have thousands of tasks."""
 ASIDE = ".forgotten-"
-LAUNCH_DIGITS = 18
+NUMBER_DIGITS = 16
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class Folder:
 
     def last_job(self) -> int:
         numbers = (name.partition("%")[0] for name in os.listdir(self.jobs))
-        return max((int(number) for number in numbers if number.isascii() and number.isdigit()), default=0)
+        return max((int(number) for number in numbers if is_number(number)), default=0)
 
     def put_aside(self, job_id: str) -> None:
         """Forget a job that has ended, and its tasks that were started one by one: `remove_aside` removes them."""
@@ -163,9 +163,12 @@ def launch_folders(job: Path) -> list[tuple[int, Path]]:
         if error.errno in NOT_THERE:
             return []
         raise
-    return [
-        (int(name), job / name) for name in names if name.isascii() and name.isdigit() and len(name) < LAUNCH_DIGITS
-    ]
+    return [(int(name), job / name) for name in names if is_number(name)]
+
+
+def is_number(name: str) -> bool:
+    """Of a job or a launch that can be; a task may have made any folder here."""
+    return name.isascii() and name.isdigit() and len(name) < NUMBER_DIGITS
 
 
 def remove_tree(path: str) -> None:

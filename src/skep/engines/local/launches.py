@@ -19,6 +19,7 @@ from skep.core.errors import InputError
 from skep.engines.local.begin import Beginner, Beginning, place_tasks
 from skep.engines.local.bury import clear, kill_rest
 from skep.engines.local.cgroups import members
+from skep.engines.local.disk import remove_folder
 from skep.engines.local.folder import Folder, LaunchRecord, read_launch
 from skep.engines.local.logs import trim_logs
 from skep.engines.local.ports import Ports
@@ -160,7 +161,7 @@ class Launches:
                     task.shim = start_shim(task.path, goes_at_once=is_alone)
                     run.has_gone = run.has_gone or is_alone
                 except OSError as error:
-                    cause = SHORTAGE if error.errno in SHORTAGES else ""
+                    cause = SHORTAGE if error.errno in SHORTAGES or error.errno is None else ""
                     self._fail(run, f"task {task.record.name} cannot be started: {error.strerror}", cause)
                     return
 
@@ -191,7 +192,11 @@ class Launches:
 
     def _has_left(self, task: Task) -> bool:
         """Whether shim and processes are gone: until then the task may have written what is there itself."""
-        return not task.shim_pid() and not (members(task.record.cgroups) and kill_rest([task]))
+        if task.shim_pid() or (members(task.record.cgroups) and kill_rest([task])):
+            return False
+        for group in task.record.cgroups:
+            remove_folder(group)
+        return True
 
     def _advance(self, run: Run) -> None:
         if run.is_stopping:

@@ -18,7 +18,14 @@ TAIL_BYTES = 8192
 def log_files(task: Path) -> list[Path]:
     """The parts of a task's log, oldest first."""
     older = [task / f"log.{number}" for number in range(LOG_FILES - 1, 0, -1)]
-    return [path for path in [*older, task / "log"] if is_file(path)]
+    return [path for path in [*older, task / "log"] if is_readable(path)]
+
+
+def is_readable(path: Path) -> bool:
+    try:
+        return is_file(path)
+    except OSError:
+        return False
 
 
 def log_tail(task: Path, size: int = TAIL_BYTES) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from skep.core.actions import Action, Launch, Move, Stop, Suspend
 from skep.core.cluster import Cluster
-from skep.engines.local.bury import Dead, bury, clear, end_by_force
+from skep.engines.local.bury import Dead, bury, clear, kill_by_force
 from skep.engines.local.folder import read_launch
 from skep.engines.local.launches import NOWHERE, START_S, Launches
 from skep.engines.local.processes import send, state_of
@@ -174,7 +174,10 @@ class Runs(Launches):
         self._advance(run)
 
     def _check_spawned(self, run: Run, task: Task) -> None:
-        """Its shim has not begun yet, or died before it could."""
+        """Its shim has not begun yet, or died before it could, or has begun and the task has removed its files."""
+        if not is_file(task.path / "lock"):
+            self._find_dead(run, task)
+            return
         if task.shim and not task.shim.has_left:
             return
         was_started, task.shim = task.shim is not None, None
@@ -196,6 +199,8 @@ class Runs(Launches):
     def _find_dead(self, run: Run, task: Task) -> None:
         if not is_file(task.path / "lock") and not run.failure:
             run.failure = f"the folder of task {task.record.name} was removed while it ran"
+            if task.shim and not task.shim.has_left:
+                send(task.shim.pid, signal.SIGKILL)
         self.dead[task] = (run, SHIM_KILLED)
 
     def bury_dead(self) -> None:
@@ -211,8 +216,9 @@ class Runs(Launches):
         if run.is_stopping:
             log.warning("%r is still there after its grace period: it is ended by force", run)
             for task in run.tasks:
-                if task.phase is not Phase.GONE and end_by_force(task):
-                    self._look(task)
+                if task.phase is not Phase.GONE:
+                    kill_by_force(task)
+                    self.dead[task] = (run, "")
         elif not run.was_told and (run.has_gone or not run.is_ready):
             self._fail(run, f"it did not start within {START_S:g} s", SHIM_KILLED)
 
