@@ -163,7 +163,8 @@ def jobs(draw: st.DrawFn) -> TraceJob:
     if draw(st.sampled_from([False, False, True])):
         common["expect"] = draw(st.sampled_from([None, 10.0, 200.0]))
     if kind == "typed":
-        return job(draw(SIZES), gpu_type=draw(st.sampled_from(["k80", "v100", "k80|v100"])), **common)
+        types = draw(st.sampled_from(["k80", "v100", "k80|v100", ""]))
+        return job(draw(SIZES), gpu_type=types, spans_types=draw(st.booleans()), **common)
     if kind == "share":
         milli = draw(st.sampled_from([500, 250, 700, 333]))
         gpus = draw(st.sampled_from([1, 1, 2, 5]))

@@ -119,6 +119,7 @@ def gpu_shape(
     cpu: float = 0.0,
     memory_gib: float = 0.0,
     is_apart: bool = True,
+    spans_types: bool = False,
 ) -> Shape:
     """The shape of a trace's job: one task per gpu, cpu and memory of the job spread evenly over them.
 
@@ -135,4 +136,4 @@ def gpu_shape(
         memory_gib=memory_gib / tasks,
         is_apart=is_apart and gpus > 1 and gpu_milli < 1000,
     )
-    return Shape(roles=(role,), gpu_types=gpu_types)
+    return Shape(roles=(role,), gpu_types=gpu_types, spans_types=spans_types)

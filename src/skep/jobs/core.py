@@ -9,7 +9,7 @@ from skep.jobs.request import Request, TaskRole
 def to_core(request: Request, job_id: str) -> list[JobSpec]:
     """A gang is one job of the core. Otherwise every task is one, `job_id/role-index`, and starts when it can."""
     if request.gang:
-        return [_spec(request, job_id, _shape(request.tasks))]
+        return [_spec(request, job_id, _shape(request))]
     return [
         _spec(request, f"{job_id}/{name}-{index}", shape)
         for name, role in request.tasks.items()
@@ -45,10 +45,10 @@ def _gpu_range(request: Request) -> tuple[int | None, int | None]:
     return request.elastic.min * each, request.elastic.max * each
 
 
-def _shape(tasks: dict[str, TaskRole]) -> Shape:
-    roles = tuple(_role(name, role, count=role.count) for name, role in tasks.items())
-    types = next((found for role in tasks.values() if (found := gpu_types(role))), ())
-    return Shape(roles, types)
+def _shape(request: Request) -> Shape:
+    roles = tuple(_role(name, role, count=role.count) for name, role in request.tasks.items())
+    types = next((found for role in request.tasks.values() if (found := gpu_types(role))), ())
+    return Shape(roles, types, request.spans_types)
 
 
 def _role(name: str, role: TaskRole, *, count: int) -> Role:

@@ -180,6 +180,7 @@ _OF_JOB: dict[str, Callable[[Field], Any]] = {
     "model": fields.label,
     "checkpoint": _checkpoint,
     "preemptible": Field.flag,
+    "spans_types": Field.flag,
     "grace_s": lambda field: fields.duration(field, most=86_400),
     "expect_s": fields.duration,
     "time_limit_s": _time_limit,

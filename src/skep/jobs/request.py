@@ -71,6 +71,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoint: str = "signal"
     """How it is asked to save itself: `signal` or `criu`."""
     preemptible: bool = True
+    spans_types: bool = False
+    """Whether the gang may sit on several GPU types at once; it then runs at its slowest member."""
     grace_s: float = 30.0
     expect_s: float | None = None
     time_limit_s: float | None = None

@@ -67,7 +67,7 @@ RETRIES = whole(-1, 1_000_000)
 OF_JOB: dict[str, Schema] = {
     "name": NAMED,
     **{key: WORD for key in ("vc", "user", "locality", "model", "workdir")},
-    **{key: FLAG for key in ("gang", "preemptible", "hold")},
+    **{key: FLAG for key in ("gang", "preemptible", "spans_types", "hold")},
     **{key: DURATION for key in ("grace_s", "expect_s", "deadline_s")},
     "time_limit_s": DURATION | {"not": {"enum": [0]}, "description": "As the others, but above 0."},
     **{key: WORDS for key in ("needs", "tags")},

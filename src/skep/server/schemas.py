@@ -131,6 +131,7 @@ class JobRequest(Shown):
     model: str
     checkpoint: str
     preemptible: bool
+    spans_types: bool
     grace_s: float
     expect_s: float | None
     time_limit_s: float | None

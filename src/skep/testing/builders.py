@@ -11,7 +11,7 @@ from skep.core.cluster import UNLIMITED, Cluster, NodeSpec
 from skep.core.model import JobSpec, Role, Shape, gpu_shape
 from skep.traces.trace import Trace, TraceJob
 
-SHAPE = ("gpu_milli", "gpu_mem_gib", "cpu", "memory_gib")
+SHAPE = ("gpu_milli", "gpu_mem_gib", "cpu", "memory_gib", "spans_types")
 
 
 def job(

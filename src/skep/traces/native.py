@@ -45,6 +45,12 @@ def _types(cell: str, column: str) -> tuple[str, ...]:
     return gpu_types(cell)
 
 
+def _flag(cell: str, column: str) -> bool:
+    if cell.strip().lower() in ("true", "false"):
+        return cell.strip().lower() == "true"
+    raise bad_cell(cell, column, "true or false")
+
+
 def _needs(cell: str, column: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in re.split(r"[|\s]+", cell) if name))
 
@@ -70,6 +76,7 @@ _CHECKS: dict[str, Callable[[str, str], Any]] = {
     "priority": _priority,
     "min_gpus": _at_least_one,
     "max_gpus": _at_least_one,
+    "spans_types": _flag,
     "gpu_milli": _milli,
     "gpu_mem_gib": amount,
     "cpu": amount,
@@ -112,7 +119,7 @@ def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowPar
     return parse
 
 
-_OF_SHAPE = ("gpu_milli", "gpu_mem_gib", "cpu", "memory_gib")
+_OF_SHAPE = ("spans_types", "gpu_milli", "gpu_mem_gib", "cpu", "memory_gib")
 
 
 def _duration(cell: str) -> float:

@@ -53,6 +53,7 @@ def _check_expressible(job: TraceJob) -> None:
     same = gpu_shape(
         shape.gpus,
         gpu_types=shape.gpu_types,
+        spans_types=shape.spans_types,
         gpu_milli=role.gpu_milli,
         gpu_mem_gib=role.gpu_mem_gib,
         cpu=_total(role.cpu, role.count),
@@ -92,6 +93,7 @@ _OPTIONAL_CELLS: dict[str, Callable[[TraceJob], str]] = {
     "user": lambda job: job.spec.user,
     "model": lambda job: job.spec.model,
     "gpu_type": lambda job: "|".join(job.spec.shapes[0].gpu_types),
+    "spans_types": lambda job: "true" if job.spec.shapes[0].spans_types else "",
     "priority": lambda job: _unless_zero(job.spec.priority),
     "min_gpus": lambda job: _number(job.spec.min_gpus),
     "max_gpus": lambda job: _number(job.spec.max_gpus),

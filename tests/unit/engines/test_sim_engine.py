@@ -333,3 +333,20 @@ def test_a_neighbour_that_arrives_during_a_restart_does_not_shorten_it() -> None
     state.now_s = 10.0
     state.apply(ProgressReported("a", 0.0, 0.5))
     assert state.jobs["a"].work_at(40.0) == 5.0
+
+
+@pytest.mark.parametrize("place", ["any", "best-fit", "consolidate", "first-fit", "random", "spread"])
+def test_a_gang_that_says_so_spans_gpu_types_and_runs_at_its_slowest_member(place: str) -> None:
+    profile = read_native("default: {types: {v100: 1.0, k80: 0.25}}", "profile.yaml")
+    jobs = trace(job(8, id="spans", spans_types=True), job(8, id="does not"), job(4, id="small", spans_types=True))
+    run = Experiment(jobs, cluster("1x4:v100+1x4:k80"), Options(), profile.speed).run(f"fifo:walk=skip,place={place}")
+    found = {row.job_id: row for row in run.rows}
+    assert found["does not"].state == JobState.UNRUNNABLE
+    assert (found["spans"].start_s, found["spans"].finish_s) == (0.0, 400.0)
+    assert found["small"].finish_s == 500.0, "on one type where there is room for it"
+
+
+def test_a_gang_that_spans_types_may_be_spread_when_its_patience_ends() -> None:
+    jobs = [job(2, id=name, gpu_type=name) for name in ("v100", "k80")]
+    found = rows(*jobs, job(4, id="spans", spans_types=True), on="1x4:v100+1x4:k80", policy="fifo:patience=10")
+    assert found["spans"].start_s == 10.0

@@ -38,6 +38,7 @@ elastic: {role: worker, min: 2, max: 8}
 checkpoint: criu
 model: resnet50
 preemptible: no
+spans_types: yes
 grace_s: 90s
 expect_s: 2h
 time_limit_s: 1.5d
@@ -92,6 +93,7 @@ def test_every_field_is_read() -> None:
         checkpoint="criu",
         model="resnet50",
         preemptible=False,
+        spans_types=True,
         grace_s=90,
         expect_s=7200,
         time_limit_s=129_600,

@@ -51,6 +51,7 @@ def requests(draw: Any) -> Request:
         needs=tuple(draw(st.lists(WORD, max_size=2, unique=True))),
         hold=draw(st.booleans()),
         preemptible=draw(st.booleans()),
+        spans_types=draw(st.booleans()),
     )
 
 

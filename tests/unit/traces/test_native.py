@@ -96,6 +96,7 @@ def test_a_bad_row_names_its_line(tmp_path: Path, row: str, message: str) -> Non
 @pytest.mark.parametrize(
     ("columns", "cells", "message"),
     [
+        ("spans_types", "yes", "spans_types is yes, expected true or false"),
         ("gpu_milli", "0", "gpu_milli is 0, expected a whole number from 1 to 1000"),
         ("gpu_milli", "1001", "gpu_milli is 1001, expected a whole number from 1 to 1000"),
         ("min_gpus,max_gpus", "4,2", "min_gpus is 4, expected at most max_gpus 2"),
@@ -118,6 +119,11 @@ def test_a_bad_optional_cell_names_its_line(tmp_path: Path, columns: str, cells:
 def test_a_part_of_several_gpus_is_of_different_ones(tmp_path: Path) -> None:
     found = read(tmp_path, f"{HEADER},gpu_milli\na,0,5,2,500\n")
     assert found[0].spec.shapes == (Shape((Role(count=2, gpus=1, gpu_milli=500, is_apart=True),)),)
+
+
+def test_a_job_may_span_gpu_types(tmp_path: Path) -> None:
+    found = read(tmp_path, f"{HEADER},spans_types\na,0,5,2,true\nb,0,5,2,false\nc,0,5,2,\n")
+    assert [entry.spec.shapes[0].spans_types for entry in found] == [True, False, False]
 
 
 def test_a_part_of_no_gpu_is_an_error(tmp_path: Path) -> None:

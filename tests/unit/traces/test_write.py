@@ -29,6 +29,7 @@ def shapes(draw: st.DrawFn) -> Shape:
         gpus,
         gpu_types=draw(st.sampled_from([(), ("v100",), ("t4", "p100")])),
         gpu_milli=milli,
+        spans_types=draw(st.booleans()),
         gpu_mem_gib=draw(amounts),
         cpu=draw(amounts if gpus else st.floats(min_value=0.001, max_value=1e9)),
         memory_gib=draw(amounts),

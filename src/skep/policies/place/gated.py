@@ -72,7 +72,8 @@ class Relaxed(Place):
                     picks = fewest_nodes(cluster, pool, mask, shape.gpus)
                     if picks is not None:
                         return plain_allocation(picks, shape.gpus)
-        return None
+        is_spread = shape.spans_types and level == len(self.patience)
+        return find_general(self, cluster, job, shape, now_s) if is_spread else None
 
     def _domains(self, cluster: Cluster, pool: Pool, level: int) -> list[int]:
         """The sets of nodes (bits) the job accepts to be spread over, tightest first."""
