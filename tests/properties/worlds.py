@@ -98,7 +98,7 @@ def spec_of(name: str, knobs: dict[str, str]) -> str:
 
 def builds(spec: str) -> bool:
     try:
-        build_planner(spec, Setting(cluster("1x1"), usage=lambda: {"a": 1.0}))
+        build_planner(spec, Setting(cluster("1x1"), vcs=("a",)))
     except InputError:
         return False
     return True

@@ -29,10 +29,7 @@ from skep.policies.shared.build import build_whole
 from skep.policies.shared.planner import CELLS
 from skep.profiles.speed import Speed
 from skep.service.loop import Observer, run
-from skep.traces.stats import gpus_of
 from skep.traces.trace import Trace
-
-FOR_EVER_S = 30 * 86400.0
 
 Report = Callable[[int], None]
 """Told how many jobs have ended, every now and then."""
@@ -66,18 +63,10 @@ class Experiment(msgspec.Struct):
             self.cluster,
             seed=self.options.seed,
             round_s=self.options.round_s,
-            usage=self.usage,
+            vcs=tuple(dict.fromkeys(job.spec.vc for job in self.trace.jobs)),
             scaling=Scaled(self.speed, self.cluster) if self.speed is not None else None,
         )
         return build_whole(policy, setting, self.layout, self.sharing)
-
-    def usage(self) -> dict[str, float]:
-        """Gpu-seconds of each VC over the whole trace; a job that never ends counts as a long one."""
-        used: dict[str, float] = {}
-        for job in self.trace.jobs:
-            vc = job.spec.vc
-            used[vc] = used.get(vc, 0.0) + gpus_of(job) * min(job.work_s, FOR_EVER_S)
-        return used
 
     def run(self, policy: str, report: Report | None = None) -> Run:
         started_s = time.perf_counter()

@@ -40,8 +40,8 @@ class Setting(msgspec.Struct, frozen=True):
     cluster: Cluster
     seed: int = 0
     round_s: float = 0.0
-    usage: Callable[[], Mapping[str, float]] = dict
-    """Gpu-seconds by VC, from history: the whole trace in a simulation."""
+    vcs: tuple[str, ...] = ()
+    """Virtual clusters that are known from the start: those of the trace; others become known by their jobs."""
     scaling: Scaling | None = None
     """How fast a job is on how many gpus, where somebody has measured it."""
     texts: Texts = msgspec.field(default_factory=Texts)

@@ -8,13 +8,18 @@ from pathlib import Path
 import pytest
 
 from skep.core.errors import InputError
+from skep.core.refusal import Cause
+from skep.core.state import State
+from skep.core.step import Scheduler
 from skep.experiments.simulate import Experiment, Options
+from skep.policies.order.shares import CapacityQueues
 from skep.policies.pipeline import Pipeline
 from skep.policies.registry import Setting, build_planner, parse_policy, policies
 from skep.policies.rounds import Rounds
 from skep.testing import World, cluster, job, trace
+from skep.testing.world import Course
 
-SETTING = Setting(cluster("2x4"), usage=lambda: {"a": 30.0, "b": 10.0})
+SETTING = Setting(cluster("2x4"), vcs=("a", "b"))
 
 
 @pytest.mark.parametrize(
@@ -114,10 +119,39 @@ def test_what_is_wrong_with_a_file_of_quotas_is_said(tmp_path: Path, text: str, 
 def test_quotas(tmp_path: Path) -> None:
     path = tmp_path / "quotas.csv"
     path.write_text("vc,gpus\na,1\nb,7\n")
-    for kind, quotas in [("equal", {"a": 4, "b": 4}), ("usage", {"a": 6, "b": 2}), (str(path), {"a": 1, "b": 7})]:
+    for kind, quotas in [("equal", {"a": 4, "b": 4}), ("usage", {"a": 4, "b": 4}), (str(path), {"a": 1, "b": 7})]:
         planner = build_planner(f"yarn-cs:quotas={kind}", SETTING)
         assert isinstance(planner, Pipeline)
+        assert isinstance(planner.order, CapacityQueues)
+        planner.attach(State(cluster("2x4")), {})
         assert planner.order.quotas == quotas
+
+
+def test_quotas_by_usage_know_the_past_and_nothing_else() -> None:
+    """b works later, and much; until then it counts as an average VC."""
+    jobs = [job(4, vc="a", work=100.0), job(2, vc="b", at=50.0, work=100.0), job(8, vc="b", at=200.0, work=1e6)]
+    course = World(trace(*jobs), cluster("2x4"), "yarn-cs:quotas=usage").begin()
+    order = course.scheduler.planner.order
+    seen = []
+    while course.advance():
+        seen.append((course.state.now_s, order.quotas))
+    assert seen[:3] == [(0.0, {"a": 4, "b": 4}), (50.0, {"a": 4, "b": 4}), (100.0, {"a": 4, "b": 4})]
+    assert seen[3][0] == 150.0
+    assert seen[3][1] == pytest.approx({"a": 8 * 400 / 600, "b": 8 * 200 / 600})
+
+
+@pytest.mark.parametrize("kind", ["equal", "usage"])
+def test_vcs_that_nobody_named_are_known_by_their_jobs(kind: str) -> None:
+    """As in a live cluster without a file of VCs: one VC has all, and nobody is told to wait for quota."""
+    planner = build_planner(f"yarn-cs:quotas={kind}", Setting(cluster("1x4")))
+    world = World(trace(job(4), job(4)), cluster("1x4"), "fifo")
+    state = State(world.cluster.blank())
+    course = Course(Scheduler(state, planner), world.engine(state.cluster))
+    course.advance()
+    assert planner.order.quotas == {"default": 4}
+    assert planner.explain(state, state.memory, state.jobs["j1"]).cause is Cause.CAPACITY
+    course.finish()
+    assert [row.queue_quota_s for row in course.rows()] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -63,17 +63,66 @@ class DominantShare(ByUse):
         self.shares[group] = round(max(have / there for have, there in parts), 9)
 
 
+EQUAL, USAGE = "equal", "usage"
+
+SERVED = "served "
+"""Name in the memory: GPU-seconds that a VC has had in runs that are over."""
+
+
 class CapacityQueues(ByUse):
     """Each VC has a quota of gpus; the one that uses the smallest part of its own goes first.
 
-    A VC may use what others leave idle. A job that does not run while its VC is at its quota waits for quota.
+    A VC may use what others leave idle. A job that does not run while its VC is at its quota waits for quota. Quotas
+    are given, equal, or in proportion to what each VC has used up to now; one that is new counts as an average one.
     """
 
-    def __init__(self, quotas: dict[str, float]) -> None:
-        self.quotas = quotas
+    def __init__(self, quotas: str | dict[str, float], vcs: tuple[str, ...] = ()) -> None:
+        self.kind = quotas
+        self.known = vcs
+
+    def attach(self, view: State) -> None:
+        self.gpu_total = view.cluster.gpu_total
+        self.served = dict.fromkeys(self.known, 0.0)
+        self.begun: dict[int, float] = {}
+        """GPU-seconds that running jobs had before their present run, by seq."""
+        for job in view.jobs.values():
+            self.served[job.spec.vc] = self.served.get(job.spec.vc, 0.0) + job.service_gpu_s
+        for vc in self.served:
+            self.served[vc] = view.memory.get(SERVED + vc, self.served[vc])
+        for job in view.placed_jobs():
+            self.begun[job.seq] = job.service_gpu_s
+        self._quotas: dict[str, float] | None = None
+        super().attach(view)
+
+    @property
+    def quotas(self) -> dict[str, float]:
+        if self._quotas is None:
+            self._quotas = self.kind if isinstance(self.kind, dict) else self._shared_out(by_use=self.kind == USAGE)
+        return self._quotas
+
+    def _shared_out(self, *, by_use: bool) -> dict[str, float]:
+        used = [service for service in self.served.values() if service > 0] if by_use else []
+        average = sum(used) / len(used) if used else 1.0
+        parts = {vc: (service if by_use else 0.0) or average for vc, service in self.served.items()}
+        total = sum(parts.values())
+        return {vc: self.gpu_total * part / total for vc, part in parts.items()}
 
     def group(self, job: Job) -> Hashable:
+        if job.spec.vc not in self.served:
+            self.served[job.spec.vc] = 0.0
+            self._quotas = None
         return job.spec.vc
+
+    def entered(self, job: Job, plan: Plan, now_s: float) -> None:
+        super().entered(job, plan, now_s)
+        self.begun[job.seq] = job.service_gpu_s
+
+    def left(self, job: Job, plan: Plan, now_s: float) -> None:
+        super().left(job, plan, now_s)
+        vc = job.spec.vc
+        self.served[vc] += job.service_at(now_s) - self.begun.pop(job.seq, job.service_gpu_s)
+        plan.memory[SERVED + vc] = self.served[vc]
+        self._quotas = None
 
     def group_key(self, group: Hashable) -> float:
         quota = self.quotas.get(str(group), 0.0)
@@ -87,7 +136,8 @@ class CapacityQueues(ByUse):
         return self.used_by(job.spec.vc) + job.gpus <= self.quotas.get(job.spec.vc, 0.0) + 1e-9
 
     def refuses(self, job: Job) -> Cause | None:
-        return None if self.is_within(job) else Cause.QUOTA
+        owns_all = self.quotas.get(job.spec.vc, 0.0) >= self.gpu_total
+        return None if owns_all or self.is_within(job) else Cause.QUOTA
 
 
 def capacity_of(cluster: Cluster) -> Amounts:

@@ -24,7 +24,9 @@ def build_whole(policy: str, setting: Setting, layout: Layout | None, sharing: s
     def make(vc: str, own_policy: str, cluster: Cluster) -> Planner:
         if own_policy == NOBODY:
             return Idle()
-        return build_planner(own_policy or policy, msgspec.structs.replace(setting, cluster=cluster))
+        return build_planner(
+            own_policy or policy, msgspec.structs.replace(setting, cluster=cluster, vcs=(vc,) if vc else setting.vcs)
+        )
 
     if layout is not None:
         check_policies(layout, setting)

@@ -11,27 +11,22 @@ from skep.files.text import Texts
 from skep.policies.adjust.preempt import Nothing
 from skep.policies.adjust.quota import TakeBack
 from skep.policies.common import common_knobs, make_pipeline
-from skep.policies.order.shares import CapacityQueues
+from skep.policies.order.shares import EQUAL, USAGE, CapacityQueues
 from skep.policies.registry import Knob, Policy, Setting, parse_number
 
 
 def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
-    order = CapacityQueues(quotas(knobs["quotas"], setting))
+    order = CapacityQueues(quotas(knobs["quotas"], setting), setting.vcs)
     adjust = TakeBack(knobs["take_back"]) if knobs["take_back"] <= 1 else Nothing()
     return make_pipeline("yarn-cs", knobs, setting, order=order, adjust=adjust)
 
 
-def quotas(kind: str, setting: Setting) -> dict[str, float]:
-    """Gpus of each VC: the same for all, in proportion to what each has used, or from a file."""
-    history = setting.usage()
-    gpus = setting.cluster.gpu_total
-    if kind == "equal":
-        return {vc: gpus / len(history) for vc in history}
-    if kind == "usage":
-        total = sum(history.values()) or 1.0
-        return {vc: gpus * used / total for vc, used in history.items()}
+def quotas(kind: str, setting: Setting) -> str | dict[str, float]:
+    """The kind, or the gpus of each VC from a file."""
+    if kind in (EQUAL, USAGE):
+        return kind
     found = read_quotas(kind, setting.texts)
-    missing = [vc for vc in history if vc not in found]
+    missing = [vc for vc in setting.vcs if vc not in found]
     if missing:
         raise InputError(f"{kind}: no quota for VC {', '.join(missing)}", hint="one line a VC: vc,gpus")
     return found
@@ -63,7 +58,13 @@ POLICIES = (
         build=build,
         knobs=(
             *common_knobs(walk="strict", patience=(120.0,)),
-            Knob("quotas", "equal", "gpus of each VC; FILE: a CSV of vc,gpus", ("equal", "usage", "FILE")),
+            Knob(
+                "quotas",
+                EQUAL,
+                "gpus of each VC. equal: the same for all; usage: in proportion to the gpu-seconds each has used up to "
+                "now (a VC without any counts as an average one); FILE: a CSV of vc,gpus",
+                (EQUAL, USAGE, "FILE"),
+            ),
             Knob(
                 "take_back",
                 0.9,
