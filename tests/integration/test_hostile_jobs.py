@@ -9,9 +9,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
-from local_world import World, is_alive, on, processes_of, sh, until
+from bench.crash import Server, left_over
+from local_world import WAIT_S, World, is_alive, on, processes_of, sh, until
 
 from skep.core.actions import Launch, Stop
 from skep.core.errors import NotFound
@@ -242,3 +244,42 @@ def test_half_a_gang_whose_shims_were_all_killed_is_given_back(tmp_path: Path) -
         again.wait(Started)
         again.do(Stop("1", "test"))
         assert again.wait(Exited).was_stopped
+
+
+@pytest.mark.slow
+def test_the_server_answers_and_restarts_beside_them(tmp_path: Path) -> None:
+    """Lists, shows, logs and stops of the real server; each of these once blocked or failed it."""
+    attacks = [
+        "a fifo for a log",
+        "one byte",
+        "deep lists",
+        "a stopped shim",
+        "fifos for everything",
+        "numbers without end",
+    ]
+    server = Server(tmp_path / "data", cluster="1x1")
+    server.data.mkdir()
+    server.start()
+    with httpx.Client(base_url=server.url, timeout=WAIT_S) as http:
+
+        def submit(command: str) -> str:
+            job = {"name": "job", "tasks": {"w": {"command": command}}, "grace_s": 1}
+            return str(http.post("/jobs", json=job).raise_for_status().json()["id"])
+
+        ids = [submit(ATTACKS[name]) for name in attacks]
+        for restarted in (False, True):
+            if restarted:
+                server.stop()
+                server.start()
+            good = submit("echo good; exit 0")
+            assert until(lambda good=good: http.get(f"/jobs/{good}").json()["state"] == "succeeded")
+            assert len(http.get("/jobs", params={"all": True}).raise_for_status().json()["jobs"]) > len(ids)
+            for job_id in ids:
+                http.get(f"/jobs/{job_id}").raise_for_status()
+                http.get(f"/jobs/{job_id}/logs", params={"tail": 10}).raise_for_status()
+        for job_id in ids:
+            assert http.post(f"/jobs/{job_id}/stop", json={}).status_code in (200, 202, 204, 409)
+        ended = ("failed", "stopped", "succeeded")
+        assert until(lambda: all(http.get(f"/jobs/{job_id}").json()["state"] in ended for job_id in ids))
+    server.stop()
+    assert left_over(server.data) == []
