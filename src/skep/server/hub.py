@@ -58,6 +58,8 @@ class Hub:
         self._listeners += 1
         try:
             yield b": hello\n\n"
+            if after and (gone := await run_in_threadpool(forgotten_since, reads, after)) is not None:
+                yield sse(gone)
             while not self.is_closing:
                 newest = self._newest
                 found = await self._behind(last, job_id, reads)
@@ -114,6 +116,15 @@ class Hub:
         except TimeoutError:
             return False
         return True
+
+
+def forgotten_since(reads: Any, after: int) -> Event | None:
+    """For somebody who comes back so late that events behind its last one are not kept any more."""
+    oldest = reads.first_event()
+    if oldest is None or oldest <= after + 1:
+        return None
+    text = f"{oldest - after - 1:,} events were forgotten before they were read"
+    return {"seq": oldest - 1, "at_s": reads.clock(), "kind": "missed", "job_id": None, "who": "", "text": text}
 
 
 def sse(event: Event) -> bytes:

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from starlette.concurrency import run_in_threadpool
 
-from skep.files.untrusted import open_file
+from skep.files.untrusted import open_file, read_small
 from skep.server.hub import Hub
 from skep.server.identity import Refused
 
@@ -19,14 +19,22 @@ PART_MAX = 64 << 20
 """Of one file: the shim writes no larger ones, but a task may have put one there that has no end."""
 
 
+MISSED = b"skep: %s bytes of this log were dropped before they were read\n"
+
+
 class Reader:
     """Reads on where it was, through rotations and on into the log of a next attempt."""
 
     def __init__(self, list_files: Callable[[], list[Path]], tail: int | None) -> None:
         self._list_files = list_files
         self._file: BinaryIO | None = None
+        self._folder: Path | None = None
+        self._begin = 0
+        """Where our file begins in all that the task wrote."""
         if tail is not None:
-            self._file = open_tail(list_files(), tail)
+            files = list_files()
+            self._file = open_tail(files, tail)
+            self._note_begin(files)
 
     def read(self) -> bytes:
         """The next piece; empty when there is none yet."""
@@ -34,7 +42,8 @@ class Reader:
             chunk = self._file.read(CHUNK) if self._file else b""
             if chunk:
                 return chunk
-            following = self._next_file()
+            files = self._list_files()
+            following = self._next_file(files)
             # Between the last read and the rotation more may have been written to the old file.
             chunk = self._file.read(CHUNK) if self._file and following else b""
             if chunk:
@@ -42,8 +51,27 @@ class Reader:
             opened = open_or_none(following) if following else None
             if opened is None:
                 return b""
+            end = self._begin + os.fstat(self._file.fileno()).st_size if self._file else None
+            before = self._folder
             self.close()
             self._file = opened
+            self._note_begin(files)
+            if end is not None and before == self._folder and self._begin > end:
+                return self._missed(self._begin - end)
+
+    def _missed(self, count: int) -> bytes:
+        return b"\n" + MISSED % f"{count:,}".encode()
+
+    def _note_begin(self, files: list[Path]) -> None:
+        at = self._place(files)
+        if at is not None:
+            self._folder = files[0].parent
+            self._begin = dropped(self._folder) + sum(size_of(path) for path in files[:at])
+
+    def _place(self, files: list[Path]) -> int | None:
+        """Which of the files is ours."""
+        ours = os.fstat(self._file.fileno()).st_ino if self._file is not None else None
+        return next((at for at, path in enumerate(files) if inode(path) == ours), None)
 
     def last(self) -> bytes:
         """What is left to say when nothing more will be written."""
@@ -54,15 +82,10 @@ class Reader:
             self._file.close()
             self._file = None
 
-    def _next_file(self) -> Path | None:
+    def _next_file(self, files: list[Path]) -> Path | None:
         """The one behind ours; the first where ours is no longer listed."""
-        files = self._list_files()
-        if self._file is None:
-            return next(iter(files), None)
-        ours = os.fstat(self._file.fileno()).st_ino
-        places = [at for at, path in enumerate(files) if inode(path) == ours]
-        rest = files[places[0] + 1 :] if places else files
-        return next(iter(rest), None)
+        at = self._place(files)
+        return next(iter(files if at is None else files[at + 1 :]), None)
 
 
 class Labelled(Reader):
@@ -88,6 +111,9 @@ class Labelled(Reader):
     def last(self) -> bytes:
         rest, self._rest = self._rest, b""
         return self._line(rest) if rest else b""
+
+    def _missed(self, count: int) -> bytes:
+        return b"\n" * bool(self._rest) + super()._missed(count)[1:]
 
     def _line(self, text: bytes) -> bytes:
         return self._label + text + b"\n"
@@ -142,6 +168,19 @@ def open_or_none(path: Path) -> BinaryIO | None:
     if file is not None:
         file.seek(max(os.fstat(file.fileno()).st_size - PART_MAX, 0))
     return file
+
+
+def dropped(folder: Path) -> int:
+    """Bytes of the log that are gone, as the shim counts them; what a task put in the place of its count is 0."""
+    text = read_small(folder / "log.dropped", 20) or b""
+    return int(text) if text.isdigit() else 0
+
+
+def size_of(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
 
 
 def inode(path: Path) -> int:

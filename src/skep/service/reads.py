@@ -258,6 +258,10 @@ class Reads:
         """Of one job (found in sight before), of all jobs in sight, or all."""
         return [as_event(told) for told in self.store.told(after, job_id, limit, self.sight)]
 
+    def first_event(self) -> int | None:
+        """The number of the oldest event that is kept."""
+        return self.store.first_told()
+
     def last_event(self, job_id: str | None, back: int) -> int:
         """The number behind which the last `back` events are."""
         return self.store.last_told(back, job_id, self.sight)

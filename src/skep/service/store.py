@@ -336,6 +336,10 @@ class Store:
         query = f"SELECT at_s, kind, text, job, who, seq FROM events WHERE seq > ? AND {clause} ORDER BY seq LIMIT ?"
         return [Told(*row) for row in self.reader.execute(query, (after, *values, limit))]
 
+    def first_told(self) -> int | None:
+        found: int | None = self.reader.execute("SELECT min(seq) FROM events").fetchone()[0]
+        return found
+
     def last_told(self, back: int, job: str | None, sight: Sight = EVERYTHING) -> int:
         """The number of the event behind which the last `back` events are; 0 if there are not so many."""
         clause, values = events_of(job, sight)

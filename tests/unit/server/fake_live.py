@@ -220,6 +220,9 @@ class FakeLive:
     def events(self, after: int, job_id: str | None, limit: int) -> list[dict[str, Any]]:
         return [e for e in self.log[after:] if job_id is None or e["job_id"] == job_id][:limit]
 
+    def first_event(self) -> int | None:
+        return self.log[0]["seq"] if self.log else None
+
     def last_event(self, job_id: str | None, back: int) -> int:
         seqs = [e["seq"] for e in self.log if job_id is None or e["job_id"] == job_id]
         return seqs[-back - 1] if len(seqs) > back else 0

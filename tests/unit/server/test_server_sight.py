@@ -251,3 +251,20 @@ def test_only_admins_and_owners_of_the_vc_raise_a_priority_above_the_limit(
     assert change("blue", 400) == 200  # to lower it is no raise
     assert change("blue", 401) == 403
     assert change("root", 1000) == 200
+
+
+def test_a_follower_that_comes_back_too_late_is_told_how_much_it_missed(
+    two: World, people: dict[str, dict[str, str]]
+) -> None:
+    """Last in this file: it forgets events."""
+    newest = two.live.events(0, None, 10_000)[-1]["seq"]
+    two.live.store.db.execute("DELETE FROM events WHERE seq < ?", (newest,))
+    for after, missed in ((3, newest - 4), (newest - 1, 0)):
+        begin = {**people["root"], "Last-Event-ID": str(after)}
+        with two.client.stream("GET", f"{API}/events", headers=begin) as stream:
+            first = next(json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: "))
+        if missed:
+            assert (first["kind"], first["seq"]) == ("missed", newest - 1)
+            assert first["text"] == f"{missed:,} events were forgotten before they were read"
+        else:
+            assert first["seq"] == newest

@@ -57,6 +57,8 @@ class Log:
         self.size = 0
         self.window_bytes = 0
         self.window_at = time.monotonic()
+        self.dropped = 0
+        """Bytes of parts that are gone; kept in `log.dropped`, so that a reader who fell behind knows how far."""
         self.fd = -1
         self.open()
 
@@ -97,6 +99,9 @@ class Log:
             pass  # A full disk costs output, never the task.
 
     def rotate(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.dropped += os.lstat(f"log.{self.parts - 1}" if self.parts > 1 else "log").st_size
+            write_whole("log.dropped", str(self.dropped))
         for number in range(self.parts - 1, 0, -1):
             older = f"log.{number}"
             newer = f"log.{number - 1}" if number > 1 else "log"
