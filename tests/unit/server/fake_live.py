@@ -253,6 +253,9 @@ class FakeLive:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
+    def rows(self, ids: list[str]) -> list[dict[str, Any]]:
+        return [self.brief(job_id) for job_id in ids]
+
     def policy_problems(self) -> list[str]:
         return []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,9 +88,28 @@ async def submit(
     else:
         reading = read_body(body, identity.user)
     identity.must_submit(reading.requests, context_of(request).config.limits)
-    ids = await done(live.submit(reading.requests, identity.who, key_of(request), identity.sight))
-    jobs = [live.brief(job_id) for job_id in ids]
-    return answer({**jobs[0], "jobs": jobs, "warnings": reading.warnings}, 201)
+    ids = await submitted(request, reading)
+    if len(ids) == 1:
+        return submitted_answer(live, ids, reading.warnings)
+    return await run_in_threadpool(submitted_answer, live, ids, reading.warnings)  # a sweep may be ten thousand jobs
+
+
+async def submitted(request: Request, reading: Reading) -> list[str]:
+    """Their ids, when they are on the disk."""
+    live, identity = context_of(request).live, identity_of(request)
+
+    def ask() -> Future[list[str]]:
+        asked: Future[list[str]] = live.submit(reading.requests, identity.who, key_of(request), identity.sight)
+        return asked
+
+    ids: list[str] = await done(ask() if len(reading.requests) == 1 else await run_in_threadpool(ask))
+    return ids
+
+
+def submitted_answer(live: Any, ids: list[str], warnings: list[str]) -> Response:
+    jobs = [live.brief(ids[0])] if len(ids) == 1 else live.rows(ids)
+    jobs.sort(key=lambda job: int(job["id"]))
+    return answer({**jobs[0], "jobs": jobs, "warnings": warnings}, 201)
 
 
 @router.post(
@@ -101,10 +121,10 @@ async def submit(
 )
 async def submit_batch(request: Request) -> Response:
     """Many jobs, all or none."""
-    live, identity = context_of(request).live, identity_of(request)
+    identity = identity_of(request)
     reading = await run_in_threadpool(read_batch, await request.body(), identity.user)
     identity.must_submit(reading.requests, context_of(request).config.limits)
-    ids = await done(live.submit(reading.requests, identity.who, key_of(request), identity.sight))
+    ids = await submitted(request, reading)
     return answer({"ids": ids, "warnings": reading.warnings}, 201)
 
 
