@@ -62,7 +62,7 @@ export function Chart({ label, x, lines, isTime = true, height = 190, fromZero =
           {lines.map((line) => (
             <li key={line.label}>
               <span className={`key f${line.colour.slice(1)}`} />
-              <span className="name">{line.label}</span> <b>{formatted(line.values[shown], format)}</b>
+              <span className="name">{line.label}</span> <b>{formatted(valueAt(line.values, shown, at === null), format)}</b>
             </li>
           ))}
         </ul>
@@ -70,6 +70,16 @@ export function Chart({ label, x, lines, isTime = true, height = 190, fromZero =
       <div ref={place} />
     </figure>
   );
+}
+
+/** Where nobody points, the last value there is. */
+function valueAt(values: Line["values"], index: number, isLast: boolean): number | null | undefined {
+  return isLast ? values.findLast((value) => value != null) : values[index];
+}
+
+/** A single point has no width of its own. */
+function widened(_: uPlot, from: number, to: number): [number, number] {
+  return from === to ? [from - 60, to + 60] : [from, to];
 }
 
 function formatted(value: number | null | undefined, format: (value: number) => string): string {
@@ -95,10 +105,10 @@ function makeOptions(wish: Wish): uPlot.Options {
   return {
     width: wish.width,
     height: wish.height,
-    padding: [8, 8, 0, 0],
+    padding: [8, 16, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false }, ...(wish.together ? { sync: { key: wish.together } } : {}) },
-    scales: { x: { time: wish.isTime }, y: wish.fromZero ? { range: (_, __, most) => [0, Math.max(1e-9, most * 1.06)] } : {} },
+    scales: { x: { time: wish.isTime, range: widened }, y: wish.fromZero ? { range: (_, __, most) => [0, Math.max(1e-9, most * 1.06)] } : {} },
     axes: [
       { ...axis, ...(wish.isTime ? { values: timeLabels } : {}), space: 70, size: 26, gap: 4 },
       { ...axis, size: 46, gap: 4, space: 32, values: (_, splits) => splits.map((value) => wish.format(value)) },
