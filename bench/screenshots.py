@@ -1,4 +1,4 @@
-"""Pictures of every page, light and dark: `python docs/screenshots.py [FOLDER] [PAGE …]`, from a scripted cluster.
+"""Pictures of every page, light and dark: `python -m bench.screenshots [FOLDER] [PAGE …]`, from a scripted cluster.
 
 Needs Chromium (`SKEP_CHROMIUM` names it) and a built dashboard.
 """
