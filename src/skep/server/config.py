@@ -61,9 +61,9 @@ def default_data() -> Path:
 
 
 def default_limits() -> Limits:
-    """Jobs without GPUs of one user may ask for as much memory as this machine has."""
+    """Jobs without GPUs of one user may have the CPUs and the memory of this machine, at once."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return msgspec.structs.replace(DEFAULTS, memory_gib=round(memory_gib, 1))
+    return msgspec.structs.replace(DEFAULTS, cpus=float(os.cpu_count() or 1), memory_gib=round(memory_gib, 1))
 
 
 def make_config(file: str | None, flags: dict[str, Any], *, is_new: bool = False) -> Config:

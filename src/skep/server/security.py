@@ -20,6 +20,7 @@ from skep.server.answers import error_answer
 from skep.server.config import Config, is_loopback
 from skep.server.identity import Refused, identify
 from skep.server.pages import is_page
+from skep.server.peer import obeys_root_alone, only_root
 from skep.server.refusals import Refusals
 from skep.server.session import with_session
 from skep.server.tokens import Tokens
@@ -56,6 +57,7 @@ class Guard:
         self.watch = Watch(tokens) if tokens is not None else None
         self.names = allowed_names(config)
         self.is_local = is_loopback(config.host)
+        self.obeys_root_alone = obeys_root_alone(needs_token=tokens is not None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -85,6 +87,8 @@ class Guard:
             if scope["method"] in WRITES:
                 check_body(scope["path"], headers)
             if scope["path"] not in OPEN and not is_page(scope["method"], scope["path"]):
+                if self.obeys_root_alone:
+                    only_root(scope.get("client"), scope.get("server"))
                 headers = with_session(headers, is_write=scope["method"] in WRITES)
                 scope["identity"] = identify(headers, self.tokens)
         except Refused as refused:
