@@ -108,7 +108,8 @@ async def submitted(request: Request, reading: Reading) -> list[str]:
 
 def submitted_answer(live: Any, ids: list[str], warnings: list[str]) -> Response:
     jobs = [live.brief(ids[0])] if len(ids) == 1 else live.rows(ids)
-    jobs.sort(key=lambda job: int(job["id"]))
+    places = {job_id: place for place, job_id in enumerate(ids)}
+    jobs.sort(key=lambda job: places[job["id"]])
     return answer({**jobs[0], "jobs": jobs, "warnings": warnings}, 201)
 
 
