@@ -27,28 +27,38 @@ STEP = 10_000
 
 def check_rows(store: Store, limit_s: float = CHECK_S) -> bool:
     """Whether all of it was looked at in that time; an error if something cannot be read."""
+    has_whole_pages = within(store, limit_s / 2, _pages)
+    return within(store, limit_s / 2, _rows) and has_whole_pages
+
+
+def within(store: Store, limit_s: float, check: Callable[[Store], None]) -> bool:
+    """Whether a check came to its end in that time."""
     by_s = time.monotonic() + limit_s
-    db = store.db
-    db.set_progress_handler(lambda: int(time.monotonic() > by_s), STEP)
+    store.db.set_progress_handler(lambda: int(time.monotonic() > by_s), STEP)
     try:
-        (found,) = db.execute("PRAGMA integrity_check(1)").fetchone()
-        if found != "ok":
-            raise damaged(store, found.removeprefix("*** in database main ***\n"))
-        for what, decode_all in CHECKS:
-            try:
-                for _ in decode_all(db):
-                    pass
-            except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
-                raise damaged(store, f"{what}: {error}") from error
-    except sqlite3.OperationalError as error:
+        check(store)
+    except sqlite3.Error as error:
         if str(error) == "interrupted":
             return False
         raise damaged(store, str(error)) from error
-    except sqlite3.Error as error:
-        raise damaged(store, str(error)) from error
     finally:
-        db.set_progress_handler(None, 0)
+        store.db.set_progress_handler(None, 0)
     return True
+
+
+def _pages(store: Store) -> None:
+    (found,) = store.db.execute("PRAGMA integrity_check(1)").fetchone()
+    if found != "ok":
+        raise damaged(store, found.removeprefix("*** in database main ***\n"))
+
+
+def _rows(store: Store) -> None:
+    for what, decode_all in CHECKS:
+        try:
+            for _ in decode_all(store.db):
+                pass
+        except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
+            raise damaged(store, f"{what}: {error}") from error
 
 
 def damaged(store: Store, found: str) -> InputError:

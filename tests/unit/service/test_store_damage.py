@@ -9,6 +9,7 @@ import pytest
 from live_world import LiveWorld, Puppet, request
 
 from skep.core.errors import InputError
+from skep.service import check
 from skep.service.live import Live
 from skep.service.store import Store
 from skep.testing.snapshot import snapshot
@@ -118,3 +119,11 @@ def test_a_damaged_snapshot_is_done_without(world: LiveWorld, damage: str) -> No
     world.crash()
     assert snapshot(world.writer.state) == before
     assert len(world.store.snapshot_seqs()) <= 2
+
+
+def test_a_large_store_is_checked_for_a_while_only(world: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(100):
+        world.submit(request())
+    monkeypatch.setattr(check, "STEP", 10)
+    assert not check.check_rows(world.store, limit_s=0.0)
+    assert check.check_rows(world.store, limit_s=60.0)

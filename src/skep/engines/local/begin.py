@@ -17,7 +17,7 @@ from skep.engines.local.accounts import Account, Accounts, give, make_passage
 from skep.engines.local.cgroups import Cgroups, Group
 from skep.engines.local.criu import Freezer, criu_problem
 from skep.engines.local.disk import remove_folder
-from skep.engines.local.folder import Folder, LaunchRecord, TaskRecord, safe_name
+from skep.engines.local.folder import FILES_VERSION, Folder, LaunchRecord, TaskRecord, safe_name
 from skep.engines.local.logs import LOG_BYTES, LOG_FILES
 from skep.files.descriptors import STARTED_WITH
 from skep.jobs.env import Folders, Place, command_line, task_env
@@ -54,6 +54,7 @@ class TaskFile(msgspec.Struct, frozen=True):
     umask: int = 0o022
     open_files: int = 0
     """Soft limit of the task; 0: that of the shim."""
+    version: int = FILES_VERSION
 
 
 def place_tasks(request: Request, member: str | None, allocation: Allocation, cluster: Cluster) -> list[Place]:

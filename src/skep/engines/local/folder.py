@@ -33,6 +33,9 @@ from skep.engines.local.disk import write_whole
 from skep.files.untrusted import NOT_THERE, decode_as, is_file, read_small
 
 NAME_MAX = 120
+FILES_VERSION = 1
+"""Of `launch.json`, `task.json` and `exit.json`. A field that is added with a default needs no other number; whoever
+changes the meaning of one raises it, and reads both. An older program refuses the store before it sees newer files."""
 LAUNCH_MAX = 64 << 20
 """Of `launch.json`: a gang may have thousands of tasks."""
 ASIDE = ".forgotten-"
@@ -68,6 +71,7 @@ class LaunchRecord(msgspec.Struct, frozen=True):
     job_id: str
     launch: int
     tasks: list[TaskRecord]
+    version: int = FILES_VERSION
 
 
 class ExitRecord(msgspec.Struct, frozen=True):
@@ -78,6 +82,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
     ran: bool = True
     stop_asked: bool = False
     seconds: Seconds = 0.0
+    version: int = FILES_VERSION
 
 
 class Folder:

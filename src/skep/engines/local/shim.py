@@ -262,6 +262,7 @@ class Shim:
             remove_folder(group)
         seconds = round(now() - self.began_at, 3) if self.ran else 0.0
         result = {"code": code, "cause": self.cause, "ran": self.ran, "stop_asked": self.stop_asked, "seconds": seconds}
+        result["version"] = self.task.get("version", 1)
         while True:
             try:
                 write_whole("exit.json", json.dumps(result), is_durable=True)
