@@ -61,14 +61,27 @@ def decisions(reads: Reads, last: int, before: int | None, job_id: str | None) -
     )
     if before is not None and is_older_cluster(reads, before):
         names = None
+    following = None
     for scanned, (seq, data) in enumerate(rows, 1):
         entry = decode(data)
         found += [each for each in of_entry(reads, seq, entry, names) if job_id in (None, each["job"])]
         if any(isinstance(event, ClusterChanged) for event in entry.events):
             names = None  # numbers of nodes were those of another cluster before
         if len(found) >= last or scanned >= SCANNED_MAX:
-            return {"decisions": found, "next": seq}
-    return {"decisions": found, "next": None}
+            following = seq
+            break
+    return {"decisions": with_jobs(reads, found), "next": following}
+
+
+def with_jobs(reads: Reads, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those about jobs in sight, with what is known of them."""
+    known = about(reads.store, {each["job"] for each in found}, reads.sight)
+    shown = []
+    for each in found:
+        if each["job"] in known or reads.sight.is_whole:
+            name, vc, user = known.get(each["job"], ("", "", ""))
+            shown.append({**each, "reason": reads.without_others(each["reason"]), "name": name, "vc": vc, "user": user})
+    return shown
 
 
 def is_older_cluster(reads: Reads, before: int) -> bool:
@@ -88,17 +101,8 @@ def of_entry(reads: Reads, seq: int, entry: Entry, names: list[str] | None) -> l
         made += [of_reject(job_id, reason) for job_id, reason in plan.rejects]
     if not made:
         return []
-    known = about(reads.store, {each["job"] for each in made}, reads.sight)
     because = because_of(entry.events, reads)
-    shown = []
-    for each in reversed(made):
-        job = known.get(each["job"])
-        if job is None and not reads.sight.is_whole:
-            continue
-        name, vc, user = job or ("", "", "")
-        each["reason"] = reads.without_others(each["reason"])
-        shown.append({"seq": seq, "at_s": entry.at_s, **each, "name": name, "vc": vc, "user": user, "because": because})
-    return shown
+    return [{"seq": seq, "at_s": entry.at_s, **each, "because": because} for each in reversed(made)]
 
 
 def of_decision(decision: Decision, plan: PlanRecord, names: list[str] | None) -> dict[str, Any]:

@@ -21,12 +21,13 @@ from skep.service.sight import Sight
 
 EVERY_S = 15
 DAY_S = 86400
-STEPS = ((2 * DAY_S, EVERY_S), (14 * DAY_S, 300), (10**12, 3600))
+STEPS = ((7200, EVERY_S), (2 * DAY_S, 60), (14 * DAY_S, 300), (10**12, 3600))
 """Samples younger than so many seconds are so many seconds apart."""
 NICE_S = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 7 * 86400)
 AUTO, MOST = 300, 2000
 """Steps of an answer: about, and at most."""
 THIN_EVERY_S = 3600.0
+KNOWN_MAX = 32
 COLUMNS = ("gpus", "used", "lent", "bad", "drained", "queue", "queue_gpus")
 TABLE = f"""CREATE TABLE IF NOT EXISTS samples (at_s INTEGER NOT NULL, vc TEXT NOT NULL,
     {", ".join(f"{name} REAL NOT NULL" for name in COLUMNS)}, PRIMARY KEY (at_s, vc)) WITHOUT ROWID"""
@@ -45,6 +46,8 @@ class History:
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._known: dict[tuple[float, float, float], dict[str, dict[int, list[float]]]] = {}
+        """What was read since the last sample."""
         self._db = self._open()
 
     def _open(self) -> sqlite3.Connection:
@@ -106,6 +109,7 @@ class History:
             self._db.execute("BEGIN")
             self._db.executemany(f"INSERT OR REPLACE INTO samples VALUES ({marks})", rows)
             self._db.execute("COMMIT")
+            self._known.clear()
 
     def thin(self, now_s: float) -> None:
         """Older samples become the means of longer steps; the oldest go."""
@@ -135,7 +139,7 @@ class History:
         step = step_of(now_s - since_s, until_s - since_s, step_s)
         begin = math.floor(since_s / step) * step
         count = math.ceil((until_s - begin) / step)
-        bins = self._bins(begin, until_s, step)
+        bins = dict(self._bins(begin, math.ceil(until_s / EVERY_S) * EVERY_S, step))
         whole = bins.pop(WHOLE, {})
         seen = {name: found for name, found in sorted(bins.items()) if sight.sees(name)}
         if not sight.is_whole:
@@ -150,14 +154,22 @@ class History:
         }
 
     def _bins(self, begin_s: float, until_s: float, step_s: float) -> dict[str, dict[int, list[float]]]:
-        """By VC and number of the step, the means."""
-        means = ", ".join(f"round(avg({name}), 3)" for name in COLUMNS)
+        """By VC and number of the step, the means. They are kept until the next sample: dashboards ask for the same."""
+        asked = (begin_s, until_s, step_s)
         with self._lock:
-            rows = self._db.execute(
-                f"""SELECT vc, CAST((at_s - ?) / ? AS INTEGER), {means} FROM samples
+            if asked not in self._known:
+                while len(self._known) >= KNOWN_MAX:
+                    del self._known[next(iter(self._known))]
+                self._known[asked] = self._read_bins(*asked)
+            return self._known[asked]
+
+    def _read_bins(self, begin_s: float, until_s: float, step_s: float) -> dict[str, dict[int, list[float]]]:
+        means = ", ".join(f"round(avg({name}), 3)" for name in COLUMNS)
+        rows = self._db.execute(
+            f"""SELECT vc, CAST((at_s - ?) / ? AS INTEGER), {means} FROM samples
                 WHERE at_s >= ? AND at_s < ? GROUP BY 1, 2""",
-                (begin_s, step_s, begin_s, until_s),
-            ).fetchall()
+            (begin_s, step_s, begin_s, until_s),
+        ).fetchall()
         found: dict[str, dict[int, list[float]]] = {}
         for vc, number, *values in rows:
             found.setdefault(vc, {})[number] = values

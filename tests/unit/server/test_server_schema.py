@@ -80,6 +80,11 @@ include-path = [
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "409"]
 
 [[operations]]
+include-path = "/api/v1/jobs"
+include-method = "POST"
+parameters = { "query.dry_run" = false }
+
+[[operations]]
 include-path = "/api/v1/session"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "401"]
 checks.ignored_auth.enabled = false

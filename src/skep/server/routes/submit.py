@@ -79,6 +79,7 @@ async def submit(
     """A job (or several, all or none), durable when this answers."""
     live, identity = context_of(request).live, identity_of(request)
     body = await request.body()
+    key_of(request)  # one that is no key is refused, dry run or not
     if dry_run:
         if not body:
             raise InputError("the body is empty, expected a job file")
