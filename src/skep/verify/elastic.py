@@ -98,6 +98,21 @@ def elastic_job(submit_s: float, work_s: float, name: str) -> TraceJob:
     return TraceJob(submit_s, work_s, JobSpec(name, (gpu_shape(4),), min_gpus=1, max_gpus=8, expect_s=work_s))
 
 
+def afs_exact() -> list[Finding]:
+    """Five jobs of 3,000 gpu-seconds each, written as one gpu for long and as five for a fifth of the time."""
+    ends = [finishes(play_jobs("afs-l:restart=0", "1x8", written(gpus))) for gpus in (1, 5)]
+    return [same("ends of the jobs, each written as 3,000 s x 1 gpu and as 600 s x 5", ends[0], ends[1])]
+
+
+def written(gpus: int) -> list[TraceJob]:
+    work_s = 3000.0 / gpus
+    shapes = (gpu_shape(gpus),)
+    return [
+        TraceJob(at * 10.0, work_s, JobSpec(f"j{at}", shapes, min_gpus=1, max_gpus=8, expect_s=work_s))
+        for at in range(5)
+    ]
+
+
 def afs_ranking() -> list[Finding]:
     trace = synthesize(jobs=JOBS, load=LOAD, seed=0, gpus=GPUS)
     jobs = [stretched(job) for job in trace.jobs]
@@ -137,6 +152,13 @@ CHECKS = (
         source="by hand, 4 gpus asked for and 1 to 8 accepted, twice as fast with twice as many: a has 8 to 100 and "
         "does 200 s of work; then a has 3 and the shorter b has 5 and ends at 500; a, with 500 s left, has 8 again",
         ask=afs_resizes,
+    ),
+    Check(
+        name="afs-exact",
+        policy="afs-l",
+        title="The same work gives the same result however it is written",
+        source="speeds in proportion: 3,000 s on one gpu are 600 s on five, and equal jobs tie by submission",
+        ask=afs_exact,
     ),
     Check(
         name="afs-ranking",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from skep.clusters.read import read_cluster
 from skep.core.cluster import Cluster
 from skep.core.model import DEFAULT_VC, JobSpec, Shape, gpu_shape
 from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import Run
+from skep.profiles.speed import Speed
 from skep.traces.trace import Trace, TraceJob
 
 Rows = Sequence[tuple[float, float, int]]
@@ -46,10 +47,17 @@ def play(
     return play_jobs(policy, cluster, jobs, restart_s=restart_s)
 
 
-def play_jobs(policy: str, cluster: str | Cluster, jobs: list[TraceJob], *, restart_s: float = 0.0) -> Run:
+def play_jobs(
+    policy: str,
+    cluster: str | Cluster,
+    jobs: list[TraceJob],
+    *,
+    restart_s: float = 0.0,
+    speed: Callable[[Cluster], Speed] | None = None,
+) -> Run:
     hardware = read_cluster(cluster) if isinstance(cluster, str) else cluster
     options = Options(restart_s=restart_s, keep_history=True)
-    return Experiment(Trace("check", "table", jobs), hardware, options).run(policy)
+    return Experiment(Trace("check", "table", jobs), hardware, options, speed).run(policy)
 
 
 def endless(name: str, shape: Shape, *, user: str) -> TraceJob:

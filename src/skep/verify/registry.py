@@ -8,7 +8,18 @@ import importlib
 from skep.core.errors import InputError, did_you_mean
 from skep.verify.check import Check
 
-FAMILIES = ("lines", "shortest", "service", "gittins", "shares", "placement", "ranking", "cells", "elastic")
+FAMILIES = (
+    "lines",
+    "shortest",
+    "service",
+    "gittins",
+    "shares",
+    "placement",
+    "ranking",
+    "cells",
+    "elastic",
+    "neighbours",
+)
 """The modules that hold checks."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep.verify.check import Check, Finding, same
+from skep.verify.check import Check, Finding, at_most, near, same
 from skep.verify.play import Rows, finishes, play, preemptions, row_names, starts
 
 TWINS: Rows = ((0, 400, 2), (0, 400, 2))
@@ -24,6 +24,13 @@ TAIL: Rows = ((0, 110, 1), (110, 5000, 1), (5110, 400, 1), (5260, 400, 1), (5360
 """The same after jobs of 110 and 5000 s: now c and d wait, with 150 and 100 s; e ends at 5380."""
 
 
+TURNS: Rows = ((0, 100_000, 2), (0, 100_000, 1), (0, 100_000, 1), (60_000, 100_000, 1))
+"""On 2 gpus: a wants both; while d, who is new, has one of them, b and c take turns on the other."""
+
+TOGETHER: Rows = ((0, 3000, 1), (0, 3000, 1), (500, 100, 2), (1050, 500, 1))
+"""On 2 gpus: a and b leave the first queue at 1000, and c pushes both out."""
+
+
 def las() -> list[Finding]:
     run = play("las:lead=20", "1x1", LATE)
     return [
@@ -38,6 +45,21 @@ def las_turns() -> list[Finding]:
         same("start of b", 20.0, starts(run)[1]),
         same(f"ends of {row_names(run)}", (180.0, 200.0), finishes(run)),
     ]
+
+
+def las_all_waiting() -> list[Finding]:
+    run = play("las:place=any", "1x2", TURNS)
+    assert run.history is not None
+    spans = [span for span in run.history.spans if span.job in (1, 2) and 63_000 <= span.start_s <= 95_000]
+    return [
+        at_most("longest turn of b or c, 63,000 to 95,000", 1200.0, max(span.end_s - span.start_s for span in spans)),
+        same("both have turns", {1, 2}, {span.job for span in spans}),
+    ]
+
+
+def at_one_instant() -> list[Finding]:
+    run = play("tiresias-l:queues=1000", "1x2", TOGETHER)
+    return [same(f"ends of {row_names(run)}", (3100.0, 3600.0, 1100.0, 1600.0), finishes(run))]
 
 
 def las_queues() -> list[Finding]:
@@ -88,6 +110,13 @@ def elas_near_end() -> list[Finding]:
     ]
 
 
+def elas_crossing() -> list[Finding]:
+    run = play("e-las", "1x1", ((0, 100_000, 1), (10, 100, 1)))
+    start_s = starts(run)[1]
+    assert start_s is not None
+    return [near("start of b", 2034.9, start_s, within=1e-4), same("preemptions of a", 1, preemptions(run)[0])]
+
+
 def elas_at_start() -> list[Finding]:
     run = play("e-las", "1x1", HARDLY_BEGUN)
     return [
@@ -110,6 +139,22 @@ CHECKS = (
         title="Equal jobs take turns, each as long as the lead allows",
         source="by hand, lead 20: a to 20, b to 60 (40 had), a to 100 (60), b to 140 (80), a to its end at 180, b",
         ask=las_turns,
+    ),
+    Check(
+        name="las-all-waiting",
+        policy="las",
+        title="Whoever of those who wait could overtake next is looked at, not only the first",
+        source="by hand, lead 600: of two equal jobs the running one has caught up after at most 600 s, and is ahead "
+        "by the lead 600 s later",
+        ask=las_all_waiting,
+    ),
+    Check(
+        name="tiresias-l-ties",
+        policy="tiresias-l",
+        title="Jobs that are demoted and preempted at one instant come back in the order of submission",
+        source="by hand: a and b have 1000 gpu-s at 1000, c runs to 1100, d, still in the first queue, to 1600; a goes "
+        "on at 1100 with 2000 s left, b at 1600",
+        ask=at_one_instant,
     ),
     Check(
         name="las-queues",
@@ -150,6 +195,13 @@ CHECKS = (
         source="Sultana et al., ICPP 2020: more progress goes earlier. By hand: a has 0.5 x 95/7295 + 0.5 x 0.05 = "
         "0.03 at 95, b 0.5; plain LAS lets b push a out",
         ask=elas_near_end,
+    ),
+    Check(
+        name="e-las-crossing",
+        policy="e-las",
+        title="A running job gives way as soon as its key is behind by the lead, whether anything else happens or not",
+        source="by hand: 0.5 x t/(t+7200) - 0.5 x t/100000 = 0.1, the lead, at t = 2034.9",
+        ask=elas_crossing,
     ),
     Check(
         name="e-las-at-start",
