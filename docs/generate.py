@@ -10,13 +10,16 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from skep.policies.common import common_knobs
 from skep.policies.place import PLACES
 from skep.policies.registry import Knob, Policy, policies, shown_value
+from skep.server.schema import openapi
 
 README = Path(__file__).parent.parent / "README.md"
 PAGE = Path(__file__).parent / "reference" / "policies.md"
+API = Path(__file__).parent / "reference" / "api.md"
 COMMON = {knob.name: knob for knob in common_knobs(walk="skip")}
 
 HEAD = """\
@@ -109,7 +112,85 @@ def played(step: str, folder: str) -> str:
     return f"{command}\n" + (printed if shown else "")
 
 
+# The API ---------------------------------------------------------------------------------------------------------
+
+API_HEAD = """\
+# The API, address by address
+
+<!-- Written by docs/generate.py from the schema of the API: change src/skep/server, not this page. -->
+
+`/openapi.json` of a server has the same for programs. [The server](server.md) says who may do what, what errors mean,
+and how lists, streams and sessions work. A type in `code` is a shape below; `?` behind a field: it may be missing.
+"""
+METHODS = ("get", "post", "put", "patch", "delete")
+
+
+def api_page() -> str:
+    schema = openapi()
+    paths = [(path, method, at[method]) for path, at in schema["paths"].items() for method in METHODS if method in at]
+    parts = [API_HEAD]
+    for tag in dict.fromkeys(operation["tags"][0] for _, _, operation in paths):
+        parts.append(f"## {tag.capitalize()}\n")
+        parts += [operation_text(*each) for each in paths if each[2]["tags"][0] == tag]
+    parts.append("## Shapes\n")
+    parts += [shape_text(name, shape) for name, shape in sorted(schema["components"]["schemas"].items())]
+    return "\n".join(parts)
+
+
+def operation_text(path: str, method: str, operation: dict[str, Any]) -> str:
+    lines = [f"**`{method.upper()} {path}`** → {answer_text(operation)}", ""]
+    if operation.get("description"):
+        lines += [cell(operation["description"]), ""]
+    given = [each for each in operation.get("parameters", []) if each["in"] != "path"]
+    lines += [f"- `{each['name']}`{parameter_text(each)}" for each in given]
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    lines += [f"- body: {type_text(body)}"] if "$ref" in body else []
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def answer_text(operation: dict[str, Any]) -> str:
+    found = [answer for code, answer in sorted(operation["responses"].items()) if code.startswith("2")]
+    kinds = [pair for answer in found for pair in answer.get("content", {}).items()]
+    return ", or ".join(type_text(at["schema"]) if kind == "application/json" else kind for kind, at in kinds)
+
+
+def parameter_text(parameter: dict[str, Any]) -> str:
+    schema = parameter["schema"]
+    default = f" = {str(schema['default']).lower()}" if schema.get("default") not in (None, "", []) else ""
+    where = " (header)" if parameter["in"] == "header" else ""
+    said = cell(parameter.get("description", ""))
+    return f"{where} {type_text(schema)}{default}" + (f": {said}" if said else "")
+
+
+def type_text(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return f"[`{(name := schema['$ref'].rpartition('/')[2])}`](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(type_text(each) for each in schema["anyOf"]))
+    if "enum" in schema or "const" in schema:
+        return " \\| ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+    if schema.get("type") == "array":
+        return f"list of {type_text(schema.get('items', {}))}"
+    if schema.get("type") == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return f"map to {type_text(schema['additionalProperties'])}"
+    kind = schema.get("type", "any")
+    return " or ".join(kind) if isinstance(kind, list) else str(kind)
+
+
+def shape_text(name: str, shape: dict[str, Any]) -> str:
+    lines = [f"### {name}", ""]
+    if shape.get("description"):
+        lines += [cell(shape["description"]), ""]
+    needed = shape.get("required", [])
+    for field, schema in shape.get("properties", {}).items():
+        said = cell(schema.get("description", ""))
+        mark = "" if field in needed else "?"
+        lines.append(f"- `{field}`{mark} {type_text(schema)}" + (f": {said}" if said else ""))
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
+    API.write_text(api_page(), encoding="utf-8")
     PAGE.write_text(policies_page(), encoding="utf-8")
     README.write_text(readme_page(), encoding="utf-8")
-    print(f"wrote {PAGE} and the session of {README}")
+    print(f"wrote {PAGE}, {API} and the session of {README}")

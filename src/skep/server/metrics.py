@@ -88,6 +88,10 @@ class _LiveCollector:
         yield jobs
         yield GaugeMetricFamily("skep_jobs_pending", "Jobs that wait for gpus.", stats["jobs"].get("pending", 0))
         yield from _gpus(self._live)
+        now = self._live.sample()
+        yield GaugeMetricFamily("skep_gpus_lent", "GPUs that jobs have beyond the guarantee of their VC.", now.lent)
+        yield GaugeMetricFamily("skep_gpus_bad", "GPUs of lost nodes.", now.bad)
+        yield GaugeMetricFamily("skep_gpus_drained", "GPUs of drained nodes.", now.drained)
         waiting = GaugeMetricFamily("skep_jobs_waiting", "Waiting jobs by cause of their refusal.", labels=["cause"])
         for cause, count in sorted(stats.get("waiting", {}).items()):
             waiting.add_metric([cause], count)

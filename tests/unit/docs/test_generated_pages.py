@@ -1,0 +1,45 @@
+"""Pages that follow from the code, and the Grafana dashboard, are those of this code."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[3] / "docs"
+SUFFIXES = ("_bucket", "_sum", "_count", "_total")
+
+
+def test_the_page_of_the_api_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    import generate
+
+    try:
+        assert (DOCS / "reference" / "api.md").read_text("utf-8") == generate.api_page(), "python docs/generate.py"
+    finally:
+        sys.modules.pop("generate", None)
+
+
+def test_every_metric_of_the_grafana_dashboard_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "server"))
+    from fake_live import FakeLive
+
+    from skep.server.metrics import Metrics
+
+    live = FakeLive(tmp_path)
+    try:
+        text = Metrics(live).text().decode()
+    finally:
+        live.close()
+    known = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
+    known |= {f"{name}{suffix}" for name in known for suffix in SUFFIXES}
+    dashboard = json.loads((DOCS / "grafana.json").read_text("utf-8"))
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    named = {name for expression in asked for name in re.findall(r"\bskep_\w+", expression)}
+    assert named - known == set()
+    assert len(named) >= 15
+    places = [tuple(panel["gridPos"].values()) for panel in dashboard["panels"]]
+    assert len(set(places)) == len(places)
