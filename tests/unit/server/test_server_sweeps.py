@@ -6,11 +6,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_world import World
 from paper import Paper
 
+from skep.server.routes import submit
 from skep.service.live import Live
 from skep.service.store import Store
 
@@ -36,6 +38,13 @@ def test_a_sweep_is_read_back_beside_the_event_loop(world: World, monkeypatch: p
             return _original(*args)  # type: ignore[operator]
 
         monkeypatch.setattr(world.live, name, noted)
+    read = submit.read_body
+
+    def reading(*args: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return read(*args)
+
+    monkeypatch.setattr(submit, "read_body", reading)
     loop = world._thread.name
     sweep = {"name": "s", "command": "true", "gpus": 1, "sweep": {"lr": list(range(300))}}
     answer = world.client.post("/api/v1/jobs", json=sweep)

@@ -84,7 +84,7 @@ async def submit(
         if not body:
             raise InputError("the body is empty, expected a job file")
         return answer(await run_in_threadpool(try_out, request, body))
-    if len(body) > INLINE_MAX:
+    if len(body) > INLINE_MAX or b"sweep" in body:  # a few bytes may be ten thousand jobs
         reading = await run_in_threadpool(read_body, body, identity.user)
     else:
         reading = read_body(body, identity.user)
