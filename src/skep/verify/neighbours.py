@@ -51,7 +51,7 @@ CHECKS = (
         name="neighbours",
         policy="fifo",
         title="A neighbour on a shared GPU slows the others while it is there, and no longer",
-        source="by hand, half speed beside a neighbour: a has 100 of 1000 s when b ends at 200, and 200 when c ends at 400",
+        source="by hand, half speed beside a neighbour: a has 100 of 1000 s when b ends at 200, 200 when c ends at 400",
         ask=neighbours_leave,
     ),
     Check(
