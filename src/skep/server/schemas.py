@@ -8,6 +8,8 @@ from fastapi import Path, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from skep.server.tokens import LIFE_MAX_S
+
 STATES = ("pending", "launching", "running", "stopping", "succeeded", "failed", "stopped")
 ACTIVE = ("launching", "running", "stopping")
 ENDED = frozenset({"succeeded", "failed", "stopped"})
@@ -307,8 +309,6 @@ class ShutdownBody(Strict):
     ] = 600.0
 
 
-LIFE_MAX_S = 10 * 366 * 86400
-"""Tokens that expire do so within ten years."""
 OWNER_HAS_VC: dict[str, Any] = {
     "if": {"properties": {"role": {"const": "owner"}}, "required": ["role"]},
     "then": {"properties": {"vcs": {"minItems": 1}}, "required": ["vcs"]},
@@ -324,8 +324,8 @@ class TokenBody(Strict):
     user: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")
     role: Literal["admin", "owner", "user", "viewer"] = "user"
     vcs: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]] = Field(default=[], max_length=64)
-    life_s: Annotated[float, Field(gt=0, le=LIFE_MAX_S)] | Absent = Field(
-        default=None, description="It expires after so many seconds; left out: never."
+    life_s: Annotated[float, Field(gt=0, le=LIFE_MAX_S)] | None = Field(
+        default=None, description="It expires after so many seconds; null: never."
     )
 
 

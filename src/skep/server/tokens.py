@@ -26,6 +26,7 @@ from skep.server.datadir import prepare_folder
 ROLES = ("admin", "owner", "user", "viewer")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 LIFE_MAX_S = 10 * 366 * 86400.0
+"""Tokens that expire do so within ten years."""
 VERSION = 1
 _TOKEN = re.compile(r"skep_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
 _TABLE = """CREATE TABLE IF NOT EXISTS tokens
@@ -117,7 +118,7 @@ class Tokens:
         old = self.get(token_id)
         if old is None:
             return None
-        life_s = None if old.expires_s is None else max(old.expires_s - old.created_s, 1.0)
+        life_s = None if old.expires_s is None else min(max(old.expires_s - old.created_s, 1.0), LIFE_MAX_S)
         made = self.create(old.user, old.role, old.vcs, life_s)
         if overlap_s > 0:
             until_s = min(now_s() + overlap_s, old.expires_s if old.expires_s is not None else float("inf"))
