@@ -88,6 +88,9 @@ class Paper:
     def tasks(self, job_id: str) -> list[Any]:
         return []
 
+    def gpu_health(self) -> dict[str, Any]:
+        return {}
+
     def last_job(self) -> int:
         return 0
 

@@ -64,7 +64,9 @@ def nodes(reads: Reads) -> list[dict[str, Any]]:
                     {"job": shown, "gpu": gpu, "milli": piece.milli, "gpu_mem_mib": piece.gpu_mem_mib}
                     for gpu in bits(piece.gpus)
                 )
-        return [shown_node(node, state, tenants.get(node.index, [])) for node in state.cluster.nodes]
+        found = [shown_node(node, state, tenants.get(node.index, [])) for node in state.cluster.nodes]
+    health = reads.engine.gpu_health()
+    return [{**node, "health": health.get(node["name"], [])} for node in found]
 
 
 def shown_node(node: Node, state: State, tenants: list[dict[str, Any]]) -> dict[str, Any]:
@@ -85,7 +87,6 @@ def shown_node(node: Node, state: State, tenants: list[dict[str, Any]]) -> dict[
         "memory_gib": limited(spec.memory_mib, 1024),
         "memory_free_gib": limited(node.memory_free, 1024, spec.memory_mib),
         "within": [{"level": level, "name": name} for level, name in spec.within],
-        "health": [],
     }
 
 

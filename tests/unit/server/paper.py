@@ -70,6 +70,10 @@ class Paper:
     def tasks(self, core_id: str) -> list[dict[str, Any]]:
         return [{"name": "task-0", "state": "running", "node": "n0", "gpus": [0], "exit_code": None}]
 
+    def gpu_health(self) -> dict[str, list[dict[str, Any]]]:
+        reading = {"utilization": 97.0, "memory_used_mib": 1, "memory_total_mib": 2, "temperature_c": 60.0}
+        return {"a0": [{"index": 0, **reading, "power_w": None, "errors": None}]}
+
     def last_job(self) -> int:
         return 0
 

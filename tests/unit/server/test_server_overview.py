@@ -89,6 +89,12 @@ def test_tenants_of_a_node_say_how_much_of_a_gpu_they_have(board: Board) -> None
     assert tenants == [{"job": job, "gpu": 0, "milli": 250, "gpu_mem_mib": 2048}]
 
 
+def test_nodes_say_what_the_driver_says_of_their_gpus(board: Board) -> None:
+    health = {node["name"]: node["health"] for node in board.get("/nodes", list[Node])}
+    assert [(gpu["index"], gpu["utilization"]) for gpu in health["a0"]] == [(0, 97.0)]
+    assert health["b0"] == []
+
+
 def test_the_timeline_says_who_held_which_gpus(board: Board) -> None:
     first = board.run(name="first", vc="red", gpus=4)
     board.end(first)

@@ -48,6 +48,9 @@ class Idle:
     def log_files(self, job_id: str, task: str = "", launch: int = 0) -> list[Path]:
         raise NotFound("there was no start of it yet")
 
+    def gpu_health(self) -> dict[str, Any]:
+        return {}
+
     def metrics_files(self, job_id: str, task: str = "") -> list[tuple[int, Path]]:
         return []
 

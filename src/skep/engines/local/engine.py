@@ -9,12 +9,15 @@ from __future__ import annotations
 import logging
 import os
 import select
+import socket
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
+
+import msgspec
 
 from skep.core.actions import Action
 from skep.core.cluster import Cluster
@@ -24,6 +27,7 @@ from skep.engines.local.accounts import Accounts
 from skep.engines.local.begin import Beginner, TaskFile
 from skep.engines.local.cgroups import Cgroups, find_bases
 from skep.engines.local.folder import Folder
+from skep.engines.local.gpus import read_gpus
 from skep.engines.local.logs import log_files
 from skep.engines.local.run import Task
 from skep.engines.local.runs import Runs
@@ -38,6 +42,7 @@ TASK_FILE_MAX = 4 << 20
 LAUNCHES_READ = 3
 TASKS_READ = 64
 CURVES_READ = 100
+HEALTH_S = 5.0
 RING_MAX = 4096
 """Bytes of a line in the fifo; what is longer is no name of a task."""
 
@@ -70,6 +75,8 @@ class LocalEngine:
         self._bell = os.open(self.folder.reports, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._rung = b""
         self._untold: list[Report] = []
+        self._health: dict[str, list[dict[str, Any]]] = {}
+        self._health_s = -HEALTH_S
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._is_open = True
         self._removal: threading.Thread | None = None
@@ -159,6 +166,17 @@ class LocalEngine:
                 own = Task(record, self.folder.task(job_id, launch, record.name)).own
                 found.append((launch, own / "metrics.jsonl"))
         return found
+
+    def gpu_health(self) -> dict[str, list[dict[str, Any]]]:
+        """By node, what the driver says of its GPUs; nothing of virtual ones. Asked at most once in a while."""
+        if time.monotonic() - self._health_s >= HEALTH_S:
+            self._health_s = time.monotonic()
+            readings = read_gpus()
+            here = socket.gethostname().split(".")[0]
+            node = self.cluster.by_name.get(here)
+            is_real = node is not None and node.gpu_count == len(readings) > 0
+            self._health = {here: [msgspec.structs.asdict(each) for each in readings]} if is_real else {}
+        return self._health
 
     def tasks(self, job_id: str) -> list[dict[str, Any]]:
         """How each task of the last launch stands."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -16,8 +19,30 @@ class Gpu(msgspec.Struct, frozen=True):
     memory_mib: int
 
 
+class Reading(msgspec.Struct, frozen=True):
+    """What the driver says of a GPU now; None where it does not say."""
+
+    index: int
+    utilization: float | None
+    """Percent."""
+    memory_used_mib: int | None
+    memory_total_mib: int | None
+    temperature_c: float | None
+    power_w: float | None
+    errors: int | None
+    """Uncorrected memory errors since the driver was loaded."""
+
+
 def find_gpus() -> list[Gpu]:
     """Nothing where the library, the driver or the gpus are missing: that is no error on a laptop."""
+    return _of_each(_gpu)
+
+
+def read_gpus() -> list[Reading]:
+    return _of_each(_reading)
+
+
+def _of_each(ask: Callable[[Any, int], T]) -> list[T]:
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError:
@@ -27,11 +52,37 @@ def find_gpus() -> list[Gpu]:
     except nvml.NVMLError:
         return []
     try:
-        return [_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+        return [ask(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
     except nvml.NVMLError:
         return []
     finally:
         nvml.nvmlShutdown()
+
+
+def _reading(nvml: Any, index: int) -> Reading:
+    """Not every GPU can say everything."""
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+
+    def said(ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except (nvml.NVMLError, AttributeError):
+            return None
+
+    memory = said(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
+    return Reading(
+        index,
+        utilization=said(lambda: float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
+        memory_used_mib=said(lambda: memory.used >> 20),
+        memory_total_mib=said(lambda: memory.total >> 20),
+        temperature_c=said(lambda: float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
+        power_w=said(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+        errors=said(
+            lambda: nvml.nvmlDeviceGetTotalEccErrors(
+                handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+            )
+        ),
+    )
 
 
 def _gpu(nvml: Any, index: int) -> Gpu:

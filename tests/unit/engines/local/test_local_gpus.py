@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from skep.engines.local.gpus import Gpu, find_gpus
+from skep.engines.local.gpus import Gpu, Reading, find_gpus, read_gpus
 
 
 class NVMLError(Exception):
@@ -46,3 +46,21 @@ def test_no_driver_means_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_library_means_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert find_gpus() == []
+
+
+def test_what_a_gpu_cannot_say_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> float:
+        raise NVMLError("not supported")
+
+    module = library(1)
+    vars(module).update(
+        nvmlDeviceGetMemoryInfo=lambda index: types.SimpleNamespace(total=16 << 30, used=2 << 30),
+        nvmlDeviceGetUtilizationRates=lambda index: types.SimpleNamespace(gpu=97),
+        nvmlDeviceGetTemperature=lambda index, sensor: 61,
+        NVML_TEMPERATURE_GPU=0,
+        nvmlDeviceGetPowerUsage=refused,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    assert read_gpus() == [Reading(0, 97.0, 2048, 16384, 61.0, None, None)]
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert read_gpus() == []
