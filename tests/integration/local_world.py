@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from skep.core.actions import Action, Launch, Move
@@ -32,6 +35,15 @@ def sh(command: str, *, grace_s: float = 30.0, **role) -> Request:
 def on(*nodes: int, gpus: int = 0) -> Allocation:
     """One task on each of these nodes."""
     return Allocation(tuple(Slice(node, gpus=(1 << gpus) - 1) for node in nodes), gpus * len(nodes))
+
+
+@contextmanager
+def reachable_folder() -> Iterator[Path]:
+    """One that other accounts can get to; `tmp_path` is closed to them."""
+    folder = Path(tempfile.mkdtemp(prefix="skep-accounts-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
 
 
 class World:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +11,7 @@ import httpx
 import msgspec
 import pytest
 from bench.crash import Server, left_over
-from local_world import WAIT_S, World, is_alive, on, processes_of, sh, until
+from local_world import WAIT_S, World, is_alive, on, processes_of, reachable_folder, sh, until
 
 from skep.core.actions import Launch, Stop
 from skep.core.errors import NotFound
@@ -65,11 +63,8 @@ SECRET = "root:"
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder that other accounts can get to."""
-    folder = Path(tempfile.mkdtemp(prefix="skep-hostile-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
+    with reachable_folder() as folder:
+        yield folder
 
 
 def hostile(command: str, run_as: str) -> Request:

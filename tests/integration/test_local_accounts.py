@@ -6,12 +6,11 @@ import os
 import pwd
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from local_world import World, until
+from local_world import World, reachable_folder, until
 
 from skep.core.actions import Stop
 from skep.core.errors import InputError
@@ -24,11 +23,8 @@ pytestmark = pytest.mark.skipif(bool(missing_rights()), reason="accounts cannot 
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder that other accounts can get to; `tmp_path` is closed to them."""
-    folder = Path(tempfile.mkdtemp(prefix="skep-accounts-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
+    with reachable_folder() as folder:
+        yield folder
 
 
 def job(command: str, user: str = "ann", **rest) -> Request:

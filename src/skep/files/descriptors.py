@@ -28,13 +28,12 @@ def raise_limit() -> int:
 
 
 class Reserve:
-    """Descriptors that point nowhere, given up when the process has no other left."""
+    """Descriptors that point nowhere, given up when the process has no other left. Empty until it is filled."""
 
     def __init__(self, count: int = RESERVED) -> None:
         self.count = count
         self._held: list[int] = []
         self._lock = threading.Lock()
-        self.fill()
 
     def fill(self) -> None:
         """Take back what was given up, as far as there are descriptors now."""

@@ -138,6 +138,7 @@ def test_the_reserve_opens_a_file_when_no_descriptor_is_left(tmp_path: Path) -> 
     code = """
 import os, sys
 from skep.files import untrusted
+untrusted.reserve.fill()
 taken = []
 try:
     while True:
@@ -163,7 +164,7 @@ for _ in range(100):
 
 
 def test_a_reserve_that_is_spent_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reserve = Reserve(0)
+    reserve = Reserve()
     monkeypatch.setattr(os, "open", lambda *_: (_ for _ in ()).throw(OSError(24, "Too many open files")))
     with pytest.raises(OSError, match="Too many"):
         reserve.open(tmp_path, os.O_RDONLY)

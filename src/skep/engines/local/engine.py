@@ -31,7 +31,7 @@ from skep.engines.local.gpus import read_gpus
 from skep.engines.local.logs import log_files
 from skep.engines.local.run import Task
 from skep.engines.local.runs import Runs
-from skep.files.untrusted import decode_as, read_small
+from skep.files.untrusted import decode_as, read_small, reserve
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.reports import Looked, Report
 from skep.jobs.request import Request
@@ -65,6 +65,7 @@ class LocalEngine:
         accounts = accounts or Accounts()
         self.folder = Folder(folder.absolute(), accounts.job_files if accounts.differ else None)
         self.folder.prepare()
+        reserve.fill()
         self.groups = Cgroups(find_bases(), self.folder.root)
         if problem := self.groups.problem():
             log.warning("%s", problem)

@@ -164,6 +164,9 @@ def launch_folders(job: Path) -> list[tuple[int, Path]]:
     """None where there is no such job. Raises where it cannot be read now: that does not mean that nothing runs."""
     try:
         names = os.listdir(job)
+    except PermissionError:
+        job.chmod(0o700)  # A job under our own account has closed it.
+        names = os.listdir(job)
     except OSError as error:
         if error.errno in NOT_THERE:
             return []
