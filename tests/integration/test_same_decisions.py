@@ -93,7 +93,7 @@ def test_the_simulator_decides_as_the_live_world_did(live: Live) -> None:
     assert recompute(entries) == []
 
     ground = Ground()
-    cluster = ground.follow(entries[0])
+    cluster = ground.follow(entries[0].events)
     assert cluster is not None
     assert isinstance(entries[0].events[1], PolicyChanged)
     again = Recorded(entries)

@@ -35,7 +35,8 @@ def refuse_lost(path: Path) -> None:
     count = len(os.listdir(jobs)) if jobs.is_dir() else 0
     how = "is empty" if path.exists() else "is missing"
     if count:
-        raise InputError(f"{path} {how}, but there are files of {count:,} jobs in {jobs}", hint=PUT_BACK)
+        files = f"files of {count:,} job{'s' if count > 1 else ''}"
+        raise InputError(f"{path} {how}, but there are {files} in {jobs}", hint=PUT_BACK)
     if size_of(path.with_name(f"{NAME}-wal")):
         raise InputError(f"{path} {how}, but its journal {NAME}-wal is there", hint=PUT_BACK)
 

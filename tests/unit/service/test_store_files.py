@@ -31,7 +31,7 @@ def test_a_lost_store_is_not_begun_anew_by_itself(tmp_path: Path, how: str) -> N
     for _ in range(2):
         with pytest.raises(InputError) as raised:
             open_store(tmp_path)
-        assert str(raised.value) == f"{store} {how}, but there are files of 1 jobs in {tmp_path / 'jobs'}"
+        assert str(raised.value) == f"{store} {how}, but there are files of 1 job in {tmp_path / 'jobs'}"
         assert "skep restore" in raised.value.hint
         assert "--new" in raised.value.hint
     made = open_store(tmp_path, is_new=True)
