@@ -133,6 +133,10 @@ def test_all_at_once(place: Path, run_as: str, monkeypatch: pytest.MonkeyPatch) 
         assert until(lambda: not processes_of(data))
 
 
+def has_begun(world: World, job_id: str) -> bool:
+    return any(world.of(kind, job_id) for kind in (Started, Exited, LaunchFailed))
+
+
 def size_of_log(world: World, job_id: str) -> int:
     sizes = []
     for path in log_files(world.task(job_id)):
