@@ -11,6 +11,7 @@ from board import API, Board
 
 from skep.server.schemas import JobDetail, JobPage
 from skep.server.shapes import (
+    Bulk,
     Cluster,
     Decisions,
     DrainPreview,
@@ -223,6 +224,32 @@ def test_jobs_are_searched_sorted_and_counted(board: Board) -> None:
     assert page["seq"] > 0
     assert board.client.get(f"{API}/jobs?sort=secret").status_code == 400
     assert board.client.get(f"{API}/jobs?cursor=AAAA").status_code == 400
+
+
+def test_many_jobs_are_changed_each_by_itself(board: Board) -> None:
+    held = [board.submit(name=f"held{number}", vc="red", gpus=1, hold=True) for number in range(3)]
+    running = board.run(name="runs", vc="red", gpus=1)
+    ended = board.run(name="ended", vc="red", gpus=1)
+    board.end(ended)
+
+    def bulk(ids: list[str], action: str, **fields: object) -> dict[str, tuple[bool, str]]:
+        answer = board.client.post(f"{API}/jobs:bulk", json={"ids": ids, "action": action, **fields})
+        assert answer.status_code == 200, answer.text
+        Bulk.model_validate_json(answer.content, strict=True)
+        return {each["id"]: (each["ok"], each["error"]) for each in answer.json()["results"]}
+
+    found = bulk([*held, running, ended, "99999", "held0", held[0]], "priority", value=77)
+    assert all(found[job] == (True, "") for job in held)
+    assert "cannot be given another priority" in found[running][1]
+    assert not found[ended][0]
+    assert found["99999"] == (False, "there is no job 99999")
+    assert board.get(f"/jobs/{held[2]}", JobDetail)["priority"] == 77
+    assert bulk(held[:1], "release") == {held[0]: (True, "")}
+    board.wait_for(held[0], "running")
+    assert bulk([*held, running], "stop", reason="enough") == {job: (True, "") for job in [*held, running]}
+    assert "enough" in board.wait_for(held[1], "stopped")["reason"]
+    assert board.client.post(f"{API}/jobs:bulk", json={"ids": [], "action": "stop"}).status_code == 400
+    assert board.client.post(f"{API}/jobs:bulk", json={"ids": ["1"], "action": "explode"}).status_code == 400
 
 
 def test_pages_of_any_order_fit_together(board: Board) -> None:

@@ -159,7 +159,7 @@ def farewell(on: Stage, *, is_kept: bool) -> None:
         return
     tell(
         "",
-        "The server stays. To use it:",
+        f"The server stays; its dashboard is at {on.client.url} (`skep open`). To use it:",
         f"  cd {on.folder} && export SKEP_URL={on.client.url}",
         f"  skep run --vc vision --gpus 2 -- {PYTHON} {SCRIPT} --steps 50",
         "To stop it and remove everything:",

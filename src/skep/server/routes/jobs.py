@@ -33,7 +33,7 @@ from skep.server.schemas import (
 )
 from skep.server.shapes import Bulk, BulkBody
 from skep.service.order import COLUMNS
-from skep.service.store import JobFilter
+from skep.service.store import JobFilter, is_id
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 SORT = rf"^-?({'|'.join(COLUMNS)})$"
@@ -74,15 +74,20 @@ def list_jobs(
 async def change_jobs(request: Request, body: BulkBody) -> Response:
     """The same for many jobs, each by itself: one that cannot be changed does not keep the others from it."""
     # All are asked for before the first is waited for: the writer then does them in one turn.
-    asked = [await ask_one(request, job_id, body) for job_id in dict.fromkeys(body.ids)]
+    numbers = [job_id for job_id in body.ids if is_id(job_id)]
+    known = {row["id"]: row for row in await run_in_threadpool(reads_of(request).rows, numbers)}
+    asked = [await ask_one(request, job_id, known, body) for job_id in dict.fromkeys(body.ids)]
     results = [await bulk_result(job_id, each) for job_id, each in asked]
     return answer({"results": results, "done": sum(each["ok"] for each in results)})
 
 
-async def ask_one(request: Request, job_id: str, body: BulkBody) -> tuple[str, Future[None] | Exception]:
+async def ask_one(
+    request: Request, job_id: str, known: dict[str, dict[str, Any]], body: BulkBody
+) -> tuple[str, Future[None] | Exception]:
     live, who = context_of(request).live, identity_of(request).who
     try:
-        job = await job_to_change(request, job_id)
+        job = known.get(job_id) or await found_job(request, job_id)
+        identity_of(request).must_change(job)
         job_id = job["id"]
         if body.action == "priority":
             check_priority(request, job, body.value)
