@@ -95,8 +95,8 @@ it("a policy with knobs is spelled as the command line does", () => {
   expect([spelled("fifo", {}), spelled("las", { walk: "skip", place: " " })]).toEqual(["fifo", "las:walk=skip"]);
 });
 
-it("history begins where the server did", () => {
-  const data = { t: [1, 2, 3], gpus: [null, 8, 8], used: [null, 1, 2], lent: [], bad: [], drained: [], queue: [], queue_gpus: [], vcs: [] } as unknown as Schemas["History"];
-  expect(trimmed(data).t).toEqual([2, 3]);
-  expect(trimmed(data).used).toEqual([1, 2]);
+it("history begins where the server did and ends where it was asked", () => {
+  const data = { t: [10, 20, 30], until_s: 34, gpus: [null, 8, 8], used: [null, 1, 2], lent: [], bad: [], drained: [], queue: [], queue_gpus: [], vcs: [] } as unknown as Schemas["History"];
+  expect(trimmed(data).t).toEqual([20, 30, 34]);
+  expect(trimmed(data).used).toEqual([1, 2, 2]);
 });

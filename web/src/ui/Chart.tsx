@@ -77,11 +77,6 @@ function valueAt(values: Line["values"], index: number, isLast: boolean): number
   return isLast ? values.findLast((value) => value != null) : values[index];
 }
 
-/** A single point has no width of its own. */
-function widened(_: uPlot, from: number, to: number): [number, number] {
-  return from === to ? [from - 60, to + 60] : [from, to];
-}
-
 function formatted(value: number | null | undefined, format: (value: number) => string): string {
   return value === null || value === undefined ? "–" : format(value);
 }
@@ -108,7 +103,7 @@ function makeOptions(wish: Wish): uPlot.Options {
     padding: [8, 16, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false }, ...(wish.together ? { sync: { key: wish.together } } : {}) },
-    scales: { x: { time: wish.isTime, range: widened }, y: wish.fromZero ? { range: (_, __, most) => [0, Math.max(1e-9, most * 1.06)] } : {} },
+    scales: { x: { time: wish.isTime }, y: wish.fromZero ? { range: (_, __, most) => [0, Math.max(1e-9, most * 1.06)] } : {} },
     axes: [
       { ...axis, ...(wish.isTime ? { values: timeLabels } : {}), space: 70, size: 26, gap: 4 },
       { ...axis, size: 46, gap: 4, space: 32, values: (_, splits) => splits.map((value) => wish.format(value)) },

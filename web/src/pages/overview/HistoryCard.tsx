@@ -9,7 +9,7 @@ import { Card, Problem } from "../../ui/parts";
 import { RANGES, type Range } from "./TimelineCard";
 
 export function HistoryCard() {
-  const [range, setRange] = useState<Range>("86400");
+  const [range, setRange] = useState<Range>("3600");
   const { data, error } = useQuery(historyQuery(Number(range)));
   return (
     <Card title="Over time" aside={<Choice label="How far back" value={range} choices={RANGES} onChange={setRange} />}>

@@ -3,7 +3,7 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
 
-import { examplesQuery, jobFileQuery } from "../../api/queries";
+import { examplesQuery, jobFileQuery, vcsQuery } from "../../api/queries";
 import { submitText } from "../../api/submit";
 import { useMay } from "../../ui/may";
 import { Card, Problem } from "../../ui/parts";
@@ -18,10 +18,19 @@ import { Verdicts } from "./Verdicts";
 const route = getRouteApi("/frame/submit");
 const START = "name: hello\ngpus: 1\ncommand: |\n  echo hello from $SKEP_JOB_ID\n  sleep 60\n";
 
+/** In a VC that there is. */
+function startText(vcs: readonly string[]): string {
+  const [first] = vcs;
+  return first === undefined || vcs.includes("default") ? START : START.replace("\n", `\nvc: ${first}\n`);
+}
+
 export default function SubmitPage() {
   useTitle("Submit");
   const { from } = route.useSearch();
-  const [text, setText] = useState(START);
+  const vcs = useQuery(vcsQuery).data;
+  const start = startText(vcs?.map((vc) => vc.name) ?? []);
+  const [typed, setText] = useState<string | null>(null);
+  const text = typed ?? start;
   const file = useQuery({ ...jobFileQuery(from ?? ""), enabled: from !== undefined });
   useEffect(() => {
     if (file.data) setText(file.data.text);
@@ -42,7 +51,7 @@ export default function SubmitPage() {
     <>
       <div className="title">
         <h1>{from ? `Submit, from job ${from}` : "Submit"}</h1>
-        <Examples onChoose={setText} />
+        <Examples onChoose={(chosen) => setText(chosen ?? null)} />
       </div>
       {file.error ? <Problem error={file.error} /> : null}
       {file.data?.hidden.length ? <p className="hint">Fill in the values of {file.data.hidden.join(", ")}: they are not shown.</p> : null}
@@ -66,12 +75,12 @@ export default function SubmitPage() {
   );
 }
 
-function Examples({ onChoose }: { onChoose: (text: string) => void }) {
+function Examples({ onChoose }: { onChoose: (text: string | undefined) => void }) {
   const { data = [] } = useQuery(examplesQuery);
   return (
     <div className="row">
       <span className="quiet">Begin with</span>
-      <select aria-label="Begin with" value="" onChange={(event) => onChoose(data.find((example) => example.name === event.target.value)?.text ?? START)}>
+      <select aria-label="Begin with" value="" onChange={(event) => onChoose(data.find((example) => example.name === event.target.value)?.text)}>
         <option value="" disabled>an example …</option>
         {data.map((example) => (
           <option key={example.name} value={example.name}>{example.title}</option>

@@ -49,7 +49,7 @@ export default function VcsPage() {
 function Shares({ vcs }: { vcs: Vc[] }) {
   const most = Math.max(1, ...vcs.map((vc) => Math.max(vc.gpus, vc.used + vc.borrowed)));
   return (
-    <Card title="Now" note="The frame is what was guaranteed. Full colour is used of it, lighter is borrowed beyond it, hatched is lent to others.">
+    <Card title="Now" note="Of what is guaranteed: full colour is used, hatched is lent to others, grey is idle. Lighter colour behind it is borrowed.">
       <div className="scroll" tabIndex={0} role="region" aria-label="Virtual clusters now">
         <table>
           <thead>
@@ -95,7 +95,7 @@ function Bars({ vc, most, colour }: { vc: Vc; most: number; colour: number }) {
 }
 
 function OverTime() {
-  const [range, setRange] = useState<Range>("86400");
+  const [range, setRange] = useState<Range>("3600");
   const { data, error } = useQuery(historyQuery(Number(range), true));
   const lines = useMemo(() => {
     const line = (key: "used" | "borrowed" | "queue"): Line[] =>
