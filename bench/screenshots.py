@@ -1,6 +1,6 @@
 """Pictures of every page, light and dark: `python -m bench.screenshots [FOLDER] [PAGE …]`, from a scripted cluster.
 
-Needs Chromium (`SKEP_CHROMIUM` names it) and a built dashboard.
+A picture has the whole page; `-narrow` ones are 400 pixels wide, `-top` ones what is seen at first. Needs Chromium (`SKEP_CHROMIUM` names it) and a built dashboard.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ def take(browser: Browser, stage: Scene, folder: Path, name: str, address: str) 
             page.locator("h1").first.wait_for()
             page.wait_for_timeout(1500)
             page.screenshot(path=folder / f"{name}-{theme}{size}.png", full_page=True)
+            if not size:
+                page.screenshot(path=folder / f"{name}-{theme}-top.png")
             page.close()
 
 

@@ -16,9 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 FOLDER = Path(__file__).parent / "web"
-SECTIONS = frozenset(
-    ("", "jobs", "compare", "submit", "virtual-clusters", "nodes", "policy", "studies", "access", "login")
-)
+SECTIONS = frozenset(("", "jobs", "compare", "submit", "virtual-clusters", "nodes", "policy", "studies", "login"))
 """First words of the addresses that the browser's router knows; the page is the same for all."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
