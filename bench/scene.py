@@ -6,7 +6,7 @@ one that waits and can say why, borrowed GPUs, a shared one, a drained node.
 
 from __future__ import annotations
 
-import shlex
+import os
 import sys
 import tempfile
 import time
@@ -44,6 +44,7 @@ for step in job.steps(steps):
     job.report(loss=loss, samples=256, accuracy=1 - loss / 2.6)
     print(f"step {step} of {steps}: loss {loss:.4f}", flush=True)
 """
+PATH = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
 WAIT_S = 120.0
 NO_REUSE = httpx.Limits(max_keepalive_connections=0)
 """A connection to a server that has gone is no use with the next one."""
@@ -64,7 +65,7 @@ class Scene:
 
     def command(self, rate: str, *, steps: int = 4000, step_s: float = 0.4) -> str:
         """A training that reports its loss; the larger `rate`, the faster that falls."""
-        return f"{sys.executable} {shlex.quote(str(self.script))} {rate} {steps} {step_s}"
+        return f"python {self.script.name} {rate} {steps} {step_s}"
 
     def submit(
         self,
@@ -80,7 +81,8 @@ class Scene:
     ) -> str:
         """Fields of the role are those of its tasks."""
         body = {"name": name, "vc": vc, "priority": priority, "tags": list(tags)}
-        body["tasks"] = {"worker": {"command": command, **role}}
+        body["workdir"] = str(self.script.parent)
+        body["tasks"] = {"worker": {"command": command, "env": {"PATH": PATH}, **role}}
         if sweep:
             body["sweep"] = sweep
         answer = self.client.post("/jobs", json=body, headers={"X-Skep-User": user})

@@ -1,6 +1,7 @@
 """Pictures of every page, light and dark: `python -m bench.screenshots [FOLDER] [PAGE …]`, from a scripted cluster.
 
-A picture has the whole page; `-narrow` ones are 400 pixels wide, `-top` ones what is seen at first. Needs Chromium (`SKEP_CHROMIUM` names it) and a built dashboard.
+A picture has the whole page; `-narrow` ones are 400 pixels wide, `-top` ones what is seen at first. Needs Chromium
+(`SKEP_CHROMIUM` names it) and a built dashboard.
 """
 
 from __future__ import annotations

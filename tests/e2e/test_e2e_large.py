@@ -1,4 +1,4 @@
-"""The dashboard before many jobs: less than `python -m bench.dashboard` measures, and nothing that a busy machine breaks."""
+"""The dashboard before many jobs: less than `python -m bench.dashboard`, and nothing that a busy machine breaks."""
 
 from __future__ import annotations
 
