@@ -135,10 +135,3 @@ def test_las_on_a_thousand_traces(case: Case, lead: int, by_size: bool) -> None:
 @given(**QUEUES)
 def test_queues_on_a_thousand_traces(case: Case, limits: tuple[int, ...], by_size: bool, promote: int) -> None:
     queues(case, limits, by_size, promote)
-
-
-@pytest.mark.slow
-@MANY
-@given(**ELAS)
-def test_e_las_on_a_thousand_traces(case: Case, form: str, lead: float, scale: int) -> None:
-    elas(case, form, lead, scale)
