@@ -145,3 +145,49 @@ def test_what_keeps_a_server_behind_from_starting_is_told_with_its_hint(tmp_path
     said = subprocess.run([*command, "--port", "0"], capture_output=True, text=True, timeout=60, check=False)
     assert said.returncode == 2
     assert said.stderr == "error: policy 'tiresias' is not known\n\nhint: did you mean tiresias-l or tiresias-g?\n"
+
+
+TRAIN = """
+from skep import train
+job = train.join()
+for step in job.steps(20):
+    print(f"step {step} of a real job", flush=True)
+    job.report(loss=1.0 / (step + 1))
+"""
+
+
+@pytest.mark.slow
+def test_what_the_dashboard_shows_of_a_real_job(server: Server) -> None:
+    """Its curve, its log, the GPUs it held, and why it was started."""
+    from skep.client import Client
+    from skep.server.schemas import JobDetail
+    from skep.server.shapes import Curve, Decisions, History, Map, Matches, Overview, Timeline
+
+    (server.data.parent / "train.py").write_text(TRAIN)
+    done = server.skep("run", "--gpus", "1", "--name", "curve", "--", sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    with Client(server.env["SKEP_URL"]) as client:
+        curve = client.curve("curve")
+        Curve.model_validate(curve)
+        (loss,) = [each for each in curve["series"] if each["key"] == "loss"]
+        assert (len(loss["value"]), loss["value"][0], loss["step"]) == (20, 1.0, sorted(loss["step"]))
+        found = client.search_logs("curve", "STEP 19 of")
+        Matches.model_validate(found)
+        assert [match["text"] for match in found["matches"]] == ["step 19 of a real job"]
+        (span,) = client.timeline()["spans"]
+        assert (span["outcome"], span["held"]) == ("succeeded", [{"node": "n0", "gpus": [0], "milli": 1000}])
+        assert client.decisions(job="curve")["decisions"][0]["kind"] == "start"
+        job = client.job("curve")
+        JobDetail.model_validate(job)
+        assert job["history"][0]["held"] == span["held"]
+        for shape, answer in (
+            (Overview, client.overview()),
+            (Map, client.map()),
+            (History, client.history(by_vc=True)),
+            (Timeline, client.timeline()),
+            (Decisions, client.decisions()),
+        ):
+            shape.model_validate(answer)
+    assert "start" in server.skep("decisions").stdout
+    assert server.skep("history", "--since", "1h").returncode == 0
+    assert server.skep("open", "--print").stdout.strip() == server.env["SKEP_URL"]
