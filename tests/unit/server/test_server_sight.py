@@ -80,7 +80,10 @@ def get(two: World, path: str, who: dict[str, str]) -> httpx.Response:
 
 
 @pytest.mark.parametrize("who", ["blue", "blue owner", "blue viewer"])
-@pytest.mark.parametrize("rest", ["", "/logs", "/events", "/explain", "/environment", "/logs?follow=true"])
+@pytest.mark.parametrize(
+    "rest",
+    ["", "/logs", "/events", "/explain", "/environment", "/logs?follow=true", "/curve", "/logs:search?q=a", "/file"],
+)
 @pytest.mark.parametrize("by_name", [False, True])
 def test_a_job_of_another_vc_is_as_if_it_were_not(
     two: World, people: dict[str, dict[str, str]], red_job: str, who: str, rest: str, by_name: bool
@@ -111,6 +114,15 @@ def test_a_job_of_another_vc_is_as_if_it_were_not(
         "/usage?by=job",
         "/events?follow=false",
         "/events?follow=false&last=1000",
+        "/jobs?q=hush",
+        "/jobs?q=crimson&all=true&counts=true&sort=name",
+        "/map",
+        "/timeline",
+        "/decisions",
+        "/history?vc=true",
+        "/usage?by=user&vc=red",
+        "/nodes/n0/drain",
+        "/nodes/n1/drain",
     ],
 )
 def test_lists_tell_nothing_of_another_vc(
@@ -121,9 +133,27 @@ def test_lists_tell_nothing_of_another_vc(
         assert answer.status_code == 200
         for word in ("hush", "crimson", "ann", '"red"', f'"{red_job}"'):
             assert word not in answer.text, (path, word)
-    both = get(two, path.replace("vc=red", "").replace("name=hush&", "").replace("tag=crimson", ""), people["viewer"])
+    for filter in ("vc=red", "name=hush&", "tag=crimson"):
+        path = path.replace(filter, "")
+    both = get(two, path, people["viewer"])
     assert both.status_code == 200
+    if path.endswith("/drain"):
+        return  # of one of them only
     assert any(word in both.text for word in ("hush", '"red"', "ann", f'"{red_job}"'))
+
+
+def test_numbers_of_jobs_are_those_in_sight(
+    two: World, people: dict[str, dict[str, str]], red_job: str, blue_job: str
+) -> None:
+    whole, blue = (get(two, "/overview", people[who]).json() for who in ("viewer", "blue"))
+    assert whole["gpus"] == blue["gpus"]
+    assert 0 < sum(blue["jobs"].values()) < sum(whole["jobs"].values())
+    page = get(two, "/jobs?all=true&counts=true&limit=1000", people["blue"]).json()
+    assert sum(page["counts"].values()) == len(page["jobs"])
+    refused = two.client.post(
+        f"{API}/jobs:bulk", json={"ids": [red_job, "hush"], "action": "stop"}, headers=people["blue owner"]
+    ).json()
+    assert [each["error"] for each in refused["results"]] == [f"there is no job {red_job}", "there is no job hush"]
 
 
 def test_metrics_are_for_those_who_see_everything(two: World, people: dict[str, dict[str, str]]) -> None:
