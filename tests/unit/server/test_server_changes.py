@@ -112,3 +112,13 @@ def test_changes_of_other_vcs_are_not_told(tmp_path: Path) -> None:
                 told.append(again.next())
         assert {row["vc"] for change in told for row in change["jobs"]} == {"red"}
         assert {event["job_id"] for change in told for event in change["events"]} == {found}
+
+
+def test_the_stream_ends_with_its_token(tmp_path: Path) -> None:
+    with Board(tmp_path, auth="token") as board:
+        with Following(board, **board.bearer("ann", "user")) as stream:
+            stream.next()
+            board.tokens.revoke(board.tokens.list()[0].id)
+            with pytest.raises((AssertionError, httpx.HTTPError)):  # the end of the stream
+                while True:
+                    stream.next()
