@@ -115,10 +115,9 @@ def test_changes_of_other_vcs_are_not_told(tmp_path: Path) -> None:
 
 
 def test_the_stream_ends_with_its_token(tmp_path: Path) -> None:
-    with Board(tmp_path, auth="token") as board:
-        with Following(board, **board.bearer("ann", "user")) as stream:
-            stream.next()
-            board.tokens.revoke(board.tokens.list()[0].id)
-            with pytest.raises((AssertionError, httpx.HTTPError)):  # the end of the stream
-                while True:
-                    stream.next()
+    with Board(tmp_path, auth="token") as board, Following(board, **board.bearer("ann", "user")) as stream:
+        stream.next()
+        board.tokens.revoke(board.tokens.list()[0].id)
+        with pytest.raises((AssertionError, httpx.HTTPError)):  # the end of the stream
+            while True:
+                stream.next()
