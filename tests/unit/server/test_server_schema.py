@@ -65,7 +65,7 @@ def make_live(folder: Path) -> Live:
 
 
 # Whether the cluster can ever run a job, and whether a policy has that name, is not a matter of form: a 400 is right.
-# What has no end cannot be checked, and a server that was told to stop cannot be asked more.
+# Ending the token that asks would refuse all that follows. What has no end cannot be checked, and a server that was told to stop cannot be asked more.
 SETTINGS = """
 [[operations]]
 include-path = "/api/v1/events"
@@ -86,6 +86,10 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "409"]
 include-path = "/api/v1/jobs"
 include-method = "POST"
 parameters = { "query.dry_run" = false }
+
+[[operations]]
+include-path = ["/api/v1/tokens/{id}", "/api/v1/tokens/{id}/rotate"]
+parameters = { "path.id" = "00000000" }
 
 [[operations]]
 include-path = "/api/v1/session"
