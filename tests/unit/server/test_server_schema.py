@@ -65,7 +65,8 @@ def make_live(folder: Path) -> Live:
 
 
 # Whether the cluster can ever run a job, and whether a policy has that name, is not a matter of form: a 400 is right.
-# Ending the token that asks would refuse all that follows. What has no end cannot be checked, and a server that was told to stop cannot be asked more.
+# Ending the token that asks would refuse all that follows.
+# What has no end cannot be checked, and a server that was told to stop cannot be asked more.
 SETTINGS = """
 [[operations]]
 include-path = "/api/v1/events"
