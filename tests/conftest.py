@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+
 from hypothesis import HealthCheck, Phase, settings
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
@@ -12,3 +15,9 @@ settings.register_profile(
 settings.register_profile("search", deadline=None, max_examples=1000, suppress_health_check=QUIET)
 settings.register_profile("quick", settings.get_profile("search"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("ci")
+
+# Tests neither see nor touch the logins and servers of whoever runs them, nor those of other tests' processes.
+for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):
+    os.environ[name] = tempfile.mkdtemp(prefix="skep-tests-")
+for name in ("SKEP_URL", "SKEP_TOKEN"):
+    os.environ.pop(name, None)

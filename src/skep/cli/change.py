@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skep.cli.live import complete_jobs, connect, job_argument, priority_number, say, server_option
+from skep.cli.live import complete_jobs, complete_vcs, connect, job_argument, priority_number, say, server_option
 from skep.cli.plain import clean
 from skep.core.errors import NotFound
 
@@ -23,7 +23,9 @@ def chosen_jobs(command: Callable[..., None]) -> Callable[..., None]:
         [
             click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs),
             click.option("--group", default="", help="All jobs of this group (a sweep) that have not ended."),
-            click.option("--vc", default="", help="All jobs of this virtual cluster; asks first."),
+            click.option(
+                "--vc", default="", help="All jobs of this virtual cluster; asks first.", shell_complete=complete_vcs
+            ),
             click.option("-u", "--user", default="", help="All jobs of this user; asks first."),
             click.option("--tag", default="", help="All jobs with this tag; asks first."),
             click.option("--state", type=click.Choice(OPEN), help="With the others: only those in this state."),

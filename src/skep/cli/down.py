@@ -22,6 +22,7 @@ NAMED = 10
 @click.command()
 @click.option("--data", metavar="DIR", help="The data of the server.  [default: ~/.local/share/skep]")
 @click.option("--url", metavar="URL", help="Its address, instead of its data.  [default: SKEP_URL]")
+@click.option("--config", "file", metavar="FILE", help="The config file it was started with, which names its data.")
 @click.option("--stop-jobs", is_flag=True, help="Stop every job first, and wait until the last one has ended.")
 @click.option(
     "--timeout",
@@ -30,7 +31,7 @@ NAMED = 10
     metavar="SECONDS",
     help=f"With --stop-jobs: how long jobs may take; if one takes longer the server stays.  [default: {STOP_JOBS_S}]",
 )
-def down(data: str | None, url: str | None, stop_jobs: bool, timeout: int) -> None:
+def down(data: str | None, url: str | None, file: str | None, stop_jobs: bool, timeout: int) -> None:
     """Stop the server, and wait until its process has ended. Jobs run on; the next `skep up` takes them over.
 
     \b
@@ -39,15 +40,18 @@ def down(data: str | None, url: str | None, stop_jobs: bool, timeout: int) -> No
       skep down --data ./data --stop-jobs --timeout 120
     """
     within_s = timeout if stop_jobs else None
+    if file is not None and data is None:
+        from skep.server.config import make_config
+
+        data = str(make_config(file, {}).data)
     address = url or ("" if data else os.environ.get("SKEP_URL", ""))
     if address:
         answer = ask(address, within_s)
         wait_while(lambda: does_run(answer) or does_answer(address), address, within_s)
     else:
-        from skep.server.config import default_data
-        from skep.server.datadir import is_locked
+        from skep.files.running import is_locked
 
-        folder = Path(data).expanduser().absolute() if data else default_data()
+        folder = Path(data).expanduser().absolute() if data else only_folder()
         if not is_locked(folder):
             if not data:
                 refuse_other(folder)
@@ -57,7 +61,20 @@ def down(data: str | None, url: str | None, stop_jobs: bool, timeout: int) -> No
         wait_while(lambda: is_locked(folder), address, within_s)
     running = answer.get("running", 0)
     goes_on = running and not stop_jobs
-    say(f"skep is down; jobs that run on ({running}) are adopted by the next `skep up`" if goes_on else "skep is down")
+    after = f"; jobs that run on ({running}) are adopted by the next `skep up`" if goes_on else ""
+    say(f"skep is down ({address}){after}")
+
+
+def only_folder() -> Path:
+    """The default data folder, or that of the only server of this machine."""
+    from skep.core.errors import InputError
+    from skep.files.running import default_data, servers_here
+
+    servers = servers_here()
+    if len(servers) < 2 or default_data() in servers:
+        return next(iter(servers), default_data())
+    listed = "; ".join(f"skep down --data {folder} ({running.url})" for folder, running in servers.items())
+    raise InputError(f"{len(servers)} servers run on this machine", hint=f"say which one: {listed}")
 
 
 def does_run(answer: dict[str, Any]) -> bool:
@@ -91,7 +108,7 @@ def refuse_other(folder: Path) -> None:
 def stop_here(folder: Path, within_s: int | None) -> tuple[str, dict[str, Any]]:
     """By the API, or by a signal where that does not answer or wants a token: the owner of a process needs none."""
     from skep.core.errors import InputError
-    from skep.server.datadir import read_running
+    from skep.files.running import read_running
 
     server = read_running(folder)
     if server is None:

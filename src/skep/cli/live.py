@@ -50,15 +50,30 @@ def priority_number(text: str) -> int:
         raise click.BadParameter(f"'{text}' is no priority; expected a number or one of {names}") from None
 
 
-def complete_jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """For the shell: ids of jobs that have not ended. Silent where there is no server."""
-    from skep.core.errors import SkepError
+def complete_with(ask: Callable[[Client], Iterable[str]]) -> Callable[..., list[str]]:
+    """For the shell: names that a server knows. Silent where there is none."""
 
-    try:
-        with connect(ctx.params.get("url") or "") as client:
-            return [job["id"] for job in client.page()[0] if job["id"].startswith(incomplete)]
-    except SkepError:
-        return []
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        from skep.core.errors import SkepError
+
+        try:
+            with connect(ctx.params.get("url") or "") as client:
+                return [name for name in ask(client) if name.startswith(incomplete)]
+        except SkepError:
+            return []
+
+    return complete
+
+
+complete_jobs = complete_with(lambda client: (job["id"] for job in client.page()[0]))
+complete_nodes = complete_with(lambda client: (node["name"] for node in client.nodes()))
+complete_vcs = complete_with(lambda client: (vc["name"] for vc in client.vcs()))
+
+
+def complete_policies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from skep.policies.registry import policies
+
+    return [name for name in policies() if name.startswith(incomplete)]
 
 
 def server_option(command: Command) -> Command:
@@ -83,6 +98,24 @@ def job_argument(command: Command) -> Command:
 
 def jobs_argument(command: Command) -> Command:
     return click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=complete_jobs)(command)
+
+
+INHERITED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
+"""What decides which programs are found: a command is to mean in the job what it means in this shell."""
+
+
+def inherited() -> dict[str, str]:
+    import os
+
+    return {name: os.environ[name] for name in INHERITED if name in os.environ}
+
+
+def default_vc(url: str) -> str:
+    """The VC of the profile, if that is about this server."""
+    from skep.client.profile import find_url, read_profile
+
+    profile = read_profile()
+    return profile.vc if profile.vc and find_url(url) == profile.url else ""
 
 
 def connect(url: str) -> Client:

@@ -36,6 +36,8 @@ HEADINGS = {
         "demo": ("skep.cli.demo:demo", "Watch a small cluster at work; nothing else needed."),
         "up": ("skep.cli.up:up", "Start the server."),
         "open": ("skep.cli.open:open_", "Open the dashboard in a browser."),
+        "login": ("skep.cli.login:login", "Remember a server, a token and a default VC."),
+        "logout": ("skep.cli.login:logout", "Forget them."),
         "down": ("skep.cli.down:down", "Stop the server; jobs go on."),
         "cluster": ("skep.cli.cluster:cluster", "Draw the cluster; check and apply cluster files."),
         "nodes": ("skep.cli.nodes:nodes", "List the nodes."),
@@ -99,9 +101,14 @@ class LazyGroup(click.Group):
         return [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, message="skep %(version)s")
-def skep() -> None:
+@click.pass_context
+def skep(ctx: click.Context) -> None:
     """Skep: a cluster manager for deep learning. One scheduler, several worlds.
 
     Run training jobs on shared gpus, and compare every scheduler of the literature on your own history.
@@ -113,6 +120,8 @@ def skep() -> None:
       skep run --gpus 1 -- python train.py        run something; `skep ps` in another terminal shows it
       skep compare TRACE --cluster 64x8           which scheduler would have been better
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def main() -> None:

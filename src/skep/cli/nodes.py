@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skep.cli.live import cell, connect, many, output_option, say, server_option, show, table_of, watch_option
+from skep.cli.live import (
+    cell,
+    complete_nodes,
+    connect,
+    many,
+    output_option,
+    say,
+    server_option,
+    show,
+    table_of,
+    watch_option,
+)
 from skep.cli.plain import clean
 
 if TYPE_CHECKING:
@@ -106,7 +117,7 @@ def node_note(node: dict[str, Any]) -> str:
 
 
 @click.command()
-@click.argument("names", metavar="NODE...", nargs=-1, required=True)
+@click.argument("names", metavar="NODE...", nargs=-1, required=True, shell_complete=complete_nodes)
 @server_option
 def drain(names: tuple[str, ...], url: str) -> None:
     """Start nothing new on nodes; what runs there is left alone.
@@ -123,7 +134,7 @@ def drain(names: tuple[str, ...], url: str) -> None:
 
 
 @click.command()
-@click.argument("names", metavar="NODE...", nargs=-1, required=True)
+@click.argument("names", metavar="NODE...", nargs=-1, required=True, shell_complete=complete_nodes)
 @server_option
 def undrain(names: tuple[str, ...], url: str) -> None:
     """Use drained nodes again.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skep.cli.live import connect, date, duration, output_option, server_option, show, table_of
+from skep.cli.live import complete_vcs, connect, date, duration, output_option, server_option, show, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,7 +20,9 @@ SERIES = ("used", "lent", "bad", "queue")
 @click.command()
 @click.option("--since", type=duration, default="24h", show_default=True, help="How far back: 90m, 12h, 7d.")
 @click.option("--step", type=duration, help="Seconds of a row.  [default: about 24 rows]")
-@click.option("--vc", "vc_name", default="", metavar="NAME", help="Of this virtual cluster.")
+@click.option(
+    "--vc", "vc_name", default="", metavar="NAME", help="Of this virtual cluster.", shell_complete=complete_vcs
+)
 @output_option
 @server_option
 def history(since: float, step: float | None, vc_name: str, output: str, url: str) -> None:

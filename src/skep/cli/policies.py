@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from skep.cli.live import complete_policies
+
 if TYPE_CHECKING:
     from skep.policies.registry import Policy
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_policies)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def policies(name: str | None, as_json: bool) -> None:
     """List the policies, or explain one: its paper, what it assumes, its knobs and their defaults.

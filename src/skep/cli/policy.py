@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from skep.cli.live import connect, print_data, say, server_option
+from skep.cli.live import complete_policies, connect, print_data, say, server_option
 
 
 @click.group(invoke_without_command=True)
@@ -25,7 +25,7 @@ def policy(ctx: click.Context, output: str, url: str) -> None:
 
 
 @policy.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_policies)
 @server_option
 @click.pass_context
 def use(ctx: click.Context, name: str, url: str) -> None:

@@ -10,6 +10,7 @@ import click
 from skep.cli.live import (
     check_watch,
     clock,
+    complete_vcs,
     connect,
     console,
     output_option,
@@ -35,7 +36,7 @@ MOST = 1_000_000
 @click.command()
 @click.option("-a", "--all", "is_all", is_flag=True, help="Also jobs that have ended.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only this state; may be repeated.")
-@click.option("--vc", default="", help="Only this virtual cluster.")
+@click.option("--vc", default="", help="Only this virtual cluster.", shell_complete=complete_vcs)
 @click.option("-u", "--user", default="", help="Only jobs of this user.")
 @click.option("--mine", is_flag=True, help="Only your jobs.")
 @click.option("--group", default="", help="Only this job group (a sweep).")

@@ -24,7 +24,7 @@ def restore(file: str, data: str | None) -> None:
       skep restore /backups/skep-monday.db
       skep up -d
     """
-    from skep.server.config import default_data
+    from skep.files.running import default_data
     from skep.server.datadir import DataDir
     from skep.service.restore import put_back
 

@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skep.cli.live import connect, duration, last_words, priority_number, say, server_option
+from skep.cli.live import (
+    complete_vcs,
+    connect,
+    default_vc,
+    duration,
+    inherited,
+    last_words,
+    priority_number,
+    say,
+    server_option,
+)
 
 if TYPE_CHECKING:
     from skep.client import Client
 
 ROLE = "main"
-INHERITED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
-"""What decides which programs are found: the command is to mean in the job what it means in this shell."""
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -27,7 +35,9 @@ INHERITED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHON
 @click.option("--count", type=click.IntRange(min=1), help="Tasks, all started together.  [default: 1]")
 @click.option("--elastic", metavar="MIN:MAX", help="Runs with so many tasks as there is room for, and is resized.")
 @click.option("--name", default="", help="[default: from the command]")
-@click.option("--vc", default="", help="Virtual cluster.  [default: default]")
+@click.option(
+    "--vc", default="", help="Virtual cluster.  [default: that of the login or token]", shell_complete=complete_vcs
+)
 @click.option(
     "-p", "--priority", type=priority_number, metavar="P", help="oppo, test, prod or a number.  [default: test]"
 )
@@ -58,6 +68,7 @@ def run(argv: tuple[str, ...], detach: bool, url: str, **asked: Any) -> None:
       skep run --gpus 1 --elastic 1:8 -- python ddp.py
       skep run --detach --needs 17 -- bash -c 'python eval.py > out.txt'
     """
+    asked["vc"] = asked["vc"] or default_vc(url)
     job = describe(argv, asked)
     with connect(url) as client:
         found = client.submit(job)
@@ -108,7 +119,7 @@ def elastic_range(text: str | None) -> tuple[int | None, int | None]:
 
 
 def environment(pairs: tuple[str, ...]) -> dict[str, str]:
-    found = {name: os.environ[name] for name in INHERITED if name in os.environ} | {"PYTHONUNBUFFERED": "1"}
+    found = inherited() | {"PYTHONUNBUFFERED": "1"}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not name or (not equals and name not in os.environ):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skep.cli.live import complete_policies
 from skep.cli.say import warn, warn_dropped
 from skep.core.errors import InputError
 
@@ -35,7 +36,14 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
         [
             click.argument("trace", metavar="TRACE"),
             click.option("--cluster", required=True, metavar="SPEC", help="64x8:v100+16x4:p100, or a file."),
-            click.option("--policy", "policies", multiple=True, metavar="P", help="NAME:key=value,…; may be repeated."),
+            click.option(
+                "--policy",
+                "policies",
+                multiple=True,
+                metavar="P",
+                help="NAME:key=value,…; may be repeated.",
+                shell_complete=complete_policies,
+            ),
             click.option(
                 "--out",
                 type=click.Path(path_type=Path),

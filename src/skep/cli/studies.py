@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skep.cli.live import connect, date, output_option, server_option, show, table_of
+from skep.cli.live import complete_policies, connect, date, output_option, server_option, show, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,7 +38,15 @@ def studies(ctx: click.Context, output: str, url: str) -> None:
 
 @studies.command()
 @click.argument("trace", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--policy", "policies", multiple=True, required=True, metavar="P", help="May be repeated.")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    required=True,
+    metavar="P",
+    help="May be repeated.",
+    shell_complete=complete_policies,
+)
 @click.option("--cluster", default="", metavar="SPEC", help="Such as 16x8.  [default: the cluster of the server]")
 @click.option("--name", default="", help="What to call it.")
 @click.option("--seed", default=0, show_default=True)

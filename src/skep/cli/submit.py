@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skep.cli.live import connect, duration, jobs_argument, print_data, say, server_option
+from skep.cli.live import connect, default_vc, duration, inherited, jobs_argument, print_data, say, server_option
 
 if TYPE_CHECKING:
     from skep.client import Client
+    from skep.jobs.request import TaskRole
 
 STDIN = "-"
 LARGEST = 1024 * 1024
@@ -20,14 +21,16 @@ TIMED_OUT = 124
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--name", default="", help="Another name than the file's; for one job.")
 @click.option("--hold", is_flag=True, help="Do not start until `skep release`.")
+@click.option("--clean-env", is_flag=True, help="Give jobs nothing of this shell's environment.")
 @click.option("--key", default="", help="Idempotency key: the same key twice is one submission.")
 @click.option("-o", "--output", type=click.Choice(["name", "json", "yaml"]), default="name", help="[default: name]")
 @server_option
-def submit(files: tuple[str, ...], name: str, hold: bool, key: str, output: str, url: str) -> None:
+def submit(files: tuple[str, ...], name: str, hold: bool, clean_env: bool, key: str, output: str, url: str) -> None:
     """Submit job files (Skep's YAML or JSON, or OpenPAI's protocol v2), - for stdin, and print the ids.
 
     A file may hold one job, a list of jobs, or a sweep, which are submitted all or none. All files are checked before
-    the first is submitted. Jobs that name no workdir run in this folder.
+    the first is submitted. Jobs that name no workdir run in this folder; tasks that set no PATH get this shell's, with
+    its Python environment, as `skep run` does. --clean-env leaves it to the server's.
 
     \b
     Examples:
@@ -37,7 +40,9 @@ def submit(files: tuple[str, ...], name: str, hold: bool, key: str, output: str,
     """
     if name and len(files) > 1:
         raise click.UsageError("--name is for one file")
-    read = [(file, *to_submit(read_text(file), file, name, hold)) for file in files]
+    env, vc = {} if clean_env else inherited(), default_vc(url)
+    changes = {**({"name": name} if name else {}), **({"hold": True} if hold else {})}
+    read = [(file, *to_submit(read_text(file), file, changes, env, vc)) for file in files]
     jobs: list[dict[str, Any]] = []
     with connect(url) as client:
         try:
@@ -70,25 +75,36 @@ def read_text(file: str) -> str:
         raise InputError(f"{file}: is no text in UTF-8") from None
 
 
-def to_submit(text: str, file: str, name: str, hold: bool) -> tuple[str, list[str]]:
+def to_submit(text: str, file: str, changes: dict[str, Any], env: dict[str, str], vc: str) -> tuple[str, list[str]]:
     """The jobs of a file as they are submitted, and what is to be said about them.
 
-    The server does not know this folder, nor the file's name for a line about what is wrong in it.
+    The server does not know this folder and this shell, nor the file's name for a line about what is wrong in it.
     """
     import os
 
     import msgspec
 
     from skep.core.errors import InputError
+    from skep.core.model import DEFAULT_VC
     from skep.jobs.read import read_requests
 
     reading = read_requests(text, file)
-    if name and len(reading.requests) > 1:
+    if "name" in changes and len(reading.requests) > 1:
         raise InputError(f"{file}: --name is for one job, and there are {len(reading.requests)}")
-    changes = {**({"name": name} if name else {}), **({"hold": True} if hold else {})}
-    here = os.getcwd()
-    jobs = [msgspec.structs.replace(job, workdir=job.workdir or here, **changes) for job in reading.requests]
+    jobs = []
+    for job in reading.requests:
+        home = vc if vc and job.vc == DEFAULT_VC else job.vc
+        tasks = {name: with_env(role, env) for name, role in job.tasks.items()}
+        here = job.workdir or os.getcwd()
+        jobs.append(msgspec.structs.replace(job, workdir=here, vc=home, tasks=tasks, **changes))
     return msgspec.json.encode(jobs[0] if len(jobs) == 1 else jobs).decode(), reading.warnings
+
+
+def with_env(role: TaskRole, env: dict[str, str]) -> TaskRole:
+    """With this shell's variables; a task that sets its own PATH gets none of them."""
+    import msgspec
+
+    return role if "PATH" in role.env or not env else msgspec.structs.replace(role, env=env | role.env)
 
 
 def send(client: Client, file: str, text: str, warnings: list[str], key: str) -> list[dict[str, Any]]:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import click
+import msgspec
 
 from skep.cli.live import console, date, duration, table_of
 
 if TYPE_CHECKING:
     from skep.server.tokens import Token, Tokens
 
-data_option = click.option("--data", metavar="DIR", help="The data of the server.  [default: ~/.local/share/skep]")
+data_option = click.option(
+    "--data", metavar="DIR", help="The data of the server.  [default: the server of SKEP_URL, else ~/.local/share/skep]"
+)
 
 
 @click.group()
 def token() -> None:
-    """Make, list, rotate and revoke tokens. They live in the data folder and count at once, with or without a server.
+    """Make, list, rotate and revoke tokens. They count at once.
+
+    With SKEP_URL or after `skep login` the server is asked, which takes a token of role admin (SKEP_TOKEN). Otherwise,
+    and with --data, they are changed in the data folder, whether its server runs or not.
 
     \b
     Examples:
@@ -111,9 +119,47 @@ def revoke(ids: tuple[str, ...], data: str | None) -> None:
         print(f"token {one} is revoked", file=sys.stderr)
 
 
-def open_tokens(data: str | None) -> Tokens:
-    from skep.server.config import default_data
+def open_tokens(data: str | None) -> Tokens | RemoteTokens:
+    """Those of a data folder; without one, of the server that SKEP_URL or the login names."""
+    from skep.client.profile import read_profile
+    from skep.core.errors import InputError
+    from skep.files.running import default_data
     from skep.server.tokens import Tokens
 
-    folder: Any = Path(data).expanduser().absolute() if data else default_data()
+    if data is None and (url := os.environ.get("SKEP_URL", "") or read_profile().url):
+        return RemoteTokens(url)
+    folder = Path(data).expanduser().absolute() if data else default_data()
+    if not (folder / "skep.db").exists():
+        hint = "`skep up` makes one; --data names its folder, SKEP_URL the address of a server elsewhere"
+        raise InputError(f"{folder} is not the data folder of a server", hint=hint)
     return Tokens(folder)
+
+
+class RemoteTokens:
+    """The tokens of a server, by its API; the caller's own must be of role admin."""
+
+    def __init__(self, url: str) -> None:
+        from skep.client.wire import Wire
+
+        self.wire = Wire(url, "", None)
+
+    def create(self, user: str, role: str, vcs: tuple[str, ...], life_s: float | None) -> tuple[Token, str]:
+        return self._made("/tokens", {"user": user, "role": role, "vcs": list(vcs), "life_s": life_s})
+
+    def rotate(self, token_id: str, overlap_s: float) -> tuple[Token, str]:
+        return self._made(f"/tokens/{quote(token_id, safe='')}/rotate", {"overlap_s": overlap_s})
+
+    def revoke(self, token_id: str) -> bool:
+        self.wire.ask("DELETE", f"/tokens/{quote(token_id, safe='')}")
+        return True
+
+    def list(self) -> list[Token]:
+        from skep.server.tokens import Token
+
+        return [msgspec.convert(each, Token) for each in self.wire.ask("GET", "/tokens")]
+
+    def _made(self, path: str, body: dict[str, Any]) -> tuple[Token, str]:
+        from skep.server.tokens import Token
+
+        made = self.wire.ask("POST", path, json=body)
+        return msgspec.convert({key: value for key, value in made.items() if key != "token"}, Token), made["token"]

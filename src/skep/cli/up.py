@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from skep.cli.live import complete_policies
+from skep.files.running import default_data
 
 if TYPE_CHECKING:
     from skep.server.config import Config
@@ -20,7 +24,10 @@ READY_S = 120.0
     help="The nodes and gpus.  [default: as it was; at first the gpus of this machine]",
 )
 @click.option(
-    "--policy", metavar="P", help="How to schedule; `skep policies` lists them.  [default: as it was; at first fifo]"
+    "--policy",
+    metavar="P",
+    help="How to schedule; `skep policies` lists them.  [default: as it was; at first fifo]",
+    shell_complete=complete_policies,
 )
 @click.option("--data", metavar="DIR", help="Where everything is kept.  [default: ~/.local/share/skep]")
 @click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1]")
@@ -82,7 +89,7 @@ def wait_until_ready(child: Any, config: Config, begin: int) -> None:
     import time
 
     from skep.core.errors import InputError
-    from skep.server.datadir import read_running
+    from skep.files.running import read_running
 
     log = config.data / "server.log"
     by_s = time.monotonic() + READY_S
@@ -90,6 +97,7 @@ def wait_until_ready(child: Any, config: Config, begin: int) -> None:
         running = read_running(config.data)
         if running is not None and running.pid == child.pid:
             say(log_since(config, begin).rstrip())
+            say(next_commands(config, running.url))
             return
         time.sleep(0.05)
     if child.poll() is None:
@@ -101,6 +109,19 @@ def wait_until_ready(child: Any, config: Config, begin: int) -> None:
     raise InputError(
         (errors or said[-1:] or ["the server did not start"])[0], hint=hints[0] if errors and hints else f"see {log}"
     )
+
+
+def next_commands(config: Config, url: str) -> str:
+    """What to type now: the address, where commands would not find it by themselves, and the way back."""
+    from skep.client.profile import DEFAULT_URL, read_profile
+
+    is_elsewhere = url != DEFAULT_URL or bool(read_profile().url)
+    lines = [f"  export SKEP_URL={url}"] if is_elsewhere else []
+    if config.auth == "token":
+        lines.append(f"  export SKEP_TOKEN=$(skep token create --user $USER --data {shlex.quote(str(config.data))})")
+    lines.append("  skep run --gpus 1 -- python3 -c 'print(\"hello\")'")
+    lines.append(f"  skep down{'' if config.data == default_data() else f' --data {shlex.quote(str(config.data))}'}")
+    return "next:\n" + "\n".join(lines)
 
 
 def log_since(config: Config, begin: int) -> str:

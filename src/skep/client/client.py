@@ -15,6 +15,7 @@ from __future__ import annotations
 import codecs
 import os
 import secrets
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ import httpx
 from skep.client.insight import Insight, given
 from skep.client.wire import NoServer, ServerFault, Wire
 from skep.core.errors import InputError
+from skep.files.text import load_text
 
 ENDED = frozenset({"succeeded", "failed", "stopped"})
 STOPPED_CODE = 130
@@ -75,12 +77,16 @@ class Client(Insight):
         found: dict[str, Any] = self._wire.ask("POST", "/jobs:batch", json={"jobs": list(jobs)}, headers=headers)
         return list(found["ids"])
 
-    def run(self, argv: Sequence[str], *, name: str = "", gpus: int = 0, count: int = 1, **fields: Any) -> Job:
+    def run(self, argv: str | Sequence[str], *, name: str = "", gpus: int = 0, count: int = 1, **fields: Any) -> Job:
         """Submit `count` tasks of one command, in this working directory, and do not wait.
 
+        A string is split as a shell would (`client.run("python train.py")`), but no shell runs it.
         `fields` are those of a job file (`vc`, `priority`, `time_limit_s`, …); `env` is for the task.
         """
-        role = {"count": count, "gpus": gpus, "argv": list(argv), "env": dict(fields.pop("env", {}))}
+        argv = shlex.split(argv) if isinstance(argv, str) else list(argv)
+        if not argv:
+            raise InputError("the command is empty")
+        role = {"count": count, "gpus": gpus, "argv": argv, "env": dict(fields.pop("env", {}))}
         asked = {"name": name or name_of(argv), "workdir": os.getcwd(), "tasks": {"main": role}, **fields}
         job: Job = self.submit(asked)["jobs"][0]
         return job
@@ -184,7 +190,14 @@ class Client(Insight):
         return str(self._wire.ask("GET", "/policy")["policy"])
 
     def use_policy(self, policy: str) -> None:
-        self._wire.ask("PUT", "/policy", json={"policy": policy})
+        """A policy of one's own (`./mine.py:Mine`) is read here and sent along."""
+        file, is_own, rest = policy.partition(".py:")
+        if not is_own:
+            self._wire.ask("PUT", "/policy", json={"policy": policy})
+            return
+        path = os.path.abspath(f"{file}.py")
+        text = load_text(path, what="a policy in Python", hint="expected ./file.py:Class")
+        self._wire.ask("PUT", "/policy", json={"policy": f"{path}:{rest}", "files": {path: text}})
 
     def usage(self, by: str = "user", *, since_s: float | None = None, until_s: float | None = None) -> list[Any]:
         params = given({"by": by, "since": since_s, "until": until_s})

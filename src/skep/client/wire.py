@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -12,9 +11,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from skep.client.profile import DEFAULT_URL, find_token, find_url
 from skep.core.errors import Conflict, InputError, NotFound, SkepError
 
-DEFAULT_URL = "http://127.0.0.1:7437"
 CONNECT_S, ANSWER_S = 5.0, 60.0
 PAUSES_S = (0.05, 0.2, 0.8, 3.2)
 USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
@@ -40,8 +39,8 @@ class Wire:
     """A server and who asks it."""
 
     def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None) -> None:
-        self.url = checked_url(url or os.environ.get("SKEP_URL", "") or DEFAULT_URL)
-        token = checked_token(token or os.environ.get("SKEP_TOKEN", ""))
+        self.url = checked_url(find_url(url))
+        token = checked_token(find_token(token, self.url))
         is_local = urlsplit(self.url).hostname in ("127.0.0.1", "localhost", "::1")
         self._http = httpx.Client(
             base_url=f"{self.url}/api/v1",

@@ -36,7 +36,8 @@ def folder_names(policies: list[str]) -> list[str]:
 
 def check_out(out: Path, *, force: bool) -> None:
     """Refuse before hours of work what could not be written after them."""
-    if out.exists() and not force:
+    is_empty = out.is_dir() and not any(out.iterdir())
+    if out.exists() and not is_empty and not force:
         raise InputError(f"{out} exists already", hint="--force replaces it")
     if not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder", hint="create it first")

@@ -13,6 +13,7 @@ import msgspec
 from skep.core.errors import InputError
 from skep.engines.local.accounts import SUBMITTER, check_run_as
 from skep.files.document import Field, read_document
+from skep.files.running import default_data
 from skep.files.text import load_text
 from skep.jobs.limits import DEFAULTS, UNLIMITED, LimitRules, Limits, read_limits
 
@@ -52,12 +53,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs_token(self) -> bool:
         return self.auth == "token"
-
-
-def default_data() -> Path:
-    base = os.environ.get("XDG_DATA_HOME", "")
-    # The XDG rules: a relative path is to be ignored.
-    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "share") / "skep"
 
 
 def default_limits() -> Limits:

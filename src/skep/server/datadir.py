@@ -10,15 +10,9 @@ from types import TracebackType
 import msgspec
 
 from skep.core.errors import InputError
+from skep.files.running import Running, forget, read_running, remember
 from skep.files.text import write_aside
 from skep.server.private import check_private
-
-
-class Running(msgspec.Struct, frozen=True):
-    """What a running server leaves in `DATA/server.json` for `skep down` and its kind."""
-
-    pid: int
-    url: str
 
 
 class DataDir:
@@ -46,10 +40,12 @@ class DataDir:
             write_aside(self.path / "server.json", msgspec.json.encode(running).decode())
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror}", hint="is the disk full?") from None
+        remember(self.path)
 
     def close(self) -> None:
         if read_running(self.path) == self._announced:  # the folder may have been replaced under us
             (self.path / "server.json").unlink(missing_ok=True)
+        forget(self.path)
         os.close(self._lock)
 
     def __enter__(self) -> DataDir:
@@ -68,28 +64,6 @@ def prepare_folder(path: Path) -> None:
         check_private(path)
     except OSError as error:
         raise _unusable(path, error) from None
-
-
-def read_running(path: Path) -> Running | None:
-    try:
-        return msgspec.json.decode((path / "server.json").read_bytes(), type=Running)
-    except (OSError, msgspec.DecodeError):
-        return None
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a server lives in this folder."""
-    try:
-        lock = os.open(path / "lock", os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def _open_lock(path: Path) -> int:

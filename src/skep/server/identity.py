@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 
 from skep.core.errors import InputError
+from skep.core.model import DEFAULT_VC
 from skep.jobs.limits import LimitRules
+from skep.jobs.request import Request
 from skep.server.tokens import NAME, Tokens
 from skep.service.sight import EVERYTHING, Sight
 
@@ -57,6 +59,13 @@ class Identity(msgspec.Struct, frozen=True):
     def must_write(self) -> None:
         if self.role == "viewer":
             raise Refused(403, "this token only reads (role viewer)")
+
+    def homed(self, requests: list[Request]) -> list[Request]:
+        """The same, where a job that names no VC goes to the only one of the token."""
+        if len(self.vcs) != 1 or self.role == "admin":
+            return requests
+        vc = self.vcs[0]
+        return [msgspec.structs.replace(each, vc=vc) if each.vc == DEFAULT_VC else each for each in requests]
 
     def must_submit(self, requests: list[Any], limits: LimitRules) -> None:
         """Into VCs of the token; that a job carries the name of who submits it is seen to when it is read."""

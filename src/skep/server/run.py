@@ -19,11 +19,12 @@ from starlette.concurrency import run_in_threadpool
 
 from skep.core.errors import InputError, SkepError
 from skep.files.descriptors import raise_limit
+from skep.files.running import Running
 from skep.server.app import make_app, make_context
 from skep.server.build import build_live
 from skep.server.config import Config, open_socket
 from skep.server.context import Context, done
-from skep.server.datadir import DataDir, Running
+from skep.server.datadir import DataDir
 from skep.server.edge import Edge, bounds_for
 from skep.server.pages import why_missing
 from skep.server.schemas import ACTIVE, ENDED, STATES

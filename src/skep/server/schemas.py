@@ -300,6 +300,11 @@ class NodePatch(Strict):
 
 class PolicyBody(Strict):
     policy: str = Field(min_length=1, max_length=1000)
+    files: dict[str, str] = Field(
+        default={},
+        max_length=8,
+        description="Texts of the files that the policy names, by path; else the server reads them.",
+    )
 
 
 class ShutdownBody(Strict):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -274,10 +274,12 @@ def check_node(writer: Writer, node: str) -> None:
         raise NotFound(f"there is no node {node}", hint=hint)
 
 
-def use_policy(spec: str, who: str) -> Prepare:
+def use_policy(spec: str, who: str, files: Mapping[str, str] | None = None) -> Prepare:
+    """`files`: texts that came with the request; others are read here."""
+
     def prepare(writer: Writer, turn: Turn) -> None:
         turn.alone()
-        event = guarded(writer, lambda: make_policy(spec, writer.state.cluster))
+        event = guarded(writer, lambda: make_policy(spec, writer.state.cluster, files))
         writer.rehearse(event)
         turn.changes.append(event)
         turn.say("policy", f"{described(spec, event.files)} instead of {writer.ground.policy}", None, who)
@@ -299,9 +301,9 @@ def guarded(writer: Writer, work: Callable[[], T]) -> T:
     return made
 
 
-def make_policy(spec: str, cluster: Cluster) -> PolicyChanged:
+def make_policy(spec: str, cluster: Cluster, files: Mapping[str, str] | None = None) -> PolicyChanged:
     """With the files that it is made of; an error unless it can schedule real jobs."""
-    texts = Texts()
+    texts = Texts(files)
     planner = build_whole(spec, Setting(cluster, texts=texts), None)
     if isinstance(planner, Replica):
         raise InputError(f"policy '{spec}' imitates a simulator and cannot run jobs", hint="leave compat out")

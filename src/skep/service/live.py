@@ -10,7 +10,7 @@ import logging
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -223,8 +223,8 @@ class Live(Reads):
     ) -> Future[None]:
         return self._ask(commands.change(job_id, who, priority, is_held, tags))
 
-    def use_policy(self, spec: str, who: str) -> Future[None]:
-        return self._ask(commands.use_policy(spec, who))
+    def use_policy(self, spec: str, who: str, files: Mapping[str, str] | None = None) -> Future[None]:
+        return self._ask(commands.use_policy(spec, who, files))
 
     def apply_cluster(self, text: str, name: str, who: str) -> Future[None]:
         return self._ask(commands.apply_cluster(text, name, who))

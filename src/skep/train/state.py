@@ -63,7 +63,7 @@ def _unwrap(thing: Any) -> Any:
 
 def _is_model_or_optimizer(thing: Any) -> bool:
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(thing, torch.nn.Module | torch.optim.Optimizer)
+    return torch is not None and isinstance(thing, (torch.nn.Module, torch.optim.Optimizer))
 
 
 def _is_array(thing: Any) -> bool:
@@ -97,7 +97,7 @@ def restore_random(state: Mapping[str, Any], generators: Iterable[Any] = ()) -> 
 
 
 def restore_generators(state: Mapping[str, Any], generators: Iterable[Any]) -> None:
-    for each, saved in zip(generators, state["generators"], strict=False):
+    for each, saved in zip(generators, state["generators"]):
         each.set_state(saved)
 
 

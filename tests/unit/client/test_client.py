@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -339,3 +341,33 @@ def test_exit_codes(state: str, codes: list[int], code: int) -> None:
 def test_patience_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     with Client("http://127.0.0.1:9") as client, pytest.raises(NoServer):
         client.patiently(client.policy, until_s=time.monotonic() + 0.1)
+
+
+def test_a_command_in_one_string_is_split_as_a_shell_would(api: FakeApi, client: Client) -> None:
+    api.answers["POST /jobs"] = Answer(201, {**job("7"), "warnings": []})
+    client.run("python train.py --name 'a b'")
+    sent = json.loads(api.asked[0].body)
+    assert sent["tasks"]["main"]["argv"] == ["python", "train.py", "--name", "a b"]
+    assert sent["name"] == "train"
+
+
+@pytest.mark.parametrize("argv", ["", [], "  "])
+def test_an_empty_command_is_refused_here(client: Client, argv: object) -> None:
+    with pytest.raises(InputError, match="the command is empty"):
+        client.run(argv)  # type: ignore[arg-type]
+
+
+def test_a_policy_of_ones_own_is_read_here_and_sent_along(
+    api: FakeApi, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("class Mine: ...\n")
+    api.answers["PUT /policy"] = Answer(200, {"policy": "x"})
+    client.use_policy("./mine.py:Mine:a=1")
+    path = str(tmp_path / "mine.py")
+    assert json.loads(api.asked[0].body) == {"policy": f"{path}:Mine:a=1", "files": {path: "class Mine: ...\n"}}
+
+
+def test_a_policy_file_that_is_not_there_is_said_here(client: Client) -> None:
+    with pytest.raises(InputError, match=r"nosuch\.py"):
+        client.use_policy("./nosuch.py:Mine")

@@ -147,7 +147,7 @@ class FakeLive:
 
         return self._do(work)
 
-    def use_policy(self, spec: str, who: str) -> Future[None]:
+    def use_policy(self, spec: str, who: str, files: dict[str, str] | None = None) -> Future[None]:
         def work() -> None:
             if not spec.isalnum():
                 raise InputError(f"policy {spec!r} is unknown")

@@ -241,7 +241,7 @@ def test_metrics_of_waiting_and_running_times(world: World) -> None:
 
 def test_shutdown_is_passed_on(world: World) -> None:
     assert world.client.post("/api/v1/shutdown", json={"stop_jobs": True}).status_code == 202
-    assert world.shutdowns == [True]
+    assert world.shutdowns == [600.0]
     assert world.client.post("/api/v1/shutdown", json={"stop_jobs": "yes"}).status_code == 400
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from skep.core.errors import InputError
+from skep.files.running import Running, default_data, is_locked, read_running
 from skep.jobs.limits import DEFAULTS, Limits
 from skep.server.build import chosen_cluster, describe_machine
-from skep.server.config import default_data, default_limits, make_config, open_socket
-from skep.server.datadir import DataDir, Running, is_locked, read_running
+from skep.server.config import default_limits, make_config, open_socket
+from skep.server.datadir import DataDir
 
 
 def write(folder: Path, text: str) -> str:

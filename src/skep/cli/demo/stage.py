@@ -67,7 +67,7 @@ def set_up(folder: Path) -> str:
     (folder / CLUSTER_FILE).write_text(CLUSTER)
     shutil.copyfile(training.__file__, folder / SCRIPT)
     run_skep(f"up -d --cluster {CLUSTER_FILE} --data {DATA} --port 0")
-    from skep.server.datadir import read_running
+    from skep.files.running import read_running
 
     running = read_running(folder / DATA)
     if running is None:

@@ -18,6 +18,7 @@ from skep.engines.local.cgroups import Cgroups, Group
 from skep.engines.local.criu import Freezer, criu_problem
 from skep.engines.local.disk import remove_folder
 from skep.engines.local.folder import FILES_VERSION, Folder, LaunchRecord, TaskRecord, safe_name
+from skep.engines.local.library import prepare_library, with_library
 from skep.engines.local.logs import LOG_BYTES, LOG_FILES
 from skep.files.descriptors import STARTED_WITH
 from skep.jobs.env import Folders, Place, command_line, task_env
@@ -121,6 +122,7 @@ class Beginner:
         self.accounts = accounts
         self.limits = limits
         self.env = server_env()
+        self.library = prepare_library(folder.python)
 
     def log_bytes(self, request: Request) -> int:
         """That are kept of one task."""
@@ -200,7 +202,10 @@ class Beginner:
         return TaskFile(
             name=f"{action.job_id}/{action.launch}/{place.task}",
             argv=command_line(request.tasks[place.role]),
-            env=env | task_env(request, action.job_id, action.launch, what.places, rank, what.ports, folders),
+            env=with_library(
+                env | task_env(request, action.job_id, action.launch, what.places, rank, what.ports, folders),
+                self.library,
+            ),
             cwd=request.workdir or work,
             reports=str(self.folder.reports),
             grace_s=request.grace_s,

@@ -93,6 +93,8 @@ class Folder:
         self.jobs = root / "jobs"
         self.own = own or self.jobs
         self.reports = root / "reports"
+        self.python = (own or root) / "python"
+        """What jobs can import, whatever is installed where they run."""
 
     def prepare(self) -> None:
         try:

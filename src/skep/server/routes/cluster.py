@@ -98,7 +98,7 @@ def show_policy(request: Request) -> Response:
 async def use_policy(request: Request, body: PolicyBody) -> Response:
     identity_of(request).must_be_admin("changing the policy")
     live = context_of(request).live
-    await done(live.use_policy(body.policy, identity_of(request).who))
+    await done(live.use_policy(body.policy, identity_of(request).who, body.files))
     return answer(await run_in_threadpool(live.policy))
 
 

@@ -20,7 +20,7 @@ from skep.jobs.request import Request as JobRequest
 from skep.jobs.request import in_full, masked
 from skep.server.answers import answer, one_line
 from skep.server.context import context_of, done, identity_of, reads_of
-from skep.server.identity import Refused
+from skep.server.identity import Identity, Refused
 from skep.server.job_schema import BATCH, JOBS
 from skep.server.schemas import Ids, Submitted, errors, write_errors
 from skep.server.shapes import DryRun, Example
@@ -88,6 +88,7 @@ async def submit(
         reading = await run_in_threadpool(read_body, body, identity.user)
     else:
         reading = read_body(body, identity.user)
+    reading = homed(identity, reading)
     identity.must_submit(reading.requests, context_of(request).config.limits)
     ids = await submitted(request, reading)
     if len(ids) == 1:
@@ -124,7 +125,7 @@ def submitted_answer(live: Any, ids: list[str], warnings: list[str]) -> Response
 async def submit_batch(request: Request) -> Response:
     """Many jobs, all or none."""
     identity = identity_of(request)
-    reading = await run_in_threadpool(read_batch, await request.body(), identity.user)
+    reading = homed(identity, await run_in_threadpool(read_batch, await request.body(), identity.user))
     identity.must_submit(reading.requests, context_of(request).config.limits)
     ids = await submitted(request, reading)
     return answer({"ids": ids, "warnings": reading.warnings}, 201)
@@ -152,6 +153,7 @@ def try_out(request: Request, body: bytes) -> dict[str, Any]:
     reading, faults = read_all(text_of(body), "job", identity.user)
     if reading is not None:
         try:
+            reading = homed(identity, reading)
             identity.must_submit(reading.requests, context_of(request).config.limits)
             reads_of(request).check(reading.requests)
         except Refused as refused:
@@ -163,6 +165,10 @@ def try_out(request: Request, body: bytes) -> dict[str, Any]:
         "errors": [shown_fault(fault) for fault in faults],
         "warnings": reading.warnings if reading is not None else [],
     }
+
+
+def homed(identity: Identity, reading: Reading) -> Reading:
+    return Reading(identity.homed(reading.requests), reading.warnings)
 
 
 def shown_fault(fault: InputError) -> dict[str, Any]:

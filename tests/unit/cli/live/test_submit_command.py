@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from skep.cli import live
 from skep.cli.main import main
+from skep.client.profile import Profile, write_profile
 from skep.testing.fake_api import Answer, Asked, FakeApi, job
 
 Ask = Callable[..., Result]
@@ -22,6 +24,7 @@ BAD = "name: a\ntasks:\n  main: {command: 'true', gpus: many}\n"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FakeApi) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(live, "INHERITED", ())
     for name, text in (("a.yaml", GOOD), ("b.yaml", GOOD), ("bad.yaml", BAD), ("sweep.yaml", SWEEP)):
         (tmp_path / name).write_text(text)
     numbers = iter(range(1, 100))
@@ -48,6 +51,32 @@ def test_the_jobs_are_sent_to_run_here_and_their_ids_are_printed(api: FakeApi, a
 def test_stdin(api: FakeApi, ask: Ask, folder: Path) -> None:
     assert ask("submit", "-", input=GOOD).stdout == "1\n"
     assert json.loads(api.asked[0].body) == sent(folder)
+
+
+def test_tasks_get_the_path_and_python_of_this_shell(
+    api: FakeApi, ask: Ask, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "INHERITED", ("PATH", "VIRTUAL_ENV"))
+    monkeypatch.setenv("PATH", "/here")
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    ask("submit", "a.yaml")
+    ask("submit", "-", input="name: a\ntasks: {main: {command: 'true', env: {PATH: /own}}}\n")
+    ask("submit", "a.yaml", "--clean-env")
+    tasks = [json.loads(asked.body)["tasks"]["main"] for asked in api.asked]
+    assert [task.get("env") for task in tasks] == [{"PATH": "/here"}, {"PATH": "/own"}, None]
+
+
+def test_jobs_without_a_vc_go_to_that_of_the_login(
+    api: FakeApi, ask: Ask, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    write_profile(Profile(api.url, vc="research"))
+    ask("submit", "a.yaml")
+    ask("submit", "-", input=GOOD + "vc: other\n")
+    assert [json.loads(asked.body)["vc"] for asked in api.asked] == ["research", "other"]
+    write_profile(Profile("http://elsewhere:1", vc="research"))
+    ask("submit", "a.yaml")
+    assert "vc" not in json.loads(api.asked[-1].body)
 
 
 def test_a_file_may_name_another_folder(api: FakeApi, ask: Ask, folder: Path) -> None:
