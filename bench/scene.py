@@ -81,7 +81,8 @@ class Scene:
     ) -> str:
         """Fields of the role are those of its tasks."""
         body = {"name": name, "vc": vc, "priority": priority, "tags": list(tags)}
-        body["workdir"] = str(self.script.parent)
+        if self.script.name in command:
+            body["workdir"] = str(self.script.parent)
         body["tasks"] = {"worker": {"command": command, "env": {"PATH": PATH}, **role}}
         if sweep:
             body["sweep"] = sweep
