@@ -4,7 +4,7 @@ import "./styles/parts.css";
 import "./styles/drawings.css";
 import "./styles/pages.css";
 
-import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider } from "@tanstack/react-router";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
@@ -15,6 +15,7 @@ import { showTheme } from "./ui/theme";
 import { Toasts } from "./ui/toasts";
 
 const client = new QueryClient({
+  queryCache: new QueryCache({ onError: askAgain }),
   defaultOptions: {
     queries: {
       // The event stream says when something has changed.
@@ -25,6 +26,14 @@ const client = new QueryClient({
   },
 });
 const router = makeRouter(client);
+
+/** A token that has been revoked or has expired meanwhile. */
+function askAgain(error: Error): void {
+  const { pathname, href } = router.state.location;
+  if (error instanceof ApiError && error.status === 401 && pathname !== "/login") {
+    void router.navigate({ to: "/login", search: { to: href } });
+  }
+}
 
 showTheme();
 const root = document.getElementById("root");

@@ -83,11 +83,23 @@ export function jobsQuery(key: JobsKey) {
     queryFn: ({ signal, pageParam }) => {
       const { states, q, vc, user, group, all, sort } = key;
       const state = [...states] as State[];
-      const query = { state, q, vc, user, group, all, sort, limit: PAGE, cursor: pageParam, counts: pageParam === "" };
+      const query = { state, q, vc, user, group, all, sort, limit: PAGE, cursor: pageParam };
       return asked(api.GET("/api/v1/jobs", { params: { query }, signal }));
     },
     initialPageParam: "",
     getNextPageParam: (page) => page.next,
+    placeholderData: keepPreviousData,
+  });
+}
+
+/** Jobs by state that fit the other filters. */
+export function countsQuery({ q, vc, user, group }: JobsKey) {
+  return queryOptions({
+    queryKey: ["counts", { q, vc, user, group }],
+    queryFn: async ({ signal }) => {
+      const query = { q, vc, user, group, all: true, limit: 1, counts: true };
+      return (await asked(api.GET("/api/v1/jobs", { params: { query }, signal }))).counts;
+    },
     placeholderData: keepPreviousData,
   });
 }

@@ -79,7 +79,7 @@ describe("the stream of changes", () => {
   });
 
   it("goes on behind the last number when it has to open anew", () => {
-    const { world, links } = start();
+    const { world, links, resyncs } = start();
     world.last.source.onopen?.({} as Event);
     world.say(change(7));
     world.last.source.readyState = 2;
@@ -88,8 +88,10 @@ describe("the stream of changes", () => {
     for (const timer of [...world.timers]) timer();
     expect(links).toContain("lost");
     expect(world.opened.map(({ url }) => url)).toEqual(["/changes", "/changes?after=7"]);
+    expect(resyncs()).toBe(0);
     world.last.source.onopen?.({} as Event);
     expect(links.at(-1)).toBe("live");
+    expect(resyncs()).toBe(1); // what was asked meanwhile has failed
   });
 
   it("leaves a broken connection to the browser, which comes back by itself", () => {

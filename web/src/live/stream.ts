@@ -36,6 +36,7 @@ export class LiveStream {
   private seq = 0;
   private isDue = false;
   private wasLive = false;
+  private isLost = false;
   private cancelLost: (() => void) | null = null;
   private cancelRetry: (() => void) | null = null;
 
@@ -50,7 +51,7 @@ export class LiveStream {
     this.source.onopen = () => this.opened();
     this.source.onerror = () => this.failed();
     this.source.onmessage = (event) => this.heard(JSON.parse(event.data) as Change);
-    this.cancelLost ??= this.world.later(() => this.listener.onLink("lost"), LOST_AFTER_MS);
+    this.cancelLost ??= this.world.later(() => this.lost(), LOST_AFTER_MS);
   }
 
   stop(): void {
@@ -65,14 +66,20 @@ export class LiveStream {
     this.cancelLost?.();
     this.cancelLost = null;
     this.listener.onLink("live");
-    // Without a number to go on from, what was missed is unknown.
-    if (this.wasLive && !this.seq) this.listener.onResync();
+    // Questions asked meanwhile have failed; and without a number to go on from, what was missed is unknown.
+    if (this.isLost || (this.wasLive && !this.seq)) this.listener.onResync();
+    this.isLost = false;
     this.wasLive = true;
   }
 
+  private lost(): void {
+    this.isLost = true;
+    this.listener.onLink("lost");
+  }
+
   private failed(): void {
-    this.listener.onLink("waiting");
-    this.cancelLost ??= this.world.later(() => this.listener.onLink("lost"), LOST_AFTER_MS);
+    if (!this.isLost) this.listener.onLink("waiting");
+    this.cancelLost ??= this.world.later(() => this.lost(), LOST_AFTER_MS);
     // A browser comes back by itself after a broken connection, but not after an answer like 503.
     if (this.source?.readyState === CLOSED) {
       this.cancelRetry = this.world.later(() => this.start(), RETRY_MS);

@@ -78,12 +78,13 @@ describe("comparing", () => {
 });
 
 describe("roles", () => {
-  const me = (role: "admin" | "user" | "viewer", vcs: string[] = []): Schemas["Me"] => ({ user: "ann", role, vcs, auth: "token" }) as Schemas["Me"];
+  const me = (role: "admin" | "owner" | "user" | "viewer", vcs: string[] = []): Schemas["Me"] => ({ user: "ann", role, vcs, auth: "token" }) as Schemas["Me"];
   const own = { user: "ann", vc: "x" };
 
   it.each([
     [me("admin"), { user: "bob", vc: "y" }, true], [me("user"), own, true], [me("user"), { user: "bob", vc: "x" }, false],
-    [me("user", ["y"]), own, false], [me("viewer"), own, false], [undefined, own, false],
+    [me("user", ["y"]), own, false], [me("viewer"), own, false], [me("owner", ["x"]), { user: "bob", vc: "x" }, true],
+    [me("owner", ["x"]), { user: "bob", vc: "y" }, false], [undefined, own, false],
   ])("%o", (who, job, expected) => expect(mayOf(who).change(job)).toBe(expected));
 });
 

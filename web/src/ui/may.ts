@@ -16,8 +16,9 @@ export function useMay(): May {
 
 export function mayOf(me: Schemas["Me"] | undefined): May {
   const administer = me?.role === "admin";
-  const submit = administer || me?.role === "user";
-  const owns = (job: { user: string; vc: string }) =>
-    submit && job.user === me?.user && (me.vcs.length === 0 || me.vcs.includes(job.vc));
+  const isOwner = me?.role === "owner";
+  const submit = administer || isOwner || me?.role === "user";
+  const isHere = (vc: string) => me?.vcs.length === 0 || me?.vcs.includes(vc) === true;
+  const owns = (job: { user: string; vc: string }) => submit && isHere(job.vc) && (isOwner || job.user === me?.user);
   return { submit, administer, change: (job) => administer || owns(job) };
 }

@@ -1,10 +1,10 @@
 // All jobs: filtered, sorted, searched; quick with tens of thousands.
-import { keepPreviousData, useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
+import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { useCallback, useMemo, useState } from "react";
 
 import type { Schemas } from "../../api/client";
-import { jobsQuery } from "../../api/queries";
+import { countsQuery, jobsQuery } from "../../api/queries";
 import { Empty, Problem } from "../../ui/parts";
 import { useTitle } from "../../ui/title";
 import { counted } from "../../units";
@@ -15,6 +15,7 @@ import { nextSort, toKey, type JobsSearch } from "./search";
 
 const route = getRouteApi("/frame/jobs");
 type Job = Schemas["Job"];
+const PROGRESS_MS = 15_000;
 
 export default function JobsPage() {
   useTitle("Jobs");
@@ -24,8 +25,10 @@ export default function JobsPage() {
   const key = useMemo(() => toKey(search), [search]);
   const { data, error, fetchNextPage, hasNextPage, isFetching } = useInfiniteQuery({
     ...jobsQuery(key),
-    placeholderData: keepPreviousData,
+    // What jobs say of their own progress is no event; long lists are left alone.
+    refetchInterval: (query) => (query.state.data?.pages.length === 1 ? PROGRESS_MS : false),
   });
+  const { data: counts = null } = useQuery(countsQuery(key));
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const jobs = useMemo(() => data?.pages.flatMap((page) => page.jobs) ?? [], [data]);
   const change = useCallback(
@@ -36,7 +39,6 @@ export default function JobsPage() {
     if (hasNextPage && !isFetching) void fetchNextPage();
   }, [hasNextPage, isFetching, fetchNextPage]);
   const picked = useMemo(() => jobs.filter((job) => chosen.has(job.id)), [jobs, chosen]);
-  const counts = data?.pages[0]?.counts ?? null;
   return (
     <>
       <div className="title">
