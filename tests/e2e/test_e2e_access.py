@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from bench.scene import Scene, make_token, scene
 from playwright.sync_api import Page, expect
 
 from conftest import SMALL
+from skep.server.tokens import Tokens
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,25 @@ def test_a_viewer_only_looks_and_can_log_out(page: Page, stage: Scene) -> None:
     expect(page.get_by_role("button", name="Submit", exact=True)).to_be_disabled()
     page.get_by_role("button", name="You and the look").click()
     page.get_by_role("menuitem", name="Log out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+
+
+def test_an_owner_changes_the_jobs_of_the_own_vc(page: Page, stage: Scene) -> None:
+    inside, outside = (stage.submit(f"in-{vc}", "sleep 600", vc=vc, gpus=1) for vc in ("default", "other"))
+    log_in(page, stage, "olga", "owner", "default")
+    page.goto(f"/jobs/{inside}")
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    page.goto(f"/jobs/{outside}")
+    expect(page.get_by_role("alert")).to_contain_text("there is no job")  # of another VC it knows nothing
+
+
+def test_a_token_that_is_revoked_leads_back_to_the_login(page: Page, stage: Scene) -> None:
+    log_in(page, stage, "rita", "user")
+    with closing(Tokens(stage.server.data)) as tokens:
+        for token in tokens.list():
+            if token.user == "rita":
+                tokens.revoke(token.id)
+    page.get_by_role("link", name="Nodes").click()
     expect(page.get_by_label("Token")).to_be_visible()
 
 

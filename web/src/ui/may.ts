@@ -18,7 +18,8 @@ export function mayOf(me: Schemas["Me"] | undefined): May {
   const administer = me?.role === "admin";
   const isOwner = me?.role === "owner";
   const submit = administer || isOwner || me?.role === "user";
-  const isHere = (vc: string) => me?.vcs.length === 0 || me?.vcs.includes(vc) === true;
-  const owns = (job: { user: string; vc: string }) => submit && isHere(job.vc) && (isOwner || job.user === me?.user);
+  const isListed = (vc: string) => me?.vcs.includes(vc) === true;
+  const owns = (job: { user: string; vc: string }) =>
+    isOwner ? isListed(job.vc) : submit && job.user === me?.user && (me?.vcs.length === 0 || isListed(job.vc));
   return { submit, administer, change: (job) => administer || owns(job) };
 }
