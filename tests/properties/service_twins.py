@@ -16,6 +16,10 @@ Picks = dict[int, int] | None
 
 RUNS, RETURNED, WAITS, DEMOTED = range(4)
 
+TICKS = 2**20
+"""Where keys are no fractions, they pass each other at whole parts of a second, at the nearest. So all moments are
+fractions, and jobs that end together end at one."""
+
 
 class Twin:
     """A job. `since`: what it had when its present run began."""
@@ -271,7 +275,8 @@ class Queues(Rule):
 
 
 class Elas(Rule):
-    """Service and progress. When a key passes another is found by halving, not by algebra."""
+    """Service and progress. When a key passes another is found by halving, not by algebra, and then goes to the nearest
+    tick, but not to one that is over."""
 
     def __init__(self, form: str, lead: float, *, weight: float = 0.5, scale: float = 7200.0) -> None:
         self.form, self.weight, self.scale = form, weight, scale
@@ -297,7 +302,9 @@ class Elas(Rule):
         for running in world.running:
             for goal in sorted({float(self.key(pending, now)[0]) for pending in world.pending}):
                 if self.running_key(running, now)[0] <= goal:
-                    yield self._passes(running, goal, float(now))
+                    at = self._passes(running, goal, float(now))
+                    if at < math.inf:
+                        yield Fraction(max(round(at * TICKS), math.floor(now * TICKS) + 1), TICKS)
 
     def _passes(self, one: Twin, goal: float, now: float) -> float:
         end, began = float(end_of(one)), float(one.began or 0.0) - float(one.run)

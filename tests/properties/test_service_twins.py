@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from released_twins import any_gpus, fullest_node
 from service_twins import Elas, Las, Queues, Rule, Twin
@@ -114,7 +114,12 @@ def test_queues_are_what_looking_at_all_jobs_gives(
     queues(case, limits, by_size, promote)
 
 
+TOGETHER = Case(((0, 400, 2, 0), (100, 200, 4, 0), (100, 200, 2, 0), (100, 400, 1, 0), (160, 200, 2, 0)), 1, 4, "any")
+"""After crossings at odd moments two jobs end at one instant."""
+
+
 @examples(60)
+@example(TOGETHER, "sum", 0.037, 97)
 @given(**ELAS)
 def test_e_las_is_what_looking_at_all_pairs_gives(case: Case, form: str, lead: float, scale: int) -> None:
     elas(case, form, lead, scale)
@@ -135,3 +140,10 @@ def test_las_on_a_thousand_traces(case: Case, lead: int, by_size: bool) -> None:
 @given(**QUEUES)
 def test_queues_on_a_thousand_traces(case: Case, limits: tuple[int, ...], by_size: bool, promote: int) -> None:
     queues(case, limits, by_size, promote)
+
+
+@pytest.mark.slow
+@MANY
+@given(**ELAS)
+def test_e_las_on_a_thousand_traces(case: Case, form: str, lead: float, scale: int) -> None:
+    elas(case, form, lead, scale)
