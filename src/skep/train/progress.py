@@ -69,6 +69,8 @@ class Progress:
         if self._samples > 0 and now_s > self._since_s:
             self._values["samples_per_s"] = round(self._samples / (now_s - self._since_s), 3)
             self._samples, self._since_s = 0.0, now_s
+            if self._curve:  # the curve of the throughput has a point for each writing
+                self._curve[-1]["samples_per_s"] = self._values["samples_per_s"]
         return self._values.get("samples_per_s")
 
     def _append(self) -> None:

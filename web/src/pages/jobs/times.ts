@@ -36,7 +36,7 @@ function numberAt(job: Job, key: string): number | null {
 
 /** Causes that the API names by a word. */
 const CAUSES: Record<string, string> = {
-  quota: "the share of its VC is in use",
+  quota: "not enough GPUs of its share are free",
   fragmentation: "enough GPUs are free, but not together",
   order: "others go first",
   constraint: "nothing that it asks for is free",
