@@ -11,8 +11,13 @@ import { chooseTheme, chosenTheme, type Theme } from "./ui/theme";
 import { useSay } from "./ui/toasts";
 
 const PAGES = [
-  ["/", "Overview"], ["/jobs", "Jobs"], ["/submit", "Submit"], ["/virtual-clusters", "Virtual clusters"],
-  ["/nodes", "Nodes"], ["/policy", "Policy"], ["/studies", "Studies"],
+  ["/", "Overview"],
+  ["/jobs", "Jobs"],
+  ["/submit", "Submit"],
+  ["/virtual-clusters", "Virtual clusters"],
+  ["/nodes", "Nodes"],
+  ["/policy", "Policy"],
+  ["/studies", "Studies"],
 ] as const;
 
 export function Frame() {

@@ -1,7 +1,11 @@
 // Addresses and their pages. Each page is loaded when it is first opened.
 import type { QueryClient } from "@tanstack/react-query";
 import {
-  createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, redirect,
+  createRootRouteWithContext,
+  createRoute,
+  createRouter,
+  lazyRouteComponent,
+  redirect,
 } from "@tanstack/react-router";
 
 import { ApiError } from "./api/client";
@@ -15,7 +19,8 @@ const root = createRootRouteWithContext<{ client: QueryClient }>()({});
 const login = createRoute({
   getParentRoute: () => root,
   path: "/login",
-  validateSearch: (search: Record<string, unknown>): { to?: string } => (typeof search.to === "string" ? { to: search.to } : {}),
+  validateSearch: (search: Record<string, unknown>): { to?: string } =>
+    typeof search.to === "string" ? { to: search.to } : {},
   component: lazyRouteComponent(() => import("./pages/login/LoginPage")),
 });
 
@@ -27,7 +32,8 @@ const frame = createRoute({
     try {
       await context.client.ensureQueryData(meQuery);
     } catch (error) {
-      if (error instanceof ApiError && error.status === 401) throw redirect({ to: "/login", search: { to: location.href } });
+      if (error instanceof ApiError && error.status === 401)
+        throw redirect({ to: "/login", search: { to: location.href } });
     }
   },
   component: Frame,
@@ -47,7 +53,8 @@ const jobs = createRoute({
 const job = createRoute({
   getParentRoute: () => frame,
   path: "/jobs/$id",
-  validateSearch: (search: Record<string, unknown>): { tab?: string } => (typeof search.tab === "string" ? { tab: search.tab } : {}),
+  validateSearch: (search: Record<string, unknown>): { tab?: string } =>
+    typeof search.tab === "string" ? { tab: search.tab } : {},
   component: lazyRouteComponent(() => import("./pages/job/JobPage")),
 });
 const compare = createRoute({
@@ -62,7 +69,8 @@ const compare = createRoute({
 const submit = createRoute({
   getParentRoute: () => frame,
   path: "/submit",
-  validateSearch: (search: Record<string, unknown>): { from?: string } => (search.from !== undefined ? { from: String(search.from) } : {}),
+  validateSearch: (search: Record<string, unknown>): { from?: string } =>
+    search.from !== undefined ? { from: String(search.from) } : {},
   component: lazyRouteComponent(() => import("./pages/submit/SubmitPage")),
 });
 const vcs = createRoute({
@@ -102,7 +110,9 @@ export function makeRouter(client: QueryClient) {
     // As people write them: `?from=3`, not `?from=%223%22`.
     parseSearch: (text) => Object.fromEntries(new URLSearchParams(text)),
     stringifySearch: (search) => {
-      const said = Object.entries(search).flatMap(([key, value]) => (value === undefined ? [] : [[key, String(value)]]));
+      const said = Object.entries(search).flatMap(([key, value]) =>
+        value === undefined ? [] : [[key, String(value)]],
+      );
       return said.length ? `?${new URLSearchParams(said)}` : "";
     },
   });

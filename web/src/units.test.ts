@@ -2,10 +2,18 @@ import { expect, it } from "vitest";
 
 import { amount, bytes, counted, duration, measured, moment, percent } from "./units";
 
-it.each([[0, "0 s"], [42.4, "42 s"], [99, "99 s"], [150, "2.5 min"], [5400, "90 min"], [15_000, "4.2 h"], [300_000, "3.5 d"], [-3, "0 s"], [null, "–"], [Number.NaN, "–"]])(
-  "a duration of %s s",
-  (seconds, text) => expect(duration(seconds)).toBe(text),
-);
+it.each([
+  [0, "0 s"],
+  [42.4, "42 s"],
+  [99, "99 s"],
+  [150, "2.5 min"],
+  [5400, "90 min"],
+  [15_000, "4.2 h"],
+  [300_000, "3.5 d"],
+  [-3, "0 s"],
+  [null, "–"],
+  [Number.NaN, "–"],
+])("a duration of %s s", (seconds, text) => expect(duration(seconds)).toBe(text));
 
 it("amounts, shares, sizes", () => {
   expect([amount(1234.5678), amount(0.5), amount(null)]).toEqual(["1,234.57", "0.5", "–"]);

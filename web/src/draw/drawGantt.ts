@@ -130,7 +130,10 @@ export function barAt(scene: GanttScene, x: number, y: number): Bar | null {
   const row = (y - AXIS + scene.top) / scene.rowHeight;
   return (
     scene.rows.bars.findLast((bar) => {
-      const inRow = bar.part < 1 ? row >= bar.row + bar.from && row < bar.row + bar.from + bar.part : row >= bar.row && row < bar.row + bar.rows;
+      const inRow =
+        bar.part < 1
+          ? row >= bar.row + bar.from && row < bar.row + bar.from + bar.part
+          : row >= bar.row && row < bar.row + bar.rows;
       return inRow && x >= xOf(scene, bar.span.start_s) - 2 && x <= xOf(scene, bar.span.end_s ?? scene.now_s) + 2;
     }) ?? null
   );

@@ -36,7 +36,11 @@ function drawGroups(context: CanvasRenderingContext2D, palette: Palette, layout:
 }
 
 function drawNode(
-  context: CanvasRenderingContext2D, palette: Palette, scene: MapScene, box: NodeBox, shares: Map<number, Tenant[]>,
+  context: CanvasRenderingContext2D,
+  palette: Palette,
+  scene: MapScene,
+  box: NodeBox,
+  shares: Map<number, Tenant[]>,
 ): void {
   const node = scene.map.nodes[box.index];
   if (!node) return;
@@ -57,7 +61,13 @@ function drawNode(
 }
 
 function drawTenants(
-  context: CanvasRenderingContext2D, palette: Palette, scene: MapScene, gpu: number, tenants: Tenant[], x: number, y: number,
+  context: CanvasRenderingContext2D,
+  palette: Palette,
+  scene: MapScene,
+  gpu: number,
+  tenants: Tenant[],
+  x: number,
+  y: number,
 ): void {
   const size = scene.layout.size;
   let bottom = y + size;
@@ -89,7 +99,13 @@ function drawOut(context: CanvasRenderingContext2D, colour: string, x: number, y
 }
 
 function outline(
-  context: CanvasRenderingContext2D, colour: string, x: number, y: number, size: number, alpha: number, width = 1,
+  context: CanvasRenderingContext2D,
+  colour: string,
+  x: number,
+  y: number,
+  size: number,
+  alpha: number,
+  width = 1,
 ): void {
   context.globalAlpha = alpha;
   context.strokeStyle = colour;

@@ -38,7 +38,9 @@ function nodesOf(spans: readonly Span[]): { name: string; gpus: number }[] {
   for (const held of spans.flatMap((span) => span.held)) {
     most.set(held.node, Math.max(most.get(held.node) ?? 0, ...held.gpus.map((gpu) => gpu + 1)));
   }
-  return [...most].map(([name, gpus]) => ({ name, gpus })).sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+  return [...most]
+    .map(([name, gpus]) => ({ name, gpus }))
+    .sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
 }
 
 function barsOf(spans: readonly Span[], nodes: ReadonlyMap<string, { first: number; gpus: number }>): Bar[] {

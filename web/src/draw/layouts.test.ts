@@ -11,20 +11,38 @@ type ClusterMap = Schemas["Map"];
 function makeMap(nodes: number, gpus = 8, perRack = 4): ClusterMap {
   const racks = Math.ceil(nodes / perRack);
   return {
-    at_s: 0, seq: 1,
+    at_s: 0,
+    seq: 1,
     cells: Array.from({ length: racks }, (_, rack) => ({ level: "rack", name: `r${rack}`, parent: -1 })),
     nodes: Array.from({ length: nodes }, (_, node) => ({
-      name: `n${node}`, state: "up" as const, gpu_type: "v100", cell: Math.floor(node / perRack), first: node * gpus, gpus, inner: [],
+      name: `n${node}`,
+      state: "up" as const,
+      gpu_type: "v100",
+      cell: Math.floor(node / perRack),
+      first: node * gpus,
+      gpus,
+      inner: [],
     })),
-    jobs: [{ id: "1", name: "a", vc: "x", user: "u", state: "running", lent: false }, { id: "2", name: "b", vc: "y", user: "u", state: "running", lent: true }],
+    jobs: [
+      { id: "1", name: "a", vc: "x", user: "u", state: "running", lent: false },
+      { id: "2", name: "b", vc: "y", user: "u", state: "running", lent: true },
+    ],
     gpus: Array.from({ length: nodes * gpus }, (_, gpu) => (gpu === 0 ? 0 : gpu === 1 ? -2 : -1)),
-    shares: [{ gpu: 1, job: 0, milli: 250 }, { gpu: 1, job: 1, milli: 500 }],
+    shares: [
+      { gpu: 1, job: 0, milli: 250 },
+      { gpu: 1, job: 1, milli: 500 },
+    ],
   };
 }
 
 describe("the map", () => {
   it("places every GPU inside the width, none over another", () => {
-    for (const [nodes, width] of [[1, 400], [8, 1200], [125, 1200], [125, 360]] as const) {
+    for (const [nodes, width] of [
+      [1, 400],
+      [8, 1200],
+      [125, 1200],
+      [125, 360],
+    ] as const) {
       const map = makeMap(nodes);
       const layout = layoutMap(map, width);
       const seen = new Set<string>();
@@ -51,13 +69,23 @@ describe("the map", () => {
   });
 
   it("groups nodes by the cell above them", () => {
-    expect(groupsOf(makeMap(6)).map(({ label, nodes }) => [label, nodes.length])).toEqual([["r0", 4], ["r1", 2]]);
+    expect(groupsOf(makeMap(6)).map(({ label, nodes }) => [label, nodes.length])).toEqual([
+      ["r0", 4],
+      ["r1", 2],
+    ]);
   });
 
   it("knows the tenants of whole, shared and free GPUs", () => {
     const map = makeMap(1);
     const names = (gpu: number) => tenantsOf(map, gpu, sharesByGpu(map)).map(({ job, milli }) => [job.id, milli]);
-    expect([names(0), names(1), names(2)]).toEqual([[["1", 1000]], [["1", 250], ["2", 500]], []]);
+    expect([names(0), names(1), names(2)]).toEqual([
+      [["1", 1000]],
+      [
+        ["1", 250],
+        ["2", 500],
+      ],
+      [],
+    ]);
   });
 
   it("warms with use", () => {
@@ -66,19 +94,49 @@ describe("the map", () => {
 });
 
 function span(job: string, start_s: number, end_s: number | null, gpus: number[], milli = 1000): Schemas["Span"] {
-  return { job, name: job, vc: "x", user: "u", task: "", attempt: 1, start_s, end_s, outcome: "running", held: [{ node: "n0", gpus, milli }] };
+  return {
+    job,
+    name: job,
+    vc: "x",
+    user: "u",
+    task: "",
+    attempt: 1,
+    start_s,
+    end_s,
+    outcome: "running",
+    held: [{ node: "n0", gpus, milli }],
+  };
 }
 
 describe("the timeline", () => {
   it("draws neighbouring GPUs as one bar", () => {
-    expect(runs([5, 0, 2, 1])).toEqual([[0, 3], [5, 1]]);
-    const { bars, count } = layoutGantt([span("1", 0, 5, [0, 1, 3])], [{ name: "m", gpus: 2 }, { name: "n0", gpus: 4 }]);
-    expect([count, bars.map(({ row, rows }) => [row, rows])]).toEqual([6, [[2, 2], [5, 1]]]);
+    expect(runs([5, 0, 2, 1])).toEqual([
+      [0, 3],
+      [5, 1],
+    ]);
+    const { bars, count } = layoutGantt(
+      [span("1", 0, 5, [0, 1, 3])],
+      [
+        { name: "m", gpus: 2 },
+        { name: "n0", gpus: 4 },
+      ],
+    );
+    expect([count, bars.map(({ row, rows }) => [row, rows])]).toEqual([
+      6,
+      [
+        [2, 2],
+        [5, 1],
+      ],
+    ]);
   });
 
   it("puts those who share a GPU below each other, and reuses the room of who has left", () => {
     const spans = [span("1", 0, 10, [0], 500), span("2", 5, 20, [0], 500), span("3", 12, null, [0], 500)];
-    expect(layoutGantt(spans, []).bars.map(({ from, part }) => [from, part])).toEqual([[0, 0.5], [0.5, 0.5], [0, 0.5]]);
+    expect(layoutGantt(spans, []).bars.map(({ from, part }) => [from, part])).toEqual([
+      [0, 0.5],
+      [0.5, 0.5],
+      [0, 0.5],
+    ]);
   });
 
   it("leaves room to the right of now", () => {

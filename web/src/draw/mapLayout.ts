@@ -78,7 +78,14 @@ function cellLabel(map: ClusterMap, cell: number): string {
   return names.join(" / ");
 }
 
-function placeNodes(map: ClusterMap, nodes: number[], layout: MapLayout, left: number, top: number, width: number): number {
+function placeNodes(
+  map: ClusterMap,
+  nodes: number[],
+  layout: MapLayout,
+  left: number,
+  top: number,
+  width: number,
+): number {
   let [x, y, rowHeight] = [left, top, 0];
   for (const index of nodes) {
     const box = nodeBox(map.nodes[index]?.gpus ?? 0, layout);

@@ -1,8 +1,28 @@
 // The colours of the style sheet, for canvases.
 export const SERIES = 8;
 const NAMES = [
-  "ground", "card", "ink", "quiet", "rule", "grid", "axis", "idle", "mark-rule", "bad",
-  "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "z0", "z1", "z2", "z3",
+  "ground",
+  "card",
+  "ink",
+  "quiet",
+  "rule",
+  "grid",
+  "axis",
+  "idle",
+  "mark-rule",
+  "bad",
+  "s0",
+  "s1",
+  "s2",
+  "s3",
+  "s4",
+  "s5",
+  "s6",
+  "s7",
+  "z0",
+  "z1",
+  "z2",
+  "z3",
 ] as const;
 export type Colour = (typeof NAMES)[number];
 export type Palette = Record<Colour, string>;
@@ -33,6 +53,16 @@ export function jobColour(id: string): Colour {
 }
 
 export const STATE_COLOURS: Record<string, Colour> = {
-  launching: "s5", running: "s2", stopping: "s4", succeeded: "s0", failed: "bad", stopped: "s6", retried: "s1",
-  preempted: "s4", "node-lost": "bad", moved: "s3", resized: "s7", pending: "quiet",
+  launching: "s5",
+  running: "s2",
+  stopping: "s4",
+  succeeded: "s0",
+  failed: "bad",
+  stopped: "s6",
+  retried: "s1",
+  preempted: "s4",
+  "node-lost": "bad",
+  moved: "s3",
+  resized: "s7",
+  pending: "quiet",
 };

@@ -35,7 +35,9 @@ export function moved(stretch: Stretch, by_s: number): Stretch {
   return { from_s: stretch.from_s + by_s, to_s: stretch.to_s + by_s };
 }
 
-const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
+const STEPS_S = [
+  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800,
+];
 
 /** Round moments of the reader's clock, about `every` pixels apart. */
 export function ticks(stretch: Stretch, width: number, every = 110): { at_s: number; label: string }[] {

@@ -13,7 +13,15 @@ type JobPage = Schemas["JobPage"];
 
 /** Answers that are not patched: how often at most they are asked again while much happens, in milliseconds. */
 const REFRESH: Record<string, number> = {
-  overview: 2000, map: 2000, nodes: 3000, vcs: 3000, counts: 3000, decisions: 3000, explain: 3000, timeline: 5000, history: 10_000,
+  overview: 2000,
+  map: 2000,
+  nodes: 3000,
+  vcs: 3000,
+  counts: 3000,
+  decisions: 3000,
+  explain: 3000,
+  timeline: 5000,
+  history: 10_000,
 };
 
 const LinkState = createContext<Link>("waiting");
@@ -55,7 +63,8 @@ function apply(client: QueryClient, batch: Batch, refresh: Record<string, Thrott
   }
   for (const id of new Set(batch.events.map((event) => event.job_id))) {
     if (id === null) continue;
-    for (const key of ["job", "job-events"]) void client.invalidateQueries({ queryKey: [key, id] }, { cancelRefetch: false });
+    for (const key of ["job", "job-events"])
+      void client.invalidateQueries({ queryKey: [key, id] }, { cancelRefetch: false });
   }
   if (batch.cluster) {
     for (const key of ["policy", "nodes", "vcs", "map", "cluster"]) void client.invalidateQueries({ queryKey: [key] });

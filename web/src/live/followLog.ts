@@ -23,7 +23,11 @@ export function followLog(wish: LogWish, onLines: (lines: LogLine[], isOver: boo
   return () => stop.abort();
 }
 
-async function readOnce(wish: LogWish, onLines: (lines: LogLine[], isOver: boolean) => void, signal: AbortSignal): Promise<boolean> {
+async function readOnce(
+  wish: LogWish,
+  onLines: (lines: LogLine[], isOver: boolean) => void,
+  signal: AbortSignal,
+): Promise<boolean> {
   const address = `/api/v1/jobs/${encodeURIComponent(wish.id)}/logs?follow=true&tail=${FIRST_LINES}&attempt=${wish.attempt}`;
   const answer = await fetch(address, { signal });
   if (answer.status >= 400 && answer.status < 500) {

@@ -14,7 +14,11 @@ describe("log lines", () => {
   it("say which task wrote them where there are several", () => {
     const log = new LogLines(true);
     log.add("worker-0  | a | b\nworker-10 | c\nno label\n");
-    expect(log.lines.map(({ task, text }) => [task, text])).toEqual([["worker-0", "a | b"], ["worker-10", "c"], ["", "no label"]]);
+    expect(log.lines.map(({ task, text }) => [task, text])).toEqual([
+      ["worker-0", "a | b"],
+      ["worker-10", "c"],
+      ["", "no label"],
+    ]);
   });
 
   it("are at most so many, and keep their numbers", () => {
@@ -34,7 +38,11 @@ describe("log lines", () => {
   });
 
   it("are filtered by task and words", () => {
-    const lines = [{ number: 1, task: "a", text: "Loss 1" }, { number: 2, task: "b", text: "loss 2" }, { number: 3, task: "b", text: "x" }];
+    const lines = [
+      { number: 1, task: "a", text: "Loss 1" },
+      { number: 2, task: "b", text: "loss 2" },
+      { number: 3, task: "b", text: "x" },
+    ];
     expect(filterLines(lines, "b", "LOSS").map(({ number }) => number)).toEqual([2]);
     expect(filterLines(lines, "", "")).toBe(lines);
   });

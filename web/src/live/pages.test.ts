@@ -6,8 +6,24 @@ import { isWanted, matches, patchPages, type Wanted } from "./pages";
 
 export function job(id: number, more: Partial<Job> = {}): Job {
   return {
-    id: String(id), name: `job-${id}`, state: "running", vc: "default", user: "ann", gpus: 1, priority: 10, submit_s: 0, start_s: 0,
-    finish_s: null, reason: "", group: "", tags: [], attempts: 1, nodes: [], service_gpu_s: 0, progress: null, ...more,
+    id: String(id),
+    name: `job-${id}`,
+    state: "running",
+    vc: "default",
+    user: "ann",
+    gpus: 1,
+    priority: 10,
+    submit_s: 0,
+    start_s: 0,
+    finish_s: null,
+    reason: "",
+    group: "",
+    tags: [],
+    attempts: 1,
+    nodes: [],
+    service_gpu_s: 0,
+    progress: null,
+    ...more,
   } as Job;
 }
 
@@ -16,7 +32,10 @@ const by = (...jobs: Job[]) => new Map(jobs.map((one) => [one.id, one]));
 const ids = (pages: { jobs: Job[] }[]) => pages.map((page) => page.jobs.map((one) => one.id));
 
 describe("a list that is kept up to date", () => {
-  const pages = [{ jobs: [job(4), job(3)], next: "x" }, { jobs: [job(2), job(1)], next: null }];
+  const pages = [
+    { jobs: [job(4), job(3)], next: "x" },
+    { jobs: [job(2), job(1)], next: null },
+  ];
 
   it("changes rows where they are and leaves other pages alone", () => {
     const patched = patchPages(pages, by(job(2, { priority: 99 })), ALL, true);
@@ -25,7 +44,10 @@ describe("a list that is kept up to date", () => {
   });
 
   it("puts new jobs in front, the newest first", () => {
-    expect(ids(patchPages(pages, by(job(5), job(6)), ALL, true))).toEqual([["6", "5", "4", "3"], ["2", "1"]]);
+    expect(ids(patchPages(pages, by(job(5), job(6)), ALL, true))).toEqual([
+      ["6", "5", "4", "3"],
+      ["2", "1"],
+    ]);
   });
 
   it("does not guess where a new job belongs in another order", () => {
@@ -39,14 +61,22 @@ describe("a list that is kept up to date", () => {
   it("drops what no longer fits the filter", () => {
     const ended = by(job(3, { state: "succeeded" }));
     expect(ids(patchPages(pages, ended, ALL, true))).toEqual([["4"], ["2", "1"]]);
-    expect(ids(patchPages(pages, ended, { ...ALL, all: true }, true))).toEqual([["4", "3"], ["2", "1"]]);
+    expect(ids(patchPages(pages, ended, { ...ALL, all: true }, true))).toEqual([
+      ["4", "3"],
+      ["2", "1"],
+    ]);
   });
 });
 
 describe("filters", () => {
   it.each([
-    [{ states: ["failed"] }, false], [{ states: ["running"] }, true], [{ vc: "x" }, false], [{ user: "ann" }, true],
-    [{ q: "JOB-7 an" }, true], [{ q: "job-8" }, false], [{ group: "g" }, false],
+    [{ states: ["failed"] }, false],
+    [{ states: ["running"] }, true],
+    [{ vc: "x" }, false],
+    [{ user: "ann" }, true],
+    [{ q: "JOB-7 an" }, true],
+    [{ q: "job-8" }, false],
+    [{ group: "g" }, false],
   ])("%o", (wanted, expected) => {
     expect(isWanted(job(7), { ...ALL, ...wanted })).toBe(expected);
   });
@@ -59,7 +89,10 @@ describe("filters", () => {
 describe("batches", () => {
   it("keep the last word on each job", () => {
     const common = { seq: 1, resync: false, events: [], cluster: false };
-    const batch = merge([{ ...common, jobs: [job(1), job(2)] }, { ...common, jobs: [job(1, { state: "failed" })], cluster: true }]);
+    const batch = merge([
+      { ...common, jobs: [job(1), job(2)] },
+      { ...common, jobs: [job(1, { state: "failed" })], cluster: true },
+    ]);
     expect([batch.jobs.get("1")?.state, batch.jobs.size, batch.cluster]).toEqual(["failed", 2, true]);
   });
 

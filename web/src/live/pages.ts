@@ -40,7 +40,12 @@ export function matches(job: Job, q: string): boolean {
  * The pages with rows changed, taken out where they are no longer wanted, and, where the newest come first, new ones
  * put in front. Equal pages stay the same objects, so that nothing is drawn again for them.
  */
-export function patchPages(pages: Page[], fresh: ReadonlyMap<string, Job>, wanted: Wanted, newestFirst: boolean): Page[] {
+export function patchPages(
+  pages: Page[],
+  fresh: ReadonlyMap<string, Job>,
+  wanted: Wanted,
+  newestFirst: boolean,
+): Page[] {
   const known = new Set<string>();
   const patched = pages.map((page) => patchPage(page, fresh, wanted, known));
   const first = patched[0];

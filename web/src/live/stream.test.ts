@@ -49,7 +49,11 @@ function start() {
   let resyncs = 0;
   const stream = new LiveStream(
     "/changes",
-    { onChanges: (changes) => batches.push(changes.map((one) => one.seq)), onResync: () => (resyncs += 1), onLink: (link) => links.push(link) },
+    {
+      onChanges: (changes) => batches.push(changes.map((one) => one.seq)),
+      onResync: () => (resyncs += 1),
+      onLink: (link) => links.push(link),
+    },
     world,
   );
   stream.start();

@@ -12,13 +12,22 @@ import { FIELDS, readDocument, valueOf, withValue } from "./submit/fields";
 
 describe("filters in the address", () => {
   it("are read, and nonsense is left out", () => {
-    expect(readJobsSearch({ state: "running,nonsense", q: "", vc: 7, sort: "-waited", all: "true" })).toEqual({ state: "running", vc: "7", all: true, sort: "-waited" });
+    expect(readJobsSearch({ state: "running,nonsense", q: "", vc: 7, sort: "-waited", all: "true" })).toEqual({
+      state: "running",
+      vc: "7",
+      all: true,
+      sort: "-waited",
+    });
     expect(readJobsSearch({ sort: "rm -rf", state: "no" })).toEqual({});
     expect(toKey({}).sort).toBe("-id");
   });
 
   it("sort upwards, downwards, and no more", () => {
-    expect([nextSort("-id", "gpus"), nextSort("gpus", "gpus"), nextSort("-gpus", "gpus")]).toEqual(["gpus", "-gpus", undefined]);
+    expect([nextSort("-id", "gpus"), nextSort("gpus", "gpus"), nextSort("-gpus", "gpus")]).toEqual([
+      "gpus",
+      "-gpus",
+      undefined,
+    ]);
   });
 });
 
@@ -50,7 +59,9 @@ describe("the form of a job file", () => {
 
   it("reads values of any kind", () => {
     const document = readDocument("tags: [a, b]\nhold: true\ncommand: |\n  one\n  two\n");
-    expect(document && ["Tags", "Hold it at first", "Command", "Name"].map((label) => valueOf(document, field(label)))).toEqual(["a, b", "true", "one\ntwo\n", ""]);
+    expect(
+      document && ["Tags", "Hold it at first", "Command", "Name"].map((label) => valueOf(document, field(label))),
+    ).toEqual(["a, b", "true", "one\ntwo\n", ""]);
   });
 
   it.each(["- a\n- b\n", "just text", "a: [", "{"])("rests at %j", (broken) => expect(readDocument(broken)).toBeNull());
@@ -59,37 +70,67 @@ describe("the form of a job file", () => {
 });
 
 describe("comparing", () => {
-  const series = (step: number[], value: number[]): Schemas["Series"] => ({ key: "loss", step, value, at_s: step, attempt: step.map(() => 1) });
+  const series = (step: number[], value: number[]): Schemas["Series"] => ({
+    key: "loss",
+    step,
+    value,
+    at_s: step,
+    attempt: step.map(() => 1),
+  });
 
   it("puts curves on one axis", () => {
     expect(align([series([1, 3], [10, 30]), undefined, series([2, 3], [5, 6])])).toEqual({
-      x: [1, 2, 3], values: [[10, null, 30], [null, null, null], [null, 5, 6]],
+      x: [1, 2, 3],
+      values: [
+        [10, null, 30],
+        [null, null, null],
+        [null, 5, 6],
+      ],
     });
   });
 
   it("shows what differs", () => {
-    const rows = differences([{ name: "a", tasks: { w: { argv: ["x", "1"], gpus: 1 } } }, { name: "b", tasks: { w: { argv: ["x", "2"], gpus: 1 } } }], false);
+    const rows = differences(
+      [
+        { name: "a", tasks: { w: { argv: ["x", "1"], gpus: 1 } } },
+        { name: "b", tasks: { w: { argv: ["x", "2"], gpus: 1 } } },
+      ],
+      false,
+    );
     expect(rows).toEqual([{ name: "tasks.w.argv", values: ["x 1", "x 2"] }]);
   });
 
   it("begins with the loss", () => {
-    expect(["z", "samples_per_s", "val_loss", "loss"].map((key) => ({ key })).sort(byImportance).map(({ key }) => key)).toEqual(["loss", "val_loss", "samples_per_s", "z"]);
+    expect(
+      ["z", "samples_per_s", "val_loss", "loss"]
+        .map((key) => ({ key }))
+        .sort(byImportance)
+        .map(({ key }) => key),
+    ).toEqual(["loss", "val_loss", "samples_per_s", "z"]);
   });
 });
 
 describe("roles", () => {
-  const me = (role: "admin" | "owner" | "user" | "viewer", vcs: string[] = []): Schemas["Me"] => ({ user: "ann", role, vcs, auth: "token" }) as Schemas["Me"];
+  const me = (role: "admin" | "owner" | "user" | "viewer", vcs: string[] = []): Schemas["Me"] =>
+    ({ user: "ann", role, vcs, auth: "token" }) as Schemas["Me"];
   const own = { user: "ann", vc: "x" };
 
   it.each([
-    [me("admin"), { user: "bob", vc: "y" }, true], [me("user"), own, true], [me("user"), { user: "bob", vc: "x" }, false],
-    [me("user", ["y"]), own, false], [me("viewer"), own, false], [me("owner", ["x"]), { user: "bob", vc: "x" }, true],
-    [me("owner", ["x"]), { user: "bob", vc: "y" }, false], [undefined, own, false],
+    [me("admin"), { user: "bob", vc: "y" }, true],
+    [me("user"), own, true],
+    [me("user"), { user: "bob", vc: "x" }, false],
+    [me("user", ["y"]), own, false],
+    [me("viewer"), own, false],
+    [me("owner", ["x"]), { user: "bob", vc: "x" }, true],
+    [me("owner", ["x"]), { user: "bob", vc: "y" }, false],
+    [undefined, own, false],
   ])("%o", (who, job, expected) => expect(mayOf(who).change(job)).toBe(expected));
 });
 
 it("after the login only our own pages are opened", () => {
-  expect(["/jobs?q=1", "//evil.example", "/\\evil.example", "https://evil.example", "/login", undefined].map(isOurs)).toEqual([true, false, false, false, false, false]);
+  expect(
+    ["/jobs?q=1", "//evil.example", "/\\evil.example", "https://evil.example", "/login", undefined].map(isOurs),
+  ).toEqual([true, false, false, false, false, false]);
 });
 
 it("a policy with knobs is spelled as the command line does", () => {
@@ -97,7 +138,18 @@ it("a policy with knobs is spelled as the command line does", () => {
 });
 
 it("history begins where the server did and ends where it was asked", () => {
-  const data = { t: [10, 20, 30], until_s: 34, gpus: [null, 8, 8], used: [null, 1, 2], lent: [], bad: [], drained: [], queue: [], queue_gpus: [], vcs: [] } as unknown as Schemas["History"];
+  const data = {
+    t: [10, 20, 30],
+    until_s: 34,
+    gpus: [null, 8, 8],
+    used: [null, 1, 2],
+    lent: [],
+    bad: [],
+    drained: [],
+    queue: [],
+    queue_gpus: [],
+    vcs: [],
+  } as unknown as Schemas["History"];
   expect(trimmed(data).t).toEqual([20, 30, 34]);
   expect(trimmed(data).used).toEqual([1, 2, 2]);
 });

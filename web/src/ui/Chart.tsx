@@ -31,7 +31,18 @@ interface Props {
   together?: string;
 }
 
-export function Chart({ label, x, lines, isTime = true, height = 190, fromZero = true, xLabel = "step", format = amount, spanGaps = false, together }: Props) {
+export function Chart({
+  label,
+  x,
+  lines,
+  isTime = true,
+  height = 190,
+  fromZero = true,
+  xLabel = "step",
+  format = amount,
+  spanGaps = false,
+  together,
+}: Props) {
   const [place, width] = useWidth<HTMLDivElement>();
   const shade = useShade();
   const plot = useRef<uPlot | null>(null);
@@ -41,7 +52,17 @@ export function Chart({ label, x, lines, isTime = true, height = 190, fromZero =
 
   useEffect(() => {
     if (!place.current || width < 50) return;
-    const options = makeOptions({ width, height, lines, isTime, fromZero, format, spanGaps, together, onCursor: setAt });
+    const options = makeOptions({
+      width,
+      height,
+      lines,
+      isTime,
+      fromZero,
+      format,
+      spanGaps,
+      together,
+      onCursor: setAt,
+    });
     plot.current = new uPlot(options, data, place.current);
     return () => {
       plot.current?.destroy();
@@ -58,11 +79,14 @@ export function Chart({ label, x, lines, isTime = true, height = 190, fromZero =
     <figure className="chart" aria-label={label}>
       <figcaption>
         <ul className="keys">
-          <li className="what">{where === undefined ? "nothing yet" : isTime ? moment(where) : `${xLabel} ${amount(where)}`}</li>
+          <li className="what">
+            {where === undefined ? "nothing yet" : isTime ? moment(where) : `${xLabel} ${amount(where)}`}
+          </li>
           {lines.map((line) => (
             <li key={line.label}>
               <span className={`key f${line.colour.slice(1)}`} />
-              <span className="name">{line.label}</span> <b>{formatted(valueAt(line.values, shown, at === null), format)}</b>
+              <span className="name">{line.label}</span>{" "}
+              <b>{formatted(valueAt(line.values, shown, at === null), format)}</b>
             </li>
           ))}
         </ul>
@@ -102,8 +126,16 @@ function makeOptions(wish: Wish): uPlot.Options {
     height: wish.height,
     padding: [8, 16, 0, 0],
     legend: { show: false },
-    cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false }, ...(wish.together ? { sync: { key: wish.together } } : {}) },
-    scales: { x: { time: wish.isTime }, y: wish.fromZero ? { range: (_, __, most) => [0, Math.max(1e-9, most * 1.06)] } : {} },
+    cursor: {
+      y: false,
+      points: { size: 6 },
+      drag: { x: true, y: false },
+      ...(wish.together ? { sync: { key: wish.together } } : {}),
+    },
+    scales: {
+      x: { time: wish.isTime },
+      y: wish.fromZero ? { range: (_, __, most) => [0, Math.max(1e-9, most * 1.06)] } : {},
+    },
     axes: [
       { ...axis, ...(wish.isTime ? { values: timeLabels } : {}), space: 70, size: 26, gap: 4 },
       { ...axis, size: 46, gap: 4, space: 32, values: (_, splits) => splits.map((value) => wish.format(value)) },

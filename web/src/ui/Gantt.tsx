@@ -47,7 +47,11 @@ export function Gantt({ label, spans, nodes, from_s, to_s = null, rowMax = 18, c
     const labelWidth = width > 600 ? 84 : 52;
     return { rows, stretch, now_s, width, height, top, rowHeight, labelWidth, colour, hover };
   }, [rows, stretch.from_s, stretch.to_s, now_s, width, height, top, rowHeight, colour, hover]);
-  const canvas = useCanvas(width, height, useCallback((context, palette) => drawGantt(context, palette, scene), [scene]));
+  const canvas = useCanvas(
+    width,
+    height,
+    useCallback((context, palette) => drawGantt(context, palette, scene), [scene]),
+  );
 
   const inner = width - scene.labelWidth;
   const zoom = (factor: number, around_s = (stretch.from_s + stretch.to_s) / 2) =>
@@ -66,8 +70,12 @@ export function Gantt({ label, spans, nodes, from_s, to_s = null, rowMax = 18, c
   const keys = (event: KeyboardEvent) => {
     const step = (stretch.to_s - stretch.from_s) / 5;
     const done: Record<string, () => void> = {
-      ArrowLeft: () => setKept(moved(stretch, -step)), ArrowRight: () => setKept(moved(stretch, step)),
-      "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1.4), Home: () => setKept(null),
+      ArrowLeft: () => setKept(moved(stretch, -step)),
+      ArrowRight: () => setKept(moved(stretch, step)),
+      "+": () => zoom(0.7),
+      "=": () => zoom(0.7),
+      "-": () => zoom(1.4),
+      Home: () => setKept(null),
     };
     const act = done[event.key];
     if (!act) return;
@@ -94,16 +102,32 @@ export function Gantt({ label, spans, nodes, from_s, to_s = null, rowMax = 18, c
   const release = () => {
     const from = drag.current;
     drag.current = null;
-    if (from && !from.isMoved && pointed && opensJobs) void navigate({ to: "/jobs/$id", params: { id: pointed.bar.span.job } });
+    if (from && !from.isMoved && pointed && opensJobs)
+      void navigate({ to: "/jobs/$id", params: { id: pointed.bar.span.job } });
   };
   return (
     <div className="gantt">
       <div className="row gantt-tools">
-        <button onClick={() => zoom(0.7)} aria-label="Zoom in">+</button>
-        <button onClick={() => zoom(1.4)} aria-label="Zoom out">−</button>
-        <button onClick={() => setKept(null)} disabled={kept === null}>Now</button>
+        <button onClick={() => zoom(0.7)} aria-label="Zoom in">
+          +
+        </button>
+        <button onClick={() => zoom(1.4)} aria-label="Zoom out">
+          −
+        </button>
+        <button onClick={() => setKept(null)} disabled={kept === null}>
+          Now
+        </button>
       </div>
-      <div className="gantt-rows" style={{ height }} ref={place} onScroll={(event) => setTop(event.currentTarget.scrollTop)} tabIndex={0} role="group" aria-label={`${label}: arrows move, + and − zoom`} onKeyDown={keys}>
+      <div
+        className="gantt-rows"
+        style={{ height }}
+        ref={place}
+        onScroll={(event) => setTop(event.currentTarget.scrollTop)}
+        tabIndex={0}
+        role="group"
+        aria-label={`${label}: arrows move, + and − zoom`}
+        onKeyDown={keys}
+      >
         <canvas
           ref={canvas}
           role="img"
@@ -133,11 +157,15 @@ function SpanTip({ span, now_s }: { span: Schemas["Span"]; now_s: number }) {
         {span.job} {span.name} {span.task}
       </strong>
       <div>
-        <span>{span.vc} · {span.user || "–"}</span>
+        <span>
+          {span.vc} · {span.user || "–"}
+        </span>
         <span>{amount(gpus)} GPUs</span>
       </div>
       <div>
-        <span>{moment(span.start_s)} – {span.end_s === null ? "now" : moment(span.end_s)}</span>
+        <span>
+          {moment(span.start_s)} – {span.end_s === null ? "now" : moment(span.end_s)}
+        </span>
         <span>{duration((span.end_s ?? now_s) - span.start_s)}</span>
       </div>
       <div>

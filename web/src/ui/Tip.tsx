@@ -11,7 +11,8 @@ export function Tip({ at, children }: { at: TipPlace; children: ReactNode }) {
   const [size, setSize] = useState({ width: 0, height: 0 });
   useLayoutEffect(() => {
     const box = ref.current?.getBoundingClientRect();
-    if (box && (box.width !== size.width || box.height !== size.height)) setSize({ width: box.width, height: box.height });
+    if (box && (box.width !== size.width || box.height !== size.height))
+      setSize({ width: box.width, height: box.height });
   });
   const left = Math.max(4, Math.min(at.x + 14, window.innerWidth - size.width - 8));
   const below = at.y + 16;

@@ -4,7 +4,19 @@ import type { ReactNode } from "react";
 import { ApiError } from "../api/client";
 import { fullMoment, moment } from "../units";
 
-export function Card({ title, note, aside, children, id }: { title: ReactNode; note?: ReactNode; aside?: ReactNode; children: ReactNode; id?: string }) {
+export function Card({
+  title,
+  note,
+  aside,
+  children,
+  id,
+}: {
+  title: ReactNode;
+  note?: ReactNode;
+  aside?: ReactNode;
+  children: ReactNode;
+  id?: string;
+}) {
   return (
     <section className="card" id={id}>
       <header>
@@ -76,4 +88,3 @@ export function Meter({ share, label }: { share: number; label: string }) {
     </span>
   );
 }
-

@@ -26,7 +26,12 @@ export function Toasts({ children }: { children: ReactNode }) {
       <Toast.Provider duration={6000} label="What was done">
         {children}
         {said.map((one) => (
-          <Toast.Root key={one.id} className="toast" data-tone={one.tone} onOpenChange={(open) => !open && drop(one.id)}>
+          <Toast.Root
+            key={one.id}
+            className="toast"
+            data-tone={one.tone}
+            onOpenChange={(open) => !open && drop(one.id)}
+          >
             <Toast.Description>{one.text}</Toast.Description>
             <Toast.Close className="plain" aria-label="Close">
               ×

@@ -26,10 +26,15 @@ export default function ComparePage() {
   const { jobs: wanted = "", group = "" } = route.useSearch();
   const ofGroup = useQuery({
     queryKey: ["group", group],
-    queryFn: ({ signal }) => asked(api.GET("/api/v1/jobs", { params: { query: { group, all: true, sort: "id", limit: COMPARED_MAX } }, signal })),
+    queryFn: ({ signal }) =>
+      asked(
+        api.GET("/api/v1/jobs", { params: { query: { group, all: true, sort: "id", limit: COMPARED_MAX } }, signal }),
+      ),
     enabled: group !== "",
   });
-  const ids = group ? (ofGroup.data?.jobs.map((job) => job.id) ?? []) : wanted.split(",").filter(Boolean).slice(0, COMPARED_MAX);
+  const ids = group
+    ? (ofGroup.data?.jobs.map((job) => job.id) ?? [])
+    : wanted.split(",").filter(Boolean).slice(0, COMPARED_MAX);
   const found = useQueries({ queries: ids.map((id) => jobQuery(id)) });
   const curves = useQueries({ queries: ids.map((id) => ({ ...curveQuery(id), refetchInterval: 5000 })) });
   const jobs = found.flatMap((query) => (query.data ? [query.data] : []));
@@ -38,7 +43,15 @@ export default function ComparePage() {
     <>
       <h1>Compare</h1>
       <p className="verdict">
-        {group ? <>Group <strong>{group}</strong>: {counted(ids.length, "job")} side by side.</> : ids.length ? <>{counted(ids.length, "job")} side by side.</> : "Which jobs?"}
+        {group ? (
+          <>
+            Group <strong>{group}</strong>: {counted(ids.length, "job")} side by side.
+          </>
+        ) : ids.length ? (
+          <>{counted(ids.length, "job")} side by side.</>
+        ) : (
+          "Which jobs?"
+        )}
       </p>
       <Picker ids={ids} group={group} />
       {error ? <Problem error={error} /> : null}
@@ -54,9 +67,26 @@ export default function ComparePage() {
 
 function Parameters({ jobs, curves, ids }: { jobs: JobDetail[]; curves: (Curve | undefined)[]; ids: string[] }) {
   const [isAll, setAll] = useState<"differ" | "all">("differ");
-  const rows = useMemo(() => differences(jobs.map((job) => job.request), isAll === "all"), [jobs, isAll]);
+  const rows = useMemo(
+    () =>
+      differences(
+        jobs.map((job) => job.request),
+        isAll === "all",
+      ),
+    [jobs, isAll],
+  );
   const now_s = Date.now() / 1000;
-  const aside = <Choice label="Parameters" value={isAll} choices={[["differ", "That differ"], ["all", "All"]]} onChange={setAll} />;
+  const aside = (
+    <Choice
+      label="Parameters"
+      value={isAll}
+      choices={[
+        ["differ", "That differ"],
+        ["all", "All"],
+      ]}
+      onChange={setAll}
+    />
+  );
   return (
     <Card title="Parameters" aside={aside}>
       <div className="scroll" tabIndex={0} role="region" aria-label="Parameters side by side">
@@ -75,14 +105,33 @@ function Parameters({ jobs, curves, ids }: { jobs: JobDetail[]; curves: (Curve |
             </tr>
           </thead>
           <tbody>
-            <tr><th scope="row">state</th>{jobs.map((job) => <td key={job.id}><StateMark state={job.state} /></td>)}</tr>
-            <tr><th scope="row">ran</th>{jobs.map((job) => <td key={job.id}>{duration(ranOf(job, now_s))}</td>)}</tr>
-            <tr><th scope="row">last loss</th>{jobs.map((job) => <td key={job.id}>{measured(lastOf(curves[ids.indexOf(job.id)], "loss"))}</td>)}</tr>
+            <tr>
+              <th scope="row">state</th>
+              {jobs.map((job) => (
+                <td key={job.id}>
+                  <StateMark state={job.state} />
+                </td>
+              ))}
+            </tr>
+            <tr>
+              <th scope="row">ran</th>
+              {jobs.map((job) => (
+                <td key={job.id}>{duration(ranOf(job, now_s))}</td>
+              ))}
+            </tr>
+            <tr>
+              <th scope="row">last loss</th>
+              {jobs.map((job) => (
+                <td key={job.id}>{measured(lastOf(curves[ids.indexOf(job.id)], "loss"))}</td>
+              ))}
+            </tr>
             {rows.map((row) => (
               <tr key={row.name}>
                 <th scope="row">{row.name}</th>
                 {row.values.map((value, index) => (
-                  <td key={jobs[index]?.id} className="wrap">{value || <span className="quiet">–</span>}</td>
+                  <td key={jobs[index]?.id} className="wrap">
+                    {value || <span className="quiet">–</span>}
+                  </td>
                 ))}
               </tr>
             ))}
@@ -113,15 +162,32 @@ function CurvesCard({ jobs, curves }: { jobs: JobDetail[]; curves: Curve[] }) {
 
 function OneChart({ name, jobs, curves }: { name: string; jobs: JobDetail[]; curves: Curve[] }) {
   const { x, lines } = useMemo(() => {
-    const series = jobs.map((job) => curves.find((curve) => curve.job === job.id)?.series.find((one) => one.key === name));
+    const series = jobs.map((job) =>
+      curves.find((curve) => curve.job === job.id)?.series.find((one) => one.key === name),
+    );
     const aligned = align(series);
-    const lines = jobs.map((job, index) => ({ label: `${job.id} ${job.name}`, values: aligned.values[index] ?? [], colour: seriesColour(index), isDashed: index >= 8 }));
+    const lines = jobs.map((job, index) => ({
+      label: `${job.id} ${job.name}`,
+      values: aligned.values[index] ?? [],
+      colour: seriesColour(index),
+      isDashed: index >= 8,
+    }));
     return { x: aligned.x, lines };
   }, [name, jobs, curves]);
   return (
     <div>
       <h3>{name}</h3>
-      <Chart label={`${name} by step`} x={x} lines={lines} isTime={false} fromZero={false} height={240} format={measured} spanGaps together="compare" />
+      <Chart
+        label={`${name} by step`}
+        x={x}
+        lines={lines}
+        isTime={false}
+        fromZero={false}
+        height={240}
+        format={measured}
+        spanGaps
+        together="compare"
+      />
     </div>
   );
 }

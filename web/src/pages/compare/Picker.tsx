@@ -7,7 +7,10 @@ export function Picker({ ids, group }: { ids: readonly string[]; group: string }
   const [jobs, setJobs] = useState(group ? "" : ids.join(", "));
   const [name, setName] = useState(group);
   const show = () => {
-    const wanted = jobs.split(/[\s,]+/).filter(Boolean).join(",");
+    const wanted = jobs
+      .split(/[\s,]+/)
+      .filter(Boolean)
+      .join(",");
     void navigate({ search: name.trim() ? { group: name.trim() } : { jobs: wanted } });
   };
   return (

@@ -6,7 +6,8 @@ export interface Row {
 
 /** `{tasks: {main: {gpus: 1}}}` → `tasks.main.gpus: "1"`. */
 export function flatten(value: unknown, path = ""): Map<string, string> {
-  if (Array.isArray(value)) return new Map([[path, value.map((item) => (typeof item === "string" ? item : JSON.stringify(item))).join(" ")]]);
+  if (Array.isArray(value))
+    return new Map([[path, value.map((item) => (typeof item === "string" ? item : JSON.stringify(item))).join(" ")]]);
   if (typeof value !== "object" || value === null) return new Map([[path, value === null ? "" : String(value)]]);
   const found = new Map<string, string>();
   for (const [key, inner] of Object.entries(value)) {

@@ -48,7 +48,8 @@ function Hold({ job }: { job: Schemas["JobDetail"] }) {
   const client = useQueryClient();
   const isHeld = job.reason.startsWith("held");
   const change = useMutation({
-    mutationFn: (hold: boolean) => asked(api.PATCH("/api/v1/jobs/{id}", { params: { path: { id: job.id } }, body: { hold } })),
+    mutationFn: (hold: boolean) =>
+      asked(api.PATCH("/api/v1/jobs/{id}", { params: { path: { id: job.id } }, body: { hold } })),
     onSuccess: (changed) => {
       client.setQueryData(["job", job.id], changed);
       void client.invalidateQueries({ queryKey: ["explain", job.id] });
@@ -73,7 +74,15 @@ function Stop({ job, onClose }: { job: Schemas["JobDetail"]; onClose: () => void
     },
   });
   return (
-    <Ask title={`Stop job ${job.id}?`} action="Stop" danger isBusy={stop.isPending} error={stop.error} onDo={() => stop.mutate()} onClose={onClose}>
+    <Ask
+      title={`Stop job ${job.id}?`}
+      action="Stop"
+      danger
+      isBusy={stop.isPending}
+      error={stop.error}
+      onDo={() => stop.mutate()}
+      onClose={onClose}
+    >
       <p className="note">It is asked to save and leave, and ended after {job.request.grace_s} s if it does not.</p>
       <label className="field">
         <span>Why (others see it; may stay empty)</span>
@@ -90,7 +99,8 @@ function Resubmit({ job, onClose }: { job: Schemas["JobDetail"]; onClose: () => 
   const resubmit = useMutation({
     mutationFn: async () => {
       const file = await client.fetchQuery(jobFileQuery(job.id));
-      if (file.hidden.length) throw new Error(`values of ${file.hidden.join(", ")} are not shown; use Clone and fill them in`);
+      if (file.hidden.length)
+        throw new Error(`values of ${file.hidden.join(", ")} are not shown; use Clone and fill them in`);
       return submitText(file.text);
     },
     onSuccess: (made) => {
@@ -100,7 +110,14 @@ function Resubmit({ job, onClose }: { job: Schemas["JobDetail"]; onClose: () => 
     },
   });
   return (
-    <Ask title={`Submit job ${job.id} again?`} action="Resubmit" isBusy={resubmit.isPending} error={resubmit.error} onDo={() => resubmit.mutate()} onClose={onClose}>
+    <Ask
+      title={`Submit job ${job.id} again?`}
+      action="Resubmit"
+      isBusy={resubmit.isPending}
+      error={resubmit.error}
+      onDo={() => resubmit.mutate()}
+      onClose={onClose}
+    >
       <p className="note">A new job with the same file, from its beginning. Clone opens it for changes first.</p>
     </Ask>
   );

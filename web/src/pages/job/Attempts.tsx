@@ -28,13 +28,28 @@ export function Attempts({ job }: { job: JobDetail }) {
   return (
     <Card title="Attempts">
       {spans.some((span) => span.held.length) ? (
-        <Gantt label="Timeline of attempts" spans={spans} nodes={NONE} from_s={begin_s} to_s={end_s} rowMax={8} colour={outcomeColour} opensJobs={false} />
+        <Gantt
+          label="Timeline of attempts"
+          spans={spans}
+          nodes={NONE}
+          from_s={begin_s}
+          to_s={end_s}
+          rowMax={8}
+          colour={outcomeColour}
+          opensJobs={false}
+        />
       ) : null}
       <div className="scroll" tabIndex={0} role="region" aria-label="Attempts">
         <table>
           <thead>
             <tr>
-              <th className="number">Attempt</th><th>Started</th><th className="number">Ran</th><th className="number">GPUs</th><th>On</th><th>Outcome</th><th>What it says</th>
+              <th className="number">Attempt</th>
+              <th>Started</th>
+              <th className="number">Ran</th>
+              <th className="number">GPUs</th>
+              <th>On</th>
+              <th>Outcome</th>
+              <th>What it says</th>
             </tr>
           </thead>
           <tbody>
@@ -53,13 +68,23 @@ function Row({ attempt }: { attempt: Attempt }) {
   const end_s = attempt.end_s ?? now_s;
   return (
     <tr>
-      <td className="number">{attempt.task ? `${attempt.task} ` : ""}{attempt.launch}</td>
-      <td><Time at_s={attempt.start_s} /></td>
+      <td className="number">
+        {attempt.task ? `${attempt.task} ` : ""}
+        {attempt.launch}
+      </td>
+      <td>
+        <Time at_s={attempt.start_s} />
+      </td>
       <td className="number">{attempt.start_s === null ? "–" : duration(end_s - attempt.start_s)}</td>
       <td className="number">{amount(attempt.gpus)}</td>
       <td>{placesOf(attempt)}</td>
-      <td><StateMark state={attempt.outcome || "running"} /></td>
-      <td className="wrap">{attempt.phrase}{attempt.advice ? <span className="quiet"> {attempt.advice}</span> : null}</td>
+      <td>
+        <StateMark state={attempt.outcome || "running"} />
+      </td>
+      <td className="wrap">
+        {attempt.phrase}
+        {attempt.advice ? <span className="quiet"> {attempt.advice}</span> : null}
+      </td>
     </tr>
   );
 }
@@ -75,9 +100,21 @@ function outcomeColour(bar: Bar): Colour {
 
 function spansOf(job: JobDetail): Span[] {
   return job.history.flatMap((attempt) =>
-    attempt.start_s === null ? [] : [{
-      job: job.id, name: `attempt ${attempt.launch}`, vc: job.vc, user: job.user, task: attempt.task, attempt: attempt.launch,
-      start_s: attempt.start_s, end_s: attempt.end_s, outcome: (attempt.outcome || "running") as Span["outcome"], held: attempt.held,
-    }],
+    attempt.start_s === null
+      ? []
+      : [
+          {
+            job: job.id,
+            name: `attempt ${attempt.launch}`,
+            vc: job.vc,
+            user: job.user,
+            task: attempt.task,
+            attempt: attempt.launch,
+            start_s: attempt.start_s,
+            end_s: attempt.end_s,
+            outcome: (attempt.outcome || "running") as Span["outcome"],
+            held: attempt.held,
+          },
+        ],
   );
 }

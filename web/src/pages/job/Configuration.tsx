@@ -8,7 +8,10 @@ import { Card, Problem } from "../../ui/parts";
 export function Configuration({ job }: { job: Schemas["JobDetail"] }) {
   const { data, error } = useQuery(jobFileQuery(job.id));
   return (
-    <Card title="Configuration" note={data?.hidden.length ? `Values that are not shown: ${data.hidden.join(", ")}.` : undefined}>
+    <Card
+      title="Configuration"
+      note={data?.hidden.length ? `Values that are not shown: ${data.hidden.join(", ")}.` : undefined}
+    >
       {error ? <Problem error={error} /> : null}
       <pre className="text" tabIndex={0} aria-label="Job file">
         {data?.text}

@@ -16,10 +16,27 @@ const REFRESH_MS = 5000;
 
 export function Curves({ job }: { job: Schemas["JobDetail"] }) {
   const [axis, setAxis] = useState<Axis>("step");
-  const { data, error } = useQuery({ ...curveQuery(job.id), refetchInterval: job.state === "running" ? REFRESH_MS : false });
-  const aside = <Choice label="Over" value={axis} choices={[["step", "Steps"], ["time", "Time"]]} onChange={setAxis} />;
+  const { data, error } = useQuery({
+    ...curveQuery(job.id),
+    refetchInterval: job.state === "running" ? REFRESH_MS : false,
+  });
+  const aside = (
+    <Choice
+      label="Over"
+      value={axis}
+      choices={[
+        ["step", "Steps"],
+        ["time", "Time"],
+      ]}
+      onChange={setAxis}
+    />
+  );
   return (
-    <Card title="Curves" aside={aside} note={data?.is_cut ? "The files are long; their latest part is shown." : undefined}>
+    <Card
+      title="Curves"
+      aside={aside}
+      note={data?.is_cut ? "The files are long; their latest part is shown." : undefined}
+    >
       {error ? <Problem error={error} /> : null}
       {data?.series.length === 0 ? <Empty>It has reported nothing; `skep.train` does so at each step.</Empty> : null}
       <div className="charts">
@@ -37,7 +54,15 @@ function OneCurve({ series, axis, index }: { series: Schemas["Series"]; axis: Ax
   return (
     <div>
       <h3>{series.key}</h3>
-      <Chart label={`${series.key} by ${axis}`} x={x} lines={[line]} isTime={axis === "time"} fromZero={false} format={measured} together={`job-${axis}`} />
+      <Chart
+        label={`${series.key} by ${axis}`}
+        x={x}
+        lines={[line]}
+        isTime={axis === "time"}
+        fromZero={false}
+        format={measured}
+        together={`job-${axis}`}
+      />
     </div>
   );
 }

@@ -19,7 +19,13 @@ import { Placement } from "./Placement";
 import { Verdict } from "./Verdict";
 
 const route = getRouteApi("/frame/jobs/$id");
-const TABS = [["summary", "Summary"], ["logs", "Logs"], ["curves", "Curves"], ["configuration", "Configuration"], ["events", "Events"]] as const;
+const TABS = [
+  ["summary", "Summary"],
+  ["logs", "Logs"],
+  ["curves", "Curves"],
+  ["configuration", "Configuration"],
+  ["events", "Events"],
+] as const;
 const PROGRESS_MS = 4000;
 
 export default function JobPage() {
@@ -38,7 +44,8 @@ export default function JobPage() {
 function Shown({ job }: { job: Schemas["JobDetail"] }) {
   const { tab = "summary" } = route.useSearch();
   const navigate = route.useNavigate();
-  const open = (chosen: string) => void navigate({ search: chosen === "summary" ? {} : { tab: chosen }, replace: true });
+  const open = (chosen: string) =>
+    void navigate({ search: chosen === "summary" ? {} : { tab: chosen }, replace: true });
   return (
     <>
       <div className="title">
@@ -129,7 +136,11 @@ function JobEvents({ id }: { id: string }) {
   return (
     <Card title="Events">
       {error ? <Problem error={error} /> : null}
-      {data?.length ? <EventList events={data.toReversed()} showJob={false} /> : <Empty>Nothing has happened yet.</Empty>}
+      {data?.length ? (
+        <EventList events={data.toReversed()} showJob={false} />
+      ) : (
+        <Empty>Nothing has happened yet.</Empty>
+      )}
     </Card>
   );
 }

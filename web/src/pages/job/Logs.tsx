@@ -29,7 +29,14 @@ export function Logs({ job }: { job: Schemas["JobDetail"] }) {
   }, [job.id, attempt, isLabelled, isOver && attempt === 0 ? job.state : ""]);
   const shown = useMemo(() => filterLines(lines, task, words), [lines, task, words]);
   return (
-    <Card title="Logs" note={lines.length >= LINES_MAX ? `The last ${LINES_MAX.toLocaleString("en")} lines are here; the search below looks through all.` : undefined}>
+    <Card
+      title="Logs"
+      note={
+        lines.length >= LINES_MAX
+          ? `The last ${LINES_MAX.toLocaleString("en")} lines are here; the search below looks through all.`
+          : undefined
+      }
+    >
       <div className="row log-tools">
         {isLabelled ? (
           <label className="field">
@@ -48,7 +55,9 @@ export function Logs({ job }: { job: Schemas["JobDetail"] }) {
             <select value={attempt} onChange={(event) => setAttempt(Number(event.target.value))}>
               <option value={0}>the last</option>
               {Array.from({ length: job.attempts }, (_, index) => (
-                <option key={index} value={index + 1}>{index + 1}</option>
+                <option key={index} value={index + 1}>
+                  {index + 1}
+                </option>
               ))}
             </select>
           </label>
@@ -62,21 +71,32 @@ export function Logs({ job }: { job: Schemas["JobDetail"] }) {
           {isOver ? ", ended" : ", live"}
         </span>
       </div>
-      {shown.length ? <Lines lines={shown} tasks={tasks} words={words} /> : <Empty>{words ? "No loaded line has this text." : "Nothing has been written yet."}</Empty>}
+      {shown.length ? (
+        <Lines lines={shown} tasks={tasks} words={words} />
+      ) : (
+        <Empty>{words ? "No loaded line has this text." : "Nothing has been written yet."}</Empty>
+      )}
       {words ? <WholeLog id={job.id} task={task} attempt={attempt} words={words} /> : null}
     </Card>
   );
 }
 
 function taskNames(job: Schemas["JobDetail"]): string[] {
-  return Object.entries(job.request.tasks).flatMap(([role, { count }]) => Array.from({ length: count }, (_, index) => `${role}-${index}`));
+  return Object.entries(job.request.tasks).flatMap(([role, { count }]) =>
+    Array.from({ length: count }, (_, index) => `${role}-${index}`),
+  );
 }
 
 /** Follows the end, unless the reader has scrolled up. */
 function Lines({ lines, tasks, words }: { lines: readonly LogLine[]; tasks: readonly string[]; words: string }) {
   const place = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
-  const virtual = useVirtualizer({ count: lines.length, getScrollElement: () => place.current, estimateSize: () => ROW, overscan: 20 });
+  const virtual = useVirtualizer({
+    count: lines.length,
+    getScrollElement: () => place.current,
+    estimateSize: () => ROW,
+    overscan: 20,
+  });
   useEffect(() => {
     if (isAtEnd.current) virtual.scrollToIndex(lines.length - 1, { align: "end" });
   }, [lines, virtual]);
@@ -121,7 +141,13 @@ function WholeLog({ id, task, attempt, words }: { id: string; task: string; atte
   const [asks, setAsks] = useState("");
   const { data, error, isFetching } = useQuery({
     queryKey: ["log-search", id, task, attempt, asks],
-    queryFn: ({ signal }) => asked(api.GET("/api/v1/jobs/{id}/logs:search", { params: { path: { id }, query: { q: asks, task, attempt } }, signal })),
+    queryFn: ({ signal }) =>
+      asked(
+        api.GET("/api/v1/jobs/{id}/logs:search", {
+          params: { path: { id }, query: { q: asks, task, attempt } },
+          signal,
+        }),
+      ),
     enabled: asks === words && words !== "",
   });
   if (asks !== words) {
@@ -135,11 +161,18 @@ function WholeLog({ id, task, attempt, words }: { id: string; task: string; atte
     <div className="whole-log" role="status">
       {error ? <Problem error={error} /> : null}
       {isFetching ? "Searching …" : null}
-      {data ? <p className="note">{counted(data.matches.length, "line")} of the whole log{data.is_cut ? ", there are more" : ""}</p> : null}
+      {data ? (
+        <p className="note">
+          {counted(data.matches.length, "line")} of the whole log{data.is_cut ? ", there are more" : ""}
+        </p>
+      ) : null}
       <ol className="matches">
         {data?.matches.map((match) => (
           <li key={`${match.task} ${match.line}`}>
-            <span className="quiet">{match.task} {match.line}</span> <Marked text={match.text} words={words} />
+            <span className="quiet">
+              {match.task} {match.line}
+            </span>{" "}
+            <Marked text={match.text} words={words} />
           </li>
         ))}
       </ol>

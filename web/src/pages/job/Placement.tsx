@@ -27,14 +27,20 @@ function Tasks({ tasks }: { tasks: readonly Schemas["Task"][] }) {
       <table>
         <thead>
           <tr>
-            <th>Task</th><th>State</th><th>Node</th><th>GPUs</th><th className="number">Exit code</th>
+            <th>Task</th>
+            <th>State</th>
+            <th>Node</th>
+            <th>GPUs</th>
+            <th className="number">Exit code</th>
           </tr>
         </thead>
         <tbody>
           {tasks.map((task) => (
             <tr key={task.name}>
               <th scope="row">{task.name}</th>
-              <td><StateMark state={task.state} /></td>
+              <td>
+                <StateMark state={task.state} />
+              </td>
               <td>{task.node}</td>
               <td>{task.gpus.join(", ") || "–"}</td>
               <td className="number">{task.exit_code ?? "–"}</td>

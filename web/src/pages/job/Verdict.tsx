@@ -12,18 +12,35 @@ export function Verdict({ job }: { job: Schemas["JobDetail"] }) {
   const last = job.history.at(-1);
   if (job.state === "pending") {
     const again = job.attempts ? ` again, after ${counted(job.attempts, "attempt")}` : ` for ${waited}`;
-    return <p className="verdict">It <strong>waits</strong>{again}.</p>;
+    return (
+      <p className="verdict">
+        It <strong>waits</strong>
+        {again}.
+      </p>
+    );
   }
   if (job.state === "running") {
     return (
       <p className="verdict">
         It has been <strong>running</strong> for {duration(now_s - (last?.start_s ?? job.start_s ?? now_s))}
-        {job.attempts > 1 ? ` in attempt ${job.attempts}` : ""}, after {waited} of waiting{progress ? <>: {progress.text}</> : null}.
+        {job.attempts > 1 ? ` in attempt ${job.attempts}` : ""}, after {waited} of waiting
+        {progress ? <>: {progress.text}</> : null}.
       </p>
     );
   }
-  if (job.start_s === null) return <p className="verdict">It has <strong>{job.state}</strong> without ever starting.</p>;
-  const words: Record<string, string> = { launching: "is being launched", stopping: "is being stopped", succeeded: "has succeeded", failed: "has failed", stopped: "was stopped" };
+  if (job.start_s === null)
+    return (
+      <p className="verdict">
+        It has <strong>{job.state}</strong> without ever starting.
+      </p>
+    );
+  const words: Record<string, string> = {
+    launching: "is being launched",
+    stopping: "is being stopped",
+    succeeded: "has succeeded",
+    failed: "has failed",
+    stopped: "was stopped",
+  };
   const phrase = job.state === "failed" && last?.phrase ? `: ${last.phrase}` : "";
   return (
     <p className="verdict">

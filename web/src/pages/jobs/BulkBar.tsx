@@ -12,7 +12,10 @@ import { counted } from "../../units";
 
 type Action = Schemas["BulkBody"]["action"];
 const WORDS: Record<Action, [question: string, done: string]> = {
-  stop: ["Stop", "stopped"], hold: ["Hold", "held"], release: ["Release", "released"], priority: ["Set the priority of", "changed"],
+  stop: ["Stop", "stopped"],
+  hold: ["Hold", "held"],
+  release: ["Release", "released"],
+  priority: ["Set the priority of", "changed"],
 };
 const MOST = 1000;
 
@@ -45,13 +48,32 @@ export function BulkBar({ jobs, onDone }: { jobs: readonly Schemas["Job"][]; onD
   return (
     <div className="row bulk" role="group" aria-label="Chosen jobs">
       <b>{counted(jobs.length, "job")} chosen</b>
-      <button className="danger" disabled={!allowed} onClick={() => ask("stop")}>Stop</button>
-      <button disabled={!allowed} onClick={() => ask("hold")}>Hold</button>
-      <button disabled={!allowed} onClick={() => ask("release")}>Release</button>
-      <button disabled={!allowed} onClick={() => ask("priority")}>Priority</button>
-      <button className="plain" onClick={onDone}>Choose none</button>
+      <button className="danger" disabled={!allowed} onClick={() => ask("stop")}>
+        Stop
+      </button>
+      <button disabled={!allowed} onClick={() => ask("hold")}>
+        Hold
+      </button>
+      <button disabled={!allowed} onClick={() => ask("release")}>
+        Release
+      </button>
+      <button disabled={!allowed} onClick={() => ask("priority")}>
+        Priority
+      </button>
+      <button className="plain" onClick={onDone}>
+        Choose none
+      </button>
       {jobs.length > 1 ? (
-        <Link to="/compare" search={{ jobs: jobs.slice(0, COMPARED_MAX).map((job) => job.id).join(",") }} className="button">
+        <Link
+          to="/compare"
+          search={{
+            jobs: jobs
+              .slice(0, COMPARED_MAX)
+              .map((job) => job.id)
+              .join(","),
+          }}
+          className="button"
+        >
           Compare
         </Link>
       ) : null}
@@ -65,12 +87,29 @@ export function BulkBar({ jobs, onDone }: { jobs: readonly Schemas["Job"][]; onD
           onDo={() => change.mutate(action)}
           onClose={() => setAction(null)}
         >
-          <p className="note">{jobs.slice(0, 8).map((job) => `${job.id} ${job.name}`).join(", ")}{jobs.length > 8 ? " …" : ""}</p>
-          {jobs.length > MOST ? <p className="hint">At most {MOST} at once: the first {MOST} of them.</p> : null}
+          <p className="note">
+            {jobs
+              .slice(0, 8)
+              .map((job) => `${job.id} ${job.name}`)
+              .join(", ")}
+            {jobs.length > 8 ? " …" : ""}
+          </p>
+          {jobs.length > MOST ? (
+            <p className="hint">
+              At most {MOST} at once: the first {MOST} of them.
+            </p>
+          ) : null}
           {action === "priority" ? (
             <label className="field">
               <span>Priority, −1 to 1000</span>
-              <input type="number" min={-1} max={1000} step={1} value={value} onChange={(event) => setValue(event.target.valueAsNumber || 0)} />
+              <input
+                type="number"
+                min={-1}
+                max={1000}
+                step={1}
+                value={value}
+                onChange={(event) => setValue(event.target.valueAsNumber || 0)}
+              />
             </label>
           ) : null}
         </Ask>

@@ -22,7 +22,12 @@ export function Filters({ search, counts, onChange }: Props) {
   };
   return (
     <search className="filters">
-      <Typed label="Search" value={search.q ?? ""} placeholder="id, name, user, tag …" onType={(q) => onChange({ q: q || undefined })} />
+      <Typed
+        label="Search"
+        value={search.q ?? ""}
+        placeholder="id, name, user, tag …"
+        onType={(q) => onChange({ q: q || undefined })}
+      />
       <label className="field">
         <span>VC</span>
         <select value={search.vc ?? ""} onChange={(event) => onChange({ vc: event.target.value || undefined })}>
@@ -32,10 +37,24 @@ export function Filters({ search, counts, onChange }: Props) {
           ))}
         </select>
       </label>
-      <Typed label="User" value={search.user ?? ""} placeholder="all" onType={(user) => onChange({ user: user || undefined })} />
-      <Typed label="Group" value={search.group ?? ""} placeholder="all" onType={(group) => onChange({ group: group || undefined })} />
+      <Typed
+        label="User"
+        value={search.user ?? ""}
+        placeholder="all"
+        onType={(user) => onChange({ user: user || undefined })}
+      />
+      <Typed
+        label="Group"
+        value={search.group ?? ""}
+        placeholder="all"
+        onType={(group) => onChange({ group: group || undefined })}
+      />
       <label className="row check">
-        <input type="checkbox" checked={search.all ?? false} onChange={(event) => onChange({ all: event.target.checked || undefined })} />
+        <input
+          type="checkbox"
+          checked={search.all ?? false}
+          onChange={(event) => onChange({ all: event.target.checked || undefined })}
+        />
         ended ones too
       </label>
       <div className="choice" role="group" aria-label="States">
@@ -63,7 +82,13 @@ function Typed(props: { label: string; value: string; placeholder: string; onTyp
   return (
     <label className="field">
       <span>{props.label}</span>
-      <input type="search" value={text} placeholder={props.placeholder} maxLength={120} onChange={(event) => type(event.target.value)} />
+      <input
+        type="search"
+        value={text}
+        placeholder={props.placeholder}
+        maxLength={120}
+        onChange={(event) => type(event.target.value)}
+      />
     </label>
   );
 }

@@ -52,7 +52,12 @@ export default function JobsPage() {
       {picked.length ? (
         <BulkBar jobs={picked} onDone={() => setChosen(new Set())} />
       ) : (
-        <Shown jobs={jobs} total={total(counts, key.states, key.all)} isFetching={isFetching} onReload={() => void client.invalidateQueries({ queryKey: ["jobs", key] })} />
+        <Shown
+          jobs={jobs}
+          total={total(counts, key.states, key.all)}
+          isFetching={isFetching}
+          onReload={() => void client.invalidateQueries({ queryKey: ["jobs", key] })}
+        />
       )}
       {jobs.length || isFetching ? (
         <JobsTable

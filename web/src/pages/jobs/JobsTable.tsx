@@ -24,7 +24,12 @@ export function JobsTable({ jobs, sort, chosen, onChoose, onSort, onEnd }: Props
   const place = useRef<HTMLDivElement>(null);
   const table = useTable({ features, columns, data: jobs, getRowId: (job) => job.id });
   const rows = table.getRowModel().rows;
-  const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => place.current, estimateSize: () => ROW, overscan: 12 });
+  const virtual = useVirtualizer({
+    count: rows.length,
+    getScrollElement: () => place.current,
+    estimateSize: () => ROW,
+    overscan: 12,
+  });
   const shown = virtual.getVirtualItems();
   const last = shown.at(-1)?.index ?? 0;
   useEffect(() => {
@@ -42,11 +47,23 @@ export function JobsTable({ jobs, sort, chosen, onChoose, onSort, onEnd }: Props
         <thead>
           <tr aria-rowindex={1}>
             <th className="pick">
-              <input type="checkbox" aria-label="Choose all that are loaded" checked={isAll} onChange={() => onChoose(isAll ? new Set() : new Set(jobs.map((job) => job.id)))} />
+              <input
+                type="checkbox"
+                aria-label="Choose all that are loaded"
+                checked={isAll}
+                onChange={() => onChoose(isAll ? new Set() : new Set(jobs.map((job) => job.id)))}
+              />
             </th>
             {table.getFlatHeaders().map((header) => (
-              <th key={header.id} className={NUMBERS.has(header.id) ? "number" : undefined} data-column={header.id} aria-sort={sortOf(sort, header.id)}>
-                {UNSORTED.has(header.id) ? <table.FlexRender header={header} /> : (
+              <th
+                key={header.id}
+                className={NUMBERS.has(header.id) ? "number" : undefined}
+                data-column={header.id}
+                aria-sort={sortOf(sort, header.id)}
+              >
+                {UNSORTED.has(header.id) ? (
+                  <table.FlexRender header={header} />
+                ) : (
                   <button onClick={() => onSort(header.id)}>
                     <table.FlexRender header={header} />
                   </button>
@@ -60,12 +77,26 @@ export function JobsTable({ jobs, sort, chosen, onChoose, onSort, onEnd }: Props
             const row = rows[item.index];
             if (!row) return null;
             return (
-              <tr key={row.id} aria-rowindex={item.index + 2} aria-selected={chosen.has(row.id)} style={{ transform: `translateY(${item.start}px)` }}>
+              <tr
+                key={row.id}
+                aria-rowindex={item.index + 2}
+                aria-selected={chosen.has(row.id)}
+                style={{ transform: `translateY(${item.start}px)` }}
+              >
                 <td className="pick">
-                  <input type="checkbox" aria-label={`Choose job ${row.id}`} checked={chosen.has(row.id)} onChange={() => toggle(row.id)} />
+                  <input
+                    type="checkbox"
+                    aria-label={`Choose job ${row.id}`}
+                    checked={chosen.has(row.id)}
+                    onChange={() => toggle(row.id)}
+                  />
                 </td>
                 {row.getAllCells().map((cell) => (
-                  <td key={cell.id} className={NUMBERS.has(cell.column.id) ? "number" : undefined} data-column={cell.column.id}>
+                  <td
+                    key={cell.id}
+                    className={NUMBERS.has(cell.column.id) ? "number" : undefined}
+                    data-column={cell.column.id}
+                  >
                     <table.FlexRender cell={cell} />
                   </td>
                 ))}

@@ -26,7 +26,10 @@ export function progressOf(job: Job): Progress | null {
   const steps = numberAt(job, "steps");
   const loss = numberAt(job, "loss");
   const said = loss === null ? "" : `, loss ${measured(loss)}`;
-  return { share: steps ? step / steps : null, text: `step ${amount(step)}${steps ? ` of ${amount(steps)}` : ""}${said}` };
+  return {
+    share: steps ? step / steps : null,
+    text: `step ${amount(step)}${steps ? ` of ${amount(steps)}` : ""}${said}`,
+  };
 }
 
 function numberAt(job: Job, key: string): number | null {

@@ -39,7 +39,15 @@ export default function LoginPage() {
         <h1>This server asks who you are</h1>
         <label className="field">
           <span>Token</span>
-          <input type="password" autoComplete="current-password" required autoFocus value={token} onChange={(event) => setToken(event.target.value)} aria-invalid={enter.isError} />
+          <input
+            type="password"
+            autoComplete="current-password"
+            required
+            autoFocus
+            value={token}
+            onChange={(event) => setToken(event.target.value)}
+            aria-invalid={enter.isError}
+          />
         </label>
         {enter.error ? <Problem error={enter.error} /> : null}
         <button className="main" disabled={enter.isPending || !token.trim()}>

@@ -35,7 +35,11 @@ export function Drain({ node, onClose }: { node: Schemas["Node"]; onClose: () =>
       onDo={() => change.mutate()}
       onClose={onClose}
     >
-      {drains ? <Preview name={node.name} /> : <p className="note">Jobs may start there again. It is {node.state} now.</p>}
+      {drains ? (
+        <Preview name={node.name} />
+      ) : (
+        <p className="note">Jobs may start there again. It is {node.state} now.</p>
+      )}
     </Ask>
   );
 }
@@ -47,7 +51,8 @@ function Preview({ name }: { name: string }) {
   return (
     <div className="stack" role="status">
       <p>
-        Nothing new starts there. {counted(data.idle, "idle GPU")} of its {data.gpus} {data.idle === 1 ? "is" : "are"} out of reach at once; {counted(data.gpus_left, "GPU")} of the cluster remain.
+        Nothing new starts there. {counted(data.idle, "idle GPU")} of its {data.gpus} {data.idle === 1 ? "is" : "are"}{" "}
+        out of reach at once; {counted(data.gpus_left, "GPU")} of the cluster remain.
       </p>
       <Jobs jobs={data.jobs} words="on it, which run on until they end" />
       <Jobs jobs={data.unrunnable} words="that wait now could not start anywhere meanwhile" isBad />

@@ -22,7 +22,11 @@ export function NodeRow({ node, onChange }: { node: Node; onChange: ((node: Node
         {node.cpus === null ? "" : ` · ${amount(node.cpus_free)} of ${amount(node.cpus)} CPUs free`}
         {node.memory_gib === null ? "" : ` · ${amount(node.memory_free_gib)} of ${amount(node.memory_gib)} GiB free`}
       </span>
-      {onChange ? <button onClick={() => onChange(node)}>{node.state === "up" ? "Drain" : "Use again"}</button> : <span />}
+      {onChange ? (
+        <button onClick={() => onChange(node)}>{node.state === "up" ? "Drain" : "Use again"}</button>
+      ) : (
+        <span />
+      )}
     </>
   );
 }
@@ -44,12 +48,16 @@ function GpuCell({ node, gpu }: { node: Node; gpu: number }) {
   const isSick = (health?.errors ?? 0) > 0;
   return (
     <li className={isSick ? "sick" : tenants.length ? "taken" : undefined} title={wordsOf(gpu, health)}>
-      {tenants.length ? tenants.map((tenant) => (
-        <Link key={tenant.job} to="/jobs/$id" params={{ id: tenant.job.split("/")[0] ?? tenant.job }}>
-          {tenant.job}
-          {tenant.milli < 1000 ? <span className="quiet"> {amount(tenant.milli / 1000)}</span> : null}
-        </Link>
-      )) : <span className="quiet">free</span>}
+      {tenants.length ? (
+        tenants.map((tenant) => (
+          <Link key={tenant.job} to="/jobs/$id" params={{ id: tenant.job.split("/")[0] ?? tenant.job }}>
+            {tenant.job}
+            {tenant.milli < 1000 ? <span className="quiet"> {amount(tenant.milli / 1000)}</span> : null}
+          </Link>
+        ))
+      ) : (
+        <span className="quiet">free</span>
+      )}
       {health?.utilization != null ? <span className="quiet">{Math.round(health.utilization)}%</span> : null}
       {isSick ? <span className="bad">{counted(health?.errors ?? 0, "error")}</span> : null}
     </li>
@@ -62,7 +70,9 @@ function wordsOf(gpu: number, health: Schemas["Gpu"] | undefined): string {
     `GPU ${gpu}`,
     health.temperature_c === null ? "" : `${health.temperature_c} °C`,
     health.power_w === null ? "" : `${Math.round(health.power_w)} W`,
-    health.memory_total_mib === null ? "" : `${amount(health.memory_used_mib)} of ${amount(health.memory_total_mib)} MiB`,
+    health.memory_total_mib === null
+      ? ""
+      : `${amount(health.memory_used_mib)} of ${amount(health.memory_total_mib)} MiB`,
     health.errors === null ? "" : counted(health.errors, "memory error"),
   ];
   return parts.filter(Boolean).join(", ");

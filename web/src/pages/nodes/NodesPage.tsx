@@ -27,8 +27,12 @@ export default function NodesPage() {
       <p className="verdict">
         {nodes ? (
           <>
-            <strong>{counted(nodes.length, "node")}</strong> with {counted(nodes.reduce((sum, node) => sum + node.gpus, 0), "GPU")};{" "}
-            {out ? <>{counted(out, "node")} out of use.</> : "all in use."}
+            <strong>{counted(nodes.length, "node")}</strong> with{" "}
+            {counted(
+              nodes.reduce((sum, node) => sum + node.gpus, 0),
+              "GPU",
+            )}
+            ; {out ? <>{counted(out, "node")} out of use.</> : "all in use."}
           </>
         ) : (
           "…"
@@ -38,16 +42,30 @@ export default function NodesPage() {
       <search className="filters">
         <label className="field">
           <span>Search</span>
-          <input type="search" value={words} placeholder="name, type, state, job" onChange={(event) => setWords(event.target.value)} />
+          <input
+            type="search"
+            value={words}
+            placeholder="name, type, state, job"
+            onChange={(event) => setWords(event.target.value)}
+          />
         </label>
       </search>
-      {shown.length ? <NodesTable nodes={shown} onChange={may.administer ? setChanging : null} /> : nodes ? <Empty>No node is like that.</Empty> : null}
+      {shown.length ? (
+        <NodesTable nodes={shown} onChange={may.administer ? setChanging : null} />
+      ) : nodes ? (
+        <Empty>No node is like that.</Empty>
+      ) : null}
       {changing ? <Drain node={changing} onClose={() => setChanging(null)} /> : null}
     </>
   );
 }
 
 function isLike(node: Node, words: string): boolean {
-  const text = [node.name, node.state, node.gpu_type, ...node.within.map((cell) => cell.name), ...node.jobs.flat()].join("\n").toLowerCase();
-  return words.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+  const text = [node.name, node.state, node.gpu_type, ...node.within.map((cell) => cell.name), ...node.jobs.flat()]
+    .join("\n")
+    .toLowerCase();
+  return words
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word));
 }

@@ -22,7 +22,13 @@ export function NodesTable({ nodes, onChange }: { nodes: Node[]; onChange: ((nod
         {virtual.getVirtualItems().map((item) => {
           const node = nodes[item.index];
           return node ? (
-            <li key={item.key} ref={virtual.measureElement} data-index={item.index} data-node={node.name} style={{ transform: `translateY(${item.start}px)` }}>
+            <li
+              key={item.key}
+              ref={virtual.measureElement}
+              data-index={item.index}
+              data-node={node.name}
+              style={{ transform: `translateY(${item.start}px)` }}
+            >
               <NodeRow node={node} onChange={onChange} />
             </li>
           ) : null;

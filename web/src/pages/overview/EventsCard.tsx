@@ -10,14 +10,19 @@ const FEW = 12;
 export function EventsCard() {
   const { data = [] } = useQuery(eventsQuery);
   const [isAll, setAll] = useState(false);
-  const more = data.length > FEW ? (
-    <button className="plain" onClick={() => setAll(!isAll)}>
-      {isAll ? "Fewer" : "More"}
-    </button>
-  ) : null;
+  const more =
+    data.length > FEW ? (
+      <button className="plain" onClick={() => setAll(!isAll)}>
+        {isAll ? "Fewer" : "More"}
+      </button>
+    ) : null;
   return (
     <Card title="What just happened" aside={more}>
-      {data.length ? <EventList events={isAll ? data : data.slice(0, FEW)} /> : <Empty>Nothing has happened yet.</Empty>}
+      {data.length ? (
+        <EventList events={isAll ? data : data.slice(0, FEW)} />
+      ) : (
+        <Empty>Nothing has happened yet.</Empty>
+      )}
     </Card>
   );
 }

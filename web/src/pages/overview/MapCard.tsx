@@ -9,7 +9,12 @@ import { Choice } from "../../ui/Choice";
 import { ClusterMap, MapList } from "../../ui/ClusterMap";
 import { Card, Empty, Problem } from "../../ui/parts";
 
-const CHOICES = [["vc", "VC"], ["job", "Job"], ["state", "State"], ["utilisation", "Utilisation"]] as const;
+const CHOICES = [
+  ["vc", "VC"],
+  ["job", "Job"],
+  ["state", "State"],
+  ["utilisation", "Utilisation"],
+] as const;
 const NONE: never[] = [];
 
 export function MapCard() {
@@ -66,8 +71,18 @@ function Keys({ by, vcs, map, isMeasured }: { by: ColourBy; vcs: string[]; map: 
 
 function keysOf(by: ColourBy, vcs: string[], isMeasured: boolean): (readonly [string, string])[] {
   if (by === "vc") return vcs.map((name, index) => [String(index % SERIES), name]);
-  if (by === "state") return [["2", "running"], ["5", "launching"], ["4", "stopping"]];
+  if (by === "state")
+    return [
+      ["2", "running"],
+      ["5", "launching"],
+      ["4", "stopping"],
+    ];
   if (by === "job") return [["0", "a colour for each job; point at a GPU to see whose it is"]];
   const what = isMeasured ? "busy" : "given to jobs (no driver says how busy)";
-  return [["z0", `under 25% ${what}`], ["z1", "25–50%"], ["z2", "50–75%"], ["z3", "over 75%"]];
+  return [
+    ["z0", `under 25% ${what}`],
+    ["z1", "25–50%"],
+    ["z2", "50–75%"],
+    ["z3", "over 75%"],
+  ];
 }

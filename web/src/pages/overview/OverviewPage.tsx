@@ -54,9 +54,21 @@ function Tiles({ data }: { data: Overview }) {
   const running = data.jobs.running + data.jobs.launching + data.jobs.stopping;
   return (
     <dl className="tiles">
-      <Tile what="GPUs used" value={percent(data.used, data.gpus)} more={`${amount(data.free)} free, ${amount(data.lent)} lent`} />
-      <Tile what="GPUs out of use" value={amount(data.bad + data.drained)} more={`${data.bad} bad, ${data.drained} drained`} />
-      <Tile what="Running" value={amount(running)} more={`${counted(data.jobs.succeeded, "job")} succeeded, ${data.jobs.failed} failed`} />
+      <Tile
+        what="GPUs used"
+        value={percent(data.used, data.gpus)}
+        more={`${amount(data.free)} free, ${amount(data.lent)} lent`}
+      />
+      <Tile
+        what="GPUs out of use"
+        value={amount(data.bad + data.drained)}
+        more={`${data.bad} bad, ${data.drained} drained`}
+      />
+      <Tile
+        what="Running"
+        value={amount(running)}
+        more={`${counted(data.jobs.succeeded, "job")} succeeded, ${data.jobs.failed} failed`}
+      />
       <Tile what="Queue" value={amount(data.jobs.pending)} more={`${counted(data.queue_gpus, "GPU")} asked for`} />
       <Tile
         what="Waited, half of the jobs"

@@ -10,7 +10,12 @@ import { Choice } from "../../ui/Choice";
 import { Gantt } from "../../ui/Gantt";
 import { Card, Empty, Problem } from "../../ui/parts";
 
-export const RANGES = [["3600", "1 h"], ["21600", "6 h"], ["86400", "24 h"], ["604800", "7 d"]] as const;
+export const RANGES = [
+  ["3600", "1 h"],
+  ["21600", "6 h"],
+  ["86400", "24 h"],
+  ["604800", "7 d"],
+] as const;
 export type Range = (typeof RANGES)[number][0];
 const NONE: never[] = [];
 
@@ -21,14 +26,27 @@ export function TimelineCard() {
   const { data: map } = useQuery(mapQuery);
   const { data: vcs = NONE } = useQuery(vcsQuery);
   const names = useMemo(() => vcs.map((vc) => vc.name), [vcs]);
-  const colour = useCallback((bar: Bar) => (by === "vc" ? vcColour(names, bar.span.vc) : jobColour(bar.span.job)), [by, names]);
+  const colour = useCallback(
+    (bar: Bar) => (by === "vc" ? vcColour(names, bar.span.vc) : jobColour(bar.span.job)),
+    [by, names],
+  );
   const aside = (
     <div className="row">
-      <Choice label="Colour by" value={by} choices={[["job", "Job"], ["vc", "VC"]]} onChange={setBy} />
+      <Choice
+        label="Colour by"
+        value={by}
+        choices={[
+          ["job", "Job"],
+          ["vc", "VC"],
+        ]}
+        onChange={setBy}
+      />
       <Choice label="How far back" value={range} choices={RANGES} onChange={setRange} />
     </div>
   );
-  const note = data?.is_cut ? "There were more; the latest are shown." : "Who held which GPUs. Drag to move, Ctrl and the wheel to zoom.";
+  const note = data?.is_cut
+    ? "There were more; the latest are shown."
+    : "Who held which GPUs. Drag to move, Ctrl and the wheel to zoom.";
   return (
     <Card title="Timeline" aside={aside} note={note}>
       {error && !data ? <Problem error={error} /> : null}

@@ -19,7 +19,13 @@ export function Decisions() {
         <div className="scroll decisions" tabIndex={0} role="region" aria-label="Last decisions">
           <table>
             <thead>
-              <tr><th>When</th><th>What</th><th>Job</th><th>Where</th><th>Why</th></tr>
+              <tr>
+                <th>When</th>
+                <th>What</th>
+                <th>Job</th>
+                <th>Where</th>
+                <th>Why</th>
+              </tr>
             </thead>
             <tbody>
               {all.map((decision) => (
@@ -41,7 +47,9 @@ export function Decisions() {
 function Row({ decision }: { decision: Decision }) {
   return (
     <tr>
-      <td><Time at_s={decision.at_s} /></td>
+      <td>
+        <Time at_s={decision.at_s} />
+      </td>
       <td>{decision.kind}</td>
       <td>
         <Link to="/jobs/$id" params={{ id: decision.job.split("/")[0] ?? decision.job }}>
@@ -58,7 +66,8 @@ function Row({ decision }: { decision: Decision }) {
 }
 
 function whereOf({ before, after }: Decision): string {
-  const words = (where: Schemas["Where"] | null) => (where ? `${amount(where.gpus)} on ${where.nodes.join(", ") || "–"}` : "");
+  const words = (where: Schemas["Where"] | null) =>
+    where ? `${amount(where.gpus)} on ${where.nodes.join(", ") || "–"}` : "";
   if (before && after) return `${words(before)} → ${words(after)}`;
   return words(after) || words(before) || "–";
 }

@@ -40,7 +40,15 @@ function lowered(title: string): string {
 }
 
 function Running({ info, said }: { info: Info; said: string }) {
-  const chosen = new Map(said.split(":").slice(1).join(":").split(",").filter(Boolean).map((part) => part.split("=", 2) as [string, string]));
+  const chosen = new Map(
+    said
+      .split(":")
+      .slice(1)
+      .join(":")
+      .split(",")
+      .filter(Boolean)
+      .map((part) => part.split("=", 2) as [string, string]),
+  );
   return (
     <Card title="What runs">
       <dl className="facts">
@@ -58,15 +66,25 @@ function Knobs({ knobs, chosen }: { knobs: Info["knobs"]; chosen: ReadonlyMap<st
     <div className="scroll knobs" tabIndex={0} role="region" aria-label="Knobs">
       <table>
         <thead>
-          <tr><th>Knob</th><th>Now</th><th>Default</th><th>What it does</th></tr>
+          <tr>
+            <th>Knob</th>
+            <th>Now</th>
+            <th>Default</th>
+            <th>What it does</th>
+          </tr>
         </thead>
         <tbody>
           {knobs.map((knob) => (
             <tr key={knob.name}>
               <th scope="row">{knob.name}</th>
-              <td><b>{chosen.get(knob.name) ?? knob.default}</b></td>
+              <td>
+                <b>{chosen.get(knob.name) ?? knob.default}</b>
+              </td>
               <td className="quiet">{knob.default}</td>
-              <td className="wrap">{knob.help}{knob.choices.length ? <span className="quiet"> ({knob.choices.join(", ")})</span> : null}</td>
+              <td className="wrap">
+                {knob.help}
+                {knob.choices.length ? <span className="quiet"> ({knob.choices.join(", ")})</span> : null}
+              </td>
             </tr>
           ))}
         </tbody>
@@ -81,13 +99,21 @@ function Others({ all, now, onChoose }: { all: Info[]; now: string; onChoose: ((
       <div className="scroll" tabIndex={0} role="region" aria-label="All policies">
         <table>
           <thead>
-            <tr><th>Policy</th><th>What it does</th><th>Paper</th><th /></tr>
+            <tr>
+              <th>Policy</th>
+              <th>What it does</th>
+              <th>Paper</th>
+              <th />
+            </tr>
           </thead>
           <tbody>
             {all.map((info) => (
               <tr key={info.name}>
                 <th scope="row">{info.name}</th>
-                <td className="wrap">{info.title}{info.oracle ? <span className="quiet"> Needs to know durations.</span> : null}</td>
+                <td className="wrap">
+                  {info.title}
+                  {info.oracle ? <span className="quiet"> Needs to know durations.</span> : null}
+                </td>
                 <td className="wrap quiet">{info.paper}</td>
                 <td>
                   {onChoose ? (

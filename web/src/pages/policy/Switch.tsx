@@ -23,23 +23,42 @@ export function Switch({ info, now, onClose }: { info: Info; now: string; onClos
     },
   });
   return (
-    <Ask title={`Let ${info.name} decide?`} action="Switch" isBusy={change.isPending} error={change.error} onDo={() => change.mutate()} onClose={onClose}>
+    <Ask
+      title={`Let ${info.name} decide?`}
+      action="Switch"
+      isBusy={change.isPending}
+      error={change.error}
+      onDo={() => change.mutate()}
+      onClose={onClose}
+    >
       <p className="note">
-        {info.title} Now it is <b>{now}</b>. Running jobs stay where they are until the new policy decides otherwise; it may preempt them.
+        {info.title} Now it is <b>{now}</b>. Running jobs stay where they are until the new policy decides otherwise; it
+        may preempt them.
         {info.assumes ? ` It assumes: ${info.assumes}` : ""}
       </p>
       {info.knobs.map((knob) => (
         <label className="field" key={knob.name}>
-          <span>{knob.name}: {knob.help}</span>
+          <span>
+            {knob.name}: {knob.help}
+          </span>
           {knob.choices.length ? (
-            <select value={knobs[knob.name] ?? ""} onChange={(event) => setKnobs({ ...knobs, [knob.name]: event.target.value })}>
+            <select
+              value={knobs[knob.name] ?? ""}
+              onChange={(event) => setKnobs({ ...knobs, [knob.name]: event.target.value })}
+            >
               <option value="">{knob.default} (default)</option>
-              {knob.choices.filter((choice) => choice !== knob.default).map((choice) => (
-                <option key={choice}>{choice}</option>
-              ))}
+              {knob.choices
+                .filter((choice) => choice !== knob.default)
+                .map((choice) => (
+                  <option key={choice}>{choice}</option>
+                ))}
             </select>
           ) : (
-            <input value={knobs[knob.name] ?? ""} placeholder={knob.default} onChange={(event) => setKnobs({ ...knobs, [knob.name]: event.target.value })} />
+            <input
+              value={knobs[knob.name] ?? ""}
+              placeholder={knob.default}
+              onChange={(event) => setKnobs({ ...knobs, [knob.name]: event.target.value })}
+            />
           )}
         </label>
       ))}

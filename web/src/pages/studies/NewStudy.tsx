@@ -36,7 +36,8 @@ export function NewStudy() {
       void client.invalidateQueries({ queryKey: ["studies"] });
     },
   });
-  const toggle = (policy: string) => setChosen(chosen.includes(policy) ? chosen.filter((other) => other !== policy) : [...chosen, policy]);
+  const toggle = (policy: string) =>
+    setChosen(chosen.includes(policy) ? chosen.filter((other) => other !== policy) : [...chosen, policy]);
   if (!may.submit) return null;
   return (
     <Card title="A new study">
@@ -53,21 +54,32 @@ export function NewStudy() {
             <select value={trace} onChange={(event) => setTrace(event.target.value)}>
               <option value="history">this cluster's own history</option>
               {traces.map((one) => (
-                <option key={one.id} value={one.id}>{one.name}: {counted(one.jobs, "job")}, {bytes(one.bytes)}</option>
+                <option key={one.id} value={one.id}>
+                  {one.name}: {counted(one.jobs, "job")}, {bytes(one.bytes)}
+                </option>
               ))}
             </select>
           </label>
           <label className="field">
             <span>or a trace file (CSV)</span>
-            <input type="file" accept=".csv,.json,.gz,text/csv" disabled={upload.isPending} onChange={(event) => {
-              const file = event.target.files?.[0];
-              if (file) upload.mutate(file);
-              event.target.value = "";
-            }} />
+            <input
+              type="file"
+              accept=".csv,.json,.gz,text/csv"
+              disabled={upload.isPending}
+              onChange={(event) => {
+                const file = event.target.files?.[0];
+                if (file) upload.mutate(file);
+                event.target.value = "";
+              }}
+            />
           </label>
           <label className="field">
             <span>On</span>
-            <input value={cluster} placeholder="this cluster, or such as 16x8" onChange={(event) => setCluster(event.target.value)} />
+            <input
+              value={cluster}
+              placeholder="this cluster, or such as 16x8"
+              onChange={(event) => setCluster(event.target.value)}
+            />
           </label>
           <label className="field">
             <span>Name</span>
@@ -83,11 +95,18 @@ export function NewStudy() {
             </label>
           ))}
         </fieldset>
-        {upload.isPending ? <p className="note" role="status">The trace is being read …</p> : null}
+        {upload.isPending ? (
+          <p className="note" role="status">
+            The trace is being read …
+          </p>
+        ) : null}
         {upload.error ? <Problem error={upload.error} /> : null}
         {run.error ? <Problem error={run.error} /> : null}
         <div className="row">
-          <button className="main" disabled={run.isPending || upload.isPending || chosen.length === 0 || chosen.length > 12}>
+          <button
+            className="main"
+            disabled={run.isPending || upload.isPending || chosen.length === 0 || chosen.length > 12}
+          >
             Run
           </button>
         </div>

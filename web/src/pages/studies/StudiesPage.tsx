@@ -22,7 +22,17 @@ export default function StudiesPage() {
       <h1>Studies</h1>
       <p className="verdict">
         Which scheduler would have been better?{" "}
-        {studies ? <>{counted(studies.length, "study").replace("studys", "studies")}{running ? <>, <strong>{running} under way</strong></> : null}.</> : null}
+        {studies ? (
+          <>
+            {counted(studies.length, "study").replace("studys", "studies")}
+            {running ? (
+              <>
+                , <strong>{running} under way</strong>
+              </>
+            ) : null}
+            .
+          </>
+        ) : null}
       </p>
       <NewStudy />
       <Card title="All studies">
@@ -44,26 +54,58 @@ function OneStudy({ study, onReport }: { study: Study; onReport: () => void }) {
   const say = useSay();
   const again = () => client.invalidateQueries({ queryKey: ["studies"] });
   const path = { params: { path: { id: study.id } } };
-  const cancel = useMutation({ mutationFn: () => asked(api.POST("/api/v1/studies/{id}/cancel", path)), onSettled: again, onError: (error) => say(error.message, "bad") });
-  const remove = useMutation({ mutationFn: () => asked(api.DELETE("/api/v1/studies/{id}", path)), onSettled: again, onError: (error) => say(error.message, "bad") });
+  const cancel = useMutation({
+    mutationFn: () => asked(api.POST("/api/v1/studies/{id}/cancel", path)),
+    onSettled: again,
+    onError: (error) => say(error.message, "bad"),
+  });
+  const remove = useMutation({
+    mutationFn: () => asked(api.DELETE("/api/v1/studies/{id}", path)),
+    onSettled: again,
+    onError: (error) => say(error.message, "bad"),
+  });
   return (
     <li data-study={study.id}>
       <div className="row">
         <b>{study.name || study.trace_name}</b>
         <StateMark state={study.state} />
-        {isUnderWay(study) ? <Meter share={study.progress} label={`${Math.round(100 * study.progress)}% done`} /> : null}
+        {isUnderWay(study) ? (
+          <Meter share={study.progress} label={`${Math.round(100 * study.progress)}% done`} />
+        ) : null}
         <span className="quiet grow">
           {study.trace_name} on {study.cluster || "this cluster"} · <Time at_s={study.created_s} />
           {study.user ? ` · ${study.user}` : ""}
         </span>
-        {study.state === "done" ? <button className="main" onClick={onReport}>Report</button> : null}
-        {isUnderWay(study) ? <button disabled={cancel.isPending} onClick={() => cancel.mutate()}>Cancel</button> : <button disabled={remove.isPending} onClick={() => remove.mutate()}>Remove</button>}
+        {study.state === "done" ? (
+          <button className="main" onClick={onReport}>
+            Report
+          </button>
+        ) : null}
+        {isUnderWay(study) ? (
+          <button disabled={cancel.isPending} onClick={() => cancel.mutate()}>
+            Cancel
+          </button>
+        ) : (
+          <button disabled={remove.isPending} onClick={() => remove.mutate()}>
+            Remove
+          </button>
+        )}
       </div>
       {study.error ? <p className="problem">{study.error}</p> : null}
       <div className="scroll" tabIndex={0} role="region" aria-label={`Results of ${study.name || study.trace_name}`}>
         <table>
           <thead>
-            <tr><th>Policy</th><th className="number">Done</th><th className="number">JCT average</th><th className="number">P50</th><th className="number">P90</th><th className="number">Waiting average</th><th className="number">Makespan</th><th className="number">Utilization</th><th className="number">Preempted</th></tr>
+            <tr>
+              <th>Policy</th>
+              <th className="number">Done</th>
+              <th className="number">JCT average</th>
+              <th className="number">P50</th>
+              <th className="number">P90</th>
+              <th className="number">Waiting average</th>
+              <th className="number">Makespan</th>
+              <th className="number">Utilization</th>
+              <th className="number">Preempted</th>
+            </tr>
           </thead>
           <tbody>
             {study.parts.map((part) => (
@@ -98,7 +140,9 @@ function Report({ study, onClose }: { study: Study; onClose: () => void }) {
   const address = `/api/v1/studies/${study.id}/report`;
   const aside = (
     <div className="row">
-      <a className="button" href={address} target="_blank" rel="noreferrer">Open alone</a>
+      <a className="button" href={address} target="_blank" rel="noreferrer">
+        Open alone
+      </a>
       <button onClick={onClose}>Close</button>
     </div>
   );

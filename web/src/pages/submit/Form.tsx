@@ -26,7 +26,13 @@ export function Form({ text, problems, onChange }: Props) {
       </datalist>
       {hasRoles ? <p className="note">This job has several roles; commands and GPUs of each are in the file.</p> : null}
       {FIELDS.filter((field) => !(hasRoles && field.isOfRole)).map((field) => (
-        <One key={field.path.join(".")} field={field} document={document} problem={problemOf(field, problems)} onChange={onChange} />
+        <One
+          key={field.path.join(".")}
+          field={field}
+          document={document}
+          problem={problemOf(field, problems)}
+          onChange={onChange}
+        />
       ))}
     </div>
   );
@@ -37,13 +43,27 @@ function problemOf(field: Field, problems: readonly Schemas["Problem"][]): strin
   return problems.find((problem) => problem.path === path || problem.path.startsWith(`${path}.`))?.text ?? "";
 }
 
-function One({ field, document, problem, onChange }: { field: Field; document: Document; problem: string; onChange: (text: string) => void }) {
+function One({
+  field,
+  document,
+  problem,
+  onChange,
+}: {
+  field: Field;
+  document: Document;
+  problem: string;
+  onChange: (text: string) => void;
+}) {
   const value = valueOf(document, field);
   const change = (typed: string) => onChange(withValue(document, field, typed));
   if (field.kind === "flag") {
     return (
       <label className="row">
-        <input type="checkbox" checked={value === "true" || (value === "" && field.path[0] === "preemptible")} onChange={(event) => change(String(event.target.checked))} />
+        <input
+          type="checkbox"
+          checked={value === "true" || (value === "" && field.path[0] === "preemptible")}
+          onChange={(event) => change(String(event.target.checked))}
+        />
         {field.label}
       </label>
     );
@@ -55,7 +75,12 @@ function One({ field, document, problem, onChange }: { field: Field; document: D
       {field.kind === "long" ? (
         <textarea {...common} rows={4} spellCheck={false} onChange={(event) => change(event.target.value)} />
       ) : (
-        <input {...common} list={field.path[0] === "vc" ? "vcs" : undefined} inputMode={field.kind === "number" ? "decimal" : undefined} onChange={(event) => change(event.target.value)} />
+        <input
+          {...common}
+          list={field.path[0] === "vc" ? "vcs" : undefined}
+          inputMode={field.kind === "number" ? "decimal" : undefined}
+          onChange={(event) => change(event.target.value)}
+        />
       )}
       {problem ? <span className="bad">{problem}</span> : null}
     </label>

@@ -54,7 +54,9 @@ export default function SubmitPage() {
         <Examples onChoose={(chosen) => setText(chosen ?? null)} />
       </div>
       {file.error ? <Problem error={file.error} /> : null}
-      {file.data?.hidden.length ? <p className="hint">Fill in the values of {file.data.hidden.join(", ")}: they are not shown.</p> : null}
+      {file.data?.hidden.length ? (
+        <p className="hint">Fill in the values of {file.data.hidden.join(", ")}: they are not shown.</p>
+      ) : null}
       <div className="pair submit">
         <Card title="Form">
           <Form text={text} problems={dry.result?.errors ?? []} onChange={setText} />
@@ -64,7 +66,11 @@ export default function SubmitPage() {
           <Verdicts dry={dry} />
           {submit.error ? <Problem error={submit.error} /> : null}
           <div className="row">
-            <button className="main" disabled={!may.submit || !dry.isGood || submit.isPending} onClick={() => submit.mutate()}>
+            <button
+              className="main"
+              disabled={!may.submit || !dry.isGood || submit.isPending}
+              onClick={() => submit.mutate()}
+            >
               Submit
             </button>
             {may.submit ? null : <span className="quiet">Your role only looks.</span>}
@@ -80,10 +86,18 @@ function Examples({ onChoose }: { onChoose: (text: string | undefined) => void }
   return (
     <div className="row">
       <span className="quiet">Begin with</span>
-      <select aria-label="Begin with" value="" onChange={(event) => onChoose(data.find((example) => example.name === event.target.value)?.text)}>
-        <option value="" disabled>an example …</option>
+      <select
+        aria-label="Begin with"
+        value=""
+        onChange={(event) => onChoose(data.find((example) => example.name === event.target.value)?.text)}
+      >
+        <option value="" disabled>
+          an example …
+        </option>
         {data.map((example) => (
-          <option key={example.name} value={example.name}>{example.title}</option>
+          <option key={example.name} value={example.name}>
+            {example.title}
+          </option>
         ))}
       </select>
     </div>

@@ -21,7 +21,9 @@ export function Verdicts({ dry }: { dry: DryRunState }) {
         </div>
       ))}
       {result.warnings.map((warning) => (
-        <p className="hint" key={warning}>{warning}</p>
+        <p className="hint" key={warning}>
+          {warning}
+        </p>
       ))}
       {result.errors.length === 0 ? (
         <p className="good">

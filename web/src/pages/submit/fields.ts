@@ -37,7 +37,8 @@ export function readDocument(text: string): Document | null {
 export function valueOf(document: Document, field: Field): string {
   const value: unknown = document.getIn(field.path);
   if (value === undefined || value === null) return "";
-  const plain: unknown = typeof value === "object" && "toJSON" in value ? (value as { toJSON: () => unknown }).toJSON() : value;
+  const plain: unknown =
+    typeof value === "object" && "toJSON" in value ? (value as { toJSON: () => unknown }).toJSON() : value;
   return Array.isArray(plain) ? plain.join(", ") : String(plain);
 }
 
@@ -50,7 +51,11 @@ export function withValue(document: Document, field: Field, typed: string): stri
 
 function parsed(field: Field, text: string): unknown {
   if (field.kind === "flag") return text === "true";
-  if (field.kind === "list") return text.split(",").map((part) => part.trim()).filter(Boolean);
+  if (field.kind === "list")
+    return text
+      .split(",")
+      .map((part) => part.trim())
+      .filter(Boolean);
   if (field.kind === "number" && text.trim() !== "" && Number.isFinite(Number(text))) return Number(text);
   return text;
 }

@@ -6,7 +6,11 @@ import { Choice } from "../../ui/Choice";
 import { Card, Empty, Meter, Problem } from "../../ui/parts";
 import { amount } from "../../units";
 
-const SPANS = [["86400", "24 h"], ["604800", "7 d"], ["2592000", "30 d"]] as const;
+const SPANS = [
+  ["86400", "24 h"],
+  ["604800", "7 d"],
+  ["2592000", "30 d"],
+] as const;
 type Span = (typeof SPANS)[number][0];
 
 /** GPU-hours by user, and the same as a file. */
@@ -39,7 +43,12 @@ export function UsageCard({ vcs }: { vcs: string[] }) {
       {data.length ? (
         <table className="usage">
           <thead>
-            <tr><th>User</th><th className="number">Jobs</th><th className="number">GPU-hours</th><th /></tr>
+            <tr>
+              <th>User</th>
+              <th className="number">Jobs</th>
+              <th className="number">GPU-hours</th>
+              <th />
+            </tr>
           </thead>
           <tbody>
             {data.map((row) => (
@@ -47,7 +56,9 @@ export function UsageCard({ vcs }: { vcs: string[] }) {
                 <th scope="row">{row.user || "–"}</th>
                 <td className="number">{amount(row.jobs)}</td>
                 <td className="number">{amount(row.gpu_hours)}</td>
-                <td><Meter share={most ? row.gpu_hours / most : 0} label={`${amount(row.gpu_hours)} GPU-hours`} /></td>
+                <td>
+                  <Meter share={most ? row.gpu_hours / most : 0} label={`${amount(row.gpu_hours)} GPU-hours`} />
+                </td>
               </tr>
             ))}
           </tbody>

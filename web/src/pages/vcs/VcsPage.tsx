@@ -27,7 +27,11 @@ export default function VcsPage() {
         {vcs ? (
           <>
             <strong>{counted(vcs.length, "virtual cluster")}</strong>
-            {borrowed ? <>; {amount(borrowed)} GPUs are borrowed beyond what was guaranteed.</> : <>; nobody borrows.</>}
+            {borrowed ? (
+              <>; {amount(borrowed)} GPUs are borrowed beyond what was guaranteed.</>
+            ) : (
+              <>; nobody borrows.</>
+            )}
           </>
         ) : (
           "…"
@@ -49,12 +53,23 @@ export default function VcsPage() {
 function Shares({ vcs }: { vcs: Vc[] }) {
   const most = Math.max(1, ...vcs.map((vc) => Math.max(vc.gpus, vc.used + vc.borrowed)));
   return (
-    <Card title="Now" note="Of what is guaranteed: full colour is used, hatched is lent to others, grey is idle. Lighter colour behind it is borrowed.">
+    <Card
+      title="Now"
+      note="Of what is guaranteed: full colour is used, hatched is lent to others, grey is idle. Lighter colour behind it is borrowed."
+    >
       <div className="scroll" tabIndex={0} role="region" aria-label="Virtual clusters now">
         <table>
           <thead>
             <tr>
-              <th>VC</th><th className="bars-column">GPUs</th><th className="number">Guaranteed</th><th className="number">Used</th><th className="number">Lent</th><th className="number">Borrowed</th><th className="number">Running</th><th className="number">Waiting</th><th>Policy</th>
+              <th>VC</th>
+              <th className="bars-column">GPUs</th>
+              <th className="number">Guaranteed</th>
+              <th className="number">Used</th>
+              <th className="number">Lent</th>
+              <th className="number">Borrowed</th>
+              <th className="number">Running</th>
+              <th className="number">Waiting</th>
+              <th>Policy</th>
             </tr>
           </thead>
           <tbody>
@@ -62,9 +77,13 @@ function Shares({ vcs }: { vcs: Vc[] }) {
               <tr key={vc.name}>
                 <th scope="row">
                   <span className={`key f${index % 8}`} />{" "}
-                  <Link to="/jobs" search={{ vc: vc.name }}>{vc.name}</Link>
+                  <Link to="/jobs" search={{ vc: vc.name }}>
+                    {vc.name}
+                  </Link>
                 </th>
-                <td className="bars-column"><Bars vc={vc} most={most} colour={index % 8} /></td>
+                <td className="bars-column">
+                  <Bars vc={vc} most={most} colour={index % 8} />
+                </td>
                 <td className="number">{amount(vc.gpus)}</td>
                 <td className="number">{amount(vc.used)}</td>
                 <td className="number">{amount(vc.lent)}</td>
@@ -85,7 +104,11 @@ function Bars({ vc, most, colour }: { vc: Vc; most: number; colour: number }) {
   const share = (gpus: number) => ({ width: `${(100 * gpus) / most}%` });
   const free = Math.max(0, vc.gpus - vc.used - vc.lent);
   return (
-    <div className="vc-bars" role="img" aria-label={`${amount(vc.used)} of ${amount(vc.gpus)} used, ${amount(vc.lent)} lent, ${amount(vc.borrowed)} borrowed`}>
+    <div
+      className="vc-bars"
+      role="img"
+      aria-label={`${amount(vc.used)} of ${amount(vc.gpus)} used, ${amount(vc.lent)} lent, ${amount(vc.borrowed)} borrowed`}
+    >
       <i className={`f${colour}`} style={share(Math.min(vc.used, vc.gpus))} />
       <i className="vc-lent" style={share(vc.lent)} />
       <i className="vc-free" style={share(free)} />
@@ -100,7 +123,9 @@ function OverTime() {
   const lines = useMemo(() => {
     const line = (key: "used" | "borrowed" | "queue"): Line[] =>
       (data?.vcs ?? []).map((vc, index) => ({
-        label: vc.name, colour: seriesColour(index), values: key === "used" ? vc.used.map((used, at) => plus(used, vc.borrowed[at])) : vc[key],
+        label: vc.name,
+        colour: seriesColour(index),
+        values: key === "used" ? vc.used.map((used, at) => plus(used, vc.borrowed[at])) : vc[key],
       }));
     return { used: line("used"), borrowed: line("borrowed"), queue: line("queue") };
   }, [data]);
@@ -109,10 +134,19 @@ function OverTime() {
       {error && !data ? <Problem error={error} /> : null}
       {data ? (
         <div className="charts">
-          <div><h3>GPUs held</h3><Chart label="GPUs held by each VC" x={data.t} lines={lines.used} together="vcs" /></div>
-          <div><h3>Waiting jobs</h3><Chart label="Waiting jobs of each VC" x={data.t} lines={lines.queue} together="vcs" /></div>
+          <div>
+            <h3>GPUs held</h3>
+            <Chart label="GPUs held by each VC" x={data.t} lines={lines.used} together="vcs" />
+          </div>
+          <div>
+            <h3>Waiting jobs</h3>
+            <Chart label="Waiting jobs of each VC" x={data.t} lines={lines.queue} together="vcs" />
+          </div>
           {lines.borrowed.some((line) => line.values.some(Boolean)) ? (
-            <div><h3>Borrowed GPUs</h3><Chart label="GPUs borrowed by each VC" x={data.t} lines={lines.borrowed} together="vcs" /></div>
+            <div>
+              <h3>Borrowed GPUs</h3>
+              <Chart label="GPUs borrowed by each VC" x={data.t} lines={lines.borrowed} together="vcs" />
+            </div>
           ) : null}
         </div>
       ) : null}
