@@ -7,7 +7,7 @@ from cells_layouts import all_specs, make_layout, make_plan
 from hypothesis import strategies as st
 from worlds import outages
 
-from skep.core.cells.layout import Layout
+from skep.core.cells.layout import Layout, VcLayout
 from skep.core.errors import InvariantBroken
 from skep.core.events import Event
 from skep.core.ports import Planner
@@ -91,11 +91,13 @@ def layouts(draw: st.DrawFn) -> Layout:
 
 
 @st.composite
-def jobs(draw: st.DrawFn, vcs: list[str], *, guaranteed: bool, plain: bool) -> TraceJob:
+def jobs(draw: st.DrawFn, vcs: list[VcLayout], *, guaranteed: bool, plain: bool) -> TraceJob:
+    vc = draw(st.sampled_from(vcs))
     common = {
         "work": float(draw(st.integers(1, 200))),
         "at": float(draw(st.integers(0, 200))),
-        "vc": draw(st.sampled_from(vcs)),
+        "vc": vc.name,
+        "pinned": draw(st.sampled_from(["", *vc.pinned])),
         "priority": draw(st.sampled_from([0, 0, 0, 5] if guaranteed else [0, 0, 0, -1, -1, 5])),
     }
     kind = "plain" if plain else draw(st.sampled_from(["plain", "plain", "plain", "typed", "gang", "share"]))
@@ -128,7 +130,7 @@ def shared_worlds(
             own = borrow or draw(st.sampled_from(["auto", "never"]))
             vc.policy = with_borrow(draw(st.sampled_from(policies or POLICIES)), own)
     plain = draw(st.booleans())
-    drawn = draw(st.lists(jobs(list(layout.vcs), guaranteed=guaranteed, plain=plain), min_size=1, max_size=14))
+    drawn = draw(st.lists(jobs(list(layout.vcs.values()), guaranteed=guaranteed, plain=plain), min_size=1, max_size=14))
     where = hardware_cluster(layout)
     return SharedWorld(
         trace(*drawn),

@@ -61,6 +61,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     shapes: tuple[Shape, ...]
     """In order of preference; nearly always one."""
     vc: str = DEFAULT_VC
+    pinned: str = ""
+    """The pinned cell of its VC that it runs in and nowhere else; nothing: it runs in none of them."""
     user: str = ""
     model: str = ""
     priority: int = 0

@@ -24,6 +24,7 @@ def _spec(request: Request, job_id: str, shape: Shape) -> JobSpec:
         id=job_id,
         shapes=(shape,),
         vc=request.vc,
+        pinned=request.pinned,
         user=request.user,
         model=request.model,
         priority=request.priority,

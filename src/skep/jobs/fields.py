@@ -220,6 +220,11 @@ def gpu_type(field: Field) -> str:
     return "|".join(types)
 
 
+def pinned(field: Field) -> str:
+    """The name of a pinned cell: that of a node, or an address."""
+    return label(field, most=1000)
+
+
 def checked(request: Request, tasks: Field) -> Request:
     """What holds for a job as a whole, whoever wrote it."""
     count = sum(role.count for role in request.tasks.values())
@@ -230,4 +235,11 @@ def checked(request: Request, tasks: Field) -> Request:
         if len(types) > 1:
             hint = "name one type for all, or set gang to false"
             raise tasks.trouble(f"{tasks.path}: a gang is on one gpu type, not on {' and '.join(types)}", hint=hint)
+    if request.pinned and request.priority < 0:
+        hint = "leave out one of them"
+        raise tasks.trouble(
+            f"opportunistic work (priority oppo) cannot ask for pinned cell {request.pinned}", hint=hint
+        )
+    if request.pinned and not request.gpus:
+        raise tasks.trouble(f"pinned cell {request.pinned} is asked for without gpus", hint="gpus says how many of it")
     return request

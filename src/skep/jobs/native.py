@@ -173,6 +173,7 @@ _READERS_OF_ROLE: dict[str, Callable[[Field], Any]] = {
 }
 _OF_JOB: dict[str, Callable[[Field], Any]] = {
     "vc": fields.label,
+    "pinned": fields.pinned,
     "user": fields.label,
     "priority": fields.priority,
     "gang": Field.flag,

@@ -77,6 +77,7 @@ def read_openpai(document: Field, user: str, warnings: list[str]) -> Request:
         ),
         tasks={fields.role_name(field, name): reader.role(name, field) for name, field in roles.items()},
         vc=_virtual_cluster(given, warnings),
+        pinned=extras.pinned,
         user=user,
         priority=extras.priority,
         gang=extras.gang,

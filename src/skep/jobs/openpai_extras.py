@@ -33,6 +33,7 @@ class Extras(msgspec.Struct, frozen=True):
     priority: int = PRIORITIES["test"]
     skus: dict[str, Sku] = {}
     """By role."""
+    pinned: str = ""
 
 
 def read_extras(field: Field | None, roles: dict[str, Field], warnings: list[str]) -> Extras:
@@ -49,6 +50,7 @@ def read_extras(field: Field | None, roles: dict[str, Field], warnings: list[str
         gang=given["gangAllocation"].flag() if "gangAllocation" in given else True,
         priority=_priority(asked.get("jobPriorityClass")),
         skus=_skus(asked.get("taskRoles"), roles, warnings),
+        pinned=_pinned(asked.get("taskRoles")),
     )
 
 
@@ -75,19 +77,27 @@ def _skus(field: Field | None, roles: dict[str, Field], warnings: list[str]) -> 
             near = did_you_mean(role, roles, start=", ")
             raise entry.trouble(f"{shorten(entry.path)}: unknown role{near}")
         given = {key: value for key, value in entry.fields(OF_SKU).items() if not value.is_null}
-        found[role] = _sku(entry, given, warnings)
+        found[role] = _sku(entry, given)
         groups.add(given["affinityGroupName"].text() if "affinityGroupName" in given else "")
     if len(groups) > 1:
         warnings.append("extras.hivedScheduler: affinity groups are not used, all roles of a gang are one")
     return found
 
 
-def _sku(field: Field, given: dict[str, Field], warnings: list[str]) -> Sku:
+def _pinned(field: Field | None) -> str:
+    """Of the whole job: its roles are in one cell."""
+    roles = {} if field is None or field.is_null else field.fields()
+    given = [entry.fields(OF_SKU).get("pinnedCellId") for entry in roles.values()]
+    names = {fields.pinned(name) if name is not None and not name.is_null else "" for name in given}
+    if len(names) > 1:
+        assert field is not None
+        raise field.trouble(f"{field.path}: all roles are in one pinned cell, or none is", hint="name one for all")
+    return names.pop() if names else ""
+
+
+def _sku(field: Field, given: dict[str, Field]) -> Sku:
     if "skuType" in given and "pinnedCellId" in given:
         raise field.trouble(f"{field.path} has both skuType and pinnedCellId, expected one of them")
-    if "pinnedCellId" in given:
-        fields.label(given["pinnedCellId"])
-        warnings.append("extras.hivedScheduler: pinnedCellId is not used")
     return Sku(
         type=fields.gpu_type(given["skuType"]) if "skuType" in given else "",
         number=fields.whole(given["skuNum"], 1, fields.GPUS_MAX) if "skuNum" in given else 0,

@@ -62,6 +62,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     tasks: dict[str, TaskRole]
     vc: str = DEFAULT_VC
+    pinned: str = ""
+    """A pinned cell of its VC, which it runs in and nowhere else."""
     user: str = ""
     priority: int = PRIORITIES["test"]
     gang: bool = True

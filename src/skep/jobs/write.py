@@ -28,7 +28,7 @@ def job_text(request: Request, *, hide_values: bool = False) -> tuple[str, list[
 def flat(values: dict[str, Any]) -> dict[str, Any]:
     """What belongs to the only role beside the name, as people write it."""
     roles = values["tasks"]
-    first = {key: value for key, value in values.items() if key in ("name", "user", "vc")}
+    first = {key: value for key, value in values.items() if key in ("name", "user", "vc", "pinned")}
     rest = {key: value for key, value in values.items() if key not in (*first, "tasks")}
     if list(roles) == [ONE_ROLE] and "retries" not in roles[ONE_ROLE]:
         return {**first, **roles[ONE_ROLE], **rest}

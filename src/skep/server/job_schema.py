@@ -66,7 +66,7 @@ ELASTIC = closed({"role": WORD, "min": whole(1, TASKS_MAX), "max": whole(1, TASK
 RETRIES = whole(-1, 1_000_000)
 OF_JOB: dict[str, Schema] = {
     "name": NAMED,
-    **{key: WORD for key in ("vc", "user", "locality", "model", "workdir")},
+    **{key: WORD for key in ("vc", "pinned", "user", "locality", "model", "workdir")},
     **{key: FLAG for key in ("gang", "preemptible", "spans_types", "hold")},
     **{key: DURATION for key in ("grace_s", "expect_s", "deadline_s")},
     "time_limit_s": DURATION | {"not": {"enum": [0]}, "description": "As the others, but above 0."},

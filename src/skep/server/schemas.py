@@ -125,6 +125,7 @@ class JobRequest(Shown):
     name: str
     tasks: dict[str, TaskRole]
     vc: str
+    pinned: str
     user: str
     priority: int
     gang: bool

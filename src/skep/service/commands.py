@@ -83,7 +83,7 @@ def check_all(writer: Writer, turn: Turn, requests: list[Request], sight: Sight)
         resolved = msgspec.structs.replace(request, needs=needs) if request.needs else request
         specs = to_core(resolved, str(writer.next_job + number))
         for spec in specs:
-            kind = (spec.shapes, spec.vc, spec.priority < 0, spec.min_gpus, spec.max_gpus)
+            kind = (spec.shapes, spec.vc, spec.pinned, spec.priority < 0, spec.min_gpus, spec.max_gpus)
             if kind not in seen:
                 _check(writer, request, spec)
                 seen.add(kind)
@@ -98,9 +98,18 @@ def _check(writer: Writer, request: Request, spec: JobSpec) -> None:
     if layout is not None and spec.vc not in layout.vcs:
         hint = did_you_mean(spec.vc, layout.vcs) or f"it has {', '.join(list(layout.vcs)[:20])}"
         raise InputError(f"job {request.name}: the cluster has no virtual cluster '{spec.vc}'", hint=hint)
+    if spec.pinned:
+        _check_pinned(layout, request)
     never = writer.planning.why_never(Job(spec, 0, writer.state.now_s))
     if never:
         raise InputError(f"job {request.name} can never run here: {never}", hint="`skep cluster` shows what there is")
+
+
+def _check_pinned(layout: Layout | None, request: Request) -> None:
+    has = layout.vcs[request.vc].pinned if layout is not None else []
+    if request.pinned not in has:
+        hint = did_you_mean(request.pinned, has) or (f"it has {', '.join(has[:20])}" if has else "it has none")
+        raise InputError(f"job {request.name}: VC {request.vc} has no pinned cell '{request.pinned}'", hint=hint)
 
 
 def _resolve_needs(
@@ -379,6 +388,10 @@ def refuse_orphans(writer: Writer, layout: Layout | None) -> None:
     orphans = sorted(open_vcs - layout.vcs.keys()) if layout is not None else []
     if orphans:
         raise Conflict(f"VC {orphans[0]} has jobs that have not ended, and the new cluster has no such VC")
+    for job_id, record in writer.book.records.items():
+        vc, pinned = record.request.vc, record.request.pinned
+        if pinned and (layout is None or pinned not in layout.vcs[vc].pinned):
+            raise Conflict(f"job {job_id} asks for pinned cell {pinned}, which VC {vc} of the new cluster lacks")
 
 
 def _node_changes(writer: Writer, cluster: Cluster) -> list[str]:

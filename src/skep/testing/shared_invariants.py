@@ -7,6 +7,7 @@ from skep.core.cluster import bits
 from skep.core.job import Job, JobState
 from skep.core.state import LENT, VIRTUAL, State
 from skep.policies.shared.clusters import CellCluster, NumberCluster
+from skep.policies.shared.lend import pinned_around
 from skep.policies.shared.planner import CELLS, Shared, owned_of
 from skep.policies.shared.vc import Vc
 from skep.testing.cells_invariants import check_cell_books, check_counts
@@ -18,12 +19,22 @@ def check_shared(state: State, planner: Shared) -> None:
     for job in state.jobs.values():
         check_memory(state, planner, job)
     for vc in planner.vcs.values():
-        check_vc(state, vc)
+        check_vc(state, planner, vc)
     if planner.sharing == CELLS:
         physical, virtual = gpus_in_use(state, planner)
         check_counts(planner.cells, physical, virtual)
         check_cell_books(planner.cells)
         check_lent(state, planner)
+        check_pinned(state, planner)
+
+
+def check_pinned(state: State, planner: Shared) -> None:
+    """Who runs in a pinned cell has asked for it, and whoever has asked for one runs there."""
+    for job in state.jobs.values():
+        for piece in job.bound.slices if job.bound is not None else ():
+            for bit in bits(piece.gpus):
+                there = pinned_around(planner.hardware.leaves[piece.node][bit])
+                expect(there == job.spec.pinned, f"{job!r} asks for pinned cell {job.spec.pinned!r}, is in {there!r}")
 
 
 def check_memory(state: State, planner: Shared, job: Job) -> None:
@@ -33,16 +44,16 @@ def check_memory(state: State, planner: Shared, job: Job) -> None:
     expect(not (is_owner and is_borrower), f"{job!r} is owner and borrower")
     expect(not (is_owner and planner.only_borrows(job)), f"{job!r} is opportunistic and an owner")
     expect((job.seq in planner.borrowers) == is_borrower, f"{job!r}: who borrows is wrong")
-    expect((job.seq in planner.vcs[job.spec.vc].view.held_jobs) == is_owner, f"{job!r}: who owns is wrong")
+    expect((job.seq in planner.vc_of(job).view.held_jobs) == is_owner, f"{job!r}: who owns is wrong")
 
 
-def owned(state: State, vc: Vc) -> list[Job]:
-    return [job for job in state.jobs.values() if job.spec.vc == vc.name and VIRTUAL + job.id in state.memory]
+def owned(state: State, planner: Shared, vc: Vc) -> list[Job]:
+    return [job for job in state.jobs.values() if planner.vc_of(job) is vc and VIRTUAL + job.id in state.memory]
 
 
-def check_vc(state: State, vc: Vc) -> None:
+def check_vc(state: State, planner: Shared, vc: Vc) -> None:
     """The VC's cluster holds what its owners hold, and nothing else."""
-    jobs = owned(state, vc)
+    jobs = owned(state, planner, vc)
     for job in jobs:
         wanted = owned_of(state.memory[VIRTUAL + job.id]).allocation
         expect(job.allocation == wanted, f"{job!r} is elsewhere than the memory says")
@@ -66,7 +77,7 @@ def gpus_in_use(state: State, planner: Shared) -> tuple[dict[int, int], dict[int
             priority = GUARANTEED_MIN if is_owner else OPPORTUNISTIC
             physical[id(leaf)] = max(physical.get(id(leaf), priority), priority)
         if is_owner:
-            cluster = planner.vcs[job.spec.vc].cluster
+            cluster = planner.vc_of(job).cluster
             assert isinstance(cluster, CellCluster)
             assert job.allocation is not None
             cells = cluster.leaves_of(job.allocation)
@@ -91,7 +102,7 @@ def unserved(state: State, planner: Shared) -> list[Job]:
     """Guaranteed jobs that wait although the free cells of their VC could be given to them now."""
     found = []
     for job in state.jobs.values():
-        vc = planner.vcs[job.spec.vc]
+        vc = planner.vc_of(job)
         if job.state is JobState.PENDING and job.is_ready and job.spec.priority >= 0 and vc.pipeline is not None:
             place = vc.pipeline.place
             if any(place.find(vc.cluster, job, shape, state.now_s) is not None for shape in job.spec.shapes):

@@ -39,6 +39,7 @@ checkpoint: criu
 model: resnet50
 preemptible: no
 spans_types: yes
+pinned: rack0/n7
 grace_s: 90s
 expect_s: 2h
 time_limit_s: 1.5d
@@ -94,6 +95,7 @@ def test_every_field_is_read() -> None:
         model="resnet50",
         preemptible=False,
         spans_types=True,
+        pinned="rack0/n7",
         grace_s=90,
         expect_s=7200,
         time_limit_s=129_600,
@@ -156,6 +158,9 @@ def test_what_is_not_done_is_said_once() -> None:
         ({"gpus": -1}, "gpus is -1, expected a whole number from 0"),
         ({"gpus": True}, "gpus is true, expected a whole number"),
         ({"gpu_milli": 500}, "gpu_milli is there without gpus"),
+        ({"pinned": "n7"}, "pinned cell n7 is asked for without gpus"),
+        ({"pinned": "n7", "gpus": 1, "priority": "oppo"}, "opportunistic work (priority oppo) cannot ask for pinned"),
+        ({"pinned": ["n7"], "gpus": 1}, "pinned is a list, expected"),
         ({"gpuz": 1}, "unknown key gpuz, did you mean gpus?"),
         ({"expect_s": "soon"}, 'expect_s is "soon", expected a duration'),
         ({"expect_s": -1}, "expect_s is -1, expected a duration"),

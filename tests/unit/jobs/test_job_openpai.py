@@ -165,9 +165,18 @@ def test_what_is_not_done_is_said() -> None:
         "extras.com.microsoft.pai.runtimeplugin: not used",
         "extras.storages: not used",
         "extras.hivedScheduler.lazyPreemptionEnable: not used",
-        "extras.hivedScheduler: pinnedCellId is not used",
+        "extraContainerOptions.infiniband: not used",
     ]
-    assert "extraContainerOptions.infiniband: not used" in read(document).warnings
+    assert one(document).pinned == "c1"
+
+
+def test_all_roles_are_in_one_pinned_cell() -> None:
+    document = small()
+    document["taskRoles"]["other"] = document["taskRoles"]["train"]
+    for first, second in (("c1", "c2"), ("c1", None)):
+        pins = {"train": {"pinnedCellId": first}, "other": {"pinnedCellId": second}}
+        fault = refusal(document | {"extras": {"hivedScheduler": {"taskRoles": pins}}})
+        assert "extras.hivedScheduler.taskRoles: all roles are in one pinned cell, or none is" in fault
 
 
 RESOURCE = {"cpu": 1, "memoryMB": 1, "gpu": 1}

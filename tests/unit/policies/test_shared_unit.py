@@ -274,3 +274,40 @@ def test_a_full_vc_is_waiting_for_quota_whatever_else_is_free(tmp_path: Path, sh
     jobs = (job(4, vc="a", id="own"), job(4, vc="a", id="next"))
     run = simulated(tmp_path, TWO, *jobs, policy="fifo:borrow=never", sharing=sharing)
     assert row(run, "next").queue_quota_s == 100
+
+
+# Pinned cells ---------------------------------------------------------------------------------------------------
+
+PINNED = "nodes: [{count: 3, gpus: 4, name: n}]\nvcs: {a: {cells: 1 node, pinned: [n2]}, b: 1 node}\n"
+
+
+def test_who_asks_for_a_pinned_cell_runs_there_and_waits_for_it_alone(tmp_path: Path) -> None:
+    jobs = (job(4, vc="a", id="x", pinned="n2"), job(4, vc="a", id="y", pinned="n2"))
+    run = simulated(tmp_path, PINNED, *jobs)
+    # Two idle nodes would do for y, its VC's own among them.
+    assert times(run) == {"x": (0, 100, 0), "y": (100, 200, 0)}
+
+
+def test_others_never_get_a_pinned_cell_not_even_lent(tmp_path: Path) -> None:
+    jobs = [job(4, vc="a", id=name) for name in "xyz"]
+    cheap = job(4, vc="b", at=1, priority=-1, id="cheap")
+    run = simulated(tmp_path, PINNED, *jobs, cheap)
+    assert times(run) == {"x": (0, 100, 0), "y": (0, 100, 0), "z": (100, 200, 0), "cheap": (100, 200, 0)}
+
+
+def test_what_is_left_of_a_shared_gpu_in_a_pinned_cell_is_not_lent_either(tmp_path: Path) -> None:
+    text = "nodes: [{count: 2, gpus: 1, name: n}]\nvcs: {a: {cells: 1 node, pinned: [n1]}}\n"
+    half = {"gpu_milli": 500, "vc": "a"}
+    jobs = (job(1, id="in", pinned="n1", **half), job(1, vc="a", id="own"), job(1, id="cheap", priority=-1, **half))
+    assert times(simulated(tmp_path, text, *jobs))["cheap"] == (100, 200, 0)
+
+
+def test_priorities_count_within_a_pinned_cell(tmp_path: Path) -> None:
+    jobs = (job(4, vc="a", id="x", pinned="n2"), job(4, vc="a", at=10, id="y", pinned="n2", priority=5))
+    assert times(simulated(tmp_path, PINNED, *jobs)) == {"x": (0, 200, 1), "y": (10, 110, 0)}
+
+
+def test_a_pinned_cell_smaller_than_a_node_leaves_the_rest_of_it_to_others(tmp_path: Path) -> None:
+    text = "nodes: [{gpus: 4, name: n, socket: 2}]\nvcs: {a: {cells: 1 socket, pinned: [n/1]}}\n"
+    jobs = (job(2, vc="a", id="x"), job(2, vc="a", id="y", pinned="n/1"), job(2, vc="a", id="z"))
+    assert times(simulated(tmp_path, text, *jobs)) == {"x": (0, 100, 0), "y": (0, 100, 0), "z": (100, 200, 0)}

@@ -13,7 +13,7 @@ from skep.core.ports import Planner
 from skep.policies.idle import NOBODY, Idle
 from skep.policies.registry import Setting, build_planner
 from skep.policies.rounds import Rounds
-from skep.policies.shared.clusters import CellCluster
+from skep.policies.shared.clusters import cell_clusters
 from skep.policies.shared.planner import CELLS, Shared
 
 
@@ -49,4 +49,6 @@ def guaranteed_gpus(layout: Layout) -> dict[str, int]:
     """GPUs that each VC owns."""
     cells = Cells(layout)
     hardware = Hardware(cells)
-    return {vc: CellCluster(vc, cells, hardware, {}).gpu_total for vc in layout.vcs}
+    return {
+        name: sum(part.gpu_total for part in cell_clusters(vc, cells, hardware, {})) for name, vc in layout.vcs.items()
+    }

@@ -14,6 +14,7 @@ from skep.core.cells.binding import Bindings, bind_sparing, by_layout
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain
 from skep.core.cells.hardware import Hardware, node_spec, within
+from skep.core.cells.layout import VcLayout
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
 from skep.core.cluster import WHOLE, Allocation, Cluster, Node, NodeSpec, Slice, bits
 from skep.core.errors import InvariantBroken
@@ -32,11 +33,18 @@ class VcCluster(Cluster):
     is_whole = False
     """Whether its gpus are the physical ones, so that taking them takes those."""
 
+    pinned = ""
+    """The pinned cell that it is, of those of its VC."""
+
     is_trial = False
     """While a placement takes and gives in order to look: nothing is bound for that."""
 
     def physical(self, allocation: Allocation) -> Allocation:
         raise NotImplementedError
+
+    def has_nodes(self, allocation: Allocation) -> bool:
+        """Otherwise it is of a time when pinned cells were among the nodes of a VC."""
+        return all(piece.node < len(self.nodes) for piece in allocation.slices)
 
     def gpus_behind(self, allocation: Allocation) -> Gpus:
         """The physical gpu behind each virtual one, where that is not plain from the allocations."""
@@ -57,9 +65,10 @@ class VcCluster(Cluster):
 class PrivateCluster(VcCluster):
     """Hardware of the VC's own: its nodes are a stretch of the nodes of the whole."""
 
-    def __init__(self, specs: list[NodeSpec], first: int) -> None:
+    def __init__(self, specs: list[NodeSpec], first: int, pinned: str = "") -> None:
         super().__init__(specs)
         self.first = first
+        self.pinned = pinned
 
     def follow(self, whole: Cluster) -> None:
         """Its nodes are up when theirs are."""
@@ -125,9 +134,10 @@ def milli_of(allocation: Allocation) -> int:
 
 
 class CellCluster(VcCluster):
-    """The virtual cells of the VC, bound to physical ones as they are used."""
+    """The virtual cells of the VC, bound to physical ones as they are used; or those of one of its pinned cells."""
 
-    def __init__(self, vc: str, cells: Cells, hardware: Hardware, lent: Lent) -> None:
+    def __init__(self, vc: str, cells: Cells, hardware: Hardware, lent: Lent, pinned: str = "") -> None:
+        self.pinned = pinned
         self.cells = cells
         self.hardware = hardware
         self.lent = lent
@@ -136,7 +146,8 @@ class CellCluster(VcCluster):
         """The virtual gpus of each node."""
         self.tops: list[VirtualCell] = []
         specs = []
-        for view in cells.tenancies[vc].views.values():
+        tenancy = cells.tenancies[vc]
+        for view in [tenancy.views[name] for name in ([f"pinned/{pinned}"] if pinned else tenancy.roots)]:
             for node in view.nodes:
                 assert isinstance(node, VirtualCell)
                 specs.append(node_spec(cells.layout, cells.chains[node.chain], node, node.address, within(node)))
@@ -239,6 +250,11 @@ class CellCluster(VcCluster):
             changed = changed or is_up != node.is_up
             (self.restore if is_up else self.lose)(node)
         return changed
+
+
+def cell_clusters(vc: VcLayout, cells: Cells, hardware: Hardware, lent: Lent) -> list[CellCluster]:
+    """All that a VC owns: what any of its jobs may use, and each of its pinned cells by itself."""
+    return [CellCluster(vc.name, cells, hardware, lent, pinned) for pinned in ("", *vc.pinned)]
 
 
 def with_cpu_pieces(physical: Allocation, virtual: Allocation, cluster: Cluster) -> Allocation:

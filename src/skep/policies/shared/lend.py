@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+import contextlib
+from collections.abc import Hashable, Iterable, Iterator
 
+from skep.core.cells.hardware import Hardware
 from skep.core.cells.recover import map_up
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
-from skep.core.cluster import Allocation, Slice, bits
+from skep.core.cluster import WHOLE, Allocation, Cluster, Slice, bits
 from skep.core.job import Job
 from skep.core.state import State
 from skep.policies.adjust.preempt import Nothing
@@ -38,6 +40,46 @@ class NobodyLeaves(Nothing):
 def make_lender() -> Pipeline:
     """Lending is a planner too: over the physical cluster, for jobs that their VCs have no room for."""
     return Pipeline(name="lend", order=LeastBorrowed(), place=Consolidate(), adjust=NobodyLeaves())
+
+
+class Kept:
+    """GPUs of pinned cells, which are for those who ask for them: they are not lent, idle as they may be."""
+
+    def __init__(self, hardware: Hardware | None = None) -> None:
+        self.masks: dict[int, int] = {}
+        """By node."""
+        for node, leaves in enumerate(hardware.leaves if hardware is not None else ()):
+            mask = sum(1 << bit for bit, leaf in enumerate(leaves) if pinned_around(leaf))
+            if mask:
+                self.masks[node] = mask
+
+    def take(self, cluster: Cluster) -> Allocation:
+        """All that is left of them."""
+        slices = []
+        for number, mask in self.masks.items():
+            node = cluster.nodes[number]
+            slices.append(Slice(number, node.free_mask & mask))
+            shares = ((gpu, WHOLE - milli) for gpu, (milli, _) in node.shares.items() if mask >> gpu & 1)
+            slices += [Slice(number, 1 << gpu, milli=left) for gpu, left in shares if left]
+        kept = Allocation(tuple(slices), 0)
+        cluster.take(kept)
+        return kept
+
+    @contextlib.contextmanager
+    def back(self, cluster: Cluster) -> Iterator[None]:
+        kept = self.take(cluster)
+        try:
+            yield
+        finally:
+            cluster.give(kept)
+
+
+def pinned_around(leaf: PhysicalCell) -> str:
+    """The pinned cell that it is in."""
+    cell: PhysicalCell | None = leaf
+    while cell is not None and not cell.is_pinned:
+        cell = cell.parent
+    return cell.virtual.pinned if cell is not None and cell.virtual is not None else ""
 
 
 class InPlace:
@@ -76,10 +118,14 @@ class InPlace:
     def _bind_one(self, leaf: PhysicalCell) -> Pair | None:
         """As part of the smallest cell that the VC has left and that no other VC could miss."""
         chain = self.cells.chains[leaf.chain]
-        roots = self.cells.tenancies[self.cluster.name].roots.get(chain.name, ())
-        for level, granted in enumerate(roots):
-            virtual = map_up(chain, leaf, list(granted), level, GUARANTEED_MIN, self.cluster.name) if granted else None
+        pinned, vc = self.cluster.pinned, self.cluster.name
+        roots = [] if pinned else self.cells.tenancies[vc].roots.get(chain.name, [])
+        tried = [(level, list(granted)) for level, granted in enumerate(roots) if granted]
+        for level, granted in tried or [(0, [])]:  # a pinned cell is bound already
+            virtual = map_up(chain, leaf, granted, level, GUARANTEED_MIN, vc)
             if virtual is None or virtual.priority != FREE or virtual.level != 1 or leaf.bad_count:
+                continue
+            if virtual.root.pinned != pinned:
                 continue
             set_use(leaf, FREE)
             if self.cells.books.take_gpu(leaf, virtual, GUARANTEED_MIN):

@@ -9,14 +9,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from skep.core.cells.cells import Cells
 from skep.core.cells.hardware import Hardware
-from skep.core.cells.layout import Layout
+from skep.core.cells.layout import Layout, VcLayout
 from skep.core.cells.tree import FREE, OPPORTUNISTIC, set_use
 from skep.core.cluster import Allocation, Cluster, bits
 from skep.core.job import Job, JobState
@@ -30,10 +30,11 @@ from skep.policies.shared.clusters import (
     NumberCluster,
     PrivateCluster,
     VcCluster,
+    cell_clusters,
     with_cpu_pieces,
 )
-from skep.policies.shared.lend import InPlace, make_lender
-from skep.policies.shared.vc import Asking, Vc, why_never
+from skep.policies.shared.lend import InPlace, Kept, make_lender
+from skep.policies.shared.vc import Asking, Vc, in_cell, key_of, why_never
 from skep.policies.shared.view import VcView
 
 CELLS, NUMBERS, PRIVATE = "cells", "numbers", "private"
@@ -82,15 +83,18 @@ class Shared:
         self.in_places: dict[str, InPlace] = {}
         self.had_bad_nodes = False
         self.lender = make_lender()
+        self.kept = Kept(self.hardware) if self.sharing == CELLS else Kept()
         self.vcs: dict[str, Vc] = {}
+        """Those of the layout by name, and each of their pinned cells as one by itself."""
         first = 0
         for name, vc in self.layout.vcs.items():
-            cluster = self._cluster(name, view, first)
-            first += len(cluster.nodes)
-            with Asking(self, name):
-                planner = self.make(name, vc.policy, cluster)
-            self.vcs[name] = Vc(name, cluster, VcView(view, cluster, name), planner)
-            self.vcs[name].wake_s = view.memory.get(WAKE + name, math.inf)
+            for cluster in self._clusters(vc, view, first):
+                first += len(cluster.nodes)
+                with Asking(self, name):
+                    planner = self.make(name, vc.policy, cluster)
+                key = key_of(name, cluster.pinned)
+                made = self.vcs[key] = Vc(name, key, cluster, VcView(view, cluster, key), planner)
+                made.wake_s = view.memory.get(WAKE + key, math.inf)
         self._take_up(view)
         self._follow_nodes(view)  # not before: a bad cell could be shown to a VC where it has work running elsewhere
         for each in self.vcs.values():
@@ -110,25 +114,33 @@ class Shared:
             if job.state is JobState.PENDING and (self.only_borrows(job) or self._was_refused(job))
         }
         self.lender.attach(seen, {})  # type: ignore[arg-type]
+        self.kept.take(self.lender.blank)
 
     def _was_refused(self, job: Job) -> bool:
         """Whether its VC has looked at it, and it may borrow."""
         return job.waiting is not None and self.may_borrow(job)
 
     def may_borrow(self, job: Job) -> bool:
-        return job.spec.preemptible and self.vcs[job.spec.vc].borrows
+        return job.spec.preemptible and not job.spec.pinned and self.vc_of(job).borrows
 
-    def _cluster(self, vc: str, view: State, first: int) -> VcCluster:
-        own = CellCluster(vc, self.cells, self.hardware, self.lent)
-        if self.sharing == PRIVATE:
-            return PrivateCluster(own.specs, first)
+    def _clusters(self, vc: VcLayout, view: State, first: int) -> Iterator[VcCluster]:
+        own = cell_clusters(vc, self.cells, self.hardware, self.lent)
         if self.sharing == NUMBERS:
-            return NumberCluster(view.cluster, own.gpu_total)
-        return own
+            yield NumberCluster(view.cluster, sum(part.gpu_total for part in own))
+            return
+        for part in own:
+            yield PrivateCluster(part.specs, first, part.pinned) if self.sharing == PRIVATE else part
+            first += len(part.nodes)
+
+    def vc_of(self, job: Job) -> Vc:
+        return self.vcs[self._key(job)]
+
+    def _key(self, job: Job) -> str:
+        return key_of(job.spec.vc, job.spec.pinned) if self.sharing != NUMBERS else job.spec.vc
 
     def only_borrows(self, job: Job) -> bool:
         """Opportunistic work never owns cells. Where nothing is lent it is merely the last in its VC."""
-        return job.spec.priority < 0 and self.sharing == CELLS
+        return job.spec.priority < 0 and self.sharing == CELLS and not job.spec.pinned
 
     def _take_up(self, view: State) -> None:
         """Every running job is where its placement says, owner or borrower."""
@@ -137,10 +149,10 @@ class Shared:
         self.stale: list[str] = []
         """Names in the memory of jobs and VCs that have gone since it was written."""
         prefixes = (*BENEATH, *(f"{vc}/" for vc in self.vcs))
-        wakes = {WAKE + vc for vc in self.vcs}
+        wakes = {WAKE + key for key in self.vcs}
         self.stale += [name for name in view.memory if not name.startswith(prefixes) and name not in wakes]
         for job in view.jobs.values():
-            vc = self.vcs.get(job.spec.vc)
+            vc = self.vcs.get(self._key(job))
             if vc is None:
                 continue  # it ended when there still was such a VC
             if not self.only_borrows(job):
@@ -149,8 +161,9 @@ class Shared:
                 self.stale += [name + job.id for name in (VIRTUAL, LENT) if name + job.id in view.memory]
                 continue
             owned = view.memory.get(VIRTUAL + job.id)
-            if owned is None:
+            if owned is None or not vc.cluster.has_nodes(owned_of(owned).allocation):
                 self._lend(job)
+                self.stale += [VIRTUAL + job.id] if owned is not None else []
                 if LENT + job.id not in view.memory:
                     self.strays.append(job)
             else:
@@ -189,8 +202,8 @@ class Shared:
 
     def _next_wake(self, view: State, plan: Plan) -> float | None:
         for vc in self.vcs.values():
-            if vc.wake_s != view.memory.get(WAKE + vc.name, math.inf):
-                plan.memory[WAKE + vc.name] = vc.wake_s if vc.wake_s < math.inf else None
+            if vc.wake_s != view.memory.get(WAKE + vc.key, math.inf):
+                plan.memory[WAKE + vc.key] = vc.wake_s if vc.wake_s < math.inf else None
         wake_s = min((vc.wake_s for vc in self.vcs.values()), default=math.inf)
         return wake_s if wake_s < math.inf else None
 
@@ -235,12 +248,12 @@ class Shared:
     def _tell(self, view: State, plan: Plan, trigger: Trigger, to_lender: Trigger) -> None:
         """Each VC learns what happened to its jobs; what they held is free."""
         for job in trigger.started:
-            self.vcs[job.spec.vc].view.trigger.started.append(job)
+            self.vc_of(job).view.trigger.started.append(job)
         for job in trigger.withdrawn:
-            self.vcs[job.spec.vc].view.trigger.withdrawn.append(job)
+            self.vc_of(job).view.trigger.withdrawn.append(job)
             to_lender.withdrawn.append(job)
         for job in trigger.submitted:
-            vc = self.vcs[job.spec.vc]
+            vc = self.vc_of(job)
             vc.view.jobs[job.id] = job
             if self.only_borrows(job):
                 to_lender.submitted.append(job)
@@ -248,18 +261,18 @@ class Shared:
                 vc.view.trigger.submitted.append(job)
         for job in trigger.ended:
             self._gone(view, plan, job)
-            self.vcs[job.spec.vc].view.trigger.ended.append(job)
+            self.vc_of(job).view.trigger.ended.append(job)
             to_lender.ended.append(job)
         for job in trigger.returned:
             self._gone(view, plan, job)
             if self.only_borrows(job):
                 to_lender.returned.append(job)
             else:
-                self.vcs[job.spec.vc].view.trigger.returned.append(job)
+                self.vc_of(job).view.trigger.returned.append(job)
 
     def _gone(self, view: State, plan: Plan, job: Job) -> None:
         """The job holds nothing any more."""
-        vc = self.vcs[job.spec.vc]
+        vc = self.vc_of(job)
         if vc.view.held_jobs.pop(job.seq, None) is not None:
             vc.cluster.ended(self.virtual.pop(job.seq))
             plan.memory[VIRTUAL + job.id] = None
@@ -284,10 +297,10 @@ class Shared:
 
     def _remember(self, plan: Plan, vc: Vc, made: Plan) -> None:
         """What a VC's planner writes down goes under the VC's name: others may use the same words."""
-        plan.joins += [(job, f"{vc.name}/{scope}") for job, scope in made.joins]
-        plan.refusals += [(f"{vc.name}/{scope}", cause) for scope, cause in made.refusals]
+        plan.joins += [(job, f"{vc.key}/{scope}") for job, scope in made.joins]
+        plan.refusals += [(f"{vc.key}/{scope}", cause) for scope, cause in made.refusals]
         for name, value in made.memory.items():
-            plan.memory[f"{vc.name}/{name}"] = value
+            plan.memory[f"{vc.key}/{name}"] = value
 
     def _carry_out(self, view: State, plan: Plan, vc: Vc, decision: Decision, before: Before) -> None:
         """A VC's decision in physical terms."""
@@ -371,7 +384,8 @@ class Shared:
             return
         if plan.decisions:
             self.lender.epoch += 1
-        made = self.lender.plan(view, {}, trigger)
+        with self.kept.back(view.cluster):
+            made = self.lender.plan(view, {}, trigger)
         for decision, before in zip(made.decisions, made.befores(), strict=True):
             job = view.jobs[decision.job_id]
             assert decision.after is not None
@@ -379,7 +393,7 @@ class Shared:
             plan.memory[LENT + job.id] = True
             self.borrowers[job.seq] = job
             self._mark(decision.after, job.seq)
-            pipeline = self.vcs[job.spec.vc].pipeline
+            pipeline = self.vc_of(job).pipeline
             if pipeline is not None:
                 with Asking(self, job.spec.vc):
                     pipeline.withdraw(job)
@@ -396,7 +410,7 @@ class Shared:
 
     def _make_owners(self, view: State, plan: Plan) -> None:
         for job in sorted(self.borrowers.values(), key=lambda job: (job.rank, job.seq)):
-            if job.state is JobState.RUNNING and self._may_pass(self.vcs[job.spec.vc], job):
+            if job.state is JobState.RUNNING and self._may_pass(self.vc_of(job), job):
                 self._upgrade(view, plan, job)
 
     def _may_pass(self, vc: Vc, job: Job) -> bool:
@@ -407,7 +421,7 @@ class Shared:
 
     def _upgrade(self, view: State, plan: Plan, job: Job) -> bool:
         """Let a borrower own what it has, if its VC has such cells left."""
-        vc = self.vcs[job.spec.vc]
+        vc = self.vc_of(job)
         if self.only_borrows(job) or vc.pipeline is None or vc.cluster.free_gpus() < job.gpus:
             return False
         assert isinstance(vc.cluster, CellCluster)
@@ -417,10 +431,10 @@ class Shared:
         return virtual is not None
 
     def in_place(self, vc: Vc) -> InPlace:
-        found = self.in_places.get(vc.name)
+        found = self.in_places.get(vc.key)
         if found is None:
             assert isinstance(vc.cluster, CellCluster)
-            found = self.in_places[vc.name] = InPlace(vc.cluster)
+            found = self.in_places[vc.key] = InPlace(vc.cluster)
         return found
 
     def _make_owner(self, view: State, plan: Plan, vc: Vc, job: Job, virtual: Allocation) -> None:
@@ -443,15 +457,18 @@ class Shared:
 
     def why_never(self, view: State, job: Job) -> str:
         if self.only_borrows(job):
-            return self.lender.why_never(view, job)
-        vc = self.vcs[job.spec.vc]
+            never = self.lender.why_never(view, job)
+            return f"{never} (pinned cells are not lent)" if never and self.kept.masks else never
+        vc = self.vc_of(job)
         with Asking(self, vc.name):
             never = vc.planner.why_never(vc.view, job)  # type: ignore[arg-type]
         return why_never(vc, job, never) if never else ""
 
     def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
-        vc = self.vcs[job.spec.vc]
+        vc = self.vc_of(job)
         if self.only_borrows(job):
-            return self.lender.explain(view, {}, job)
+            with self.kept.back(view.cluster):
+                return self.lender.explain(view, {}, job)
         with Asking(self, vc.name):
-            return vc.planner.explain(vc.view, vc.view.memory, job)  # type: ignore[arg-type]
+            refusal = vc.planner.explain(vc.view, vc.view.memory, job)  # type: ignore[arg-type]
+        return in_cell(refusal, vc.cluster.pinned)

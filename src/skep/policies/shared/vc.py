@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
+import msgspec
+
 from skep.core.job import Job
 from skep.core.ports import Planner
+from skep.core.refusal import Refusal
 from skep.policies.explain import gpus_of
 from skep.policies.pipeline import Pipeline
 from skep.policies.place import Place
@@ -16,8 +19,11 @@ from skep.policies.shared.view import VcView
 
 
 class Vc:
-    def __init__(self, name: str, cluster: VcCluster, view: VcView, planner: Planner) -> None:
+    """A whole VC but for its pinned cells, or one of these: only jobs that ask for it are planned there."""
+
+    def __init__(self, name: str, key: str, cluster: VcCluster, view: VcView, planner: Planner) -> None:
         self.name = name
+        self.key = key
         self.cluster = cluster
         self.view = view
         self.planner = planner
@@ -51,6 +57,16 @@ class Asking:
             self.shared.asked = ""
 
 
+def key_of(vc: str, pinned: str) -> str:
+    """What belongs to a pinned cell begins with the name of its VC: it is forgotten with that of the VC."""
+    return f"{vc}/pinned {pinned}" if pinned else vc
+
+
+def in_cell(refusal: Refusal, pinned: str) -> Refusal:
+    """What is said of one who waits for a pinned cell names it."""
+    return msgspec.structs.replace(refusal, reason=f"in pinned cell {pinned}: {refusal.reason}") if pinned else refusal
+
+
 def why_never(vc: Vc, job: Job, reason: str) -> str:
     """In terms of the VC, whose planner takes its own cells for all there is."""
     shape = job.spec.shapes[0]
@@ -58,6 +74,7 @@ def why_never(vc: Vc, job: Job, reason: str) -> str:
     there = sum(pool.total for pool in vc.cluster.pools_for(shape.gpu_types))
     if isinstance(vc.cluster, NumberCluster):
         there = min(there, vc.cluster.quota)
+    where = f"pinned cell {vc.cluster.pinned} of VC {vc.name}" if vc.cluster.pinned else f"VC {vc.name}"
     if shape.gpus > there:
-        return f"asks for {gpus_of(shape.gpus)}{kinds}, VC {vc.name} has {there}"
-    return f"VC {vc.name}: {reason}"
+        return f"asks for {gpus_of(shape.gpus)}{kinds}, {where} has {there}"
+    return f"{where}: {reason}"
