@@ -6,6 +6,8 @@ derives it derives again when it is attached.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from copy import copy
 from typing import Any
 
 import msgspec
@@ -73,13 +75,20 @@ DECODER = msgspec.msgpack.Decoder(Saved)
 
 def dump(state: State) -> bytes:
     """Between two steps, when nothing is left that a planner was not told of."""
-    scopes = {id(waiting): scope for scope, waiting in state.waiting.items()}
-    saved = Saved(
+    scopes = scopes_of(state)
+    saved = save(state)
+    saved.jobs = [save_job(job, scopes) for job in state.jobs.values()]
+    return ENCODER.encode(saved)
+
+
+def save(state: State) -> Saved:
+    """All but the jobs."""
+    return Saved(
         fields=PLAIN,
         now_s=state.now_s,
         wake_s=state.wake_s,
         memory=state.memory,
-        jobs=[save_job(job, scopes) for job in state.jobs.values()],
+        jobs=[],
         waiting={
             scope: SavedWaiting(waiting.cause, waiting.since_s, waiting.quota_s, waiting.fragmentation_s)
             for scope, waiting in state.waiting.items()
@@ -96,7 +105,10 @@ def dump(state: State) -> bytes:
         previous_policy=state.previous_policy,
         faults=state.faults,
     )
-    return ENCODER.encode(saved)
+
+
+def scopes_of(state: State) -> dict[int, str]:
+    return {id(waiting): scope for scope, waiting in state.waiting.items()}
 
 
 def save_job(job: Job, scopes: dict[int, str]) -> SavedJob:
@@ -108,6 +120,29 @@ def save_job(job: Job, scopes: dict[int, str]) -> SavedJob:
 def load(data: bytes, cluster: Cluster) -> State:
     """On an unused cluster, the one the state was saved with."""
     saved = DECODER.decode(data)
+    return restore(saved, ((load_job(each, saved.fields), each.waiting) for each in saved.jobs), cluster)
+
+
+def load_job(saved: SavedJob, fields: tuple[str, ...]) -> Job:
+    job = Job(saved.spec, saved.seq, saved.submit_s)
+    job.state, job.bound, job.held = saved.state, saved.bound, saved.held
+    for name, value in zip(fields, saved.plain, strict=True):
+        if name in PLAIN:
+            setattr(job, name, value)
+    return job
+
+
+def fork(state: State) -> State:
+    """A state of its own that goes on from here: nothing done to it reaches the first. What cannot be changed (what was
+    asked for, allocations) both have in common, for a state may know many jobs that have long ended."""
+    scopes = scopes_of(state)
+    saved = DECODER.decode(ENCODER.encode(save(state)))
+    jobs = ((copy(job), scopes[id(job.waiting)] if job.waiting is not None else None) for job in state.jobs.values())
+    return restore(saved, jobs, Cluster(list(state.cluster.specs), state.cluster.name))
+
+
+def restore(saved: Saved, jobs: Iterable[tuple[Job, str | None]], cluster: Cluster) -> State:
+    """With these jobs, and the scopes in which they wait."""
     state = State(cluster)
     state.now_s, state.wake_s, state.memory = saved.now_s, saved.wake_s, saved.memory
     state.policy, state.previous_policy, state.faults = saved.policy, saved.previous_policy, saved.faults
@@ -116,8 +151,22 @@ def load(data: bytes, cluster: Cluster) -> State:
         waiting.cause, waiting.quota_s, waiting.fragmentation_s = kept.cause, kept.quota_s, kept.fragmentation_s
         if kept.cause is Cause.FRAGMENTATION:
             state.fragmented[scope] = waiting
-    for each in saved.jobs:
-        state.jobs[each.spec.id] = load_job(each, saved.fields, state)
+    for job, waits_in in jobs:
+        state.jobs[job.id] = job
+        job.allocation = job.bound  # a planner of virtual clusters puts its own in place
+        if job.bound is not None:
+            cluster.take(job.bound)
+        job.waiting = state.waiting[waits_in] if waits_in is not None else None
+        if job.waiting is not None:
+            job.waiting.jobs += 1
+    refer(state, saved)
+    for name in state.lost | state.drained:
+        cluster.lose(cluster.by_name[name])
+    return state
+
+
+def refer(state: State, saved: Saved) -> None:
+    """What names jobs and nodes, and the counts."""
     jobs = state.jobs
     state.held_jobs = {jobs[name].seq: jobs[name] for name in saved.held}
     state.leaving = {jobs[name].seq: jobs[name] for name in saved.leaving}
@@ -125,29 +174,5 @@ def load(data: bytes, cluster: Cluster) -> State:
     state.dirty = [jobs[name] for name in saved.dirty]
     state.needed_by = {name: [jobs[other] for other in others] for name, others in saved.needed_by.items()}
     state.lost, state.drained = set(saved.lost), set(saved.drained)
-    for name in state.lost | state.drained:
-        cluster.lose(cluster.by_name[name])
     for name, count in zip(COUNTS, saved.counts, strict=True):
         setattr(state, name, count)
-    return state
-
-
-def fork(state: State) -> State:
-    """A state of its own that goes on from here: nothing done to it reaches the first."""
-    cluster = state.cluster
-    return load(dump(state), Cluster(list(cluster.specs), cluster.name))
-
-
-def load_job(saved: SavedJob, fields: tuple[str, ...], state: State) -> Job:
-    job = Job(saved.spec, saved.seq, saved.submit_s)
-    job.state, job.bound, job.held = saved.state, saved.bound, saved.held
-    for name, value in zip(fields, saved.plain, strict=True):
-        if name in PLAIN:
-            setattr(job, name, value)
-    if job.bound is not None:
-        job.allocation = job.bound  # a planner of virtual clusters puts its own in place
-        state.cluster.take(job.bound)
-    if saved.waiting is not None:
-        job.waiting = state.waiting[saved.waiting]
-        job.waiting.jobs += 1
-    return job

@@ -56,7 +56,8 @@ def submit(requests: list[Request], who: str, key: str, sight: Sight = EVERYTHIN
                     raise Conflict(f"the key {key} was used for another submission", hint="use a new Idempotency-Key")
                 return known[1]
         specs = check_all(writer, turn, requests, sight)
-        ids = [_add(writer, turn, *each, who) for each in zip(requests, specs, data, strict=True)]
+        each_job = writer.lock.in_pieces(zip(requests, specs, data, strict=True))
+        ids = [_add(writer, turn, *each, who) for each in each_job]
         turn.writes.meta["next_job"] = str(writer.next_job)
         if key:
             turn.keys[who, key] = (digest, ids)
@@ -78,7 +79,7 @@ def check_all(writer: Writer, turn: Turn, requests: list[Request], sight: Sight)
     seen: set[Any] = set()
     named: dict[str, list[str]] = {}
     """Of this submission: who comes later may need who comes before."""
-    for number, request in enumerate(requests):
+    for number, request in enumerate(writer.lock.in_pieces(requests)):
         needs = _resolve_needs(writer, turn, request, named, sight) if request.needs else ()
         resolved = msgspec.structs.replace(request, needs=needs) if request.needs else request
         specs = to_core(resolved, str(writer.next_job + number))
@@ -100,7 +101,8 @@ def _check(writer: Writer, request: Request, spec: JobSpec) -> None:
         raise InputError(f"job {request.name}: the cluster has no virtual cluster '{spec.vc}'", hint=hint)
     if spec.pinned:
         _check_pinned(layout, request)
-    never = writer.planning.why_never(Job(spec, 0, writer.state.now_s))
+    with writer.lock.lent():
+        never = writer.planning.why_never(Job(spec, 0, writer.state.now_s))
     if never:
         raise InputError(f"job {request.name} can never run here: {never}", hint="`skep cluster` shows what there is")
 
@@ -302,7 +304,8 @@ T = TypeVar("T")
 def guarded(writer: Writer, work: Callable[[], T]) -> T:
     """What has to do with somebody's own policy may fail in any way."""
     try:
-        made: T = writer.planning.call(work)
+        with writer.lock.lent():
+            made: T = writer.planning.call(work)
     except InputError:
         raise
     except BaseException as error:

@@ -15,7 +15,7 @@ from skep.core.job import Job, JobState
 from skep.core.state import LENT, State
 from skep.metrics.quantile import quantile
 from skep.policies.registry import Setting, build_planner
-from skep.service.book import PENDING, Record, owner_id
+from skep.service.book import PENDING, Record
 from skep.service.commands import check_node
 from skep.service.queries import last_seq, state_counts, waits
 from skep.service.store import JobFilter
@@ -31,14 +31,17 @@ FREE, SHARED = -1, -2
 """In the map, instead of the place of a job."""
 
 
+def jobs_of(writer: Writer, record: Record) -> list[Job]:
+    """What the state has of this job: of one that is just being submitted perhaps nothing yet."""
+    jobs = writer.state.jobs
+    return [jobs[name] for name in record.members if name in jobs]
+
+
 def holders(writer: Writer) -> Iterator[tuple[Record, Job]]:
     """Jobs that hold part of the cluster."""
     for record in writer.book.records.values():
         if record.row.state != PENDING:
-            for name in record.members:
-                job = writer.state.jobs[name]
-                if job.held is not None:
-                    yield record, job
+            yield from ((record, job) for job in jobs_of(writer, record) if job.held is not None)
 
 
 def borrowers(writer: Writer) -> dict[int, Job]:
@@ -122,8 +125,7 @@ def vc_books(writer: Writer) -> dict[str, VcBook]:
         is_pending = record.row.state == PENDING
         book.pending += is_pending
         book.running += not is_pending
-        for name in record.members:
-            job = writer.state.jobs[name]
+        for job in jobs_of(writer, record):
             if job.state is JobState.PENDING:
                 book.pending_gpus += job.gpus
             elif job.held is not None:
@@ -364,10 +366,9 @@ def stuck_without(writer: Writer, up: list[Node], node: Node) -> set[str]:
     could, will = possible(whole), possible(without)
     found: set[str] = set()
     for record in writer.book.records.values():
-        if record.row.state == PENDING:
-            job = writer.state.jobs[record.members[0]]
+        for job in jobs_of(writer, record)[:1] if record.row.state == PENDING else ():
             if not will(job) and could(job):
-                found.add(owner_id(job.id))
+                found.add(record.id)
     return found
 
 

@@ -7,7 +7,6 @@ that the writer holds while it decides.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from skep.jobs.write import job_text
 from skep.service import commands, present, queries
 from skep.service.book import LIMIT, PENDING, Record
 from skep.service.clock import Clock
+from skep.service.lendable import Lendable
 from skep.service.order import parse_order, read_cursor, write_cursor
 from skep.service.planning import sentence
 from skep.service.sight import EVERYTHING, Sight
@@ -41,7 +41,7 @@ class Reads:
     store: Store
     writer: Writer
     engine: Any
-    lock: threading.Lock
+    lock: Lendable
     clock: Clock
 
     def seen_by(self, sight: Sight) -> Reads:
@@ -159,8 +159,7 @@ class Reads:
     def _refusal(self, record: Record) -> tuple[Refusal | None, str]:
         """Or else the job of the core of which the planner must be asked."""
         writer = self.writer
-        jobs = [writer.state.jobs[name] for name in record.members]
-        job = next((job for job in jobs if job.state is JobState.PENDING), None)
+        job = next((job for job in present.jobs_of(writer, record) if job.state is JobState.PENDING), None)
         if job is None:
             return None, ""
         if limited := writer.limits.refusal(job):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -50,6 +49,7 @@ from skep.policies.idle import NOBODY
 from skep.service import told
 from skep.service.book import Book, Record, owner_id, shown_state
 from skep.service.hear import Heard, hear
+from skep.service.lendable import Lendable
 from skep.service.limits import Limiter
 from skep.service.planning import Call, Fault, Planning, at_once, commit_all, sentence, short, stays
 from skep.service.recover import recover, resume_actions
@@ -107,8 +107,9 @@ class Writer:
         self.engine: Engine | None = None
         self._is_looking = False
         """Timers are due, and the engine was asked what has ended: that is to be heard first."""
-        self.lock = threading.Lock()
-        """Held while the state changes; whoever reads it from another thread holds it too."""
+        self.lock = Lendable()
+        """Held while the state changes; whoever reads it from another thread holds it too. It is lent where the state
+        can be read, although jobs may be in the book which the state does not have yet."""
         self.turns = 0
         self.decide_s = self.commit_s = 0.0
         """Seconds spent so far, for those who watch over the server."""
@@ -343,13 +344,10 @@ class Writer:
     def _plan(self, at_s: float, events: list[Event]) -> tuple[list[PlanRecord], Fault | None]:
         """The planner works on a copy, so whoever reads the state need not wait for it."""
         begins = any(isinstance(event, PolicyChanged | PolicyFailed | ClusterChanged) for event in events)
-        self.lock.release()
-        try:
+        with self.lock.lent():
             if begins:
                 return self.planning.begin(self.state, self.ground.planner)
             return self.planning.step(at_s, events)
-        finally:
-            self.lock.acquire()
 
     # Policies that fail -----------------------------------------------------------------------------------------
 
@@ -382,10 +380,11 @@ class Writer:
 
     def rehearse(self, event: PolicyChanged) -> None:
         """An error if this policy fails at once on the state as it is; nothing is changed."""
-        state = fork(self.state)
-        state.apply(event)
-        made, fault = Planning(self.planning.call).begin(state, self.ground.after(event)[0].planner)
-        bad = fault.error if fault is not None else commit_all(state, made)[1]
+        with self.lock.lent():
+            state = fork(self.state)
+            state.apply(event)
+            made, fault = Planning(self.planning.call).begin(state, self.ground.after(event)[0].planner)
+            bad = fault.error if fault is not None else commit_all(state, made)[1]
         if bad:
             failed = f"policy {short(event.policy)} failed ({bad})"
             raise InputError(f"{failed}; {stays(self.ground.policy)}", hint="correct it, and try again")
@@ -393,8 +392,8 @@ class Writer:
     def _refresh(self, turn: Turn, changed: set[str]) -> list[Event]:
         """Bring the jobs of owners up to date; what follows from that."""
         more: list[Event] = []
-        for record, names in self._by_owner(changed):
-            if self.book.refresh(record, self.state, names) and record.row.seq not in turn.writes.jobs:
+        for record, names in self.lock.in_pieces(self._by_owner(changed)):
+            if self.book.refresh(record, self.state, self.lock.in_pieces(names)) and record.row.seq not in turn.writes.jobs:
                 turn.writes.jobs[record.row.seq] = record.row
             more += self.book.follow_ups(record, self.state)
             is_over = record.row.finish_s is not None
@@ -420,7 +419,7 @@ class Writer:
         self, turn: Turn, events: list[Event], heard: list[Heard], before: dict[str, float], actions: list[Action]
     ) -> None:
         said = {(each.job_id, each.launch): each for each in heard}
-        for event in events:
+        for event in self.lock.in_pieces(events):
             record = self.book.of(event.job_id) if hasattr(event, "job_id") else None
             if record is None:
                 continue
@@ -435,7 +434,7 @@ class Writer:
                 self._release_at(event.until_s, job)
             elif isinstance(event, TasksExited) and (each := said.get((job.id, event.launch))) is not None:
                 told.tell_exited(turn, record, job, event, each)
-        for action in actions:
+        for action in self.lock.in_pieces(actions):
             record = self.book.of(action.job_id)
             if record is not None:
                 told.tell_action(turn, self.state, record, action)  # type: ignore[arg-type]

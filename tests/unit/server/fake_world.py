@@ -31,7 +31,8 @@ class World:
         self.config = make_config(None, {"data": str(folder), "port": 0, **flags})
         self.live = make_live(folder)
         self.tokens = Tokens(folder)
-        self.shutdowns: list[bool] = []
+        self.shutdowns: list[float | None] = []
+        """Within how many seconds jobs are to be stopped first; none: they go on."""
         self._socket = open_socket(self.config)
         self.port = self._socket.getsockname()[1]
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))

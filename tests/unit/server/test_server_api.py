@@ -240,9 +240,11 @@ def test_metrics_of_waiting_and_running_times(world: World) -> None:
 
 
 def test_shutdown_is_passed_on(world: World) -> None:
-    assert world.client.post("/api/v1/shutdown", json={"stop_jobs": True}).status_code == 202
-    assert world.shutdowns == [600.0]
-    assert world.client.post("/api/v1/shutdown", json={"stop_jobs": "yes"}).status_code == 400
+    for body in ({}, {"stop_jobs": True}, {"stop_jobs": True, "within_s": 5}):
+        assert world.client.post("/api/v1/shutdown", json=body).status_code == 202
+    assert world.shutdowns == [None, 600.0, 5.0]
+    for bad in ({"stop_jobs": "yes"}, {"stop_jobs": True, "within_s": 0}):
+        assert world.client.post("/api/v1/shutdown", json=bad).status_code == 400
 
 
 @pytest.mark.parametrize("name", ["_x", "x" * 255, "a.b-c"])
