@@ -135,6 +135,9 @@ class NoProcesses:
     def progress(self, job_id: str) -> dict[str, Any]:
         return {}
 
+    def gpu_health(self) -> dict[str, list[Any]]:
+        return {}
+
     def last_job(self) -> int:
         return 0
 

@@ -1,6 +1,6 @@
 """The real service under a policy that fails at random: is anything lost?
 
-    python bench/policies.py [--decisions 10000] [--chance 0.02] [--seed 0]
+    python -m bench.policies [--decisions 10000] [--chance 0.02] [--seed 0]
 
 Jobs start and end at once on an engine without processes. The policy raises, exits, recurses without end or changes
 what it should only read, with this chance each time it is asked for a key; then it is chosen again. In the end every
@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from skep.core.actions import Action, Launch, Stop
 from skep.core.cluster import Cluster
@@ -105,16 +108,38 @@ def main() -> None:
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:
-        run(Path(folder), options.decisions, options.chance, options.seed)
+        began_s, cpu_s = time.perf_counter(), time.process_time()
+        found = run(Path(folder), options.decisions, options.chance, options.seed)
+        seconds, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
+    print(
+        f"{found.decisions:,} decisions, {found.failures:,} of them failed; {cpu_s:.1f} s CPU, {seconds:.1f} s in all"
+    )
+    print(f"{found.taken:,} jobs taken, {found.starts:,} starts, {found.lost} lost")
+    print(f"the log leads to the state: {found.is_same}")
+    sys.exit(not found.is_good)
 
 
-def run(folder: Path, decisions: int, chance: float, seed: int) -> None:
+class Found(msgspec.Struct):
+    decisions: int
+    failures: int
+    taken: int
+    starts: int
+    lost: int
+    """Jobs that did not succeed with one start."""
+    is_same: bool
+    """Whether the log alone leads to the state."""
+
+    @property
+    def is_good(self) -> bool:
+        return not self.lost and self.is_same and self.starts == self.taken
+
+
+def run(folder: Path, decisions: int, chance: float, seed: int) -> Found:
     file = folder / "flaky.py"
     file.write_text(POLICY.replace("SEED", str(seed)).replace("CHANCE", str(chance)))
     policy = f"{file}:Flaky"
     store = Store(folder / "skep.db")
     live = Live(store, AtOnce, time.time, cluster=("16x8", "16x8"), policy="fifo")
-    began_s = time.perf_counter()
     taken: list[str] = []
     role = TaskRole(count=4, gpus=1, command="true")
     while live.stats()["decisions"] < decisions:
@@ -125,7 +150,6 @@ def run(folder: Path, decisions: int, chance: float, seed: int) -> None:
     live.use_policy("fifo", "root").result(60)
     while any(live.stats()["jobs"].get(state, 0) for state in ("pending", "launching", "running", "stopping")):
         time.sleep(0.01)
-    seconds = time.perf_counter() - began_s
     stats = live.stats()
     rows = store.jobs(JobFilter(all=True), len(taken) + 1, None)
     lost = {*taken} - {str(row.seq) for row in rows if row.state == "succeeded" and row.attempts == 1}
@@ -134,13 +158,7 @@ def run(folder: Path, decisions: int, chance: float, seed: int) -> None:
     state, _ = recover(again, from_start=True)
     same = snapshot(state)["jobs"] == snapshot(live.writer.state)["jobs"]
     again.close()
-    print(f"{stats['decisions']:,} decisions, {stats['policy_failures']:,} of them failed, {seconds:.1f} s")
-    print(
-        f"{len(taken):,} jobs taken, {live.engine.starts:,} starts, {len(lost)} lost; "
-        f"the log leads to the state: {same}"
-    )
-    if lost or not same or live.engine.starts != len(taken):
-        raise SystemExit(1)
+    return Found(stats["decisions"], stats["policy_failures"], len(taken), live.engine.starts, len(lost), same)
 
 
 def choose(live: Live, policy: str) -> None:

@@ -1,7 +1,7 @@
 """The lock of the state, which the writer lends to readers in the middle of long work.
 
-A plain lock that is given back and taken again at once mostly stays where it is: whoever waits for it wakes up too late.
-Here nobody overtakes the one who waits first, so each time the lock is lent at least one reader gets it.
+Whoever waits for a plain lock wakes up too late if it is released and acquired again at once. Here nobody overtakes the
+one who waits first, so each time the lock is lent at least one reader gets it.
 """
 
 from __future__ import annotations

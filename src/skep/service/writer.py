@@ -393,7 +393,10 @@ class Writer:
         """Bring the jobs of owners up to date; what follows from that."""
         more: list[Event] = []
         for record, names in self.lock.in_pieces(self._by_owner(changed)):
-            if self.book.refresh(record, self.state, self.lock.in_pieces(names)) and record.row.seq not in turn.writes.jobs:
+            if (
+                self.book.refresh(record, self.state, self.lock.in_pieces(names))
+                and record.row.seq not in turn.writes.jobs
+            ):
                 turn.writes.jobs[record.row.seq] = record.row
             more += self.book.follow_ups(record, self.state)
             is_over = record.row.finish_s is not None

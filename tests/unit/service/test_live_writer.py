@@ -370,10 +370,9 @@ def test_guarantees_are_found_again_on_another_cluster(tmp_path: Path) -> None:
     red, blue = world.submit(request(gpus=2, vc="red"), request(gpus=2, vc="blue"))
     world.settle()
     changed = VCS.replace("cpus: 4}]", "cpus: 4}, {name: c, gpus: 2, cpus: 4}]").replace("blue: 1", "blue: 2")
-    assert commands.changes_of(world.writer, changed, "more") == [
-        "node c comes, with 2 gpus",
-        "VC blue gets other cells",
-    ]
+    with world.writer.lock:
+        changes = commands.changes_of(world.writer, changed, "more")
+    assert changes == ["node c comes, with 2 gpus", "VC blue gets other cells"]
     world.ask(commands.apply_cluster(changed, "more", "root"))
     assert not world.writer.planning.planner.borrowers
     shrunk = changed.replace("red: 1", "green: 1")
