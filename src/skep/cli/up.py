@@ -12,6 +12,8 @@ from skep.cli.live import complete_policies
 from skep.files.running import default_data
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from skep.server.config import Config
 
 READY_S = 120.0
@@ -68,6 +70,7 @@ def start_behind(config: Config, file: str | None, flags: dict[str, Any]) -> Non
 
     from skep.server.config import open_socket
     from skep.server.datadir import DataDir
+    from skep.server.own_log import set_aside
 
     # What can be said at once is said here rather than in a log; both are free again when the server takes them.
     open_socket(config).close()
@@ -75,8 +78,8 @@ def start_behind(config: Config, file: str | None, flags: dict[str, Any]) -> Non
     words = [word for key, value in flags.items() if value is not None for word in (f"--{key}", str(value))]
     words += ["--config", file] if file is not None else []
     words += ["--new"] if config.is_new else []
-    log = config.data / "server.log"
-    with log.open("ab") as out:
+    set_aside(config.data)
+    with log_of(config).open("ab") as out:
         begin = out.tell()
         command = [sys.executable, "-m", "skep.cli.main", "up", *words]
         child = subprocess.Popen(
@@ -91,7 +94,7 @@ def wait_until_ready(child: Any, config: Config, begin: int) -> None:
     from skep.core.errors import InputError
     from skep.files.running import read_running
 
-    log = config.data / "server.log"
+    log = log_of(config)
     by_s = time.monotonic() + READY_S
     while child.poll() is None and time.monotonic() < by_s:
         running = read_running(config.data)
@@ -124,7 +127,13 @@ def next_commands(config: Config, url: str) -> str:
     return "next:\n" + "\n".join(lines)
 
 
+def log_of(config: Config) -> Path:
+    from skep.server.own_log import NAME
+
+    return config.data / NAME
+
+
 def log_since(config: Config, begin: int) -> str:
-    with (config.data / "server.log").open("rb") as log:
+    with log_of(config).open("rb") as log:
         log.seek(begin)
         return log.read().decode(errors="replace")

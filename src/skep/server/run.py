@@ -26,6 +26,8 @@ from skep.server.config import Config, open_socket
 from skep.server.context import Context, done
 from skep.server.datadir import DataDir
 from skep.server.edge import Edge, bounds_for
+from skep.server.notify import Notifier
+from skep.server.own_log import keep_small
 from skep.server.pages import why_missing
 from skep.server.schemas import ACTIVE, ENDED, STATES
 from skep.server.tokens import Tokens
@@ -53,23 +55,17 @@ def serve(config: Config, say: Say, make_live: MakeLive = build_live) -> None:
         if config.needs_token and not tokens.list():
             say(f"there is no token yet: `skep token create --user NAME --role admin --data {config.data}` makes one")
         alarm = Alarm()
+        herald = Herald(config, data, say)
         live = stack.enter_context(contextlib.closing(make_live(config, say, alarm.ring)))
-
-        def ready() -> None:
-            data.announce(Running(os.getpid(), config.url))
-            say(f"skep is up at {config.url} (data in {config.data}); stop it with Ctrl-C or `skep down`")
-            if (why := why_missing()) is not None:
-                say(f"{why}; {config.url} says how to get it")
-
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run_until_stopped(live, config, tokens, listener, alarm, ready))
+            runner.run(run_until_stopped(live, config, tokens, listener, alarm, herald))
         say(farewell(live))
     if alarm.fault is not None:
         raise SkepError(f"the server could not go on: {alarm.fault}")
 
 
 async def run_until_stopped(
-    live: Any, config: Config, tokens: Tokens, listener: socket.socket, alarm: Alarm, ready: Callable[[], None]
+    live: Any, config: Config, tokens: Tokens, listener: socket.socket, alarm: Alarm, herald: Herald
 ) -> None:
     loop = asyncio.get_running_loop()
     stopping: list[asyncio.Task[None]] = []
@@ -81,7 +77,7 @@ async def run_until_stopped(
 
     edge = Edge(bounds_for(raise_limit()))
     context = make_context(live, config, tokens, shut_down, edge.bounds.log_files)
-    server = _Server(context, edge, ready)
+    server = _Server(context, edge, herald)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, shut_down, None)
 
@@ -90,7 +86,30 @@ async def run_until_stopped(
             loop.call_soon_threadsafe(shut_down, None)
 
     alarm.connect(stop_from_thread)
+    rotating = loop.create_task(keep_small(config.data))
     await server.serve([listener])
+    rotating.cancel()
+
+
+class Herald:
+    """Says when the server answers and when it stops: in the data folder, to who started it, to a service manager."""
+
+    def __init__(self, config: Config, data: DataDir, say: Say) -> None:
+        self.config = config
+        self.data = data
+        self.say = say
+        self.notifier = Notifier()
+
+    def ready(self) -> None:
+        url = self.config.url
+        self.data.announce(Running(os.getpid(), url))
+        self.say(f"skep is up at {url} (data in {self.config.data}); stop it with Ctrl-C or `skep down`")
+        if (why := why_missing()) is not None:
+            self.say(f"{why}; {url} says how to get it")
+        self.notifier.say("READY=1", f"STATUS=up at {url}")
+
+    def stopping(self) -> None:
+        self.notifier.say("STOPPING=1", "STATUS=stopping; jobs run on")
 
 
 class Alarm:
@@ -113,8 +132,8 @@ class Alarm:
 class _Server(uvicorn.Server):
     """Uvicorn, but for its signals: it would raise them again when it is done."""
 
-    def __init__(self, context: Context, edge: Edge, ready: Callable[[], None]) -> None:
-        self._ready = ready
+    def __init__(self, context: Context, edge: Edge, herald: Herald) -> None:
+        self._herald = herald
         settings = uvicorn.Config(
             make_app(context),
             http=edge.protocol,
@@ -130,7 +149,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            self._ready()
+            self._herald.ready()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -139,6 +158,7 @@ class _Server(uvicorn.Server):
     async def stop(self, context: Context, within_s: float | None) -> None:
         if within_s is not None and not await stop_all(context.live, within_s):
             return
+        self._herald.stopping()
         context.hub.close()
         self.should_exit = True
 
