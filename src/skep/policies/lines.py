@@ -77,17 +77,21 @@ class Line:
 class Running:
     """The running jobs by order, the last to be kept at the end. Keys are as of when they were last set."""
 
-    __slots__ = ("_present", "_rising", "by_seq", "entries")
+    __slots__ = ("_latest", "_present", "_present_s", "_rising", "by_seq", "entries")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.by_seq: dict[int, Entry] = {}
-        self._present: tuple[float, list[Entry]] | None = None
+        self._present_s = -math.inf
+        self._present: dict[int, Entry] = {}
+        """By seq, with the keys of that moment, as far as they were asked for."""
+        self._latest: list[Entry] | None = None
+        """All of these in order, the last first, as long as nothing changes."""
         self._rising: Rising | None = None
         """Made when first asked for, and kept up from then on: most policies never ask."""
 
     def add(self, entry: Entry) -> None:
-        self._present = None
+        self._latest = None
         bisect.insort(self.entries, entry)
         self.by_seq[entry[2]] = entry
         if self._rising is not None:
@@ -96,7 +100,8 @@ class Running:
     def remove(self, job: Job) -> None:
         entry = self.by_seq.pop(job.seq, None)
         if entry is not None:
-            self._present = None
+            self._latest = None
+            self._present.pop(job.seq, None)
             remove_entry(self.entries, entry)
             if self._rising is not None:
                 self._rising.remove(entry)
@@ -106,12 +111,19 @@ class Running:
         return self._evenly(order, now_s).latest(order, now_s) if order.is_even else self._sorted(order, now_s)
 
     def _sorted(self, order: Order, now_s: float) -> list[Entry]:
-        """Worked out once as long as nothing changes."""
-        if self._present is None or self._present[0] != now_s:
-            entries = [(job.rank, order.running_key(job, now_s), job.seq, job) for *_, job in self.entries]
-            entries.sort(reverse=True)
-            self._present = (now_s, entries)
-        return self._present[1]
+        if self._latest is None or self._present_s != now_s:
+            self._latest = sorted(self._at(order, now_s).values(), reverse=True)
+        return self._latest
+
+    def _at(self, order: Order, now_s: float) -> dict[int, Entry]:
+        """All that run with the keys of this moment, each worked out once."""
+        if self._present_s != now_s:
+            self._present_s, self._present = now_s, {}
+        if len(self._present) < len(self.by_seq):
+            for seq, (rank, _, _, job) in self.by_seq.items():
+                if seq not in self._present:
+                    self._present[seq] = (rank, order.running_key(job, now_s), seq, job)
+        return self._present
 
     def next_crossing(self, order: Order, heads: list[Head], now_s: float) -> float:
         """When one of these pending jobs could next push out running ones that it could not before."""
@@ -131,13 +143,14 @@ class Running:
         for entry, _ in heads:
             by_rank.setdefault(entry[0], set()).add(entry[1])
         keys = {rank: sorted(found) for rank, found in by_rank.items()}
-        at_s = math.inf
-        for rank, _, _, job in self.entries:
-            if rank in keys:
-                following = bisect.bisect_left(keys[rank], order.running_key(job, now_s))
-                if following < len(keys[rank]):
-                    at_s = min(at_s, order.reaches(job, keys[rank][following], now_s))
-        return at_s
+        first_s = math.inf
+        for rank, key, _, job in self._at(order, now_s).values():
+            if rank in keys and key <= keys[rank][-1]:
+                following = bisect.bisect_left(keys[rank], key)
+                at_s = order.reaches(job, keys[rank][following], now_s)
+                if at_s < first_s:
+                    first_s = at_s
+        return first_s
 
     def _evenly(self, order: Order, now_s: float) -> Rising:
         if self._rising is None:

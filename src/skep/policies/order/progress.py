@@ -30,9 +30,8 @@ class Course(NamedTuple):
     """By which that part grows per second."""
 
     def after(self, passed_s: float) -> Course:
-        return Course(
-            self.service + self.gpus * passed_s, self.gpus, min(self.done + self.rate * passed_s, 1.0), self.rate
-        )
+        service, gpus, done, rate = self
+        return Course(service + gpus * passed_s, gpus, min(done + rate * passed_s, 1.0), rate)
 
 
 class ProgressAndService(Order):
@@ -97,7 +96,9 @@ class ProgressAndService(Order):
         at_s = now_s
         course = Course(job.service_at(now_s), gpus, done, 0.0)
         for lasts_s, slope in ((restart_s, 0.0), ((1 - done) / rate if rate else 0.0, rate), (math.inf, 0.0)):
-            course = course._replace(rate=slope)
+            if not lasts_s:
+                continue
+            course = Course(course.service, gpus, course.done, slope)
             found_s = self._first(course, epochs, goal, lasts_s)
             if found_s <= lasts_s:
                 return at_s + found_s
