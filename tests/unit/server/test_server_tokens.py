@@ -137,6 +137,7 @@ def test_streams_end_with_their_token(guarded: World, how: str, path: str) -> No
         if how == "revoked":
             guarded.tokens.revoke(token.id)
         elif how != "expired":
+            (guarded.config.data / "skep.db").touch()  # the command takes no other folder for that of a server
             command = [sys.executable, "-m", "skep.cli.main", "token", "revoke", token.id]
             subprocess.run([*command, "--data", str(guarded.config.data)], check=True, timeout=60)
         for _ in stream.iter_bytes():  # it ends, and ends as a whole answer does
