@@ -22,6 +22,7 @@ from skep.core.cluster import Cluster
 from skep.core.errors import InputError
 from skep.core.events import ClockStepped, Event, JobsForgotten, PolicyFailed
 from skep.core.job import Job, JobState
+from skep.core.model import JobSpec
 from skep.core.ports import Planner
 from skep.core.record import PlanRecord, decode_plan, encode_plan
 from skep.core.refusal import Cause, Refusal
@@ -32,6 +33,8 @@ from skep.policies.idle import NOBODY
 from skep.policies.own import OWN_MODULE
 
 log = logging.getLogger("skep")
+
+KNOWN_MAX = 1000
 
 Build = Callable[[Cluster], Planner]
 Call = Callable[[Callable[[], Any]], Any]
@@ -61,10 +64,14 @@ class Planning:
         """That a decision has taken so far."""
         self.on_fault: Callable[[], None] = lambda: None
         """Asks for that turn."""
+        self.never: dict[JobSpec, str] = {}
+        """What `why_never` answered since the last decision: asking the thread of policies for each of many jobs that
+        are submitted at once would take longer than all the rest."""
 
     def take_up(self, state: State, build: Build) -> Fault | None:
         """A planner begins on a copy of this state."""
         self.scheduler = self.planner = self.fault = None
+        self.never = {}
         copy = fork(state)
         copy.trigger.nodes_changed = state.trigger.nodes_changed
 
@@ -102,6 +109,7 @@ class Planning:
 
     def _decide(self, scheduler: Scheduler, work: Callable[[], Any]) -> tuple[list[PlanRecord], Fault | None]:
         scheduler.plans = []
+        self.never = {}
 
         def decide() -> tuple[list[bytes], BaseException | None]:
             failed = None
@@ -132,18 +140,23 @@ class Planning:
 
     def why_never(self, job: Job) -> str:
         """Nothing where the planner fails at it: the job is taken, and another planner will decide."""
-        scheduler = self.scheduler
+        scheduler, known = self.scheduler, self.never
         if scheduler is None:
             return ""
+        kind = msgspec.structs.replace(job.spec, id="", needs=())
+        if kind in known:
+            return known[kind]
         try:
             never = self.call(lambda: scheduler.planner.why_never(scheduler.state, job))
-            if isinstance(never, str):
-                return str(never)
-            raise TypeError(f"why_never gave {type(never).__name__} instead of a text")
+            if not isinstance(never, str):
+                raise TypeError(f"why_never gave {type(never).__name__} instead of a text")
         except BaseException as error:
             self.fault = self._fault(error)
             self.on_fault()
             return ""
+        if len(known) < KNOWN_MAX:
+            known[kind] = str(never)
+        return str(never)
 
     def explain(self, job_id: str) -> Refusal | None:
         """Why this job waits; none where it does not any more. From any thread."""

@@ -6,9 +6,11 @@ import random
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from live_world import LiveWorld, request
 
@@ -20,6 +22,7 @@ from skep.service import commands
 from skep.service import writer as writer_module
 from skep.service.bounded import Bounded, TooSlow
 from skep.service.recover import recover
+from skep.service.turn import Command
 from skep.testing.snapshot import snapshot
 
 POLICY = '''
@@ -82,6 +85,25 @@ def world(tmp_path: Path, odd: str) -> Iterator[LiveWorld]:
 def trouble() -> dict[str, Any]:
     found: dict[str, Any] = sys.modules["skep_own_odd"].trouble
     return found
+
+
+def test_a_policy_is_asked_once_for_equal_jobs_until_it_decides(world: LiveWorld) -> None:
+    asked: list[str] = []
+
+    def count(never: str, view: Any, job: Any) -> str:
+        asked.append(job.spec.user)
+        return never
+
+    trouble()["why_never"] = count
+    ann, bob = request(), msgspec.structs.replace(request(), user="bob")
+    futures: list[Future[Any]] = [Future() for _ in range(20)]
+    world.turn(
+        [Command(commands.submit([bob if n % 2 else ann], "ann", ""), each) for n, each in enumerate(futures)], []
+    )
+    assert len({each.result(0)[0] for each in futures}) == 20
+    assert asked == ["ann", "bob"]
+    world.submit(ann)  # something has happened since: it may think otherwise
+    assert asked == ["ann", "bob", "ann"]
 
 
 def raises(error: BaseException) -> Any:
