@@ -127,3 +127,23 @@ def test_neighbours_slow_each_other_while_they_are_there_and_no_longer(world: Wo
     course.finish(twin)
     assert not course.engine.tenants
     assert not twin.held
+
+
+@pytest.mark.parametrize("policy", ["e-las:lead=0.1,scale=100,weight=0.7", "las:lead=60"])
+def test_a_neighbour_that_starts_moves_the_next_crossing(policy: str) -> None:
+    """The first job slows down at 50, so that its key rises faster; a look at that moment changes nothing."""
+    jobs = [
+        job(gpu_milli=400, work=300.0),
+        job(gpu_milli=700, at=5.0, work=50.0),
+        job(gpu_milli=300, at=50.0, work=500.0),
+    ]
+    looked_at = [*jobs, job(8, at=50.001)]
+    seen = [starts_of(entries, policy)[:3] for entries in (jobs, looked_at)]
+    assert seen[0] == pytest.approx(seen[1], abs=1e-3)
+
+
+def starts_of(entries: list[TraceJob], policy: str) -> list[float | None]:
+    course = begin(World(trace(*entries), cluster("1x1"), policy, restart_s=0.0, checkpoint_s=0.0))
+    while course.advance():
+        pass
+    return [job.start_s for job in course.state.jobs.values()]

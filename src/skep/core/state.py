@@ -65,14 +65,16 @@ class Trigger:
         """Pending again: preempted, or their node was lost."""
         self.ended: list[Job] = []
         self.started: list[Job] = []
-        """Not news by themselves, but what was expected of them counts from now."""
+        """What was expected of them counts from now. News only on shared GPUs, where the others slow down."""
         self.nodes_changed = False
         self.is_timer = False
 
     @property
     def wakes(self) -> bool:
         jobs = self.submitted or self.ended or self.returned or self.withdrawn
-        return bool(jobs or self.is_timer or self.nodes_changed)
+        if jobs or self.is_timer or self.nodes_changed:
+            return True
+        return any(job.held_gpus < job.gpu_count for job in self.started)
 
 
 class State:
