@@ -26,6 +26,8 @@ COLOURS = {
     **{"running": "green", "succeeded": "blue", "failed": "red", "stopped": "magenta", "pending": "yellow"},
     **{"launching": "cyan", "stopping": "cyan", "up": "green", "drained": "yellow", "lost": "red"},
 }
+PROGRESS_KEYS = ("step", "steps", "checkpoint_step", "left", "done", "at_s")
+"""What every job reports, beside its own series."""
 UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -231,6 +233,21 @@ def cell(value: object) -> Any:
 
     text = clean("" if value is None else str(value))
     return Text(text, style=COLOURS.get(text.split(" ", 1)[0], ""), no_wrap=True)
+
+
+def progress_of(values: dict[str, Any]) -> str:
+    """`step 115 of 500, loss 0.0086, 19.9 samples/s`, then what else the job reported."""
+    numbers = {name: value for name, value in values.items() if isinstance(value, (int, float)) and value is not True}
+    said = []
+    if "step" in numbers:
+        said.append(f"step {numbers['step']:,}" + (f" of {numbers['steps']:,}" if numbers.get("steps") else ""))
+    rates = {"steps_per_s": "steps/s", "samples_per_s": "samples/s"}
+    own = [name for name in numbers if name not in (*PROGRESS_KEYS, *rates)]
+    said += [f"{name} {numbers[name]:.4g}" for name in own]
+    said += [f"{numbers[name]:.3g} {unit}" for name, unit in rates.items() if name in numbers]
+    if numbers.get("checkpoint_step"):
+        said.append(f"checkpoint at step {numbers['checkpoint_step']:,}")
+    return ", ".join(said)
 
 
 def last_words(job: dict[str, Any]) -> str:

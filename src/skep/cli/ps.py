@@ -15,6 +15,7 @@ from skep.cli.live import (
     console,
     output_option,
     print_data,
+    progress_of,
     server_option,
     table_of,
     watch_option,
@@ -121,5 +122,6 @@ def duration(job: Job, now_s: float) -> str:
 def where_of(job: Job) -> str:
     """The nodes of a job that has some; otherwise in brackets why not."""
     if job["state"] in ("running", "launching", "stopping") and job.get("nodes"):
-        return ",".join(job["nodes"])
+        progress = progress_of(job.get("progress") or {}) if job["state"] == "running" else ""
+        return ",".join(job["nodes"]) + (f": {progress}" if progress else "")
     return f"({job['reason']})" if job.get("reason") else ""

@@ -20,6 +20,7 @@ from skep.cli.live import (
     many,
     output_option,
     print_data,
+    progress_of,
     server_option,
     table_of,
     watch,
@@ -95,17 +96,19 @@ def title(job: Job) -> Any:
 
 def facts(job: Job, now_s: float) -> list[str]:
     """Lines of a label and what it says; nothing is said about what is not there."""
+    from skep.client import ENDED
+
     request = job.get("request") or {}
     roles = request.get("tasks") or {}
     found = {
-        "because": last_words(job),
+        "because": last_words(job) if job["state"] in ENDED else clean(str(job.get("reason") or "")),
         "belongs to": owner(job),
         "times": times(job, now_s),
         "asks for": "; ".join(asks(name, role) for name, role in roles.items()),
         "command": "; ".join(dict.fromkeys(command(role) for role in roles.values())),
         "workdir": request.get("workdir"),
         "runs on": ", ".join(job.get("nodes") or []),
-        "progress": progress(job.get("progress") or {}),
+        "progress": progress_of(job.get("progress") or {}),
         "needs": ", ".join(request.get("needs") or []),
         "group": job.get("group"),
         "tags": ", ".join(job.get("tags") or []),
@@ -142,15 +145,6 @@ def asks(name: str, role: dict[str, Any]) -> str:
 def command(role: dict[str, Any]) -> str:
     """Lines of a script are shown as one."""
     return "; ".join(str(role.get("command") or "").splitlines()) or shlex.join(role.get("argv") or ())
-
-
-def progress(values: dict[str, Any]) -> str:
-    """Whatever the job reported, numbers short."""
-    return ", ".join(
-        f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in values.items()
-        if isinstance(value, (int, float, str))
-    )
 
 
 def task_table(job: Job) -> Any:
@@ -214,6 +208,7 @@ def explain(job: str, output: str, url: str) -> None:
 
     with connect(url) as client:
         found = client.explain(job)
+        attempts = client.job(found["job"]).get("history") or [] if found["state"] == "pending" else []
         is_ended = found["state"] in ENDED
         why = last_words(client.job(found["job"])) if is_ended and output == "table" else found["reason"]
     if output != "table":
@@ -221,6 +216,8 @@ def explain(job: str, output: str, url: str) -> None:
         return
     for sentence in sentences(found, why, is_ended=is_ended):
         click.echo(sentence)
+    if attempts and attempts[-1].get("phrase"):
+        click.echo(f"Attempt {attempts[-1]['launch']} ended: {clean(attempts[-1]['phrase'])}.")
     for problem in found.get("problems", []):
         warn(clean(problem))
 

@@ -6,6 +6,7 @@ sent it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import re
@@ -172,6 +173,17 @@ def ports(field: Field) -> dict[str, int]:
 def whole(field: Field, least: int, most: int) -> int:
     _refuse_long(field, f"a whole number from {least} to {most:,}")
     return field.whole(least=least, most=most)
+
+
+def gpus(field: Field) -> int:
+    """Whole ones; who asks for a part of one learns how to."""
+    try:
+        return whole(field, 0, GPUS_MAX)
+    except InputError as fault:
+        with contextlib.suppress(InputError):
+            part = field.number(most=1)
+            fault.hint = f"a part of a GPU: gpus: 1 with gpu_milli: {max(round(part * 1000), 1)}" if part else ""
+        raise
 
 
 def number(field: Field, most: float) -> float:

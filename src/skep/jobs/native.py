@@ -157,7 +157,7 @@ def _labels(field: Field) -> tuple[str, ...]:
 
 _READERS_OF_ROLE: dict[str, Callable[[Field], Any]] = {
     "count": lambda field: fields.whole(field, 1, fields.TASKS_MAX),
-    "gpus": lambda field: fields.whole(field, 0, fields.GPUS_MAX),
+    "gpus": fields.gpus,
     "gpu_type": fields.gpu_type,
     "gpu_milli": lambda field: fields.whole(field, 1, 1000),
     "gpu_mem_gib": lambda field: fields.number(field, 1e4),

@@ -321,7 +321,7 @@ class Afs:
     def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
         found = self.where.get(job.seq)
         if found is None:
-            return refusal_of(view, job, None, None)
+            return refusal_of(view, job, None)
         queue = self.queues[found[0]]
         free = view.cluster.free_gpus(queue.shape.gpu_types)
         least = "at least " if not queue.ladder.is_rigid else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from skep.core.cluster import WHOLE, Cluster
 from skep.core.job import Job
 from skep.core.model import Shape
@@ -17,14 +19,19 @@ REMEDIES = {
 }
 
 
-def refusal_of(view: State, job: Job, cause: Cause | None, before: Job | None) -> Refusal:
-    """`cause` is why its request does not fit now, `before` the job that goes first in its line."""
+NAMED_MAX = 5
+
+
+def refusal_of(view: State, job: Job, cause: Cause | None, ahead: Sequence[Job] = ()) -> Refusal:
+    """`cause` is why its request does not fit now, `ahead` the jobs before it in its line."""
     if cause is None:
         left = [name for name in job.spec.needs if name not in view.jobs or view.jobs[name].finish_s is None]
         reason = f"waits for {', '.join(left)}" if left else f"is {job.state}"
         return Refusal("not-in-line", Cause.ORDER, reason, "those jobs succeeding")
-    if before is not None:
-        reason = f"job {before.id} goes first and does not fit either"
+    if ahead:
+        reason = f"{names_of(ahead)} goes first and does not fit either"
+        if len(ahead) > 1:
+            reason = f"{names_of(ahead)} go first, and job {ahead[0].id} does not fit either"
         return Refusal("behind", Cause.ORDER, reason, REMEDIES[Cause.ORDER])
     shape = job.spec.shapes[0]
     free = view.cluster.free_gpus(shape.gpu_types, shape.gpu_milli)
@@ -34,6 +41,12 @@ def refusal_of(view: State, job: Job, cause: Cause | None, before: Job | None) -
         there = f"{free} {'is' if free == 1 else 'are'} free"
     reason = f"asks for {asked(shape)}, {there}"
     return Refusal("does-not-fit", cause, reason, REMEDIES[cause])
+
+
+def names_of(jobs: Sequence[Job]) -> str:
+    """`job 3, job 4 and 12 more`: each so that it can be hidden from those who may not see it."""
+    some = ", ".join(f"job {job.id}" for job in jobs[:NAMED_MAX])
+    return some + (f" and {len(jobs) - NAMED_MAX:,} more" if len(jobs) > NAMED_MAX else "")
 
 
 def never_fits(cluster: Cluster, shape: Shape) -> str:

@@ -12,6 +12,7 @@ help it (the *epoch*), and the heads of the lines are walked in order, not the j
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import math
 from collections.abc import Hashable
@@ -460,7 +461,7 @@ class Pipeline:
     def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
         place = self.entries.get(job.seq)
         if place is None:
-            return refusal_of(view, job, None, None)
-        line, _ = place
-        first = line.entries[0][3]
-        return refusal_of(view, job, self._cause(view, line, job), None if first is job else first)
+            return refusal_of(view, job, None)
+        line, entry = place
+        ahead = [other[3] for other in line.entries[: bisect.bisect_left(line.entries, entry)]]
+        return refusal_of(view, job, self._cause(view, line, job), ahead)

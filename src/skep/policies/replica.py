@@ -34,7 +34,7 @@ class Replica:
         """The order is in the memory; nothing is derived."""
 
     def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
-        return refusal_of(view, job, Cause.CAPACITY, None)
+        return refusal_of(view, job, Cause.CAPACITY)
 
     def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
         plan = Plan(view)

@@ -15,6 +15,7 @@ from skep.server.config import Config
 from skep.server.hub import Hub
 from skep.server.identity import Identity
 from skep.server.logs import FileBudget
+from skep.server.looks import Looks
 from skep.server.metrics import Metrics
 from skep.server.studies.studies import Studies
 from skep.server.tokens import Tokens
@@ -36,6 +37,7 @@ class Context(msgspec.Struct):
     shut_down: Callable[[float | None], None]
     """Begin to stop the server; with a number all jobs first, and the server stays if that takes more seconds."""
     log_files: FileBudget
+    looks: Looks = msgspec.field(default_factory=Looks)
 
 
 def context_of(request: Request) -> Context:

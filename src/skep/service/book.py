@@ -113,6 +113,11 @@ def owner_id(core_id: str) -> str:
     return core_id.partition("/")[0]
 
 
+def owner_of(core_id: str) -> str:
+    """The job as its owner knows it."""
+    return core_id.partition("/")[0]
+
+
 def task_of(core_id: str) -> str:
     """`role-index` of a member that is one task; nothing for a gang."""
     return core_id.partition("/")[2]

@@ -66,7 +66,7 @@ def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
 def _exited(record: Record, job: Job, now_s: float, report: Exited) -> Heard:
     if report.was_stopped:
         is_killed = report.code == KILLED
-        said = "had to be killed when its grace was over" if is_killed else "left as it was asked to"
+        said = "killed when its grace period was over" if is_killed else "exited after SIGTERM, as requested"
         return _left(job, now_s, report, Exit.PREEMPTED, said)
     if report.cause == "node-lost":
         return _left(job, now_s, report, Exit.NODE_LOST, "its node was lost")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from skep.core.actions import Launch, Move, Stop
 from skep.core.events import Exit, TasksExited, TasksMoved, TasksStarted
 from skep.core.job import Job, JobState
+from skep.core.record import PlanRecord
 from skep.core.state import State
-from skep.service.book import Record, new_attempt, task_of
+from skep.service.book import Record, new_attempt, owner_of, task_of
 from skep.service.hear import Heard
 from skep.service.store import Attempt
 from skep.service.turn import Turn
@@ -44,7 +47,8 @@ def tell_exited(turn: Turn, record: Record, job: Job, event: TasksExited, heard:
     if job.state.is_final and attempt.end_s != turn.at_s:
         record.ended[job.id] = attempt.end_s or turn.at_s
     attempt.outcome = KINDS[Exit.STOPPED if is_stopped else event.exit]
-    attempt.code, attempt.phrase, attempt.advice = heard.code, heard.said, heard.advice
+    before = f"{attempt.phrase}; " if attempt.phrase and event.exit is Exit.PREEMPTED else ""
+    attempt.code, attempt.phrase, attempt.advice = heard.code, f"{before}{heard.said}", heard.advice
     turn.writes.attempts.append(attempt)
     text = job.reason if is_stopped else heard.said
     if event.exit in (Exit.FAILED, Exit.RETRIED) and not is_stopped:
@@ -80,14 +84,26 @@ def tell_moved(turn: Turn, state: State, record: Record, job: Job, event: TasksM
         turn.say("moved", f"to {', '.join(nodes)}", record.id)
 
 
-def tell_action(turn: Turn, state: State, record: Record, action: Launch | Stop | Move) -> None:
+def preemptors(plans: Iterable[PlanRecord]) -> dict[str, str]:
+    """For whom each job is stopped by these plans: the other job, or a reason."""
+    stops = (decision for plan in plans for decision in plan.decisions if decision.after is None)
+    return {decision.job_id: decision.cause for decision in stops}
+
+
+def tell_action(
+    turn: Turn, state: State, record: Record, action: Launch | Stop | Move, preemptors: dict[str, str]
+) -> None:
     job = state.jobs[action.job_id]
     if isinstance(action, Launch):
         attempt = new_attempt(record.row.seq, state.cluster, job, action.launch, None, "launching")
         record.attempts[job.id] = attempt
         turn.writes.attempts.append(attempt)
     elif isinstance(action, Stop) and not job.is_ending:
-        turn.say("stopping", f"{which(job.id)}asked to save itself and leave: {action.cause}", record.id)
+        cause = preemptors.get(job.id, "")
+        why = f"preempted by job {owner_of(cause)}" if cause in state.jobs else cause or action.cause
+        if (present := record.attempts.get(job.id)) is not None:
+            present.phrase = why  # until it is known how the attempt ended
+        turn.say("stopping", f"{which(job.id)}asked to checkpoint and exit: {why}", record.id)
 
 
 def which(core_id: str) -> str:

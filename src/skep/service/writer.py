@@ -334,7 +334,7 @@ class Writer:
             fault = self._fault_of(bad)
         actions = reconcile(self.state)
         turn.writes.log.append((turn.at_s, encode(Entry(turn.at_s, events, plans))))
-        self._tell(turn, events, heard or [], before, actions)
+        self._tell(turn, events, heard or [], before, actions, told.preemptors(plans))
         self._tell_rejected(turn, plans)
         more = self._refresh(turn, changed_by(events, plans))
         if fault is not None:
@@ -419,7 +419,13 @@ class Writer:
         return list(found.values())
 
     def _tell(
-        self, turn: Turn, events: list[Event], heard: list[Heard], before: dict[str, float], actions: list[Action]
+        self,
+        turn: Turn,
+        events: list[Event],
+        heard: list[Heard],
+        before: dict[str, float],
+        actions: list[Action],
+        preemptors: dict[str, str],
     ) -> None:
         said = {(each.job_id, each.launch): each for each in heard}
         for event in self.lock.in_pieces(events):
@@ -440,7 +446,7 @@ class Writer:
         for action in self.lock.in_pieces(actions):
             record = self.book.of(action.job_id)
             if record is not None:
-                told.tell_action(turn, self.state, record, action)  # type: ignore[arg-type]
+                told.tell_action(turn, self.state, record, action, preemptors)  # type: ignore[arg-type]
 
     def _tell_rejected(self, turn: Turn, plans: list[PlanRecord]) -> None:
         for job_id in (job_id for plan in plans for job_id, _ in plan.rejects):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from skep.core.errors import InputError
+from skep.core.model import DEFAULT_VC
 from skep.jobs.problems import read_all
 from skep.jobs.read import Reading, from_mapping, read_requests
 from skep.jobs.request import Request as JobRequest
@@ -22,6 +24,7 @@ from skep.server.answers import answer, one_line
 from skep.server.context import context_of, done, identity_of, reads_of
 from skep.server.identity import Identity, Refused
 from skep.server.job_schema import BATCH, JOBS
+from skep.server.looks import remarks
 from skep.server.schemas import Ids, Submitted, errors, write_errors
 from skep.server.shapes import DryRun, Example
 
@@ -88,7 +91,7 @@ async def submit(
         reading = await run_in_threadpool(read_body, body, identity.user)
     else:
         reading = read_body(body, identity.user)
-    reading = homed(identity, reading)
+    reading = await looked(request, homed(identity, reading))
     identity.must_submit(reading.requests, context_of(request).config.limits)
     ids = await submitted(request, reading)
     if len(ids) == 1:
@@ -125,7 +128,8 @@ def submitted_answer(live: Any, ids: list[str], warnings: list[str]) -> Response
 async def submit_batch(request: Request) -> Response:
     """Many jobs, all or none."""
     identity = identity_of(request)
-    reading = homed(identity, await run_in_threadpool(read_batch, await request.body(), identity.user))
+    reading = await run_in_threadpool(read_batch, await request.body(), identity.user)
+    reading = await looked(request, homed(identity, reading))
     identity.must_submit(reading.requests, context_of(request).config.limits)
     ids = await submitted(request, reading)
     return answer({"ids": ids, "warnings": reading.warnings}, 201)
@@ -154,6 +158,8 @@ def try_out(request: Request, body: bytes) -> dict[str, Any]:
     if reading is not None:
         try:
             reading = homed(identity, reading)
+            context_of(request).looks.check(reading.requests)
+            reading = Reading(reading.requests, [*reading.warnings, *remarks(reading.requests, vcs_of(request))])
             identity.must_submit(reading.requests, context_of(request).config.limits)
             reads_of(request).check(reading.requests)
         except Refused as refused:
@@ -165,6 +171,21 @@ def try_out(request: Request, body: bytes) -> dict[str, Any]:
         "errors": [shown_fault(fault) for fault in faults],
         "warnings": reading.warnings if reading is not None else [],
     }
+
+
+async def looked(request: Request, reading: Reading) -> Reading:
+    """The same with remarks, once it is known that what the jobs name on this machine is there."""
+    looks, requests = context_of(request).looks, reading.requests
+    if not looks.are_known(requests):
+        await run_in_threadpool(looks.check, requests)
+    if len(requests) == 1 and requests[0].vc == DEFAULT_VC:
+        return reading
+    said = await run_in_threadpool(remarks, requests, vcs_of(request))
+    return Reading(requests, [*reading.warnings, *said])
+
+
+def vcs_of(request: Request) -> Callable[[], set[str]]:
+    return lambda: {vc["name"] for vc in context_of(request).live.vcs()}
 
 
 def homed(identity: Identity, reading: Reading) -> Reading:

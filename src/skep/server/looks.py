@@ -1,0 +1,103 @@
+"""What a job file names on the machine of the server: is it there? Said at submission rather than by a failed job.
+
+A job that needs others may find what they make, so it is not asked about. Files may be on a slow or hanging disk, so
+nobody looks on the event loop; what was found is believed for a while.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from skep.core.errors import InputError
+from skep.core.model import DEFAULT_VC
+from skep.jobs.request import Request, TaskRole
+
+BELIEVED_S = 30.0
+KEPT = 10_000
+
+Look = tuple[str, ...]
+"""A folder; or a program, the PATH it is looked for in, and the folder it is run in."""
+
+
+class Looks:
+    """What was found there, and until when that is believed."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.found: dict[Look, float] = {}
+
+    def are_known(self, requests: list[Request]) -> bool:
+        """Whether nobody has to look at the disk."""
+        now_s = self.clock()
+        return all(self.found.get(look, 0.0) > now_s for look in looks_of(requests))
+
+    def check(self, requests: list[Request]) -> None:
+        """An error that names the first thing that is not there."""
+        now_s = self.clock()
+        if len(self.found) > KEPT:
+            self.found = {}
+        for look in looks_of(requests):
+            if self.found.get(look, 0.0) <= now_s:
+                look_at(look)
+                self.found[look] = now_s + BELIEVED_S
+
+
+def looks_of(requests: list[Request]) -> dict[Look, None]:
+    found: dict[Look, None] = {}
+    for request in requests:
+        if request.needs:
+            continue
+        if request.workdir:
+            found[(request.workdir,)] = None
+        for role in request.tasks.values():
+            if role.argv:
+                found[(role.argv[0], path_of(role), request.workdir)] = None
+    return found
+
+
+def path_of(role: TaskRole) -> str:
+    return role.env.get("PATH", "") or os.environ.get("PATH", os.defpath)
+
+
+def look_at(look: Look) -> None:
+    if len(look) == 1:
+        (folder,) = look
+        if not is_folder(folder):
+            hint = "workdir is a folder on the machine where jobs run"
+            raise InputError(f"workdir {folder} does not exist", hint=hint)
+        return
+    program, path, workdir = look
+    if "/" in program:
+        file = os.path.join(workdir, program)
+        if os.path.isabs(file) and not os.path.lexists(file) and is_folder(os.path.dirname(file)):
+            raise InputError(f"command {program} does not exist", hint=f"looked for it in {workdir or '/'}")
+    elif shutil.which(program, path=path) is None and shutil.which(program) is None:
+        raise InputError(f"command {program} was not found", hint=f"PATH of the task is {path}")
+
+
+def is_folder(path: str) -> bool:
+    """What this account may not see is taken to be there: the job's account may."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError):
+        return True
+
+
+def remarks(requests: list[Request], vcs: Callable[[], set[str]]) -> list[str]:
+    """What is not wrong, but hardly meant."""
+    said = []
+    twice = [name for name, count in Counter(request.name for request in requests).items() if count > 1]
+    if twice:
+        more = f" (and {len(twice) - 1:,} more names)" if len(twice) > 1 else ""
+        said.append(f"several jobs are called {twice[0]}{more}: a name means the latest of them")
+    named = {request.vc for request in requests} - {DEFAULT_VC}
+    if named and vcs() <= {DEFAULT_VC}:
+        said.append(f"this cluster has no virtual clusters: vc {min(named)} is kept as a label only")
+    return said
