@@ -112,6 +112,7 @@ def test_a_file_of_the_first_format_is_brought_up_to_date_and_a_newer_one_refuse
     db.execute("INSERT INTO tokens VALUES ('0000000a', 'x', 'ann', 'lab', 'user', 5.0)")
     db.commit()
     db.close()
+    (tmp_path / "tokens.db").chmod(0o600)
     for _ in range(2):
         made = Tokens(tmp_path)
         assert [(token.user, token.vcs, token.expires_s) for token in made.list()] == [("ann", ("lab",), None)]

@@ -65,12 +65,28 @@ def test_show_as_json(api: FakeApi, ask: Ask) -> None:
 def test_explain_speaks_in_sentences(api: FakeApi, ask: Ask) -> None:
     found = {"job": "7", "state": "pending", "code": "vc-full", "cause": "quota", "reason": "VC a uses 8 of 8 gpus"}
     api.answers["GET /jobs/7/explain"] = found | {"remedy": "job 3 ending, or asking for fewer gpus"}
+    api.answers["GET /jobs/7"] = job("7")
     assert ask("explain", "7").stdout.splitlines() == [
         "Job 7 is pending (quota).",
         "VC a uses 8 of 8 gpus.",
         "What would change that: job 3 ending, or asking for fewer gpus.",
     ]
     assert ask("explain", "7", "-o", "name").stdout == "vc-full\n"
+
+
+def test_a_preempted_job_says_by_whom(api: FakeApi, ask: Ask) -> None:
+    found = {
+        "job": "7",
+        "state": "pending",
+        "code": "x",
+        "cause": "capacity",
+        "reason": "0 gpus are free",
+        "remedy": "",
+    }
+    attempt = {"launch": 1, "outcome": "preempted", "phrase": "preempted by job 9; exited after SIGTERM, as requested"}
+    api.answers |= {"GET /jobs/7/explain": found, "GET /jobs/7": job("7", history=[attempt])}
+    said = ask("explain", "7").stdout.splitlines()
+    assert said[-1] == "Attempt 1 ended: preempted by job 9; exited after SIGTERM, as requested."
 
 
 def test_a_running_job_has_nothing_to_explain(api: FakeApi, ask: Ask) -> None:
