@@ -20,6 +20,7 @@ from skep.core.errors import InputError
 if TYPE_CHECKING:
     from skep.experiments.simulate import Experiment
     from skep.metrics.run import Run
+    from skep.profiles.profile import Profile
     from skep.traces.trace import Trace
 
 COMPARED = ("fifo", "fifo:walk=skip", "yarn-cs", "tiresias-l", "srsf")
@@ -183,10 +184,23 @@ def make_experiment(given: dict[str, Any]) -> Experiment:
     trace = read_trace(Path(given["trace"]), format=given["format_"], profile=profile)
     warn_dropped(trace)
     rename_vcs(trace, given["vc_map"])
+    if profile is not None:
+        warn_unknown_models(trace, profile, given["profile"])
     if layout is not None:
         check_vcs(trace, layout)
     speed = profile.speed if profile is not None else None
     return Experiment(trace, cluster, options, speed, layout, sharing)
+
+
+def warn_unknown_models(trace: Trace, profile: Profile, file: str) -> None:
+    """A profile of other models changes nothing, and looks like one that does."""
+    wanted = {job.spec.model for job in trace.jobs if job.spec.model}
+    known = profile.models()
+    if known and not wanted & known:
+        have = f"the trace has {', '.join(sorted(wanted)[:5])}" if wanted else "its jobs name none"
+        warn(
+            f"{file} names none of the models of {trace.name} ({have}; the profile has {', '.join(sorted(known)[:5])})"
+        )
 
 
 def sharing_of(given: dict[str, Any]) -> str:

@@ -119,6 +119,9 @@ class GavelProfile(Profile):
     def __init__(self, table: Table) -> None:
         self.table = table
 
+    def models(self) -> set[str]:
+        return {model for models in self.table.values() for model in models}
+
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
         """As measured, on one node; no other number of gpus stands in, because work is derived from it."""
         row = self.table.get(gpu_type, {}).get(model, {}).get(gpus)

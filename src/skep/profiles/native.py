@@ -102,11 +102,14 @@ class NativeProfile(Profile):
     def __init__(self, reference: str, default: Factors, models: dict[str, Factors]) -> None:
         self.reference = reference
         self.default = default
-        self.models = models
+        self.by_model = models
         self.knows_sharing = any(factors.sharing for factors in (default, *models.values()))
 
+    def models(self) -> set[str]:
+        return set(self.by_model)
+
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
-        factors = self.models.get(model)
+        factors = self.by_model.get(model)
         if factors is None or factors.steps_per_s is None or gpus < 1:
             return None
         relative = factors.types.get(gpu_type, 1.0) / factors.types.get(self.reference, 1.0)
@@ -117,7 +120,7 @@ class NativeProfile(Profile):
         return True
 
     def rate(self, situation: Situation, levels: Sequence[str]) -> float:
-        factors = self.models.get(situation.model, self.default)
+        factors = self.by_model.get(situation.model, self.default)
         asked_type = situation.asked_type or self.reference
         types = min(factors.types.get(gpu_type, 1.0) for gpu_type in situation.types)
         rate = types / factors.types.get(asked_type, 1.0)

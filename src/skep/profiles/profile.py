@@ -48,6 +48,10 @@ class Profile(ABC):
     knows_sharing: bool
 
     @abstractmethod
+    def models(self) -> set[str]:
+        """The models it has figures for."""
+
+    @abstractmethod
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
         """Training steps per second of a job alone and well placed; none where it is not known."""
 
