@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import Any
+from typing import Any, cast
 
 import httptools
 import msgspec
@@ -108,6 +108,10 @@ def close_idle(connections: dict[Connection, None]) -> bool:
     return True
 
 
+KNOWN = "skep.known"
+"""Where the application finds `Connection.known`."""
+
+
 class Connection(HttpToolsProtocol):
     """Uvicorn's protocol, which knows neither a time for headers and bodies nor a size of headers."""
 
@@ -126,6 +130,8 @@ class Connection(HttpToolsProtocol):
         """Of a header that has begun but not ended: the parser may hold back as much."""
         self._unsent = 0
         self._unsent_since_s = 0.0
+        self.known: dict[str, bool] = {}
+        """What was found out about the other end; it stays the same for all requests of a connection."""
 
     # What uvicorn calls -----------------------------------------------------------------------------------------
 
@@ -162,6 +168,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        cast(dict[str, Any], self.scope)[KNOWN] = self.known
         self._in_header = True
         self._begun += 1
         self._since_s = self.loop.time()

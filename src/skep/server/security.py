@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from skep.core.errors import InputError
 from skep.server.answers import error_answer
 from skep.server.config import Config, is_loopback
+from skep.server.edge import KNOWN
 from skep.server.identity import Refused, identify
 from skep.server.pages import is_page
 from skep.server.peer import obeys_root_alone, only_root
@@ -59,6 +60,13 @@ class Guard:
         self.is_local = is_loopback(config.host)
         self.obeys_root_alone = obeys_root_alone(needs_token=tokens is not None)
 
+    def _only_root(self, scope: Scope) -> None:
+        """The kernel is asked once per connection, not for each of its requests."""
+        known = scope.get(KNOWN, {})
+        if not known.get("is_root"):
+            only_root(scope.get("client"), scope.get("server"))
+            known["is_root"] = True
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
@@ -88,7 +96,7 @@ class Guard:
                 check_body(scope["path"], headers)
             if scope["path"] not in OPEN and not is_page(scope["method"], scope["path"]):
                 if self.obeys_root_alone:
-                    only_root(scope.get("client"), scope.get("server"))
+                    self._only_root(scope)
                 headers = with_session(headers, is_write=scope["method"] in WRITES)
                 scope["identity"] = identify(headers, self.tokens)
         except Refused as refused:
