@@ -61,8 +61,6 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     shapes: tuple[Shape, ...]
     """In order of preference; nearly always one."""
     vc: str = DEFAULT_VC
-    pinned: str = ""
-    """The pinned cell of its VC that it runs in and nowhere else; nothing: it runs in none of them."""
     user: str = ""
     model: str = ""
     priority: int = 0
@@ -80,6 +78,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     group: str = ""
     needs: tuple[str, ...] = ()
     """Jobs that must have succeeded before this one may start."""
+    pinned: str = ""
+    """The pinned cell of its VC that it runs in and nowhere else; nothing: it runs in none of them."""
 
     @property
     def elastic_role(self) -> int:

@@ -15,6 +15,7 @@ from skep.server.tokens import Tokens
 
 
 def run(folder: Path, *words: str) -> Result:
+    (folder / "skep.db").touch()  # as a server leaves it
     return CliRunner().invoke(skep, ["token", *words, "--data", str(folder)], catch_exceptions=False)
 
 

@@ -52,6 +52,7 @@ def stage(*, is_kept: bool) -> Iterator[Stage]:
         try:
             with contextlib.chdir(folder):
                 with interrupts.held():
+                    os.environ["XDG_STATE_HOME"] = str(folder)  # nothing of the demo is left in anybody's home
                     os.environ["SKEP_URL"] = set_up(folder)
                 with Client() as client:
                     yield Stage(folder, client)
