@@ -269,7 +269,7 @@ def test_the_server_answers_and_restarts_beside_them(tmp_path: Path) -> None:
     with httpx.Client(base_url=server.url, timeout=WAIT_S) as http:
 
         def submit(command: str) -> str:
-            job = {"name": "job", "tasks": {"w": {"command": command}}, "grace_s": 1}
+            job = {"name": "job", "tasks": {"w": {"command": command, "cpu": 0.1}}, "grace_s": 1}
             return str(http.post("/jobs", json=job).raise_for_status().json()["id"])
 
         ids = [submit(ATTACKS[name]) for name in attacks]
