@@ -27,7 +27,7 @@ import httpx
 import msgspec
 
 from skep.core.actions import Action, Launch, Move, Stop
-from skep.jobs.reports import Exited, Moved, Report, Started
+from skep.core.reports import Exited, Moved, Report, Started
 from skep.jobs.request import Request, TaskRole
 from skep.service.live import Live
 from skep.service.store import Store

@@ -23,7 +23,7 @@ from skep.core.actions import Action, Launch, Stop
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError
 from skep.core.events import Event
-from skep.jobs.reports import Exited, Looked, Report, Started
+from skep.core.reports import Exited, Looked, Report, Started
 from skep.jobs.request import Request, TaskRole
 from skep.service.live import Live
 from skep.service.recover import recover

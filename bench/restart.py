@@ -16,7 +16,7 @@ from typing import Any
 from skep.core.actions import Action, Launch
 from skep.core.cluster import Cluster
 from skep.core.events import ClusterChanged, Event, PolicyChanged
-from skep.jobs.reports import Exited, Looked, Report, Started
+from skep.core.reports import Exited, Looked, Report, Started
 from skep.jobs.request import Request, TaskRole
 from skep.service import commands
 from skep.service.recover import recover

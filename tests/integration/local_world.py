@@ -13,10 +13,10 @@ from pathlib import Path
 
 from skep.core.actions import Action, Launch, Move
 from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
+from skep.core.reports import Exited, LaunchFailed, Report, Started
 from skep.engines.local.accounts import Accounts
 from skep.engines.local.engine import LocalEngine
 from skep.jobs.limits import UNLIMITED, LimitRules
-from skep.jobs.reports import Exited, LaunchFailed, Report, Started
 from skep.jobs.request import Request, TaskRole
 
 WAIT_S = 90.0

@@ -16,12 +16,12 @@ from local_world import WAIT_S, World, is_alive, on, processes_of, reachable_fol
 
 from skep.core.actions import Launch, Stop
 from skep.core.errors import NotFound
+from skep.core.reports import Exited, LaunchFailed, Started
 from skep.engines.local import launches
 from skep.engines.local.accounts import Accounts, missing_rights
 from skep.engines.local.logs import log_files
 from skep.engines.local.start import Shim
 from skep.jobs.limits import LimitRules, Limits
-from skep.jobs.reports import Exited, LaunchFailed, Started
 from skep.jobs.request import Request
 from skep.server.logs import Reader
 

@@ -14,8 +14,8 @@ from local_world import World, reachable_folder, until
 
 from skep.core.actions import Stop
 from skep.core.errors import InputError
+from skep.core.reports import Exited, Started
 from skep.engines.local.accounts import FIRST_NUMBER, Accounts, missing_rights
-from skep.jobs.reports import Exited, Started
 from skep.jobs.request import Request, TaskRole
 
 pytestmark = pytest.mark.skipif(bool(missing_rights()), reason="accounts cannot be changed here")

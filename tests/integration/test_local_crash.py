@@ -14,8 +14,8 @@ import pytest
 from local_world import World, is_alive, on, processes_of, sh, until
 
 from skep.core.actions import Launch, Move, Stop
+from skep.core.reports import Exited, LaunchFailed, Moved, Started
 from skep.engines.local.start import start_shim
-from skep.jobs.reports import Exited, LaunchFailed, Moved, Started
 from skep.jobs.request import Request, TaskRole
 
 SERVER = """

@@ -11,8 +11,8 @@ import pytest
 from local_world import World, processes_of, until
 
 from skep.core.actions import Stop
+from skep.core.reports import Exited, Started
 from skep.engines.local import criu
-from skep.jobs.reports import Exited, Started
 from skep.jobs.request import Request, TaskRole
 
 COUNT = "while true; do i=$((i+1)); echo $i; sleep 0.02; done"

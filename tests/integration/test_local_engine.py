@@ -13,8 +13,8 @@ from local_world import World, on, processes_of, sh, until
 from skep.core.actions import Launch, Stop
 from skep.core.cluster import Allocation, Slice
 from skep.core.errors import NotFound
+from skep.core.reports import Exited, LaunchFailed, Looked, Progressed, Started
 from skep.engines.local.start import Shim
-from skep.jobs.reports import Exited, LaunchFailed, Looked, Progressed, Started
 from skep.jobs.request import Request, TaskRole
 
 

@@ -13,9 +13,9 @@ import pytest
 from local_world import World, is_alive, sh, until
 
 from skep.core.actions import Stop
+from skep.core.reports import Exited, Started
 from skep.engines.local import start
 from skep.engines.local.processes import read
-from skep.jobs.reports import Exited, Started
 
 
 @pytest.fixture

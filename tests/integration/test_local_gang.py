@@ -10,8 +10,9 @@ from local_world import World, on, processes_of, sh, until
 
 from skep.core.actions import Launch, Move, Stop
 from skep.core.cluster import Allocation, Slice
+from skep.core.events import NodeBack, NodeLost
+from skep.core.reports import Exited, LaunchFailed, Moved, Started
 from skep.engines.local.start import Shim
-from skep.jobs.reports import Exited, LaunchFailed, Moved, NodeChanged, Started
 from skep.jobs.request import Completion, Elastic, Request, TaskRole
 
 
@@ -162,15 +163,15 @@ def test_a_lost_node_takes_its_gangs_with_it(tmp_path: Path) -> None:
             assert (told.code, told.cause, told.was_stopped) == (137, "node-lost", False)
         assert world.log("both", "w-1") == "on\nasked\n"
         assert world.of(Exited, "there") == []
-        changes = [report for report in world.told if isinstance(report, NodeChanged)]
-        assert changes == [NodeChanged("n0", False)]
+        changes = [report for report in world.told if isinstance(report, NodeLost | NodeBack)]
+        assert changes == [NodeLost("n0")]
         assert world.told.index(changes[0]) < world.told.index(world.of(Exited, "here")[0])
         world.launch("here", 2, on(0))
         assert world.failure("here") == "node n0 is lost"
         world.engine.restore_node("n0")
         world.launch("here", 3, on(0))
         assert world.wait(Started, "here", count=2).launch == 3
-        assert world.told.index(NodeChanged("n0", True)) < world.told.index(world.of(Started, "here")[1])
+        assert world.told.index(NodeBack("n0")) < world.told.index(world.of(Started, "here")[1])
         assert len(world.of(LaunchFailed, "here")) == 1
 
 

@@ -12,12 +12,12 @@ import pytest
 from local_world import WAIT_S, World, is_alive, on, sh, until
 
 from skep.core.actions import Launch, Stop
+from skep.core.reports import Exited, Started
 from skep.engines.local import begin
 from skep.engines.local.cgroups import members
 from skep.engines.local.processes import below
 from skep.engines.local.start import Shim
 from skep.jobs.limits import LimitRules, Limits
-from skep.jobs.reports import Exited, Started
 
 HUNGRY = f"{sys.executable} -c 'x = bytearray(400 << 20); print(len(x))'"
 

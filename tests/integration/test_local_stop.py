@@ -12,7 +12,7 @@ import pytest
 from local_world import World, is_alive, processes_of, sh, until
 
 from skep.core.actions import Resume, Stop, Suspend
-from skep.jobs.reports import Exited
+from skep.core.reports import Exited
 
 SAVER = """
 import pathlib, os, signal, sys, time

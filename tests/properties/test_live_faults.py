@@ -13,9 +13,9 @@ import pytest
 from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import InputError
-from skep.core.events import ClusterChanged, Event, PolicyChanged
+from skep.core.events import ClusterChanged, Event, NodeBack, NodeLost, PolicyChanged
 from skep.core.record import decode
-from skep.jobs.reports import Exited, LaunchFailed, Looked, Moved, NodeChanged, Report, Started
+from skep.core.reports import Exited, LaunchFailed, Looked, Moved, Report, Started
 from skep.jobs.request import Elastic, Request, TaskRole
 from skep.service import commands
 from skep.service import writer as writer_module
@@ -149,14 +149,14 @@ class FaultyEngine:
             for run in self.runs.values():
                 if not run.is_over and node in run.allocation.nodes():
                     self._end(run, Exited(run.job_id, run.launch, 137, cause="node-lost"))
-        self.mail.append(NodeChanged(self.names[node], node not in self.down))
+        self.mail.append((NodeLost if node in self.down else NodeBack)(self.names[node]))
 
     def take_mail(self) -> list[Report]:
         """Some of it; now and then everything is looked at again."""
         self.chance.shuffle(self.mail)
         if self.chance.random() < 0.2 or not self.faults:
             self.mail += [report for run in self.runs.values() for report in run.news]
-            self.mail += [NodeChanged(name, node not in self.down) for node, name in enumerate(self.names)]
+            self.mail += [(NodeLost if node in self.down else NodeBack)(name) for node, name in enumerate(self.names)]
         count = self.chance.randint(0, len(self.mail)) if self.faults else len(self.mail)
         taken, self.mail = self.mail[:count], self.mail[count:]
         return taken

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Iterable
 from typing import Any, Protocol
 
-from skep.core.actions import Action
+import msgspec
+
+from skep.core.actions import Action, Setting
+from skep.core.cluster import Cluster
+from skep.core.errors import SkepError
 from skep.core.events import Batch, Event
 from skep.core.job import Job
 from skep.core.plan import Plan
@@ -34,11 +40,156 @@ class Planner(Protocol):
     def explain(self, view: State, memory: Memory, job: Job) -> Refusal: ...
 
 
-class Engine(Protocol):
-    """Carries out actions and says what happened. The simulator is the engine whose clock jumps."""
+class World(Protocol):
+    """A simulated engine: its clock jumps to whatever comes next, and it answers actions at once, by events."""
 
     def observe(self, until_s: float) -> Batch | None:
         """The next events, none later than `until_s` (a `TimerDue` when that comes first); `None` at the end."""
 
     def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
         """Begin these, and return what is known at once."""
+
+
+class Capability(enum.StrEnum):
+    """What an engine can do beyond starting and stopping jobs. Those that policies need have the same names there."""
+
+    CHECKPOINT = "checkpoint"
+    """`Checkpoint`: a job saves when it is asked to, and goes on."""
+    SUSPEND = "suspend"
+    """`Suspend` and `Resume`, with the memory of the job where it is."""
+    SWAP = "swap"
+    """`Suspend` with `memory="swapped"`."""
+    MIGRATE = "migrate"
+    """`Move` to other nodes or GPUs."""
+    RESIZE = "resize"
+    """`Move` with more or fewer of them."""
+    SHARE = "share"
+    """Several jobs on one GPU."""
+    LIMIT = "limit"
+    TUNE = "tune"
+    LOGS = "logs"
+    """What tasks print can be read, also while they run."""
+    PROGRESS = "progress"
+    """What jobs say of themselves through `skep.train`."""
+    EXEC = "exec"
+    """Commands beside a task, with its environment, on the machine of the server."""
+    IMAGES = "images"
+    """Tasks run in the container image that they name."""
+    NODES = "nodes"
+    """It finds out by itself which nodes there are."""
+
+
+class TaskStatus(msgspec.Struct, frozen=True):
+    """How one task of a launch stands."""
+
+    name: str
+    state: str
+    """In the words of the states of jobs."""
+    node: str
+    gpus: list[int] = []
+    exit_code: int | None = None
+
+
+class Metrics(msgspec.Struct, frozen=True):
+    """What a task of one launch reported through `skep.train`, a line of JSON for each step that it told of."""
+
+    launch: int
+    lines: list[bytes]
+    is_cut: bool = False
+    """There was more; the latest lines are here."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What a command needs to run as if it were the task."""
+
+    env: dict[str, str]
+    cwd: str
+    task: str
+
+
+class LogReader(Protocol):
+    """What a task printed, from one place on. For one thread at a time."""
+
+    def read(self) -> bytes:
+        """The next piece; empty while there is no more."""
+
+    def close(self) -> None: ...
+
+
+class StaleEpoch(SkepError):
+    """Another server has taken over. Whoever gets this has lost its right to act: nothing was done."""
+
+    def __init__(self, epoch: int, newer: int) -> None:
+        super().__init__(f"another server has taken over (epoch {newer}; this one has {epoch})")
+        self.epoch, self.newer = epoch, newer
+
+
+class Engine(Protocol):
+    """Runs jobs, and tells by reports what happens. Calls come from any thread and do not wait for jobs.
+
+    How it tells is settled when it is made: a function that takes a list of reports. They come in the order in which
+    things happened, as far as it knows; whoever hears them must bear late, doubled and lost ones.
+    """
+
+    name: str
+    capabilities: frozenset[Capability]
+
+    # Orders. Each carries the epoch of the server that gives it; older than one that was seen: `StaleEpoch`.
+
+    def adopt(self, epoch: int, at_s: float, actions: list[Action], known: set[tuple[str, int]]) -> None:
+        """The first call of a server, also after a crash. Orders of earlier epochs are refused from here on, durably.
+
+        `actions` say again what the state wants, and the engine knows by their numbers what of it is done; how each
+        of these launches stands is told again. What runs for launches that are not `known` (job, number) is ended, and
+        not told of.
+        """
+
+    def execute(self, epoch: int, at_s: float, actions: list[Action]) -> None:
+        """Begin these, in order. What comes of them is told. What is not among `capabilities` is told as `Refused`.
+
+        A launch that is asked for again is told again. Of one that fails in part nothing is left when it is told.
+        """
+
+    def lose_node(self, epoch: int, node: str) -> None:
+        """Kill everything there, at once, as if its machine had died; nothing is to be started there."""
+
+    def restore_node(self, epoch: int, node: str) -> None: ...
+
+    def use_cluster(self, cluster: Cluster) -> None:
+        """For launches from now on; what runs stays on the nodes it has, by name."""
+
+    def look(self) -> None:
+        """Look at everything that runs, tell what has ended, and then that you have looked."""
+
+    def forget(self, job_id: str) -> None:
+        """Remove what is kept of a job that has ended, its logs and checkpoints too."""
+
+    def close(self) -> None:
+        """The jobs go on; the next engine finds them."""
+
+    # Questions, which wait for nobody.
+
+    def last_job(self) -> int:
+        """The largest number of a job of which anything is kept."""
+
+    def tasks(self, job_id: str) -> list[TaskStatus]:
+        """Of the last launch."""
+
+    def progress(self, job_id: str) -> dict[str, Setting]:
+        """What the job said last of itself. Never fails: it is asked for whole lists of jobs."""
+
+    def metrics(self, job_id: str, task: str = "") -> Iterable[Metrics]:
+        """By launch, the oldest first; without a name those of the first task."""
+
+    def check_log(self, job_id: str, task: str = "", launch: int = 0) -> None:
+        """`NotFound` where there was no such start, or it has no such task."""
+
+    def open_log(self, job_id: str, task: str = "", launch: int = 0, tail: int | None = None) -> LogReader:
+        """From its beginning, or its last lines. Without a name that of the first task; without a number that of the
+        last launch, and then of those that follow. One that is not there yet has nothing to read until it is."""
+
+    def environment(self, job_id: str, task: str = "", launch: int = 0) -> Place:
+        """`NotFound` where there is none."""
+
+    def gpu_health(self) -> dict[str, list[dict[str, Any]]]:
+        """By node, what the driver says of its GPUs."""

@@ -75,7 +75,7 @@ def reconcile(state: State) -> list[Action]:
             if job.held is not None and job.seq not in state.leaving:
                 state.leaving[job.seq] = job
                 state.moving.pop(job.seq, None)
-                actions.append(Stop(job.id, job.reason if job.is_ending else "preempted"))
+                actions.append(Stop(job.id, job.reason if job.is_ending else "preempted", job.launches))
         elif job.bound is not None and job.bound != job.held:
             launches.append(job)
             if job.held is not None:

@@ -8,8 +8,8 @@ import msgspec
 
 from skep.core.events import Event, Exit, JobHeld, NodeBack, NodeLost, TasksExited, TasksMoved, TasksStarted
 from skep.core.job import Job, in_proportion
+from skep.core.reports import Exited, Fenced, LaunchFailed, Looked, Moved, Report, Started
 from skep.jobs.exits import classify, react
-from skep.jobs.reports import Exited, LaunchFailed, Looked, Moved, NodeChanged, Report, Started
 from skep.service.book import Record, split_task, task_of
 
 if TYPE_CHECKING:
@@ -37,12 +37,10 @@ class Heard(msgspec.Struct):
 def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
     """None for what is late, doubled or of no consequence."""
     state = writer.state
-    if isinstance(report, Looked):
+    if isinstance(report, Looked | Fenced):
         return None
-    if isinstance(report, NodeChanged):
-        if report.node not in state.cluster.by_name:
-            return None
-        return Heard([NodeBack(report.node) if report.is_up else NodeLost(report.node)])
+    if isinstance(report, NodeLost | NodeBack):
+        return Heard([report]) if report.node in state.cluster.by_name else None
     job = state.jobs.get(report.job_id)
     record = writer.book.of(report.job_id)
     if job is None or record is None or job.held is None or report.launch < job.held_launch:

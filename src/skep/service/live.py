@@ -19,8 +19,8 @@ import msgspec
 
 from skep.clusters.read import read_text
 from skep.core.errors import InputError
+from skep.core.reports import Report
 from skep.jobs.limits import UNLIMITED, LimitRules
-from skep.jobs.reports import Report
 from skep.jobs.request import Request
 from skep.service import commands
 from skep.service.anchor import Gone

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from skep.core.events import Event
-from skep.core.ports import Engine
+from skep.core.ports import World
 from skep.core.step import Scheduler
 
 Observer = Callable[[float, list[Event]], None]
 """Told of every event, in order, once the state holds it."""
 
 
-def run(scheduler: Scheduler, engine: Engine, observer: Observer | None = None) -> None:
+def run(scheduler: Scheduler, engine: World, observer: Observer | None = None) -> None:
     """Until the engine has nothing more to say."""
     state = scheduler.state
     step = scheduler.step

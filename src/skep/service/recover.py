@@ -143,7 +143,7 @@ def resume_actions(state: State) -> list[Action]:
             continue
         actions.append(Launch(job.id, job.held, job.held_launch))
         if job.seq in state.leaving:
-            actions.append(Stop(job.id, job.reason if job.is_ending else "preempted"))
+            actions.append(Stop(job.id, job.reason if job.is_ending else "preempted", job.launches))
         elif job.seq in state.moving and job.launches > job.held_launch:
             assert job.bound is not None
             actions.append(Move(job.id, job.bound, job.launches))

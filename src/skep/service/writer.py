@@ -40,10 +40,10 @@ from skep.core.events import (
 )
 from skep.core.job import Job, JobState
 from skep.core.record import Entry, PlanRecord, encode, take_in
+from skep.core.reports import Looked, Report
 from skep.core.snapshot import dump, fork
 from skep.core.step import reconcile
 from skep.jobs.limits import UNLIMITED, LimitRules
-from skep.jobs.reports import Looked, Report
 from skep.jobs.request import Request
 from skep.policies.idle import NOBODY
 from skep.service import told

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from skep.core.events import NodeLost
+from skep.core.reports import Exited, LaunchFailed, Moved, Progressed, Report, Started
 from skep.jobs.env import Folders, Place, command_line, ports_wanted, task_env
-from skep.jobs.reports import Exited, LaunchFailed, Moved, NodeChanged, Progressed, Report, Started
 from skep.jobs.request import Completion, Elastic, Request, TaskRole
 
 REQUEST = Request(
@@ -129,7 +130,7 @@ def test_command_lines() -> None:
         Moved("7", 2),
         Exited("7", 2, 137, "worker-0", log_tail="x", seconds=1.5, cause="oom"),
         LaunchFailed("7", 2, "no such folder"),
-        NodeChanged("a", is_up=False),
+        NodeLost("a"),
         Progressed("7", 2, {"step": 1, "loss": 0.5}),
     ],
 )

@@ -7,8 +7,8 @@ from typing import Any
 
 from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cluster import Cluster
-from skep.core.events import Event
-from skep.jobs.reports import Exited, Moved, NodeChanged, Report, Started
+from skep.core.events import Event, NodeBack, NodeLost
+from skep.core.reports import Exited, Moved, Report, Started
 from skep.service.live import Live
 
 
@@ -41,10 +41,10 @@ class Paper:
         number = state.cluster.by_name[node].index
         there = [job for job in state.held_jobs.values() if job.held is not None and number in job.held.nodes()]
         gone = [Exited(job.id, job.held_launch, 137, cause="node-lost") for job in there]
-        self.live.tell([NodeChanged(node, False), *gone])
+        self.live.tell([NodeLost(node), *gone])
 
     def restore_node(self, node: str) -> None:
-        self.live.tell([NodeChanged(node, True)])
+        self.live.tell([NodeBack(node)])
 
     def log_files(self, core_id: str, task: str, attempt: int) -> list[Path]:
         path = self.folder / f"{core_id}.{task or 'task-0'}.log"

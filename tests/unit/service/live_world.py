@@ -8,9 +8,9 @@ from typing import Any
 
 from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cluster import Cluster
-from skep.core.events import ClusterChanged, Event, PolicyChanged
+from skep.core.events import ClusterChanged, Event, NodeLost, PolicyChanged
+from skep.core.reports import Exited, Looked, Moved, Report, Started
 from skep.jobs.limits import UNLIMITED, LimitRules
-from skep.jobs.reports import Exited, Looked, Moved, NodeChanged, Report, Started
 from skep.jobs.request import Request, TaskRole
 from skep.service import commands
 from skep.service.store import Store
@@ -118,7 +118,7 @@ class LiveWorld:
         state = self.writer.state
         there = [job for job in state.held_jobs.values() if job.held is not None and node in job.held.nodes()]
         gone = [Exited(job.id, job.held_launch, 137, cause="node-lost") for job in there]
-        self.tell(NodeChanged(state.cluster.nodes[node].name, False), *gone)
+        self.tell(NodeLost(state.cluster.nodes[node].name), *gone)
         self.settle()
 
     def state(self, job_id: str) -> str:

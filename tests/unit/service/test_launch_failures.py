@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from live_world import LiveWorld, request
 
+from skep.core.reports import Exited, LaunchFailed
 from skep.jobs.exits import SOME
-from skep.jobs.reports import Exited, LaunchFailed
 from skep.jobs.request import Completion, Request, TaskRole
 
 

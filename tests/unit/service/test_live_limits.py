@@ -11,8 +11,8 @@ from live_world import LiveWorld
 
 from skep.core.errors import Conflict
 from skep.core.job import JobState
+from skep.core.reports import Exited
 from skep.jobs.limits import LimitReached, LimitRules, Limits
-from skep.jobs.reports import Exited
 from skep.jobs.request import Request, TaskRole
 from skep.service import commands
 from skep.service.book import LIMIT, PENDING

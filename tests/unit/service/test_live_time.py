@@ -12,7 +12,7 @@ from test_live_service import Quiet
 
 from skep.core.events import ClockStepped
 from skep.core.record import decode
-from skep.jobs.reports import Exited, Looked
+from skep.core.reports import Exited, Looked
 from skep.service.clock import Clock
 from skep.service.files import open_store
 from skep.service.live import Live

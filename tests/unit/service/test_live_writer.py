@@ -9,9 +9,10 @@ import pytest
 from live_world import LiveWorld, request
 
 from skep.core.errors import Conflict, InputError, NotFound
+from skep.core.events import NodeBack
 from skep.core.record import decode
+from skep.core.reports import Exited, LaunchFailed, Moved, Started
 from skep.jobs.exits import SOME
-from skep.jobs.reports import Exited, LaunchFailed, Moved, NodeChanged, Started
 from skep.jobs.request import Completion, Elastic, Request, TaskRole
 from skep.service import commands
 from skep.service.recover import recompute, recover
@@ -104,7 +105,7 @@ def test_a_job_that_is_killed_is_not_tried_for_ever(world: LiveWorld) -> None:
     for _ in range(20):
         (node,) = world.writer.state.jobs[other].held.nodes()
         world.lose(node)
-        world.tell(NodeChanged(world.writer.state.cluster.nodes[node].name, True))
+        world.tell(NodeBack(world.writer.state.cluster.nodes[node].name))
     assert world.state(other) == "running"
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from live_world import LiveWorld, request
 
 from skep.core.errors import Conflict, InputError
-from skep.jobs.reports import Exited, NodeChanged, Report
+from skep.core.events import NodeBack, NodeLost
+from skep.core.reports import Exited, Report
 from skep.jobs.request import Completion, Request, TaskRole
 from skep.service import commands
 from skep.service.recover import recover
@@ -100,11 +101,11 @@ def test_a_job_needs_one_that_ends_in_the_same_turn(tmp_path: Path) -> None:
 def test_nodes_are_known_by_name_whatever_their_number(tmp_path: Path) -> None:
     world = LiveWorld(tmp_path, cluster=TWO)
     world.ask(commands.apply_cluster(OTHER_WAY, "other", "root"))
-    world.tell(NodeChanged("b", False))
+    world.tell(NodeLost("b"))
     assert world.writer.state.lost == {"b"}
-    together(world, commands.apply_cluster(TWO, "two", "root"), reports=(NodeChanged("a", False),))
+    together(world, commands.apply_cluster(TWO, "two", "root"), reports=(NodeLost("a"),))
     assert world.writer.state.lost == {"a", "b"}
-    world.tell(NodeChanged("nobody", False), NodeChanged("b", True))
+    world.tell(NodeLost("nobody"), NodeBack("b"))
     assert world.writer.state.lost == {"a"}
 
 

@@ -17,7 +17,7 @@ from live_world import LiveWorld, request
 from skep.core.errors import InputError
 from skep.core.events import PolicyFailed
 from skep.core.record import decode
-from skep.jobs.reports import Looked
+from skep.core.reports import Looked
 from skep.service import commands
 from skep.service import writer as writer_module
 from skep.service.bounded import Bounded, TooSlow

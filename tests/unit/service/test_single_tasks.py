@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from live_world import LiveWorld, request
 
-from skep.jobs.reports import Exited, LaunchFailed
+from skep.core.reports import Exited, LaunchFailed
 from skep.jobs.request import Completion, Request, TaskRole
 from skep.service import commands
 from skep.service.turn import Command

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from live_world import LiveWorld, request
 
-from skep.jobs.reports import Exited
+from skep.core.reports import Exited
 from skep.jobs.request import Elastic
 
 

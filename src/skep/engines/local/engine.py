@@ -23,6 +23,7 @@ from skep.core.actions import Action
 from skep.core.cluster import Cluster
 from skep.core.errors import NotFound
 from skep.core.events import Event
+from skep.core.reports import Looked, Report
 from skep.engines.local.accounts import Accounts
 from skep.engines.local.begin import Beginner, TaskFile
 from skep.engines.local.cgroups import Cgroups, find_bases
@@ -33,7 +34,6 @@ from skep.engines.local.run import Task
 from skep.engines.local.runs import Runs
 from skep.files.untrusted import decode_as, read_small, reserve
 from skep.jobs.limits import UNLIMITED, LimitRules
-from skep.jobs.reports import Looked, Report
 from skep.jobs.request import Request
 
 LOOK_S = 1.0

@@ -16,6 +16,7 @@ from typing import Any
 from skep.core.actions import Action, Launch, Move
 from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import InputError
+from skep.core.reports import Exited, LaunchFailed, Moved, Report, Started
 from skep.engines.local.begin import Beginner, Beginning, place_tasks
 from skep.engines.local.bury import clear, kill_rest
 from skep.engines.local.cgroups import members
@@ -26,7 +27,6 @@ from skep.engines.local.ports import Ports
 from skep.engines.local.run import SERVER_AWAY, SHIM_KILLED, Phase, Run, Task
 from skep.engines.local.start import start_shim
 from skep.jobs.env import ports_wanted
-from skep.jobs.reports import Exited, LaunchFailed, Moved, Report, Started
 from skep.jobs.request import Request
 
 NOWHERE = Allocation((), 0)

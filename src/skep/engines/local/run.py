@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from skep.core.actions import Launch, Move
+from skep.core.reports import Exited, LaunchFailed
 from skep.engines.local.folder import ExitRecord, TaskRecord
 from skep.engines.local.logs import log_tail
 from skep.engines.local.start import Shim
 from skep.files.untrusted import decode_as, is_file, lock_holder, read_small, read_values, status_of, write_line
 from skep.jobs.completion import Outcome, outcome
-from skep.jobs.reports import Exited, LaunchFailed
 from skep.jobs.request import Request
 
 SHIM_KILLED = "shim-killed"

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from skep.core.actions import Action, Launch, Move, Stop, Suspend
 from skep.core.cluster import Cluster
+from skep.core.events import NodeBack, NodeLost
+from skep.core.reports import Exited, Progressed, Report
 from skep.engines.local.bury import Dead, bury, clear, kill_by_force
 from skep.engines.local.folder import read_launch
 from skep.engines.local.launches import NOWHERE, START_S, Launches
 from skep.engines.local.processes import send, state_of
 from skep.engines.local.run import SHIM_KILLED, Phase, Run, Task
 from skep.files.untrusted import is_file, read_small
-from skep.jobs.reports import Exited, NodeChanged, Progressed, Report
 from skep.jobs.request import Request
 
 STRAY = Request("stray", {})
@@ -75,8 +76,10 @@ class Runs(Launches):
 
     def _on_stop(self, action: Stop, run: Run | None) -> None:
         if run is None:
-            self._reports.append(Exited(action.job_id, 0, TERMINATED, was_stopped=True))
+            self._reports.append(Exited(action.job_id, action.launch, TERMINATED, was_stopped=True))
             return
+        if 0 < action.launch < run.launch:
+            return  # Late: it was meant for an earlier start.
         run.next = None
         self._stop(run)
         self._advance(run)
@@ -107,7 +110,7 @@ class Runs(Launches):
 
     def lose(self, node: str) -> None:
         self.lost.add(node)
-        self._reports.append(NodeChanged(node, False))
+        self._reports.append(NodeLost(node))
         for run in list(self.by_job.values()):
             there = [task for task in run.tasks if task.record.node == node and task.phase is not Phase.GONE]
             if there:
@@ -121,7 +124,7 @@ class Runs(Launches):
 
     def restore(self, node: str) -> None:
         self.lost.discard(node)
-        self._reports.append(NodeChanged(node, True))
+        self._reports.append(NodeBack(node))
 
     # What happened
 

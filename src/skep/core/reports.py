@@ -1,0 +1,112 @@
+"""What an engine tells the service. Reports may be late, doubled or lost: `launch` says which start is meant.
+
+What happens to nodes is told in the words of `events.py`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.core.actions import MemoryPlace, Setting
+from skep.core.events import NodeBack, NodeLost
+
+
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """All tasks of the launch run."""
+
+    job_id: str
+    launch: int
+
+
+class Moved(msgspec.Struct, frozen=True, tag="moved"):
+    """The job has left its former place, and all tasks of the new launch run."""
+
+    job_id: str
+    launch: int
+
+
+class Suspended(msgspec.Struct, frozen=True, tag="suspended"):
+    """All tasks of the launch stand still."""
+
+    job_id: str
+    launch: int
+    memory: MemoryPlace = "resident"
+
+
+class Resumed(msgspec.Struct, frozen=True, tag="resumed"):
+    """They go on, because they were told to or because nobody said any longer that they are to stand still."""
+
+    job_id: str
+    launch: int
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """An action on a job that runs cannot be carried out, by this engine or for this job; the job is as before."""
+
+    job_id: str
+    launch: int
+    action: str
+    """Its name in lower case: `suspend`, `checkpoint`, …"""
+    reason: str
+
+
+class Exited(msgspec.Struct, frozen=True, tag="exited"):
+    """The launch is over and no process of it is left."""
+
+    job_id: str
+    launch: int
+    code: int
+    """0 to 255; killed by signal N: 128 + N."""
+    task: str = ""
+    """Whose exit decided, as `role-index`."""
+    was_stopped: bool = False
+    """It was asked to stop and left because of that, not because it was done."""
+    log_tail: str = ""
+    seconds: float = 0.0
+    """How long it ran."""
+    cause: str = ""
+    """What the engine knows beyond the code, such as `oom`; see `jobs/exits.py`."""
+
+
+class LaunchFailed(msgspec.Struct, frozen=True, tag="launch-failed"):
+    """No task of the launch runs: none could be started, or those that were have been ended again."""
+
+    job_id: str
+    launch: int
+    reason: str
+    cause: str = ""
+    """Why the next launch may work: `shortage` of the machine, or `shim-killed`; nothing if it is the job's fault."""
+
+
+class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
+    """What the job says of itself through `skep.train`."""
+
+    job_id: str
+    launch: int
+    values: dict[str, Setting]
+
+
+class Looked(msgspec.Struct, frozen=True, tag="looked"):
+    """The engine was asked to look at everything it runs, and has told whatever had ended by then."""
+
+
+class Fenced(msgspec.Struct, frozen=True, tag="fenced"):
+    """Another server has taken over with this epoch: the engine does nothing any more for the one that hears this."""
+
+    epoch: int
+
+
+Report = (
+    Started
+    | Moved
+    | Suspended
+    | Resumed
+    | Refused
+    | Exited
+    | LaunchFailed
+    | Progressed
+    | NodeLost
+    | NodeBack
+    | Looked
+    | Fenced
+)
