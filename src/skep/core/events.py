@@ -8,6 +8,7 @@ import msgspec
 
 from skep.core.cluster import Allocation
 from skep.core.model import JobSpec
+from skep.core.timers import Timer
 
 
 class Exit(enum.StrEnum):
@@ -160,8 +161,17 @@ class ClockStepped(msgspec.Struct, frozen=True, tag=True):
     by_s: float
 
 
-class TimerDue(msgspec.Struct, frozen=True, tag=True):
-    """The moment the planner asked for has come."""
+class TimeLimitSet(msgspec.Struct, frozen=True, tag=True):
+    """For a job whose submission did not tell its time limit: that was not in the log before there were timers."""
+
+    job_id: str
+    limit_s: float
+
+
+class TimerDue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """These have become due; without names, the planner's wake-up and whatever else is due by now."""
+
+    due: tuple[Timer, ...] = ()
 
 
 Event = (
@@ -184,6 +194,7 @@ Event = (
     | PolicyFailed
     | ClusterChanged
     | ClockStepped
+    | TimeLimitSet
     | TimerDue
 )
 

@@ -5,7 +5,8 @@
        └──── TasksExited ◄──┴──────── stopping ◄─Stop──┘      (preempted, or its node was lost)
 
 `allocation` (as `bound`) is wanted, `held` is seen: they differ while a launch or a stop is under way. A job whose
-owner wants it to end (`is_ending`) goes on in the books as it was until its tasks have gone.
+owner wants it to end (`is_ending`), or whose lease is over (`is_expired`), goes on in the books as it was until its
+tasks have gone.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class Job:
         "held_launch",
         "held_since_s",
         "hold",
-        "hold_until_s",
         "id",
         "is_ending",
+        "is_expired",
         "launches",
         "mark_fragmentation_s",
         "mark_quota_s",
@@ -96,8 +97,9 @@ class Job:
         self.needs_left = 0
         self.hold = ""
         """Why it is not to be started before it is released; nothing: it may be."""
-        self.hold_until_s: float | None = None
         self.is_ending = False
+        self.is_expired = False
+        """Whether its lease is over: it leaves as if it were preempted."""
         self.allocation: Allocation | None = None
         """Wanted, in terms of what its policy sees as the cluster: of a VC, virtual gpus."""
         self.bound: Allocation | None = None

@@ -80,6 +80,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Jobs that must have succeeded before this one may start."""
     pinned: str = ""
     """The pinned cell of its VC that it runs in and nowhere else; nothing: it runs in none of them."""
+    time_limit_s: float | None = None
+    """It ends when it has held what it runs on for so long."""
 
     @property
     def elastic_role(self) -> int:

@@ -6,7 +6,7 @@ derives it derives again when it is attached.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from copy import copy
 from typing import Any
 
@@ -18,6 +18,7 @@ from skep.core.job import Job, JobState
 from skep.core.model import JobSpec
 from skep.core.refusal import Cause, Waiting
 from skep.core.state import State
+from skep.core.timers import BACK_OFF, Timer, Timers
 
 DERIVED = ("id", "gpus", "rank")
 """Of a job: what its spec says."""
@@ -26,6 +27,10 @@ SPECIAL = ("spec", "seq", "submit_s", "allocation", "bound", "held", "waiting", 
 
 PLAIN = tuple(name for name in Job.__slots__ if name not in (*DERIVED, *SPECIAL))
 """Of a job: numbers, flags and words, written as they are."""
+
+
+HOLD_UNTIL = "hold_until_s"
+"""A field of jobs in old snapshots."""
 
 
 class SavedJob(msgspec.Struct, array_like=True):
@@ -65,6 +70,7 @@ class Saved(msgspec.Struct):
     policy: str = ""
     previous_policy: str = ""
     faults: dict[str, PolicyFailed] = {}
+    timers: list[Timer] = []
 
 
 COUNTS = ("submitted_count", "pending_count", "event_count", "decision_count")
@@ -104,6 +110,7 @@ def save(state: State) -> Saved:
         policy=state.policy,
         previous_policy=state.previous_policy,
         faults=state.faults,
+        timers=state.timers.all(),
     )
 
 
@@ -120,6 +127,8 @@ def save_job(job: Job, scopes: dict[int, str]) -> SavedJob:
 def load(data: bytes, cluster: Cluster) -> State:
     """On an unused cluster, the one the state was saved with."""
     saved = DECODER.decode(data)
+    if HOLD_UNTIL in saved.fields:
+        saved.timers += old_timers(saved)
     return restore(saved, ((load_job(each, saved.fields), each.waiting) for each in saved.jobs), cluster)
 
 
@@ -130,6 +139,14 @@ def load_job(saved: SavedJob, fields: tuple[str, ...]) -> Job:
         if name in PLAIN:
             setattr(job, name, value)
     return job
+
+
+def old_timers(saved: Saved) -> Iterator[Timer]:
+    """Before there were timers in the state, a job that waited after a failure knew itself until when."""
+    place = saved.fields.index(HOLD_UNTIL)
+    for job in saved.jobs:
+        if job.plain[place] is not None:
+            yield Timer(job.plain[place], BACK_OFF, job.spec.id)
 
 
 def fork(state: State) -> State:
@@ -146,6 +163,7 @@ def restore(saved: Saved, jobs: Iterable[tuple[Job, str | None]], cluster: Clust
     state = State(cluster)
     state.now_s, state.wake_s, state.memory = saved.now_s, saved.wake_s, saved.memory
     state.policy, state.previous_policy, state.faults = saved.policy, saved.previous_policy, saved.faults
+    state.timers = Timers(saved.timers)
     for scope, kept in saved.waiting.items():
         waiting = state.waiting[scope] = Waiting(kept.since_s)
         waiting.cause, waiting.quota_s, waiting.fragmentation_s = kept.cause, kept.quota_s, kept.fragmentation_s

@@ -36,11 +36,13 @@ from skep.core.events import (
     TasksExited,
     TasksMoved,
     TasksStarted,
+    TimeLimitSet,
     TimerDue,
 )
 from skep.core.job import Job, JobState
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Waiting
+from skep.core.timers import BACK_OFF, LEASE, LIMIT, PLAN, Timer, Timers
 
 LAUNCHING, RUNNING, PENDING = JobState.LAUNCHING, JobState.RUNNING, JobState.PENDING
 
@@ -86,6 +88,9 @@ class State:
         self.jobs: dict[str, Job] = {}
         self.memory: dict[str, Any] = {}
         self.wake_s = math.inf
+        """When the planner wants to be asked again."""
+        self.timers = Timers()
+        """What is to happen to jobs by itself."""
         self.trigger = Trigger()
         """What happened since the last decision."""
         self.dirty: list[Job] = []
@@ -132,6 +137,7 @@ class State:
             PolicyFailed: self._policy_failed,
             ClusterChanged: self._cluster_changed,
             ClockStepped: self._clock_stepped,
+            TimeLimitSet: self._time_limit_set,
             TimerDue: self._timer_due,
         }
 
@@ -163,13 +169,19 @@ class State:
     def _job_held(self, event: JobHeld) -> None:
         job = self.jobs[event.job_id]
         if job.state is PENDING:
-            job.hold, job.hold_until_s = event.reason, event.until_s
+            job.hold = event.reason
+            self.timers.drop(BACK_OFF, job.id)
+            if event.until_s is not None:
+                self.timers.set(BACK_OFF, job.id, event.until_s)
             self._withdraw(job)
 
     def _job_released(self, event: JobReleased) -> None:
-        job = self.jobs[event.job_id]
+        self._release(self.jobs[event.job_id])
+
+    def _release(self, job: Job) -> None:
         if job.state is PENDING and job.hold:
-            job.hold, job.hold_until_s = "", None
+            job.hold = ""
+            self.timers.drop(BACK_OFF, job.id)
             if job.is_ready:
                 self.trigger.submitted.append(job)
 
@@ -187,13 +199,15 @@ class State:
                 self.trigger.submitted.append(job)
 
     def _stop_requested(self, event: StopRequested) -> None:
-        job = self.jobs[event.job_id]
+        self._stop(self.jobs[event.job_id], event.reason)
+
+    def _stop(self, job: Job, reason: str) -> None:
         if job.state.is_final or job.is_ending:
             return
         if job.state is PENDING:
-            self._end_pending(job, event.reason)
+            self._end_pending(job, reason)
             return
-        job.reason = event.reason
+        job.reason = reason
         if job.held is not None:
             job.is_ending = True
             self.dirty.append(job)
@@ -236,6 +250,8 @@ class State:
         job.rate = event.rate
         job.progress_since_s = event.progress_since_s
         self.held_jobs[job.seq] = job
+        if job.spec.time_limit_s is not None:
+            self._limit(job)
         self.trigger.started.append(job)
         self._wake_others(job)
 
@@ -278,6 +294,9 @@ class State:
         if job.seq in self.held_jobs:  # else it never came to run
             self._settle(job)
             del self.held_jobs[job.seq]
+        if self.timers:
+            self._drop_timers(job)
+        job.is_expired = False
         job.held_gpus = 0
         job.held = None
         job.rate = 0.0
@@ -313,6 +332,8 @@ class State:
     def _close(self, job: Job, state: JobState) -> None:
         """It is over: those that need it may go on, or never will."""
         job.state = state
+        if self.timers:
+            self._drop_timers(job)
         if state is not JobState.UNRUNNABLE:  # which never began
             job.finish_s = self.now_s
         if self.needed_by:
@@ -364,9 +385,60 @@ class State:
             self.cluster.restore(node)
         self.trigger.nodes_changed = True
 
+    # Time -------------------------------------------------------------------------------------------------------
+
+    @property
+    def next_timer_s(self) -> float:
+        """When something is due although nothing happens."""
+        return min(self.wake_s, self.timers.next_s) if self.timers else self.wake_s
+
+    def due(self, now_s: float) -> tuple[Timer, ...]:
+        plan = [Timer(self.wake_s, PLAN)] if self.wake_s <= now_s else []
+        return tuple(self.timers.due(now_s) + plan)
+
     def _timer_due(self, event: TimerDue) -> None:
-        self.trigger.is_timer = True
-        self.wake_s = math.inf
+        """One that is no longer set does not count: what it was for has happened in the same moment."""
+        for timer in event.due or (*self.timers.due(self.now_s), Timer(self.now_s, PLAN)):
+            if timer.kind is PLAN:
+                self.trigger.is_timer = True
+                self.wake_s = math.inf
+            elif self.timers.drop(timer.kind, timer.job_id):
+                job = self.jobs[timer.job_id]
+                if timer.kind is BACK_OFF:
+                    self._release(job)
+                elif timer.kind is LEASE:
+                    self._expire(job)
+                else:
+                    self._stop(job, f"its time limit of {job.spec.time_limit_s:g} s is over")
+
+    def _time_limit_set(self, event: TimeLimitSet) -> None:
+        job = self.jobs[event.job_id]
+        job.spec = msgspec.structs.replace(job.spec, time_limit_s=event.limit_s)
+        if job.seq in self.held_jobs:
+            self._limit(job)
+
+    def _limit(self, job: Job) -> None:
+        assert job.spec.time_limit_s is not None
+        left_s = job.spec.time_limit_s - job.run_s - (self.now_s - job.held_since_s)
+        self.timers.set(LIMIT, job.id, self.now_s + left_s)
+
+    def lease(self, job: Job, until_s: float) -> None:
+        """What was decided for it holds until then."""
+        self.timers.set(LEASE, job.id, until_s)
+
+    def _expire(self, job: Job) -> None:
+        """It is stopped like one that is preempted, and told to the planner when it has gone."""
+        if job.held is not None:
+            job.is_expired = True
+            self.dirty.append(job)
+        elif job.bound is not None:  # it still waits for others to leave its cells
+            self.cluster.give(job.bound)
+            job.allocation = job.bound = None
+            self._unstart(job)
+
+    def _drop_timers(self, job: Job) -> None:
+        for kind in (LIMIT, LEASE, BACK_OFF):
+            self.timers.drop(kind, job.id)
 
     # What admins change -----------------------------------------------------------------------------------------
 
@@ -408,8 +480,8 @@ class State:
             job.decided_s += by_s
             job.held_since_s += by_s
             job.progress_since_s += by_s
-            if job.hold_until_s is not None:
-                job.hold_until_s += by_s
+        self.timers = self.timers.shifted(by_s)
+        self.wake_s += by_s
         for waiting in self.waiting.values():
             waiting.since_s += by_s
         self.trigger.nodes_changed = True
@@ -483,6 +555,7 @@ class State:
 
     def _unstart(self, job: Job) -> None:
         """It was stopped before its launch was ever asked for: it waits again as if nothing had been."""
+        self.timers.drop(LEASE, job.id)
         job.state = PENDING
         self.pending_count += 1
         self.trigger.returned.append(job)

@@ -71,11 +71,11 @@ def reconcile(state: State) -> list[Action]:
     actions: list[Action] = []
     launches: list[Job] = []
     for job in state.dirty:
-        if job.state is JobState.STOPPING or job.is_ending:
+        if job.state is JobState.STOPPING or job.is_ending or job.is_expired:
             if job.held is not None and job.seq not in state.leaving:
                 state.leaving[job.seq] = job
                 state.moving.pop(job.seq, None)
-                actions.append(Stop(job.id, job.reason if job.is_ending else "preempted", job.launches))
+                actions.append(Stop(job.id, stop_cause(job), job.launches))
         elif job.bound is not None and job.bound != job.held:
             launches.append(job)
             if job.held is not None:
@@ -95,6 +95,12 @@ def reconcile(state: State) -> list[Action]:
             job.held_launch = job.launches
             actions.append(Launch(job.id, allocation, job.launches))
     return actions
+
+
+def stop_cause(job: Job) -> str:
+    if job.is_ending:
+        return job.reason
+    return "its lease is over" if job.is_expired else "preempted"
 
 
 def is_blocked(state: State, job: Job, allocation: Allocation) -> bool:

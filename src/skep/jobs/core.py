@@ -35,6 +35,7 @@ def _spec(request: Request, job_id: str, shape: Shape) -> JobSpec:
         deadline_s=request.deadline_s,
         group=request.group,
         needs=request.needs,
+        time_limit_s=request.time_limit_s,
     )
 
 

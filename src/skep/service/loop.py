@@ -16,7 +16,7 @@ def run(scheduler: Scheduler, engine: World, observer: Observer | None = None) -
     """Until the engine has nothing more to say."""
     state = scheduler.state
     step = scheduler.step
-    while (batch := engine.observe(state.wake_s)) is not None:
+    while (batch := engine.observe(state.next_timer_s)) is not None:
         at_s, events = batch.at_s, batch.events
         actions = step(at_s, events)
         if observer is not None:

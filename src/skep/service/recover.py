@@ -18,7 +18,7 @@ from skep.core.ports import Planner
 from skep.core.record import Entry, PlanRecord, decode, encode, fold, record
 from skep.core.snapshot import load
 from skep.core.state import State
-from skep.core.step import Change, Scheduler
+from skep.core.step import Change, Scheduler, stop_cause
 from skep.files.text import Texts
 from skep.policies.registry import Setting
 from skep.policies.shared.build import build_whole, guaranteed_gpus
@@ -143,7 +143,7 @@ def resume_actions(state: State) -> list[Action]:
             continue
         actions.append(Launch(job.id, job.held, job.held_launch))
         if job.seq in state.leaving:
-            actions.append(Stop(job.id, job.reason if job.is_ending else "preempted", job.launches))
+            actions.append(Stop(job.id, stop_cause(job), job.launches))
         elif job.seq in state.moving and job.launches > job.held_launch:
             assert job.bound is not None
             actions.append(Move(job.id, job.bound, job.launches))

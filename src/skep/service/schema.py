@@ -55,6 +55,8 @@ STEPS = (
     ALTER TABLE snapshots ADD COLUMN crc INTEGER;""",
     # Policies that fail and are replaced (`PolicyFailed` in the log, `faults` in snapshots).
     "",
+    # Timers in the state, typed memory, shares, groups, nodes that join and leave: in the log and in snapshots.
+    "",
 )
 VERSION = len(STEPS)
 

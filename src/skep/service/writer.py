@@ -9,11 +9,9 @@ No thread and no clock is in here, so that a seeded simulation can drive it thro
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -32,17 +30,18 @@ from skep.core.events import (
     MembersEnded,
     PolicyChanged,
     PolicyFailed,
-    StopRequested,
     TasksExited,
     TasksMoved,
     TasksStarted,
+    TimeLimitSet,
     TimerDue,
 )
-from skep.core.job import Job, JobState
+from skep.core.job import JobState
 from skep.core.record import Entry, PlanRecord, encode, take_in
 from skep.core.reports import Looked, Report
 from skep.core.snapshot import dump, fork
 from skep.core.step import reconcile
+from skep.core.timers import BACK_OFF, PLAN
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
 from skep.policies.idle import NOBODY
@@ -61,8 +60,6 @@ SNAPSHOT_EVERY = 20_000
 
 ENDED_KEPT = 5_000
 """Ended jobs that the state keeps at least, for policies that learn from them; the store has all of them."""
-
-BACK_OFF = "back-off"
 
 WAKE_STEP_S = 0.001
 WAKES_MAX = 1000
@@ -102,8 +99,6 @@ class Writer:
         self.store = store
         self.book = Book()
         self.limits = Limiter(limits)
-        self.timers: list[tuple[float, int, Callable[[], list[Event]]]] = []
-        self._count = itertools.count()
         self.engine: Engine | None = None
         self._is_looking = False
         """Timers are due, and the engine was asked what has ended: that is to be heard first."""
@@ -144,67 +139,41 @@ class Writer:
         fault = self.planning.take_up(self.state, self.ground.planner)
         if fault is not None:
             self._hand_over(turn, fault)
+        # The limits of users and VCs may have been raised meanwhile.
+        events = [*self._old_timers(), *self.limits.releases()]
+        if events:
+            self.step(turn, events, None)
+
+    def _old_timers(self) -> Iterator[Event]:
+        """Logs of older formats tell no time limits, and the oldest not until when a job waits after a failure."""
+        for record in self.book.records.values():
+            limit_s = record.request.time_limit_s
+            for job in (self.state.jobs[name] for name in record.members):
+                if limit_s is not None and job.spec.time_limit_s is None and not job.state.is_final:
+                    yield TimeLimitSet(job.id, limit_s)
+                if job.hold.startswith(BACK_OFF) and self.state.timers.at_s(BACK_OFF, job.id) is None:
+                    yield self.limits.release(job)
 
     def start(self, engine: Engine) -> None:
         """Meet the engine: it is told again what the state wants, and knows what of it is done already."""
         self.engine = engine
-        for job in self.state.jobs.values():
-            if job.hold_until_s is not None or job.hold.startswith(BACK_OFF):
-                self._release_at(job.hold_until_s or self.state.now_s, job)
-            self._set_time_limit(job.id)
-        self.at(self.state.now_s, self.limits.releases)  # limits may have been raised meanwhile
         for node in sorted(self.state.lost):
             engine.lose_node(node)
         engine.execute(self.state.now_s, resume_actions(self.state))
 
     # Time -------------------------------------------------------------------------------------------------------
 
-    def at(self, at_s: float, events: Callable[[], list[Event]]) -> None:
-        heapq.heappush(self.timers, (at_s, next(self._count), events))
-
-    def _release_at(self, at_s: float, job: Job) -> None:
-        launches = job.launches
-
-        def release() -> list[Event]:
-            is_held = job.state is JobState.PENDING and job.hold.startswith(BACK_OFF) and job.launches == launches
-            return [self.limits.release(job)] if is_held else []
-
-        self.at(at_s, release)
-
-    @property
-    def due_s(self) -> float:
-        return min(self.state.wake_s, self.timers[0][0] if self.timers else math.inf)
-
     @property
     def wake_s(self) -> float:
         """When a turn is needed although nobody asks for one."""
-        return math.inf if self._is_looking else self.due_s
+        return math.inf if self._is_looking else self.state.next_timer_s
 
     def _take_due(self, turn: Turn) -> list[Event]:
-        events: list[Event] = []
-        while self.timers and self.timers[0][0] <= turn.at_s:
-            events += heapq.heappop(self.timers)[2]()
-        if self.state.wake_s <= turn.at_s:
-            events.append(TimerDue())
-        return events
-
-    def _step_clock(self, turn: Turn, by_s: float) -> list[Action]:
-        self.timers = [(at_s + by_s, number, events) for at_s, number, events in self.timers]
-        return self.step(turn, [ClockStepped(by_s)], None)
-
-    def _set_time_limit(self, core_id: str) -> None:
-        record = self.book.of(core_id)
-        job = self.state.jobs[core_id]
-        if record is None or record.request.time_limit_s is None or job.seq not in self.state.held_jobs:
-            return
-        limit_s, launch = record.request.time_limit_s, job.held_launch
-
-        def over() -> list[Event]:
-            if job.held_launch != launch or job.seq not in self.state.held_jobs:
-                return []
-            return [StopRequested(core_id, f"its time limit of {limit_s:g} s is over")]
-
-        self.at(self.state.now_s + limit_s - job.run_at(self.state.now_s), over)
+        due = self.state.due(turn.at_s)
+        jobs = [self.state.jobs[timer.job_id] for timer in due if timer.kind is BACK_OFF]
+        # A job that has waited after a failure may have to wait for a limit next.
+        held = [event for job in jobs if isinstance(event := self.limits.release(job), JobHeld)]
+        return [*held, TimerDue(due)] if due else []
 
     # The turn ---------------------------------------------------------------------------------------------------
 
@@ -213,7 +182,9 @@ class Writer:
         turn = Turn(max(now_s, self.state.now_s))
         began_s = time.perf_counter()
         with self.lock:
-            actions: list[Action | Cluster] = [*self._step_clock(turn, stepped_s)] if stepped_s else []
+            actions: list[Action | Cluster] = []
+            if stepped_s:
+                actions += self.step(turn, [ClockStepped(stepped_s)], None)
             actions += self._decide(turn, commands, reports)
         decided_s = time.perf_counter()
         if turn.has_writes:
@@ -233,10 +204,10 @@ class Writer:
         if Looked() in reports:
             # Whatever had ended when the timers became due is known now, and comes first.
             self._is_looking = False
-            if turn.events and self.due_s <= turn.at_s:
+            if turn.events and self.state.next_timer_s <= turn.at_s:
                 actions += self._take_in(turn, heard)
             turn.events += self._take_due(turn)
-            is_timer_alone = turn.events == [TimerDue()] and not commands
+            is_timer_alone = not commands and [*map(is_wake_up, turn.events)] == [True]
         for command in commands:
             actions += self._prepare(turn, command, heard)
         is_idle = not turn.events
@@ -287,7 +258,7 @@ class Writer:
         for act in turn.then:
             act(self.engine)
         self._execute(turn.at_s, actions)
-        if self.due_s <= turn.at_s and not self._is_looking and self.engine is not None:
+        if self.state.next_timer_s <= turn.at_s and not self._is_looking and self.engine is not None:
             self._is_looking = True
             self.engine.look()
         for future, answer in turn.answers:
@@ -435,12 +406,8 @@ class Writer:
             job = self.state.jobs[event.job_id]  # type: ignore[union-attr]
             if isinstance(event, TasksStarted):
                 told.tell_started(turn, record, event)
-                self._set_time_limit(job.id)
             elif isinstance(event, TasksMoved):
                 told.tell_moved(turn, self.state, record, job, event, before[job.id])
-                self._set_time_limit(job.id)
-            elif isinstance(event, JobHeld) and event.until_s is not None:
-                self._release_at(event.until_s, job)
             elif isinstance(event, TasksExited) and (each := said.get((job.id, event.launch))) is not None:
                 told.tell_exited(turn, record, job, event, each)
         for action in self.lock.in_pieces(actions):
@@ -482,9 +449,16 @@ def job_of(event: Event) -> str:
     return event.job.id if isinstance(event, JobSubmitted) else getattr(event, "job_id", "")
 
 
+def is_wake_up(event: Event) -> bool:
+    """Whether nothing but the planner's own timer is due."""
+    return isinstance(event, TimerDue) and all(timer.kind is PLAN for timer in event.due)
+
+
 def changed_by(events: list[Event], plans: list[PlanRecord]) -> set[str]:
     """Jobs of which something may be told that was not so before."""
     changed = {name for event in events if (name := job_of(event))}
+    due = (timer for event in events if isinstance(event, TimerDue) for timer in event.due)
+    changed |= {timer.job_id for timer in due if timer.job_id}
     changed |= {decision.job_id for plan in plans for decision in plan.decisions}
     changed |= {job_id for plan in plans for job_id, _ in plan.rejects}
     return changed

@@ -16,6 +16,7 @@ def snapshot(state: State) -> dict[str, Any]:
     return {
         "now_s": state.now_s,
         "wake_s": state.wake_s,
+        "timers": state.timers.all(),
         "memory": msgspec.msgpack.decode(msgspec.msgpack.encode(state.memory)),  # as it is written down
         "cluster": snapshot_cluster(state.cluster),
         "jobs": {job.id: snapshot_job(job, names) for job in state.jobs.values()},

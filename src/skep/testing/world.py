@@ -94,7 +94,7 @@ class Course:
 
     def advance(self, observer: Observer | None = None) -> bool:
         """One batch and everything that follows from it at the same instant; `False` at the end."""
-        batch = self.engine.observe(self.state.wake_s)
+        batch = self.engine.observe(self.state.next_timer_s)
         if batch is None:
             return False
         self.batches += 1

@@ -13,6 +13,7 @@ from test_live_service import Quiet
 from skep.core.events import ClockStepped
 from skep.core.record import decode
 from skep.core.reports import Exited, Looked
+from skep.core.timers import BACK_OFF
 from skep.service.clock import Clock
 from skep.service.files import open_store
 from skep.service.live import Live
@@ -82,7 +83,7 @@ def held_back(world: LiveWorld) -> tuple[str, float]:
     world.settle()
     while True:  # each time it waits longer
         world.tell(Exited(job, world.writer.state.jobs[job].held_launch, 1, log_tail=AGAIN))
-        until_s = world.writer.state.jobs[job].hold_until_s
+        until_s = world.writer.state.timers.at_s(BACK_OFF, job)
         assert until_s is not None
         if until_s > world.now_s + 20:
             return job, until_s

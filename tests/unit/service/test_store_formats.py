@@ -9,8 +9,11 @@ import pytest
 from live_world import LiveWorld, request
 
 from skep.core.errors import InputError
+from skep.core.timers import BACK_OFF, LIMIT, Timer
+from skep.service.recover import recover
 from skep.service.schema import STEPS, VERSION, copy_path
 from skep.service.store import JobFilter, Store
+from skep.testing.snapshot import snapshot
 
 KEPT = Path(__file__).parent / "data"
 """`store-N.sql` is the dump of a store that a program of format N wrote."""
@@ -57,6 +60,26 @@ def test_a_store_of_format_1_goes_on(tmp_path: Path) -> None:
     fresh = tmp_path / "fresh.db"
     Store(fresh).close()
     assert tables(path) == tables(fresh)
+
+
+def test_a_store_of_format_5_goes_on_and_its_timers_too(tmp_path: Path) -> None:
+    """Time limits were in no log and no snapshot, and until when a job waits was with the job."""
+    old_store(tmp_path, 5)
+    world = LiveWorld(tmp_path)
+    timers = world.writer.state.timers
+    assert timers.all() == [Timer(1214.0, BACK_OFF, "3"), Timer(1246.0, LIMIT, "4"), Timer(1502.0, LIMIT, "1")]
+    world.crash()
+    assert world.writer.state.timers.all() == timers.all()
+    world.now_s = 1213.0
+    world.tell()
+    world.settle()
+    assert world.state("3") == "running"
+    world.now_s = 1245.0
+    world.tell()
+    world.settle()
+    assert world.state("4") == "stopped"
+    assert "its time limit of 60 s is over" in world.store.job(4)[0].reason  # type: ignore[index]
+    assert snapshot(recover(world.store)[0]) == snapshot(world.writer.state)
 
 
 def test_the_older_store_is_kept_for_the_older_program(tmp_path: Path) -> None:

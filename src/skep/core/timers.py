@@ -1,0 +1,84 @@
+"""What is to happen to jobs at a moment that is known already, unless something else happens first.
+
+Timers are part of the state: a snapshot has them, a fork keeps them, and nobody has to set them anew after a restart.
+That one is due is an event (`TimerDue`), so that a replay sees it at the same place of the log. The planner's own
+wake-up is `State.wake_s`: it changes with every decision.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+
+class TimerKind(enum.StrEnum):
+    BACK_OFF = "back-off"
+    """A job that failed waits; then it is released."""
+    LEASE = "lease"
+    """A start with an end: the job is stopped as if it were preempted, and is pending again."""
+    LIMIT = "limit"
+    """The time limit of a job: it ends."""
+    PLAN = "plan"
+    """The planner asked to be woken; only in events, the state has it as `wake_s`."""
+
+
+BACK_OFF, LEASE, LIMIT, PLAN = TimerKind.BACK_OFF, TimerKind.LEASE, TimerKind.LIMIT, TimerKind.PLAN
+
+
+class Timer(msgspec.Struct, frozen=True, order=True, array_like=True):
+    at_s: float
+    kind: TimerKind
+    job_id: str = ""
+
+
+class Timers:
+    """At most one of each kind for a job."""
+
+    def __init__(self, timers: Iterable[Timer] = ()) -> None:
+        self._by_job: dict[tuple[TimerKind, str], Timer] = {}
+        self._heap: list[Timer] = []
+        """With some that do not count any more: they are dropped when they come to the front."""
+        for timer in timers:
+            self.set(timer.kind, timer.job_id, timer.at_s)
+
+    def __len__(self) -> int:
+        return len(self._by_job)
+
+    def set(self, kind: TimerKind, job_id: str, at_s: float) -> None:
+        timer = self._by_job[kind, job_id] = Timer(at_s, kind, job_id)
+        heapq.heappush(self._heap, timer)
+
+    def drop(self, kind: TimerKind, job_id: str) -> bool:
+        """Whether there was one."""
+        return self._by_job.pop((kind, job_id), None) is not None
+
+    def at_s(self, kind: TimerKind, job_id: str) -> float | None:
+        timer = self._by_job.get((kind, job_id))
+        return None if timer is None else timer.at_s
+
+    @property
+    def next_s(self) -> float:
+        heap = self._heap
+        while heap and self._by_job.get((heap[0].kind, heap[0].job_id)) != heap[0]:
+            heapq.heappop(heap)
+        return heap[0].at_s if heap else math.inf
+
+    def due(self, now_s: float) -> list[Timer]:
+        """In the order in which they became due; they stay until they are dropped."""
+        found: list[Timer] = []
+        while self.next_s <= now_s:
+            found.append(heapq.heappop(self._heap))
+        for timer in found:
+            heapq.heappush(self._heap, timer)
+        return list(dict.fromkeys(found))
+
+    def all(self) -> list[Timer]:
+        return sorted(self._by_job.values())
+
+    def shifted(self, by_s: float) -> Timers:
+        """The clock was set: whatever was so far away still is."""
+        return Timers(Timer(each.at_s + by_s, each.kind, each.job_id) for each in self.all())
