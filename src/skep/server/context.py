@@ -14,6 +14,7 @@ from skep.server.changes import Changes
 from skep.server.config import Config
 from skep.server.hub import Hub
 from skep.server.identity import Identity
+from skep.server.kept import Kept
 from skep.server.logs import FileBudget
 from skep.server.looks import Looks
 from skep.server.metrics import Metrics
@@ -38,6 +39,8 @@ class Context(msgspec.Struct):
     """Begin to stop the server; with a number all jobs first, and the server stays if that takes more seconds."""
     log_files: FileBudget
     looks: Looks = msgspec.field(default_factory=Looks)
+    overviews: Kept[dict[str, Any]] = msgspec.field(default_factory=Kept)
+    """By what one may see."""
 
 
 def context_of(request: Request) -> Context:
