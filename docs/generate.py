@@ -14,13 +14,13 @@ from typing import Any
 
 from skep.policies.common import common_knobs
 from skep.policies.place import PLACES
-from skep.policies.registry import Knob, Policy, policies, shown_value
+from skep.policies.registry import ROUND, Knob, Policy, policies, shown_value
 from skep.server.schema import openapi
 
 README = Path(__file__).parent.parent / "README.md"
 PAGE = Path(__file__).parent / "reference" / "policies.md"
 API = Path(__file__).parent / "reference" / "api.md"
-COMMON = {knob.name: knob for knob in common_knobs(walk="skip")}
+COMMON = {knob.name: knob for knob in (*common_knobs(walk="skip"), ROUND)}
 
 HEAD = """\
 # Policies

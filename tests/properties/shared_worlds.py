@@ -13,7 +13,6 @@ from skep.core.events import Event
 from skep.core.ports import Planner
 from skep.experiments.sharing import hardware_cluster
 from skep.experiments.simulate import Experiment, Options
-from skep.policies.rounds import Rounds
 from skep.policies.shared.planner import CELLS, Shared
 from skep.testing import World, job, role, trace
 from skep.testing.shared_invariants import check_shared
@@ -79,7 +78,6 @@ class SharedWorld(World, frozen=True):
 
 def planner_of(course: Course) -> Shared:
     planner = course.scheduler.planner
-    planner = planner.planner if isinstance(planner, Rounds) else planner
     assert isinstance(planner, Shared)
     return planner
 

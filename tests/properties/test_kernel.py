@@ -32,6 +32,7 @@ class Recorder:
 
     def __init__(self, inner: object) -> None:
         self.inner = inner
+        self.round_s = inner.round_s if inner is not None else 0.0
         self.name = "recorder"
         self.plans: list[Plan] = []
 
@@ -49,8 +50,9 @@ class Recorder:
 class Replayer(Recorder):
     """A planner that decides nothing and applies what was logged."""
 
-    def __init__(self, logged: list[PlanRecord]) -> None:
+    def __init__(self, logged: list[PlanRecord], round_s: float) -> None:
         super().__init__(None)
+        self.round_s = round_s
         self.logged = iter(logged)
 
     def attach(self, view: State, memory: Memory) -> None:
@@ -70,7 +72,7 @@ def test_replaying_logged_plans_gives_the_same_state(name: str, data: st.DataObj
     planned = Course(Scheduler(first, recorder), world.engine(first.cluster))
     planned.finish()
     logged = decode(encode(Entry(0.0, [], [record(plan) for plan in recorder.plans])))
-    replayed = Course(Scheduler(second, Replayer(logged.plans)), world.engine(second.cluster))
+    replayed = Course(Scheduler(second, Replayer(logged.plans, world.round_s)), world.engine(second.cluster))
     replayed.finish()
     assert snapshot(second) == snapshot(first)
     check(second)

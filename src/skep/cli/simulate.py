@@ -28,7 +28,6 @@ COMPARED = ("fifo", "fifo:walk=skip", "yarn-cs", "tiresias-l", "srsf")
 
 
 COMPARE_HTML = Path("compare.html")
-ROUND_MIN_S = 0.1
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -151,6 +150,7 @@ def perform(given: dict[str, Any]) -> None:
 def make_experiment(given: dict[str, Any]) -> Experiment:
     from skep.experiments.sharing import check_vcs, hardware_cluster, read_shared
     from skep.experiments.simulate import Experiment, Options
+    from skep.policies.registry import ROUND_MIN_S
     from skep.traces.read import read_trace
 
     options = Options(
@@ -164,7 +164,8 @@ def make_experiment(given: dict[str, Any]) -> Experiment:
     )
     if 0 < options.round_s < ROUND_MIN_S:
         raise InputError(f"--round-s is {options.round_s:g}, expected at least {ROUND_MIN_S:g} s")
-    if options.finish_at_boundary and not options.round_s:
+    in_rounds = options.round_s or any("round_s=" in policy for policy in given["policies"])
+    if options.finish_at_boundary and not in_rounds:
         raise InputError("--round-finish boundary needs --round-s")
     profile = None
     if given["profile"]:

@@ -29,6 +29,8 @@ class Planner(Protocol):
     """
 
     name: str
+    round_s: float
+    """It is asked at multiples of so many seconds only; 0: whenever something happens."""
 
     def attach(self, view: State, memory: Memory) -> None: ...
 

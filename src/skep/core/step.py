@@ -15,7 +15,8 @@ from skep.core.events import Event
 from skep.core.job import Job, JobState
 from skep.core.plan import Plan
 from skep.core.ports import Planner
-from skep.core.state import State
+from skep.core.rounds import everything, gather, is_boundary, next_boundary
+from skep.core.state import State, Trigger
 
 PLANS_MAX = 1000
 """Of one step; a decision makes news only where it takes back a start that nobody was told of."""
@@ -36,7 +37,12 @@ class Scheduler:
         self.planner = planner
         self.plans: list[Plan] = []
         """Of the last step, in turn."""
-        planner.attach(state, state.memory)
+        self._attach()
+
+    def _attach(self) -> None:
+        self.planner.attach(self.state, self.state.memory)
+        self.gathered = everything()
+        """What a planner that decides in rounds has not been told yet."""
 
     def step(self, at_s: float, events: list[Event], change: Change | None = None) -> list[Action]:
         state = self.state
@@ -48,7 +54,7 @@ class Scheduler:
             apply(event)
         if change is not None:
             self.planner = change.planner
-            self.planner.attach(state, state.memory)
+            self._attach()
         self.decide()
         if not state.dirty:
             return []
@@ -61,9 +67,26 @@ class Scheduler:
         while state.trigger.wakes:
             if len(self.plans) == PLANS_MAX:
                 raise InvariantBroken(f"after {PLANS_MAX} decisions at one moment there is still something to decide")
-            plan = self.planner.plan(state, state.memory, state.take_trigger())
+            trigger = state.take_trigger()
+            if self.planner.round_s:
+                plan = self._plan_round(trigger)
+            else:
+                plan = self.planner.plan(state, state.memory, trigger)
             state.commit(plan)
             self.plans.append(plan)
+
+    def _plan_round(self, trigger: Trigger) -> Plan:
+        state, round_s = self.state, self.planner.round_s
+        gather(self.gathered, trigger)
+        if trigger.is_timer or is_boundary(state.now_s, round_s):
+            gathered, self.gathered = self.gathered, Trigger()
+            gathered.is_timer = True
+            plan = self.planner.plan(state, state.memory, gathered)
+        else:
+            plan = Plan(state)
+        is_busy = state.pending_count or state.held_jobs or plan.decisions
+        plan.wake_s = next_boundary(state.now_s, round_s) if is_busy else None
+        return plan
 
 
 def reconcile(state: State) -> list[Action]:

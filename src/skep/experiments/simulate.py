@@ -73,7 +73,7 @@ class Experiment(msgspec.Struct):
         state = State(self.cluster.blank())
         planner = Timed(self.planner(policy))
         scheduler = Scheduler(state, planner)
-        engine = self._engine(state.cluster)
+        engine = self._engine(state.cluster, planner.round_s)
         tally = Tally(state, jobs=len(self.trace.jobs))
         fold = HistoryFold(state) if self.options.keep_history else None
         observers = [tally, fold, Progress(engine, report) if report is not None else None]
@@ -109,7 +109,7 @@ class Experiment(msgspec.Struct):
             return any(job.spec.epochs is None for job in self.trace.jobs)
         return knows is Knows.DURATIONS
 
-    def _engine(self, cluster: Cluster) -> Simulator:
+    def _engine(self, cluster: Cluster, round_s: float) -> Simulator:
         options = self.options
         outages = None
         if options.failures:
@@ -125,7 +125,7 @@ class Experiment(msgspec.Struct):
             restart_s=options.restart_s,
             checkpoint_s=options.checkpoint_s,
             outages=outages or Outages.none(),
-            finish_round_s=options.round_s if options.finish_at_boundary else 0.0,
+            finish_round_s=round_s if options.finish_at_boundary else 0.0,
         )
 
 

@@ -18,6 +18,7 @@ class Timed:
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
         self.name = planner.name
+        self.round_s = planner.round_s
         self.seconds: list[float] = []
 
     def attach(self, view: State, memory: Memory) -> None:

@@ -59,6 +59,8 @@ class Course(NamedTuple):
 class Afs:
     """`restart_s` is what a restart costs, `horizon_s` how long an allocation is expected to last."""
 
+    round_s = 0.0
+
     def __init__(
         self, *, name: str, place: Place, allocate: Elastic, is_strict: bool, restart_s: float, horizon_s: float
     ) -> None:

@@ -13,6 +13,7 @@ NOBODY = "none"
 
 class Idle:
     name = NOBODY
+    round_s = 0.0
 
     def attach(self, view: State, memory: Memory) -> None:
         """There is nothing to keep."""

@@ -18,7 +18,7 @@ from skep.files.text import Texts
 from skep.policies.adjust.preempt import Nothing, Preempt
 from skep.policies.common import common_knobs, make_pipeline
 from skep.policies.order.base import Order
-from skep.policies.registry import Setting, parse_value, split_knobs
+from skep.policies.registry import ROUND, Setting, parse_value, round_of, split_knobs
 
 OWN_MODULE = "skep_own_"
 """How the modules of such files are called, so that they are found among all others."""
@@ -36,6 +36,7 @@ def build_own(spec: str, setting: Setting) -> Planner:
     if hasattr(made, "plan"):
         made.name = getattr(made, "name", name)
         made.why_never = getattr(made, "why_never", lambda view, job: "")
+        made.round_s = round_of(spec, setting, getattr(made, "round_s", 0.0))
         return made  # type: ignore[no-any-return]
     if not isinstance(made, Order):
         raise InputError(
@@ -43,14 +44,16 @@ def build_own(spec: str, setting: Setting) -> Planner:
             hint="derive it from skep.policies.Order and give it key(job, now_s)",
         )
     adjust = Preempt() if getattr(made, "preemptive", False) else Nothing()
-    return make_pipeline(name, own.for_pipeline, setting, order=made, adjust=adjust)
+    planner = make_pipeline(name, own.for_pipeline, setting, order=made, adjust=adjust)
+    planner.round_s = round_of(spec, setting, 0.0)
+    return planner
 
 
 class OwnKnobs:
     """Which knobs are the pipeline's and which the class's own."""
 
     def __init__(self, spec: str, text: str) -> None:
-        known = {knob.name: knob for knob in common_knobs(walk="skip")}
+        known = {knob.name: knob for knob in (*common_knobs(walk="skip"), ROUND)}
         self.for_pipeline = {name: knob.default for name, knob in known.items()}
         self.for_class: dict[str, Any] = {}
         for key, value in split_knobs(spec, text).items():

@@ -44,6 +44,8 @@ KEY = "key "
 class Pipeline:
     """The planner made of five parts."""
 
+    round_s = 0.0
+
     def __init__(
         self,
         *,

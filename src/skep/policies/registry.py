@@ -48,6 +48,12 @@ class Setting(msgspec.Struct, frozen=True):
     """The files that policies are made of, as far as somebody keeps them."""
 
 
+ROUND = Knob("round_s", 0.0, "decide only at multiples of so many seconds; 0: whenever something happens")
+"""Every policy has it; one that is made for rounds declares it with another default."""
+
+ROUND_MIN_S = 0.1
+
+
 class Knows(enum.Enum):
     """What a policy reads of a job's true length, which only a trace can tell it."""
 
@@ -93,7 +99,22 @@ def build_planner(spec: str, setting: Setting) -> Planner:
 
         return build_own(spec, setting)
     policy, knobs = parse_policy(spec)
-    return policy.build(knobs, setting)
+    round_s = round_of(spec, setting, knobs["round_s"])
+    planner = policy.build(knobs, msgspec.structs.replace(setting, round_s=round_s))
+    planner.round_s = round_s
+    return planner
+
+
+def round_of(spec: str, setting: Setting, default: float) -> float:
+    """As the policy's spec says, else as the setting does, else as is usual for the policy."""
+    text = spec.partition(".py:")[2] if ".py:" in spec else spec
+    given = split_knobs(spec, text.partition(":")[2]).get(ROUND.name)
+    if given is None:
+        return setting.round_s or default
+    round_s = float(parse_value(spec, ROUND, given))
+    if not (round_s == 0 or ROUND_MIN_S <= round_s < math.inf):
+        raise InputError(f"policy '{spec}': round_s={given}: expected 0, or at least {ROUND_MIN_S:g}")
+    return round_s
 
 
 def knowledge(spec: str) -> Knows:
@@ -115,7 +136,7 @@ def parse_policy(spec: str) -> tuple[Policy, dict[str, Any]]:
         raise InputError(
             f"policy '{name}' is not known", hint=did_you_mean(name, policies(), most=3) or "`skep policies` lists them"
         )
-    return policy, parse_knobs(spec, text, policy.knobs)
+    return policy, parse_knobs(spec, text, (ROUND, *policy.knobs))
 
 
 def split_knobs(spec: str, text: str) -> dict[str, str]:

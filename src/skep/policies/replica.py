@@ -26,6 +26,8 @@ from skep.policies.place.simple import Any as AnyPlace
 class Replica:
     """The common part: who is kept, who is pushed out, who starts. Subclasses keep the order."""
 
+    round_s = 0.0
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.place = AnyPlace()

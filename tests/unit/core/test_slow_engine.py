@@ -130,6 +130,7 @@ class Mover:
     """A planner that does what a test has written down."""
 
     name = "mover"
+    round_s = 0.0
 
     def __init__(self) -> None:
         self.todo: list[Callable[[State, Plan], None]] = []

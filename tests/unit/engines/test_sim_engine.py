@@ -219,6 +219,7 @@ class AtTimes:
     """A planner that starts every job where it is told, and moves it at given times."""
 
     name = "at-times"
+    round_s = 0.0
 
     def __init__(self, moves: dict[float, tuple[str, Allocation]]) -> None:
         self.moves = moves

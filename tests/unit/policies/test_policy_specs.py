@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from skep.clusters.read import read_text
 from skep.core.errors import InputError
 from skep.core.refusal import Cause
 from skep.core.state import State
@@ -15,7 +16,7 @@ from skep.experiments.simulate import Experiment, Options
 from skep.policies.order.shares import CapacityQueues
 from skep.policies.pipeline import Pipeline
 from skep.policies.registry import Setting, build_planner, parse_policy, policies
-from skep.policies.rounds import Rounds
+from skep.policies.shared.build import build_whole
 from skep.testing import World, cluster, job, trace
 from skep.testing.world import Course
 
@@ -92,11 +93,36 @@ def test_every_policy_can_be_built_as_it_is_and_says_what_it_is(name: str) -> No
     assert all(knob.help for knob in policy.knobs)
 
 
-def test_rounds_wrap_any_policy() -> None:
-    planner = Experiment(trace(job()), cluster("1x1"), Options(round_s=60.0)).planner("fifo")
-    assert isinstance(planner, Rounds)
-    assert isinstance(planner.planner, Pipeline)
-    assert planner.name == "fifo"
+ROUNDS = {"fifo": 60.0, "fifo:round_s=30": 30.0, "fifo:walk=skip,round_s=0": 0.0, "las:round_s=20,lead=0": 20.0}
+
+
+@pytest.mark.parametrize("policy", ROUNDS)
+def test_rounds_are_a_property_of_the_planner(policy: str) -> None:
+    planner = Experiment(trace(job()), cluster("1x1"), Options(round_s=60.0)).planner(policy)
+    assert planner.round_s == ROUNDS[policy]
+
+
+def test_a_policy_of_ones_own_may_be_made_for_rounds(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("class Mine:\n    round_s = 360.0\n    def plan(self, view, memory, trigger): ...\n")
+    assert build_planner(f"{file}:Mine", SETTING).round_s == 360.0
+    assert build_planner(f"{file}:Mine:round_s=12", SETTING).round_s == 12.0
+
+
+@pytest.mark.parametrize("value", ["0.01", "inf", "x", "-1"])
+def test_rounds_that_make_no_sense_are_refused(value: str) -> None:
+    with pytest.raises(InputError, match="round_s"):
+        build_planner(f"fifo:round_s={value}", SETTING)
+
+
+def test_a_vc_cannot_have_rounds_of_its_own() -> None:
+    lab, layout = read_text("nodes: [{count: 2, name: n, gpus: 4}]\nvcs: {a: 1 node, b: 1 node}\n", "lab")
+    assert layout is not None
+    assert build_whole("fifo:round_s=60", Setting(lab), layout).round_s == 60.0
+    layout.vcs["a"].policy = "las:round_s=20"
+    with pytest.raises(InputError, match=r"VC a: its policy decides in rounds of 20 s, the others have no rounds"):
+        build_whole("fifo", Setting(lab), layout)
+    assert build_whole("fifo:round_s=20", Setting(lab), layout).round_s == 20.0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from skep.core.errors import InputError
 from skep.core.ports import Planner
 from skep.policies.idle import NOBODY, Idle
 from skep.policies.registry import Setting, build_planner
-from skep.policies.rounds import Rounds
 from skep.policies.shared.clusters import cell_clusters
 from skep.policies.shared.planner import CELLS, Shared
 
@@ -28,11 +27,13 @@ def build_whole(policy: str, setting: Setting, layout: Layout | None, sharing: s
             own_policy or policy, msgspec.structs.replace(setting, cluster=cluster, vcs=(vc,) if vc else setting.vcs)
         )
 
-    if layout is not None:
-        check_policies(layout, setting)
-    planner = make("", "", setting.cluster) if layout is None else Shared(layout, make, sharing)
-    # Rounds are for everybody at once: lending must not start between them what a VC's planner has not seen.
-    return Rounds(planner, setting.round_s) if setting.round_s else planner
+    one = make("", "", setting.cluster)
+    if layout is None:
+        return one
+    check_policies(layout, msgspec.structs.replace(setting, round_s=one.round_s))
+    shared = Shared(layout, make, sharing)
+    shared.round_s = one.round_s
+    return shared
 
 
 def check_policies(layout: Layout, setting: Setting) -> None:
@@ -40,9 +41,16 @@ def check_policies(layout: Layout, setting: Setting) -> None:
     for vc in layout.vcs.values():
         try:
             if vc.policy not in ("", NOBODY):
-                build_planner(vc.policy, setting)
+                check_rounds(build_planner(vc.policy, setting).round_s, setting.round_s)
         except InputError as error:
             raise InputError(f"VC {vc.name}: {error}", hint=error.hint) from None
+
+
+def check_rounds(own_s: float, all_s: float) -> None:
+    """Rounds are for everybody at once: lending must not start between them what a VC's planner has not seen."""
+    if own_s != all_s:
+        others = f"those of the others take {all_s:g} s" if all_s else "the others have no rounds"
+        raise InputError(f"its policy decides in rounds of {own_s:g} s, {others}", hint="rounds hold for all VCs")
 
 
 def guaranteed_gpus(layout: Layout) -> dict[str, int]:

@@ -61,6 +61,7 @@ class Shared:
     """`make` gives the planner for a VC, told the VC's name, the policy its file names, and its cluster."""
 
     name = "shared"
+    round_s = 0.0
 
     def __init__(self, layout: Layout, make: Callable[[str, str, Cluster], Planner], sharing: str = CELLS) -> None:
         self.layout = layout
