@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError
 from skep.core.events import Event
+from skep.core.group import FIRST_SUCCEEDED, NEVER, EndsWhen, Enough, GroupKind, GroupSpec
 from skep.core.job import JobState
-from skep.core.model import Role
+from skep.core.model import GroupRef, Role
 from skep.core.refusal import Refusal
 from skep.policies.registry import Knob, Setting, build_planner, policies
 from skep.testing import World, cluster, job, node, role, trace
@@ -202,9 +203,12 @@ def worlds(draw: st.DrawFn, name: str, *, plain: bool = False, calm: bool = Fals
     policy = draw(policy_specs(name, **knobs))
     if calm:
         return World(trace(*entries), where, policy)
+    groups = draw(st.sampled_from([(), GROUPS]))
+    if groups:
+        entries = [with_group(draw, entry) for entry in entries]
     round_s = draw(st.sampled_from([0.0, 0.0, 60.0, 47.5]))
     return World(
-        trace(*entries),
+        trace(*entries, groups=groups),
         where,
         policy,
         restart_s=draw(st.sampled_from([0.0, 7.0, 30.0])),
@@ -223,6 +227,23 @@ def with_needs(draw: st.DrawFn, entry: TraceJob, entries: list[TraceJob]) -> Tra
         return entry
     needs = tuple({draw(st.sampled_from(before)).spec.id: None for _ in range(2)})
     return msgspec.structs.replace(entry, spec=msgspec.structs.replace(entry.spec, needs=needs))
+
+
+GROUPS = (
+    GroupSpec("first", GroupKind.SWEEP, ends_when=FIRST_SUCCEEDED),
+    GroupSpec("two of b", weight=2.0, ends_when=EndsWhen((Enough("b", succeeded=2), Enough(failed=1)))),
+    GroupSpec("inner", within=GroupRef("first")),
+    GroupSpec("open", ends_when=NEVER),
+)
+"""And `plain`, of which nothing is said."""
+
+
+def with_group(draw: st.DrawFn, entry: TraceJob) -> TraceJob:
+    name = draw(st.sampled_from(["", "", "plain", *(group.id for group in GROUPS)]))
+    needs = ("first",) if name not in ("first", "inner") and not draw(st.integers(0, 7)) else ()
+    ref = GroupRef(name, draw(st.sampled_from(["a", "b"]))) if name else None
+    spec = msgspec.structs.replace(entry.spec, group=ref, needs_groups=needs)
+    return msgspec.structs.replace(entry, spec=spec)
 
 
 @st.composite

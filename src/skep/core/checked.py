@@ -14,7 +14,7 @@ from skep.core.job import Job, JobState, amount_of
 from skep.core.model import JobSpec, Shape
 from skep.core.plan import Decision, Plan
 from skep.core.record import PlanRecord, repeat
-from skep.core.state import State
+from skep.core.state import ENDS, State
 
 
 class BadPlan(InvariantBroken):
@@ -41,6 +41,7 @@ def checked_plan(state: State, logged: PlanRecord) -> Plan:
     plan.joins = [(state.jobs[job_id], scope) for job_id, scope in logged.joins]
     plan.rejects = [(state.jobs[job_id], reason) for job_id, reason in logged.rejects]
     plan.refusals, plan.memory, plan.wake_s = logged.refusals, logged.memory, logged.wake_s
+    plan.ends = logged.ends
     return plan
 
 
@@ -51,6 +52,9 @@ def check_words(state: State, logged: PlanRecord) -> None:
     for job_id, _ in (*logged.joins, *logged.rejects):
         if find(state, job_id).state is not JobState.PENDING:
             raise InvariantBroken(f"it says that job {job_id} waits, which is {state.jobs[job_id].state}")
+    for group_id, outcome, _ in logged.ends:
+        if group_id not in state.groups or outcome not in ENDS.values():
+            raise InvariantBroken(f"it ends group {group_id} as {outcome}, which is not there or is no end")
     rejected = {job_id for job_id, _ in logged.rejects}
     if len(rejected) < len(logged.rejects) or not rejected.isdisjoint(each.job_id for each in logged.decisions):
         raise InvariantBroken("it rejects a job twice, or one that it starts")

@@ -7,6 +7,8 @@ import enum
 import msgspec
 
 from skep.core.cluster import Allocation
+from skep.core.group import GroupSpec
+from skep.core.job import JobState
 from skep.core.model import JobSpec
 from skep.core.timers import Timer
 
@@ -50,11 +52,20 @@ class StopRequested(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-class MembersEnded(msgspec.Struct, frozen=True, tag=True):
-    """A job whose tasks are jobs of their own has ended, and so: whoever needs it may go on, or never will."""
+class GroupFormed(msgspec.Struct, frozen=True, tag=True):
+    """What is to be known of a group before its members are submitted, or from now on. A member of a group that nobody
+    has spoken of forms it."""
 
-    job_id: str
-    succeeded: bool
+    group: GroupSpec
+
+
+class GroupEnded(msgspec.Struct, frozen=True, tag=True):
+    """The group is over, by what its members have done or by somebody's wish: members that have not ended are stopped,
+    and whoever needs the group may go on, or never will."""
+
+    group_id: str
+    outcome: JobState
+    reason: str
 
 
 class PriorityChanged(msgspec.Struct, frozen=True, tag=True):
@@ -179,7 +190,8 @@ Event = (
     | JobHeld
     | JobReleased
     | StopRequested
-    | MembersEnded
+    | GroupFormed
+    | GroupEnded
     | PriorityChanged
     | TasksStarted
     | TasksMoved

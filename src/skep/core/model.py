@@ -54,6 +54,14 @@ class Shape(msgspec.Struct, frozen=True, cache_hash=True):
         msgspec.structs.force_setattr(self, "is_plain", plain)
 
 
+class GroupRef(msgspec.Struct, frozen=True, array_like=True):
+    """The group that a job belongs to (`core/group.py`), and what it is there: a task of a role, a trial."""
+
+    id: str
+    role: str = ""
+    index: int = 0
+
+
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job as submitted. What it really needs to finish is not here: that belongs to the engine."""
 
@@ -75,9 +83,11 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds after submission."""
     steps: int | None = None
     epochs: int | None = None
-    group: str = ""
+    group: GroupRef | None = None
     needs: tuple[str, ...] = ()
     """Jobs that must have succeeded before this one may start."""
+    needs_groups: tuple[str, ...] = ()
+    """Groups that must have."""
     pinned: str = ""
     """The pinned cell of its VC that it runs in and nowhere else; nothing: it runs in none of them."""
     time_limit_s: float | None = None

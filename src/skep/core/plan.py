@@ -29,13 +29,16 @@ class Decision(msgspec.Struct, frozen=True):
     cause: str = ""
 
 
+GroupEnd = tuple[str, JobState, str]
+"""A group by id, how it ends (succeeded, failed or stopped) and why."""
+
 Before = tuple[Job, JobState, Allocation | None]
 
 
 class Plan:
     """The decisions of one planner call."""
 
-    __slots__ = ("_state", "_steps", "decisions", "joins", "memory", "refusals", "rejects", "wake_s")
+    __slots__ = ("_state", "_steps", "decisions", "ends", "joins", "memory", "refusals", "rejects", "wake_s")
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -48,6 +51,8 @@ class Plan:
         """Scopes that wait for another cause from now on."""
         self.rejects: list[tuple[Job, str]] = []
         """Jobs that can never run here, and why."""
+        self.ends: list[GroupEnd] = []
+        """Groups that are over: their members are stopped for good."""
         self.memory: dict[str, Any] = {}
         """What the policy wants to remember; `None` forgets."""
         self.wake_s: float | None = None
@@ -82,6 +87,14 @@ class Plan:
         self._steps.append((job, job.state, before, True))
         job.allocation = allocation
         self.decisions.append(Decision(job.id, before, allocation))
+
+    def end_group(self, group_id: str, why: str, *, succeeded: bool = False) -> None:
+        """No member of it is to run any more: the best trial is found, or none is worth going on."""
+        group = self._state.groups.get(group_id)
+        if group is None or group.outcome is not None:
+            raise InvariantBroken(f"end of group {group_id}, which {'has ended' if group else 'is not there'}")
+        outcome = JobState.SUCCEEDED if succeeded else JobState.STOPPED
+        self.ends.append((group_id, outcome, f"{group.spec.title} ended: {why}"))
 
     def befores(self) -> list[Before]:
         """The job of each decision as it was before it."""

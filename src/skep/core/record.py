@@ -11,7 +11,7 @@ import msgspec
 
 from skep.core.cluster import Cluster
 from skep.core.events import Event
-from skep.core.plan import Decision, Plan
+from skep.core.plan import Decision, GroupEnd, Plan
 from skep.core.refusal import Cause
 from skep.core.state import State
 from skep.core.step import reconcile
@@ -26,6 +26,7 @@ class PlanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     rejects: list[tuple[str, str]] = []
     memory: dict[str, Any] = {}
     wake_s: float | None = None
+    ends: list[GroupEnd] = []
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -44,6 +45,7 @@ def record(plan: Plan) -> PlanRecord:
         rejects=[(job.id, reason) for job, reason in plan.rejects],
         memory=plan.memory,
         wake_s=plan.wake_s,
+        ends=plan.ends,
     )
 
 
@@ -57,6 +59,7 @@ def replay(state: State, logged: PlanRecord) -> Plan:
     plan.refusals = logged.refusals
     plan.memory = logged.memory
     plan.wake_s = logged.wake_s
+    plan.ends = logged.ends
     return plan
 
 

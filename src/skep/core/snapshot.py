@@ -14,6 +14,7 @@ import msgspec
 
 from skep.core.cluster import Allocation, Cluster
 from skep.core.events import PolicyFailed
+from skep.core.group import Group
 from skep.core.job import Job, JobState
 from skep.core.model import JobSpec
 from skep.core.refusal import Cause, Waiting
@@ -71,6 +72,7 @@ class Saved(msgspec.Struct):
     previous_policy: str = ""
     faults: dict[str, PolicyFailed] = {}
     timers: list[Timer] = []
+    groups: list[Group] = []
 
 
 COUNTS = ("submitted_count", "pending_count", "event_count", "decision_count")
@@ -111,6 +113,7 @@ def save(state: State) -> Saved:
         previous_policy=state.previous_policy,
         faults=state.faults,
         timers=state.timers.all(),
+        groups=list(state.groups.values()),
     )
 
 
@@ -191,6 +194,7 @@ def refer(state: State, saved: Saved) -> None:
     state.moving = {jobs[name].seq: jobs[name] for name in saved.moving}
     state.dirty = [jobs[name] for name in saved.dirty]
     state.needed_by = {name: [jobs[other] for other in others] for name, others in saved.needed_by.items()}
+    state.groups = {group.id: group for group in saved.groups}
     state.lost, state.drained = set(saved.lost), set(saved.drained)
     for name, count in zip(COUNTS, saved.counts, strict=True):
         setattr(state, name, count)

@@ -7,7 +7,7 @@ and the same sequence always gives the same state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -19,11 +19,12 @@ from skep.core.events import (
     ClusterChanged,
     Event,
     Exit,
+    GroupEnded,
+    GroupFormed,
     JobHeld,
     JobReleased,
     JobsForgotten,
     JobSubmitted,
-    MembersEnded,
     NodeBack,
     NodeDrained,
     NodeLost,
@@ -39,7 +40,9 @@ from skep.core.events import (
     TimeLimitSet,
     TimerDue,
 )
+from skep.core.group import Group, GroupSpec
 from skep.core.job import Job, JobState
+from skep.core.model import GroupRef
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Waiting
 from skep.core.timers import BACK_OFF, LEASE, LIMIT, PLAN, Timer, Timers
@@ -86,6 +89,7 @@ class State:
         self.cluster = cluster
         self.now_s = 0.0
         self.jobs: dict[str, Job] = {}
+        self.groups: dict[str, Group] = {}
         self.memory: dict[str, Any] = {}
         self.wake_s = math.inf
         """When the planner wants to be asked again."""
@@ -122,7 +126,8 @@ class State:
             JobHeld: self._job_held,
             JobReleased: self._job_released,
             StopRequested: self._stop_requested,
-            MembersEnded: self._members_ended,
+            GroupFormed: self._group_formed,
+            GroupEnded: self._group_ended,
             PriorityChanged: self._priority_changed,
             JobsForgotten: self._jobs_forgotten,
             TasksStarted: self._tasks_started,
@@ -153,6 +158,8 @@ class State:
         job.hold = event.hold
         self.submitted_count += 1
         self.pending_count += 1
+        if spec.group is not None and not self._join_group(spec.group, job):
+            return
         for needed in spec.needs:
             other = self.jobs.get(needed)
             if other is not None and other.state.is_final and other.state is not JobState.SUCCEEDED:
@@ -161,6 +168,8 @@ class State:
             if other is None or other.state is not JobState.SUCCEEDED:
                 job.needs_left += 1
                 self.needed_by.setdefault(needed, []).append(job)
+        if spec.needs_groups and not self._await_groups(job):
+            return
         if job.is_ready:
             self.trigger.submitted.append(job)
 
@@ -231,8 +240,102 @@ class State:
 
     def _jobs_forgotten(self, event: JobsForgotten) -> None:
         for job_id in event.job_ids:
-            if self.jobs[job_id].state.is_final:
+            job = self.jobs[job_id]
+            if job.state.is_final:
                 del self.jobs[job_id]
+                if job.spec.group is not None:
+                    self._forget_member(job.spec.group, job_id)
+
+    # Groups -----------------------------------------------------------------------------------------------------
+
+    def _group_formed(self, event: GroupFormed) -> None:
+        group = self.groups.get(event.group.id)
+        if group is None or group.has_ended:
+            self._form(event.group)
+        else:
+            group.spec = event.group
+
+    def _form(self, spec: GroupSpec) -> Group:
+        group = self.groups[spec.id] = Group(spec)
+        if spec.within is not None:
+            self._group(spec.within.id).join(spec.id)
+        return group
+
+    def _group(self, group_id: str) -> Group:
+        """As it is for somebody who comes now: anew if it has ended."""
+        group = self.groups.get(group_id)
+        if group is None or group.has_ended:
+            return self._form(group.spec if group is not None else GroupSpec(group_id))
+        return group
+
+    def _join_group(self, ref: GroupRef, job: Job) -> bool:
+        """Whether the job may go on: not where the others are about to leave."""
+        group = self._group(ref.id)
+        group.join(job.id)
+        if group.outcome is not None:
+            self._end_pending(job, group.reason)
+        return group.outcome is None
+
+    def _await_groups(self, job: Job) -> bool:
+        """Whether the job may go on: not where a group that it needs has failed."""
+        for needed in job.spec.needs_groups:
+            group = self.groups.get(needed) or self._form(GroupSpec(needed))
+            if not group.has_ended:
+                job.needs_left += 1
+                group.needed_by.append(job.id)
+            elif group.outcome is not None and group.outcome is not JobState.SUCCEEDED:
+                self._end_needy(job, group.spec.name or group.id, group.outcome)
+                return False
+        return True
+
+    def _leave_group(self, ref: GroupRef, member: str, state: JobState) -> None:
+        group = self.groups.get(ref.id)
+        if group is None or member not in group.members or group.members[member] is not None:
+            return  # it was of a group of that id which has ended before
+        was_open = group.outcome is None
+        group.note_end(member, ref.role, state)
+        if group.has_ended:
+            self._close_group(group)
+        elif was_open and group.outcome is not None:
+            self._stop_members(group)
+
+    def _group_ended(self, event: GroupEnded) -> None:
+        group = self.groups.get(event.group_id)
+        if group is not None:
+            self._end_group(group, event.outcome, event.reason)
+
+    def _end_group(self, group: Group, outcome: JobState, reason: str) -> None:
+        if group.outcome is not None:
+            return
+        group.outcome, group.reason = outcome, reason
+        if group.has_ended:
+            self._close_group(group)
+        else:
+            self._stop_members(group)
+
+    def _stop_members(self, group: Group) -> None:
+        for name in [name for name, ended_as in group.members.items() if ended_as is None]:
+            if name in self.jobs:
+                self._stop(self.jobs[name], group.reason)
+            else:
+                self._end_group(self.groups[name], JobState.STOPPED, group.reason)
+
+    def _close_group(self, group: Group) -> None:
+        """No member is left: those that need it may go on, or never will."""
+        assert group.outcome is not None
+        needy = [self.jobs[name] for name in group.needed_by]
+        group.needed_by = []
+        self._answer(needy, group.spec.name or group.id, group.outcome)
+        if group.spec.within is not None:
+            self._leave_group(group.spec.within, group.id, group.outcome)
+
+    def _forget_member(self, ref: GroupRef, member: str) -> None:
+        group = self.groups.get(ref.id)
+        if group is None or group.members.pop(member, None) is None or group.members or group.needed_by:
+            return
+        del self.groups[ref.id]
+        if group.spec.within is not None:
+            self._forget_member(group.spec.within, group.id)
 
     # What engines tell ------------------------------------------------------------------------------------------
 
@@ -337,13 +440,12 @@ class State:
         if state is not JobState.UNRUNNABLE:  # which never began
             job.finish_s = self.now_s
         if self.needed_by:
-            self._answer_needs(job.id, state)
+            self._answer(self.needed_by.pop(job.id, ()), job.id, state)
+        if job.spec.group is not None:
+            self._leave_group(job.spec.group, job.id, state)
 
-    def _members_ended(self, event: MembersEnded) -> None:
-        self._answer_needs(event.job_id, JobState.SUCCEEDED if event.succeeded else JobState.FAILED)
-
-    def _answer_needs(self, needed: str, ended_as: JobState) -> None:
-        for waiting in self.needed_by.pop(needed, ()):
+    def _answer(self, needy: Iterable[Job], needed: str, ended_as: JobState) -> None:
+        for waiting in needy:
             if waiting.state is not PENDING:
                 continue
             if ended_as is not JobState.SUCCEEDED:
@@ -529,10 +631,6 @@ class State:
         self.decision_count += 1
         now_s = self.now_s
         self.wake_s = math.inf if plan.wake_s is None else plan.wake_s
-        for job, reason in plan.rejects:
-            self.pending_count -= 1
-            job.reason = reason
-            self._close(job, JobState.UNRUNNABLE)
         for scope, cause in plan.refusals:
             self.refuse(scope, cause)
         for job, scope in plan.joins:
@@ -552,6 +650,15 @@ class State:
                 self.memory.pop(key, None)
             else:
                 self.memory[key] = value
+        # What follows from these may stop jobs that were started just now, or were to be rejected too.
+        for job, reason in plan.rejects:
+            if job.state is not PENDING:
+                continue
+            self.pending_count -= 1
+            job.reason = reason
+            self._close(job, JobState.UNRUNNABLE)
+        for group_id, outcome, reason in plan.ends:
+            self._end_group(self.groups[group_id], outcome, reason)
 
     def _unstart(self, job: Job) -> None:
         """It was stopped before its launch was ever asked for: it waits again as if nothing had been."""

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
-from skep.core.model import JobSpec, Role, Shape
+from typing import NamedTuple
+
+from skep.core.model import GroupRef, JobSpec, Role, Shape
+from skep.jobs.groups import member_id, named_ref, task_name
 from skep.jobs.request import Request, TaskRole
 
 
-def to_core(request: Request, job_id: str) -> list[JobSpec]:
-    """A gang is one job of the core. Otherwise every task is one, `job_id/role-index`, and starts when it can."""
+class Needed(NamedTuple):
+    """What a job needs, as ids of the core."""
+
+    jobs: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+NOTHING = Needed()
+
+
+def to_core(request: Request, job_id: str, needs: Needed = NOTHING) -> list[JobSpec]:
+    """A gang is one job of the core. Otherwise every task is one, a member of the job's group, and starts when it can.
+    What the request needs is for others to look up."""
     if request.gang:
-        return [_spec(request, job_id, _shape(request))]
+        return [_spec(request, job_id, _shape(request), named_ref(request), needs)]
     return [
-        _spec(request, f"{job_id}/{name}-{index}", shape)
+        _spec(request, member_id(job_id, task_name(ref)), shape, ref, needs)
         for name, role in request.tasks.items()
         for shape in [Shape((_role(name, role, count=1),), gpu_types(role))]
-        for index in range(role.count)
+        for ref in (GroupRef(job_id, name, index) for index in range(role.count))
     ]
 
 
-def _spec(request: Request, job_id: str, shape: Shape) -> JobSpec:
+def task_of(spec: JobSpec, request: Request) -> str:
+    """The task that this job of the core alone is; nothing for a gang."""
+    return "" if request.gang or spec.group is None else task_name(spec.group)
+
+
+def _spec(request: Request, job_id: str, shape: Shape, group: GroupRef | None, needs: Needed) -> JobSpec:
     least, most = _gpu_range(request)
     return JobSpec(
         id=job_id,
@@ -33,8 +52,9 @@ def _spec(request: Request, job_id: str, shape: Shape) -> JobSpec:
         max_gpus=most,
         expect_s=request.expect_s,
         deadline_s=request.deadline_s,
-        group=request.group,
-        needs=request.needs,
+        group=group,
+        needs=needs.jobs,
+        needs_groups=needs.groups,
         time_limit_s=request.time_limit_s,
     )
 

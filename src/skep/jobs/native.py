@@ -9,11 +9,14 @@ from skep.core.errors import did_you_mean
 from skep.files.document import Field
 from skep.files.text import shorten
 from skep.jobs import fields
-from skep.jobs.request import Completion, Elastic, Request, TaskRole
+from skep.jobs.groups import ENDS_WHEN, KINDS, read_ends_when
+from skep.jobs.request import Completion, Elastic, OfGroup, Request, TaskRole
 
 OF_COMPLETION = ("min_failed", "min_succeeded")
 OF_ELASTIC = ("role", "min", "max")
 CHECKPOINTS = ("signal", "criu")
+INDEX_MAX = 1_000_000
+"""Jobs of a group, counted from 0."""
 ONE_ROLE = "task"
 """The role of a job that is written without `tasks`."""
 
@@ -29,6 +32,8 @@ def read_native(document: Field, user: str, warnings: list[str]) -> Request:
     }
     if user:
         values["user"] = user
+    if "group" in given and not given["group"].is_null:
+        values["group"], values["of_group"] = _group(given["group"])
     if "elastic" in given and not given["elastic"].is_null:
         values["elastic"] = _elastic(given["elastic"], tasks, is_gang=values.get("gang", True))
     if "locality" in values:
@@ -86,6 +91,45 @@ def _completion(field: Field) -> Completion:
 
 def _tasks_or_none(field: Field) -> int | None:
     return None if field.is_null else fields.whole(field, 1, fields.TASKS_MAX)
+
+
+def _group(field: Field) -> tuple[str, OfGroup]:
+    """A name, or a name and what is to hold for the group."""
+    if not field.is_mapping:
+        return fields.name(field), OfGroup()
+    given = field.fields(("name", *_READERS_OF_GROUP), required=("name",))
+    values = {key: read(given[key]) for key, read in _READERS_OF_GROUP.items() if key in given}
+    return fields.name(given["name"]), OfGroup(**values)
+
+
+def _kind(field: Field) -> str:
+    kind = field.text()
+    if kind not in KINDS:
+        raise field.fault(f"one of {', '.join(KINDS)}")
+    return kind
+
+
+def _weight(field: Field) -> float:
+    weight = fields.number(field, 1e6)
+    if not weight:
+        raise field.fault("a number above 0")
+    return weight
+
+
+def _ends_when(field: Field) -> str:
+    text = field.text()
+    if read_ends_when(text) is None:
+        raise field.fault(f"one of {', '.join(ENDS_WHEN)}, min_succeeded=N, min_failed=N")
+    return text
+
+
+_READERS_OF_GROUP: dict[str, Callable[[Field], Any]] = {
+    "kind": _kind,
+    "role": lambda field: fields.role_name(field, field.text()),
+    "index": lambda field: fields.whole(field, 0, INDEX_MAX),
+    "weight": _weight,
+    "ends_when": _ends_when,
+}
 
 
 def _elastic(field: Field, tasks: dict[str, TaskRole], *, is_gang: bool) -> Elastic:
@@ -188,7 +232,6 @@ _OF_JOB: dict[str, Callable[[Field], Any]] = {
     "deadline_s": fields.duration,
     "retries": _retries,
     "workdir": _workdir,
-    "group": fields.name,
     "needs": _labels,
     "tags": _labels,
     "hold": Field.flag,
@@ -196,4 +239,4 @@ _OF_JOB: dict[str, Callable[[Field], Any]] = {
 }
 OF_ROLE = tuple(key for key in _READERS_OF_ROLE if key != "retries")
 """What may also stand beside the name; `retries` there are those of the job."""
-OF_ANY = ("name", *_OF_JOB, "tasks", "elastic", "sweep", *OF_ROLE)
+OF_ANY = ("name", *_OF_JOB, "group", "tasks", "elastic", "sweep", *OF_ROLE)

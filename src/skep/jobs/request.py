@@ -58,6 +58,16 @@ class Elastic(msgspec.Struct, frozen=True, omit_defaults=True):
     max: int
 
 
+class OfGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a job says of its group and of its place there."""
+
+    kind: str = "application"
+    role: str = ""
+    index: int = 0
+    weight: float = 1.0
+    ends_when: str = "all-ended"
+
+
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     tasks: dict[str, TaskRole]
@@ -84,6 +94,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the whole job, after failures that more tries may cure; -1: without end."""
     workdir: str = ""
     group: str = ""
+    of_group: OfGroup = OfGroup()
     needs: tuple[str, ...] = ()
     """Jobs, by id or name, that must have succeeded before this one may start."""
     tags: tuple[str, ...] = ()

@@ -73,15 +73,26 @@ def _combination(document: Field, values: Mapping[str, str], number: int) -> Fie
     name = _name_of(document)
     has_value = any(match[1] in values for match in _VARIABLE.finditer(name))
     for key, raw in zip(document.raw.content[::2], document.raw.content[1::2], strict=True):
-        if key.content == "sweep":
+        if key.content in ("sweep", "group"):
             continue
         filled = _filled(raw, values, document)
         if key.content == "name" and not has_value:
             filled = Raw(f"{name}-{number}", raw.line)
         entries += [key, filled]
-    if not fields.has_key(document, "group"):
-        entries += [Raw("group", document.raw.line), Raw(_stem(name), document.raw.line)]
+    entries += [Raw("group", document.raw.line), _filled(_group(document, name, number), values, document)]
     return Field(document.file, document.path, Raw(entries, document.raw.line, is_map=True))
+
+
+def _group(document: Field, name: str, number: int) -> Raw:
+    """The group that was asked for, or one made up of the name; the jobs are counted in it."""
+    line = document.raw.line
+    given = document.fields().get("group")
+    asked = given.raw if given is not None and not given.is_null else Raw(_stem(name), line)
+    entries = asked.content if asked.is_map else [Raw("name", line), asked]
+    for key, value in (("kind", "sweep"), ("index", str(number - 1))):
+        if all(part.content != key for part in entries[::2]):
+            entries = [*entries, Raw(key, line), Raw(value, line, is_plain=True)]
+    return Raw(list(entries), line, is_map=True)
 
 
 def _name_of(document: Field) -> str:

@@ -27,6 +27,8 @@ def job_text(request: Request, *, hide_values: bool = False) -> tuple[str, list[
 
 def flat(values: dict[str, Any]) -> dict[str, Any]:
     """What belongs to the only role beside the name, as people write it."""
+    if more := values.pop("of_group", None):
+        values["group"] = {"name": values["group"], **more}
     roles = values["tasks"]
     first = {key: value for key, value in values.items() if key in ("name", "user", "vc", "pinned")}
     rest = {key: value for key, value in values.items() if key not in (*first, "tasks")}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from skep.jobs.fields import GPUS_MAX, LIST_MAX, NAME, ROLE, SECONDS_MAX, TASKS_MAX, VARIABLE
+from skep.jobs.groups import COUNT, ENDS_WHEN, KINDS
+from skep.jobs.native import INDEX_MAX
 
 Schema = dict[str, Any]
 SCALAR = ["string", "number", "boolean", "null"]
@@ -63,6 +65,17 @@ OF_ROLE: dict[str, Schema] = {
     "image": WORD,
 }
 ELASTIC = closed({"role": WORD, "min": whole(1, TASKS_MAX), "max": whole(1, TASKS_MAX)}, "min", "max")
+GROUP = closed(
+    {
+        "name": NAMED,
+        "kind": {"enum": list(KINDS)},
+        "role": {"type": "string", "pattern": f"^{ROLE.pattern}$"},
+        "index": whole(0, INDEX_MAX),
+        "weight": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e6},
+        "ends_when": {"anyOf": [{"enum": list(ENDS_WHEN)}, {"type": "string", "pattern": f"^{COUNT.pattern}$"}]},
+    },
+    "name",
+)
 RETRIES = whole(-1, 1_000_000)
 OF_JOB: dict[str, Schema] = {
     "name": NAMED,
@@ -71,7 +84,7 @@ OF_JOB: dict[str, Schema] = {
     **{key: DURATION for key in ("grace_s", "expect_s", "deadline_s")},
     "time_limit_s": DURATION | {"not": {"enum": [0]}, "description": "As the others, but above 0."},
     **{key: WORDS for key in ("needs", "tags")},
-    "group": {"anyOf": [NAMED, {"type": "null"}]},
+    "group": {"anyOf": [NAMED, GROUP, {"type": "null"}]},
     "priority": {"anyOf": [whole(-1, 1000), {"enum": ["oppo", "test", "prod"]}]},
     "checkpoint": {"enum": ["signal", "criu", None]},
     "retries": RETRIES,

@@ -8,19 +8,17 @@ from typing import NamedTuple
 import msgspec
 
 from skep.core.cluster import Cluster, bits
-from skep.core.events import Event, StopRequested
+from skep.core.group import GroupKind
 from skep.core.job import Job, JobState, amount_of
 from skep.core.model import JobSpec
 from skep.core.state import State
-from skep.jobs.completion import Tally
-from skep.jobs.core import to_core
+from skep.jobs.core import Needed, task_of, to_core
 from skep.jobs.request import Request
 from skep.service.store import Attempt, Held, JobRow
 
 PENDING, LAUNCHING, RUNNING, STOPPING = (
     str(state) for state in (JobState.PENDING, JobState.LAUNCHING, JobState.RUNNING, JobState.STOPPING)
 )
-CODES = {JobState.SUCCEEDED: 0, JobState.FAILED: 1, JobState.UNRUNNABLE: 1}
 
 
 class Part(NamedTuple):
@@ -42,17 +40,12 @@ class Record(msgspec.Struct):
     request: Request
     members: list[str]
     """Its jobs in the core."""
-    tally: Tally
     attempts: dict[str, Attempt] = {}
     """The present one of each member."""
-    codes: dict[tuple[str, int], int] = {}
-    """How tasks that start one by one have ended."""
     ended: dict[str, float] = {}
     """When members ended whose exit was heard late; the scheduler counts from when it was heard."""
     why_failed: str = ""
     """In the words of its last failure."""
-    is_decided: bool = False
-    """Whether those members were stopped that can make no difference any more."""
     parts: dict[str, Part] = {}
     states: dict[str, int] = {}
     nodes: dict[str, int] = {}
@@ -67,15 +60,13 @@ class Record(msgspec.Struct):
         return str(self.row.seq)
 
     @property
-    def needed_as(self) -> list[str]:
+    def needed_as(self) -> Needed:
         """What others wait for who need this job."""
-        return self.members if self.request.gang else [self.id]
+        return Needed(jobs=tuple(self.members)) if self.request.gang else Needed(groups=(self.id,))
 
-    def note_exit(self, task: tuple[str, int], code: int) -> None:
-        """How a task that starts by itself has ended, once and for all."""
-        if task not in self.codes:
-            self.codes[task] = code
-            self.tally.add(*task, code)
+    def task_of(self, job: Job) -> str:
+        """The task that a member alone is; nothing for a gang."""
+        return task_of(job.spec, self.request)
 
     def add_up(self, job: Job, cluster: Cluster) -> None:
         """A member is as it is now."""
@@ -94,8 +85,6 @@ class Record(msgspec.Struct):
             self.reasons.pop(job.id, None)
         if job.start_s is not None and (self.row.start_s is None or job.start_s < self.row.start_s):
             self.row.start_s = job.start_s
-        if not self.request.gang and job.state in CODES:
-            self.note_exit(split_task(task_of(job.id)), CODES[job.state])
 
     def _count(self, part: Part, sign: int) -> None:
         self.states[part.state] = self.states.get(part.state, 0) + sign
@@ -109,18 +98,11 @@ class Record(msgspec.Struct):
                 del self.nodes[node]
 
 
-def owner_id(core_id: str) -> str:
-    return core_id.partition("/")[0]
-
-
-def owner_of(core_id: str) -> str:
-    """The job as its owner knows it."""
-    return core_id.partition("/")[0]
-
-
-def task_of(core_id: str) -> str:
-    """`role-index` of a member that is one task; nothing for a gang."""
-    return core_id.partition("/")[2]
+def owner_of(state: State, core_id: str) -> str:
+    """The job as its owner knows it: that of its tasks, or itself."""
+    job = state.jobs.get(core_id)
+    group = state.groups.get(job.spec.group.id) if job is not None and job.spec.group is not None else None
+    return group.id if group is not None and group.kind is GroupKind.INCREMENTAL else core_id
 
 
 class Book:
@@ -128,16 +110,21 @@ class Book:
 
     def __init__(self) -> None:
         self.records: dict[str, Record] = {}
-        self.member_count = 0
+        self.by_member: dict[str, Record] = {}
+        """The same by the ids of their jobs in the core."""
         self.needed_by: dict[str, list[str]] = {}
         """By the id of a job in the core, the jobs in the core that need it."""
+        self.decided: set[str] = set()
+        """Groups of which it is known that they have ended, or are about to."""
 
     def add(self, row: JobRow, request: Request, specs: list[JobSpec]) -> Record:
-        record = Record(row, request, [spec.id for spec in specs], Tally(request))
+        record = Record(row, request, [spec.id for spec in specs])
         self.records[record.id] = record
-        self.member_count += len(specs)
+        self.by_member |= dict.fromkeys(record.members, record)
         for spec in specs:
-            for needed in spec.needs:
+            if spec.group is not None:
+                self.decided.discard(spec.group.id)  # it may begin anew
+            for needed in (*spec.needs, *spec.needs_groups):
                 self.needed_by.setdefault(needed, []).append(spec.id)
         return record
 
@@ -149,21 +136,27 @@ class Book:
             job = state.jobs[core_id]
             if job.held is not None:
                 start_s = job.held_since_s if job.seq in state.held_jobs else None
-                record.attempts[core_id] = new_attempt(row.seq, state.cluster, job, job.held_launch, start_s, "running")
+                record.attempts[core_id] = new_attempt(record, state.cluster, job, job.held_launch, start_s, "running")
             record.add_up(job, state.cluster)
         return record
 
     def of(self, core_id: str) -> Record | None:
-        return self.records.get(owner_id(core_id))
+        return self.by_member.get(core_id)
 
-    def follow_ups(self, record: Record, state: State) -> list[Event]:
-        """Once some tasks have decided for all, the others are stopped."""
-        if record.is_decided or record.request.gang or record.tally.outcome is None:
+    def ended_with(self, state: State, group_id: str) -> list[str]:
+        """Jobs that may have ended because this group has: its members, and those that need it. Nothing is told of
+        them by events of their own."""
+        group = state.groups.get(group_id)
+        if group is None or group.outcome is None:
             return []
-        record.is_decided = True
-        jobs = [state.jobs[name] for name in record.members]
-        left = [job for job in jobs if not job.state.is_final and not job.is_ending]
-        return [StopRequested(job.id, "other tasks ended the job") for job in left]
+        found = self.needed_by.pop(group_id, []) if group.has_ended else []
+        if group_id not in self.decided:
+            self.decided.add(group_id)
+            for name in group.members:
+                found += [name] if name in state.jobs else self.ended_with(state, name)
+        if group.has_ended and group.spec.within is not None:
+            found += self.ended_with(state, group.spec.within.id)
+        return found
 
     def refresh(self, record: Record, state: State, changed: Iterable[str]) -> bool:
         """Bring the row up to the state after a change of these members; whether it changed. A job that has ended
@@ -189,7 +182,8 @@ class Book:
         record.row.finish_s = max((end_s for end_s in ends if end_s is not None), default=state.now_s)
         record.row.service_gpu_s = sum(job.service_gpu_s for job in jobs)  # without what rounding has added up
         del self.records[record.id]
-        self.member_count -= len(jobs)
+        for job in jobs:
+            del self.by_member[job.id]
 
     def _state(self, record: Record, state: State) -> tuple[str, str]:
         if len(record.members) == 1:
@@ -200,12 +194,10 @@ class Book:
         for each in (RUNNING, LAUNCHING, STOPPING, PENDING):
             if record.states.get(each):
                 return each, reason
-        verdict = record.tally.outcome
-        if verdict is None:
-            return str(JobState.STOPPED), reason
-        if verdict.succeeded:
-            return str(JobState.SUCCEEDED), ""
-        return str(JobState.FAILED), record.why_failed or reason
+        outcome = state.groups[record.id].outcome
+        if outcome is JobState.SUCCEEDED:
+            return str(outcome), ""
+        return str(outcome or JobState.STOPPED), record.why_failed or reason
 
 
 def shown_state(job: Job) -> str:
@@ -244,10 +236,12 @@ def held_gpus(cluster: Cluster, job: Job) -> tuple[Held, ...]:
     )
 
 
-def new_attempt(seq: int, cluster: Cluster, job: Job, launch: int, start_s: float | None, outcome: str) -> Attempt:
+def new_attempt(
+    record: Record, cluster: Cluster, job: Job, launch: int, start_s: float | None, outcome: str
+) -> Attempt:
     return Attempt(
-        seq,
-        task_of(job.id),
+        record.row.seq,
+        record.task_of(job),
         launch,
         start_s,
         None,
@@ -271,8 +265,3 @@ def new_row(seq: int, request: Request, specs: list[JobSpec], now_s: float) -> J
         group=request.group,
         tags=request.tags,
     )
-
-
-def split_task(task: str) -> tuple[str, int]:
-    role, _, index = task.rpartition("-")
-    return role, int(index)

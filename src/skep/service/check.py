@@ -16,7 +16,7 @@ import msgspec
 from skep.core.errors import InputError
 from skep.core.state import State
 from skep.jobs.request import Request
-from skep.service.book import Book, owner_id
+from skep.service.book import Book, owner_of
 from skep.service.store import JOB_COLUMNS, PUT_BACK, Attempt, JobRow, Store, Told, attempt_row, job_row
 
 CHECK_S = 5.0
@@ -118,7 +118,7 @@ def validate(value: Any, kind: Any) -> None:
 
 def check_open_jobs(store: Store, state: State, book: Book) -> None:
     """The tables and the log are written together, so they know the same open jobs."""
-    open_jobs = {owner_id(job.id) for job in state.jobs.values() if not job.state.is_final}
+    open_jobs = {owner_of(state, job.id) for job in state.jobs.values() if not job.state.is_final}
     for job_id in sorted(open_jobs ^ book.records.keys(), key=int):
         where = "log, but not in the table of jobs" if job_id in open_jobs else "table of jobs, but not in the log"
         raise damaged(store, f"job {job_id} is open in the {where}")

@@ -15,6 +15,7 @@ from skep.core.errors import Conflict, InputError, InvariantBroken, NotFound, di
 from skep.core.events import (
     ClusterChanged,
     Event,
+    GroupFormed,
     JobHeld,
     JobSubmitted,
     NodeBack,
@@ -28,7 +29,8 @@ from skep.core.events import (
 from skep.core.job import Job, JobState
 from skep.core.model import JobSpec
 from skep.files.text import Texts
-from skep.jobs.core import to_core
+from skep.jobs.core import Needed, to_core
+from skep.jobs.groups import groups_of, says_more, task_name
 from skep.jobs.request import Request
 from skep.policies.registry import Setting
 from skep.policies.replica import Replica
@@ -77,19 +79,19 @@ def check_all(writer: Writer, turn: Turn, requests: list[Request], sight: Sight)
     none is taken."""
     found = []
     seen: set[Any] = set()
-    named: dict[str, list[str]] = {}
+    named: dict[str, Needed] = {}
     """Of this submission: who comes later may need who comes before."""
     for number, request in enumerate(writer.lock.in_pieces(requests)):
-        needs = _resolve_needs(writer, turn, request, named, sight) if request.needs else ()
-        resolved = msgspec.structs.replace(request, needs=needs) if request.needs else request
-        specs = to_core(resolved, str(writer.next_job + number))
+        needs = _resolve_needs(writer, turn, request, named, sight)
+        job_id = str(writer.next_job + number)
+        specs = to_core(request, job_id, needs)
         for spec in specs:
             kind = (spec.shapes, spec.vc, spec.pinned, spec.priority < 0, spec.min_gpus, spec.max_gpus)
             if kind not in seen:
                 _check(writer, request, spec)
                 seen.add(kind)
         found.append(specs)
-        named[request.name] = [specs[0].id] if request.gang else [str(writer.next_job + number)]
+        named[request.name] = Needed(jobs=(job_id,)) if request.gang else Needed(groups=(job_id,))
     writer.limits.check(requests)
     return found
 
@@ -114,19 +116,17 @@ def _check_pinned(layout: Layout | None, request: Request) -> None:
         raise InputError(f"job {request.name}: VC {request.vc} has no pinned cell '{request.pinned}'", hint=hint)
 
 
-def _resolve_needs(
-    writer: Writer, turn: Turn, request: Request, named: dict[str, list[str]], sight: Sight
-) -> tuple[str, ...]:
+def _resolve_needs(writer: Writer, turn: Turn, request: Request, named: dict[str, Needed], sight: Sight) -> Needed:
     """As ids of the core; what has succeeded already need not be waited for."""
-    found: list[str] = []
+    found: list[Needed] = []
     for ref in request.needs:
         if ref in named:
-            found += named[ref]
+            found.append(named[ref])
             continue
         seq = seq_of(writer, ref, sight)
         record = writer.book.records.get(str(seq))
         if record is not None and sight.sees(record.row.vc):
-            found += record.needed_as
+            found.append(record.needed_as)
             continue
         row = turn.row(seq, writer.store)
         if row is not None and not sight.sees(row.vc):
@@ -134,7 +134,8 @@ def _resolve_needs(
         if row is None or row.state != JobState.SUCCEEDED:
             ended = "is not known any more" if row is None else f"ended as {row.state}"
             raise Conflict(f"job {request.name} needs {ref}, which {ended}")
-    return tuple(dict.fromkeys(found))
+    jobs = dict.fromkeys(name for each in found for name in each.jobs)
+    return Needed(tuple(jobs), tuple(dict.fromkeys(name for each in found for name in each.groups)))
 
 
 def _add(writer: Writer, turn: Turn, request: Request, specs: list[JobSpec], data: bytes, who: str) -> str:
@@ -143,11 +144,27 @@ def _add(writer: Writer, turn: Turn, request: Request, specs: list[JobSpec], dat
     row = new_row(seq, request, specs, turn.at_s)
     writer.limits.look(writer.book.add(row, request, specs), ())
     turn.writes.new_jobs.append((row, data))
+    if not request.gang:
+        names = ((spec.id, spec.group) for spec in specs)
+        turn.writes.members += [(name, seq, task_name(ref)) for name, ref in names if ref is not None]
+    turn.events += _new_groups(writer, turn, request, str(seq))
     held = f"by {who}" if request.hold else ""
     turn.events += [JobSubmitted(spec, held or writer.limits.hold_for(spec)) for spec in specs]
     gpus = f"{row.gpus:g} gpu{'' if row.gpus == 1 else 's'}"
     turn.say("submitted", f"{request.name}: {gpus} in VC {row.vc}", str(seq), who)
     return str(seq)
+
+
+def _new_groups(writer: Writer, turn: Turn, request: Request, job_id: str) -> list[Event]:
+    """What is news of its groups. Who only names a group says nothing of it."""
+    found: list[Event] = []
+    for spec in groups_of(request, job_id):
+        group = writer.state.groups.get(spec.id)
+        known = turn.formed.get(spec.id) or (group.spec if group is not None and not group.has_ended else None)
+        if known is None or (known != spec and says_more(request)):
+            turn.formed[spec.id] = spec
+            found.append(GroupFormed(spec))
+    return found
 
 
 def seq_of(writer: Writer, ref: str, sight: Sight = EVERYTHING) -> int:

@@ -26,8 +26,8 @@ from skep.core.events import (
 from skep.core.plan import Decision
 from skep.core.record import Entry, PlanRecord, decode
 from skep.core.state import LENT
-from skep.service.book import owner_id, task_of
 from skep.service.queries import about
+from skep.service.store import Store
 
 if TYPE_CHECKING:
     from skep.service.reads import Reads
@@ -97,43 +97,43 @@ def of_entry(reads: Reads, seq: int, entry: Entry, names: list[str] | None) -> l
     """Those of one entry, the last first."""
     made: list[dict[str, Any]] = []
     for plan in entry.plans:
-        made += [of_decision(each, plan, names) for each in plan.decisions]
-        made += [of_reject(job_id, reason) for job_id, reason in plan.rejects]
+        made += [of_decision(each, plan, names, reads.store) for each in plan.decisions]
+        made += [of_reject(job_id, reason, reads.store) for job_id, reason in plan.rejects]
     if not made:
         return []
     because = because_of(entry.events, reads)
     return [{"seq": seq, "at_s": entry.at_s, **each, "because": because} for each in reversed(made)]
 
 
-def of_decision(decision: Decision, plan: PlanRecord, names: list[str] | None) -> dict[str, Any]:
+def of_decision(decision: Decision, plan: PlanRecord, names: list[str] | None, store: Store) -> dict[str, Any]:
     before, after = where(decision.before, names), where(decision.after, names)
     if before is None:
         kind, reason = "start", f"{gpus_text(after)} free for it, and no job before it in the queue could use them"
         if plan.memory.get(LENT + decision.job_id):
             reason = f"borrows {gpus_text(after)} that other VCs leave idle"
     elif after is None:
-        kind, reason = "preempt", preempted_for(decision.cause)
+        kind, reason = "preempt", preempted_for(decision.cause, store)
     elif before["gpus"] != after["gpus"]:
         kind, reason = "resize", f"from {gpus_text(before)} to {gpus_text(after)}"
     else:
         kind, reason = "move", "goes on with the same number of GPUs elsewhere"
-    task = task_of(decision.job_id)
+    owner, task = store.owner(decision.job_id)
     return {
         "kind": kind,
-        "job": owner_id(decision.job_id),
+        "job": owner,
         "reason": f"task {task}: {reason}" if task else reason,
         "before": before,
         "after": after,
     }
 
 
-def of_reject(job_id: str, reason: str) -> dict[str, Any]:
-    return {"kind": "reject", "job": owner_id(job_id), "reason": reason, "before": None, "after": None}
+def of_reject(job_id: str, reason: str, store: Store) -> dict[str, Any]:
+    return {"kind": "reject", "job": store.owner(job_id)[0], "reason": reason, "before": None, "after": None}
 
 
-def preempted_for(cause: str) -> str:
+def preempted_for(cause: str, store: Store) -> str:
     """A policy names the job that needs the place; other causes are sentences."""
-    owner = owner_id(cause)
+    owner, _ = store.owner(cause)
     return f"makes room for job {owner}" if owner.isdecimal() else cause or "preempted"
 
 
@@ -150,17 +150,17 @@ def where(allocation: Allocation | None, names: list[str] | None) -> dict[str, A
 
 
 def because_of(events: list[Event], reads: Reads) -> list[str]:
-    said = [reads.without_others(text) for event in events[:NAMED_MAX] if (text := event_text(event))]
+    said = [reads.without_others(text) for event in events[:NAMED_MAX] if (text := event_text(event, reads.store))]
     return [*said, *([f"and {len(events) - NAMED_MAX:,} more"] if len(events) > NAMED_MAX else [])]
 
 
-def event_text(event: Event) -> str:
+def event_text(event: Event, store: Store) -> str:
     if isinstance(event, JobSubmitted):
-        return f"job {owner_id(event.job.id)} was submitted"
+        return f"job {store.owner(event.job.id)[0]} was submitted"
     if isinstance(event, TasksExited):
-        return f"job {owner_id(event.job_id)} left its GPUs ({event.exit})"
+        return f"job {store.owner(event.job_id)[0]} left its GPUs ({event.exit})"
     if isinstance(event, PriorityChanged):
-        return f"job {owner_id(event.job_id)} got priority {event.priority}"
+        return f"job {store.owner(event.job_id)[0]} got priority {event.priority}"
     if isinstance(event, PolicyChanged):
         return f"policy {event.policy} took over"
     if isinstance(event, ClusterChanged):
@@ -170,5 +170,5 @@ def event_text(event: Event) -> str:
     if type(event) in NODE_EVENTS:
         return f"node {event.node} {NODE_EVENTS[type(event)]}"  # type: ignore[union-attr]
     if type(event) in JOB_EVENTS:
-        return f"job {owner_id(event.job_id)} {JOB_EVENTS[type(event)]}"  # type: ignore[union-attr]
+        return f"job {store.owner(event.job_id)[0]} {JOB_EVENTS[type(event)]}"  # type: ignore[union-attr]
     return ""

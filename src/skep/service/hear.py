@@ -10,7 +10,7 @@ from skep.core.events import Event, Exit, JobHeld, NodeBack, NodeLost, TasksExit
 from skep.core.job import Job, in_proportion
 from skep.core.reports import Exited, Fenced, LaunchFailed, Looked, Moved, Report, Started
 from skep.jobs.exits import classify, react
-from skep.service.book import Record, split_task, task_of
+from skep.service.book import Record
 
 if TYPE_CHECKING:
     from skep.service.writer import Writer
@@ -79,19 +79,12 @@ def _left(job: Job, now_s: float, report: Exited, exit: Exit, said: str) -> Hear
 
 def _ended(record: Record, job: Job, now_s: float, launch: int, code: int, cause: str, text: str) -> Heard:
     """It ended by itself, well or not; a failure that more tries may cure is tried again, perhaps after a while."""
-    heard = _outcome(record, job, now_s, launch, code, cause, text)
-    ends = [event.exit for event in heard.events if isinstance(event, TasksExited)]
-    if not record.request.gang and ends[0] in (Exit.FINISHED, Exit.FAILED):
-        record.note_exit(split_task(task_of(job.id)), code)
-    return heard
-
-
-def _outcome(record: Record, job: Job, now_s: float, launch: int, code: int, cause: str, text: str) -> Heard:
     if code == 0:
         return Heard([TasksExited(job.id, Exit.FINISHED, job.work_at(now_s), launch)], job.id, launch, "succeeded", 0)
     found = classify(code, text, cause=cause)
-    role = record.request.tasks.get(split_task(task_of(job.id))[0]) if task_of(job.id) else None
-    retry, delay_s = react(found, job.retries, role.retries if role is not None else record.request.retries)
+    request, member = record.request, job.spec.group
+    tries = request.retries if request.gang or member is None else request.tasks[member.role].retries
+    retry, delay_s = react(found, job.retries, tries)
     said = f"{found.phrase}: {text}" if code == NOT_STARTED else found.phrase
     exit = Exit.RETRIED if retry and not job.is_ending else Exit.FAILED
     heard = Heard([TasksExited(job.id, exit, job.work_s, launch)], job.id, launch, said, code, found.advice)

@@ -24,7 +24,6 @@ from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
 from skep.service import commands
 from skep.service.anchor import Gone
-from skep.service.book import task_of
 from skep.service.bounded import Bounded
 from skep.service.check import check_open_jobs, check_rows, damaged
 from skep.service.clock import Clock
@@ -182,12 +181,13 @@ class Live(Reads):
 
     def request_of(self, core_id: str) -> tuple[Request, str | None]:
         """For engines: what is to be run, and which task alone of it."""
+        owner, task = self.store.owner(core_id)
         record = self.writer.book.of(core_id)
-        if record is None:
-            kept = self.store.job(int(core_id.partition("/")[0]))
-            assert kept is not None
-            return msgspec.json.decode(kept[1], type=Request), task_of(core_id) or None
-        return record.request, task_of(core_id) or None
+        if record is not None:
+            return record.request, task or None
+        kept = self.store.job(int(owner))
+        assert kept is not None
+        return msgspec.json.decode(kept[1], type=Request), task or None
 
     def close(self, *, snapshot: bool = True) -> None:
         """Jobs go on; the next start takes them up."""

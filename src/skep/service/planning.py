@@ -143,7 +143,7 @@ class Planning:
         scheduler, known = self.scheduler, self.never
         if scheduler is None:
             return ""
-        kind = msgspec.structs.replace(job.spec, id="", needs=())
+        kind = msgspec.structs.replace(job.spec, id="", group=None, needs=(), needs_groups=())
         if kind in known:
             return known[kind]
         try:

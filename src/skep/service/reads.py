@@ -15,8 +15,10 @@ import msgspec
 
 from skep.core.errors import Conflict, InputError, NotFound
 from skep.core.job import Job, JobState
+from skep.core.model import GroupRef
 from skep.core.refusal import Cause, Refusal
 from skep.jobs.core import to_core
+from skep.jobs.groups import member_id, task_name
 from skep.jobs.request import Request, in_full, masked
 from skep.jobs.write import job_text
 from skep.service import commands, present, queries
@@ -167,12 +169,9 @@ class Reads:
         if job.hold and not job.hold.startswith(LIMIT):
             return Refusal("held", Cause.CONSTRAINT, f"held: {job.hold}", f"`skep release {record.id}`"), ""
         if job.needs_left:
-            jobs_of_core = writer.state.jobs
-            left = [
-                name
-                for name in job.spec.needs
-                if (not is_done(jobs_of_core[name]) if name in jobs_of_core else name in writer.book.records)
-            ]
+            jobs_of_core, groups = writer.state.jobs, writer.state.groups
+            left = [name for name in job.spec.needs if name in jobs_of_core and not is_done(jobs_of_core[name])]
+            left += [name for name in job.spec.needs_groups if name in groups and not groups[name].has_ended]
             return Refusal("needs", Cause.ORDER, f"waits for {', '.join(left)}", "those jobs succeeding"), ""
         return None, job.id
 
@@ -310,7 +309,7 @@ def core_id(row: JobRow, request: Request, task: str) -> str:
     """The job of the core that has this task, or the first one."""
     if request.gang:
         return str(row.seq)
-    return f"{row.seq}/{task or next(iter(request.tasks)) + '-0'}"
+    return member_id(str(row.seq), task or task_name(GroupRef("", next(iter(request.tasks)))))
 
 
 def as_event(told: Told) -> dict[str, Any]:

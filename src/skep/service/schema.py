@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 from skep.core.errors import InputError
+from skep.service.convert import add_groups
 
 APPLICATION = 0x534B4550
 """Marks the file as a store of Skep (`SKEP`), so that another SQLite file is not taken for one."""
@@ -56,8 +58,11 @@ STEPS = (
     # Policies that fail and are replaced (`PolicyFailed` in the log, `faults` in snapshots).
     "",
     # Timers in the state, typed memory, shares, groups, nodes that join and leave: in the log and in snapshots.
-    "",
+    """CREATE TABLE members (id TEXT PRIMARY KEY, job INTEGER NOT NULL, task TEXT NOT NULL) WITHOUT ROWID;
+    CREATE INDEX members_job ON members (job);""",
 )
+CONVERT: dict[int, Callable[[sqlite3.Connection], None]] = {6: add_groups}
+"""What changes inside the blobs with the step to that format."""
 VERSION = len(STEPS)
 
 
@@ -69,7 +74,21 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
     if version > 0:
         keep_copy(db, path, version)
     for number, step in enumerate(STEPS[version:], version + 1):
-        db.executescript(f"BEGIN IMMEDIATE; {step} PRAGMA user_version={number}; COMMIT;")
+        take_step(db, number, step)
+
+
+def take_step(db: sqlite3.Connection, number: int, step: str) -> None:
+    """To that format; all of it or nothing."""
+    try:
+        db.executescript(f"BEGIN IMMEDIATE; {step}")
+        if number in CONVERT:
+            CONVERT[number](db)
+        db.execute(f"PRAGMA user_version={number}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
 
 
 def refuse_unknown(path: Path) -> None:

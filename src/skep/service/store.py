@@ -101,11 +101,16 @@ class Told(msgspec.Struct):
     seq: int = 0
 
 
+Member = tuple[str, int, str]
+"""A job of the core that is one task of a job: its id, the number of that job, the task."""
+
+
 class Writes(msgspec.Struct):
     """Everything of one turn."""
 
     log: list[tuple[float, bytes]] = []
     new_jobs: list[tuple[JobRow, bytes]] = []
+    members: list[Member] = []
     jobs: dict[int, JobRow] = {}
     attempts: list[Attempt] = []
     told: list[Told] = []
@@ -202,6 +207,7 @@ class Store:
         db.executemany("INSERT INTO log (seq, at_s, entry, crc) VALUES (?, ?, ?, ?)", entries)
         marks = ", ".join("?" * (len(JOB_COLUMNS) + 1))
         db.executemany(f"INSERT INTO jobs VALUES ({marks})", [(*row.values(), data) for row, data in writes.new_jobs])
+        db.executemany("INSERT INTO members VALUES (?, ?, ?)", writes.members)
         updates = ", ".join(f"{name}=?" for name in JOB_COLUMNS[1:])
         db.executemany(
             f"UPDATE jobs SET {updates} WHERE seq=?", [(*row.values()[1:], row.seq) for row in writes.jobs.values()]
@@ -239,7 +245,8 @@ class Store:
         with Transaction(self.db):
             gone = [row[0] for row in self.db.execute("SELECT seq FROM jobs WHERE finish_s < ?", (before_s,))]
             self.db.executemany("DELETE FROM jobs WHERE seq=?", [(seq,) for seq in gone])
-            self.db.executemany("DELETE FROM attempts WHERE job=?", [(seq,) for seq in gone])
+            for table in ("attempts", "members"):
+                self.db.executemany(f"DELETE FROM {table} WHERE job=?", [(seq,) for seq in gone])
             self.db.execute("DELETE FROM events WHERE at_s < ?", (before_s,))
             self.db.execute("DELETE FROM keys WHERE at_s < ?", (before_s,))
             # As far as both snapshots stand for it: if one turns out to be damaged, the other and the log do.
@@ -321,6 +328,11 @@ class Store:
         query = f"SELECT {', '.join(JOB_COLUMNS)}, request FROM jobs WHERE seq=?"
         row = self.reader.execute(query, (seq,)).fetchone()
         return (job_row(row[:-1]), row[-1]) if row else None
+
+    def owner(self, core_id: str) -> tuple[str, str]:
+        """The job that a job of the core belongs to, and the task that it alone is; itself and nothing for a gang."""
+        found = self.reader.execute("SELECT job, task FROM members WHERE id=?", (core_id,)).fetchone()
+        return (str(found[0]), found[1]) if found else (core_id, "")
 
     def latest(self, name: str, sight: Sight = EVERYTHING) -> int | None:
         clause, values = sight.clause()

@@ -9,7 +9,7 @@ from skep.core.events import Exit, TasksExited, TasksMoved, TasksStarted
 from skep.core.job import Job, JobState
 from skep.core.record import PlanRecord
 from skep.core.state import State
-from skep.service.book import Record, new_attempt, owner_of, task_of
+from skep.service.book import Record, new_attempt, owner_of
 from skep.service.hear import Heard
 from skep.service.store import Attempt
 from skep.service.turn import Turn
@@ -27,7 +27,7 @@ KINDS = {
 }
 
 
-def tell_started(turn: Turn, record: Record, event: TasksStarted) -> None:
+def tell_started(turn: Turn, record: Record, job: Job, event: TasksStarted) -> None:
     attempt = record.attempts.get(event.job_id)
     if attempt is None or attempt.start_s is not None or attempt.launch != event.launch:
         return  # late or told twice
@@ -35,7 +35,7 @@ def tell_started(turn: Turn, record: Record, event: TasksStarted) -> None:
     attempt.outcome = "running"
     turn.writes.attempts.append(attempt)
     again = f", attempt {attempt.launch}" if attempt.launch > 1 else ""
-    turn.say("started", f"{which(event.job_id)}runs on {', '.join(attempt.nodes)}{again}", record.id)
+    turn.say("started", f"{which(record, job)}runs on {', '.join(attempt.nodes)}{again}", record.id)
 
 
 def tell_exited(turn: Turn, record: Record, job: Job, event: TasksExited, heard: Heard) -> None:
@@ -53,8 +53,8 @@ def tell_exited(turn: Turn, record: Record, job: Job, event: TasksExited, heard:
     text = job.reason if is_stopped else heard.said
     if event.exit in (Exit.FAILED, Exit.RETRIED) and not is_stopped:
         text += f", exit code {heard.code}" if heard.code and heard.code > 0 else ""
-        record.why_failed = f"{which(event.job_id)}{text}"
-    turn.say(attempt.outcome, f"{which(event.job_id)}{text}", record.id)
+        record.why_failed = f"{which(record, job)}{text}"
+    turn.say(attempt.outcome, f"{which(record, job)}{text}", record.id)
 
 
 def set_times(attempt: Attempt, now_s: float, seconds: float) -> None:
@@ -74,7 +74,7 @@ def tell_moved(turn: Turn, state: State, record: Record, job: Job, event: TasksM
     if before is not None:
         before.end_s, before.outcome = turn.at_s, "resized" if is_resized else "moved"
         turn.writes.attempts.append(before)
-    attempt = new_attempt(record.row.seq, state.cluster, job, event.launch, turn.at_s, "running")
+    attempt = new_attempt(record, state.cluster, job, event.launch, turn.at_s, "running")
     record.attempts[job.id] = attempt
     turn.writes.attempts.append(attempt)
     nodes = attempt.nodes
@@ -95,21 +95,30 @@ def tell_action(
 ) -> None:
     job = state.jobs[action.job_id]
     if isinstance(action, Launch):
-        attempt = new_attempt(record.row.seq, state.cluster, job, action.launch, None, "launching")
+        attempt = new_attempt(record, state.cluster, job, action.launch, None, "launching")
         record.attempts[job.id] = attempt
         turn.writes.attempts.append(attempt)
     elif isinstance(action, Stop) and not job.is_ending:
         cause = preemptors.get(job.id, "")
-        why = f"preempted by job {owner_of(cause)}" if cause in state.jobs else cause or action.cause
+        why = f"preempted by job {owner_of(state, cause)}" if cause in state.jobs else cause or action.cause
         if (present := record.attempts.get(job.id)) is not None:
             present.phrase = why  # until it is known how the attempt ended
-        turn.say("stopping", f"{which(job.id)}asked to checkpoint and exit: {why}", record.id)
+        turn.say("stopping", f"{which(record, job)}asked to checkpoint and exit: {why}", record.id)
 
 
-def which(core_id: str) -> str:
+def tell_stopped_by_group(turn: Turn, state: State, record: Record) -> None:
+    """Whose other members ended it. Of a job's own tasks that is no news: they end together."""
+    ref = state.jobs[record.members[0]].spec.group
+    group = state.groups.get(ref.id) if ref is not None else None
+    if record.request.gang and group is not None and group.reason == record.row.reason:
+        turn.say("stop-requested", group.reason, record.id)
+
+
+def which(record: Record, job: Job) -> str:
     """Names the task where a job's tasks start one by one."""
-    return f"task {task_of(core_id)}: " if task_of(core_id) else ""
+    task = record.task_of(job)
+    return f"task {task}: " if task else ""
 
 
 def tell_rejected(turn: Turn, record: Record, job: Job) -> None:
-    turn.say("failed", f"{which(job.id)}can never run: {job.reason}", record.id)
+    turn.say("failed", f"{which(record, job)}can never run: {job.reason}", record.id)

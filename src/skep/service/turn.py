@@ -21,6 +21,7 @@ from skep.core.events import (
     TasksStarted,
     TimerDue,
 )
+from skep.core.group import GroupSpec
 from skep.service.store import JobRow, Store, Told, Writes
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Turn:
         """What the engine is to do beside actions, once this turn is on the disk."""
         self.writes = Writes()
         self.answers: list[tuple[Future[Any], Any]] = []
+        self.formed: dict[str, GroupSpec] = {}
+        """Groups, by id, that the state does not know so yet."""
         self.keys: dict[tuple[str, str], tuple[str, list[str]]] = {}
         """Idempotency keys of this turn, which the store does not have yet."""
 
@@ -79,7 +82,7 @@ class Turn:
 
     def take_events(self) -> list[Event]:
         """All that has gathered, in order."""
-        events, self.events, self.touched = self.events, [], set()
+        events, self.events, self.touched, self.formed = self.events, [], set(), {}
         return sorted(events, key=lambda event: ORDER.get(type(event), 2))
 
     def take_changes(self) -> list[Event]:

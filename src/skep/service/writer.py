@@ -24,10 +24,10 @@ from skep.core.events import (
     ClockStepped,
     ClusterChanged,
     Event,
+    GroupEnded,
     JobHeld,
     JobsForgotten,
     JobSubmitted,
-    MembersEnded,
     PolicyChanged,
     PolicyFailed,
     TasksExited,
@@ -36,7 +36,6 @@ from skep.core.events import (
     TimeLimitSet,
     TimerDue,
 )
-from skep.core.job import JobState
 from skep.core.record import Entry, PlanRecord, encode, take_in
 from skep.core.reports import Looked, Report
 from skep.core.snapshot import dump, fork
@@ -46,7 +45,7 @@ from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
 from skep.policies.idle import NOBODY
 from skep.service import told
-from skep.service.book import Book, Record, owner_id, shown_state
+from skep.service.book import Book, Record, owner_of, shown_state
 from skep.service.hear import Heard, hear
 from skep.service.lendable import Lendable
 from skep.service.limits import Limiter
@@ -214,13 +213,13 @@ class Writer:
         actions += self._take_in(turn, heard)
         if not is_idle:
             self._refuse_restlessness(turn, is_timer_alone)
-        if len(self.state.jobs) - self.book.member_count >= 2 * ENDED_KEPT:
+        if len(self.state.jobs) - len(self.book.by_member) >= 2 * ENDED_KEPT:
             actions += self.step(turn, [JobsForgotten(self._ended()[:-ENDED_KEPT])], None)
         return actions
 
     def _ended(self) -> list[str]:
         """Jobs of the core whose owners' jobs have ended, as they were submitted."""
-        return [name for name in self.state.jobs if owner_id(name) not in self.book.records]
+        return [name for name in self.state.jobs if name not in self.book.by_member]
 
     def _prepare(self, turn: Turn, command: Command, heard: list[Heard]) -> list[Action | Cluster]:
         """Ask whether it can be done. It sees the state as those before it in the turn leave it, wherever that could
@@ -238,7 +237,8 @@ class Writer:
             command.future.set_exception(error)
             return actions
         turn.answers.append((command.future, answer))
-        turn.touched |= {owner_id(name) for event in turn.events[count:] if (name := job_of(event))}
+        asked = (self.book.of(name) for event in turn.events[count:] if (name := job_of(event)))
+        turn.touched |= {record.id for record in asked if record is not None}
         for change in turn.take_changes():
             following = self.step(turn, [change], None)
             actions += [self.state.cluster, *following] if isinstance(change, ClusterChanged) else following
@@ -307,7 +307,10 @@ class Writer:
         turn.writes.log.append((turn.at_s, encode(Entry(turn.at_s, events, plans))))
         self._tell(turn, events, heard or [], before, actions, told.preemptors(plans))
         self._tell_rejected(turn, plans)
-        more = self._refresh(turn, changed_by(events, plans))
+        changed = changed_by(events, plans)
+        for group_id in ended_by(events, plans):
+            changed.update(self.book.ended_with(self.state, group_id))
+        more = self._refresh(turn, changed)
         if fault is not None:
             actions += self._hand_over(turn, fault)
         return actions + self.step(turn, more, None) if more else actions
@@ -361,32 +364,37 @@ class Writer:
             raise InputError(f"{failed}; {stays(self.ground.policy)}", hint="correct it, and try again")
 
     def _refresh(self, turn: Turn, changed: set[str]) -> list[Event]:
-        """Bring the jobs of owners up to date; what follows from that."""
-        more: list[Event] = []
+        """Bring the jobs of owners up to date; who is released by that."""
         for record, names in self.lock.in_pieces(self._by_owner(changed)):
+            before = record.row.reason
             if (
                 self.book.refresh(record, self.state, self.lock.in_pieces(names))
                 and record.row.seq not in turn.writes.jobs
             ):
                 turn.writes.jobs[record.row.seq] = record.row
-            more += self.book.follow_ups(record, self.state)
             is_over = record.row.finish_s is not None
-            if is_over and not record.request.gang and record.id in self.book.needed_by:
-                more.append(MembersEnded(record.id, record.row.state == JobState.SUCCEEDED))
+            if record.row.reason != before:
+                told.tell_stopped_by_group(turn, self.state, record)
             self.limits.look(record, [self.state.jobs[each] for each in (record.members if is_over else names)])
-        return more + self.limits.releases()
+        return self.limits.releases()
 
     def _by_owner(self, changed: set[str]) -> list[tuple[Record, list[str]]]:
-        """Jobs with those of their members that changed; those that need a job which ended may have ended with it."""
-        names = sorted(changed)
+        """Jobs with those of their members that changed; those of a group, or that need a job, which ended may have
+        ended with it."""
+        names = dict.fromkeys(sorted(changed))
+        following = list(names)
         found: dict[str, tuple[Record, list[str]]] = {}
-        for name in names:
+        for name in following:
             job = self.state.jobs.get(name)
             record = self.book.of(name)
             if record is not None and job is not None:
                 found.setdefault(record.id, (record, []))[1].append(name)
-            if (job.state.is_final if job is not None else record is None) and name in self.book.needed_by:
-                names += [other for other in self.book.needed_by.pop(name) if other not in changed]
+            if job is not None and job.state.is_final:
+                more = self.book.needed_by.pop(name, [])
+                if job.spec.group is not None:
+                    more += self.book.ended_with(self.state, job.spec.group.id)
+                following += [other for other in dict.fromkeys(more) if other not in names]
+                names |= dict.fromkeys(more)
         return list(found.values())
 
     def _tell(
@@ -405,7 +413,7 @@ class Writer:
                 continue
             job = self.state.jobs[event.job_id]  # type: ignore[union-attr]
             if isinstance(event, TasksStarted):
-                told.tell_started(turn, record, event)
+                told.tell_started(turn, record, job, event)
             elif isinstance(event, TasksMoved):
                 told.tell_moved(turn, self.state, record, job, event, before[job.id])
             elif isinstance(event, TasksExited) and (each := said.get((job.id, event.launch))) is not None:
@@ -424,7 +432,7 @@ class Writer:
     def forget(self, before_s: float) -> list[str]:
         """Let go of all that is left of jobs that ended before that; their ids."""
         gone = set(self.store.forget(before_s))
-        names = [name for name in self._ended() if owner_id(name) in gone]
+        names = [name for name in self._ended() if owner_of(self.state, name) in gone]
         if names:
             turn = Turn(self.state.now_s)
             with self.lock:
@@ -462,6 +470,12 @@ def changed_by(events: list[Event], plans: list[PlanRecord]) -> set[str]:
     changed |= {decision.job_id for plan in plans for decision in plan.decisions}
     changed |= {job_id for plan in plans for job_id, _ in plan.rejects}
     return changed
+
+
+def ended_by(events: list[Event], plans: list[PlanRecord]) -> list[str]:
+    """Groups that were ended by somebody's wish, and not by what their members did."""
+    asked = [event.group_id for event in events if isinstance(event, GroupEnded)]
+    return asked + [group_id for plan in plans for group_id, _, _ in plan.ends]
 
 
 def answer_all(commands: list[Command], error: Exception) -> None:

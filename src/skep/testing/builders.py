@@ -8,6 +8,7 @@ import msgspec
 
 from skep.clusters.spec import parse_spec
 from skep.core.cluster import UNLIMITED, Cluster, NodeSpec
+from skep.core.group import GroupSpec
 from skep.core.model import JobSpec, Role, Shape, gpu_shape
 from skep.traces.trace import Trace, TraceJob
 
@@ -41,13 +42,13 @@ def role(count: int = 1, gpus: int = 0, **more: Any) -> Role:
     return Role(count=count, gpus=gpus, **more)
 
 
-def trace(*jobs: TraceJob, name: str = "test") -> Trace:
+def trace(*jobs: TraceJob, name: str = "test", groups: tuple[GroupSpec, ...] = ()) -> Trace:
     """The jobs in order of submission; those without an id are called j0, j1, … by their place in the call."""
     named = [
         entry if entry.spec.id else msgspec.structs.replace(entry, spec=msgspec.structs.replace(entry.spec, id=f"j{n}"))
         for n, entry in enumerate(jobs)
     ]
-    return Trace(name, "native", sorted(named, key=lambda entry: entry.submit_s))
+    return Trace(name, "native", sorted(named, key=lambda entry: entry.submit_s), groups=groups)
 
 
 def cluster(spec: str | list[NodeSpec]) -> Cluster:

@@ -23,6 +23,7 @@ from skep.core.events import (
     TasksMoved,
     TasksStarted,
 )
+from skep.core.group import Group
 from skep.core.job import Job, JobState
 from skep.core.model import JobSpec, Role, Shape
 from skep.core.state import State
@@ -54,6 +55,7 @@ def check(state: State) -> None:
                 check_whole(state.cluster, job, allocation)
     pending = sum(job.state is JobState.PENDING for job in jobs)
     expect(state.pending_count == pending, f"pending_count is {state.pending_count}, {pending} jobs are pending")
+    check_groups(state)
     for job in jobs:  # one that was stopped before it came to run is the exception
         held = job.state in (JobState.RUNNING, JobState.STOPPING)
         fits = job.seq in state.held_jobs if job.state is JobState.RUNNING else held or job.seq not in state.held_jobs
@@ -90,6 +92,36 @@ def check_job(state: State, job: Job) -> None:
         expect(job.seq not in state.moving, f"{job!r} is moving")
     if job.state is JobState.LAUNCHING and job.held is None:
         expect(job in state.dirty, f"{job!r} was forgotten: wanted, and nobody will launch it")
+
+
+def check_groups(state: State) -> None:
+    """A group knows how its members stand; one that is decided lets nobody go on; one that has ended answers all."""
+    for group in state.groups.values():
+        left = [name for name, ended_as in group.members.items() if ended_as is None]
+        expect(group.left == len(left), f"group {group.id} counts {group.left} members left, there are {left}")
+        expect(
+            not (group.has_ended and group.needed_by), f"{group.needed_by} wait for group {group.id}, which has ended"
+        )
+        for name, ended_as in group.members.items():
+            check_member(state, group, name, ended_as)
+    for job in state.jobs.values():
+        ref = job.spec.group
+        if ref is not None and not job.state.is_final:
+            expect(ref.id in state.groups and job.id in state.groups[ref.id].members, f"{job!r} is not in its group")
+
+
+def check_member(state: State, group: Group, name: str, ended_as: JobState | None) -> None:
+    job, inner = state.jobs.get(name), state.groups.get(name)
+    if job is not None and job.spec.group is not None and job.spec.group.id == group.id:
+        state_of = job.state if job.state.is_final else None
+        goes_on = state_of is None and not job.is_ending
+    else:
+        expect(inner is not None, f"group {group.id} has member {name}, which is not there")
+        assert inner is not None
+        state_of = inner.outcome if inner.has_ended else None
+        goes_on = inner.outcome is None
+    expect(state_of == ended_as, f"member {name} of group {group.id} is {state_of}, the group says {ended_as}")
+    expect(not (group.outcome and goes_on), f"member {name} goes on, but its group {group.id} has {group.outcome}")
 
 
 def check_whole(cluster: Cluster, job: Job, allocation: Allocation) -> None:
@@ -335,13 +367,21 @@ class Checker:
             self.over.add(event.job_id)
         self.progress[event.job_id] = Progress(event.work_s)
 
+    def _is_ended(self, job: Job) -> bool:
+        """Whether its group ended it."""
+        group = self.state.groups.get(job.spec.group.id) if job.spec.group is not None else None
+        return job.state is JobState.STOPPED and group is not None and bool(group.reason)
+
     def check_done(self) -> None:
         """At the end of a run in which nothing is away for ever and no job never ends: whatever could run has
         finished, and only jobs that wait for one that never will are left."""
         jobs = self.state.jobs
-        never = {job.id for job in jobs.values() if job.state is JobState.UNRUNNABLE}
+        never = {job.id for job in jobs.values() if job.state is JobState.UNRUNNABLE or self._is_ended(job)}
         for job in jobs.values():  # a job comes after those it needs or waits for ever
             if any(name in never or name not in jobs for name in job.spec.needs):
+                never.add(job.id)
+            groups = [self.state.groups[name] for name in job.spec.needs_groups]
+            if any(not group.has_ended or group.outcome is not JobState.SUCCEEDED for group in groups):
                 never.add(job.id)
         left = [job for job in jobs.values() if job.state is not JobState.SUCCEEDED and job.id not in never]
         expect(not left, f"the run is over, but {left} could have run")

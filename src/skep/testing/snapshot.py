@@ -29,6 +29,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "held_jobs": list(state.held_jobs),
         "dirty": [job.id for job in state.dirty],
         "needed_by": {name: [job.id for job in jobs] for name, jobs in state.needed_by.items()},
+        "groups": [msgspec.to_builtins(group) for group in state.groups.values()],
         "trigger": snapshot_trigger(state),
         "nodes": (sorted(state.lost), sorted(state.drained)),
         "counts": (state.submitted_count, state.pending_count, state.event_count, state.decision_count),

@@ -61,6 +61,7 @@ class World(msgspec.Struct, frozen=True):
             checkpoint_s=self.checkpoint_s,
             outages=Outages(lost + back),
             finish_round_s=self.round_s if self.finish_at_boundary else 0.0,
+            groups=self.trace.groups,
         )
         engine.idle_timers_max = 200
         return engine

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from skep.core.errors import InputError
-from skep.core.model import PRIORITIES, JobSpec
+from skep.core.model import PRIORITIES, GroupRef, JobSpec
 from skep.traces.dates import instant
 from skep.traces.table import (
     BadRow,
@@ -102,6 +102,12 @@ def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowPar
     id_at, submit_at, duration_at, gpus_at = (columns[name] for name in REQUIRED)
     optional = [(name, columns[name], check) for name, check in _CHECKS.items() if name in columns]
     shapes = shape_cache()
+    sizes: dict[str, int] = {}
+
+    def member(group: str) -> GroupRef:
+        """The next one of its group."""
+        sizes[group] = sizes.get(group, -1) + 1
+        return GroupRef(group, index=sizes[group])
 
     def parse(number: int, row: list[str]) -> Draft:
         id = identity(row[id_at], "job_id")
@@ -113,6 +119,8 @@ def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowPar
         _check_together(id, gpus, given)
         wants = {name: given.pop(name) for name in _OF_SHAPE if name in given}
         types = given.pop("gpu_type", ())
+        if "group" in given:
+            given["group"] = member(given["group"])
         spec = JobSpec(id, shapes(gpus, gpu_types=types, **wants), expect_s=_expected(work_s), **given)
         return submit_s, work_s, spec
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from skep.core.group import GroupSpec
 from skep.core.model import JobSpec
 
 
@@ -27,3 +28,5 @@ class Trace(msgspec.Struct):
     jobs: list[TraceJob]
     dropped: dict[str, int] = {}
     """Rows of a published trace that could not be used: reason → count."""
+    groups: tuple[GroupSpec, ...] = ()
+    """What is known of the groups that jobs name, beyond who is in them."""

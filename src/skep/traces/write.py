@@ -104,6 +104,6 @@ _OPTIONAL_CELLS: dict[str, Callable[[TraceJob], str]] = {
     "deadline_s": lambda job: _number(job.spec.deadline_s),
     "steps": lambda job: _number(job.spec.steps),
     "epochs": lambda job: _number(job.spec.epochs),
-    "group": lambda job: job.spec.group,
+    "group": lambda job: job.spec.group.id if job.spec.group is not None else "",
     "needs": lambda job: "|".join(job.spec.needs),
 }

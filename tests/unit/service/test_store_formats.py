@@ -11,7 +11,7 @@ from live_world import LiveWorld, request
 from skep.core.errors import InputError
 from skep.core.timers import BACK_OFF, LIMIT, Timer
 from skep.service.recover import recover
-from skep.service.schema import STEPS, VERSION, copy_path
+from skep.service.schema import STEPS, VERSION, copy_path, take_step
 from skep.service.store import JobFilter, Store
 from skep.testing.snapshot import snapshot
 
@@ -97,9 +97,9 @@ def test_the_older_store_is_kept_for_the_older_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reached", range(1, VERSION))
 def test_a_crash_between_two_steps_is_gone_on_from(tmp_path: Path, reached: int) -> None:
     path = old_store(tmp_path, 1)
-    db = sqlite3.connect(path)
+    db = sqlite3.connect(path, isolation_level=None)
     for number, step in enumerate(STEPS[1:reached], 2):
-        db.executescript(f"BEGIN; {step} PRAGMA user_version={number}; COMMIT;")
+        take_step(db, number, step)
     db.close()
     world = LiveWorld(tmp_path)
     assert world.state("3") == "running"

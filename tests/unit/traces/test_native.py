@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from skep.core.errors import InputError
-from skep.core.model import JobSpec, Role, Shape, gpu_shape
+from skep.core.model import GroupRef, JobSpec, Role, Shape, gpu_shape
 from skep.traces.read import read_trace
 from skep.traces.trace import TraceJob
 
@@ -44,7 +44,7 @@ def test_all_columns_in_any_order(tmp_path: Path) -> None:
         deadline_s=90,
         steps=1000,
         epochs=3,
-        group="g",
+        group=GroupRef("g"),
         needs=("b", "c", "d"),
     )
     assert read(tmp_path, text) == [

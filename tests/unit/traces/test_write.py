@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.core.errors import InputError
-from skep.core.model import JobSpec, Role, Shape, gpu_shape
+from skep.core.model import GroupRef, JobSpec, Role, Shape, gpu_shape
 from skep.traces.read import read_trace
 from skep.traces.trace import Trace, TraceJob
 from skep.traces.write import native_text, write_native
@@ -49,7 +51,7 @@ def jobs(draw: st.DrawFn, id: str, before: list[str]) -> TraceJob:
         "deadline_s": st.one_of(st.none(), amounts),
         "steps": st.one_of(st.none(), st.integers(0, 10**9)),
         "epochs": st.one_of(st.none(), st.integers(0, 10**6)),
-        "group": names,
+        "group": names.map(lambda name: GroupRef(name) if name else None),
         "needs": st.lists(st.sampled_from(before), unique=True).map(tuple) if before else st.just(()),
     }
     given = {name: draw(values) for name, values in optional.items() if draw(st.booleans())}
@@ -61,7 +63,21 @@ def jobs(draw: st.DrawFn, id: str, before: list[str]) -> TraceJob:
 def traces(draw: st.DrawFn) -> Trace:
     ids = [f"j{at}" for at in range(draw(st.integers(1, 6)))]
     made = [draw(jobs(id, ids[:at])) for at, id in enumerate(ids)]
-    return Trace(name="jobs.csv", format="native", jobs=sorted(made, key=lambda job: job.submit_s))
+    return Trace(name="jobs.csv", format="native", jobs=counted(sorted(made, key=lambda job: job.submit_s)))
+
+
+def counted(jobs: list[TraceJob]) -> list[TraceJob]:
+    """The members of each group in the order of the rows."""
+    sizes: Counter[str] = Counter()
+    found = []
+    for job in jobs:
+        if job.spec.group is not None:
+            name = job.spec.group.id
+            spec = msgspec.structs.replace(job.spec, group=GroupRef(name, index=sizes[name]))
+            job = msgspec.structs.replace(job, spec=spec)
+            sizes[name] += 1
+        found.append(job)
+    return found
 
 
 @given(traces())

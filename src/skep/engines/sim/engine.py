@@ -15,6 +15,7 @@ from skep.core.events import (
     Batch,
     Event,
     Exit,
+    GroupFormed,
     JobSubmitted,
     NodeBack,
     NodeLost,
@@ -24,6 +25,7 @@ from skep.core.events import (
     TasksStarted,
     TimerDue,
 )
+from skep.core.group import GroupSpec
 from skep.core.job import amount_of
 from skep.engines.sim.outages import Outages
 from skep.profiles.speed import Speed
@@ -106,6 +108,7 @@ class Simulator:
         checkpoint_s: float = 600.0,
         outages: Outages | None = None,
         finish_round_s: float = 0.0,
+        groups: tuple[GroupSpec, ...] = (),
     ) -> None:
         self.cluster = cluster
         self.speed = speed
@@ -113,6 +116,7 @@ class Simulator:
         self.checkpoint_s = checkpoint_s
         self.finish_round_s = finish_round_s
         self.outages = outages or Outages.none()
+        self.groups = groups
         self.submissions = jobs
         self.next_submission = 0
         self.tasks: dict[str, Task] = {
@@ -174,6 +178,8 @@ class Simulator:
     def _submit(self, at_s: float, events: list[Event]) -> None:
         submissions = self.submissions
         number = self.next_submission
+        if not number:
+            events += map(GroupFormed, self.groups)
         while number < len(submissions) and submissions[number].submit_s == at_s:
             events.append(JobSubmitted(submissions[number].spec))
             number += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from skep.core.errors import InputError
-from skep.jobs.core import to_core
+from skep.jobs.core import task_of, to_core
 from skep.jobs.request import Request
 from skep.service.reads import Reads
 from skep.traces.trace import Trace, TraceJob
@@ -29,10 +29,11 @@ def past_trace(reads: Reads, since_s: float, until_s: float) -> Trace:
         )
     )
     jobs = [
-        TraceJob(submit_s, ran[seq, task], msgspec.structs.replace(spec, needs=()))
+        TraceJob(submit_s, ran[seq, task], spec)
         for seq, submit_s, data in found
-        for spec in to_core(msgspec.json.decode(data, type=Request), str(seq))
-        if (seq, task := spec.id.partition("/")[2]) in ran
+        for request in [msgspec.json.decode(data, type=Request)]
+        for spec in to_core(request, str(seq))
+        if (seq, task := task_of(spec, request)) in ran
     ]
     if not jobs:
         raise InputError("no job of this cluster has run and ended in that time", hint="choose another time")

@@ -1,0 +1,141 @@
+"""Jobs that belong together: the trials of a sweep, an application, a workflow, the tasks of a job that is no gang.
+
+The members stay ordinary jobs: each is ordered, placed and preempted by itself. The group says what they have in
+common: a weight for policies that share between groups, and when enough of them have ended to end the others.
+
+A group comes with its first member and has *ended* when its outcome is known and no member is left. The next member
+that is submitted then begins it anew.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from skep.core.job import JobState
+from skep.core.model import GroupRef
+
+
+class GroupKind(enum.StrEnum):
+    APPLICATION = "application"
+    """Related jobs; what a group is that nothing more is said of."""
+    SWEEP = "sweep"
+    """The same job with other parameters."""
+    WORKFLOW = "workflow"
+    """Stages that need each other."""
+    INCREMENTAL = "incremental"
+    """The tasks of one submitted job that may start with fewer than all: its id is that job's."""
+
+
+class Enough(msgspec.Struct, frozen=True, omit_defaults=True):
+    """So many members of `role` (none named: of all) that succeeded or failed decide for the group."""
+
+    role: str = ""
+    succeeded: int | None = None
+    failed: int | None = None
+
+
+class EndsWhen(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The first rule that holds decides, and members that have not ended are stopped. Without one the group has
+    succeeded when all its members have ended, unless one of them was stopped."""
+
+    rules: tuple[Enough, ...] = ()
+    never: bool = False
+    """Not by itself: only a plan or a `GroupEnded` ends it."""
+
+
+ALL_ENDED = EndsWhen()
+NEVER = EndsWhen(never=True)
+FIRST_SUCCEEDED = EndsWhen((Enough(succeeded=1),))
+FIRST_FAILED = EndsWhen((Enough(failed=1),))
+
+
+class GroupSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    id: str
+    kind: GroupKind = GroupKind.APPLICATION
+    weight: float = 1.0
+    """What it is to get, against other groups; policies that share between groups look at it."""
+    ends_when: EndsWhen = ALL_ENDED
+    within: GroupRef | None = None
+    """The group that it is a member of itself, as if it were one job."""
+    name: str = ""
+    """What its owner calls it, where that is not its id."""
+
+    @property
+    def title(self) -> str:
+        if self.kind is GroupKind.INCREMENTAL:
+            return f"job {self.id}"
+        return f"group {self.name or self.id}"
+
+
+class Group(msgspec.Struct):
+    """A group as it is now. Only the state changes it."""
+
+    spec: GroupSpec
+    members: dict[str, JobState | None] = {}
+    """By id, in the order of their submission: how each has ended, or nothing. A member may be a group."""
+    left: int = 0
+    """Members that have not ended."""
+    failed: dict[str, int] = {}
+    succeeded: dict[str, int] = {}
+    """How many have, by role."""
+    is_cut_short: bool = False
+    """Whether a member was stopped."""
+    outcome: JobState | None = None
+    """Succeeded, failed or stopped, once that is known; members may still be about to leave."""
+    reason: str = ""
+    """Why it ended before all its members had."""
+    needed_by: list[str] = []
+    """Jobs that wait for it."""
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def kind(self) -> GroupKind:
+        return self.spec.kind
+
+    @property
+    def weight(self) -> float:
+        return self.spec.weight
+
+    @property
+    def ends_when(self) -> EndsWhen:
+        return self.spec.ends_when
+
+    @property
+    def has_ended(self) -> bool:
+        return self.outcome is not None and not self.left
+
+    def join(self, member: str) -> None:
+        self.members[member] = None
+        self.left += 1
+
+    def note_end(self, member: str, role: str, state: JobState) -> None:
+        """A member has ended; that may decide for all."""
+        self.members[member] = state
+        self.left -= 1
+        if self.outcome is not None:
+            return
+        if state is JobState.STOPPED:
+            self.is_cut_short = True
+        else:
+            counts = self.succeeded if state is JobState.SUCCEEDED else self.failed
+            counts[role] = counts.get(role, 0) + 1
+            for rule in self.ends_when.rules:
+                if rule.role in ("", role):
+                    self._follow(rule)
+        if not self.left and self.outcome is None and not self.ends_when.never:
+            self.outcome = JobState.STOPPED if self.is_cut_short else JobState.SUCCEEDED
+
+    def _follow(self, rule: Enough) -> None:
+        for outcome, counts, enough in (
+            (JobState.FAILED, self.failed, rule.failed),
+            (JobState.SUCCEEDED, self.succeeded, rule.succeeded),
+        ):
+            count = counts.get(rule.role, 0) if rule.role else sum(counts.values())
+            if self.outcome is None and enough is not None and count >= enough:
+                what = f"of role {rule.role}" if rule.role else "of its members"
+                self.outcome, self.reason = outcome, f"{self.spec.title} ended: {count} {what} {outcome}"

@@ -1,0 +1,142 @@
+"""What is inside the blobs of an older store, in the words of the present one.
+
+Until format 5 a job named its group by a text, a task that started by itself was known by its id (`JOB/ROLE-INDEX`),
+and the server said what followed from the ends of such tasks. So their groups never end by themselves in an older log:
+it has the stops and the ends that followed. From now on they do, wherever the job has not ended.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from typing import Any
+
+import msgspec
+
+from skep.core.events import GroupFormed
+from skep.core.group import GroupSpec
+from skep.core.record import Entry
+from skep.jobs.core import task_of, to_core
+from skep.jobs.groups import groups_of
+from skep.jobs.request import Request
+
+Raw = dict[str, Any]
+"""As msgpack has it: these are values that no present type describes."""
+
+FINAL = ("succeeded", "failed", "stopped", "unrunnable")
+
+encode = msgspec.msgpack.Encoder().encode
+
+
+def add_groups(db: sqlite3.Connection) -> None:
+    """From format 5 to format 6."""
+    groups = Groups(set())
+    jobs = db.execute("SELECT seq, finish_s, request FROM jobs").fetchall()
+    formed = [spec for row in jobs for spec in _of_job(db, groups, *row)]
+    for (seq,) in db.execute("SELECT seq FROM log ORDER BY seq").fetchall():
+        raw = msgspec.msgpack.decode(db.execute("SELECT entry FROM log WHERE seq=?", (seq,)).fetchone()[0])
+        if groups.convert_entry(raw):
+            _put(db, "log", "entry", seq, encode(raw))
+    snapshots = "SELECT seq, state, cluster_name, cluster, policy, files FROM snapshots"
+    for seq, state, *words in db.execute(snapshots).fetchall():
+        raw = msgspec.msgpack.decode(state)
+        groups.convert_snapshot(raw)
+        _put(db, "snapshots", "state", seq, encode(raw), *words)
+    if formed:
+        _append(db, formed)
+
+
+def _of_job(db: sqlite3.Connection, groups: Groups, seq: int, finish_s: float | None, data: bytes) -> list[GroupSpec]:
+    """Note which jobs of the core its tasks are; its group, where it has not ended."""
+    request = msgspec.json.decode(data, type=Request)
+    if request.gang:
+        return []
+    groups.owners.add(str(seq))
+    specs = to_core(request, str(seq))
+    db.executemany("INSERT INTO members VALUES (?, ?, ?)", [(spec.id, seq, task_of(spec, request)) for spec in specs])
+    return groups_of(request, str(seq))[-1:] if finish_s is None else []
+
+
+def _put(db: sqlite3.Connection, table: str, column: str, seq: int, data: bytes, *words: str) -> None:
+    """With its checksum."""
+    crc = seq & 0xFFFFFFFF
+    for part in (*(word.encode() for word in words), data):
+        crc = zlib.crc32(part, crc)
+    db.execute(f"UPDATE {table} SET {column}=?, crc=? WHERE seq=?", (data, crc, seq))
+
+
+def _append(db: sqlite3.Connection, formed: list[GroupSpec]) -> None:
+    """One more entry of the log."""
+    seqs = "SELECT max(seq) + 1 FROM (SELECT seq FROM log UNION ALL SELECT seq FROM snapshots)"
+    times = "SELECT max(at_s) FROM (SELECT at_s FROM log UNION ALL SELECT max(submit_s) FROM jobs)"
+    (seq,), (at_s,) = db.execute(seqs).fetchone(), db.execute(times).fetchone()
+    db.execute("INSERT INTO log (seq, at_s, entry) VALUES (?, ?, x'')", (seq, at_s))
+    _put(db, "log", "entry", seq, encode(Entry(at_s, [GroupFormed(spec) for spec in formed], [])))
+
+
+class Groups:
+    def __init__(self, owners: set[str]) -> None:
+        self.owners = owners
+        """Jobs whose tasks start one by one."""
+        self.seen: set[str] = set()
+
+    def convert_entry(self, entry: Raw) -> bool:
+        """Whether it had anything to do with groups."""
+        events: list[Raw] = []
+        has_groups = False
+        for event in entry["events"]:
+            if event["type"] == "MembersEnded":
+                outcome = "succeeded" if event["succeeded"] else "failed"
+                event = {"type": "GroupEnded", "group_id": event["job_id"], "outcome": outcome, "reason": ""}
+                has_groups = True
+            elif event["type"] == "JobSubmitted":
+                group = self.convert_spec(event["job"])
+                has_groups |= group is not None or "needs_groups" in event["job"]
+                if group is not None and group["id"] not in self.seen:
+                    self.seen.add(group["id"])
+                    events.append({"type": "GroupFormed", "group": group})
+            events.append(event)
+        entry["events"] = events
+        return has_groups
+
+    def convert_spec(self, spec: Raw) -> Raw | None:
+        """The group that it is in."""
+        name = spec.pop("group", "")
+        job, slash, task = spec["id"].partition("/")
+        group: Raw | None = None
+        if slash:
+            role, _, index = task.rpartition("-")
+            spec["group"] = [job, role, int(index)]
+            group = {"id": job, "kind": "incremental", "ends_when": {"never": True}}
+            self.owners.add(job)
+        elif name:
+            group = {"id": f"{spec.get('vc', 'default')}/{spec.get('user', '')}/{name}", "name": name}
+            spec["group"] = [group["id"], "", 0]
+        needs = spec.pop("needs", [])
+        spec["needs"] = [each for each in needs if each not in self.owners]
+        if len(spec["needs"]) < len(needs):
+            spec["needs_groups"] = [each for each in needs if each in self.owners]
+        return group
+
+    def convert_snapshot(self, saved: Raw) -> None:
+        groups: dict[str, Raw] = {}
+        for job in saved["jobs"]:
+            spec, state = job[0], job[3]
+            found = self.convert_spec(spec)
+            if found is not None:
+                group = groups.setdefault(found["id"], {"spec": found, "members": {}, "left": 0})
+                _join(group, spec, state)
+        for group_id, group in groups.items():
+            group["needed_by"] = saved["needed_by"].pop(group_id, [])
+        saved["groups"] = list(groups.values())
+
+
+def _join(group: Raw, spec: Raw, state: str) -> None:
+    is_final = state in FINAL
+    group["members"][spec["id"]] = state if is_final else None
+    group["left"] += not is_final
+    if state == "stopped":
+        group["is_cut_short"] = True
+    elif is_final:
+        counts = group.setdefault("succeeded" if state == "succeeded" else "failed", {})
+        counts[spec["group"][1]] = counts.get(spec["group"][1], 0) + 1
