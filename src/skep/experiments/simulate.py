@@ -126,6 +126,7 @@ class Experiment(msgspec.Struct):
             checkpoint_s=options.checkpoint_s,
             outages=outages or Outages.none(),
             finish_round_s=round_s if options.finish_at_boundary else 0.0,
+            groups=self.trace.groups,
         )
 
 
