@@ -119,6 +119,16 @@ class Elastic(Shown):
     max: int
 
 
+class OfGroup(Shown):
+    """The kind of its group, its place there, and when the group ends."""
+
+    kind: str
+    role: str
+    index: int
+    weight: float
+    ends_when: str
+
+
 class JobRequest(Shown):
     """What was asked for, defaults filled in. Values of secrets are `******`."""
 
@@ -142,6 +152,7 @@ class JobRequest(Shown):
     retries: int
     workdir: str
     group: str
+    of_group: OfGroup
     needs: list[str]
     tags: list[str]
     hold: bool
