@@ -30,6 +30,7 @@ import msgspec
 from skep.core.cells.layout import CellSpec, CellType, Grant, Layout, VcLayout
 from skep.core.cluster import Allocation, Cluster
 from skep.core.events import Event, TasksExited, TasksStarted
+from skep.core.plan import Plan
 from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.engines.sim.engine import Simulator
@@ -38,6 +39,7 @@ from skep.experiments.simulate import Experiment
 from skep.metrics.run import JobRow
 from skep.metrics.summary import job_rows
 from skep.policies.place import Place
+from skep.policies.shared.clusters import NumberBooks
 from skep.policies.shared.planner import CELLS, NUMBERS, PRIVATE, Shared
 from skep.service.loop import run
 from skep.traces.read import read_trace
@@ -257,7 +259,7 @@ class Beside:
         """Packed as a private cluster would; one that does not fit there had luck, and counts for nothing."""
         job = self.state.jobs[name]
         cluster = self.clusters[job.spec.vc]
-        found = self.place.find(cluster, job, job.spec.shapes[0], at_s)
+        found = self.place.find(cluster, Plan({}, cluster), job, job.spec.shapes[0], at_s)
         if found is not None:
             cluster.take(found)
             self.held[name] = found
@@ -269,12 +271,15 @@ class Beside:
             for line in vc.pipeline.active.values():
                 job = line.entries[0][3]
                 if job.id not in self.broken and self._would_fit(job.spec.vc, job.gpus):
-                    found = self.place.find(self.clusters[vc.name], job, job.spec.shapes[0], at_s)
+                    cluster = self.clusters[vc.name]
+                    found = self.place.find(cluster, Plan({}, cluster), job, job.spec.shapes[0], at_s)
                     if found is not None:
                         self.broken.add(job.id)
 
     def _would_fit(self, vc: str, gpus: float) -> bool:
-        return bool(self.planner.vcs[vc].cluster.used + gpus <= self.clusters[vc].gpu_total)  # type: ignore[attr-defined]
+        books = self.planner.vcs[vc].books
+        assert isinstance(books, NumberBooks)
+        return books.numbers.used_milli / 1000 + gpus <= self.clusters[vc].gpu_total
 
 
 def private_cluster(vc: str, nodes: int) -> Cluster:

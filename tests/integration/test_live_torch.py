@@ -49,7 +49,7 @@ class Evacuate(Pipeline):
         for job in list(view.held_jobs.values()):
             nodes = {view.cluster.nodes[piece.node].name for piece in job.held.slices}
             if job.state is JobState.RUNNING and job.held == job.bound and nodes & view.drained:
-                found = self.place.find(view.cluster, job, job.spec.shapes[0], view.now_s)
+                found = self.place.find(view.cluster, plan, job, job.spec.shapes[0], view.now_s)
                 if found is not None:
                     plan.move(job, found)
         return plan

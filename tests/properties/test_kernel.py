@@ -14,8 +14,9 @@ from skep.core.plan import Plan
 from skep.core.ports import Memory
 from skep.core.record import Entry, PlanRecord, decode, encode, record, replay
 from skep.core.refusal import Refusal
-from skep.core.state import State, Trigger
+from skep.core.state import State
 from skep.core.step import Scheduler
+from skep.core.view import Trigger
 from skep.policies.pipeline import Pipeline
 from skep.policies.place import PLACES
 from skep.policies.registry import policies
@@ -120,7 +121,7 @@ def test_rollback_restores_the_state_exactly(data: st.DataObject) -> None:
     state = course.state
     place = PLACES[data.draw(st.sampled_from(sorted(PLACES)))]()
     before = snapshot(state)
-    plan = Plan(state)
+    plan = state.new_plan()
     marks = [(plan.mark(), before)]
     for _ in range(data.draw(st.integers(1, 8), label="decisions")):
         decide(data, state, plan, place)
@@ -141,7 +142,7 @@ def decide(data: st.DataObject, state: State, plan: Plan, place: object) -> None
     if not starts and not stops:
         return
     job = data.draw(st.sampled_from(starts + stops), label="job")
-    found = place.find(state.cluster, job, job.spec.shapes[0], state.now_s)
+    found = place.find(state.cluster, plan, job, job.spec.shapes[0], state.now_s)
     if job.state is JobState.PENDING:
         if found is not None:
             plan.start(job, found)
@@ -176,7 +177,9 @@ def test_a_policy_that_skips_and_does_not_preempt_leaves_nothing_idle_that_someb
                 # With random placement several roles may fit for one job and not for its like.
                 if len(each.spec.shapes[0].roles) > 1 and planner.place.name == "random":
                     continue
-                assert planner.place.find(state.cluster, each, each.spec.shapes[0], state.now_s) is None
+                assert (
+                    planner.place.find(state.cluster, state.new_plan(), each, each.spec.shapes[0], state.now_s) is None
+                )
 
 
 @every_policy

@@ -10,7 +10,6 @@ from shared_worlds import SharedWorld, planner_of, shared_worlds
 from worlds import examples, finish_explaining, fork_of
 
 from skep.core.events import Exit, JobSubmitted, TasksExited
-from skep.core.plan import Plan
 from skep.core.record import repeat
 from skep.core.snapshot import dump, load
 from skep.metrics.run import JobRow
@@ -120,7 +119,7 @@ def test_a_plan_of_a_shared_cluster_is_taken_back_exactly(sharing: str, data: st
     marks = sorted(data.draw(st.lists(st.integers(0, plan.mark()), max_size=3)), reverse=True)
     for mark in marks:
         plan.rollback(mark)
-        again = Plan(plain)
+        again = plain.new_plan()
         for decision in plan.decisions:
             repeat(plain, again, decision)
         assert snapshot_cluster(state.cluster) == snapshot_cluster(plain.cluster)

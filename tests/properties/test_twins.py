@@ -14,6 +14,7 @@ from skep.core.cluster import Allocation, Cluster, Node, Slice, lowest_bits
 from skep.core.events import Event, Exit, TasksExited
 from skep.core.job import Job, JobState
 from skep.core.model import gpu_shape
+from skep.core.plan import Plan
 from skep.core.state import State
 from skep.metrics.summary import Presence
 from skep.policies.estimate.gittins import Gittins
@@ -133,7 +134,7 @@ def scan_together(name: str, nodes: list[Node], count: int) -> Naive | None:
 def test_find_is_what_a_scan_of_all_nodes_gives(name: str, there: Cluster, count: int, types: tuple[str, ...]) -> None:
     shape = gpu_shape(count, gpu_types=types)
     asking = Job(job(count, id="x").spec, 0, 0.0)
-    found = PLACES[name]().find(there, asking, shape, 0.0)
+    found = PLACES[name]().find(there, Plan({}, there), asking, shape, 0.0)
     pools = [pool for pool in there.pools if not types or pool.gpu_type in types]
     scans = [scan(name, pool.nodes, count) for pool in pools]
     expected = next((picks for picks in scans if picks is not None), None)
@@ -183,7 +184,7 @@ def naive_reservation(state: State, head: Job, place: object) -> float:
         for each in running:
             if state.now_s + each.spec.expect_s - each.work_at(state.now_s) > end_s:
                 copy.take(each.allocation)
-        if place.find(copy, head, head.spec.shapes[0], end_s) is not None:
+        if place.find(copy, Plan({}, copy), head, head.spec.shapes[0], end_s) is not None:
             return end_s
     return math.inf
 

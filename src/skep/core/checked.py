@@ -13,7 +13,7 @@ from skep.core.errors import InvariantBroken
 from skep.core.job import Job, JobState, amount_of
 from skep.core.model import JobSpec, Shape
 from skep.core.plan import Decision, Plan
-from skep.core.record import PlanRecord, repeat
+from skep.core.record import PlanRecord, repeat, say
 from skep.core.state import ENDS, State
 
 
@@ -27,7 +27,7 @@ class BadPlan(InvariantBroken):
 
 def checked_plan(state: State, logged: PlanRecord) -> Plan:
     """The plan, tried on this state; `BadPlan`, with the state as it was, if anything about it is wrong."""
-    plan = Plan(state)
+    plan = state.new_plan()
     job_id = ""
     try:
         check_words(state, logged)
@@ -38,10 +38,7 @@ def checked_plan(state: State, logged: PlanRecord) -> Plan:
     except InvariantBroken as error:
         plan.rollback(0)
         raise BadPlan(str(error), job_id) from error
-    plan.joins = [(state.jobs[job_id], scope) for job_id, scope in logged.joins]
-    plan.rejects = [(state.jobs[job_id], reason) for job_id, reason in logged.rejects]
-    plan.refusals, plan.memory, plan.wake_s = logged.refusals, logged.memory, logged.wake_s
-    plan.ends = logged.ends
+    say(state, plan, logged)
     return plan
 
 

@@ -10,6 +10,7 @@ All amounts are integers (thousandths of a cpu, MiB), so that giving back restor
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Iterator
 
 import msgspec
@@ -233,6 +234,9 @@ class Pool:
 class Cluster:
     """All nodes. `take` and `give` are the only ways to change what is held, and each undoes the other exactly."""
 
+    quota_left = math.inf
+    """All that is there may be used."""
+
     def __init__(self, specs: list[NodeSpec], name: str = "") -> None:
         self.name = name
         self.specs = specs
@@ -299,6 +303,16 @@ class Cluster:
                         self._share(node, gpu, -piece.milli, -piece.gpu_mem_mib)
             if piece.cpu_milli or piece.memory_mib:
                 self._charge(node, -piece.cpu_milli, -piece.memory_mib)
+
+    def reserve(self, allocation: Allocation) -> None:
+        self.take(allocation)
+
+    def release(self, allocation: Allocation) -> None:
+        self.give(allocation)
+
+    def allows(self, allocation: Allocation) -> bool:
+        """Whatever is free here can be had."""
+        return True
 
     def _charge(self, node: Node, cpu_milli: int, memory_mib: int) -> None:
         node.cpu_free -= cpu_milli

@@ -1,50 +1,95 @@
-"""What a planner wants, built up step by step with an undo log.
+"""What a planner wants, built up step by step with a way back.
 
 Each step changes the wanted state at once, so that the next question ("does this fit?") sees it; `rollback` takes
 steps back exactly. Gangs and preemption become simple: try, look, take back. A finished plan is a plain list of
 decisions: it can be logged, and applied again elsewhere by repeating them.
+
+Planners see jobs and clusters that they cannot change (`core/view.py`); a plan finds the jobs themselves by their ids.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import msgspec
 
 from skep.core.cluster import Allocation
 from skep.core.errors import InvariantBroken
+from skep.core.group import Group
 from skep.core.job import Job, JobState
 from skep.core.refusal import Cause
+from skep.core.view import JobView
 
-if TYPE_CHECKING:
-    from skep.core.state import State
+PENDING, LAUNCHING, RUNNING, STOPPING = JobState.PENDING, JobState.LAUNCHING, JobState.RUNNING, JobState.STOPPING
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """From `before` to `after`: a start has no before, a stop no after, a move or resize both."""
+    """From `before` to `after`: a start has no before, a stop no after, a move or resize both.
+
+    Decisions with the same `bundle` need each other: the stops that make room and the start that they are for. One
+    with 0 stands by itself.
+    """
 
     job_id: str
     before: Allocation | None
     after: Allocation | None
     cause: str = ""
+    bundle: int = 0
 
 
 GroupEnd = tuple[str, JobState, str]
 """A group by id, how it ends (succeeded, failed or stopped) and why."""
 
-Before = tuple[Job, JobState, Allocation | None]
+
+NO_GROUPS: Mapping[str, Group] = {}
+
+
+class Books(Protocol):
+    """Where a plan books what it wants: the cluster, or the cells of a VC with what they are bound to."""
+
+    def take(self, allocation: Allocation) -> None: ...
+    def give(self, allocation: Allocation) -> None: ...
+    def reserve(self, allocation: Allocation) -> None:
+        """Take it for nobody, in order to look."""
+
+    def release(self, allocation: Allocation) -> None: ...
+    def allows(self, allocation: Allocation) -> bool:
+        """Whether this, which is free, can be had."""
 
 
 class Plan:
-    """The decisions of one planner call."""
+    """The decisions of one planner call; made by `new_plan` of a view."""
 
-    __slots__ = ("_state", "_steps", "decisions", "ends", "joins", "memory", "refusals", "rejects", "wake_s")
+    __slots__ = (
+        "_books",
+        "_bundle",
+        "_bundles",
+        "_groups",
+        "_jobs",
+        "_marks",
+        "_steps",
+        "decisions",
+        "ends",
+        "joins",
+        "memory",
+        "refusals",
+        "rejects",
+        "wake_s",
+    )
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, jobs: Mapping[str, Job], books: Books, groups: Mapping[str, Group] = NO_GROUPS) -> None:
+        self._jobs = jobs
+        self._groups = groups
+        self._books = books
+        self._steps: list[tuple[Any, ...]] = []
+        """The way back: for each step a function that takes it back, and what that needs to know."""
+        self._marks: list[int] = []
+        """How many steps there were before each decision."""
+        self._bundle = 0
+        self._bundles = 0
         self.decisions: list[Decision] = []
-        self._steps: list[tuple[Job, JobState, Allocation | None, bool]] = []
-        """The way back: a job as it was before each step, and whether that step is a decision."""
         self.joins: list[tuple[Job, str]] = []
         """Jobs that wait in this scope from now on."""
         self.refusals: list[tuple[str, Cause]] = []
@@ -58,70 +103,174 @@ class Plan:
         self.wake_s: float | None = None
         """When the planner wants to be asked again if nothing happens before."""
 
-    def start(self, job: Job, allocation: Allocation) -> None:
-        if job.state is not JobState.PENDING:
-            raise InvariantBroken(f"start of {job!r}: only a pending job can be started")
-        self._state.cluster.take(allocation)
-        self._steps.append((job, job.state, job.allocation, True))
-        job.allocation = allocation
-        job.state = JobState.LAUNCHING
-        self.decisions.append(Decision(job.id, None, allocation))
+    # What is wanted ---------------------------------------------------------------------------------------------
 
-    def stop(self, job: Job, cause: str) -> None:
-        before = job.allocation
-        if before is None or job.state not in (JobState.RUNNING, JobState.LAUNCHING):
-            raise InvariantBroken(f"stop of {job!r}: only a job that runs or is about to can be stopped")
-        self._state.cluster.give(before)
-        self._steps.append((job, job.state, before, True))
-        job.allocation = None
-        job.state = JobState.STOPPING
-        self.decisions.append(Decision(job.id, before, None, cause))
+    def start(self, job: JobView, allocation: Allocation) -> None:
+        mine = self._jobs[job.id]
+        if mine.state is not PENDING:
+            raise InvariantBroken(f"start of {mine!r}: only a pending job can be started")
+        self._books.take(allocation)
+        self._decide(mine, LAUNCHING, None, allocation)
 
-    def move(self, job: Job, allocation: Allocation) -> None:
+    def stop(self, job: JobView, cause: str) -> None:
+        mine = self._jobs[job.id]
+        before = mine.allocation
+        if before is None or mine.state not in (RUNNING, LAUNCHING):
+            raise InvariantBroken(f"stop of {mine!r}: only a job that runs or is about to can be stopped")
+        self._books.give(before)
+        self._decide(mine, STOPPING, before, None, cause)
+
+    def move(self, job: JobView, allocation: Allocation) -> None:
         """Let a running job go on elsewhere, or with another number of gpus."""
-        before = job.allocation
-        if before is None or job.state is not JobState.RUNNING:
-            raise InvariantBroken(f"move of {job!r}: only a running job can be moved")
-        self._state.cluster.give(before)
-        self._state.cluster.take(allocation)
-        self._steps.append((job, job.state, before, True))
-        job.allocation = allocation
-        self.decisions.append(Decision(job.id, before, allocation))
+        mine = self._jobs[job.id]
+        before = mine.allocation
+        if before is None or mine.state is not RUNNING:
+            raise InvariantBroken(f"move of {mine!r}: only a running job can be moved")
+        self._books.give(before)
+        self._books.take(allocation)
+        self._decide(mine, RUNNING, before, allocation)
 
     def end_group(self, group_id: str, why: str, *, succeeded: bool = False) -> None:
         """No member of it is to run any more: the best trial is found, or none is worth going on."""
-        group = self._state.groups.get(group_id)
+        group = self._groups.get(group_id)
         if group is None or group.outcome is not None:
             raise InvariantBroken(f"end of group {group_id}, which {'has ended' if group else 'is not there'}")
         outcome = JobState.SUCCEEDED if succeeded else JobState.STOPPED
         self.ends.append((group_id, outcome, f"{group.spec.title} ended: {why}"))
+        self._steps.append((self.ends.pop,))
 
-    def befores(self) -> list[Before]:
-        """The job of each decision as it was before it."""
-        return [(job, state, allocation) for job, state, allocation, is_decision in self._steps if is_decision]
+    def _decide(
+        self, job: Job, state: JobState, before: Allocation | None, after: Allocation | None, cause: str = ""
+    ) -> None:
+        """It is booked: note it, and how to take it back."""
+        self._marks.append(len(self._steps))
+        self._steps.append((self._undecide, job, job.state))
+        job.allocation = after
+        job.state = state
+        self.decisions.append(Decision(job.id, before, after, cause, self._bundle))
 
-    def translate(self, before: Before, decision: Decision) -> None:
-        """A decision that was made on a part of the cluster, in terms of the whole, where the caller has booked it."""
-        self._steps.append((*before, True))
-        self.decisions.append(decision)
+    def _undecide(self, job: Job, state: JobState) -> None:
+        self._marks.pop()
+        undone = self.decisions.pop()
+        if undone.after is not None:
+            self._books.give(undone.after)
+        if undone.before is not None:
+            self._books.take(undone.before)
+        job.allocation = undone.before
+        job.state = state
 
-    def see_as(self, job: Job, allocation: Allocation) -> None:
-        """What the job has is called so from now on; nothing is decided."""
-        self._steps.append((job, job.state, job.allocation, False))
-        job.allocation = allocation
+    @contextmanager
+    def bundle(self) -> Iterator[None]:
+        """Decisions made within need each other; a bundle within a bundle is part of that one."""
+        outer = self._bundle
+        if not outer:
+            self._bundles += 1
+            self._bundle = self._bundles
+        try:
+            yield
+        finally:
+            self._bundle = outer
+
+    def reject(self, job: JobView, why: str) -> None:
+        """It can never run here."""
+        self.rejects.append((self._jobs[job.id], why))
+        self._steps.append((self.rejects.pop,))
+
+    def wait(self, job: JobView, scope: str) -> None:
+        """It waits in this scope from now on."""
+        self.joins.append((self._jobs[job.id], scope))
+        self._steps.append((self.joins.pop,))
+
+    def refuse(self, scope: str, cause: Cause) -> None:
+        """Whoever waits in this scope waits for this cause from now on."""
+        self.refusals.append((scope, cause))
+        self._steps.append((self.refusals.pop,))
+
+    def wake(self, at_s: float | None) -> None:
+        """Ask the planner again then, if nothing happens before."""
+        self._steps.append((self._unwake, self.wake_s))
+        self.wake_s = at_s
+
+    def _unwake(self, at_s: float | None) -> None:
+        self.wake_s = at_s
+
+    # Trials -----------------------------------------------------------------------------------------------------
 
     def mark(self) -> int:
         return len(self._steps)
 
     def rollback(self, mark: int) -> None:
         """Take back every step since that mark, the last first."""
-        while len(self._steps) > mark:
-            job, state, allocation, is_decision = self._steps.pop()
-            if is_decision:
-                undone = self.decisions.pop()
-                if undone.after is not None:
-                    self._state.cluster.give(undone.after)
-                if undone.before is not None:
-                    self._state.cluster.take(undone.before)
-            job.allocation = allocation
-            job.state = state
+        steps = self._steps
+        while len(steps) > mark:
+            undo, *known = steps.pop()
+            undo(*known)
+
+    def reserve(self, allocation: Allocation) -> None:
+        """These cells are nobody's, and not free, until they are released or the step is taken back."""
+        self._books.reserve(allocation)
+        self._steps.append((self._books.release, allocation))
+
+    def release(self, allocation: Allocation) -> None:
+        self._books.release(allocation)
+        self._steps.append((self._books.reserve, allocation))
+
+    def vacate(self, job: JobView) -> None:
+        """What the job has counts as free, until it is occupied again or the step is taken back."""
+        allocation = self._jobs[job.id].allocation
+        assert allocation is not None
+        self._books.give(allocation)
+        self._steps.append((self._books.take, allocation))
+
+    def occupy(self, job: JobView) -> None:
+        allocation = self._jobs[job.id].allocation
+        assert allocation is not None
+        self._books.take(allocation)
+        self._steps.append((self._books.give, allocation))
+
+    def allows(self, allocation: Allocation) -> bool:
+        """Whether cells that are free can be had: of a VC they may have nothing healthy behind them."""
+        return self._books.allows(allocation)
+
+    # For who plans on parts of the cluster ----------------------------------------------------------------------
+
+    def part(self, over: Callable[[Books], Books]) -> Plan:
+        """An empty plan for the same jobs on the books of a part, which may rest on those of the whole."""
+        return Plan(self._jobs, over(self._books), self._groups)
+
+    def translate(self, made: Plan, number: int, decision: Decision, *, is_booked: bool) -> None:
+        """The decision of that number in the plan of a part, in the terms of the whole; `is_booked` if the part has
+        the books of the whole. To take it back takes back everything since it in the plan of the part."""
+        if not is_booked:
+            if decision.before is not None:
+                self._books.give(decision.before)
+            if decision.after is not None:
+                self._books.take(decision.after)
+        if self._bundle:
+            decision = msgspec.structs.replace(decision, bundle=self._bundle)
+        self._marks.append(len(self._steps))
+        self._steps.append((self._untranslate, made, made._marks[number], is_booked))
+        self.decisions.append(decision)
+
+    def _untranslate(self, made: Plan, mark: int, is_booked: bool) -> None:
+        self._marks.pop()
+        undone = self.decisions.pop()
+        if not is_booked:
+            if undone.after is not None:
+                self._books.give(undone.after)
+            if undone.before is not None:
+                self._books.take(undone.before)
+        made.rollback(mark)
+
+    def see_as(self, job: JobView, allocation: Allocation) -> None:
+        """What the job has is called so from now on; nothing is decided."""
+        mine = self._jobs[job.id]
+        self._steps.append((self._unsee, mine, mine.allocation))
+        mine.allocation = allocation
+
+    def _unsee(self, job: Job, allocation: Allocation | None) -> None:
+        job.allocation = allocation
+
+    def note(self, undo: Callable[[], object]) -> None:
+        """Something beside the plan follows it, and is taken back with it."""
+        self._steps.append((undo,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -12,12 +12,11 @@ from skep.core.actions import Action, Setting
 from skep.core.cluster import Cluster
 from skep.core.errors import SkepError
 from skep.core.events import Batch, Event
-from skep.core.job import Job
 from skep.core.plan import Plan
 from skep.core.refusal import Refusal
-from skep.core.state import State, Trigger
+from skep.core.view import JobView, Trigger, View
 
-Memory = dict[str, Any]
+Memory = Mapping[str, Any]
 """What a policy remembers, as values that can be written down; part of the state."""
 
 
@@ -32,14 +31,14 @@ class Planner(Protocol):
     round_s: float
     """It is asked at multiples of so many seconds only; 0: whenever something happens."""
 
-    def attach(self, view: State, memory: Memory) -> None: ...
+    def attach(self, view: View, memory: Memory) -> None: ...
 
-    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan: ...
+    def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan: ...
 
-    def why_never(self, view: State, job: Job) -> str:
+    def why_never(self, view: View, job: JobView) -> str:
         """Why a job could not run here even if nobody else were there; nothing: it could."""
 
-    def explain(self, view: State, memory: Memory, job: Job) -> Refusal: ...
+    def explain(self, view: View, memory: Memory, job: JobView) -> Refusal: ...
 
 
 class World(Protocol):

@@ -51,16 +51,24 @@ def record(plan: Plan) -> PlanRecord:
 
 def replay(state: State, logged: PlanRecord) -> Plan:
     """The same decisions, tried and kept on another state."""
-    plan = Plan(state)
+    plan = state.new_plan()
     for decision in logged.decisions:
         repeat(state, plan, decision)
-    plan.joins = [(state.jobs[job_id], scope) for job_id, scope in logged.joins]
-    plan.rejects = [(state.jobs[job_id], reason) for job_id, reason in logged.rejects]
-    plan.refusals = logged.refusals
-    plan.memory = logged.memory
-    plan.wake_s = logged.wake_s
-    plan.ends = logged.ends
+    say(state, plan, logged)
     return plan
+
+
+def say(state: State, plan: Plan, logged: PlanRecord) -> None:
+    """All but the decisions."""
+    for job_id, scope in logged.joins:
+        plan.wait(state.jobs[job_id], scope)
+    for job_id, reason in logged.rejects:
+        plan.reject(state.jobs[job_id], reason)
+    for scope, cause in logged.refusals:
+        plan.refuse(scope, cause)
+    plan.ends = logged.ends
+    plan.memory = logged.memory
+    plan.wake(logged.wake_s)
 
 
 def repeat(state: State, plan: Plan, decision: Decision) -> None:

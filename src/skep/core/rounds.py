@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from skep.core.state import Trigger
+from skep.core.view import Trigger
 
 
 def is_boundary(now_s: float, round_s: float) -> bool:

@@ -46,6 +46,7 @@ from skep.core.model import GroupRef
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Waiting
 from skep.core.timers import BACK_OFF, LEASE, LIMIT, PLAN, Timer, Timers
+from skep.core.view import Trigger, View
 
 LAUNCHING, RUNNING, PENDING = JobState.LAUNCHING, JobState.RUNNING, JobState.PENDING
 
@@ -54,32 +55,6 @@ BENEATH = (VIRTUAL, LENT) = ("virtual ", "lent ")
 what a job owns in its VC, that it borrows."""
 
 ENDS = {Exit.FINISHED: JobState.SUCCEEDED, Exit.FAILED: JobState.FAILED, Exit.STOPPED: JobState.STOPPED}
-
-
-class Trigger:
-    """What woke the planner: everything of one instant that could change its mind."""
-
-    __slots__ = ("ended", "is_timer", "nodes_changed", "returned", "started", "submitted", "withdrawn")
-
-    def __init__(self) -> None:
-        self.submitted: list[Job] = []
-        """Ready to be started; where they also are withdrawn, that came first."""
-        self.withdrawn: list[Job] = []
-        """Pending jobs that are no longer to be started: held, stopped, or to be put in line anew."""
-        self.returned: list[Job] = []
-        """Pending again: preempted, or their node was lost."""
-        self.ended: list[Job] = []
-        self.started: list[Job] = []
-        """What was expected of them counts from now. News only on shared GPUs, where the others slow down."""
-        self.nodes_changed = False
-        self.is_timer = False
-
-    @property
-    def wakes(self) -> bool:
-        jobs = self.submitted or self.ended or self.returned or self.withdrawn
-        if jobs or self.is_timer or self.nodes_changed:
-            return True
-        return any(job.held_gpus < job.gpu_count for job in self.started)
 
 
 class State:
@@ -621,6 +596,16 @@ class State:
         others = (job for job in self.jobs.values() if job.allocation is not None)
         return held + [job for job in others if job.seq not in self.held_jobs]
 
+    @property
+    def version(self) -> int:
+        return self.event_count + self.decision_count
+
+    def new_plan(self) -> Plan:
+        return Plan(self.jobs, self.cluster, self.groups)
+
+    def blank(self) -> State:
+        return State(self.cluster.blank())
+
     def take_trigger(self) -> Trigger:
         trigger = self.trigger
         self.trigger = Trigger()
@@ -686,6 +671,11 @@ class State:
         if waiting is None:
             waiting = self.waiting[scope] = Waiting(self.now_s)
         return waiting
+
+
+def as_view(state: State) -> View:
+    """What planners see of it; that it is one is for the type checker to say."""
+    return state
 
 
 def is_late(job: Job, launch: int) -> bool:

@@ -16,7 +16,8 @@ from skep.core.job import Job, JobState
 from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.rounds import everything, gather, is_boundary, next_boundary
-from skep.core.state import State, Trigger
+from skep.core.state import State
+from skep.core.view import Trigger
 
 PLANS_MAX = 1000
 """Of one step; a decision makes news only where it takes back a start that nobody was told of."""
@@ -83,7 +84,7 @@ class Scheduler:
             gathered.is_timer = True
             plan = self.planner.plan(state, state.memory, gathered)
         else:
-            plan = Plan(state)
+            plan = state.new_plan()
         is_busy = state.pending_count or state.held_jobs or plan.decisions
         plan.wake_s = next_boundary(state.now_s, round_s) if is_busy else None
         return plan

@@ -8,6 +8,7 @@ from fractions import Fraction
 from skep.core.cluster import Cluster
 from skep.core.job import Job
 from skep.core.model import JobSpec, Shape
+from skep.core.plan import Plan
 from skep.policies.allocate.elastic import in_proportion
 from skep.policies.place import Relaxed
 from skep.policies.place.simple import Consolidate
@@ -23,7 +24,7 @@ class Scaled:
         self.place = Relaxed(Consolidate(), (0.0,))
 
     def __call__(self, spec: JobSpec, shape: Shape) -> float | Fraction:
-        allocation = self.place.find(self.idle, Job(spec, 0, 0.0), shape, 0.0)
+        allocation = self.place.find(self.idle, Plan({}, self.idle), Job(spec, 0, 0.0), shape, 0.0)
         if allocation is None:
             return in_proportion(spec, shape)  # it will not run here in any case
         return self.speed.rate(spec, allocation, (), 0.0)[0]

@@ -9,7 +9,7 @@ from skep.core.cells.hardware import Hardware, cluster_of
 from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster, NodeSpec
 from skep.core.errors import InputError, did_you_mean
-from skep.policies.shared.clusters import cell_clusters
+from skep.policies.shared.clusters import cell_books
 from skep.policies.shared.planner import PRIVATE
 from skep.traces.trace import Trace
 
@@ -30,7 +30,7 @@ def hardware_cluster(layout: Layout, sharing: str = "") -> Cluster:
     hardware = Hardware(cells)
     specs: list[NodeSpec] = []
     for vc in layout.vcs.values():
-        specs += [spec for part in cell_clusters(vc, cells, hardware, {}) for spec in part.specs]
+        specs += [spec for part in cell_books(vc, cells, hardware, {}) for spec in part.cluster.specs]
     return Cluster(specs, layout.name)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 
-from skep.core.job import Job
 from skep.core.plan import Plan
 from skep.core.ports import Memory, Planner
 from skep.core.refusal import Refusal
-from skep.core.state import State, Trigger
+from skep.core.view import JobView, Trigger, View
 from skep.metrics.quantile import quantile
 
 
@@ -21,19 +20,19 @@ class Timed:
         self.round_s = planner.round_s
         self.seconds: list[float] = []
 
-    def attach(self, view: State, memory: Memory) -> None:
+    def attach(self, view: View, memory: Memory) -> None:
         self.planner.attach(view, memory)
 
-    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
+    def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
         began_s = time.perf_counter()
         plan = self.planner.plan(view, memory, trigger)
         self.seconds.append(time.perf_counter() - began_s)
         return plan
 
-    def why_never(self, view: State, job: Job) -> str:
+    def why_never(self, view: View, job: JobView) -> str:
         return self.planner.why_never(view, job)
 
-    def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
+    def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
         return self.planner.explain(view, memory, job)
 
     def latency_ms(self) -> tuple[float, float]:

@@ -18,13 +18,13 @@ import math
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
-from skep.core.cluster import Allocation, Cluster
-from skep.core.job import Job, JobState
+from skep.core.cluster import Allocation
+from skep.core.job import JobState
 from skep.core.model import Shape
 from skep.core.plan import Plan
 from skep.core.ports import Memory
 from skep.core.refusal import Cause, Refusal
-from skep.core.state import State, Trigger
+from skep.core.view import ClusterView, JobView, Trigger, View
 from skep.policies.allocate.elastic import Elastic, Ladder, kind_of
 from skep.policies.allocate.runner import Givers, Runner, gain
 from skep.policies.allocate.tournament import Entrant, Home, Room, share_out, time_s
@@ -32,7 +32,6 @@ from skep.policies.estimate.duration import Duration
 from skep.policies.explain import REMEDIES, never_fits, refusal_of
 from skep.policies.lines import Entry, remove_entry
 from skep.policies.place import Place
-from skep.policies.shared.clusters import NumberCluster
 
 RUNNING = JobState.RUNNING
 
@@ -74,20 +73,21 @@ class Afs:
 
     # Derived from the state ------------------------------------------------------------------------------------
 
-    def attach(self, view: State, memory: Memory) -> None:
+    def attach(self, view: View, memory: Memory) -> None:
         self.queues: dict[Hashable, Queue] = {}
         self.where: dict[int, tuple[Hashable, Entry]] = {}
         """The queue and the entry of each pending job, by seq."""
-        self.timers: list[tuple[float, int, Job]] = []
+        self.timers: list[tuple[float, int, JobView]] = []
         """When pending jobs accept to be spread."""
-        self.blank = view.cluster.blank()
+        self.blank = view.blank()
+        self.trial = self.blank.new_plan()
         self.could_run: dict[Hashable, bool] = {}
         self.unseen = [job for job in view.jobs.values() if job.state is JobState.PENDING and job.is_ready]
 
     # The decision ----------------------------------------------------------------------------------------------
 
-    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
-        plan = Plan(view)
+    def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
+        plan = view.new_plan()
         for job in trigger.withdrawn:
             self._leave(job)
         arrived = {job.seq: job for job in (*self.unseen, *trigger.returned, *trigger.submitted)}
@@ -96,16 +96,16 @@ class Afs:
         if trigger.submitted or trigger.ended or trigger.is_timer or trigger.nodes_changed or trigger.withdrawn:
             self._decide(view, plan)  # else only its own preemptions came back
         self._say_why(view, plan, fresh)
-        plan.wake_s = self._next_wake(view)
+        plan.wake(self._next_wake(view))
         return plan
 
-    def _admit(self, view: State, plan: Plan, job: Job) -> bool:
+    def _admit(self, view: View, plan: Plan, job: JobView) -> bool:
         """Queue a job, unless it could not run even on the whole cluster."""
         if job.seq in self.where or job.state is not JobState.PENDING or not job.is_ready:
             return False
         never = self.why_never(view, job)
         if never:
-            plan.rejects.append((job, never))
+            plan.reject(job, never)
             return False
         kind, ladder = kind_of(job.spec), self.allocate.ladder(job.spec)
         queue = self.queues.get(kind)
@@ -117,21 +117,25 @@ class Afs:
         self._set_timer(job, view.now_s)
         return True
 
-    def why_never(self, view: State, job: Job) -> str:
+    def why_never(self, view: View, job: JobView) -> str:
         """Why the job could not run even on the whole cluster; nothing: it could."""
         ladder = self.allocate.ladder(job.spec)
         fate = (kind_of(job.spec), self.place.key(job, math.inf))
         could = self.could_run.get(fate)
         if could is None:
-            found = (self.place.find(self.blank, job, shape, math.inf) for shape in self._least(job, ladder))
+            found = [self._find_alone(job, shape) for shape in self._least(job, ladder)]
             could = self.could_run[fate] = any(found)
         return "" if could else never_fits(view.cluster, ladder.shapes[0])
 
-    def _least(self, job: Job, ladder: Ladder) -> tuple[Shape, ...]:
+    def _find_alone(self, job: JobView, shape: Shape) -> Allocation | None:
+        """Where it would be if nobody else were there."""
+        return self.place.find(self.blank.cluster, self.trial, job, shape, math.inf)
+
+    def _least(self, job: JobView, ladder: Ladder) -> tuple[Shape, ...]:
         """The shapes a job accepts at the least: a rigid one may name several."""
         return (ladder.shapes[0], *(job.spec.shapes[1:] if job.spec.gpu_range is None else ()))
 
-    def _leave(self, job: Job) -> None:
+    def _leave(self, job: JobView) -> None:
         found = self.where.pop(job.seq, None)
         if found is not None:
             kind, entry = found
@@ -139,10 +143,10 @@ class Afs:
             if not self.queues[kind].entries:
                 del self.queues[kind]
 
-    def _left_s(self, job: Job, now_s: float) -> float:
+    def _left_s(self, job: JobView, now_s: float) -> float:
         return max(self.estimate.total_s(job) - job.work_at(now_s), 0.0)
 
-    def _decide(self, view: State, plan: Plan) -> None:
+    def _decide(self, view: View, plan: Plan) -> None:
         misfits: set[Hashable] = set()
         while True:
             course = self._tournament(view, misfits)
@@ -158,13 +162,13 @@ class Afs:
 
     # The tournament --------------------------------------------------------------------------------------------
 
-    def _tournament(self, view: State, misfits: set[Hashable]) -> Course:
+    def _tournament(self, view: View, misfits: set[Hashable]) -> Course:
         cluster, now_s = view.cluster, view.now_s
         jobs = [job for job in view.held_jobs.values() if can_change(cluster, job)]
         shapes = [queue.shape for queue in self.queues.values()] + [job.spec.shapes[0] for job in jobs]
         homes = homes_of(cluster, shapes)
         left = {home: room_in(cluster, home) for home in homes.values()}
-        room = Room(left, quota_left(cluster))
+        room = Room(left, cluster.quota_left)
         running = []
         for job in jobs:
             assert job.allocation is not None
@@ -178,7 +182,7 @@ class Afs:
         return self._course(running, fed)
 
     def _entrants(
-        self, view: State, kind: Hashable, homes: dict[str, Home], misfits: set[Hashable]
+        self, view: View, kind: Hashable, homes: dict[str, Home], misfits: set[Hashable]
     ) -> Iterator[Entrant]:
         queue = self.queues[kind]
         shapes = self._least(queue.entries[0][3], queue.ladder)
@@ -206,7 +210,7 @@ class Afs:
 
     # What follows from it --------------------------------------------------------------------------------------
 
-    def _carry_out(self, view: State, plan: Plan, course: Course) -> Entrant | None:
+    def _carry_out(self, view: View, plan: Plan, course: Course) -> Entrant | None:
         """Put it into the plan; a job that should start and finds no place in its home, if there is one."""
         for entrant in course.starting:
             if not self._start(view, plan, entrant, course):
@@ -215,10 +219,10 @@ class Afs:
             self._grow(view, plan, runner, course.givers.get(runner.home, Givers()))
         return None
 
-    def _start(self, view: State, plan: Plan, entrant: Entrant, course: Course) -> bool:
+    def _start(self, view: View, plan: Plan, entrant: Entrant, course: Course) -> bool:
         rung, givers = entrant.rung, course.givers.get(entrant.home, Givers())
         while True:
-            found = self._find(view, entrant, rung)
+            found = self._find(view, plan, entrant, rung)
             if found is not None:
                 plan.start(entrant.job, found)
                 return True
@@ -240,39 +244,41 @@ class Afs:
                 return True
         return False
 
-    def _find(self, view: State, entrant: Entrant, rung: int) -> Allocation | None:
+    def _find(self, view: View, plan: Plan, entrant: Entrant, rung: int) -> Allocation | None:
         job, ladder = entrant.job, entrant.ladder
         shapes = self._least(job, ladder) if ladder.is_rigid else (ladder.shapes[rung],)
-        found = (self.place.find(view.cluster, job, at_home(shape, entrant.home), view.now_s) for shape in shapes)
-        return next((allocation for allocation in found if allocation is not None), None)
+        for shape in shapes:
+            found = self.place.find(view.cluster, plan, job, at_home(shape, entrant.home), view.now_s)
+            if found is not None:
+                return found
+        return None
 
-    def _give(self, view: State, plan: Plan, giver: Runner, taker: Job) -> None:
+    def _give(self, view: View, plan: Plan, giver: Runner, taker: JobView) -> None:
         """Down to what is due to it."""
         if giver.job.allocation is None:
             return  # it was pushed out
         if giver.rung < 0:
             plan.stop(giver.job, taker.id)
             return
-        found = self._find_anew(view, giver, giver.rung)
+        found = self._find_anew(view, plan, giver, giver.rung)
         if found is not None:
             plan.move(giver.job, found)
 
-    def _find_anew(self, view: State, runner: Runner, rung: int) -> Allocation | None:
+    def _find_anew(self, view: View, plan: Plan, runner: Runner, rung: int) -> Allocation | None:
         """Where a running job could be with another size; what it has counts as free."""
-        before = runner.job.allocation
-        assert before is not None
-        view.cluster.give(before)
-        found = self._find(view, runner, rung)
-        view.cluster.take(before)
+        mark = plan.mark()
+        plan.vacate(runner.job)
+        found = self._find(view, plan, runner, rung)
+        plan.rollback(mark)
         return found
 
-    def _grow(self, view: State, plan: Plan, runner: Runner, givers: Givers) -> None:
+    def _grow(self, view: View, plan: Plan, runner: Runner, givers: Givers) -> None:
         rung, milli = runner.rung, runner.ladder.milli
         if runner.job.allocation is None:
             return  # it was pushed out
         while rung >= 0 and milli[rung] > runner.held and self._is_worth(runner, rung, self.restart_s):
             missing = milli[rung] - runner.held - room_in(view.cluster, runner.home)
-            found = self._find_anew(view, runner, rung) if missing <= 0 else None
+            found = self._find_anew(view, plan, runner, rung) if missing <= 0 else None
             if found is not None:
                 plan.move(runner.job, found)
                 return
@@ -290,29 +296,29 @@ class Afs:
 
     # Why jobs wait, and until when -----------------------------------------------------------------------------
 
-    def _say_why(self, view: State, plan: Plan, fresh: list[Job]) -> None:
+    def _say_why(self, view: View, plan: Plan, fresh: list[JobView]) -> None:
         for job in fresh:
             if job.seq in self.where:
                 scope = self.queues[self.where[job.seq][0]].scope
                 waiting = view.waiting.get(scope)
                 if waiting is None or job.waiting is not waiting:
-                    plan.joins.append((job, scope))
+                    plan.wait(job, scope)
         for queue in self.queues.values():
             waiting = view.waiting.get(queue.scope)
             cause = self._cause(view, queue)
             if waiting is None or waiting.cause is not cause:
-                plan.refusals.append((queue.scope, cause))
+                plan.refuse(queue.scope, cause)
 
-    def _cause(self, view: State, queue: Queue) -> Cause:
+    def _cause(self, view: View, queue: Queue) -> Cause:
         shape = queue.shape
         return view.cluster.why_not(shape.gpus, view.cluster.free_gpus(shape.gpu_types, shape.gpu_milli))
 
-    def _set_timer(self, job: Job, now_s: float) -> None:
+    def _set_timer(self, job: JobView, now_s: float) -> None:
         at_s = self.place.changes_at(job, now_s)
         if at_s < math.inf:
             heapq.heappush(self.timers, (at_s, job.seq, job))
 
-    def _next_wake(self, view: State) -> float | None:
+    def _next_wake(self, view: View) -> float | None:
         timers = self.timers
         while timers and (timers[0][0] <= view.now_s or timers[0][1] not in self.where):
             _, seq, job = heapq.heappop(timers)
@@ -320,7 +326,7 @@ class Afs:
                 self._set_timer(job, view.now_s)
         return timers[0][0] if timers else None
 
-    def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
+    def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
         found = self.where.get(job.seq)
         if found is None:
             return refusal_of(view, job, None)
@@ -332,14 +338,14 @@ class Afs:
         return Refusal("does-not-fit", cause, reason, REMEDIES[cause])
 
 
-def can_change(cluster: Cluster, job: Job) -> bool:
+def can_change(cluster: ClusterView, job: JobView) -> bool:
     """Whether a job that holds something is where it is to be, and could be placed there again."""
     if job.state is not RUNNING or job.allocation is None or job.is_ending or job.held != job.bound:
         return False
     return all(cluster.nodes[piece.node].is_up for piece in job.allocation.slices)
 
 
-def homes_of(cluster: Cluster, shapes: list[Shape]) -> dict[str, Home]:
+def homes_of(cluster: ClusterView, shapes: list[Shape]) -> dict[str, Home]:
     """What is handed out together, by gpu type: each type by itself, but those that a gang may span."""
     homes: dict[str, Home] = {pool.gpu_type: (pool.gpu_type,) for pool in cluster.pools}
     for shape in shapes:
@@ -357,18 +363,13 @@ def at_home(shape: Shape, home: Home) -> Shape:
     return Shape(shape.roles, types, shape.spans_types) if shape.gpus and types else shape
 
 
-def home_type(cluster: Cluster, allocation: Allocation) -> str:
+def home_type(cluster: ClusterView, allocation: Allocation) -> str:
     """The gpu type it is on; without gpus, whichever."""
     pieces = [piece for piece in allocation.slices if piece.gpus]
     return cluster.nodes[(pieces or allocation.slices)[0].node].pool.gpu_type
 
 
-def room_in(cluster: Cluster, home: Home) -> int:
-    """Thousandths of gpus that are free there, wholly or in part."""
+def room_in(cluster: ClusterView, home: Home) -> int:
+    """Thousandths of gpus that are free there, wholly or in part, and may be used."""
     free = sum(pool.free * 1000 + sum(milli for milli, _, _ in pool.partial) for pool in cluster.pools_for(home))
-    return int(min(free, quota_left(cluster)))
-
-
-def quota_left(cluster: Cluster) -> float:
-    """Thousandths of gpus that a VC may still use, where all it has is a number."""
-    return cluster.quota * 1000 - cluster.used_milli if isinstance(cluster, NumberCluster) else math.inf
+    return int(min(free, cluster.quota_left))

@@ -6,26 +6,26 @@ import math
 from collections.abc import Iterator
 
 from skep.core.cluster import Allocation
-from skep.core.job import Job
 from skep.core.model import Shape
-from skep.core.state import State
+from skep.core.plan import Plan
+from skep.core.view import JobView, View
 from skep.policies.estimate.duration import Duration
 from skep.policies.lines import Line, Running
 from skep.policies.place import Place
 
-Freed = list[tuple[float, Allocation]]
-"""What running jobs will give back, and when."""
+Freed = list[tuple[float, JobView]]
+"""When running jobs will give back what they have."""
 
 
 def backfill(
-    view: State, place: Place, estimate: Duration, running: Running, line: Line
-) -> Iterator[tuple[Job, Allocation]]:
+    view: View, plan: Plan, place: Place, estimate: Duration, running: Running, line: Line
+) -> Iterator[tuple[JobView, Allocation]]:
     """Jobs behind the blocked head that can start now; whoever iterates starts each before asking for the next."""
     if len(line.entries) < 2:
         return
     head = line.entries[0][3]
     freed = expected_ends(view, estimate, running)
-    start_s = reserved_start(view, place, head, freed)
+    start_s = reserved_start(view, plan, place, head, freed)
     refused: dict[tuple[Shape, ...], set[int]] = {}
     """Requests that do not fit now, with the placement's key: those of a like request do not either."""
     for entry in list(line.entries[1:]):
@@ -33,55 +33,58 @@ def backfill(
         keys = refused.get(job.spec.shapes)
         if keys is not None and place.key(job, view.now_s) in keys:
             continue
-        allocation = place.find(view.cluster, job, job.spec.shapes[0], view.now_s)
+        allocation = place.find(view.cluster, plan, job, job.spec.shapes[0], view.now_s)
         if allocation is None:
             refused.setdefault(job.spec.shapes, set()).add(place.key(job, view.now_s))
             continue
         end_s = view.now_s + left_s(job, estimate, view.now_s)
-        if end_s <= start_s or keeps_reservation(view, place, head, freed, allocation, start_s):
-            freed.append((end_s, allocation))
+        if end_s <= start_s or keeps_reservation(view, plan, place, head, freed, job, allocation, start_s):
+            freed.append((end_s, job))
             yield job, allocation
 
 
-def left_s(job: Job, estimate: Duration, now_s: float) -> float:
+def left_s(job: JobView, estimate: Duration, now_s: float) -> float:
     return max(estimate.total_s(job) - job.work_at(now_s), 0.0)
 
 
-def expected_ends(view: State, estimate: Duration, running: Running) -> Freed:
+def expected_ends(view: View, estimate: Duration, running: Running) -> Freed:
     jobs = [entry[3] for entry in running.entries]
-    return [
-        (view.now_s + left_s(job, estimate, view.now_s), job.allocation) for job in jobs if job.allocation is not None
-    ]
+    return [(view.now_s + left_s(job, estimate, view.now_s), job) for job in jobs if job.allocation is not None]
 
 
-def reserved_start(view: State, place: Place, head: Job, freed: Freed) -> float:
+def reserved_start(view: View, plan: Plan, place: Place, head: JobView, freed: Freed) -> float:
     """When the head can start if everybody ends as expected; `inf` if nobody knows."""
-    given: list[Allocation] = []
+    mark = plan.mark()
     start_s = math.inf
-    for end_s, allocation in sorted(freed, key=lambda item: item[0]):
+    for end_s, job in sorted(freed, key=lambda item: item[0]):
         if end_s == math.inf:
             break
-        view.cluster.give(allocation)
-        given.append(allocation)
-        if place.find(view.cluster, head, head.spec.shapes[0], end_s) is not None:
+        plan.vacate(job)
+        if place.find(view.cluster, plan, head, head.spec.shapes[0], end_s) is not None:
             start_s = end_s
             break
-    for allocation in reversed(given):
-        view.cluster.take(allocation)
+    plan.rollback(mark)
     return start_s
 
 
-def keeps_reservation(view: State, place: Place, head: Job, freed: Freed, taken: Allocation, start_s: float) -> bool:
-    """Whether the head still fits at its reserved start although this allocation is held beyond it."""
+def keeps_reservation(
+    view: View,
+    plan: Plan,
+    place: Place,
+    head: JobView,
+    freed: Freed,
+    job: JobView,
+    taken: Allocation,
+    start_s: float,
+) -> bool:
+    """Whether the head still fits at its reserved start although the job holds this allocation beyond it."""
     if start_s == math.inf:
         return True
-    cluster = view.cluster
-    given = [allocation for end_s, allocation in freed if end_s <= start_s]
-    cluster.take(taken)
-    for allocation in given:
-        cluster.give(allocation)
-    fits = place.find(cluster, head, head.spec.shapes[0], start_s) is not None
-    for allocation in reversed(given):
-        cluster.take(allocation)
-    cluster.give(taken)
+    mark = plan.mark()
+    plan.start(job, taken)
+    for end_s, other in freed:
+        if end_s <= start_s:
+            plan.vacate(other)
+    fits = place.find(view.cluster, plan, head, head.spec.shapes[0], start_s) is not None
+    plan.rollback(mark)
     return fits

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skep.core.cluster import WHOLE, Cluster
-from skep.core.job import Job
+from skep.core.cluster import WHOLE
 from skep.core.model import Shape
 from skep.core.refusal import Cause, Refusal
-from skep.core.state import State
+from skep.core.view import ClusterView, JobView, View
 
 REMEDIES = {
     Cause.QUOTA: "jobs of its own share ending, or a larger share",
@@ -22,7 +21,7 @@ REMEDIES = {
 NAMED_MAX = 5
 
 
-def refusal_of(view: State, job: Job, cause: Cause | None, ahead: Sequence[Job] = ()) -> Refusal:
+def refusal_of(view: View, job: JobView, cause: Cause | None, ahead: Sequence[JobView] = ()) -> Refusal:
     """`cause` is why its request does not fit now, `ahead` the jobs before it in its line."""
     if cause is None:
         left = [name for name in job.spec.needs if name not in view.jobs or view.jobs[name].finish_s is None]
@@ -43,13 +42,13 @@ def refusal_of(view: State, job: Job, cause: Cause | None, ahead: Sequence[Job] 
     return Refusal("does-not-fit", cause, reason, REMEDIES[cause])
 
 
-def names_of(jobs: Sequence[Job]) -> str:
+def names_of(jobs: Sequence[JobView]) -> str:
     """`job 3, job 4 and 12 more`: each so that it can be hidden from those who may not see it."""
     some = ", ".join(f"job {job.id}" for job in jobs[:NAMED_MAX])
     return some + (f" and {len(jobs) - NAMED_MAX:,} more" if len(jobs) > NAMED_MAX else "")
 
 
-def never_fits(cluster: Cluster, shape: Shape) -> str:
+def never_fits(cluster: ClusterView, shape: Shape) -> str:
     pools = cluster.pools_for(shape.gpu_types)
     kind = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
     there = sum(pool.total for pool in pools)

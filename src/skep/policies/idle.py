@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from skep.core.job import Job
 from skep.core.plan import Plan
 from skep.core.ports import Memory
 from skep.core.refusal import Cause, Refusal
-from skep.core.state import State, Trigger
+from skep.core.view import JobView, Trigger, View
 
 NOBODY = "none"
 
@@ -15,16 +14,16 @@ class Idle:
     name = NOBODY
     round_s = 0.0
 
-    def attach(self, view: State, memory: Memory) -> None:
+    def attach(self, view: View, memory: Memory) -> None:
         """There is nothing to keep."""
 
-    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
-        return Plan(view)
+    def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
+        return view.new_plan()
 
-    def why_never(self, view: State, job: Job) -> str:
+    def why_never(self, view: View, job: JobView) -> str:
         return ""
 
-    def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
+    def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
         return Refusal(
             "no-policy", Cause.ORDER, "every policy has failed, and nobody decides", "`skep policy use NAME`"
         )

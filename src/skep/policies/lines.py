@@ -10,22 +10,22 @@ from __future__ import annotations
 import bisect
 import heapq
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from skep.core.cluster import Pool
 from skep.core.errors import InvariantBroken
-from skep.core.job import Job, JobState
+from skep.core.job import JobState
 from skep.core.model import Shape
 from skep.core.refusal import Cause
+from skep.core.view import JobView, PoolView
 
 if TYPE_CHECKING:
     from skep.policies.order.base import Order
 
-Entry = tuple[int, Any, int, Job]
+Entry = tuple[int, Any, int, JobView]
 """(rank, key, seq, job): rank puts priorities first, seq ends every tie."""
 
-Item = tuple[float, int, Job]
+Item = tuple[float, int, JobView]
 """(what a rising key would have been at time 0, seq, job)."""
 
 Head = tuple[Entry, int]
@@ -42,7 +42,7 @@ class Line:
     __slots__ = ("cause", "entries", "gpus", "group", "head", "is_plain", "is_strict", "pools", "scope", "tried")
 
     def __init__(
-        self, group: Hashable, scope: str, shapes: tuple[Shape, ...], pools: list[Pool], *, is_strict: bool
+        self, group: Hashable, scope: str, shapes: tuple[Shape, ...], pools: Sequence[PoolView], *, is_strict: bool
     ) -> None:
         self.group = group
         self.scope = scope
@@ -55,7 +55,7 @@ class Line:
         self.tried: tuple[int, int] = (-1, -1)
         self.cause: Cause | None = None
         """Why the jobs wait (in a strict line: its head), as last said."""
-        self.head: Job | None = None
+        self.head: JobView | None = None
         """In a strict line the job whose own waiting is booked."""
 
     def could_fit(self) -> bool:
@@ -97,7 +97,7 @@ class Running:
         if self._rising is not None:
             self._rising.add(entry)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: JobView) -> None:
         entry = self.by_seq.pop(job.seq, None)
         if entry is not None:
             self._latest = None
@@ -195,7 +195,7 @@ class Rising:
         """Those that run, the last first. A job can be named as soon as nobody left in a list can be beyond it."""
         heads = [self._head(kind, len(items) - 1, now_s) for kind, items in self.lists.items()]
         heapq.heapify(heads)
-        found: list[tuple[int, float, int, Job]] = []
+        found: list[tuple[int, float, int, JobView]] = []
         while heads:
             rank, most, at, speed = heads[0]
             while found and found[0][:2] < (rank, most):

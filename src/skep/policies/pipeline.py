@@ -19,12 +19,12 @@ from collections.abc import Hashable
 from typing import Any
 
 from skep.core.cluster import Allocation
-from skep.core.job import Job, JobState
+from skep.core.job import JobState
 from skep.core.model import Shape
 from skep.core.plan import Plan
 from skep.core.ports import Memory
 from skep.core.refusal import Cause, Refusal
-from skep.core.state import State, Trigger
+from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.preempt import Nothing
 from skep.policies.allocate.gang import AsAsked
 from skep.policies.easy import backfill
@@ -33,7 +33,7 @@ from skep.policies.explain import never_fits, refusal_of
 from skep.policies.lines import Entry, Head, Line, Running
 from skep.policies.order.base import RISES, Order
 from skep.policies.place import Place
-from skep.policies.room import make_room
+from skep.policies.room import Room, make_room
 
 STRICT, SKIP, EASY = "strict", "skip", "easy"
 
@@ -70,26 +70,27 @@ class Pipeline:
 
     # Derived from the state ------------------------------------------------------------------------------------
 
-    def attach(self, view: State, memory: Memory) -> None:
+    def attach(self, view: View, memory: Memory) -> None:
         self.lines: dict[Hashable, Line] = {}
         self.active: dict[str, Line] = {}
         """Lines in which somebody stands, by scope: of many users most have nothing pending."""
         self.entries: dict[int, tuple[Line, Entry]] = {}
         """Where each pending job stands, by seq."""
         self.running = Running()
-        self.leaving: list[Job] = []
+        self.leaving: list[JobView] = []
         """Jobs that were pushed out: in a strict line nobody passes them while they are not back in it."""
         self.has_fixed = False
         """Whether there may be running jobs that must not be pushed out."""
-        self.timers: list[tuple[float, int, Job]] = []
+        self.timers: list[tuple[float, int, JobView]] = []
         self.due: dict[int, float] = {}
         self.epoch = 0
         self.walked_epoch = -1
         self.touched: dict[str, Line] = {}
         """Lines with a new head since the last walk."""
-        self.moved: list[Job] = []
+        self.moved: list[JobView] = []
         """Pending jobs that changed lines."""
-        self.blank = view.cluster.blank()
+        self.blank = view.blank()
+        self.trial = self.blank.new_plan()
         self.could_run: dict[Hashable, bool] = {}
         self.memory = memory
         self.unwritten: dict[str, Any] = {}
@@ -97,7 +98,7 @@ class Pipeline:
         self.order.attach(view)
         for job in view.placed_jobs():
             self._keep_running(job, None, view.now_s)
-        self.unseen: list[Job] = []
+        self.unseen: list[JobView] = []
         """Pending jobs that no planner has looked at yet."""
         for job in view.jobs.values():
             if job.state is JobState.PENDING and job.is_ready:
@@ -105,7 +106,7 @@ class Pipeline:
             elif job.state is JobState.STOPPING:
                 self.leaving.append(job)
 
-    def _resume(self, view: State, job: Job) -> None:
+    def _resume(self, view: View, job: JobView) -> None:
         """Take up a pending job where the planner before left it."""
         if job.waiting is None:
             self.unseen.append(job)
@@ -121,8 +122,8 @@ class Pipeline:
 
     # The decision ----------------------------------------------------------------------------------------------
 
-    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
-        plan = Plan(view)
+    def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
+        plan = view.new_plan()
         plan.memory.update(self.unwritten)
         self.unwritten = {}
         self._take_in(view, plan, trigger)
@@ -132,7 +133,7 @@ class Pipeline:
         self._walk(view, plan)
         if self.walk == EASY:
             for line in list(self.active.values()):
-                for job, allocation in backfill(view, self.place, self.estimate, self.running, line):
+                for job, allocation in backfill(view, plan, self.place, self.estimate, self.running, line):
                     self._leave_line(job)
                     self._give(view, plan, job, allocation)
         for job in self.order.settle(plan, view.now_s):
@@ -140,10 +141,10 @@ class Pipeline:
             self._keep_running(job, plan, view.now_s)
         changed = bool(plan.decisions or trigger.ended or trigger.nodes_changed or trigger.withdrawn)
         self._say_why(view, plan, fresh, changed=changed)
-        plan.wake_s = self._next_wake(view)
+        plan.wake(self._next_wake(view))
         return plan
 
-    def _take_in(self, view: State, plan: Plan, trigger: Trigger) -> None:
+    def _take_in(self, view: View, plan: Plan, trigger: Trigger) -> None:
         """Bring the indexes up to what happened."""
         now_s = view.now_s
         for job in trigger.withdrawn:
@@ -167,32 +168,36 @@ class Pipeline:
                 del self.due[seq]
                 self._rekey(view, plan, job)
 
-    def _forget(self, job: Job) -> None:
+    def _forget(self, job: JobView) -> None:
         self.running.remove(job)
         self.due.pop(job.seq, None)
 
-    def _admit(self, view: State, plan: Plan, job: Job) -> bool:
+    def _admit(self, view: View, plan: Plan, job: JobView) -> bool:
         """Put a job in line, unless it could not run even on the whole cluster."""
         if job.seq in self.entries or job.state is not JobState.PENDING or not job.is_ready:
             return False
         never = self.why_never(view, job)
         if never:
-            plan.rejects.append((job, never))
+            plan.reject(job, never)
             return False
         self._enqueue(view, plan, job)
         return True
 
-    def why_never(self, view: State, job: Job) -> str:
+    def why_never(self, view: View, job: JobView) -> str:
         """Why the job could not run even on the whole cluster; nothing: it could."""
         shapes = job.spec.shapes
         kind = (shapes, self.place.key(job, math.inf))
         could = self.could_run.get(kind)
         if could is None:
-            found = (self.place.find(self.blank, job, shape, math.inf) for shape in self.allocate.shapes(job))
+            found = [self._find_alone(job, shape) for shape in self.allocate.shapes(job)]
             could = self.could_run[kind] = any(found)
         return "" if could else never_fits(view.cluster, shapes[0])
 
-    def _enqueue(self, view: State, plan: Plan | None, job: Job) -> Line:
+    def _find_alone(self, job: JobView, shape: Shape) -> Allocation | None:
+        """Where it would be if nobody else were there."""
+        return self.place.find(self.blank.cluster, self.trial, job, shape, math.inf)
+
+    def _enqueue(self, view: View, plan: Plan | None, job: JobView) -> Line:
         line = self._line(view, job)
         key = self.order.key(job, view.now_s)
         if self.order.remembers:
@@ -206,7 +211,7 @@ class Pipeline:
         self._set_timer(job, min(self.order.changes_at(job, view.now_s), self.place.changes_at(job, view.now_s)))
         return line
 
-    def _line(self, view: State, job: Job) -> Line:
+    def _line(self, view: View, job: JobView) -> Line:
         group = self.order.group(job)
         shapes = job.spec.shapes
         is_strict = self.walk != SKIP
@@ -218,7 +223,7 @@ class Pipeline:
             self.lines[kind] = line
         return line
 
-    def _rekey(self, view: State, plan: Plan, job: Job) -> None:
+    def _rekey(self, view: View, plan: Plan, job: JobView) -> None:
         """The moment has come for this job's key, or what it accepts, to jump."""
         self.order.rekeyed(job, plan, view.now_s)
         if job.seq in self.entries:
@@ -235,7 +240,7 @@ class Pipeline:
             self._keep_running(job, plan, view.now_s)
             self.epoch += 1
 
-    def _keep_running(self, job: Job, plan: Plan | None, now_s: float) -> None:
+    def _keep_running(self, job: JobView, plan: Plan | None, now_s: float) -> None:
         key = self.order.key(job, now_s)
         if self.order.remembers:
             key = self._remember(job, key, plan)
@@ -243,7 +248,7 @@ class Pipeline:
         self.running.add((job.rank, key, job.seq, job))
         self._set_timer(job, self.order.changes_at(job, now_s))
 
-    def _remember(self, job: Job, key: Any, plan: Plan | None) -> Any:
+    def _remember(self, job: JobView, key: Any, plan: Plan | None) -> Any:
         """Write the key down; without a plan we take up another planner's work, and go by what it wrote."""
         if plan is not None:
             plan.memory[KEY + job.id] = key
@@ -253,13 +258,13 @@ class Pipeline:
             self.unwritten[KEY + job.id] = kept = key
         return tuple(kept) if isinstance(kept, list) else kept
 
-    def _leave_line(self, job: Job) -> None:
+    def _leave_line(self, job: JobView) -> None:
         line, entry = self.entries.pop(job.seq)
         line.remove(entry)
         if not line.entries:
             del self.active[line.scope]
 
-    def _set_timer(self, job: Job, at_s: float) -> None:
+    def _set_timer(self, job: JobView, at_s: float) -> None:
         if at_s < math.inf:
             if self.due.get(job.seq) != at_s:
                 self.due[job.seq] = at_s
@@ -269,7 +274,7 @@ class Pipeline:
 
     # The walk --------------------------------------------------------------------------------------------------
 
-    def _walk(self, view: State, plan: Plan) -> None:
+    def _walk(self, view: View, plan: Plan) -> None:
         """Try the heads of the lines in order; a line is done with when its head fails."""
         group_key = self.order.group_key
         heads = self._heads()
@@ -297,7 +302,7 @@ class Pipeline:
         for line in held_up:
             self.touched[line.scope] = line
 
-    def _would_pass(self, view: State, line: Line, entry: Entry) -> bool:
+    def _would_pass(self, view: View, line: Line, entry: Entry) -> bool:
         """Whether somebody of this line who was pushed out comes before this job."""
         self.leaving = [job for job in self.leaving if job.state is JobState.STOPPING and not job.is_ending]
         before = (job for job in self.leaving if self.order.group(job) == line.group)
@@ -319,10 +324,10 @@ class Pipeline:
         heapq.heapify(heads)
         return heads
 
-    def _start(self, view: State, plan: Plan, entry: Entry) -> bool:
+    def _start(self, view: View, plan: Plan, entry: Entry) -> bool:
         job = entry[3]
         for shape in self.allocate.shapes(job):
-            allocation = self.place.find(view.cluster, job, shape, view.now_s)
+            allocation = self.place.find(view.cluster, plan, job, shape, view.now_s)
             if allocation is not None:
                 self._give(view, plan, job, allocation)
                 return True
@@ -333,34 +338,39 @@ class Pipeline:
         running = self.running.entries
         return self.adjust.preempts or (bool(running) and running[-1][0] > entry[0])
 
-    def _push_out(self, view: State, plan: Plan, entry: Entry) -> bool:
+    def _push_out(self, view: View, plan: Plan, entry: Entry) -> bool:
         job = entry[3]
         for shape in self.allocate.shapes(job):
             missing = self._missing(view, job, shape)
             candidates = self.adjust.candidates(view, self.order, self.running, entry, missing)
             if self.has_fixed:
                 candidates = [victim for victim in candidates if victim.spec.preemptible]
-            room = candidates and make_room(view, plan, self.place, job, shape, candidates, missing)
-            if room:
-                for victim in room.victims:
-                    self._forget(victim)
-                    self.order.left(victim, plan, view.now_s)
-                if self.walk != SKIP:
-                    self.leaving += room.victims
-                self._give(view, plan, job, room.allocation)
+            with plan.bundle():
+                room = make_room(view, plan, self.place, job, shape, candidates, missing) if candidates else None
+                if room is not None:
+                    self._make_way(view, plan, job, room)
+            if room is not None:
                 if sum(victim.gpus for victim in room.victims) != job.gpus:
                     self.epoch += 1  # something is left over for others
                 return True
         return False
 
-    def _give(self, view: State, plan: Plan, job: Job, allocation: Allocation) -> None:
+    def _make_way(self, view: View, plan: Plan, job: JobView, room: Room) -> None:
+        for victim in room.victims:
+            self._forget(victim)
+            self.order.left(victim, plan, view.now_s)
+        if self.walk != SKIP:
+            self.leaving += room.victims
+        self._give(view, plan, job, room.allocation)
+
+    def _give(self, view: View, plan: Plan, job: JobView, allocation: Allocation) -> None:
         plan.start(job, allocation)
         self.order.entered(job, plan, view.now_s)
         self._keep_running(job, plan, view.now_s)
 
     # Virtual clusters -------------------------------------------------------------------------------------------
 
-    def withdraw(self, job: Job) -> None:
+    def withdraw(self, job: JobView) -> None:
         """This pending job is not ours to start: it is held, or over, or somebody else has started it."""
         if job.seq in self.entries:
             line = self.entries[job.seq][0]
@@ -370,18 +380,18 @@ class Pipeline:
             if line.entries:
                 self.touched[line.scope] = line
 
-    def take_over(self, view: State, plan: Plan, job: Job) -> None:
+    def take_over(self, view: View, plan: Plan, job: JobView) -> None:
         """A job that somebody else has started counts as one of ours from now on."""
         self.order.entered(job, plan, view.now_s)
         self._keep_running(job, plan, view.now_s)
 
-    def let_go(self, view: State, plan: Plan, job: Job) -> None:
+    def let_go(self, view: View, plan: Plan, job: JobView) -> None:
         """A running job is no longer ours: stopped, or taken over."""
         if job.seq in self.running.by_seq:
             self._forget(job)
             self.order.left(job, plan, view.now_s)
 
-    def may_pass(self, view: State, job: Job) -> bool:
+    def may_pass(self, view: View, job: JobView) -> bool:
         """Whether this job may have room that the jobs waiting here do not fit in."""
         if self.walk == SKIP:
             return True
@@ -391,7 +401,7 @@ class Pipeline:
 
     # What is said about it -------------------------------------------------------------------------------------
 
-    def _say_why(self, view: State, plan: Plan, fresh: list[Job], *, changed: bool) -> None:
+    def _say_why(self, view: View, plan: Plan, fresh: list[JobView], *, changed: bool) -> None:
         """Book waiting under its cause: for each line, and in strict lines for the head by itself."""
         fresh += self.moved
         self.moved = []
@@ -401,7 +411,7 @@ class Pipeline:
             if place is not None:
                 line = place[0]
                 lines[line.scope] = line
-                plan.joins.append((job, line.scope))
+                plan.wait(job, line.scope)
                 if line.head is job:
                     line.head = None  # it ran in between: as a head it has to be booked anew
         for line in self.active.values() if changed else lines.values():
@@ -412,22 +422,22 @@ class Pipeline:
                     cause = self._cause(view, line, line.entries[0][3])
                     if cause is not line.cause:
                         line.cause = cause
-                        plan.refusals.append((line.scope, cause))
+                        plan.refuse(line.scope, cause)
 
-    def _say_why_head(self, view: State, plan: Plan, line: Line) -> None:
+    def _say_why_head(self, view: View, plan: Plan, line: Line) -> None:
         job = line.entries[0][3]
         cause = self._cause(view, line, job)
         scope = f"head {job.id}"
         if job is not line.head:
             if line.head is not None and line.head.seq in self.entries:
-                plan.joins.append((line.head, line.scope))
-            plan.joins.append((job, scope))
+                plan.wait(line.head, line.scope)
+            plan.wait(job, scope)
         elif cause is line.cause:
             return
         line.head, line.cause = job, cause
-        plan.refusals.append((scope, cause))
+        plan.refuse(scope, cause)
 
-    def _cause(self, view: State, line: Line, job: Job) -> Cause:
+    def _cause(self, view: View, line: Line, job: JobView) -> Cause:
         refused = self.order.refuses(job)
         if refused is not None:
             return refused
@@ -438,7 +448,7 @@ class Pipeline:
             free += pool.with_room(shape.gpu_milli)
         return view.cluster.why_not(shape.gpus, free)
 
-    def _next_wake(self, view: State) -> float | None:
+    def _next_wake(self, view: View) -> float | None:
         timers = self.timers
         while timers and self.due.get(timers[0][1]) != timers[0][0]:
             heapq.heappop(timers)
@@ -447,7 +457,7 @@ class Pipeline:
             wake_s = min(wake_s, self._next_crossing(view))
         return None if wake_s == math.inf else wake_s
 
-    def _next_crossing(self, view: State) -> float:
+    def _next_crossing(self, view: View) -> float:
         """When a pending job could next push out running ones that it could not before: the first of any line."""
         heads: list[Head] = []
         for line in self.active.values():
@@ -456,11 +466,11 @@ class Pipeline:
             heads.append((entry, min(self._missing(view, entry[3], shape) for shape in shapes)))
         return self.running.next_crossing(self.order, heads, view.now_s) if heads else math.inf
 
-    def _missing(self, view: State, job: Job, shape: Shape) -> int:
+    def _missing(self, view: View, job: JobView, shape: Shape) -> int:
         """How many GPUs others would have to give up at least; shares may fit on ones that are not free."""
         return 0 if job.gpus < shape.gpus else shape.gpus - view.cluster.free_gpus(shape.gpu_types)
 
-    def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
+    def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
         place = self.entries.get(job.seq)
         if place is None:
             return refusal_of(view, job, None)

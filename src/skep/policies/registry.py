@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from skep.core.cluster import Cluster
 from skep.core.errors import InputError, did_you_mean
 from skep.core.ports import Planner
+from skep.core.view import ClusterView
 from skep.files.text import Texts
 from skep.policies.allocate.elastic import Scaling
 
@@ -37,7 +37,7 @@ class Knob(msgspec.Struct, frozen=True):
 class Setting(msgspec.Struct, frozen=True):
     """What a policy may know of where it runs."""
 
-    cluster: Cluster
+    cluster: ClusterView
     seed: int = 0
     round_s: float = 0.0
     vcs: tuple[str, ...] = ()

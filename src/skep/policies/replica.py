@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from skep.core.errors import InputError
-from skep.core.job import Job
 from skep.core.plan import Plan
 from skep.core.ports import Memory
 from skep.core.refusal import Cause, Refusal
-from skep.core.state import State, Trigger
+from skep.core.view import JobView, Trigger, View
 from skep.policies.estimate.duration import Duration
 from skep.policies.explain import refusal_of
 from skep.policies.pipeline import SKIP
@@ -32,16 +31,16 @@ class Replica:
         self.name = name
         self.place = AnyPlace()
 
-    def attach(self, view: State, memory: Memory) -> None:
+    def attach(self, view: View, memory: Memory) -> None:
         """The order is in the memory; nothing is derived."""
 
-    def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
+    def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
         return refusal_of(view, job, Cause.CAPACITY)
 
-    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
-        plan = Plan(view)
+    def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
+        plan = view.new_plan()
         if not (trigger.submitted or trigger.ended or trigger.is_timer or trigger.nodes_changed):
-            plan.wake_s = memory.get("wake_s")  # only its own preemptions came back
+            plan.wake(memory.get("wake_s"))  # only its own preemptions came back
             return plan
         arrived = [job for job in trigger.submitted if self._is_runnable(view, plan, job)]
         ordered = self.order(view, memory, plan, arrived, {job.id for job in trigger.ended})
@@ -56,28 +55,28 @@ class Replica:
             if job.allocation is None:
                 starting.append(job)
         for job in starting:
-            allocation = self.place.find(view.cluster, job, job.spec.shapes[0], view.now_s)
+            allocation = self.place.find(view.cluster, plan, job, job.spec.shapes[0], view.now_s)
             if allocation is not None:  # a node may be down: the simulator knows no failures
                 plan.start(job, allocation)
         self.finish(view, memory, plan)
         return plan
 
-    def _is_runnable(self, view: State, plan: Plan, job: Job) -> bool:
+    def _is_runnable(self, view: View, plan: Plan, job: JobView) -> bool:
         if not job.spec.shapes[0].is_plain:
             raise InputError(f"job {job.id}: compat=true knows only whole gpus of any type", hint="leave compat out")
         never = self.why_never(view, job)
         if never:
-            plan.rejects.append((job, never))
+            plan.reject(job, never)
         return not never
 
-    def why_never(self, view: State, job: Job) -> str:
+    def why_never(self, view: View, job: JobView) -> str:
         fits = job.gpus <= view.cluster.gpu_total
         return "" if fits else f"asks for {job.gpus} gpus, the cluster has {view.cluster.gpu_total}"
 
-    def order(self, view: State, memory: Memory, plan: Plan, arrived: list[Job], ended: set[str]) -> list[Job]:
+    def order(self, view: View, memory: Memory, plan: Plan, arrived: list[JobView], ended: set[str]) -> list[JobView]:
         raise NotImplementedError
 
-    def finish(self, view: State, memory: Memory, plan: Plan) -> None:
+    def finish(self, view: View, memory: Memory, plan: Plan) -> None:
         """Whatever the simulator does after it has placed the jobs."""
 
 
@@ -89,14 +88,14 @@ class SortedReplica(Replica):
         self.kind = kind
         self.duration = Duration()
 
-    def order(self, view: State, memory: Memory, plan: Plan, arrived: list[Job], ended: set[str]) -> list[Job]:
+    def order(self, view: View, memory: Memory, plan: Plan, arrived: list[JobView], ended: set[str]) -> list[JobView]:
         names = [name for name in memory.get("order", ()) if name not in ended]
         jobs = [view.jobs[name] for name in names] + arrived
         jobs.sort(key=lambda job: self._key(job, view.now_s))
         plan.memory["order"] = [job.id for job in jobs]
         return jobs
 
-    def _key(self, job: Job, now_s: float) -> float:
+    def _key(self, job: JobView, now_s: float) -> float:
         if self.kind == "smallest":
             return job.gpus
         left_s = self.duration.total_s(job) - job.work_at(now_s)
@@ -121,7 +120,7 @@ class QueuesReplica(Replica):
         self.promote = promote
         self.gittins = gittins
 
-    def order(self, view: State, memory: Memory, plan: Plan, arrived: list[Job], ended: set[str]) -> list[Job]:
+    def order(self, view: View, memory: Memory, plan: Plan, arrived: list[JobView], ended: set[str]) -> list[JobView]:
         kept = memory.get("queues") or [[] for _ in range(len(self.limits) + 1)]
         queues = [[name for name in queue if name not in ended] for queue in kept]
         counters = {name: list(values) for name, values in memory.get("counters", {}).items() if name not in ended}
@@ -138,7 +137,7 @@ class QueuesReplica(Replica):
         plan.memory["queues"], plan.memory["counters"] = queues, counters
         return [view.jobs[name] for queue in queues for name in queue]
 
-    def _look_at(self, job: Job, counter: list[float], queues: list[list[str]], now_s: float) -> None:
+    def _look_at(self, job: JobView, counter: list[float], queues: list[list[str]], now_s: float) -> None:
         """Demote and promote. `counter`: executed seconds and waiting since the last promotion, last looked at."""
         passed_s = now_s - counter[2]
         counter[2] = now_s
@@ -157,11 +156,11 @@ class QueuesReplica(Replica):
                 queues[0].append(job.id)
                 counter[0] = counter[1] = 0.0
 
-    def _rank(self, job: Job, counter: list[float]) -> float:
+    def _rank(self, job: JobView, counter: list[float]) -> float:
         assert self.gittins is not None
         return self.gittins.rank(counter[0] * job.gpus)
 
-    def finish(self, view: State, memory: Memory, plan: Plan) -> None:
+    def finish(self, view: View, memory: Memory, plan: Plan) -> None:
         queues: list[list[str]] = plan.memory["queues"]
         counters: dict[str, list[float]] = plan.memory["counters"]
         if self.gittins is None:
@@ -172,9 +171,10 @@ class QueuesReplica(Replica):
             for name in queue:
                 wake_s = min(wake_s, view.now_s + self._until_change(view.jobs[name], level, counters[name]))
         wake_s = max(wake_s, math.nextafter(view.now_s, math.inf))  # or time would stand still by rounding
-        plan.wake_s = plan.memory["wake_s"] = wake_s if wake_s < math.inf else None
+        plan.memory["wake_s"] = wake_s if wake_s < math.inf else None
+        plan.wake(plan.memory["wake_s"])
 
-    def _until_change(self, job: Job, level: int, counter: list[float]) -> float:
+    def _until_change(self, job: JobView, level: int, counter: list[float]) -> float:
         """Seconds to the next demotion or promotion as the simulator reckons them: by integer division of seconds
         by gpus, which is later than the truth for a job of several gpus that has run."""
         executed_s, waited_s, _ = counter

@@ -7,20 +7,19 @@ from collections.abc import Iterable
 import msgspec
 
 from skep.core.cluster import Allocation
-from skep.core.job import Job
 from skep.core.model import Shape
 from skep.core.plan import Plan
-from skep.core.state import State
+from skep.core.view import JobView, View
 from skep.policies.place import Place
 
 
 class Room(msgspec.Struct):
     allocation: Allocation
-    victims: list[Job]
+    victims: list[JobView]
 
 
 def make_room(
-    view: State, plan: Plan, place: Place, job: Job, shape: Shape, candidates: Iterable[Job], missing: float
+    view: View, plan: Plan, place: Place, job: JobView, shape: Shape, candidates: Iterable[JobView], missing: float
 ) -> Room | None:
     """Stop candidates in turn until the job fits, then spare those that turn out not to be needed.
 
@@ -30,7 +29,7 @@ def make_room(
     mark = plan.mark()
     is_together = shape.is_plain and place.keeps_together(job, view.now_s)
     freed = Freed(view, shape) if is_together else None
-    victims: list[Job] = []
+    victims: list[JobView] = []
     stopped = 0
     for victim in candidates:
         if shape.gpu_types and not is_useful(view, victim, shape):
@@ -42,7 +41,7 @@ def make_room(
             for other in victims[stopped:]:
                 plan.stop(other, job.id)
             stopped = len(victims)
-            allocation = place.find(view.cluster, job, shape, view.now_s)
+            allocation = place.find(view.cluster, plan, job, shape, view.now_s)
             if allocation is not None:
                 return spare(view, plan, place, job, shape, Room(allocation, victims), mark)
     plan.rollback(mark)
@@ -52,7 +51,7 @@ def make_room(
 class Freed:
     """What each node would have free without the victims so far: not exact, but never too little."""
 
-    def __init__(self, view: State, shape: Shape) -> None:
+    def __init__(self, view: View, shape: Shape) -> None:
         pools = view.cluster.pools_for(shape.gpu_types)
         size = max((pool.size_max for pool in pools), default=0)
         self.nodes = view.cluster.nodes
@@ -63,7 +62,7 @@ class Freed:
         """A job larger than a node needs so many nodes to itself."""
         self.idle = sum(idle.bit_count() for pool in pools for idle in pool.idle.values())
 
-    def add(self, victim: Job) -> bool:
+    def add(self, victim: JobView) -> bool:
         """Whether the job could fit now as far as this can tell."""
         assert victim.allocation is not None
         most = 0
@@ -76,38 +75,29 @@ class Freed:
         return most >= self.gpus if self.is_small else self.idle >= self.idle_wanted
 
 
-def is_useful(view: State, victim: Job, shape: Shape) -> bool:
+def is_useful(view: View, victim: JobView, shape: Shape) -> bool:
     assert victim.allocation is not None
     nodes = view.cluster.nodes
     return any(nodes[piece.node].pool.gpu_type in shape.gpu_types for piece in victim.allocation.slices)
 
 
-def spare(view: State, plan: Plan, place: Place, job: Job, shape: Shape, room: Room, mark: int) -> Room:
+def spare(view: View, plan: Plan, place: Place, job: JobView, shape: Shape, room: Room, mark: int) -> Room:
     """Keep every victim, the best ordered first, without which the job fits all the same."""
     if len(room.victims) == 1:
         return room
-    cluster = view.cluster
     needed = []
     plan.rollback(mark)
-    held = {victim.seq: victim.allocation for victim in room.victims}
     for victim in room.victims:
-        plan.stop(victim, job.id)
+        plan.vacate(victim)
     allocation = room.allocation
     for victim in reversed(room.victims):
-        before = held[victim.seq]
-        assert before is not None
-        cluster.take(before)
-        found = place.find(cluster, job, shape, view.now_s)
+        plan.occupy(victim)
+        found = place.find(view.cluster, plan, job, shape, view.now_s)
         if found is None:
             needed.append(victim)
-            cluster.give(before)
+            plan.vacate(victim)
         else:
             allocation = found
-    for victim in reversed(room.victims):
-        if victim not in needed:
-            before = held[victim.seq]
-            assert before is not None
-            cluster.give(before)
     plan.rollback(mark)
     needed.reverse()
     for victim in needed:

@@ -6,7 +6,7 @@ from skep.core.cells.tree import GUARANTEED_MIN, OPPORTUNISTIC
 from skep.core.cluster import bits
 from skep.core.job import Job, JobState
 from skep.core.state import LENT, VIRTUAL, State
-from skep.policies.shared.clusters import CellCluster, NumberCluster
+from skep.policies.shared.clusters import CellBooks, NumberBooks
 from skep.policies.shared.lend import pinned_around
 from skep.policies.shared.planner import CELLS, Shared, owned_of
 from skep.policies.shared.vc import Vc
@@ -57,11 +57,12 @@ def check_vc(state: State, planner: Shared, vc: Vc) -> None:
     for job in jobs:
         wanted = owned_of(state.memory[VIRTUAL + job.id]).allocation
         expect(job.allocation == wanted, f"{job!r} is elsewhere than the memory says")
-    if isinstance(vc.cluster, NumberCluster):
-        used = sum(round(job.allocation.gpus * 1000) for job in jobs if job.allocation is not None) / 1000
-        expect(vc.cluster.used == used <= vc.cluster.quota, f"{vc.name} counts {vc.cluster.used} gpus, uses {used}")
+    if isinstance(vc.books, NumberBooks):
+        used = sum(round(job.allocation.gpus * 1000) for job in jobs if job.allocation is not None)
+        numbers = vc.books.numbers
+        expect(numbers.used_milli == used <= numbers.quota * 1000, f"{vc.name} counts {numbers.used_milli}, has {used}")
     else:
-        check_books(vc.cluster, [job.allocation for job in jobs if job.allocation is not None])
+        check_books(vc.books.cluster, [job.allocation for job in jobs if job.allocation is not None])
 
 
 def gpus_in_use(state: State, planner: Shared) -> tuple[dict[int, int], dict[int, int]]:
@@ -77,10 +78,10 @@ def gpus_in_use(state: State, planner: Shared) -> tuple[dict[int, int], dict[int
             priority = GUARANTEED_MIN if is_owner else OPPORTUNISTIC
             physical[id(leaf)] = max(physical.get(id(leaf), priority), priority)
         if is_owner:
-            cluster = planner.vc_of(job).cluster
-            assert isinstance(cluster, CellCluster)
+            books = planner.vc_of(job).books
+            assert isinstance(books, CellBooks)
             assert job.allocation is not None
-            cells = cluster.leaves_of(job.allocation)
+            cells = books.leaves_of(job.allocation)
             virtual.update((id(cell), GUARANTEED_MIN) for cell in cells)
             bound = {id(cell.physical) for cell in cells}
             expect(bound == set(map(id, leaves)), f"{job!r} runs on other gpus than those its cells are bound to")
@@ -105,6 +106,7 @@ def unserved(state: State, planner: Shared) -> list[Job]:
         vc = planner.vc_of(job)
         if job.state is JobState.PENDING and job.is_ready and job.spec.priority >= 0 and vc.pipeline is not None:
             place = vc.pipeline.place
-            if any(place.find(vc.cluster, job, shape, state.now_s) is not None for shape in job.spec.shapes):
+            asked = (vc.view.cluster, vc.view.new_plan(), job)
+            if any(place.find(*asked, shape, state.now_s) is not None for shape in job.spec.shapes):
                 found.append(job)
     return found

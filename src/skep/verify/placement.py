@@ -6,6 +6,7 @@ from skep.clusters.read import read_cluster
 from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
 from skep.core.job import Job
 from skep.core.model import JobSpec, gpu_shape
+from skep.core.plan import Plan
 from skep.policies.place import PLACES, Place, Random
 from skep.verify.check import Check, Finding, between, same
 from skep.verify.play import Rows, node_gpus, play, starts
@@ -34,7 +35,7 @@ def put(place: Place, gpus: int, *, model: str = "", seq: int = 0) -> dict[str, 
     """How many gpus of which nodes a job gets; nothing where it has to wait."""
     cluster = used_cluster()
     job = Job(JobSpec("job", (gpu_shape(gpus),), model=model), seq, 0.0)
-    found = place.find(cluster, job, job.spec.shapes[0], 0.0)
+    found = place.find(cluster, Plan({}, cluster), job, job.spec.shapes[0], 0.0)
     if found is None:
         return {}
     picks = {cluster.nodes[piece.node].name: piece.gpus.bit_count() for piece in found.slices}

@@ -8,7 +8,6 @@ from skep.core.events import Exit, GroupEnded, GroupFormed, JobsForgotten, JobSu
 from skep.core.group import ALL_ENDED, FIRST_FAILED, FIRST_SUCCEEDED, NEVER, EndsWhen, Enough, GroupKind, GroupSpec
 from skep.core.job import JobState
 from skep.core.model import GroupRef
-from skep.core.plan import Plan
 from skep.core.record import PlanRecord, decode_plan, encode_plan, replay
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
@@ -157,7 +156,7 @@ def test_a_plan_ends_a_group_and_so_does_its_replay() -> None:
     world = Small(GroupSpec("g"))
     world.submit("a", "b", "c")
     twin = fork(world.state)
-    plan = Plan(world.state)
+    plan = world.state.new_plan()
     plan.end_group("g", "b is the best it will get", succeeded=True)
     logged = decode_plan(encode_plan(plan))
     assert logged == PlanRecord(ends=[("g", JobState.SUCCEEDED, "group g ended: b is the best it will get")])

@@ -8,7 +8,7 @@ from skep.core.cluster import Allocation, Slice
 from skep.core.errors import InvariantBroken
 from skep.core.events import Exit, JobSubmitted, TasksExited, TasksStarted
 from skep.core.job import JobState
-from skep.core.plan import Decision, Plan
+from skep.core.plan import Decision
 from skep.core.state import State
 from skep.core.step import reconcile
 from skep.testing import check, cluster, job, snapshot, trace
@@ -24,7 +24,7 @@ def state_with(*, running: bool) -> State:
     for entry in trace(job(1, id="a"), job(2, id="b")).jobs:
         state.apply(JobSubmitted(entry.spec))
     if running:
-        plan = Plan(state)
+        plan = state.new_plan()
         plan.start(state.jobs["a"], ONE)
         plan.start(state.jobs["b"], TWO)
         state.commit(plan)
@@ -37,7 +37,7 @@ def state_with(*, running: bool) -> State:
 def test_each_decision_is_undone_exactly() -> None:
     state = state_with(running=True)
     a, b = state.jobs["a"], state.jobs["b"]
-    plan = Plan(state)
+    plan = state.new_plan()
     stages = []
     for decide in (lambda: plan.stop(a, "b"), lambda: plan.move(b, OTHER)):
         stages.append((plan.mark(), snapshot(state)))
@@ -53,7 +53,7 @@ def test_each_decision_is_undone_exactly() -> None:
 def test_the_last_decision_is_undone_first() -> None:
     state = state_with(running=True)
     before = snapshot(state)
-    plan = Plan(state)
+    plan = state.new_plan()
     plan.stop(state.jobs["a"], "")
     plan.move(state.jobs["b"], Allocation((Slice(0, 0b11, tasks=2),), 2))  # where a was
     plan.rollback(0)
@@ -71,7 +71,7 @@ def test_the_last_decision_is_undone_first() -> None:
 def test_misuse_is_refused_and_changes_nothing(running: bool, misuse: object, says: str) -> None:
     state = state_with(running=running)
     before = snapshot(state)
-    plan = Plan(state)
+    plan = state.new_plan()
     with pytest.raises(InvariantBroken, match=says):
         misuse(plan, state.jobs["b"])
     assert snapshot(state) == before
@@ -80,7 +80,7 @@ def test_misuse_is_refused_and_changes_nothing(running: bool, misuse: object, sa
 
 def test_a_job_that_was_stopped_cannot_be_started_before_it_is_gone() -> None:
     state = state_with(running=True)
-    plan = Plan(state)
+    plan = state.new_plan()
     plan.stop(state.jobs["a"], "")
     with pytest.raises(InvariantBroken, match="only a pending job"):
         plan.start(state.jobs["a"], ONE)
@@ -88,7 +88,7 @@ def test_a_job_that_was_stopped_cannot_be_started_before_it_is_gone() -> None:
 
 def test_cells_that_are_taken_cannot_be_given_again() -> None:
     state = state_with(running=False)
-    plan = Plan(state)
+    plan = state.new_plan()
     plan.start(state.jobs["a"], ONE)
     with pytest.raises(InvariantBroken, match="not all free"):
         plan.start(state.jobs["b"], Allocation((Slice(0, 0b11, tasks=2),), 2))
@@ -107,7 +107,7 @@ def test_needs_are_met_by_success_only() -> None:
     waiting = state.jobs["c"]
     assert waiting.needs_left == 3
     assert waiting not in state.take_trigger().submitted
-    plan = Plan(state)
+    plan = state.new_plan()
     plan.start(state.jobs["a"], ONE)
     plan.start(state.jobs["b"], Allocation((Slice(0, 0b10),), 1))
     state.commit(plan)
@@ -124,10 +124,10 @@ def test_needs_are_met_by_success_only() -> None:
 
 def test_memory_is_kept_until_it_is_forgotten() -> None:
     state = State(cluster("1x1"))
-    plan = Plan(state)
+    plan = state.new_plan()
     plan.memory.update(a=1, b=2)
     state.commit(plan)
-    plan = Plan(state)
+    plan = state.new_plan()
     plan.memory.update(a=None, c=3, never=None)
     state.commit(plan)
     assert state.memory == {"b": 2, "c": 3}

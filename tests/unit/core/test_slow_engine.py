@@ -11,8 +11,9 @@ from skep.core.job import Job, JobState
 from skep.core.plan import Plan
 from skep.core.ports import Memory, Planner
 from skep.core.refusal import Cause, Refusal
-from skep.core.state import State, Trigger
+from skep.core.state import State
 from skep.core.step import Scheduler
+from skep.core.view import Trigger
 from skep.policies.registry import Setting, build_planner
 from skep.testing import check, cluster, job, trace
 from skep.traces.trace import TraceJob
@@ -139,7 +140,7 @@ class Mover:
         """Nothing is kept."""
 
     def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
-        plan = Plan(view)
+        plan = view.new_plan()
         for decide in self.todo:
             decide(view, plan)
         self.todo = []

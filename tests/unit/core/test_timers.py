@@ -147,7 +147,7 @@ def test_a_lease_that_ends_before_its_cells_were_free() -> None:
     world.step(job("a"), job("b"))
     state = world.state
     a, b = state.jobs["a"], state.jobs["b"]
-    plan = state_plan(state)
+    plan = state.new_plan()
     allocation = a.allocation
     assert allocation is not None
     plan.stop(a, "test")
@@ -157,12 +157,6 @@ def test_a_lease_that_ends_before_its_cells_were_free() -> None:
     assert [type(action) for action in world.step()] == [Stop]
     world.due()
     assert (b.state, b.bound, state.pending_count) == (JobState.PENDING, None, 1)
-
-
-def state_plan(state: State):  # type: ignore[no-untyped-def]
-    from skep.core.plan import Plan
-
-    return Plan(state)
 
 
 def test_copies_keep_them_and_go_on_alike() -> None:

@@ -14,8 +14,9 @@ from skep.core.model import Shape, gpu_shape
 from skep.core.plan import Plan
 from skep.core.ports import Memory
 from skep.core.refusal import Cause, Refusal
-from skep.core.state import State, Trigger
+from skep.core.state import State
 from skep.core.step import Scheduler
+from skep.core.view import Trigger
 from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import JobRow
 from skep.profiles.native import read_native
@@ -228,14 +229,14 @@ class AtTimes:
         """Nothing is kept."""
 
     def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
-        plan = Plan(view)
+        plan = view.new_plan()
         if view.now_s in self.moves:
             name, allocation = self.moves[view.now_s]
             if view.jobs[name].state is JobState.PENDING:
                 plan.start(view.jobs[name], allocation)
             else:
                 plan.move(view.jobs[name], allocation)
-        plan.wake_s = min((at_s for at_s in self.moves if at_s > view.now_s), default=None)
+        plan.wake(min((at_s for at_s in self.moves if at_s > view.now_s), default=None))
         return plan
 
     def explain(self, view: State, memory: Memory, job: Job) -> Refusal:

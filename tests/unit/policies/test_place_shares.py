@@ -7,6 +7,7 @@ import pytest
 from skep.core.cluster import Allocation, Cluster, Slice
 from skep.core.job import Job
 from skep.core.model import Role
+from skep.core.plan import Plan
 from skep.policies.place import PLACES
 from skep.testing import cluster, job, node, role
 
@@ -14,7 +15,7 @@ from skep.testing import cluster, job, node, role
 def found(there: Cluster, *roles: Role, place: str = "consolidate") -> list[tuple[int, int, int]] | None:
     """(node, mask, tasks) of each slice."""
     asking = Job(job(roles=roles, id="x").spec, 0, 0.0)
-    placed = PLACES[place]().find(there, asking, asking.spec.shapes[0], 0.0)
+    placed = PLACES[place]().find(there, Plan({}, there), asking, asking.spec.shapes[0], 0.0)
     return None if placed is None else [(piece.node, piece.gpus, piece.tasks) for piece in placed.slices]
 
 

@@ -314,7 +314,7 @@ def test_a_policy_that_asks_to_be_woken_without_end(world: LiveWorld, monkeypatc
     monkeypatch.setattr(writer_module, "WAKES_MAX", 20)
 
     def restless(plan: Any, view: Any, trigger: Any) -> Any:
-        plan.wake_s = view.now_s
+        plan.wake(view.now_s)
         return plan
 
     trouble()["plan"] = restless

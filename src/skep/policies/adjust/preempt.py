@@ -6,8 +6,8 @@ import bisect
 import heapq
 from collections.abc import Iterable, Iterator
 
-from skep.core.job import Job, JobState
-from skep.core.state import State
+from skep.core.job import JobState
+from skep.core.view import JobView, View
 from skep.policies.lines import Entry, Running
 from skep.policies.order.base import FALLS, RISES, Order
 
@@ -18,7 +18,7 @@ class Nothing:
     name = "nothing"
     preempts = False
 
-    def candidates(self, view: State, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[Job]:
+    def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
         """Running jobs that may be stopped for this pending one, in the order in which to stop them.
 
         None need be named when all together hold less than the `missing` gpus.
@@ -33,7 +33,7 @@ class Preempt(Nothing):
     name = "preempt"
     preempts = True
 
-    def candidates(self, view: State, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[Job]:
+    def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
         cutoff = order.cutoff(entry[3], entry[1])
         if order.moves == RISES:
             return self._risen(view, order, running, cutoff)
@@ -49,11 +49,11 @@ class Preempt(Nothing):
         return (entry[3] for entry in later if entry[3].state is JobState.RUNNING)
 
     def _fallen(
-        self, view: State, order: Order, running: Running, later: list[Entry], cutoff: tuple[object, ...]
-    ) -> Iterator[Job]:
+        self, view: View, order: Order, running: Running, later: list[Entry], cutoff: tuple[object, ...]
+    ) -> Iterator[JobView]:
         """The last by present key first. An entry's old key is at least its present one, so a job can be named as
         soon as no old key beyond its present one is left; entries below the cutoff sink to their place."""
-        current: list[tuple[int, float, int, Job]] = []
+        current: list[tuple[int, float, int, JobView]] = []
         for old in later:
             while current and (-current[0][0], -current[0][1], -current[0][2]) >= old[:3]:
                 yield heapq.heappop(current)[3]
@@ -67,7 +67,7 @@ class Preempt(Nothing):
         while current:
             yield heapq.heappop(current)[3]
 
-    def _risen(self, view: State, order: Order, running: Running, cutoff: tuple[object, ...]) -> Iterator[Job]:
+    def _risen(self, view: View, order: Order, running: Running, cutoff: tuple[object, ...]) -> Iterator[JobView]:
         for entry in running.latest(order, view.now_s):
             if entry <= cutoff:
                 return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from skep.core.job import Job, JobState
-from skep.core.state import State
+from skep.core.job import JobState
+from skep.core.view import JobView, View
 from skep.policies.adjust.preempt import Nothing
 from skep.policies.lines import Entry, Running
 from skep.policies.order.base import Order
@@ -22,7 +22,7 @@ class TakeBack(Nothing):
     def __init__(self, busy: float) -> None:
         self.busy = busy
 
-    def candidates(self, view: State, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[Job]:
+    def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
         assert isinstance(order, CapacityQueues)
         if running.entries and running.entries[-1][0] > entry[0]:
             return super().candidates(view, order, running, entry, missing)
@@ -35,7 +35,7 @@ class TakeBack(Nothing):
             return ()
         return self._newest_above_quota(running, surplus)
 
-    def _newest_above_quota(self, running: Running, surplus: dict[Hashable, float]) -> list[Job]:
+    def _newest_above_quota(self, running: Running, surplus: dict[Hashable, float]) -> list[JobView]:
         found = []
         jobs = [entry[3] for entry in running.entries if entry[3].state is JobState.RUNNING]
         for job in sorted(jobs, key=lambda job: (-job.held_since_s, -job.seq)):

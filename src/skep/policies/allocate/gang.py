@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from skep.core.job import Job
 from skep.core.model import Shape
+from skep.core.view import JobView
 
 
 class AsAsked:
     name = "as-asked"
 
-    def shapes(self, job: Job) -> tuple[Shape, ...]:
+    def shapes(self, job: JobView) -> tuple[Shape, ...]:
         return job.spec.shapes

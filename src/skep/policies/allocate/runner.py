@@ -6,7 +6,7 @@ import bisect
 import operator
 from fractions import Fraction
 
-from skep.core.job import Job
+from skep.core.view import JobView
 from skep.policies.allocate.elastic import Ladder
 from skep.policies.allocate.tournament import Entrant, Home
 
@@ -16,7 +16,7 @@ class Runner(Entrant):
 
     __slots__ = ("held",)
 
-    def __init__(self, job: Job, ladder: Ladder, left_s: float, home: Home, held: int) -> None:
+    def __init__(self, job: JobView, ladder: Ladder, left_s: float, home: Home, held: int) -> None:
         super().__init__(job, ladder, left_s, (home,))
         self.held = held
         """Thousandths of gpus."""

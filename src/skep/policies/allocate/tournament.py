@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from skep.core.job import Job
+from skep.core.view import JobView
 from skep.policies.allocate.elastic import Ladder
 
 GRID = 2.0**20
@@ -33,7 +33,7 @@ class Entrant:
 
     __slots__ = ("ends_s", "first_s", "gain", "home", "homes", "job", "ladder", "left_s", "part", "rank", "rung", "seq")
 
-    def __init__(self, job: Job, ladder: Ladder, left_s: float, homes: tuple[Home, ...]) -> None:
+    def __init__(self, job: JobView, ladder: Ladder, left_s: float, homes: tuple[Home, ...]) -> None:
         self.job = job
         self.rank = job.rank
         self.seq = job.seq

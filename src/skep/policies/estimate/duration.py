@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from skep.core.job import Job, JobState
-from skep.core.state import State
+from skep.core.job import JobState
+from skep.core.view import JobView, View
 
 
 class Duration:
@@ -15,14 +15,14 @@ class Duration:
     learns = False
     """Whether it tells something else when more jobs are over."""
 
-    def attach(self, view: State) -> None:
+    def attach(self, view: View) -> None:
         """Nothing to learn."""
 
-    def total_s(self, job: Job) -> float:
+    def total_s(self, job: JobView) -> float:
         expected = job.spec.expect_s
         return math.inf if expected is None else expected
 
-    def learn(self, job: Job) -> None:
+    def learn(self, job: JobView) -> None:
         """A job is over."""
 
 
@@ -32,26 +32,26 @@ class History(Duration):
     name = "history"
     learns = True
 
-    def attach(self, view: State) -> None:
+    def attach(self, view: View) -> None:
         self.sums: dict[object, tuple[int, float]] = {}
         ended = [job for job in view.jobs.values() if job.state is JobState.SUCCEEDED]
         for job in sorted(ended, key=lambda job: (job.finish_s, job.seq)):  # sums depend on the order, by a hair
             self.learn(job)
 
-    def total_s(self, job: Job) -> float:
+    def total_s(self, job: JobView) -> float:
         for kind in self._kinds(job):
             if kind in self.sums:
                 count, sum_s = self.sums[kind]
                 return sum_s / count
         return 0.0
 
-    def learn(self, job: Job) -> None:
+    def learn(self, job: JobView) -> None:
         if job.state is not JobState.SUCCEEDED:
             return
         for kind in self._kinds(job):
             count, sum_s = self.sums.get(kind, (0, 0.0))
             self.sums[kind] = (count + 1, sum_s + job.work_s)
 
-    def _kinds(self, job: Job) -> tuple[object, ...]:
+    def _kinds(self, job: JobView) -> tuple[object, ...]:
         owner = job.spec.user or job.spec.vc
         return ((owner, job.gpus), owner, (job.gpus,), ())

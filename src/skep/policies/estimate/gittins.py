@@ -11,8 +11,8 @@ import bisect
 import itertools
 import math
 
-from skep.core.job import Job, JobState
-from skep.core.state import State
+from skep.core.job import JobState
+from skep.core.view import JobView, View
 
 
 class Gittins:
@@ -23,7 +23,7 @@ class Gittins:
         self.by_size = by_size
         self._use(sorted(samples or ()))
 
-    def attach(self, view: State) -> None:
+    def attach(self, view: View) -> None:
         self._use(sorted(self.given or ()))
         if self.given is None:
             ended = [job for job in view.jobs.values() if job.state is JobState.SUCCEEDED]
@@ -35,7 +35,7 @@ class Gittins:
         self.sums = [0.0, *itertools.accumulate(samples)]
         self.fresh: list[float] = []
 
-    def learn(self, job: Job) -> None:
+    def learn(self, job: JobView) -> None:
         """New samples count once they are a twentieth of all: the sums over the sorted ones are built rarely."""
         if self.given is None and job.state is JobState.SUCCEEDED:
             self.fresh.append(job.service_gpu_s if self.by_size else job.run_s)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from skep.core.job import Job
+from skep.core.view import JobView
 
 
-def epoch_progress(job: Job, now_s: float) -> float:
+def epoch_progress(job: JobView, now_s: float) -> float:
     """Whole epochs done ÷ epochs asked for; without epochs, work done ÷ work expected; 0 where nothing is known."""
     expected = job.spec.expect_s
     if not expected:

@@ -10,10 +10,9 @@ import math
 from collections.abc import Hashable
 from typing import Any
 
-from skep.core.job import Job
 from skep.core.plan import Plan
 from skep.core.refusal import Cause
-from skep.core.state import State
+from skep.core.view import JobView, View
 
 FALLS, STANDS, RISES = -1, 0, 1
 
@@ -31,33 +30,33 @@ class Order:
     """Whether a key cannot be worked out again later, because it depends on what was known or attained when it was
     set. Such keys are kept in the memory, so that a fork goes on with them."""
 
-    def attach(self, view: State) -> None:
+    def attach(self, view: View) -> None:
         """Rebuild what is derived from the state."""
 
-    def key(self, job: Job, now_s: float) -> Any:
+    def key(self, job: JobView, now_s: float) -> Any:
         raise NotImplementedError
 
-    def running_key(self, job: Job, now_s: float) -> Any:
+    def running_key(self, job: JobView, now_s: float) -> Any:
         """The key of a running job against those of pending ones (orders whose keys rise): it may have a lead."""
         return self.key(job, now_s)
 
-    def cutoff(self, job: Job, key: Any) -> tuple[Any, ...]:
+    def cutoff(self, job: JobView, key: Any) -> tuple[Any, ...]:
         """Running entries beyond this one are ordered after the pending job."""
         return (job.rank, key, job.seq)
 
-    def changes_at(self, job: Job, now_s: float) -> float:
+    def changes_at(self, job: JobView, now_s: float) -> float:
         """When the key of this job jumps by itself (a queue threshold, a promotion)."""
         return math.inf
 
-    def speed(self, job: Job) -> float:
+    def speed(self, job: JobView) -> float:
         """Of the key of a job with cells, per second (orders whose keys rise evenly)."""
         raise NotImplementedError
 
-    def reaches(self, job: Job, key: Any, now_s: float) -> float:
+    def reaches(self, job: JobView, key: Any, now_s: float) -> float:
         """When the key of a running job (`running_key`), which is not beyond `key` now, passes it."""
         return math.inf
 
-    def group(self, job: Job) -> Hashable:
+    def group(self, job: JobView) -> Hashable:
         """Jobs that share one allowance: a user, a VC."""
         return ""
 
@@ -65,22 +64,22 @@ class Order:
         """The group with the smallest goes first."""
         return 0.0
 
-    def refuses(self, job: Job) -> Cause | None:
+    def refuses(self, job: JobView) -> Cause | None:
         """A cause of its own for which this job does not run."""
         return None
 
-    def rekeyed(self, job: Job, plan: Plan, now_s: float) -> None:
+    def rekeyed(self, job: JobView, plan: Plan, now_s: float) -> None:
         """The moment that `changes_at` named has come."""
 
-    def settle(self, plan: Plan, now_s: float) -> list[Job]:
+    def settle(self, plan: Plan, now_s: float) -> list[JobView]:
         """The walk is over: running jobs whose key is another from now on."""
         return []
 
-    def entered(self, job: Job, plan: Plan, now_s: float) -> None:
+    def entered(self, job: JobView, plan: Plan, now_s: float) -> None:
         """The job was given cells."""
 
-    def left(self, job: Job, plan: Plan, now_s: float) -> None:
+    def left(self, job: JobView, plan: Plan, now_s: float) -> None:
         """The job gave its cells back: stopped or ended."""
 
-    def ended(self, job: Job, plan: Plan, now_s: float) -> None:
+    def ended(self, job: JobView, plan: Plan, now_s: float) -> None:
         """The job is over."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from skep.core.job import Job, JobState
+from skep.core.job import JobState
 from skep.core.plan import Plan
-from skep.core.state import State
+from skep.core.view import JobView, View
 from skep.policies.estimate.progress import epoch_progress
 from skep.policies.order.base import RISES, Order
 
@@ -47,18 +47,18 @@ class ProgressAndService(Order):
         self.lead = lead
         self.step = lead * STEP
 
-    def attach(self, view: State) -> None:
+    def attach(self, view: View) -> None:
         self.passing: dict[int, tuple[tuple[object, ...], float]] = {}
         """What was last asked about each job, by seq, and when it passes that key if it goes on as it did."""
 
-    def ended(self, job: Job, plan: Plan, now_s: float) -> None:
+    def ended(self, job: JobView, plan: Plan, now_s: float) -> None:
         self.passing.pop(job.seq, None)
 
-    def key(self, job: Job, now_s: float) -> float:
+    def key(self, job: JobView, now_s: float) -> float:
         value = self._value(job, now_s)
         return round(value / self.step) * self.step if self.step else value
 
-    def _value(self, job: Job, now_s: float) -> float:
+    def _value(self, job: JobView, now_s: float) -> float:
         service = job.service_at(now_s)
         left = 1.0 - epoch_progress(job, now_s)
         if self.form == "sum":
@@ -67,11 +67,11 @@ class ProgressAndService(Order):
             return service * left
         return service * left / (1.0 - left)
 
-    def running_key(self, job: Job, now_s: float) -> float:
+    def running_key(self, job: JobView, now_s: float) -> float:
         value = self._value(job, now_s) - self.lead
         return (math.floor(value / self.step + SLACK) + 0.5) * self.step if self.step else value
 
-    def reaches(self, job: Job, key: float, now_s: float) -> float:
+    def reaches(self, job: JobView, key: float, now_s: float) -> float:
         if self.form == "remaining":
             return math.inf
         asked = (key, job.state, job.rate, job.held_since_s, job.progress_since_s)
@@ -80,7 +80,7 @@ class ProgressAndService(Order):
             known = self.passing[job.seq] = (asked, self._passes(job, key, now_s))
         return known[1]
 
-    def _passes(self, job: Job, key: float, now_s: float) -> float:
+    def _passes(self, job: JobView, key: float, now_s: float) -> float:
         """Service lifts the key and progress lowers it. Three stretches of time, in each of which both grow evenly: the
         rest of a restart, the work, and what comes after the work that was expected.
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 
-from skep.core.cluster import UNLIMITED, Cluster
-from skep.core.job import Job
+from skep.core.cluster import UNLIMITED
 from skep.core.plan import Plan
 from skep.core.refusal import Cause
-from skep.core.state import State
+from skep.core.view import ClusterView, JobView, View
 from skep.policies.order.base import Order
 
 Amounts = tuple[float, float, float]
@@ -19,23 +18,23 @@ Amounts = tuple[float, float, float]
 class ByUse(Order):
     """First come, first served within a group; groups by what they hold."""
 
-    def attach(self, view: State) -> None:
+    def attach(self, view: View) -> None:
         self.used: dict[Hashable, Amounts] = {}
         self.capacity = capacity_of(view.cluster)
         for job in view.placed_jobs():
             if job.allocation is not None:
                 self._count(job, +1)
 
-    def key(self, job: Job, now_s: float) -> float:
+    def key(self, job: JobView, now_s: float) -> float:
         return 0.0
 
-    def entered(self, job: Job, plan: Plan, now_s: float) -> None:
+    def entered(self, job: JobView, plan: Plan, now_s: float) -> None:
         self._count(job, +1)
 
-    def left(self, job: Job, plan: Plan, now_s: float) -> None:
+    def left(self, job: JobView, plan: Plan, now_s: float) -> None:
         self._count(job, -1)
 
-    def _count(self, job: Job, sign: int) -> None:
+    def _count(self, job: JobView, sign: int) -> None:
         group = self.group(job)
         held = self.used.get(group, (0.0, 0.0, 0.0))
         asked = amounts_of(job)
@@ -46,17 +45,17 @@ class ByUse(Order):
 class DominantShare(ByUse):
     """The group with the smallest dominant share goes first (progressive filling, by whole gangs)."""
 
-    def attach(self, view: State) -> None:
+    def attach(self, view: View) -> None:
         self.shares: dict[Hashable, float] = {}
         super().attach(view)
 
-    def group(self, job: Job) -> Hashable:
+    def group(self, job: JobView) -> Hashable:
         return job.spec.user or job.spec.vc
 
     def group_key(self, group: Hashable) -> float:
         return self.shares.get(group, 0.0)
 
-    def _count(self, job: Job, sign: int) -> None:
+    def _count(self, job: JobView, sign: int) -> None:
         super()._count(job, sign)
         group = self.group(job)
         parts = zip(self.used[group], self.capacity, strict=True)
@@ -80,7 +79,7 @@ class CapacityQueues(ByUse):
         self.kind = quotas
         self.known = vcs
 
-    def attach(self, view: State) -> None:
+    def attach(self, view: View) -> None:
         self.gpu_total = view.cluster.gpu_total
         self.served = dict.fromkeys(self.known, 0.0)
         self.begun: dict[int, float] = {}
@@ -107,17 +106,17 @@ class CapacityQueues(ByUse):
         total = sum(parts.values())
         return {vc: self.gpu_total * part / total for vc, part in parts.items()}
 
-    def group(self, job: Job) -> Hashable:
+    def group(self, job: JobView) -> Hashable:
         if job.spec.vc not in self.served:
             self.served[job.spec.vc] = 0.0
             self._quotas = None
         return job.spec.vc
 
-    def entered(self, job: Job, plan: Plan, now_s: float) -> None:
+    def entered(self, job: JobView, plan: Plan, now_s: float) -> None:
         super().entered(job, plan, now_s)
         self.begun[job.seq] = job.service_gpu_s
 
-    def left(self, job: Job, plan: Plan, now_s: float) -> None:
+    def left(self, job: JobView, plan: Plan, now_s: float) -> None:
         super().left(job, plan, now_s)
         vc = job.spec.vc
         self.served[vc] += job.service_at(now_s) - self.begun.pop(job.seq, job.service_gpu_s)
@@ -131,16 +130,16 @@ class CapacityQueues(ByUse):
     def used_by(self, group: Hashable) -> float:
         return self.used.get(group, (0.0, 0.0, 0.0))[0]
 
-    def is_within(self, job: Job) -> bool:
+    def is_within(self, job: JobView) -> bool:
         """Whether the VC's quota would cover this job too."""
         return self.used_by(job.spec.vc) + job.gpus <= self.quotas.get(job.spec.vc, 0.0) + 1e-9
 
-    def refuses(self, job: Job) -> Cause | None:
+    def refuses(self, job: JobView) -> Cause | None:
         owns_all = self.quotas.get(job.spec.vc, 0.0) >= self.gpu_total
         return None if owns_all or self.is_within(job) else Cause.QUOTA
 
 
-def capacity_of(cluster: Cluster) -> Amounts:
+def capacity_of(cluster: ClusterView) -> Amounts:
     """What is not limited is nobody's dominant resource."""
     cpu_milli = sum(node.spec.cpu_milli for node in cluster.nodes)
     memory_mib = sum(node.spec.memory_mib for node in cluster.nodes)
@@ -151,7 +150,7 @@ def capacity_of(cluster: Cluster) -> Amounts:
     )
 
 
-def amounts_of(job: Job) -> Amounts:
+def amounts_of(job: JobView) -> Amounts:
     roles = job.spec.shapes[0].roles
     cpu = sum(role.count * role.cpu for role in roles)
     return (job.gpus, cpu, sum(role.count * role.memory_gib for role in roles))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from skep.core.job import Job
 from skep.core.plan import Plan
-from skep.core.state import State
+from skep.core.view import JobView, View
 from skep.policies.estimate.duration import Duration
 from skep.policies.order.base import FALLS, RISES, Order
 
@@ -14,14 +13,14 @@ from skep.policies.order.base import FALLS, RISES, Order
 class Fifo(Order):
     """First come, first served: the tie-break is all there is."""
 
-    def key(self, job: Job, now_s: float) -> float:
+    def key(self, job: JobView, now_s: float) -> float:
         return 0.0
 
 
 class Smallest(Order):
     """Fewest gpus first."""
 
-    def key(self, job: Job, now_s: float) -> float:
+    def key(self, job: JobView, now_s: float) -> float:
         return job.gpus
 
 
@@ -33,18 +32,18 @@ class Shortest(Order):
         self.by_size = by_size
         self.remembers = duration.learns
 
-    def attach(self, view: State) -> None:
+    def attach(self, view: View) -> None:
         self.duration.attach(view)
 
-    def key(self, job: Job, now_s: float) -> float:
+    def key(self, job: JobView, now_s: float) -> float:
         total_s = self.duration.total_s(job)
         return service(total_s, job) if self.by_size else total_s
 
-    def ended(self, job: Job, plan: Plan, now_s: float) -> None:
+    def ended(self, job: JobView, plan: Plan, now_s: float) -> None:
         self.duration.learn(job)
 
 
-def service(run_s: float, job: Job) -> float:
+def service(run_s: float, job: JobView) -> float:
     """Gpu-seconds of so much run time: none without gpus, even if nobody knows how long (0 · inf is no number)."""
     return run_s * job.gpus if job.gpus else 0.0
 
@@ -54,7 +53,7 @@ class Remaining(Shortest):
 
     moves = FALLS
 
-    def key(self, job: Job, now_s: float) -> float:
+    def key(self, job: JobView, now_s: float) -> float:
         left_s = self.duration.total_s(job)
         if job.launches:
             left_s -= job.work_at(now_s)
@@ -76,18 +75,18 @@ class LeastAttained(Order):
         self.by_size = by_size
         self.lead = lead
 
-    def key(self, job: Job, now_s: float) -> float:
+    def key(self, job: JobView, now_s: float) -> float:
         return round(job.service_at(now_s) if self.by_size else job.run_at(now_s), 6)
 
-    def running_key(self, job: Job, now_s: float) -> float:
+    def running_key(self, job: JobView, now_s: float) -> float:
         return round(self.key(job, now_s) - self.lead * self.speed(job), 6)
 
-    def cutoff(self, job: Job, key: float) -> tuple[int, float, int]:
+    def cutoff(self, job: JobView, key: float) -> tuple[int, float, int]:
         return (job.rank, key - SLACK if self.lead else key, job.seq)
 
-    def reaches(self, job: Job, key: float, now_s: float) -> float:
+    def reaches(self, job: JobView, key: float, now_s: float) -> float:
         speed = self.speed(job)
         return now_s + (key - self.key(job, now_s)) / speed + self.lead if speed else math.inf
 
-    def speed(self, job: Job) -> float:
+    def speed(self, job: JobView) -> float:
         return (job.allocation.gpus if job.allocation else 0) if self.by_size else 1

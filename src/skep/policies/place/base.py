@@ -13,11 +13,12 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from skep.core.cluster import WHOLE, Allocation, Cluster, Node, Pool, Slice, bits, lowest_bits
-from skep.core.job import Job
+from skep.core.cluster import WHOLE, Allocation, Slice, bits, lowest_bits
 from skep.core.model import Role, Shape
+from skep.core.plan import Plan
+from skep.core.view import ClusterView, JobView, NodeView, PoolView
 
-Picks = list[tuple[Node, int]]
+Picks = list[tuple[NodeView, int]]
 """Nodes, and how many tasks each gets."""
 
 
@@ -26,35 +27,40 @@ class Place:
 
     name = ""
 
-    def keeps_together(self, job: Job, now_s: float) -> bool:
+    def keeps_together(self, job: JobView, now_s: float) -> bool:
         """Whether this gang sits on as few nodes as possible or waits."""
         return False
 
-    def find(self, cluster: Cluster, job: Job, shape: Shape, now_s: float) -> Allocation | None:
-        """Where the job could run now in this shape; the cluster is left as it is."""
+    def find(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
+        """Where the job could run now in this shape; cluster and plan are left as they are."""
+        found = self.seek(cluster, plan, job, shape, now_s)
+        return found if found is None or plan.allows(found) else None
+
+    def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
+        """Free cells that this placement would choose."""
         if not shape.is_plain:
-            return find_general(self, cluster, job, shape, now_s)
+            return find_general(self, cluster, plan, job, shape, now_s)
         count = shape.gpus
         for pool in cluster.pools_for(shape.gpu_types):
             if pool.free >= count:
                 picks = self.plain(cluster, pool, count, job)
                 if picks is not None:
                     return plain_allocation(picks, count)
-        return find_general(self, cluster, job, shape, now_s) if shape.spans_types else None
+        return find_general(self, cluster, plan, job, shape, now_s) if shape.spans_types else None
 
-    def plain(self, cluster: Cluster, pool: Pool, count: int, job: Job) -> Picks | None:
+    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
         """`count` whole gpus of a pool that has that many free."""
         raise NotImplementedError
 
-    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
         """The pool's nodes that are up, the preferred first."""
         raise NotImplementedError
 
-    def key(self, job: Job, now_s: float) -> int:
+    def key(self, job: JobView, now_s: float) -> int:
         """Jobs of one shape with the same key fit or do not fit together."""
         return 0
 
-    def changes_at(self, job: Job, now_s: float) -> float:
+    def changes_at(self, job: JobView, now_s: float) -> float:
         """When the key of this pending job changes by itself."""
         return math.inf
 
@@ -67,30 +73,32 @@ def plain_allocation(picks: Picks, count: int) -> Allocation:
     return Allocation(slices, count)
 
 
-def nodes_of(cluster: Cluster, mask: int) -> Iterator[Node]:
+def nodes_of(cluster: ClusterView, mask: int) -> Iterator[NodeView]:
     nodes = cluster.nodes
     for index in bits(mask):
         yield nodes[index]
 
 
-def find_general(place: Place, cluster: Cluster, job: Job, shape: Shape, now_s: float) -> Allocation | None:
-    """Place role after role, each seeing what the ones before it took; then put everything back."""
+def find_general(
+    place: Place, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float
+) -> Allocation | None:
+    """Place role after role, each seeing what is reserved for the ones before it."""
     pools = cluster.pools_for(shape.gpu_types if shape.gpus else ())
-    groups: list[Sequence[Pool]] = [[pool] for pool in pools]
+    groups: list[Sequence[PoolView]] = [[pool] for pool in pools]
     if shape.spans_types or not shape.gpus:
         groups.append(pools)
     for group in groups:
         placed: list[Allocation] = []
+        mark = plan.mark()
         is_together = place.keeps_together(job, now_s)
         for number, role in enumerate(shape.roles):
-            slices = place_role(place, cluster, group, job, role, number, is_together=is_together)
+            slices = place_role(place, cluster, plan, group, job, role, number, is_together=is_together)
             if slices is None:
                 break
             part = Allocation(tuple(slices), role.count * role.gpus * role.gpu_milli / WHOLE)
-            cluster.take(part)
+            plan.reserve(part)
             placed.append(part)
-        for part in reversed(placed):
-            cluster.give(part)
+        plan.rollback(mark)
         if len(placed) == len(shape.roles):
             slices = [piece for part in placed for piece in part.slices]
             amount = sum(part.gpus for part in placed)
@@ -100,16 +108,17 @@ def find_general(place: Place, cluster: Cluster, job: Job, shape: Shape, now_s: 
 
 def place_role(
     place: Place,
-    cluster: Cluster,
-    pools: Sequence[Pool],
-    job: Job,
+    cluster: ClusterView,
+    plan: Plan,
+    pools: Sequence[PoolView],
+    job: JobView,
     role: Role,
     number: int,
     *,
     is_together: bool,
 ) -> list[Slice] | None:
     if role.gpus and role.gpu_milli < WHOLE:
-        return place_shares(place, cluster, pools, job, role, number, is_together=is_together)
+        return place_shares(place, cluster, plan, pools, job, role, number, is_together=is_together)
     nodes = [node for pool in pools for node in place.prefer(cluster, pool, job)]
     picks = together(nodes, role) if is_together else one_by_one(nodes, role)
     if picks is None:
@@ -117,7 +126,7 @@ def place_role(
     return [role_slice(node, role, number, tasks, node.pick(tasks * role.gpus)) for node, tasks in picks]
 
 
-def together(nodes: list[Node], role: Role) -> Picks | None:
+def together(nodes: list[NodeView], role: Role) -> Picks | None:
     """All tasks on one node; else whole idle nodes, the roomiest first, plus one node for the rest."""
     rest = role.count
     for node in nodes:
@@ -139,7 +148,7 @@ def together(nodes: list[Node], role: Role) -> Picks | None:
     return None
 
 
-def one_by_one(nodes: list[Node], role: Role) -> Picks | None:
+def one_by_one(nodes: list[NodeView], role: Role) -> Picks | None:
     picks: Picks = []
     rest = role.count
     for node in nodes:
@@ -153,7 +162,15 @@ def one_by_one(nodes: list[Node], role: Role) -> Picks | None:
 
 
 def place_shares(
-    place: Place, cluster: Cluster, pools: Sequence[Pool], job: Job, role: Role, number: int, *, is_together: bool
+    place: Place,
+    cluster: ClusterView,
+    plan: Plan,
+    pools: Sequence[PoolView],
+    job: JobView,
+    role: Role,
+    number: int,
+    *,
+    is_together: bool,
 ) -> list[Slice] | None:
     """Each task takes its part of `role.gpus` gpus of one node. Tasks that stay apart take parts of different gpus: all
     of one node where they are to sit together and a node is large enough."""
@@ -161,6 +178,7 @@ def place_shares(
     if role.is_apart and is_together and role.count * role.gpus <= size:
         tasks = role.count
     taken: list[Allocation] = []
+    mark = plan.mark()
     used: dict[int, int] = {}
     """Gpus of each node that the role may not take again."""
     for _ in range(role.count // tasks):
@@ -169,18 +187,23 @@ def place_shares(
             break
         node, mask = found
         part = Allocation((role_slice(node, role, number, tasks, mask),), 0)
-        cluster.take(part)
+        plan.reserve(part)
         taken.append(part)
         if role.is_apart:
             used[node.index] = used.get(node.index, 0) | mask
-    for part in reversed(taken):
-        cluster.give(part)
+    plan.rollback(mark)
     return [part.slices[0] for part in taken] if len(taken) * tasks == role.count else None
 
 
 def gpus_with_room(
-    place: Place, cluster: Cluster, pools: Sequence[Pool], job: Job, role: Role, tasks: int, used: dict[int, int]
-) -> tuple[Node, int] | None:
+    place: Place,
+    cluster: ClusterView,
+    pools: Sequence[PoolView],
+    job: JobView,
+    role: Role,
+    tasks: int,
+    used: dict[int, int],
+) -> tuple[NodeView, int] | None:
     """A node and the mask of its gpus for so many tasks: the fullest shared ones with room, then idle ones."""
     count = tasks * role.gpus
     roomy: dict[int, int] = {}
@@ -202,7 +225,7 @@ def gpus_with_room(
     return None
 
 
-def has_share(node: Node, gpu: int, role: Role, tasks: int) -> bool:
+def has_share(node: NodeView, gpu: int, role: Role, tasks: int) -> bool:
     """Whether the memory of a shared gpu, and cpus and memory of the node, suffice."""
     used_mib = node.shares[gpu][1]
     return used_mib + needs(role)[2] <= node.spec.gpu_mem_mib and has_books(node, role, tasks)
@@ -218,7 +241,7 @@ def needs(role: Role) -> tuple[int, int, int]:
     )
 
 
-def capacity(node: Node, role: Role) -> int:
+def capacity(node: NodeView, role: Role) -> int:
     """How many tasks of this role the node could take now."""
     cpu_milli, memory_mib, gpu_mem_mib = needs(role)
     limits = [role.count]
@@ -231,17 +254,17 @@ def capacity(node: Node, role: Role) -> int:
     return min(limits)
 
 
-def has_books(node: Node, role: Role, tasks: int) -> bool:
+def has_books(node: NodeView, role: Role, tasks: int) -> bool:
     cpu_milli, memory_mib, _ = needs(role)
     return cpu_milli * tasks <= node.cpu_free and memory_mib * tasks <= node.memory_free
 
 
-def is_idle(node: Node) -> bool:
+def is_idle(node: NodeView) -> bool:
     spec = node.spec
     return node.free == node.gpu_count and node.cpu_free == spec.cpu_milli and node.memory_free == spec.memory_mib
 
 
-def role_slice(node: Node, role: Role, number: int, tasks: int, mask: int) -> Slice:
+def role_slice(node: NodeView, role: Role, number: int, tasks: int, mask: int) -> Slice:
     cpu_milli, memory_mib, gpu_mem_mib = needs(role)
     return Slice(
         node.index,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from skep.core.cluster import Allocation, Cluster, Node, Pool
-from skep.core.job import Job
+from skep.core.cluster import Allocation
 from skep.core.model import Shape
+from skep.core.plan import Plan
+from skep.core.view import ClusterView, JobView, NodeView, PoolView
 from skep.policies.place.base import Picks, Place, find_general, nodes_of, plain_allocation
 from skep.policies.place.simple import Any, Consolidate
 
@@ -28,19 +29,19 @@ class SkewGated(Place):
         self.skewed = Consolidate()
         self.other = Any()
 
-    def _choice(self, job: Job) -> Place:
+    def _choice(self, job: JobView) -> Place:
         return self.skewed if is_skewed(job.spec.model) else self.other
 
-    def keeps_together(self, job: Job, now_s: float) -> bool:
+    def keeps_together(self, job: JobView, now_s: float) -> bool:
         return is_skewed(job.spec.model)
 
-    def find(self, cluster: Cluster, job: Job, shape: Shape, now_s: float) -> Allocation | None:
-        return self._choice(job).find(cluster, job, shape, now_s)
+    def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
+        return self._choice(job).seek(cluster, plan, job, shape, now_s)
 
-    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
         return self._choice(job).prefer(cluster, pool, job)
 
-    def key(self, job: Job, now_s: float) -> int:
+    def key(self, job: JobView, now_s: float) -> int:
         return int(is_skewed(job.spec.model))
 
 
@@ -56,16 +57,16 @@ class Relaxed(Place):
         self.name = inner.name
         self.patience = patience
 
-    def keeps_together(self, job: Job, now_s: float) -> bool:
+    def keeps_together(self, job: JobView, now_s: float) -> bool:
         return not self.level(job, now_s) and self.inner.keeps_together(job, now_s)
 
-    def find(self, cluster: Cluster, job: Job, shape: Shape, now_s: float) -> Allocation | None:
-        found = self.inner.find(cluster, job, shape, now_s)
+    def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
+        found = self.inner.seek(cluster, plan, job, shape, now_s)
         level = self.level(job, now_s)
         if found is not None or not level:
             return found
         if not shape.is_plain:
-            return find_general(self, cluster, job, shape, now_s) if level == len(self.patience) else None
+            return find_general(self, cluster, plan, job, shape, now_s) if level == len(self.patience) else None
         for pool in cluster.pools_for(shape.gpu_types):
             if pool.free >= shape.gpus:
                 for mask in self._domains(cluster, pool, level):
@@ -73,9 +74,9 @@ class Relaxed(Place):
                     if picks is not None:
                         return plain_allocation(picks, shape.gpus)
         is_spread = shape.spans_types and level == len(self.patience)
-        return find_general(self, cluster, job, shape, now_s) if is_spread else None
+        return find_general(self, cluster, plan, job, shape, now_s) if is_spread else None
 
-    def _domains(self, cluster: Cluster, pool: Pool, level: int) -> list[int]:
+    def _domains(self, cluster: ClusterView, pool: PoolView, level: int) -> list[int]:
         """The sets of nodes (bits) the job accepts to be spread over, tightest first."""
         if len(pool.racks) == 1:
             return [pool.up]
@@ -83,10 +84,10 @@ class Relaxed(Place):
         racks.sort(key=lambda mask: sum(node.free for node in nodes_of(cluster, mask)))
         return racks if level == 1 and len(self.patience) > 1 else [*racks, pool.up]
 
-    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
         return self.inner.prefer(cluster, pool, job)
 
-    def level(self, job: Job, now_s: float) -> int:
+    def level(self, job: JobView, now_s: float) -> int:
         waited_s = now_s - job.pending_since_s
         level, due_s = 0, 0.0
         for step_s in self.patience:
@@ -96,17 +97,17 @@ class Relaxed(Place):
             level += 1
         return level
 
-    def key(self, job: Job, now_s: float) -> int:
+    def key(self, job: JobView, now_s: float) -> int:
         return self.level(job, now_s) * 2 + self.inner.key(job, now_s)
 
-    def changes_at(self, job: Job, now_s: float) -> float:
+    def changes_at(self, job: JobView, now_s: float) -> float:
         level = self.level(job, now_s)
         if level == len(self.patience):
             return math.inf
         return job.pending_since_s + sum(self.patience[: level + 1])
 
 
-def fewest_nodes(cluster: Cluster, pool: Pool, mask: int, count: int) -> Picks | None:
+def fewest_nodes(cluster: ClusterView, pool: PoolView, mask: int, count: int) -> Picks | None:
     """The nodes with the most free gpus, until there is enough."""
     picks: Picks = []
     for free in range(pool.size_max, 0, -1):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from skep.core.chance import draw
-from skep.core.cluster import Cluster, Node, Pool, bits
-from skep.core.job import Job
+from skep.core.cluster import bits
+from skep.core.view import ClusterView, JobView, NodeView, PoolView
 from skep.policies.place.base import Picks, Place, nodes_of
 
 
@@ -15,16 +15,16 @@ class Consolidate(Place):
 
     name = "consolidate"
 
-    def keeps_together(self, job: Job, now_s: float) -> bool:
+    def keeps_together(self, job: JobView, now_s: float) -> bool:
         return True
 
-    def plain(self, cluster: Cluster, pool: Pool, count: int, job: Job) -> Picks | None:
+    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
         if count > pool.size_max:
             return larger_than_a_node(self, cluster, pool, count)
         node = self.one_node(cluster, pool, count, 0)
         return None if node is None else [(node, count)]
 
-    def one_node(self, cluster: Cluster, pool: Pool, count: int, used: int) -> Node | None:
+    def one_node(self, cluster: ClusterView, pool: PoolView, count: int, used: int) -> NodeView | None:
         """The preferred node with that many free gpus, none of the `used` ones (bits)."""
         by_free = pool.by_free
         for free in range(count, pool.size_max + 1):
@@ -33,7 +33,7 @@ class Consolidate(Place):
                 return cluster.nodes[(mask & -mask).bit_length() - 1]
         return None
 
-    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
         for mask in pool.by_free:
             yield from nodes_of(cluster, mask)
 
@@ -43,18 +43,18 @@ class FirstFit(Consolidate):
 
     name = "first-fit"
 
-    def one_node(self, cluster: Cluster, pool: Pool, count: int, used: int) -> Node | None:
+    def one_node(self, cluster: ClusterView, pool: PoolView, count: int, used: int) -> NodeView | None:
         mask = 0
         for nodes in pool.by_free[count:]:
             mask |= nodes
         mask &= ~used
         return cluster.nodes[(mask & -mask).bit_length() - 1] if mask else None
 
-    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
         return nodes_of(cluster, pool.up)
 
 
-def larger_than_a_node(place: Consolidate, cluster: Cluster, pool: Pool, count: int) -> Picks | None:
+def larger_than_a_node(place: Consolidate, cluster: ClusterView, pool: PoolView, count: int) -> Picks | None:
     """Idle nodes, the largest first, and one node for the rest."""
     picks: Picks = []
     rest = count
@@ -77,14 +77,14 @@ class Any(Place):
 
     name = "any"
 
-    def plain(self, cluster: Cluster, pool: Pool, count: int, job: Job) -> Picks | None:
+    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
         mask = pool.up ^ pool.by_free[0]
         node = cluster.nodes[(mask & -mask).bit_length() - 1]
         if node.free >= count:
             return [(node, count)]
         return fill(self.prefer(cluster, pool, job), count)
 
-    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
         return nodes_of(cluster, pool.up)
 
 
@@ -93,10 +93,10 @@ class BestFit(Place):
 
     name = "best-fit"
 
-    def plain(self, cluster: Cluster, pool: Pool, count: int, job: Job) -> Picks | None:
+    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
         return fill(self.prefer(cluster, pool, job), count)
 
-    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
         for mask in pool.by_free:
             yield from nodes_of(cluster, mask)
 
@@ -106,7 +106,7 @@ class Spread(Place):
 
     name = "spread"
 
-    def plain(self, cluster: Cluster, pool: Pool, count: int, job: Job) -> Picks | None:
+    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
         levels = list(pool.by_free)
         picked: dict[int, int] = {}
         level = len(levels) - 1
@@ -120,7 +120,7 @@ class Spread(Place):
             picked[index] = picked.get(index, 0) + 1
         return [(cluster.nodes[index], tasks) for index, tasks in sorted(picked.items())]
 
-    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
         for mask in reversed(pool.by_free):
             yield from nodes_of(cluster, mask)
 
@@ -133,7 +133,7 @@ class Random(Place):
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
 
-    def plain(self, cluster: Cluster, pool: Pool, count: int, job: Job) -> Picks | None:
+    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
         left = {index: cluster.nodes[index].free for index in bits(pool.up ^ pool.by_free[0])}
         picked: dict[int, int] = {}
         for task in range(count):
@@ -145,13 +145,13 @@ class Random(Place):
                 del left[index]
         return [(cluster.nodes[index], tasks) for index, tasks in sorted(picked.items())]
 
-    def prefer(self, cluster: Cluster, pool: Pool, job: Job) -> Iterator[Node]:
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
         nodes = list(nodes_of(cluster, pool.up))
         nodes.sort(key=lambda node: draw(self.seed, job.seq, job.launches, node.index))
         return iter(nodes)
 
 
-def fill(nodes: Iterator[Node], count: int) -> Picks | None:
+def fill(nodes: Iterator[NodeView], count: int) -> Picks | None:
     """Take what each node has until there is enough."""
     picks: Picks = []
     for node in nodes:

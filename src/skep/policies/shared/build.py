@@ -7,12 +7,12 @@ import msgspec
 from skep.core.cells.cells import Cells
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.layout import Layout
-from skep.core.cluster import Cluster
 from skep.core.errors import InputError
 from skep.core.ports import Planner
+from skep.core.view import ClusterView
 from skep.policies.idle import NOBODY, Idle
 from skep.policies.registry import Setting, build_planner
-from skep.policies.shared.clusters import cell_clusters
+from skep.policies.shared.clusters import cell_books
 from skep.policies.shared.planner import CELLS, Shared
 
 
@@ -20,7 +20,7 @@ def build_whole(policy: str, setting: Setting, layout: Layout | None, sharing: s
     if policy == NOBODY:
         return Idle()
 
-    def make(vc: str, own_policy: str, cluster: Cluster) -> Planner:
+    def make(vc: str, own_policy: str, cluster: ClusterView) -> Planner:
         if own_policy == NOBODY:
             return Idle()
         return build_planner(
@@ -58,5 +58,6 @@ def guaranteed_gpus(layout: Layout) -> dict[str, int]:
     cells = Cells(layout)
     hardware = Hardware(cells)
     return {
-        name: sum(part.gpu_total for part in cell_clusters(vc, cells, hardware, {})) for name, vc in layout.vcs.items()
+        name: sum(part.cluster.gpu_total for part in cell_books(vc, cells, hardware, {}))
+        for name, vc in layout.vcs.items()
     }

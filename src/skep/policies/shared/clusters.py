@@ -1,12 +1,13 @@
 """What a VC sees as its cluster, and what its gpus really are.
 
-Three ways to share, one interface: a VC's planner takes and gives gpus of an ordinary `Cluster`; `physical` says which
-of the real one these are.
+Three ways to share, one interface: the plans of a VC are booked here, on gpus of what the VC sees as its cluster;
+`physical` says which of the real one these are.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -16,9 +17,12 @@ from skep.core.cells.chain import Chain
 from skep.core.cells.hardware import Hardware, node_spec, within
 from skep.core.cells.layout import VcLayout
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
-from skep.core.cluster import WHOLE, Allocation, Cluster, Node, NodeSpec, Slice, bits
+from skep.core.cluster import WHOLE, Allocation, Cluster, NodeSpec, Slice, bits
 from skep.core.errors import InvariantBroken
+from skep.core.plan import Books
 from skep.core.refusal import Cause
+from skep.core.state import State
+from skep.core.view import ClusterView, NodeView, PoolView, View
 
 Pair = tuple[PhysicalCell, VirtualCell]
 Gpus = tuple[tuple[int, int], ...]
@@ -27,8 +31,8 @@ Lent = dict[int, set[int]]
 """Gpu cells (by identity) that borrowers run on → seqs of these jobs: several where they share it."""
 
 
-class VcCluster(Cluster):
-    """A cluster of a VC's own; taken gpus have a physical counterpart."""
+class VcBooks:
+    """Books of a VC's own; gpus that are taken have a physical counterpart."""
 
     is_whole = False
     """Whether its gpus are the physical ones, so that taking them takes those."""
@@ -36,15 +40,45 @@ class VcCluster(Cluster):
     pinned = ""
     """The pinned cell that it is, of those of its VC."""
 
-    is_trial = False
-    """While a placement takes and gives in order to look: nothing is bound for that."""
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    @property
+    def shown(self) -> ClusterView:
+        """What the VC's planner sees."""
+        return self.cluster
+
+    def over(self, whole: Books) -> Books:
+        """Where plans of this VC are booked, given where those of the whole cluster are."""
+        return self
+
+    def blank(self, whole: View) -> tuple[View, VcBooks]:
+        """The same with nothing on it and nothing bound, as part of another whole."""
+        cluster = self.cluster.blank()
+        return State(cluster), VcBooks(cluster)
+
+    def take(self, allocation: Allocation) -> None:
+        self.cluster.take(allocation)
+
+    def give(self, allocation: Allocation) -> None:
+        self.cluster.give(allocation)
+
+    def reserve(self, allocation: Allocation) -> None:
+        """Nothing is bound for that."""
+        self.cluster.take(allocation)
+
+    def release(self, allocation: Allocation) -> None:
+        self.cluster.give(allocation)
+
+    def allows(self, allocation: Allocation) -> bool:
+        return True
 
     def physical(self, allocation: Allocation) -> Allocation:
-        raise NotImplementedError
+        return allocation
 
     def has_nodes(self, allocation: Allocation) -> bool:
         """Otherwise it is of a time when pinned cells were among the nodes of a VC."""
-        return all(piece.node < len(self.nodes) for piece in allocation.slices)
+        return all(piece.node < len(self.shown.nodes) for piece in allocation.slices)
 
     def gpus_behind(self, allocation: Allocation) -> Gpus:
         """The physical gpu behind each virtual one, where that is not plain from the allocations."""
@@ -54,26 +88,27 @@ class VcCluster(Cluster):
         """Take an allocation that runs on these physical gpus already."""
         self.take(allocation)
 
-    def could_bind(self, allocation: Allocation) -> bool:
-        return True
-
     def ended(self, allocation: Allocation) -> None:
         """A job is gone whose physical gpus are free already."""
         self.give(allocation)
 
+    def forget(self, allocation: Allocation) -> Callable[[], None]:
+        """It will not be taken again; how to take that back."""
+        return lambda: None
 
-class PrivateCluster(VcCluster):
+
+class PrivateBooks(VcBooks):
     """Hardware of the VC's own: its nodes are a stretch of the nodes of the whole."""
 
     def __init__(self, specs: list[NodeSpec], first: int, pinned: str = "") -> None:
-        super().__init__(specs)
+        super().__init__(Cluster(specs))
         self.first = first
         self.pinned = pinned
 
-    def follow(self, whole: Cluster) -> None:
+    def follow(self, whole: ClusterView) -> None:
         """Its nodes are up when theirs are."""
-        for node, real in zip(self.nodes, whole.nodes[self.first :], strict=False):
-            (self.restore if real.is_up else self.lose)(node)
+        for node, real in zip(self.cluster.nodes, whole.nodes[self.first :], strict=False):
+            (self.cluster.restore if real.is_up else self.cluster.lose)(node)
 
     def physical(self, allocation: Allocation) -> Allocation:
         slices = (shifted(piece, piece.node + self.first) for piece in allocation.slices)
@@ -86,54 +121,108 @@ def shifted(piece: Slice, node: int) -> Slice:
     )
 
 
-class NumberCluster(VcCluster):
+class NumberCluster:
     """The shared nodes themselves, of which the VC may use a number of gpus: which ones is nobody's promise."""
 
-    is_whole = True
-
-    def __init__(self, whole: Cluster, quota: int) -> None:
-        self.__dict__.update(whole.__dict__)
+    def __init__(self, whole: ClusterView, quota: int) -> None:
         self.whole = whole
         self.quota = quota
         self.used_milli = 0
         """In thousandths of a gpu: fractions would not add up exactly."""
 
-    def why_not(self, gpus: int, free: int) -> Cause:
-        return Cause.QUOTA if self.used + gpus > self.quota else super().why_not(gpus, free)
-
-    def physical(self, allocation: Allocation) -> Allocation:
-        return allocation
-
-    def blank(self) -> Cluster:
-        return NumberCluster(self.whole.blank(), self.quota)
-
-    def take(self, allocation: Allocation) -> None:
-        super().take(allocation)
-        self.used_milli += milli_of(allocation)
-
-    def give(self, allocation: Allocation) -> None:
-        super().give(allocation)
-        self.used_milli -= milli_of(allocation)
-
-    def adopt(self, allocation: Allocation, gpus: Gpus) -> None:
-        self.used_milli += milli_of(allocation)
-
-    def could_bind(self, allocation: Allocation) -> bool:
-        return self.used_milli + milli_of(allocation) <= self.quota * WHOLE
-
-    def ended(self, allocation: Allocation) -> None:
-        self.used_milli -= milli_of(allocation)
+    @property
+    def name(self) -> str:
+        return self.whole.name
 
     @property
-    def used(self) -> float:
-        return self.used_milli / WHOLE
+    def nodes(self) -> Sequence[NodeView]:
+        return self.whole.nodes
+
+    @property
+    def pools(self) -> Sequence[PoolView]:
+        return self.whole.pools
+
+    @property
+    def gpu_total(self) -> int:
+        return self.whole.gpu_total
+
+    @property
+    def quota_left(self) -> float:
+        return self.quota * WHOLE - self.used_milli
+
+    def pools_for(self, gpu_types: tuple[str, ...]) -> Sequence[PoolView]:
+        return self.whole.pools_for(gpu_types)
+
+    def free_gpus(self, gpu_types: tuple[str, ...] = (), milli: int = WHOLE) -> int:
+        return self.whole.free_gpus(gpu_types, milli)
+
+    def why_not(self, gpus: int, free: int) -> Cause:
+        return Cause.QUOTA if gpus * WHOLE > self.quota_left else self.whole.why_not(gpus, free)
+
+    def common_level(self, allocation: Allocation) -> str:
+        return self.whole.common_level(allocation)
+
+
+class NumberBooks(VcBooks):
+    """Counts what the VC has; which gpus these are is booked with the whole."""
+
+    is_whole = True
+
+    def __init__(self, numbers: NumberCluster) -> None:
+        self.numbers = numbers
+
+    @property
+    def shown(self) -> ClusterView:
+        return self.numbers
+
+    def over(self, whole: Books) -> Books:
+        return Counted(self.numbers, whole)
+
+    def blank(self, whole: View) -> tuple[View, VcBooks]:
+        blank = whole.blank()
+        return blank, NumberBooks(NumberCluster(blank.cluster, self.numbers.quota))
+
+    def adopt(self, allocation: Allocation, gpus: Gpus) -> None:
+        self.numbers.used_milli += milli_of(allocation)
+
+    def ended(self, allocation: Allocation) -> None:
+        self.numbers.used_milli -= milli_of(allocation)
+
+
+class Counted:
+    """The books of the whole, on which a VC may take a number of gpus."""
+
+    def __init__(self, numbers: NumberCluster, whole: Books) -> None:
+        self.numbers = numbers
+        self.whole = whole
+        self.reserve = whole.reserve
+        self.release = whole.release
+
+    def take(self, allocation: Allocation) -> None:
+        self.whole.take(allocation)
+        self.numbers.used_milli += milli_of(allocation)
+
+    def give(self, allocation: Allocation) -> None:
+        self.whole.give(allocation)
+        self.numbers.used_milli -= milli_of(allocation)
+
+    def allows(self, allocation: Allocation) -> bool:
+        return milli_of(allocation) <= self.numbers.quota_left
 
 
 def milli_of(allocation: Allocation) -> int:
     return round(allocation.gpus * WHOLE)
 
 
-class CellCluster(VcCluster):
+class CellsShown(Cluster):
+    """The virtual cells of a VC as nodes."""
+
+    def why_not(self, gpus: int, free: int) -> Cause:
+        """A VC that is full has used up its share, whatever else is free."""
+        return Cause.FRAGMENTATION if 0 < gpus <= free else Cause.QUOTA
+
+
+class CellBooks(VcBooks):
     """The virtual cells of the VC, bound to physical ones as they are used; or those of one of its pinned cells."""
 
     def __init__(self, vc: str, cells: Cells, hardware: Hardware, lent: Lent, pinned: str = "") -> None:
@@ -157,14 +246,7 @@ class CellCluster(VcCluster):
         """Jobs on each virtual gpu, by identity: several may share one."""
         self.pairs: dict[int, tuple[Allocation, list[Pair]]] = {}
         """What each allocation is bound to, as long as anybody might take it again."""
-        super().__init__(specs, vc)
-
-    def why_not(self, gpus: int, free: int) -> Cause:
-        """A VC that is full has used up its share, whatever else is free."""
-        return Cause.FRAGMENTATION if 0 < gpus <= free else Cause.QUOTA
-
-    def blank(self) -> Cluster:
-        return Cluster(self.specs, self.name)
+        super().__init__(CellsShown(specs, vc))
 
     def leaves_of(self, allocation: Allocation) -> list[VirtualCell]:
         return [self.virtual[piece.node][bit] for piece in allocation.slices for bit in bits(piece.gpus)]
@@ -182,17 +264,14 @@ class CellCluster(VcCluster):
             found.update(bound)
         return [(found[id(leaf)], leaf) for leaf in leaves]
 
-    def could_bind(self, allocation: Allocation) -> bool:
+    def allows(self, allocation: Allocation) -> bool:
         return not self.cells.bad_nodes or self.bindings(allocation) is not None
 
     def take(self, allocation: Allocation) -> None:
-        if self.is_trial:
-            super().take(allocation)
-            return
         known = self.pairs.get(id(allocation))
         pairs = known[1] if known is not None else self.bindings(allocation)
         if pairs is None:
-            raise InvariantBroken(f"VC {self.name} is owed cells that cannot be bound")
+            raise InvariantBroken(f"VC {self.cluster.name} is owed cells that cannot be bound")
         self._take(allocation, pairs)
 
     def _take(self, allocation: Allocation, pairs: list[Pair]) -> None:
@@ -208,8 +287,6 @@ class CellCluster(VcCluster):
 
     def give(self, allocation: Allocation) -> None:
         super().give(allocation)
-        if self.is_trial:
-            return
         with self.cells.books:
             for leaf, virtual in self.pairs[id(allocation)][1]:
                 self.users[id(virtual)] -= 1
@@ -222,9 +299,13 @@ class CellCluster(VcCluster):
         self.give(allocation)
         self.forget(allocation)
 
-    def forget(self, allocation: Allocation) -> None:
-        """It will not be taken again."""
-        self.pairs.pop(id(allocation), None)
+    def forget(self, allocation: Allocation) -> Callable[[], None]:
+        pairs = self.pairs.pop(id(allocation))
+
+        def know() -> None:
+            self.pairs[id(allocation)] = pairs
+
+        return know
 
     def physical(self, allocation: Allocation) -> Allocation:
         pairs = iter(self.pairs[id(allocation)][1])
@@ -245,19 +326,19 @@ class CellCluster(VcCluster):
     def follow_health(self) -> bool:
         """A virtual node is down while it is bound to a bad one. Whether any changed."""
         changed = False
-        for node, cell in zip(self.nodes, self.tops, strict=True):
+        for node, cell in zip(self.cluster.nodes, self.tops, strict=True):
             is_up = cell.physical is None or cell.physical.is_healthy
             changed = changed or is_up != node.is_up
-            (self.restore if is_up else self.lose)(node)
+            (self.cluster.restore if is_up else self.cluster.lose)(node)
         return changed
 
 
-def cell_clusters(vc: VcLayout, cells: Cells, hardware: Hardware, lent: Lent) -> list[CellCluster]:
+def cell_books(vc: VcLayout, cells: Cells, hardware: Hardware, lent: Lent) -> list[CellBooks]:
     """All that a VC owns: what any of its jobs may use, and each of its pinned cells by itself."""
-    return [CellCluster(vc.name, cells, hardware, lent, pinned) for pinned in ("", *vc.pinned)]
+    return [CellBooks(vc.name, cells, hardware, lent, pinned) for pinned in ("", *vc.pinned)]
 
 
-def with_cpu_pieces(physical: Allocation, virtual: Allocation, cluster: Cluster) -> Allocation:
+def with_cpu_pieces(physical: Allocation, virtual: Allocation, cluster: ClusterView) -> Allocation:
     """And the pieces without gpus, which cells say nothing of: each on the first node that has room for it."""
     pieces = [piece for piece in virtual.slices if not piece.gpus]
     if not pieces:
@@ -273,7 +354,7 @@ def with_cpu_pieces(physical: Allocation, virtual: Allocation, cluster: Cluster)
     return Allocation(tuple(slices), physical.gpus)
 
 
-def has_room(node: Node, piece: Slice) -> bool:
+def has_room(node: NodeView, piece: Slice) -> bool:
     return node.is_up and node.cpu_free >= piece.cpu_milli and node.memory_free >= piece.memory_mib
 
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.recover import map_up
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
-from skep.core.cluster import WHOLE, Allocation, Cluster, Slice, bits
-from skep.core.job import Job
-from skep.core.state import State
+from skep.core.cluster import WHOLE, Allocation, Slice, bits
+from skep.core.plan import Books
+from skep.core.view import ClusterView, JobView, View
 from skep.policies.adjust.preempt import Nothing
 from skep.policies.lines import Entry, Running
 from skep.policies.order.base import Order
 from skep.policies.order.shares import ByUse
 from skep.policies.pipeline import Pipeline
 from skep.policies.place.simple import Consolidate
-from skep.policies.shared.clusters import CellCluster, Pair
+from skep.policies.shared.clusters import CellBooks, Pair, VcBooks
 
 
 class LeastBorrowed(ByUse):
     """The VC that has borrowed the fewest gpus goes first."""
 
-    def group(self, job: Job) -> Hashable:
+    def group(self, job: JobView) -> Hashable:
         return job.spec.vc
 
     def group_key(self, group: Hashable) -> float:
@@ -33,7 +32,7 @@ class LeastBorrowed(ByUse):
 class NobodyLeaves(Nothing):
     """Among borrowers there are no priorities: what is lent is lent until its owner wants it."""
 
-    def candidates(self, view: State, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[Job]:
+    def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
         return ()
 
 
@@ -53,25 +52,37 @@ class Kept:
             if mask:
                 self.masks[node] = mask
 
-    def take(self, cluster: Cluster) -> Allocation:
-        """All that is left of them."""
+    def left(self, cluster: ClusterView) -> Allocation:
+        """All of them that nobody has."""
         slices = []
         for number, mask in self.masks.items():
             node = cluster.nodes[number]
             slices.append(Slice(number, node.free_mask & mask))
             shares = ((gpu, WHOLE - milli) for gpu, (milli, _) in node.shares.items() if mask >> gpu & 1)
             slices += [Slice(number, 1 << gpu, milli=left) for gpu, left in shares if left]
-        kept = Allocation(tuple(slices), 0)
-        cluster.take(kept)
-        return kept
+        return Allocation(tuple(slices), 0)
 
-    @contextlib.contextmanager
-    def back(self, cluster: Cluster) -> Iterator[None]:
-        kept = self.take(cluster)
-        try:
-            yield
-        finally:
-            cluster.give(kept)
+
+class LendBooks(VcBooks):
+    """The whole cluster as the lender sees it; what is kept from it is reserved while it plans."""
+
+    is_whole = True
+
+    def __init__(self, whole: ClusterView, kept: Kept) -> None:
+        self.whole = whole
+        self.kept = kept
+
+    @property
+    def shown(self) -> ClusterView:
+        return self.whole
+
+    def over(self, whole: Books) -> Books:
+        return whole
+
+    def blank(self, whole: View) -> tuple[View, VcBooks]:
+        blank = whole.blank()
+        blank.new_plan().reserve(self.kept.left(blank.cluster))
+        return blank, LendBooks(blank.cluster, self.kept)
 
 
 def pinned_around(leaf: PhysicalCell) -> str:
@@ -85,19 +96,19 @@ def pinned_around(leaf: PhysicalCell) -> str:
 class InPlace:
     """Virtual gpus of a VC that could be bound to the physical ones a borrower runs on."""
 
-    def __init__(self, cluster: CellCluster) -> None:
-        self.cluster = cluster
-        self.cells = cluster.cells
+    def __init__(self, books: CellBooks) -> None:
+        self.books = books
+        self.cells = books.cells
         self.where = {
-            id(leaf): (number, bit) for number, leaves in enumerate(cluster.virtual) for bit, leaf in enumerate(leaves)
+            id(leaf): (number, bit) for number, leaves in enumerate(books.virtual) for bit, leaf in enumerate(leaves)
         }
 
-    def upgrade(self, job: Job) -> Allocation | None:
+    def upgrade(self, job: JobView) -> Allocation | None:
         """The borrower's gpus become cells of its VC; what they are there. None: not possible, nothing changed."""
         held = job.bound
         if held is None or any(piece.milli < 1000 for piece in held.slices):
             return None
-        hardware = self.cluster.hardware
+        hardware = self.books.hardware
         leaves = [hardware.leaves[piece.node][bit] for piece in held.slices for bit in bits(piece.gpus)]
         with self.cells.books:
             pairs = self._bind(leaves)
@@ -118,7 +129,7 @@ class InPlace:
     def _bind_one(self, leaf: PhysicalCell) -> Pair | None:
         """As part of the smallest cell that the VC has left and that no other VC could miss."""
         chain = self.cells.chains[leaf.chain]
-        pinned, vc = self.cluster.pinned, self.cluster.name
+        pinned, vc = self.books.pinned, self.books.cluster.name
         roots = [] if pinned else self.cells.tenancies[vc].roots.get(chain.name, [])
         tried = [(level, list(granted)) for level, granted in enumerate(roots) if granted]
         for level, granted in tried or [(0, [])]:  # a pinned cell is bound already

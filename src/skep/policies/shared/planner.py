@@ -8,6 +8,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,22 +21,24 @@ from skep.core.cells.cells import Cells
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.layout import Layout, VcLayout
 from skep.core.cells.tree import FREE, OPPORTUNISTIC, set_use
-from skep.core.cluster import Allocation, Cluster, bits
-from skep.core.job import Job, JobState
-from skep.core.plan import Before, Decision, Plan
+from skep.core.cluster import Allocation, bits
+from skep.core.job import JobState
+from skep.core.plan import Decision, Plan
 from skep.core.ports import Memory, Planner
 from skep.core.refusal import Refusal
-from skep.core.state import BENEATH, LENT, VIRTUAL, State, Trigger
+from skep.core.state import BENEATH, LENT, VIRTUAL
+from skep.core.view import ClusterView, JobView, Trigger, View
 from skep.policies.shared.clusters import (
-    CellCluster,
+    CellBooks,
     Lent,
+    NumberBooks,
     NumberCluster,
-    PrivateCluster,
-    VcCluster,
-    cell_clusters,
+    PrivateBooks,
+    VcBooks,
+    cell_books,
     with_cpu_pieces,
 )
-from skep.policies.shared.lend import InPlace, Kept, make_lender
+from skep.policies.shared.lend import InPlace, Kept, LendBooks, make_lender
 from skep.policies.shared.vc import Asking, Vc, in_cell, key_of, why_never
 from skep.policies.shared.view import VcView
 
@@ -63,7 +68,7 @@ class Shared:
     name = "shared"
     round_s = 0.0
 
-    def __init__(self, layout: Layout, make: Callable[[str, str, Cluster], Planner], sharing: str = CELLS) -> None:
+    def __init__(self, layout: Layout, make: Callable[[str, str, ClusterView], Planner], sharing: str = CELLS) -> None:
         self.layout = layout
         self.make = make
         self.sharing = sharing
@@ -72,11 +77,11 @@ class Shared:
 
     # Derived from the state ------------------------------------------------------------------------------------
 
-    def attach(self, view: State, memory: Memory) -> None:
+    def attach(self, view: View, memory: Memory) -> None:
         self.cells = Cells(self.layout)
         self.hardware = Hardware(self.cells)
         self.lent: Lent = {}
-        self.borrowers: dict[int, Job] = {}
+        self.borrowers: dict[int, JobView] = {}
         self.lent_to: dict[int, Allocation] = {}
         """What each borrower has, by its seq."""
         self.virtual: dict[int, Allocation] = {}
@@ -89,66 +94,66 @@ class Shared:
         """Those of the layout by name, and each of their pinned cells as one by itself."""
         first = 0
         for name, vc in self.layout.vcs.items():
-            for cluster in self._clusters(vc, view, first):
-                first += len(cluster.nodes)
+            for books in self._books(vc, view, first):
+                first += len(books.shown.nodes)
                 with Asking(self, name):
-                    planner = self.make(name, vc.policy, cluster)
-                key = key_of(name, cluster.pinned)
-                made = self.vcs[key] = Vc(name, key, cluster, VcView(view, cluster, key), planner)
+                    planner = self.make(name, vc.policy, books.shown)
+                key = key_of(name, books.pinned)
+                made = self.vcs[key] = Vc(name, key, books, VcView(view, books, key), planner)
                 made.wake_s = view.memory.get(WAKE + key, math.inf)
         self._take_up(view)
         self._follow_nodes(view)  # not before: a bad cell could be shown to a VC where it has work running elsewhere
         for each in self.vcs.values():
             with Asking(self, each.name):
-                each.planner.attach(each.view, each.view.memory)  # type: ignore[arg-type]
+                each.planner.attach(each.view, each.view.memory)
             if each.pipeline is not None:  # news to the VC first, and only then to the lender
                 each.view.trigger.submitted += each.pipeline.unseen
         self._attach_lender(view)
 
-    def _attach_lender(self, view: State) -> None:
+    def _attach_lender(self, view: View) -> None:
         """Who borrows runs there; who waits and may borrow waits there too."""
-        seen = VcView(view, view.cluster, LENDER)
-        seen.held_jobs = self.borrowers
-        seen.jobs = {
+        self.lent_view = VcView(view, LendBooks(view.cluster, self.kept), LENDER)
+        self.lent_view.held_jobs = self.borrowers
+        self.lent_view.jobs = {
             job.id: job
             for job in view.jobs.values()
             if job.state is JobState.PENDING and (self.only_borrows(job) or self._was_refused(job))
         }
-        self.lender.attach(seen, {})  # type: ignore[arg-type]
-        self.kept.take(self.lender.blank)
+        self.lender.attach(self.lent_view, {})
 
-    def _was_refused(self, job: Job) -> bool:
+    def _was_refused(self, job: JobView) -> bool:
         """Whether its VC has looked at it, and it may borrow."""
         return job.waiting is not None and self.may_borrow(job)
 
-    def may_borrow(self, job: Job) -> bool:
+    def may_borrow(self, job: JobView) -> bool:
         return job.spec.preemptible and not job.spec.pinned and self.vc_of(job).borrows
 
-    def _clusters(self, vc: VcLayout, view: State, first: int) -> Iterator[VcCluster]:
-        own = cell_clusters(vc, self.cells, self.hardware, self.lent)
+    def _books(self, vc: VcLayout, view: View, first: int) -> Iterator[VcBooks]:
+        own = cell_books(vc, self.cells, self.hardware, self.lent)
         if self.sharing == NUMBERS:
-            yield NumberCluster(view.cluster, sum(part.gpu_total for part in own))
+            yield NumberBooks(NumberCluster(view.cluster, sum(part.cluster.gpu_total for part in own)))
             return
         for part in own:
-            yield PrivateCluster(part.specs, first, part.pinned) if self.sharing == PRIVATE else part
-            first += len(part.nodes)
+            yield PrivateBooks(part.cluster.specs, first, part.pinned) if self.sharing == PRIVATE else part
+            first += len(part.cluster.nodes)
 
-    def vc_of(self, job: Job) -> Vc:
+    def vc_of(self, job: JobView) -> Vc:
         return self.vcs[self._key(job)]
 
-    def _key(self, job: Job) -> str:
+    def _key(self, job: JobView) -> str:
         return key_of(job.spec.vc, job.spec.pinned) if self.sharing != NUMBERS else job.spec.vc
 
-    def only_borrows(self, job: Job) -> bool:
+    def only_borrows(self, job: JobView) -> bool:
         """Opportunistic work never owns cells. Where nothing is lent it is merely the last in its VC."""
         return job.spec.priority < 0 and self.sharing == CELLS and not job.spec.pinned
 
-    def _take_up(self, view: State) -> None:
+    def _take_up(self, view: View) -> None:
         """Every running job is where its placement says, owner or borrower."""
-        self.strays: list[Job] = []
+        self.strays: list[JobView] = []
         """Running jobs of which nobody knows whether they own what they have: the cluster was another one before."""
         self.stale: list[str] = []
         """Names in the memory of jobs and VCs that have gone since it was written."""
+        names = view.new_plan()
         prefixes = (*BENEATH, *(f"{vc}/" for vc in self.vcs))
         wakes = {WAKE + key for key in self.vcs}
         self.stale += [name for name in view.memory if not name.startswith(prefixes) and name not in wakes]
@@ -162,22 +167,22 @@ class Shared:
                 self.stale += [name + job.id for name in (VIRTUAL, LENT) if name + job.id in view.memory]
                 continue
             owned = view.memory.get(VIRTUAL + job.id)
-            if owned is None or not vc.cluster.has_nodes(owned_of(owned).allocation):
+            if owned is None or not vc.books.has_nodes(owned_of(owned).allocation):
                 self._lend(job)
                 self.stale += [VIRTUAL + job.id] if owned is not None else []
                 if LENT + job.id not in view.memory:
                     self.strays.append(job)
             else:
                 owned = owned_of(owned)
-                job.allocation = owned.allocation
-                vc.cluster.adopt(owned.allocation, owned.gpus)
+                names.see_as(job, owned.allocation)
+                vc.books.adopt(owned.allocation, owned.gpus)
                 self.virtual[job.seq] = owned.allocation
                 vc.view.held_jobs[job.seq] = job
 
     # The decision ----------------------------------------------------------------------------------------------
 
-    def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
-        plan = Plan(view)
+    def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
+        plan = view.new_plan()
         plan.memory.update(dict.fromkeys(self.stale))
         self.stale = []
         to_lender = Trigger()
@@ -198,28 +203,28 @@ class Shared:
             if self.sharing == CELLS:
                 self._lend_idle(view, plan, to_lender)
         self._notice_health(view)
-        plan.wake_s = self._next_wake(view, plan)
+        plan.wake(self._next_wake(view, plan))
         return plan
 
-    def _next_wake(self, view: State, plan: Plan) -> float | None:
+    def _next_wake(self, view: View, plan: Plan) -> float | None:
         for vc in self.vcs.values():
             if vc.wake_s != view.memory.get(WAKE + vc.key, math.inf):
                 plan.memory[WAKE + vc.key] = vc.wake_s if vc.wake_s < math.inf else None
         wake_s = min((vc.wake_s for vc in self.vcs.values()), default=math.inf)
         return wake_s if wake_s < math.inf else None
 
-    def _follow_nodes(self, view: State) -> None:
+    def _follow_nodes(self, view: View) -> None:
         if self.sharing != CELLS:
             for vc in self.vcs.values():
-                if isinstance(vc.cluster, PrivateCluster):
-                    vc.cluster.follow(view.cluster)
+                if isinstance(vc.books, PrivateBooks):
+                    vc.books.follow(view.cluster)
                 vc.view.trigger.nodes_changed = True
             return
         for name, is_up in self._machines(view).items():
             if (name in self.cells.bad_nodes) == is_up:
                 self.cells.set_node(name, is_bad=not is_up)
         for vc in self.vcs.values():
-            if isinstance(vc.cluster, CellCluster) and vc.cluster.follow_health():
+            if isinstance(vc.books, CellBooks) and vc.books.follow_health():
                 vc.view.trigger.nodes_changed = True
 
     def _ask_all(self) -> None:
@@ -229,7 +234,7 @@ class Shared:
             if vc.pipeline is None or vc.pipeline.entries:
                 vc.view.trigger.nodes_changed = True
 
-    def _machines(self, view: State) -> dict[str, bool]:
+    def _machines(self, view: View) -> dict[str, bool]:
         """Which machines are up; one with gpus of two types is two nodes, and up when both are."""
         found: dict[str, bool] = {}
         for node, leaves in zip(view.cluster.nodes, self.hardware.leaves, strict=True):
@@ -237,16 +242,16 @@ class Shared:
                 found[leaves[0].node] = found.get(leaves[0].node, True) and node.is_up
         return found
 
-    def _notice_health(self, view: State) -> None:
+    def _notice_health(self, view: View) -> None:
         """What a VC sees of bad nodes can change when others give cells back: it is asked again at once."""
         if self.cells.bad_nodes or self.had_bad_nodes:
             for vc in self.vcs.values():
-                if isinstance(vc.cluster, CellCluster) and vc.cluster.follow_health():
+                if isinstance(vc.books, CellBooks) and vc.books.follow_health():
                     vc.view.trigger.nodes_changed = True
                     vc.wake_s = view.now_s
         self.had_bad_nodes = bool(self.cells.bad_nodes)
 
-    def _tell(self, view: State, plan: Plan, trigger: Trigger, to_lender: Trigger) -> None:
+    def _tell(self, view: View, plan: Plan, trigger: Trigger, to_lender: Trigger) -> None:
         """Each VC learns what happened to its jobs; what they held is free."""
         for job in trigger.started:
             self.vc_of(job).view.trigger.started.append(job)
@@ -271,24 +276,25 @@ class Shared:
             else:
                 self.vc_of(job).view.trigger.returned.append(job)
 
-    def _gone(self, view: State, plan: Plan, job: Job) -> None:
+    def _gone(self, view: View, plan: Plan, job: JobView) -> None:
         """The job holds nothing any more."""
         vc = self.vc_of(job)
         if vc.view.held_jobs.pop(job.seq, None) is not None:
-            vc.cluster.ended(self.virtual.pop(job.seq))
+            vc.books.ended(self.virtual.pop(job.seq))
             plan.memory[VIRTUAL + job.id] = None
         if self.borrowers.pop(job.seq, None) is not None:
-            self.lender.let_go(view, plan, job)
+            self.lender.let_go(self.lent_view, plan, job)
             self._unlend(job)
             plan.memory[LENT + job.id] = None
 
-    def _plan_vc(self, view: State, plan: Plan, vc: Vc, to_lender: Trigger) -> None:
+    def _plan_vc(self, view: View, plan: Plan, vc: Vc, to_lender: Trigger) -> None:
         trigger = vc.view.take_trigger()
-        made = vc.planner.plan(vc.view, vc.view.memory, trigger)  # type: ignore[arg-type]
+        made = vc.planner.plan(vc.view, vc.view.memory, trigger)
         vc.wake_s = math.inf if made.wake_s is None else made.wake_s
-        for decision, before in zip(made.decisions, made.befores(), strict=True):
-            self._carry_out(view, plan, vc, decision, before)
-        plan.rejects += [(job, why_never(vc, job, reason)) for job, reason in made.rejects]
+        for _, bundle in itertools.groupby(enumerate(made.decisions), key=lambda each: each[1].bundle or -each[0]):
+            self._carry_out(view, plan, vc, made, [number for number, _ in bundle])
+        for job, reason in made.rejects:
+            plan.reject(job, why_never(vc, job, reason))
         self._remember(plan, vc, made)
         if vc.borrows:
             rejected = {job.seq for job, _ in made.rejects}
@@ -298,65 +304,102 @@ class Shared:
 
     def _remember(self, plan: Plan, vc: Vc, made: Plan) -> None:
         """What a VC's planner writes down goes under the VC's name: others may use the same words."""
-        plan.joins += [(job, f"{vc.key}/{scope}") for job, scope in made.joins]
-        plan.refusals += [(f"{vc.key}/{scope}", cause) for scope, cause in made.refusals]
+        for job, scope in made.joins:
+            plan.wait(job, f"{vc.key}/{scope}")
+        for scope, cause in made.refusals:
+            plan.refuse(f"{vc.key}/{scope}", cause)
+        plan.ends += made.ends
         for name, value in made.memory.items():
             plan.memory[f"{vc.key}/{name}"] = value
 
-    def _carry_out(self, view: State, plan: Plan, vc: Vc, decision: Decision, before: Before) -> None:
-        """A VC's decision in physical terms."""
+    def _carry_out(self, view: View, plan: Plan, vc: Vc, made: Plan, numbers: list[int]) -> None:
+        """Decisions of a VC that need each other, or one by itself, in physical terms."""
+        after = [made.decisions[number].after for number in numbers]
+        homes = [vc.books.physical(virtual) if virtual is not None else None for virtual in after]
+        leavers = [self._borrowers_on(physical) for physical in homes]
+        with plan.bundle() if len(numbers) > 1 or any(leavers) else contextlib.nullcontext():
+            for number, physical, borrowers in zip(numbers, homes, leavers, strict=True):
+                for job in borrowers:
+                    self._push_out(view, plan, job)
+                self._translate(view, plan, vc, made, number, physical)
+
+    def _translate(self, view: View, plan: Plan, vc: Vc, made: Plan, number: int, physical: Allocation | None) -> None:
+        decision = made.decisions[number]
         job = view.jobs[decision.job_id]
-        if decision.after is None:
-            assert job.bound is not None
-            if not vc.cluster.is_whole:
-                view.cluster.give(job.bound)
-            plan.translate(before, Decision(job.id, job.bound, None, decision.cause))
-            del vc.view.held_jobs[job.seq]
-            self._forget(vc, self.virtual.pop(job.seq))
-            plan.memory[VIRTUAL + job.id] = None
-            return
-        physical = vc.cluster.physical(decision.after)
-        if isinstance(vc.cluster, CellCluster):
+        if physical is not None and decision.after is not None and self.sharing == CELLS:
             physical = with_cpu_pieces(physical, decision.after, view.cluster)
-        if not vc.cluster.is_whole:
-            if job.bound is not None:
-                view.cluster.give(job.bound)
-            self._push_out_borrowers(view, plan, physical)
-            view.cluster.take(physical)
+        whole = Decision(job.id, job.bound, physical, decision.cause)
+        plan.translate(made, number, whole, is_booked=vc.books.is_whole)
         if decision.before is not None:
-            self._forget(vc, decision.before)
-        self.lender.withdraw(job)
-        plan.translate(before, Decision(job.id, job.bound, physical))
-        plan.memory[VIRTUAL + job.id] = Owned(decision.after, vc.cluster.gpus_behind(decision.after))
-        self.virtual[job.seq] = decision.after
+            plan.note(vc.books.forget(decision.before))
+        if decision.after is None:
+            self._disown(plan, vc, job)
+            plan.memory[VIRTUAL + job.id] = None
+        else:
+            self.lender.withdraw(job)
+            self._own(plan, vc, job, decision.after)
+            plan.memory[VIRTUAL + job.id] = Owned(decision.after, vc.books.gpus_behind(decision.after))
+
+    def _own(self, plan: Plan, vc: Vc, job: JobView, virtual: Allocation) -> None:
+        """From now on this is what the job holds in terms of its VC."""
+        before = self.virtual.get(job.seq)
+        self.virtual[job.seq] = virtual
         vc.view.held_jobs[job.seq] = job
 
-    def _forget(self, vc: Vc, allocation: Allocation) -> None:
-        if isinstance(vc.cluster, CellCluster):
-            vc.cluster.forget(allocation)
+        def undo() -> None:
+            if before is not None:
+                self.virtual[job.seq] = before
+            else:
+                del self.virtual[job.seq], vc.view.held_jobs[job.seq]
+
+        plan.note(undo)
+
+    def _disown(self, plan: Plan, vc: Vc, job: JobView) -> None:
+        del vc.view.held_jobs[job.seq]
+        virtual = self.virtual.pop(job.seq)
+
+        def undo() -> None:
+            self.virtual[job.seq] = virtual
+            vc.view.held_jobs[job.seq] = job
+
+        plan.note(undo)
 
     # Lending ---------------------------------------------------------------------------------------------------
 
-    def _push_out_borrowers(self, view: State, plan: Plan, physical: Allocation) -> None:
-        if not self.lent:
-            return
-        victims = {
+    def _borrowers_on(self, physical: Allocation | None) -> list[JobView]:
+        """Who has to leave if these cells are wanted, in the order of their submission."""
+        if physical is None or not self.lent:
+            return []
+        found = {
             seq
             for piece in physical.slices
             for leaf in self._leaves(piece.node, piece.gpus)
             for seq in self.lent.get(id(leaf), ())
         }
-        for seq in sorted(victims):
-            job = self.borrowers.pop(seq)
+        return [self.borrowers[seq] for seq in sorted(found)]
+
+    def _push_out(self, view: View, plan: Plan, job: JobView) -> None:
+        if job.seq in self.borrowers:  # else another decision of the same bundle has pushed it out
             plan.stop(job, "lent cells are wanted back")
             plan.memory[LENT + job.id] = None
-            self.lender.let_go(view, plan, job)
-            self._unlend(job)
+            self._end_loan(view, plan, job)
+
+    def _end_loan(self, view: View, plan: Plan, job: JobView) -> None:
+        physical = self.lent_to[job.seq]
+        del self.borrowers[job.seq]
+        self.lender.let_go(self.lent_view, plan, job)
+        self._unlend(job)
+
+        def undo() -> None:
+            self.borrowers[job.seq] = job
+            self._mark(physical, job.seq)
+
+        plan.note(undo)
 
     def _leaves(self, node: int, mask: int) -> list[Any]:
         return [self.hardware.leaves[node][bit] for bit in bits(mask)]
 
-    def _lend(self, job: Job) -> None:
+    def _lend(self, job: JobView) -> None:
         assert job.bound is not None
         self.borrowers[job.seq] = job
         self._mark(job.bound, job.seq)
@@ -369,7 +412,7 @@ class Shared:
                 if leaf.priority == FREE:  # else shared, with another borrower or its owner
                     set_use(leaf, OPPORTUNISTIC)
 
-    def _unlend(self, job: Job) -> None:
+    def _unlend(self, job: JobView) -> None:
         for piece in self.lent_to.pop(job.seq).slices:
             for leaf in self._leaves(piece.node, piece.gpus):
                 others = self.lent[id(leaf)]
@@ -379,53 +422,75 @@ class Shared:
                     if leaf.priority == OPPORTUNISTIC:  # else in guaranteed use already
                         set_use(leaf, FREE)
 
-    def _lend_idle(self, view: State, plan: Plan, trigger: Trigger) -> None:
+    def _lend_idle(self, view: View, plan: Plan, trigger: Trigger) -> None:
         self._make_owners(view, plan)
         if not trigger.wakes and not plan.decisions:
             return
         if plan.decisions:
             self.lender.epoch += 1
-        with self.kept.back(view.cluster):
-            made = self.lender.plan(view, {}, trigger)
-        for decision, before in zip(made.decisions, made.befores(), strict=True):
-            job = view.jobs[decision.job_id]
-            assert decision.after is not None
-            plan.translate(before, decision)
-            plan.memory[LENT + job.id] = True
-            self.borrowers[job.seq] = job
-            self._mark(decision.after, job.seq)
-            pipeline = self.vc_of(job).pipeline
-            if pipeline is not None:
-                with Asking(self, job.spec.vc):
-                    pipeline.withdraw(job)
-        plan.joins += [(job, f"{LENDER}/{scope}") for job, scope in made.joins if job.spec.priority < 0]
-        plan.refusals += [(f"{LENDER}/{scope}", cause) for scope, cause in made.refusals]
-        plan.rejects += [(job, reason) for job, reason in made.rejects if job.spec.priority < 0]
+        with self._kept_back(view):
+            made = self.lender.plan(self.lent_view, {}, trigger)
+        for number, decision in enumerate(made.decisions):
+            plan.translate(made, number, decision, is_booked=True)
+            self._begin_loan(plan, view.jobs[decision.job_id], decision)
+        for job, scope in made.joins:
+            if job.spec.priority < 0:
+                plan.wait(job, f"{LENDER}/{scope}")
+        for scope, cause in made.refusals:
+            plan.refuse(f"{LENDER}/{scope}", cause)
+        for job, reason in made.rejects:
+            if job.spec.priority < 0:
+                plan.reject(job, reason)
 
-    def _house_strays(self, view: State, plan: Plan) -> None:
+    @contextlib.contextmanager
+    def _kept_back(self, view: View) -> Iterator[None]:
+        """What is not lent is not free meanwhile."""
+        trial = view.new_plan()
+        trial.reserve(self.kept.left(view.cluster))
+        try:
+            yield
+        finally:
+            trial.rollback(0)
+
+    def _begin_loan(self, plan: Plan, job: JobView, decision: Decision) -> None:
+        assert decision.after is not None
+        plan.memory[LENT + job.id] = True
+        self.borrowers[job.seq] = job
+        self._mark(decision.after, job.seq)
+
+        def undo() -> None:
+            del self.borrowers[job.seq]
+            self._unlend(job)
+
+        plan.note(undo)
+        pipeline = self.vc_of(job).pipeline
+        if pipeline is not None:
+            with Asking(self, job.spec.vc):
+                pipeline.withdraw(job)
+
+    def _house_strays(self, view: View, plan: Plan) -> None:
         """What a VC has room for is its own again where it stands, before anything new is started; the rest borrows."""
         for job in sorted(self.strays, key=lambda job: (job.rank, job.seq)):
             if job.seq in self.borrowers and not self._upgrade(view, plan, job):
                 plan.memory[LENT + job.id] = True
         self.strays = []
 
-    def _make_owners(self, view: State, plan: Plan) -> None:
+    def _make_owners(self, view: View, plan: Plan) -> None:
         for job in sorted(self.borrowers.values(), key=lambda job: (job.rank, job.seq)):
             if job.state is JobState.RUNNING and self._may_pass(self.vc_of(job), job):
                 self._upgrade(view, plan, job)
 
-    def _may_pass(self, vc: Vc, job: Job) -> bool:
+    def _may_pass(self, vc: Vc, job: JobView) -> bool:
         if vc.pipeline is None:
             return False
         with Asking(self, vc.name):
-            return vc.pipeline.may_pass(vc.view, job)  # type: ignore[arg-type]
+            return vc.pipeline.may_pass(vc.view, job)
 
-    def _upgrade(self, view: State, plan: Plan, job: Job) -> bool:
+    def _upgrade(self, view: View, plan: Plan, job: JobView) -> bool:
         """Let a borrower own what it has, if its VC has such cells left."""
         vc = self.vc_of(job)
-        if self.only_borrows(job) or vc.pipeline is None or vc.cluster.free_gpus() < job.gpus:
+        if self.only_borrows(job) or vc.pipeline is None or vc.view.cluster.free_gpus() < job.gpus:
             return False
-        assert isinstance(vc.cluster, CellCluster)
         virtual = self.in_place(vc).upgrade(job)
         if virtual is not None:
             self._make_owner(view, plan, vc, job, virtual)
@@ -434,42 +499,40 @@ class Shared:
     def in_place(self, vc: Vc) -> InPlace:
         found = self.in_places.get(vc.key)
         if found is None:
-            assert isinstance(vc.cluster, CellCluster)
-            found = self.in_places[vc.key] = InPlace(vc.cluster)
+            assert isinstance(vc.books, CellBooks)
+            found = self.in_places[vc.key] = InPlace(vc.books)
         return found
 
-    def _make_owner(self, view: State, plan: Plan, vc: Vc, job: Job, virtual: Allocation) -> None:
+    def _make_owner(self, view: View, plan: Plan, vc: Vc, job: JobView, virtual: Allocation) -> None:
         assert job.bound is not None
         assert vc.pipeline is not None
-        del self.borrowers[job.seq]
-        self.lender.let_go(view, plan, job)
-        self._unlend(job)
+        self._end_loan(view, plan, job)
         gpus = tuple((piece.node, bit) for piece in job.bound.slices for bit in bits(piece.gpus))
-        vc.cluster.adopt(virtual, gpus)
+        vc.books.adopt(virtual, gpus)
+        plan.note(functools.partial(vc.books.ended, virtual))
         plan.see_as(job, virtual)
-        self.virtual[job.seq] = virtual
-        vc.view.held_jobs[job.seq] = job
+        self._own(plan, vc, job, virtual)
         plan.memory[VIRTUAL + job.id] = Owned(virtual, gpus)
         plan.memory[LENT + job.id] = None
-        made = Plan(vc.view)  # type: ignore[arg-type]
+        made = vc.view.new_plan()
         with Asking(self, vc.name):
-            vc.pipeline.take_over(vc.view, made, job)  # type: ignore[arg-type]
+            vc.pipeline.take_over(vc.view, made, job)
         self._remember(plan, vc, made)
 
-    def why_never(self, view: State, job: Job) -> str:
+    def why_never(self, view: View, job: JobView) -> str:
         if self.only_borrows(job):
-            never = self.lender.why_never(view, job)
+            never = self.lender.why_never(self.lent_view, job)
             return f"{never} (pinned cells are not lent)" if never and self.kept.masks else never
         vc = self.vc_of(job)
         with Asking(self, vc.name):
-            never = vc.planner.why_never(vc.view, job)  # type: ignore[arg-type]
+            never = vc.planner.why_never(vc.view, job)
         return why_never(vc, job, never) if never else ""
 
-    def explain(self, view: State, memory: Memory, job: Job) -> Refusal:
+    def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
         vc = self.vc_of(job)
         if self.only_borrows(job):
-            with self.kept.back(view.cluster):
-                return self.lender.explain(view, {}, job)
+            with self._kept_back(view):
+                return self.lender.explain(self.lent_view, {}, job)
         with Asking(self, vc.name):
-            refusal = vc.planner.explain(vc.view, vc.view.memory, job)  # type: ignore[arg-type]
-        return in_cell(refusal, vc.cluster.pinned)
+            refusal = vc.planner.explain(vc.view, vc.view.memory, job)
+        return in_cell(refusal, vc.books.pinned)

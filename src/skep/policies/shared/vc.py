@@ -7,33 +7,28 @@ from typing import Protocol
 
 import msgspec
 
-from skep.core.job import Job
 from skep.core.ports import Planner
 from skep.core.refusal import Refusal
+from skep.core.view import JobView
 from skep.policies.explain import gpus_of
 from skep.policies.pipeline import Pipeline
-from skep.policies.place import Place
-from skep.policies.shared.clusters import NumberCluster, VcCluster
-from skep.policies.shared.place import Bindable
+from skep.policies.shared.clusters import NumberCluster, VcBooks
 from skep.policies.shared.view import VcView
 
 
 class Vc:
     """A whole VC but for its pinned cells, or one of these: only jobs that ask for it are planned there."""
 
-    def __init__(self, name: str, key: str, cluster: VcCluster, view: VcView, planner: Planner) -> None:
+    def __init__(self, name: str, key: str, books: VcBooks, view: VcView, planner: Planner) -> None:
         self.name = name
         self.key = key
-        self.cluster = cluster
+        self.books = books
         self.view = view
         self.planner = planner
         self.wake_s = math.inf
         self.pipeline = planner if isinstance(planner, Pipeline) else None
         """None for a planner that knows nothing of lending."""
         self.borrows = self.pipeline is not None and self.pipeline.borrows
-        place = getattr(planner, "place", None)
-        if isinstance(place, Place):  # any planner's, whether it lends or not
-            planner.place = Bindable.around(place)  # type: ignore[attr-defined]
 
 
 class Asks(Protocol):
@@ -67,14 +62,15 @@ def in_cell(refusal: Refusal, pinned: str) -> Refusal:
     return msgspec.structs.replace(refusal, reason=f"in pinned cell {pinned}: {refusal.reason}") if pinned else refusal
 
 
-def why_never(vc: Vc, job: Job, reason: str) -> str:
+def why_never(vc: Vc, job: JobView, reason: str) -> str:
     """In terms of the VC, whose planner takes its own cells for all there is."""
     shape = job.spec.shapes[0]
     kinds = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
-    there = sum(pool.total for pool in vc.cluster.pools_for(shape.gpu_types))
-    if isinstance(vc.cluster, NumberCluster):
-        there = min(there, vc.cluster.quota)
-    where = f"pinned cell {vc.cluster.pinned} of VC {vc.name}" if vc.cluster.pinned else f"VC {vc.name}"
+    cluster = vc.view.cluster
+    there = sum(pool.total for pool in cluster.pools_for(shape.gpu_types))
+    if isinstance(cluster, NumberCluster):
+        there = min(there, cluster.quota)
+    where = f"pinned cell {vc.books.pinned} of VC {vc.name}" if vc.books.pinned else f"VC {vc.name}"
     if shape.gpus > there:
         return f"asks for {gpus_of(shape.gpus)}{kinds}, {where} has {there}"
     return f"{where}: {reason}"

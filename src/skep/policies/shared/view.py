@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-from skep.core.cluster import Cluster
-from skep.core.job import Job
-from skep.core.refusal import Waiting
-from skep.core.state import State, Trigger
+from skep.core.plan import Plan
+from skep.core.view import GroupView, JobView, Trigger, View, WaitingView
+from skep.policies.shared.clusters import VcBooks
 
 T = TypeVar("T")
 
@@ -16,7 +15,7 @@ T = TypeVar("T")
 class Part(Mapping[str, T]):
     """The entries of a dictionary whose names begin with a prefix."""
 
-    def __init__(self, whole: dict[str, T], prefix: str) -> None:
+    def __init__(self, whole: Mapping[str, T], prefix: str) -> None:
         self.whole = whole
         self.prefix = prefix
 
@@ -31,35 +30,57 @@ class Part(Mapping[str, T]):
 
 
 class VcView:
-    """A `State` as far as a planner reads it."""
+    """A `View` of what a VC has."""
 
-    def __init__(self, state: State, cluster: Cluster, name: str) -> None:
-        self.state = state
-        self.cluster = cluster
-        self.memory: Part[Any] = Part(state.memory, f"{name}/")
-        self.waiting: Part[Waiting] = Part(state.waiting, f"{name}/")
-        self.jobs: dict[str, Job] = {}
-        self.held_jobs: dict[int, Job] = {}
+    def __init__(self, whole: View, books: VcBooks, name: str) -> None:
+        self.whole = whole
+        self.books = books
+        self.name = name
+        self.cluster = books.shown
+        self.memory: Part[Any] = Part(whole.memory, f"{name}/")
+        self.waiting: Part[WaitingView] = Part(whole.waiting, f"{name}/")
+        self.jobs: dict[str, JobView] = {}
+        self.held_jobs: dict[int, JobView] = {}
         """Those that run on cells of the VC, not on lent ones."""
         self.trigger = Trigger()
         """What this VC's planner has not been told yet."""
 
     @property
     def now_s(self) -> float:
-        return self.state.now_s
+        return self.whole.now_s
+
+    @property
+    def version(self) -> int:
+        return self.whole.version
+
+    @property
+    def groups(self) -> Mapping[str, GroupView]:
+        """Of all: a group may have members in several VCs."""
+        return self.whole.groups
 
     @property
     def pending_count(self) -> int:
-        return self.state.pending_count
+        return self.whole.pending_count
 
     @property
     def submitted_count(self) -> int:
-        return self.state.submitted_count
+        return self.whole.submitted_count
 
-    def placed_jobs(self) -> list[Job]:
+    def placed_jobs(self) -> list[JobView]:
         return list(self.held_jobs.values())
+
+    def new_plan(self) -> Plan:
+        return self.whole.new_plan().part(self.books.over)
+
+    def blank(self) -> View:
+        return VcView(*self.books.blank(self.whole), self.name)
 
     def take_trigger(self) -> Trigger:
         trigger = self.trigger
         self.trigger = Trigger()
         return trigger
+
+
+def as_view(view: VcView) -> View:
+    """That it is one is for the type checker to say."""
+    return view
