@@ -87,6 +87,7 @@ def to_submit(text: str, file: str, changes: dict[str, Any], env: dict[str, str]
     from skep.core.errors import InputError
     from skep.core.model import DEFAULT_VC
     from skep.jobs.read import read_requests
+    from skep.jobs.write import as_file
 
     reading = read_requests(text, file)
     if "name" in changes and len(reading.requests) > 1:
@@ -96,7 +97,7 @@ def to_submit(text: str, file: str, changes: dict[str, Any], env: dict[str, str]
         home = vc if vc and job.vc == DEFAULT_VC else job.vc
         tasks = {name: with_env(role, env) for name, role in job.tasks.items()}
         here = job.workdir or os.getcwd()
-        jobs.append(msgspec.structs.replace(job, workdir=here, vc=home, tasks=tasks, **changes))
+        jobs.append(as_file(msgspec.structs.replace(job, workdir=here, vc=home, tasks=tasks, **changes)))
     return msgspec.json.encode(jobs[0] if len(jobs) == 1 else jobs).decode(), reading.warnings
 
 

@@ -16,7 +16,7 @@ ODD_BREAKS = frozenset("\x85\u2028\u2029")
 
 def job_text(request: Request, *, hide_values: bool = False) -> tuple[str, list[str]]:
     """YAML, and the names of variables whose values are hidden: secrets, and with `hide_values` all of them."""
-    values = msgspec.to_builtins(masked(request))
+    values = as_file(masked(request))
     hidden = list(values.get("secrets", ()))
     for role in values["tasks"].values():
         if hide_values and role.get("env"):
@@ -25,10 +25,16 @@ def job_text(request: Request, *, hide_values: bool = False) -> tuple[str, list[
     return as_yaml(flat(values)), list(dict.fromkeys(hidden))
 
 
-def flat(values: dict[str, Any]) -> dict[str, Any]:
-    """What belongs to the only role beside the name, as people write it."""
+def as_file(request: Request) -> dict[str, Any]:
+    """With the keys of a job file."""
+    values: dict[str, Any] = msgspec.to_builtins(request)
     if more := values.pop("of_group", None):
         values["group"] = {"name": values["group"], **more}
+    return values
+
+
+def flat(values: dict[str, Any]) -> dict[str, Any]:
+    """What belongs to the only role beside the name, as people write it."""
     roles = values["tasks"]
     first = {key: value for key, value in values.items() if key in ("name", "user", "vc", "pinned")}
     rest = {key: value for key, value in values.items() if key not in (*first, "tasks")}
