@@ -14,7 +14,7 @@ from typing import Any
 
 from skep.policies.common import common_knobs
 from skep.policies.place import PLACES
-from skep.policies.registry import ROUND, Knob, Policy, policies, shown_value
+from skep.policies.registry import ROUND, Knob, Policy, policies, shown_needs, shown_value
 from skep.server.schema import openapi
 
 README = Path(__file__).parent.parent / "README.md"
@@ -48,7 +48,8 @@ def policies_page() -> str:
 
 def overview(found: dict[str, Policy]) -> str:
     rows = ["| policy | in a sentence | assumes |", "|---|---|---|"]
-    rows += [f"| [`{name}`](#{name}) | {cell(policy.title)} | {policy.assumes} |" for name, policy in found.items()]
+    for name, policy in found.items():
+        rows.append(f"| [`{name}`](#{name}) | {cell(policy.title)} | {shown_needs(policy.needs())} |")
     return "\n".join(rows) + "\n"
 
 
@@ -65,7 +66,7 @@ def section(policy: Policy) -> str:
         f"## {policy.name}\n",
         f"{policy.title}\n",
         f"- Paper: {policy.paper}",
-        f"- Assumes: {policy.assumes}",
+        f"- Assumes: {shown_needs(policy.needs())}",
         f"- Defaults: {', '.join(defaults)}\n",
     ]
     return "\n".join(lines) + ("\n" + knob_table(own) if own else "")

@@ -13,6 +13,7 @@ from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError, SkepError
 from skep.core.events import Event
+from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.core.state import State
 from skep.core.step import Scheduler
@@ -24,7 +25,7 @@ from skep.metrics.history import HistoryFold
 from skep.metrics.run import Run
 from skep.metrics.summary import Named, job_rows, summarize
 from skep.metrics.tally import Tally
-from skep.policies.registry import Knows, Setting, knowledge
+from skep.policies.registry import Setting, needs_with
 from skep.policies.shared.build import build_whole
 from skep.policies.shared.planner import CELLS
 from skep.profiles.speed import Speed
@@ -88,7 +89,7 @@ class Experiment(msgspec.Struct):
             state,
             rows,
             tally,
-            Named(policy, self.cluster.name, self.trace.name, self.options.seed),
+            Named(policy, self.cluster.name, self.trace.name, self.options.seed, oracle=self._is_oracle(policy)),
             wall_s=time.perf_counter() - started_s,
             latency_ms=planner.latency_ms(),
         )
@@ -99,15 +100,11 @@ class Experiment(msgspec.Struct):
             node_names=[node.name for node in state.cluster.nodes],
             node_gpus=[node.gpu_count for node in state.cluster.nodes],
             history=fold.finish() if fold is not None else None,
-            is_oracle=self._is_oracle(policy),
             unrunnable={job.id: job.reason for job in state.jobs.values() if job.reason},
         )
 
     def _is_oracle(self, policy: str) -> bool:
-        knows = knowledge(policy)
-        if knows is Knows.UNLESS_EPOCHS:
-            return any(job.spec.epochs is None for job in self.trace.jobs)
-        return knows is Knows.DURATIONS
+        return Need.ORACLE in needs_with(policy, (job.spec for job in self.trace.jobs))
 
     def _engine(self, cluster: Cluster, round_s: float) -> Simulator:
         options = self.options

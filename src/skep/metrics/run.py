@@ -69,6 +69,8 @@ class Summary(msgspec.Struct):
     decision_avg_ms: float
     decision_p99_ms: float
     """What a decision cost, by the clock."""
+    oracle: bool = False
+    """Whether the policy knew the true durations: a bound for the others, not one of them."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -101,7 +103,9 @@ class Run(msgspec.Struct):
     node_names: list[str]
     node_gpus: list[int]
     history: History | None = None
-    is_oracle: bool = False
-    """Whether the policy knew the true durations: a bound for the others, not one of them."""
     unrunnable: dict[str, str] = {}
     """Job id → why it can never run."""
+
+    @property
+    def is_oracle(self) -> bool:
+        return self.summary.oracle

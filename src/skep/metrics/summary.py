@@ -52,6 +52,7 @@ class Named(msgspec.Struct, frozen=True):
     cluster: str
     trace: str
     seed: int
+    oracle: bool = False
 
 
 def summarize(

@@ -13,12 +13,13 @@ import types
 from typing import Any
 
 from skep.core.errors import InputError, did_you_mean
+from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.files.text import Texts
 from skep.policies.adjust.preempt import Nothing, Preempt
 from skep.policies.common import common_knobs, make_pipeline
 from skep.policies.order.base import Order
-from skep.policies.registry import ROUND, Setting, parse_value, round_of, split_knobs
+from skep.policies.registry import ROUND, Setting, parse_value, round_of, split_knobs, with_walk
 
 OWN_MODULE = "skep_own_"
 """How the modules of such files are called, so that they are found among all others."""
@@ -47,6 +48,20 @@ def build_own(spec: str, setting: Setting) -> Planner:
     planner = make_pipeline(name, own.for_pipeline, setting, order=made, adjust=adjust)
     planner.round_s = round_of(spec, setting, 0.0)
     return planner
+
+
+def own_needs(spec: str, texts: Texts) -> frozenset[Need]:
+    """What its class says in `needs`; one that preempts builds on checkpoints."""
+    file, _, rest = spec.partition(".py:")
+    name, _, text = rest.partition(":")
+    found = load_class(f"{file}.py", name, texts)
+    said = getattr(found, "needs", ())
+    try:
+        needs = frozenset(map(Need, (said,) if isinstance(said, str) else said))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{file}.py: {name}.needs is {said!r}", hint=f"expected a set of {', '.join(Need)}") from error
+    preempts = frozenset({Need.CHECKPOINT} if getattr(found, "preemptive", False) else ())
+    return needs | preempts | with_walk(OwnKnobs(spec, text).for_pipeline)
 
 
 class OwnKnobs:

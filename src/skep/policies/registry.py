@@ -6,16 +6,17 @@ A policy is named on the command line as `NAME:key=value,key=value`, lists with 
 
 from __future__ import annotations
 
-import enum
 import functools
 import importlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from skep.core.errors import InputError, did_you_mean
+from skep.core.model import JobSpec
+from skep.core.needs import Need, offered_by
 from skep.core.ports import Planner
 from skep.core.view import ClusterView
 from skep.files.text import Texts
@@ -54,33 +55,36 @@ ROUND = Knob("round_s", 0.0, "decide only at multiples of so many seconds; 0: wh
 ROUND_MIN_S = 0.1
 
 
-class Knows(enum.Enum):
-    """What a policy reads of a job's true length, which only a trace can tell it."""
-
-    NOTHING = "nothing"
-    DURATIONS = "durations"
-    UNLESS_EPOCHS = "durations of jobs that do not report epochs"
-
-
-def _nothing(knobs: Mapping[str, Any]) -> Knows:
-    """Backfilling needs the ends of running jobs, whatever the order."""
-    return Knows.DURATIONS if knobs.get("walk") == "easy" else Knows.NOTHING
+Assumes = frozenset[Need] | Callable[[Mapping[str, Any]], frozenset[Need]]
+"""What a policy builds on: always, or with these knobs."""
 
 
 class Policy(msgspec.Struct, frozen=True):
     name: str
     title: str
     paper: str
-    assumes: str
     build: Callable[[Mapping[str, Any], Setting], Planner]
+    assumes: Assumes = frozenset()
     knobs: tuple[Knob, ...] = ()
-    knows: Callable[[Mapping[str, Any]], Knows] = _nothing
-    """With these knobs. A policy that knows durations is an oracle: a bound for others, not one of them."""
+    instead: dict[Need, Need] = {}
+    """What it falls back to where jobs do not offer what it assumes."""
 
-    @property
-    def is_oracle(self) -> bool:
-        """With the default knobs."""
-        return self.knows({knob.name: knob.default for knob in self.knobs}) is Knows.DURATIONS
+    def needs(self, knobs: Mapping[str, Any] | None = None) -> frozenset[Need]:
+        """With these knobs, or with the defaults. A policy that needs true durations is an oracle: a bound for others,
+        not one of them."""
+        if knobs is None:
+            knobs = {knob.name: knob.default for knob in self.knobs}
+        found = self.assumes(knobs) if callable(self.assumes) else self.assumes
+        return found | with_walk(knobs)
+
+
+def with_walk(knobs: Mapping[str, Any]) -> frozenset[Need]:
+    """Backfilling needs the ends of running jobs, whatever the order."""
+    return frozenset({Need.ORACLE}) if knobs.get("walk") == "easy" else frozenset()
+
+
+def shown_needs(needs: frozenset[Need]) -> str:
+    return ", ".join(need for need in Need if need in needs) or "nothing"
 
 
 @functools.cache
@@ -117,16 +121,22 @@ def round_of(spec: str, setting: Setting, default: float) -> float:
     return round_s
 
 
-def knowledge(spec: str) -> Knows:
-    """What the policy that a spec names knows of true lengths; a policy of one's own is taken to know nothing."""
+def needs_of(spec: str, texts: Texts | None = None) -> frozenset[Need]:
+    """What the policy that a spec names builds on."""
     if ".py:" in spec:
-        return Knows.NOTHING
+        from skep.policies.own import own_needs
+
+        return own_needs(spec, texts or Texts())
     policy, knobs = parse_policy(spec)
-    return policy.knows(knobs)
+    return policy.needs(knobs)
 
 
-def always_durations(knobs: Mapping[str, Any]) -> Knows:
-    return Knows.DURATIONS
+def needs_with(spec: str, jobs: Iterable[JobSpec]) -> frozenset[Need]:
+    """The same for these jobs: where one of them does not offer what the policy builds on, it falls back."""
+    needs, jobs = needs_of(spec), list(jobs)
+    instead = {} if ".py:" in spec else parse_policy(spec)[0].instead
+    missing = {need for need in instead if need in needs and any(need not in offered_by(job) for job in jobs)}
+    return needs | {instead[need] for need in missing}
 
 
 def parse_policy(spec: str) -> tuple[Policy, dict[str, Any]]:

@@ -16,6 +16,7 @@ __all__ = ["comparison_table", "format_count", "format_duration", "format_number
 
 
 ORACLE_MARK = " †"
+ORACLE_CAPTION = "knows durations, which no real cluster does"
 
 
 def comparison_table(runs: Sequence[Run]) -> Table:
@@ -39,6 +40,6 @@ def comparison_table(runs: Sequence[Run]) -> Table:
         ]
         table.add_row(Text(run.summary.policy + (ORACLE_MARK if run.is_oracle else "")), *cells)
     if any(run.is_oracle for run in runs):
-        table.caption = f"{ORACLE_MARK.strip()} knows durations, which no real cluster does"
+        table.caption = f"{ORACLE_MARK.strip()} {ORACLE_CAPTION}"
         table.caption_justify = "left"
     return table

@@ -443,7 +443,8 @@ class PolicyInfo(Shape):
     name: str
     title: str
     paper: str
-    assumes: str
+    assumes: str = Field(description="What it builds on, in words.")
+    needs: list[str] = Field(description="The same as a list: history, progress, throughput, oracle, checkpoint, …")
     oracle: bool = Field(description="It assumes to know durations that a real cluster does not know.")
     knobs: list[PolicyKnob]
 

@@ -9,6 +9,7 @@ import pytest
 
 from skep.clusters.read import read_text
 from skep.core.errors import InputError
+from skep.core.needs import Need
 from skep.core.refusal import Cause
 from skep.core.state import State
 from skep.core.step import Scheduler
@@ -89,7 +90,7 @@ def test_every_policy_can_be_built_as_it_is_and_says_what_it_is(name: str) -> No
     assert build_planner(name, SETTING).name == name
     assert policy.title.endswith(".")
     assert policy.paper
-    assert policy.assumes
+    assert policy.needs() <= frozenset(Need)
     assert all(knob.help for knob in policy.knobs)
 
 

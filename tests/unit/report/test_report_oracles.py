@@ -11,18 +11,20 @@ from rich.console import Console
 
 from skep.cli.simulate import check_html
 from skep.core.errors import InputError
+from skep.core.needs import Need
 from skep.metrics.run import Run
-from skep.policies.registry import Knows, knowledge
+from skep.policies.registry import needs_of, needs_with
 from skep.report.charts import is_uneven
 from skep.report.html import render_report
 from skep.report.markup import series_class
 from skep.report.sample import course_of
 from skep.report.table import comparison_table
 from skep.report.verdict import tiles, verdict
+from skep.testing import job
 
 
 def run(policy: str, jct_s: float, *, is_oracle: bool = False) -> Run:
-    return make_run([make_row(jct_s=jct_s, finish_s=jct_s)], policy=policy, is_oracle=is_oracle)
+    return make_run([make_row(jct_s=jct_s, finish_s=jct_s)], policy=policy, oracle=is_oracle)
 
 
 RUNS = [run("fifo", 7200.0), run("tiresias-l", 3600.0), run("srsf", 1800.0, is_oracle=True)]
@@ -72,23 +74,32 @@ def test_oracles_have_a_badge_on_the_page_and_a_mark_in_the_terminal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "knows"),
+    ("policy", "needs"),
     [
-        ("fifo", Knows.NOTHING),
-        ("fifo:walk=easy", Knows.DURATIONS),
-        ("sjf", Knows.DURATIONS),
-        ("sjf:estimate=history", Knows.NOTHING),
-        ("qssf", Knows.NOTHING),
-        ("qssf:estimate=known", Knows.DURATIONS),
-        ("srtf", Knows.DURATIONS),
-        ("srsf", Knows.DURATIONS),
-        ("afs-l", Knows.DURATIONS),
-        ("tiresias-g", Knows.NOTHING),
-        ("e-las", Knows.UNLESS_EPOCHS),
+        ("fifo", ""),
+        ("fifo:walk=easy", "oracle"),
+        ("sjf", "oracle"),
+        ("sjf:estimate=history", "history"),
+        ("sjf:estimate=history,walk=easy", "history oracle"),
+        ("qssf", "history"),
+        ("qssf:estimate=known", "oracle"),
+        ("srtf", "oracle checkpoint"),
+        ("srsf", "oracle checkpoint"),
+        ("afs-l", "throughput oracle checkpoint resize"),
+        ("tiresias-g", "history checkpoint"),
+        ("tiresias-g:samples=x.txt", "checkpoint"),
+        ("yarn-cs:take_back=2", ""),
+        ("e-las", "progress checkpoint"),
     ],
 )
-def test_what_a_policy_knows_follows_from_its_knobs(policy: str, knows: Knows) -> None:
-    assert knowledge(policy) is knows
+def test_what_a_policy_builds_on_follows_from_its_knobs(policy: str, needs: str) -> None:
+    assert needs_of(policy) == frozenset(map(Need, needs.split()))
+
+
+def test_a_policy_without_progress_falls_back_to_durations() -> None:
+    tells, silent = job(1, epochs=3).spec, job(1).spec
+    assert Need.ORACLE not in needs_with("e-las", [tells, tells])
+    assert Need.ORACLE in needs_with("e-las", [tells, silent])
 
 
 def test_the_page_says_how_it_was_made() -> None:

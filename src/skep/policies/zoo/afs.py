@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.afs import Afs
 from skep.policies.allocate.elastic import Elastic, in_proportion
 from skep.policies.common import common_knobs, make_place
 from skep.policies.pipeline import SKIP, STRICT
-from skep.policies.registry import Knob, Policy, Setting, always_durations
+from skep.policies.registry import Knob, Policy, Setting
 
 
 def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
@@ -39,9 +40,8 @@ POLICIES = (
         "sum of completion times of two jobs most; jobs without a range get what they ask for, the shortest first, "
         "preempting.",
         paper="Hwang et al., Elastic Resource Sharing for Distributed Deep Learning (AFS), NSDI 2021",
-        assumes="known durations, checkpoints, speeds by number of gpus (from the profile; else in proportion)",
+        assumes=frozenset({Need.ORACLE, Need.CHECKPOINT, Need.RESIZE, Need.THROUGHPUT}),
         build=build,
-        knows=always_durations,
         knobs=(
             WALK,
             *PLACED,

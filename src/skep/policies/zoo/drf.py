@@ -21,7 +21,6 @@ POLICIES = (
         title="Dominant resource fairness over users (VCs where no user is named): who has the smallest share of the "
         "resource it uses most goes next.",
         paper="Ghodsi et al., Dominant Resource Fairness, NSDI 2011",
-        assumes="nothing",
         build=build,
         knobs=common_knobs(walk="skip"),
     ),

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from skep.core.errors import InputError
+from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.adjust.preempt import Preempt
 from skep.policies.common import common_knobs, make_pipeline
 from skep.policies.order.progress import FORMS, ProgressAndService
-from skep.policies.registry import Knob, Knows, Policy, Setting
+from skep.policies.registry import Knob, Policy, Setting
 
 LEAD_MIN = {"sum": 0.001, "product": 0.1, "remaining": 0.0}
 """Without rounds: in the sum a part of 1, in the product gpu-seconds."""
@@ -39,9 +40,9 @@ POLICIES = (
         name="e-las",
         title="Attained service and epoch progress together: little service and much progress go first, preempting.",
         paper="Sultana et al., E-LAS: Design and Analysis of Completion-Time Agnostic Scheduling, ICPP 2020",
-        assumes="progress in epochs (else the part of the expected duration), checkpoints",
+        assumes=frozenset({Need.PROGRESS, Need.CHECKPOINT}),
+        instead={Need.PROGRESS: Need.ORACLE},
         build=build,
-        knows=lambda knobs: Knows.UNLESS_EPOCHS,
         knobs=(
             *common_knobs(walk="skip"),
             Knob(

@@ -21,7 +21,6 @@ POLICIES = (
         title="First come, first served; with walk=skip smaller jobs pass a blocked one, with walk=easy only if they "
         "do not delay it.",
         paper="EASY: Lifka, The ANL/IBM SP Scheduling System, JSSPP 1995",
-        assumes="nothing; walk=easy: known durations",
         build=build,
         knobs=common_knobs(walk="strict"),
     ),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from skep.core.errors import InputError
+from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.adjust.preempt import Preempt
 from skep.policies.common import COMPAT, common_knobs, make_pipeline
@@ -49,7 +50,7 @@ POLICIES = (
         name="las",
         title="Least attained service first, preempting; continuous, or in discrete queues.",
         paper="Nuijens and Wierman, The Foreground-Background Queue: A Survey, 2008",
-        assumes="checkpoints",
+        assumes=frozenset({Need.CHECKPOINT}),
         build=build,
         knobs=(
             *common_knobs(walk="skip"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.adjust.preempt import Nothing, Preempt
 from skep.policies.common import COMPAT, common_knobs, make_pipeline
 from skep.policies.estimate.duration import Duration, History
 from skep.policies.order.base import Order
 from skep.policies.order.simple import Remaining, Shortest, Smallest
-from skep.policies.registry import Knob, Knows, Policy, Setting, always_durations
+from skep.policies.registry import Knob, Policy, Setting
 from skep.policies.replica import SortedReplica, check_compat
 
 Build = Callable[[Mapping[str, Any], Setting], Planner]
@@ -20,9 +21,11 @@ KNOWN = Knob("estimate", "known", "known: what the owner says; history: mean of 
 ESTIMATES = {"known": Duration, "history": History}
 
 
-def by_estimate(knobs: Mapping[str, Any]) -> Knows:
-    known = knobs["estimate"] == KNOWN.default or knobs["walk"] == "easy"
-    return Knows.DURATIONS if known else Knows.NOTHING
+CLAIRVOYANT = frozenset({Need.ORACLE, Need.CHECKPOINT})
+
+
+def by_estimate(knobs: Mapping[str, Any]) -> frozenset[Need]:
+    return frozenset({Need.ORACLE if knobs["estimate"] == KNOWN.default else Need.HISTORY})
 
 
 def non_preemptive(name: str, *, by_size: bool) -> Build:
@@ -49,25 +52,23 @@ POLICIES = (
         name="sjf",
         title="Shortest job first, without preemption.",
         paper="folklore",
-        assumes="known durations",
+        assumes=by_estimate,
         build=non_preemptive("sjf", by_size=False),
         knobs=(*common_knobs(walk="strict"), KNOWN),
-        knows=by_estimate,
     ),
     Policy(
         name="qssf",
         title="Quasi-shortest service first: least predicted duration × gpus, without preemption.",
         paper="Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios), SC 2021",
-        assumes="history (jobs finished so far, by user and size)",
+        assumes=by_estimate,
         build=non_preemptive("qssf", by_size=True),
         knobs=(*common_knobs(walk="strict"), Knob("estimate", "history", KNOWN.help, KNOWN.choices)),
-        knows=by_estimate,
     ),
     Policy(
         name="smallest",
         title="Fewest gpus first, preempting larger jobs.",
         paper="baseline of Gu et al., Tiresias, NSDI 2019 (called sjf there)",
-        assumes="checkpoints",
+        assumes=frozenset({Need.CHECKPOINT}),
         build=preemptive("smallest", Smallest),
         knobs=(*common_knobs(walk="skip"), COMPAT),
     ),
@@ -75,18 +76,16 @@ POLICIES = (
         name="srtf",
         title="Shortest remaining time first, preempting.",
         paper="baseline of Gu et al., Tiresias, NSDI 2019 (called shortest there)",
-        assumes="known durations, checkpoints",
+        assumes=CLAIRVOYANT,
         build=preemptive("srtf", lambda: Remaining(Duration())),
         knobs=(*common_knobs(walk="skip"), COMPAT),
-        knows=always_durations,
     ),
     Policy(
         name="srsf",
         title="Shortest remaining service (time × gpus) first, preempting: the clairvoyant reference for average JCT.",
         paper="baseline of Gu et al., Tiresias, NSDI 2019 (called shortest-gpu there)",
-        assumes="known durations, checkpoints",
+        assumes=CLAIRVOYANT,
         build=preemptive("srsf", lambda: Remaining(Duration(), by_size=True)),
         knobs=(*common_knobs(walk="skip"), COMPAT),
-        knows=always_durations,
     ),
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from skep.core.errors import InputError
+from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.files.text import Texts
 from skep.policies.adjust.preempt import Preempt
@@ -65,9 +66,10 @@ def read_samples(name: str, texts: Texts) -> tuple[float, ...]:
 POLICIES = (
     Policy(
         name="tiresias-l",
-        title="Least attained gpu service in discrete queues, preempting only from deeper queues.",
+        title="Least attained gpu service in discrete queues, preempting only from deeper queues; which jobs are kept "
+        "together goes by the names of their models.",
         paper=PAPER,
-        assumes="checkpoints; the model's name for skew-gated placement",
+        assumes=frozenset({Need.CHECKPOINT}),
         build=build_l,
         knobs=(
             *KNOBS,
@@ -82,7 +84,7 @@ POLICIES = (
         name="tiresias-g",
         title="As tiresias-l, but inside a queue by the Gittins index of the distribution of services.",
         paper=PAPER,
-        assumes="checkpoints; history of services (gpu-seconds); the model's name for skew-gated placement",
+        assumes=lambda knobs: frozenset({Need.CHECKPOINT, *({Need.HISTORY} if knobs["samples"] == "finished" else ())}),
         build=build_g,
         knobs=(
             *KNOBS,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from skep.core.errors import InputError
+from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.files.text import Texts
 from skep.policies.adjust.preempt import Nothing
@@ -54,7 +55,7 @@ POLICIES = (
         "for locality lets others of its VC pass.",
         paper="Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters, ATC 2019; delay scheduling: Zaharia et "
         "al., EuroSys 2010",
-        assumes="nothing; taking back: checkpoints",
+        assumes=lambda knobs: frozenset({Need.CHECKPOINT}) if knobs["take_back"] <= 1 else frozenset(),
         build=build,
         knobs=(
             *common_knobs(walk="strict", patience=(120.0,)),

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from skep.policies.registry import Policy, policies, shown_value
+from skep.core.needs import Need
+from skep.policies.registry import Policy, policies, shown_needs, shown_value
 from skep.server.answers import answer
 from skep.server.context import reads_of
 from skep.server.schemas import REF, Absent, Seq, errors
@@ -32,8 +33,9 @@ def shown(policy: Policy) -> dict[str, Any]:
         "name": policy.name,
         "title": policy.title,
         "paper": policy.paper,
-        "assumes": policy.assumes,
-        "oracle": policy.is_oracle,
+        "assumes": shown_needs(policy.needs()),
+        "needs": [need for need in Need if need in policy.needs()],
+        "oracle": Need.ORACLE in policy.needs(),
         "knobs": knobs,
     }
 
