@@ -26,11 +26,12 @@ from typing import Any
 import httpx
 import msgspec
 
-from skep.core.actions import Action, Launch, Move, Stop
+from skep.core.actions import Action, Launch, Move, Setting, Stop
 from skep.core.reports import Exited, Moved, Report, Started
 from skep.jobs.request import Request, TaskRole
 from skep.service.live import Live
 from skep.service.store import Store
+from skep.testing.engines import NoEngine
 
 NODES, GPUS = 125, 8
 ENDED, RUNNING, PENDING = 7500, 500, 2000
@@ -61,14 +62,14 @@ FIRST = ("overview", "map", "history, 24 h", "timeline, 24 h", "events, last 100
 """What the overview page reads."""
 
 
-class Paper:
+class Paper(NoEngine):
     """Everything happens at once; the first jobs end as soon as they have started."""
 
     def __init__(self, live: Live) -> None:
         self.live = live
         self.ends_until = ENDED
 
-    def execute(self, at_s: float, actions: list[Action]) -> list[Any]:
+    def execute(self, epoch: int, at_s: float, actions: list[Action]) -> None:
         reports: list[Report] = []
         for action in actions:
             if isinstance(action, Launch):
@@ -81,22 +82,9 @@ class Paper:
             elif isinstance(action, Stop):
                 reports.append(Exited(action.job_id, 1, 143, was_stopped=True))
         self.live.tell(reports)
-        return []
 
-    def progress(self, job_id: str) -> dict[str, Any]:
+    def progress(self, job_id: str) -> dict[str, Setting]:
         return {"step": 120, "steps": 1000, "loss": 0.25, "samples_per_s": 812.5, "at_s": 1.0}
-
-    def tasks(self, job_id: str) -> list[Any]:
-        return []
-
-    def gpu_health(self) -> dict[str, Any]:
-        return {}
-
-    def last_job(self) -> int:
-        return 0
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: []
 
 
 def request(number: int, gpus: int) -> Request:

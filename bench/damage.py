@@ -7,13 +7,13 @@ import random
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from skep.core.errors import InputError
 from skep.jobs.request import Request, TaskRole
 from skep.service.files import open_store
 from skep.service.live import Live
 from skep.service.store import JobFilter
+from skep.testing.engines import NoEngine
 
 PAGE = 4096
 
@@ -123,41 +123,10 @@ KINDS: dict[str, Callable[[Path, random.Random], None]] = {
 }
 
 
-class NoProcesses:
-    """An engine on which nothing ever happens."""
-
-    def execute(self, at_s: float, actions: list[Any]) -> list[Any]:
-        return []
-
-    def tasks(self, job_id: str) -> list[Any]:
-        return []
-
-    def progress(self, job_id: str) -> dict[str, Any]:
-        return {}
-
-    def gpu_health(self) -> dict[str, list[Any]]:
-        return {}
-
-    def last_job(self) -> int:
-        return 0
-
-    def look(self) -> None:
-        """There is nothing to see."""
-
-    def use_cluster(self, cluster: Any) -> None:
-        """Nothing runs on it."""
-
-    def lose_node(self, node: str) -> None:
-        """Nothing was there."""
-
-    def close(self) -> None:
-        """Nothing runs."""
-
-
 def outcome(folder: Path, now_s: float) -> str:
     """`refused`, `serves`, or what is wrong with the refusal; an exception is what a request would have met."""
     try:
-        live = Live(open_store(folder), lambda live: NoProcesses(), lambda: now_s)
+        live = Live(open_store(folder), lambda live: NoEngine(), lambda: now_s)
     except InputError as error:
         is_one_line = "\n" not in str(error) and bool(error.hint)
         return "refused" if is_one_line else str(error)

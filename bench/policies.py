@@ -15,19 +15,17 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from skep.core.actions import Action, Launch, Stop
-from skep.core.cluster import Cluster
 from skep.core.errors import InputError
-from skep.core.events import Event
 from skep.core.reports import Exited, Looked, Report, Started
 from skep.jobs.request import Request, TaskRole
 from skep.service.live import Live
 from skep.service.recover import recover
 from skep.service.store import JobFilter, Store
+from skep.testing.engines import NoEngine
 from skep.testing.snapshot import snapshot
 
 POLICY = """
@@ -63,14 +61,14 @@ class Flaky(Order):
 """
 
 
-class AtOnce:
+class AtOnce(NoEngine):
     """Starts and ends every job at once."""
 
     def __init__(self, live: Live) -> None:
         self.live = live
         self.starts = 0
 
-    def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
+    def execute(self, epoch: int, at_s: float, actions: list[Action]) -> None:
         reports: list[Report] = []
         for action in actions:
             if isinstance(action, Launch):
@@ -79,25 +77,10 @@ class AtOnce:
             elif isinstance(action, Stop):
                 reports.append(Exited(action.job_id, 0, 143, was_stopped=True))
         self.live.tell(reports)
-        return []
 
     def look(self) -> None:
         """After a gap: everything has been told."""
         self.live.tell([Looked()])
-
-    def use_cluster(self, cluster: Cluster) -> None: ...
-
-    def lose_node(self, node: str) -> None: ...
-
-    def restore_node(self, node: str) -> None: ...
-
-    def last_job(self) -> int:
-        return 0
-
-    def progress(self, job_id: str) -> dict[str, Any]:
-        return {}
-
-    def close(self) -> None: ...
 
 
 def main() -> None:

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from skep.core.actions import Action, Launch
-from skep.core.cluster import Cluster
-from skep.core.events import ClusterChanged, Event, PolicyChanged
+from skep.core.events import ClusterChanged, PolicyChanged
 from skep.core.reports import Exited, Looked, Report, Started
 from skep.jobs.request import Request, TaskRole
 from skep.service import commands
@@ -23,25 +22,22 @@ from skep.service.recover import recover
 from skep.service.store import Store
 from skep.service.turn import Command
 from skep.service.writer import Writer
+from skep.testing.engines import NoEngine
 
 BUDGET_S = 5.0
 BATCH = 64
 
 
-class YesEngine:
+class YesEngine(NoEngine):
     """Every launch starts at once and has ended when somebody looks again."""
 
     def __init__(self) -> None:
         self.reports: list[Report] = []
 
-    def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
+    def execute(self, epoch: int, at_s: float, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Launch):
                 self.reports += [Started(action.job_id, action.launch), Exited(action.job_id, action.launch, 0)]
-        return []
-
-    def use_cluster(self, cluster: Cluster) -> None:
-        """There is but one."""
 
     def look(self) -> None:
         self.reports.append(Looked())

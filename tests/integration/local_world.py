@@ -8,11 +8,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from skep.core.actions import Action, Launch, Move
 from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
+from skep.core.ports import Wanted
 from skep.core.reports import Exited, LaunchFailed, Report, Started
 from skep.engines.local.accounts import Accounts
 from skep.engines.local.engine import LocalEngine
@@ -73,7 +74,11 @@ class World:
             self.news.notify_all()
 
     def do(self, *actions: Action) -> None:
-        assert self.engine.execute(0.0, list(actions)) == []
+        self.engine.execute(self.engine.last_epoch(), 0.0, list(actions))
+
+    def adopt(self, known: set[tuple[str, int]], *actions: Action) -> None:
+        """As a server that starts, and knows of these launches."""
+        self.engine.adopt(self.engine.last_epoch() + 1, 0.0, Wanted(list(actions), known))
 
     def launch(self, job_id: str = "1", launch: int = 1, allocation: Allocation | None = None) -> None:
         self.do(Launch(job_id, allocation or on(0), launch))
@@ -103,7 +108,8 @@ class World:
         return self.wait(LaunchFailed, job_id).reason
 
     def log(self, job_id: str = "1", task: str = "", launch: int = 0) -> str:
-        return "".join(path.read_text() for path in self.engine.log_files(job_id, task, launch))
+        with closing(self.engine.open_log(job_id, task, launch)) as log:
+            return b"".join(iter(log.read, b"")).decode()
 
     def task(self, job_id: str = "1", launch: int = 1, task: str = "main-0") -> Path:
         return self.engine.folder.task(job_id, launch, task)
@@ -119,10 +125,10 @@ class World:
 
     def close(self) -> None:
         """Nothing may be left of a test, whatever became of it."""
+        self.adopt(set())
         for run in list(self.engine.runs.by_job.values()):
             for task in run.tasks:
-                task.send("kill")
-        self.engine.sweep(set())
+                task.send(self.engine.last_epoch(), "kill")
         until(lambda: not processes_of(self.folder))
         self.engine.close()
         left = processes_of(self.folder)

@@ -15,7 +15,6 @@ from bench.crash import Server, left_over
 from local_world import WAIT_S, World, is_alive, on, processes_of, reachable_folder, sh, until
 
 from skep.core.actions import Launch, Stop
-from skep.core.errors import NotFound
 from skep.core.reports import Exited, LaunchFailed, Started
 from skep.engines.local import launches
 from skep.engines.local.accounts import Accounts, missing_rights
@@ -23,7 +22,6 @@ from skep.engines.local.logs import log_files
 from skep.engines.local.start import Shim
 from skep.jobs.limits import LimitRules, Limits
 from skep.jobs.request import Request
-from skep.server.logs import Reader
 
 FILES = "log log.1 exit.json exit.json.new pid main lock control task.json shim.err own/progress.json"
 SHIM = "cd $SKEP_TASK_DIR/.. || cd $SKEP_TASK_DIR"
@@ -76,10 +74,7 @@ def hostile(command: str, run_as: str) -> Request:
 def look_at(world: World, job_id: str) -> None:
     """What a list, a show and the logs need; it must be possible to send it."""
     shown = [world.engine.progress(job_id), world.engine.tasks(job_id)]
-    try:
-        reader = Reader(lambda: world.engine.log_files(job_id), 10)
-    except NotFound:
-        return  # It has removed all its files.
+    reader = world.engine.open_log(job_id, tail=10)
     text = reader.read()
     reader.close()
     assert SECRET not in msgspec.json.encode(shown).decode()
@@ -122,7 +117,7 @@ def test_all_at_once(place: Path, run_as: str, monkeypatch: pytest.MonkeyPatch) 
             is_over = until(lambda job_id=job_id: bool(world.of(Exited, job_id) or world.of(LaunchFailed, job_id)))
             assert is_over, f"{names[job_id]}: it does not end"
         assert is_alive(world.shim("good"))
-        assert world.engine.tasks("good")[0]["state"] == "running"
+        assert world.engine.tasks("good")[0].state == "running"
         world.launch("quick", 2)
         world.wait(Exited, "quick", count=2)
         world.do(Stop("good", "test"))

@@ -86,7 +86,7 @@ def test_what_runs_is_adopted(tmp_path: Path) -> None:
         process.kill()
     pids = [int(main_file(tmp_path, task=task).read_text()) for task in ("main-0", "main-1")]
     with World(tmp_path, {"1": request(command, 2)}) as world:
-        world.engine.sweep({("1", 1)})
+        world.adopt({("1", 1)})
         world.launch(allocation=on(0, 0))
         world.wait(Started)
         assert all(is_alive(pid) for pid in pids)
@@ -139,7 +139,7 @@ def test_what_nobody_knows_is_killed(tmp_path: Path) -> None:
         process.kill()
         process.wait()
     with World(tmp_path, {}) as world:
-        world.engine.sweep({("2", 1)})
+        world.adopt({("2", 1)})
         assert until(lambda: not processes_of(tmp_path))
         assert world.told == []
 
@@ -147,7 +147,7 @@ def test_what_nobody_knows_is_killed(tmp_path: Path) -> None:
 def test_a_sweep_does_not_touch_what_was_just_launched(tmp_path: Path) -> None:
     with World(tmp_path, {"1": sh("sleep 0.5")}) as world:
         world.launch()
-        world.engine.sweep(set())
+        world.adopt(set())
         assert world.wait(Exited).code == 0
 
 
@@ -239,7 +239,7 @@ def test_killed_at_many_moments_everything_runs_once(tmp_path: Path) -> None:
             process.kill()
             process.wait()
         with World(folder, {"1": request(command, 2)}) as world:
-            world.engine.sweep({("1", 1)})
+            world.adopt({("1", 1)})
             world.launch(allocation=on(0, 0))
             assert world.wait(Exited).code == 7
         assert 1 <= len((folder / "jobs/1/checkpoint/runs").read_text().split()) <= 2

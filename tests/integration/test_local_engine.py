@@ -14,6 +14,7 @@ from skep.core.actions import Launch, Stop
 from skep.core.cluster import Allocation, Slice
 from skep.core.errors import NotFound
 from skep.core.reports import Exited, LaunchFailed, Looked, Progressed, Started
+from skep.engines.local.logs import log_files
 from skep.engines.local.start import Shim
 from skep.jobs.request import Request, TaskRole
 
@@ -231,11 +232,11 @@ def test_the_environment_for_exec(tmp_path: Path) -> None:
     with World(tmp_path, {"1": sh("true", env={"MINE": "1"})}) as world:
         world.run()
         found = world.engine.environment("1")
-        assert (found["task"], found["cwd"], found["env"]["MINE"]) == ("main-0", str(tmp_path / "jobs/1/work"), "1")
+        assert (found.task, found.cwd, found.env["MINE"]) == ("main-0", str(tmp_path / "jobs/1/work"), "1")
         with pytest.raises(NotFound, match="no task 'other-0'"):
             world.engine.environment("1", "other-0")
         with pytest.raises(NotFound, match="no start of it"):
-            world.engine.log_files("2")
+            world.engine.check_log("2")
         assert (tmp_path / "jobs/1/1/main-0/task.json").stat().st_mode & 0o077 == 0
 
 
@@ -272,7 +273,7 @@ def test_logs_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(begin, "LOG_BYTES", 1500)
     with World(tmp_path, {"1": sh("seq --format 'line %.0f' 100000")}) as world:
         told = world.run()
-        files = world.engine.log_files("1")
+        files = log_files(world.task())
         assert [path.name for path in files] == ["log.4", "log.3", "log.2", "log.1", "log"]
         assert all(path.stat().st_size <= 300 + (1 << 16) for path in files)
         lines = world.log().splitlines()

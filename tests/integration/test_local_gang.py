@@ -157,7 +157,7 @@ def test_a_lost_node_takes_its_gangs_with_it(tmp_path: Path) -> None:
         world.start("there", allocation=on(1))
         world.start("both", allocation=on(0, 1))
         assert until(lambda: world.log("both", "w-1") == "on\n")
-        world.engine.lose_node("n0")
+        world.engine.lose_node(0, "n0")
         for job_id in ("here", "both"):
             told = world.wait(Exited, job_id)
             assert (told.code, told.cause, told.was_stopped) == (137, "node-lost", False)
@@ -168,7 +168,7 @@ def test_a_lost_node_takes_its_gangs_with_it(tmp_path: Path) -> None:
         assert world.told.index(changes[0]) < world.told.index(world.of(Exited, "here")[0])
         world.launch("here", 2, on(0))
         assert world.failure("here") == "node n0 is lost"
-        world.engine.restore_node("n0")
+        world.engine.restore_node(0, "n0")
         world.launch("here", 3, on(0))
         assert world.wait(Started, "here", count=2).launch == 3
         assert world.told.index(NodeBack("n0")) < world.told.index(world.of(Started, "here")[1])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from local_world import World, is_alive, processes_of, sh, until
 
-from skep.core.actions import Resume, Stop, Suspend
+from skep.core.actions import Stop
 from skep.core.reports import Exited
 
 SAVER = """
@@ -107,41 +107,6 @@ def test_a_fork_bomb_ends(tmp_path: Path) -> None:
         started(world)
         stop(world)
         assert until(lambda: not processes_of(tmp_path))
-
-
-def test_suspend_and_resume(tmp_path: Path) -> None:
-    count = "i=0; while true; do i=$((i+1)); echo $i > $SKEP_CHECKPOINT_DIR/i; sleep 0.02; done"
-    with World(tmp_path, {"1": sh(f"bash -c '{count}' & wait")}) as world:
-        world.start()
-        counter = tmp_path / "jobs/1/checkpoint/i"
-        assert until(lambda: counter.exists() and counter.read_text().strip() > "1")
-        world.do(Suspend("1"))
-        assert until(lambda: all(state(pid) == "T" for pid in task_processes(world)))
-        before = counter.read_text()
-        time.sleep(0.2)
-        assert counter.read_text() == before
-        world.do(Resume("1"))
-        assert until(lambda: counter.read_text() not in ("", before))
-
-
-def test_a_suspended_task_can_still_save_itself(tmp_path: Path) -> None:
-    with World(tmp_path, {"1": sh("trap 'echo saved; exit 0' TERM; echo on; sleep 60 & wait")}) as world:
-        started(world)
-        world.do(Suspend("1"))
-        assert until(lambda: all(state(pid) == "T" for pid in task_processes(world)))
-        told = stop(world)
-        assert (told.was_stopped, told.log_tail) == (True, "on\nsaved\n")
-
-
-def task_processes(world: World) -> list[int]:
-    return [pid for pid in processes_of(world.folder) if pid != world.shim()]
-
-
-def state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "T"
 
 
 LOADER = """

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from skep.core.actions import Action, Launch, Move, Stop
-from skep.core.cluster import Allocation, Cluster
+from skep.core.cluster import Allocation
 from skep.core.errors import InputError
-from skep.core.events import ClusterChanged, Event, NodeBack, NodeLost, PolicyChanged
+from skep.core.events import ClusterChanged, NodeBack, NodeLost, PolicyChanged
 from skep.core.record import decode
 from skep.core.reports import Exited, LaunchFailed, Looked, Moved, Report, Started
 from skep.jobs.request import Elastic, Request, TaskRole
@@ -23,6 +23,7 @@ from skep.service.recover import recompute, recover
 from skep.service.store import JobFilter, Store, Told, Writes
 from skep.service.turn import Command
 from skep.service.writer import Writer
+from skep.testing.engines import NoEngine
 from skep.testing.invariants import check
 from skep.testing.snapshot import snapshot
 
@@ -50,7 +51,7 @@ class Run:
         self.is_over = False
 
 
-class FaultyEngine:
+class FaultyEngine(NoEngine):
     """Runs outlive the server. What it tells may come late, twice, or only after somebody looks again."""
 
     def __init__(self, chance: random.Random) -> None:
@@ -63,7 +64,7 @@ class FaultyEngine:
         self.moves: dict[str, Move] = {}
         self.names: list[str] = []
 
-    def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
+    def execute(self, epoch: int, at_s: float, actions: list[Action]) -> None:
         for action in actions:
             if self.faults and self.chance.random() < 0.01:
                 raise Crash
@@ -74,13 +75,6 @@ class FaultyEngine:
             elif isinstance(action, Stop):
                 for run in self.of(action.job_id):
                     run.is_asked_to_stop = True
-        return []
-
-    def use_cluster(self, cluster: Cluster) -> None:
-        """Nodes are known by number, and these tests only add some."""
-
-    def lose_node(self, node: str) -> None:
-        """Told again after a restart: it knows."""
 
     def look(self) -> None:
         self.mail.append(Looked())

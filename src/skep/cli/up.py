@@ -31,6 +31,7 @@ READY_S = 120.0
     help="How to schedule; `skep policies` lists them.  [default: as it was; at first fifo]",
     shell_complete=complete_policies,
 )
+@click.option("--engine", metavar="NAME", help="What runs the jobs: local.  [default: local]")
 @click.option("--data", metavar="DIR", help="Where everything is kept.  [default: ~/.local/share/skep]")
 @click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="[default: 7437]")

@@ -100,12 +100,23 @@ class Metrics(msgspec.Struct, frozen=True):
     """There was more; the latest lines are here."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class TaskEnvironment(msgspec.Struct, frozen=True):
     """What a command needs to run as if it were the task."""
 
     env: dict[str, str]
     cwd: str
     task: str
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What the state of a server that starts wants of an engine which may have done some of it already."""
+
+    actions: list[Action] = []
+    """Launches of what should run, and what follows for them. The engine knows by their numbers what it has done."""
+    known: set[tuple[str, int]] = set()
+    """Job and number of every launch that may be there. What runs for others is ended, and not told of."""
+    lost: set[str] = set()
+    """Nodes on which nothing is to be started."""
 
 
 class LogReader(Protocol):
@@ -137,13 +148,12 @@ class Engine(Protocol):
 
     # Orders. Each carries the epoch of the server that gives it; older than one that was seen: `StaleEpoch`.
 
-    def adopt(self, epoch: int, at_s: float, actions: list[Action], known: set[tuple[str, int]]) -> None:
-        """The first call of a server, also after a crash. Orders of earlier epochs are refused from here on, durably.
+    def last_epoch(self) -> int:
+        """The latest that it has seen. A server that starts takes a later one and writes it down before it acts."""
 
-        `actions` say again what the state wants, and the engine knows by their numbers what of it is done; how each
-        of these launches stands is told again. What runs for launches that are not `known` (job, number) is ended, and
-        not told of.
-        """
+    def adopt(self, epoch: int, at_s: float, wanted: Wanted) -> None:
+        """The first order of a server, also after a crash: orders of earlier epochs are refused from here on, durably.
+        How each launch of `wanted` stands is told again."""
 
     def execute(self, epoch: int, at_s: float, actions: list[Action]) -> None:
         """Begin these, in order. What comes of them is told. What is not among `capabilities` is told as `Refused`.
@@ -189,7 +199,7 @@ class Engine(Protocol):
         """From its beginning, or its last lines. Without a name that of the first task; without a number that of the
         last launch, and then of those that follow. One that is not there yet has nothing to read until it is."""
 
-    def environment(self, job_id: str, task: str = "", launch: int = 0) -> Place:
+    def environment(self, job_id: str, task: str = "", launch: int = 0) -> TaskEnvironment:
         """`NotFound` where there is none."""
 
     def gpu_health(self) -> dict[str, list[dict[str, Any]]]:

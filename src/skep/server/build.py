@@ -11,6 +11,7 @@ from typing import Any
 from skep.clusters.read import WHAT
 from skep.clusters.spec import looks_like_spec
 from skep.core.errors import InputError
+from skep.core.ports import Engine
 from skep.engines.local.accounts import ROOT_HINT, SEPARATE, SERVER, Accounts, missing_rights
 from skep.engines.local.engine import LocalEngine
 from skep.engines.local.gpus import Gpu, find_gpus
@@ -32,7 +33,7 @@ def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[E
     cluster = chosen_cluster(config.cluster, say) if is_new or "cluster" in config.typed else None
     live = Live(
         store,
-        lambda live: make_engine(config, live, accounts),
+        lambda live: ENGINES[config.engine](config, live, accounts),
         machine_clock(store.meta("clock")),
         cluster=cluster,
         policy=config.policy or None if is_new or "policy" in config.typed else None,
@@ -95,13 +96,12 @@ def server_umask() -> int:
     return os.umask(0o077)
 
 
-def make_engine(config: Config, live: Live, accounts: Accounts) -> LocalEngine:
-    """What still runs for a job that nobody remembers is ended: it would hold gpus that look free."""
-    state = live.writer.state
-    engine = LocalEngine(config.data, state.cluster, live.request_of, live.tell, accounts, config.limits)
-    held = [job for job in state.jobs.values() if job.held is not None]
-    engine.sweep({(job.id, launch) for job in held for launch in (job.held_launch, job.launches)})
-    return engine
+def local_engine(config: Config, live: Live, accounts: Accounts) -> Engine:
+    cluster = live.writer.state.cluster
+    return LocalEngine(config.data, cluster, live.request_of, live.tell, accounts, config.limits)
+
+
+ENGINES: dict[str, Callable[[Config, Live, Accounts], Engine]] = {"local": local_engine}
 
 
 def chosen_cluster(spec: str, say: Callable[[str], None]) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from skep.core.errors import InputError
+from skep.core.errors import InputError, did_you_mean
 from skep.engines.local.accounts import SUBMITTER, check_run_as
 from skep.files.document import Field, read_document
 from skep.files.running import default_data
@@ -19,7 +19,11 @@ from skep.jobs.limits import DEFAULTS, UNLIMITED, LimitRules, Limits, read_limit
 
 PORT = 7437
 AUTH = ("none", "token")
-KEYS = ("cluster", "policy", "data", "host", "port", "auth", "names", "keep_days", "limits", "run_as", "job_files")
+ENGINES = ("local",)
+KEYS = (
+    *("cluster", "policy", "engine", "data", "host", "port", "auth", "names", "keep_days", "limits", "run_as"),
+    "job_files",
+)
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +31,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: str = ""
     policy: str = ""
+    engine: str = "local"
+    """Who runs the jobs: one of `ENGINES`."""
     typed: frozenset[str] = frozenset()
     """Which of these were flags: they replace what is stored. What a config file says is for a new store."""
     data: Path
@@ -72,6 +78,11 @@ def make_config(file: str | None, flags: dict[str, Any], *, is_new: bool = False
     values.setdefault("auth", "none" if is_loopback(values.get("host", "127.0.0.1")) else "token")
     typed = frozenset(key for key in ("cluster", "policy") if flags.get(key) is not None)
     config = Config(**values, typed=typed, is_new=is_new)
+    if config.engine not in ENGINES:
+        near = did_you_mean(config.engine, ENGINES, start="; ")
+        raise InputError(
+            f"engine: there is no {config.engine[:80]!r}{near}", hint=f"engines of this version: {', '.join(ENGINES)}"
+        )
     if config.auth == "none" and not is_loopback(config.host):
         raise InputError(
             f"{config.host} is reachable from other machines, which needs --auth token",

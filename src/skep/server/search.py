@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from contextlib import closing
 from typing import Any
 
-from skep.server.logs import open_or_none
+from skep.core.ports import LogReader
 
 READ_MAX = 64 << 20
 """Bytes of logs that one search reads."""
@@ -16,14 +16,14 @@ SHOWN_MAX = 1000
 """Characters of a line that are shown."""
 
 
-def search(logs: Iterable[tuple[str, int, list[Path]]], text: str, limit: int) -> dict[str, Any]:
-    """`logs` has the task, the attempt and the files of each, oldest first."""
+def search(logs: Iterable[tuple[str, int, LogReader]], text: str, limit: int) -> dict[str, Any]:
+    """`logs` has the task, the attempt and the reader of each."""
     wanted = text.lower()
     found: list[dict[str, Any]] = []
     left = READ_MAX
-    for task, attempt, files in logs:
+    for task, attempt, log in logs:
         number = 0
-        for line, is_start in lines_of(files):
+        for line, is_start in lines_of(log):
             left -= len(line)
             number += is_start
             shown = line.decode("utf-8", "replace")
@@ -36,17 +36,20 @@ def search(logs: Iterable[tuple[str, int, list[Path]]], text: str, limit: int) -
     return {"matches": found, "is_cut": False}
 
 
-def lines_of(files: list[Path]) -> Iterator[tuple[bytes, bool]]:
-    """Lines, or pieces of long ones; whether a line begins here."""
-    is_start = True
-    for path in files:
-        file = open_or_none(path)
-        if file is None:
-            continue
-        with file:
-            while line := file.readline(LINE_MAX):
-                yield line, is_start
-                is_start = line.endswith(b"\n")
+def lines_of(log: LogReader) -> Iterator[tuple[bytes, bool]]:
+    """Lines, or pieces of long ones; whether a line begins here. The log is closed at the end."""
+    is_start, rest = True, b""
+    with closing(log):
+        while chunk := log.read():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                yield line + b"\n", is_start
+                is_start = True
+            if len(rest) >= LINE_MAX:
+                yield rest, is_start
+                is_start, rest = False, b""
+    if rest:
+        yield rest, is_start
 
 
 def around(line: str, wanted: str) -> str:

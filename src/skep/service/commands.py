@@ -285,12 +285,12 @@ def set_node(node: str, state: str, who: str) -> Prepare:
         check_node(writer, node)
         if state == "lost":
             turn.events.append(NodeLost(node))
-            turn.then.append(lambda engine: engine.lose_node(node))
+            turn.then.append(lambda engine, epoch: engine.lose_node(epoch, node))
             turn.say("lost", node, None, who)
             return
         if state == "up":
             turn.events.append(NodeBack(node))
-            turn.then.append(lambda engine: engine.restore_node(node))
+            turn.then.append(lambda engine, epoch: engine.restore_node(epoch, node))
         drain(node, state == "drained", who)(writer, turn)
 
     return prepare

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from skep.files.untrusted import open_file
+from skep.core.ports import Metrics
 
-READ_MAX = 16 << 20
-"""Bytes of the metrics of one attempt that are read: the latest."""
 LINE_MAX = 4096
 KEYS_MAX = 50
 OWN = ("step", "at_s")
@@ -30,34 +26,20 @@ class Curves(msgspec.Struct):
     is_cut: bool
 
 
-def read_curves(files: Iterable[tuple[int, Path]]) -> Curves:
-    """`files`: number and metrics of each attempt, oldest first. Steps that were done again are there once: when an
+def read_curves(attempts: Iterable[Metrics]) -> Curves:
+    """What each attempt reported, oldest first. Steps that were done again are there once: when an
     attempt begins anew at a step, what earlier ones had reported from there on was lost."""
     found: dict[str, list[Point]] = {}
     is_any_cut = False
-    for attempt, path in files:
-        lines, is_cut = read_lines(path)
-        is_any_cut |= is_cut
-        rows = [row for line in lines if (row := row_of(line)) is not None]
+    for attempt in attempts:
+        is_any_cut |= attempt.is_cut
+        rows = [row for line in attempt.lines if (row := row_of(line)) is not None]
         steps = [step for row in rows if (step := finite(row.get("step"))) is not None]
         if steps:
             forget_from(found, min(steps))
         for row in rows:
-            add_row(found, row, attempt)
+            add_row(found, row, attempt.launch)
     return Curves(found, is_any_cut)
-
-
-def read_lines(path: Path) -> tuple[list[bytes], bool]:
-    """Whole lines of the end of a file that the job may have put there; whether there was more."""
-    file = open_file(path)
-    if file is None:
-        return [], False
-    with file:
-        size = os.fstat(file.fileno()).st_size
-        file.seek(max(size - READ_MAX, 0))
-        lines = file.read(READ_MAX).split(b"\n")
-    is_cut = size > READ_MAX
-    return (lines[1:] if is_cut else lines), is_cut
 
 
 def row_of(line: bytes) -> dict[str, float | int | None] | None:

@@ -38,7 +38,7 @@ def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
     """None for what is late, doubled or of no consequence."""
     state = writer.state
     if isinstance(report, Looked | Fenced):
-        return None
+        return None  # The writer itself sees to them.
     if isinstance(report, NodeLost | NodeBack):
         return Heard([report]) if report.node in state.cluster.by_name else None
     job = state.jobs.get(report.job_id)

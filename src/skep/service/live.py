@@ -19,6 +19,7 @@ import msgspec
 
 from skep.clusters.read import read_text
 from skep.core.errors import InputError
+from skep.core.ports import Engine
 from skep.core.reports import Report
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
@@ -53,7 +54,7 @@ class Live(Reads):
     def __init__(
         self,
         store: Store,
-        make_engine: Callable[[Live], Any],
+        make_engine: Callable[[Live], Engine],
         clock: Callable[[], float] | Clock,
         *,
         cluster: tuple[str, str] | None = None,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ import msgspec
 from skep.core.errors import Conflict, InputError, NotFound
 from skep.core.job import Job, JobState
 from skep.core.model import GroupRef
+from skep.core.ports import Capability, Engine, LogReader, Metrics, TaskEnvironment
 from skep.core.refusal import Cause, Refusal
 from skep.jobs.core import to_core
 from skep.jobs.groups import member_id, task_name
@@ -42,7 +42,7 @@ class Reads:
     sight: Sight = EVERYTHING
     store: Store
     writer: Writer
-    engine: Any
+    engine: Engine
     lock: Lendable
     clock: Clock
 
@@ -122,10 +122,13 @@ class Reads:
         shown = self._shown(row)
         shown["request"] = in_full(masked(request))
         shown["history"] = [msgspec.structs.asdict(attempt) for attempt in self.store.attempts(row.seq)]
-        shown["tasks"] = [task for name in core_ids(row, request) for task in self.engine.tasks(name)]
+        shown["tasks"] = [task for name in core_ids(row, request) for task in self._tasks(name)]
         if row.state == PENDING:
             shown["reason"] = row.reason or self.explain(shown["id"])["reason"]
         return shown
+
+    def _tasks(self, core_id: str) -> list[dict[str, Any]]:
+        return [msgspec.structs.asdict(task) for task in self.engine.tasks(core_id)]
 
     def explain(self, ref: str) -> dict[str, Any]:
         """Why a job does not run, and what would change that."""
@@ -175,29 +178,32 @@ class Reads:
             return Refusal("needs", Cause.ORDER, f"waits for {', '.join(left)}", "those jobs succeeding"), ""
         return None, job.id
 
-    def log_files(self, ref: str, task: str = "", attempt: int = 0) -> list[Path]:
-        """The oldest first; nothing yet where a job has not started."""
+    def check_log(self, ref: str, task: str = "", attempt: int = 0) -> None:
+        """`NotFound` where there was no such attempt or task."""
         row, request = self._find(ref)
-        files: list[Path] = self.engine.log_files(core_id(row, request, task), task, attempt)
-        return files
+        self.engine.check_log(core_id(row, request, task), task, attempt)
 
-    def metrics_files(self, ref: str, task: str = "") -> list[tuple[int, Path]]:
+    def open_log(self, ref: str, task: str = "", attempt: int = 0, tail: int | None = None) -> LogReader:
+        """Nothing yet where a job has not started."""
+        row, request = self._find(ref)
+        return self.engine.open_log(core_id(row, request, task), task, attempt, tail)
+
+    def metrics(self, ref: str, task: str = "") -> Iterable[Metrics]:
         """By attempt, what a task reported of itself through `skep.train`."""
         row, request = self._find(ref)
-        files: list[tuple[int, Path]] = self.engine.metrics_files(core_id(row, request, task), task)
-        return files
+        return self.engine.metrics(core_id(row, request, task), task)
 
     def job_file(self, ref: str, *, hide_values: bool) -> dict[str, Any]:
         """The file that submits it again, and what is hidden in it."""
         text, hidden = job_text(self._find(ref)[1], hide_values=hide_values)
         return {"text": text, "hidden": hidden}
 
-    def environment(self, ref: str, task: str = "") -> dict[str, Any]:
+    def environment(self, ref: str, task: str = "") -> TaskEnvironment:
+        """`NotFound` where a job has never been started here."""
         row, request = self._find(ref)
-        found: dict[str, Any] | None = self.engine.environment(core_id(row, request, task), task)
-        if found is None:
-            raise Conflict(f"job {ref} has never been started here", hint="wait until it runs")
-        return found
+        if Capability.EXEC not in self.engine.capabilities:
+            raise Conflict(f"engine {self.engine.name} cannot run commands beside a task")
+        return self.engine.environment(core_id(row, request, task), task)
 
     def check(self, requests: list[Request]) -> None:
         """An error if these could not be submitted now. Changes nothing."""

@@ -14,7 +14,7 @@ from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError, InvariantBroken
 from skep.core.events import ClockStepped, ClusterChanged, Event, JobsForgotten, PolicyChanged, PolicyFailed
-from skep.core.ports import Planner
+from skep.core.ports import Planner, Wanted
 from skep.core.record import Entry, PlanRecord, decode, encode, fold, record
 from skep.core.snapshot import load
 from skep.core.state import State
@@ -135,8 +135,14 @@ def _from(store: Store, seq: int) -> tuple[State, Ground]:
     return state, ground
 
 
-def resume_actions(state: State) -> list[Action]:
+def wanted(state: State) -> Wanted:
     """What the engine may not have been told before the crash. It knows by their numbers what it has done already."""
+    held = [job for job in state.jobs.values() if job.held is not None]
+    known = {(job.id, launch) for job in held for launch in (job.held_launch, job.launches)}
+    return Wanted(resume_actions(state), known, set(state.lost))
+
+
+def resume_actions(state: State) -> list[Action]:
     actions: list[Action] = []
     for job in state.jobs.values():
         if job.held is None:

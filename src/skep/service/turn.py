@@ -25,7 +25,8 @@ from skep.core.group import GroupSpec
 from skep.service.store import JobRow, Store, Told, Writes
 
 if TYPE_CHECKING:
-    from skep.service.writer import Engine, Writer
+    from skep.core.ports import Engine
+    from skep.service.writer import Writer
 
 ORDER: dict[type, int] = {
     TasksExited: 0,
@@ -64,8 +65,8 @@ class Turn:
         """Of policy or cluster: each is a step by itself."""
         self.touched: set[str] = set()
         """Jobs, by their owners' ids, about which something was asked that the state does not know yet."""
-        self.then: list[Callable[[Engine], None]] = []
-        """What the engine is to do beside actions, once this turn is on the disk."""
+        self.then: list[Callable[[Engine, int], None]] = []
+        """What the engine is to do beside actions, once this turn is on the disk; it is given our epoch."""
         self.writes = Writes()
         self.answers: list[tuple[Future[Any], Any]] = []
         self.formed: dict[str, GroupSpec] = {}

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import msgspec
 
@@ -36,8 +35,9 @@ from skep.core.events import (
     TimeLimitSet,
     TimerDue,
 )
+from skep.core.ports import Engine, StaleEpoch
 from skep.core.record import Entry, PlanRecord, encode, take_in
-from skep.core.reports import Looked, Report
+from skep.core.reports import Fenced, Looked, Report
 from skep.core.snapshot import dump, fork
 from skep.core.step import reconcile
 from skep.core.timers import BACK_OFF, PLAN
@@ -50,8 +50,8 @@ from skep.service.hear import Heard, hear
 from skep.service.lendable import Lendable
 from skep.service.limits import Limiter
 from skep.service.planning import Call, Fault, Planning, at_once, commit_all, sentence, short, stays
-from skep.service.recover import recover, resume_actions
-from skep.service.store import Snapshot, Store, Told
+from skep.service.recover import recover, wanted
+from skep.service.store import Snapshot, Store, Told, Writes
 from skep.service.turn import Command, NotYet, Turn
 
 SNAPSHOT_EVERY = 20_000
@@ -66,22 +66,6 @@ WAKES_MAX = 1000
 
 LAST_RESORT = "fifo"
 """Takes over where no policy before the one that failed is known."""
-
-
-class Engine(Protocol):
-    """What the writer needs of an engine that runs jobs; it tells what happens through reports."""
-
-    def execute(self, at_s: float, actions: list[Action]) -> list[Event]: ...
-
-    def use_cluster(self, cluster: Cluster) -> None: ...
-
-    def lose_node(self, node: str) -> None:
-        """Kill everything there, at once; nothing is to be started there."""
-
-    def restore_node(self, node: str) -> None: ...
-
-    def look(self) -> None:
-        """Look at everything that runs, tell what has ended, and then that you have looked."""
 
 
 class Writer:
@@ -99,6 +83,8 @@ class Writer:
         self.book = Book()
         self.limits = Limiter(limits)
         self.engine: Engine | None = None
+        self.epoch = 0
+        """Ours: the engine obeys no server with an earlier one than the latest it has heard of."""
         self._is_looking = False
         """Timers are due, and the engine was asked what has ended: that is to be heard first."""
         self.lock = Lendable()
@@ -156,9 +142,9 @@ class Writer:
     def start(self, engine: Engine) -> None:
         """Meet the engine: it is told again what the state wants, and knows what of it is done already."""
         self.engine = engine
-        for node in sorted(self.state.lost):
-            engine.lose_node(node)
-        engine.execute(self.state.now_s, resume_actions(self.state))
+        self.epoch = max(int(self.store.meta("epoch") or 0), engine.last_epoch()) + 1
+        self.store.commit(Writes(meta={"epoch": str(self.epoch)}))
+        engine.adopt(self.epoch, self.state.now_s, wanted(self.state))
 
     # Time -------------------------------------------------------------------------------------------------------
 
@@ -178,6 +164,9 @@ class Writer:
 
     def turn(self, commands: list[Command], reports: list[Report], now_s: float, *, stepped_s: float = 0.0) -> None:
         """`stepped_s`: by how much the clock was set since the last turn, in which no time has passed."""
+        for report in reports:
+            if isinstance(report, Fenced):
+                raise StaleEpoch(self.epoch, report.epoch)
         turn = Turn(max(now_s, self.state.now_s))
         began_s = time.perf_counter()
         with self.lock:
@@ -256,7 +245,7 @@ class Writer:
         """It is on the disk: now it may be acted on and answered."""
         assert self.engine is not None
         for act in turn.then:
-            act(self.engine)
+            act(self.engine, self.epoch)
         self._execute(turn.at_s, actions)
         if self.state.next_timer_s <= turn.at_s and not self._is_looking and self.engine is not None:
             self._is_looking = True
@@ -276,13 +265,13 @@ class Writer:
         following: list[Action] = []
         for each in actions:
             if isinstance(each, Cluster):
-                engine.execute(at_s, following)
+                engine.execute(self.epoch, at_s, following)
                 engine.use_cluster(each)
                 following = []
             else:
                 following.append(each)
         if following:
-            engine.execute(at_s, following)
+            engine.execute(self.epoch, at_s, following)
 
     def save_snapshot(self) -> None:
         self.snapshot_at = self.state.event_count + SNAPSHOT_EVERY

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from skep.train import data, state
+from skep.train.asked import Asked
 from skep.train.checkpoints import Checkpoints, warn
 from skep.train.progress import Progress
 from skep.train.ranks import Alone, find_ranks, rank_and_size
@@ -57,6 +58,9 @@ class Job:
         self.is_managed = folder is not None or task is not None
         self._checkpoint_folder = folder
         self._progress = Progress(task if _speaks_for_its_task() else None)
+        self._asked = Asked(task)
+        self._settings: dict[str, Any] = {}
+        self._settings_number = 0
         self._saving = Saving(kept, save, load)
         self._every_s = every_s
         self._ranks = Alone()
@@ -66,6 +70,7 @@ class Job:
         self._epochs: int | None = None
         self._drawn_epoch: int | None = None
         self._is_wanted = False
+        self._asked.note_saved()
         self._saved_at_s = 0.0
         self._total: int | None = None
         if self.is_managed and not self._stop.install():
@@ -88,6 +93,12 @@ class Job:
     def should_stop(self) -> bool:
         """Whether this rank was asked to stop. The loop ends by itself after the step; for long work inside one."""
         return self._stop.is_asked
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the scheduler has chosen for this job, such as a batch size; empty if it has chosen nothing. It changes
+        between two steps only, and then on all ranks."""
+        return self._settings
 
     def checkpoint(self) -> None:
         """Asks for a checkpoint after the step under way. One rank asking is enough."""
@@ -172,7 +183,11 @@ class Job:
         """Between two steps: all ranks save, or leave, or go on. Asked to stop in the last step, they just finish."""
         if not self.is_managed:
             return
-        is_stopping, is_wanted = self._ranks.agree(self._stop.is_asked, self._is_wanted or self._is_due())
+        wants_save = self._is_wanted or self._is_due() or self._asked.look()
+        number = self._asked.number
+        is_stopping, is_wanted, newest, oldest = self._ranks.agree(self._stop.is_asked, wants_save, number, -number)
+        if newest == -oldest != self._settings_number:  # all ranks have heard of the same
+            self._settings, self._settings_number = self._asked.settings, number
         if (is_stopping or is_wanted) and not is_last:
             self._save()
         if is_stopping and not is_last:
@@ -189,6 +204,7 @@ class Job:
     def _save(self) -> None:
         self._saving.save(self._ranks, self._place)
         self._is_wanted = False
+        self._asked.note_saved()
         self._saved_at_s = time.monotonic()
 
     def _finish(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fake_world import World
+from fake_world import VCS, World, maker
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def open_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def guarded_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with World(tmp_path_factory.mktemp("guarded"), auth="token") as made:
+    with World(tmp_path_factory.mktemp("guarded"), maker(VCS), auth="token") as made:
         yield made
 
 

@@ -6,7 +6,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from fake_world import JOB, World
+from fake_world import CLUSTER, JOB, World, maker
+
+from skep.service.reads import Reads
 
 JOBS = "/api/v1/jobs"
 
@@ -15,14 +17,15 @@ def test_submitting_answers_with_the_job(world: World) -> None:
     answer = world.client.post(JOBS, content="name: a\ncommand: 'true'\n", headers={"Content-Type": "application/yaml"})
     assert answer.status_code == 201
     said = answer.json()
-    assert (said["name"], said["state"], said["warnings"]) == ("a", "pending", [])
+    assert (said["name"], said["state"], said["warnings"]) == ("a", said["jobs"][0]["state"], [])
     assert [job["id"] for job in said["jobs"]] == [said["id"]]
 
 
 def test_a_sweep_is_several_jobs(world: World) -> None:
     sweep = {"name": "s-${lr}", "command": "echo ${lr}", "sweep": {"lr": [1, 2, 3]}}
     said = world.client.post(JOBS, json=sweep).json()
-    assert len(said["jobs"]) == len(world.live.all) == 3
+    assert [job["id"] for job in said["jobs"]] == world.ids()
+    assert len(world.ids()) == 3
 
 
 @pytest.mark.parametrize(
@@ -48,7 +51,7 @@ def test_bad_jobs_are_one_line(world: World, body: bytes, kind: str) -> None:
     assert set(said) == {"error", "hint"}
     assert said["error"]
     assert "\n" not in said["error"] + said["hint"]
-    assert not world.live.all
+    assert not world.ids()
 
 
 def test_a_batch_is_all_or_nothing(world: World) -> None:
@@ -56,10 +59,10 @@ def test_a_batch_is_all_or_nothing(world: World) -> None:
     answer = world.client.post(batch, json={"jobs": [JOB, {**JOB, "gpus": -1}]})
     assert answer.status_code == 400
     assert "jobs[1]" in answer.json()["error"]
-    assert not world.live.all
+    assert not world.ids()
     answer = world.client.post(batch, json={"jobs": [JOB, JOB]})
     assert answer.status_code == 201
-    assert answer.json()["ids"] == list(world.live.all)
+    assert answer.json()["ids"] == world.ids()
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,7 @@ def test_bad_batches(world: World, body: str) -> None:
 
 def test_the_same_key_is_one_submission(world: World) -> None:
     answers = [world.client.post(JOBS, json=JOB, headers={"Idempotency-Key": "k1"}) for _ in range(3)]
-    assert len({answer.json()["id"] for answer in answers}) == len(world.live.all) == 1
+    assert len({answer.json()["id"] for answer in answers}) == len(world.ids()) == 1
     for key in (b"", b"a b", b"x" * 201, b"\xe9"):
         assert world.client.post(JOBS, json=JOB, headers={"Idempotency-Key": key}).status_code == 400
 
@@ -98,23 +101,28 @@ def test_bad_queries(world: World, query: str) -> None:
 
 
 def test_states_filter(world: World) -> None:
-    job_id = world.submit()
-    world.submit()
+    job_id, other = world.run(user="filter"), world.run(user="filter")
     world.client.post(f"{JOBS}/{job_id}/stop", json={"reason": "enough"})
-    assert len(world.client.get(JOBS).json()["jobs"]) == 1
-    both = world.client.get(JOBS, params=[("state", "stopped"), ("state", "pending")]).json()["jobs"]
-    assert len(both) == 2
-    assert len(world.client.get(JOBS, params={"all": "true"}).json()["jobs"]) == 2
+    world.wait_for(job_id, "stopped")
+
+    def found(*query: tuple[str, str]) -> list[str]:
+        page = world.client.get(JOBS, params=[("user", "filter"), *query]).json()
+        return [job["id"] for job in page["jobs"]]
+
+    assert found() == [other]
+    assert found(("state", "stopped")) == [job_id]
+    assert found(("state", "stopped"), ("state", "running")) == found(("all", "true")) == [other, job_id]
 
 
 def test_changing_a_job(world: World) -> None:
-    job_id = world.submit()
-    change = {"priority": 100, "hold": True, "tags": ["a", "b"]}
+    job_id = world.submit(hold=True)
+    change = {"priority": 100, "hold": False, "tags": ["a", "b"]}
     answer = world.client.patch(f"{JOBS}/{job_id}", json=change, headers={"X-Skep-User": "ann"})
     assert answer.status_code == 200
     assert (answer.json()["priority"], answer.json()["tags"]) == (100, ["a", "b"])
-    told = [(event["kind"], event["who"], event["text"]) for event in world.live.log[-1:]]
-    assert told == [("JobChanged", "ann", "priority is_held tags")], "in one go"
+    assert world.wait_for(job_id, "running")["priority"] == 100
+    by_ann = [event["kind"] for event in world.events() if event["job_id"] == job_id and event["who"] == "ann"]
+    assert by_ann == ["priority", "released", "tagged"]
 
 
 @pytest.mark.parametrize(
@@ -139,27 +147,32 @@ def test_bad_changes(world: World, change: object) -> None:
 def test_an_ended_job_conflicts(world: World) -> None:
     job_id = world.submit()
     assert world.client.post(f"{JOBS}/{job_id}/stop").status_code == 200
+    world.wait_for(job_id, "stopped")
     answer = world.client.post(f"{JOBS}/{job_id}/stop")
     assert answer.status_code == 409
-    assert answer.json()["error"] == f"job {job_id} has ended"
+    assert answer.json()["error"] == f"job {job_id} cannot be stopped: it has stopped"
 
 
 def test_nodes_policy_cluster_usage(world: World) -> None:
     ask = world.client
     assert ask.patch("/api/v1/nodes/n0", json={"state": "drained"}).json()["state"] == "drained"
+    assert ask.patch("/api/v1/nodes/n0", json={"state": "up"}).json()["state"] == "up"
     assert ask.patch("/api/v1/nodes/n9", json={"state": "up"}).status_code == 404
     assert ask.patch("/api/v1/nodes/n0", json={"state": "gone"}).status_code == 400
     assert ask.put("/api/v1/policy", json={"policy": "sjf"}).json()["policy"] == "sjf"
+    assert ask.put("/api/v1/policy", json={"policy": "fifo"}).status_code == 200
     assert ask.put("/api/v1/policy", json={"policy": "no such"}).status_code == 400
     yaml = {"Content-Type": "application/yaml"}
-    events = len(world.live.log)
-    dry = ask.put("/api/v1/cluster?dry_run=true", content="nodes: []", headers=yaml)
-    assert dry.json() == {"changes": ["one node more"]}
-    assert len(world.live.log) == events
-    assert ask.put("/api/v1/cluster", content="nodes: []", headers=yaml).status_code == 200
-    assert world.live.log[-1]["kind"] == "ClusterChanged"
+    before, two = world.live.last_seq(), "nodes: [{name: n0, gpus: 8}, {name: n1, gpus: 8}]"
+    dry = ask.put("/api/v1/cluster?dry_run=true", content=two, headers=yaml)
+    assert [change for change in dry.json()["changes"] if "n1" in change]
+    assert world.live.last_seq() == before
+    assert ask.put("/api/v1/cluster", content=two, headers=yaml).status_code == 200
+    assert [node["name"] for node in ask.get("/api/v1/nodes").json()] == ["n0", "n1"]
+    assert ask.put("/api/v1/cluster", content=CLUSTER, headers=yaml).status_code == 200
     assert ask.put("/api/v1/cluster", content="", headers=yaml).status_code == 400
-    assert ask.get("/api/v1/usage?by=vc&since=0&until=1e9").json()[0]["vc"] == "ann"
+    world.run()
+    assert ask.get("/api/v1/usage?by=vc&since=0").json()[0]["vc"] == "default"
     assert ask.get("/api/v1/usage?since=nan").status_code == 400
 
 
@@ -177,11 +190,11 @@ def test_unknown_addresses_and_methods_have_the_same_shape(world: World) -> None
 
 
 def test_a_bug_is_not_shown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(ref: str) -> None:
+    def broken(reads: Reads, ref: str) -> None:
         raise RuntimeError("secret detail in /etc")
 
-    monkeypatch.setattr(world.live, "job", broken)
-    answer = world.client.get(f"{JOBS}/j1")
+    monkeypatch.setattr(Reads, "job", broken)
+    answer = world.client.get(f"{JOBS}/1")
     assert answer.status_code == 500
     assert set(answer.json()) == {"error", "hint"}
     assert "secret" not in answer.text
@@ -198,45 +211,53 @@ def test_backup_is_a_database_and_leaves_nothing(world: World, tmp_path: Path) -
 
 
 def test_metrics(world: World) -> None:
+    world.run(gpus=8)
     world.submit()
     world.client.get(f"{JOBS}/j-unknown")
     world.client.request("PURGE", "/some/where")
     text = world.client.get("/metrics").text
     assert 'skep_jobs{state="pending"} 1.0' in text
     assert 'skep_node_gpus{node="n0"} 8.0' in text
-    assert 'skep_vc_gpus_used{vc="default"} 0.0' in text
-    assert 'skep_jobs_waiting{cause="order"} 1.0' in text
-    assert "skep_decision_seconds_sum 0.5" in text
-    assert "skep_commit_seconds_count 3.0" in text
+    assert 'skep_vc_gpus_used{vc="default"} 8.0' in text
+    assert 'skep_jobs_waiting{cause="' in text
+    assert float(value_of(text, "skep_decision_seconds_sum")) > 0
+    assert float(value_of(text, "skep_commit_seconds_count")) >= 2
     assert 'skep_http_requests_total{method="GET",route="/api/v1/jobs/{id}",status="404"}' in text
     assert 'skep_http_requests_total{method="other",route="none",status="404"}' in text
     assert "j-unknown" not in text
 
 
-def test_metrics_of_waiting_and_running_times(world: World) -> None:
+def value_of(text: str, name: str) -> str:
+    return next(line.split()[-1] for line in text.splitlines() if line.startswith(f"{name} "))
+
+
+def test_metrics_of_waiting_and_running_times(tmp_path: Path) -> None:
     def counted() -> dict[str, float]:
         lines = world.client.get("/metrics").text.splitlines()
         values = dict(line.rsplit(" ", 1) for line in lines if line.startswith("skep_job_"))
         return {name: float(value) for name, value in values.items()}
 
-    before, job_id = counted(), world.submit()
-    job = world.live.all[job_id]
-    assert counted() == before
-    job["start_s"] = job["submit_s"] + 42
-    for _ in range(2):  # a job is counted once, however often somebody looks
-        waited = counted()
-        assert waited["skep_job_wait_seconds_sum"] == pytest.approx(before["skep_job_wait_seconds_sum"] + 42)
-        assert (
-            waited['skep_job_wait_seconds_bucket{le="60.0"}'] == before['skep_job_wait_seconds_bucket{le="60.0"}'] + 1
-        )
-        assert waited['skep_job_wait_seconds_bucket{le="10.0"}'] == before['skep_job_wait_seconds_bucket{le="10.0"}']
-        assert waited["skep_job_run_seconds_count"] == before["skep_job_run_seconds_count"]
-    job["finish_s"] = job["start_s"] + 7200
-    for _ in range(2):
-        ended = counted()
-        assert ended["skep_job_run_seconds_sum"] == pytest.approx(before["skep_job_run_seconds_sum"] + 7200)
-        assert ended["skep_job_run_seconds_count"] == before["skep_job_run_seconds_count"] + 1
-        assert ended["skep_job_wait_seconds_count"] == before["skep_job_wait_seconds_count"] + 1
+    now_s = 1000.0
+    with World(tmp_path, maker(clock=lambda: now_s)) as world:
+        first = world.run(gpus=8)
+        before, job_id = counted(), world.submit()
+        assert counted() == before
+        now_s += 42
+        world.end(first)
+        world.wait_for(job_id, "running")
+        for _ in range(2):  # a job is counted once, however often somebody looks
+            waited = counted()
+            assert waited["skep_job_wait_seconds_sum"] == pytest.approx(before["skep_job_wait_seconds_sum"] + 42)
+            bucket = 'skep_job_wait_seconds_bucket{le="%s"}'
+            assert waited[bucket % "60.0"] == before[bucket % "60.0"] + 1
+            assert waited[bucket % "10.0"] == before[bucket % "10.0"]
+        now_s += 7200
+        world.end(job_id)
+        for _ in range(2):
+            ended = counted()
+            assert ended["skep_job_run_seconds_sum"] == pytest.approx(waited["skep_job_run_seconds_sum"] + 7200)
+            assert ended["skep_job_run_seconds_count"] == waited["skep_job_run_seconds_count"] + 1
+            assert ended["skep_job_wait_seconds_count"] == waited["skep_job_wait_seconds_count"]
 
 
 def test_shutdown_is_passed_on(world: World) -> None:
@@ -249,8 +270,7 @@ def test_shutdown_is_passed_on(world: World) -> None:
 
 @pytest.mark.parametrize("name", ["_x", "x" * 255, "a.b-c"])
 def test_every_name_a_job_may_have_can_be_asked_for(world: World, name: str) -> None:
-    world.live.all[name] = {**world.live.all[world.submit()], "id": name}
-    world.live.requests[name] = {}
+    world.submit(name=name)
     assert world.client.get(f"{JOBS}/{name}").status_code == 200
     assert world.client.get(f"/api/v1/events?follow=false&job={name}").status_code == 200
 

@@ -142,3 +142,19 @@ def test_who_was_replaced_does_not_hide_the_one_that_followed(tmp_path: Path) ->
             replaced.close()
             assert read_running(folder) == Running(8, "http://y")
             replaced.close = lambda: None  # type: ignore[method-assign]
+
+
+def test_the_engine_is_chosen_by_name(tmp_path: Path) -> None:
+    from skep.server import build
+    from skep.server.config import ENGINES
+
+    assert tuple(build.ENGINES) == ENGINES
+    assert make_config(None, {"data": str(tmp_path)}).engine == "local"
+    assert make_config(None, {"data": str(tmp_path), "engine": "local"}).engine == "local"
+    with pytest.raises(InputError, match=r"engine: there is no 'loca'; did you mean local\?") as found:
+        make_config(None, {"data": str(tmp_path), "engine": "loca"})
+    assert found.value.hint == "engines of this version: local"
+    file = tmp_path / "skep.yaml"
+    file.write_text("engine: nobody\n")
+    with pytest.raises(InputError, match="engine: there is no 'nobody'"):
+        make_config(str(file), {"data": str(tmp_path)})

@@ -91,6 +91,8 @@ def test_tenants_of_a_node_say_how_much_of_a_gpu_they_have(board: Board) -> None
 
 
 def test_nodes_say_what_the_driver_says_of_their_gpus(board: Board) -> None:
+    reading = {"utilization": 97.0, "memory_used_mib": 1, "memory_total_mib": 2, "temperature_c": 60.0}
+    board.engine.machine.health = {"a0": [{"index": 0, **reading, "power_w": None, "errors": None}]}
     health = {node["name"]: node["health"] for node in board.get("/nodes", list[Node])}
     assert [(gpu["index"], gpu["utilization"]) for gpu in health["a0"]] == [(0, 97.0)]
     assert health["b0"] == []

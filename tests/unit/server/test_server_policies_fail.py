@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from fake_world import World
-from paper import Paper
 
 from skep.jobs.request import Request, TaskRole
 from skep.service.live import Live
 from skep.service.store import Store
+from skep.testing.engines import FakeEngine
 
 POLICY = """
 import pathlib
@@ -38,7 +38,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     def make(folder: Path) -> Live:
         return Live(
             Store(folder / "skep.db"),
-            lambda live: Paper(live, folder),
+            lambda live: FakeEngine(live.tell, live.writer.state.cluster),
             time.time,
             cluster=("1x8", "1x8"),
             policy=f"{tmp_path}/mine.py:Mine",

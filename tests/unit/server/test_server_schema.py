@@ -6,62 +6,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_world import JOB, World
 
-from skep.core.errors import NotFound
 from skep.service.live import Live
 from skep.service.store import Store
-
-
-class Idle:
-    """Takes every order and never reports: whatever a generated job would run is not run."""
-
-    def tasks(self, job_id: str) -> list[dict[str, Any]]:
-        return []
-
-    def last_job(self) -> int:
-        return 0
-
-    def __init__(self, live: Live) -> None:
-        self.cluster = live.writer.state.cluster
-
-    def execute(self, at_s: float, actions: list[Any]) -> list[Any]:
-        return []
-
-    def use_cluster(self, cluster: Any) -> None:
-        self.cluster = cluster
-
-    def look(self) -> None: ...
-
-    def lose_node(self, node: str) -> None: ...
-
-    def restore_node(self, node: str) -> None: ...
-
-    def forget(self, job_id: str) -> None: ...
-
-    def progress(self, job_id: str) -> dict[str, Any]:
-        return {}
-
-    def log_files(self, job_id: str, task: str = "", launch: int = 0) -> list[Path]:
-        raise NotFound("there was no start of it yet")
-
-    def gpu_health(self) -> dict[str, Any]:
-        return {}
-
-    def metrics_files(self, job_id: str, task: str = "") -> list[tuple[int, Path]]:
-        return []
-
-    def environment(self, job_id: str, task: str = "", launch: int = 0) -> dict[str, Any]:
-        raise NotFound("there was no start of it yet")
-
-    def close(self) -> None: ...
+from skep.testing.engines import NoEngine
 
 
 def make_live(folder: Path) -> Live:
-    return Live(Store(folder / "skep.db"), Idle, time.time, cluster=("1x8", "1x8"), policy="fifo")
+    return Live(Store(folder / "skep.db"), lambda live: NoEngine(), time.time, cluster=("1x8", "1x8"), policy="fifo")
 
 
 # Whether the cluster can ever run a job, and whether a policy has that name, is not a matter of form: a 400 is right.

@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 import pytest
 from fake_world import World
-from paper import Paper
 
 from skep.core.errors import NotFound
 from skep.jobs.limits import LimitRules, Limits
 from skep.service.live import Live
 from skep.service.store import Store
+from skep.testing.engines import FakeEngine
 
 API = "/api/v1"
 CLUSTER = """
@@ -28,7 +28,7 @@ vcs: {red: 1 node, blue: 1 node}
 def make_live(folder: Path) -> Live:
     return Live(
         Store(folder / "skep.db"),
-        lambda live: Paper(live, folder),
+        lambda live: FakeEngine(live.tell, live.writer.state.cluster),
         time.time,
         cluster=("two", CLUSTER),
         policy="fifo",
@@ -231,7 +231,7 @@ def test_a_stream_has_the_events_of_its_vcs(two: World, people: dict[str, dict[s
 
 def test_a_reader_out_of_sight_finds_no_job(two: World, red_job: str) -> None:
     with pytest.raises(NotFound):
-        two.live.seen_by(two_sight("blue")).log_files(red_job)
+        two.live.seen_by(two_sight("blue")).open_log(red_job)
 
 
 # limits

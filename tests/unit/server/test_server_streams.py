@@ -13,7 +13,8 @@ import httpx
 import pytest
 from fake_world import World
 
-from skep.server.logs import CHUNK, Labelled, Reader, tail_offset
+from skep.engines.local.read_log import Reader
+from skep.server.logs import CHUNK, Labelled
 
 EVENTS = "/api/v1/events"
 
@@ -42,34 +43,34 @@ def take(answer: httpx.Response, count: int) -> list[int]:
 def test_events_arrive_as_they_happen(world: World) -> None:
     with world.client.stream("GET", EVENTS) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
-        begin = len(world.live.log)
-        timer = threading.Timer(0.1, lambda: [world.live.say("TimerDue") for _ in range(3)])
+        begin = world.live.last_seq()
+        timer = threading.Timer(0.1, lambda: [world.say("TimerDue") for _ in range(3)])
         timer.start()
         assert take(answer, 3) == [begin + 1, begin + 2, begin + 3]
 
 
 def test_a_stream_goes_on_where_it_was(world: World) -> None:
     for _ in range(1200):
-        world.live.say("TimerDue")
-    world.live.say("TimerDue").result()
-    end = len(world.live.log)
+        world.say("TimerDue")
+    world.say("TimerDue").result()
+    end = world.live.last_seq()
     with world.client.stream("GET", EVENTS, headers={"Last-Event-ID": str(end - 1100)}) as answer:
-        world.live.say("TimerDue")
+        world.say("TimerDue")
         assert take(answer, 1101) == list(range(end - 1099, end + 2))
     with world.client.stream("GET", f"{EVENTS}?after={end}", headers={"Last-Event-ID": str(end + 1)}) as answer:
-        world.live.say("TimerDue")
+        world.say("TimerDue")
         assert take(answer, 1) == [end + 2]
 
 
 def test_two_listeners_hear_the_same_and_one_job_only_its_own(world: World) -> None:
-    job_id = world.submit()
-    begin = len(world.live.log)
+    job_id = world.run()
+    begin = world.live.last_seq()
     with (
         world.client.stream("GET", f"{EVENTS}?after={begin}") as everything,
         world.client.stream("GET", f"{EVENTS}?after={begin}&job={job_id}") as own,
     ):
         for turn in range(20):
-            world.live.say("TimerDue", job_id if turn % 2 else None)
+            world.say("TimerDue", job_id if turn % 2 else None)
         assert take(everything, 20) == list(range(begin + 1, begin + 21))
         assert take(own, 10) == list(range(begin + 2, begin + 21, 2))
 
@@ -88,11 +89,11 @@ def test_a_listener_that_leaves_is_forgotten(world: World) -> None:
         next(pieces)
         assert world.context.hub._listeners == 1
     assert listeners(world, 0) == 0
-    world.live.say("TimerDue").result()
+    world.say("TimerDue").result()
     by_s = time.monotonic() + 60
-    while world.context.hub._newest != len(world.live.log) and time.monotonic() < by_s:
+    while world.context.hub._newest != world.live.last_seq() and time.monotonic() < by_s:
         time.sleep(0.02)
-    assert world.context.hub._newest == len(world.live.log)
+    assert world.context.hub._newest == world.live.last_seq()
     assert not world.context.hub._ring
 
 
@@ -119,10 +120,10 @@ def test_bad_event_queries(world: World, query: str) -> None:
 
 
 def test_a_list_of_events(world: World) -> None:
-    job_id = world.submit()
-    seq = len(world.live.log)
-    found = world.client.get(f"{EVENTS}?follow=false&after={seq - 1}").json()
-    assert [(event["seq"], event["kind"]) for event in found] == [(seq, "JobSubmitted")]
+    before = world.live.last_seq()
+    job_id = world.run()
+    found = world.client.get(f"{EVENTS}?follow=false&after={before}").json()
+    assert [(event["seq"], event["kind"]) for event in found] == [(before + 1, "submitted"), (before + 2, "started")]
     assert world.client.get(f"/api/v1/jobs/{job_id}/events").json() == found
 
 
@@ -142,28 +143,28 @@ def test_a_reader_that_reads_nothing_is_dropped(world: World, monkeypatch: pytes
             is_heard = is_heard or world.context.hub._listeners == 1
             if is_heard and world.context.hub._listeners == 0:
                 break
-            world.live.say("TimerDue", text="x" * 100_000).result()
+            world.say("TimerDue", text="x" * 100_000).result()
         assert is_heard
         assert world.context.hub._listeners == 0
 
 
-@pytest.mark.parametrize(("most", "found"), [(0, 0), (1, 1), (5, 5), (7, 6)])
+@pytest.mark.parametrize(("most", "found"), [(0, 0), (1, 1), (5, 5), (9, 7)])
 def test_the_last_events(world: World, most: int, found: int) -> None:
-    job_id = world.submit()
+    job_id = world.run()
     for turn in range(10):
-        world.live.say("TimerDue", job_id if turn % 2 else None).result()
-    own = [event["seq"] for event in world.live.log if event["job_id"] == job_id]
+        world.say("TimerDue", job_id if turn % 2 else None).result()
+    own = [event["seq"] for event in world.events() if event["job_id"] == job_id]
     asked = world.client.get(f"{EVENTS}?follow=false&last={most}&job={job_id}").json()
     assert [event["seq"] for event in asked] == own[len(own) - found :]
     with world.client.stream("GET", f"{EVENTS}?last={most}&job={job_id}") as answer:
-        world.live.say("TimerDue", job_id).result()
-        assert take(answer, found + 1) == [*own[len(own) - found :], len(world.live.log)]
+        world.say("TimerDue", job_id).result()
+        assert take(answer, found + 1) == [*own[len(own) - found :], world.live.last_seq()]
 
 
 def test_the_last_events_behind_a_number(world: World) -> None:
     for _ in range(5):
-        world.live.say("TimerDue").result()
-    end = len(world.live.log)
+        world.say("TimerDue").result()
+    end = world.live.last_seq()
     for after, last, expected in ((end - 2, 4, 2), (end - 4, 2, 2)):
         asked = world.client.get(f"{EVENTS}?follow=false&after={after}&last={last}").json()
         assert [event["seq"] for event in asked] == list(range(end - expected + 1, end + 1))
@@ -172,165 +173,98 @@ def test_the_last_events_behind_a_number(world: World) -> None:
 # logs
 
 
-@pytest.fixture
-def job(world: World) -> tuple[str, Path]:
-    job_id = world.submit()
-    folder = world.live.folder / "jobs" / job_id
-    folder.mkdir(parents=True)
-    world.live.all[job_id]["attempts"] = 1
-    return job_id, folder
-
-
-def test_a_rotated_log_reads_as_one(world: World, job: tuple[str, Path]) -> None:
-    job_id, folder = job
-    assert world.client.get(f"/api/v1/jobs/{job_id}/logs").text == ""
-    (folder / "log.2").write_text("1\n2\n")
-    (folder / "log.1").write_text("3\n4\n")
-    (folder / "log").write_text("5\n6")
-    answer = world.client.get(f"/api/v1/jobs/{job_id}/logs")
+def test_a_log_is_text_from_any_line_on(world: World) -> None:
+    job_id = world.run()
+    logs = f"/api/v1/jobs/{job_id}/logs"
+    assert world.client.get(logs).text == ""
+    world.engine.print(job_id, "1\n2\n3")
+    answer = world.client.get(logs)
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
-    assert answer.text == "1\n2\n3\n4\n5\n6"
-    for tail, text in ((0, ""), (1, "6"), (2, "5\n6"), (3, "4\n5\n6"), (5, "2\n3\n4\n5\n6"), (99, "1\n2\n3\n4\n5\n6")):
-        assert world.client.get(f"/api/v1/jobs/{job_id}/logs?tail={tail}").text == text
-    assert world.client.get(f"/api/v1/jobs/{job_id}/logs?task=other-1").status_code == 404
+    assert answer.text == "1\n2\n3"
+    for tail, text in ((0, ""), (1, "3"), (2, "2\n3"), (99, "1\n2\n3")):
+        assert world.client.get(f"{logs}?tail={tail}").text == text
+    assert world.client.get(f"{logs}?task=other-1").status_code == 404
+    assert world.client.get(f"{logs}?attempt=2").status_code == 404
     assert world.client.get("/api/v1/jobs/j0/logs").status_code == 404
 
 
-def test_following_a_log_through_rotations_until_the_end(world: World, job: tuple[str, Path]) -> None:
-    job_id, folder = job
+def test_following_a_log_until_the_end(world: World) -> None:
+    job_id = world.run()
 
     def work() -> None:
-        for begin in (0, 100, 200):
-            if (folder / "log.1").exists():
-                (folder / "log.1").rename(folder / "log.2")
-            if (folder / "log").exists():
-                (folder / "log").rename(folder / "log.1")
-                with (folder / "log.1").open("a") as old:
-                    old.write("late\n")
-            with (folder / "log").open("w") as log:
-                for number in range(begin, begin + 100):
-                    print(number, file=log, flush=True)
-            time.sleep(0.3)
-        world.live.all[job_id]["state"] = "succeeded"
+        for number in range(30):
+            world.engine.print(job_id, f"{number}\n")
+            time.sleep(0.02)
+        world.engine.end(job_id)
 
     thread = threading.Thread(target=work)
     thread.start()
     said = world.client.get(f"/api/v1/jobs/{job_id}/logs?follow=true").text.split()
     thread.join()
-    assert [word for word in said if word != "late"] == [str(number) for number in range(300)]
-    assert said.count("late") == 2
+    assert said == [str(number) for number in range(30)]
 
 
-def test_followers_do_not_hold_up_others(world: World, job: tuple[str, Path]) -> None:
-    job_id, folder = job
-    (folder / "log").write_text("begun\n")
+def test_followers_do_not_hold_up_others(world: World) -> None:
+    job_id = world.run()
+    world.engine.print(job_id, "begun\n")
     clients = [httpx.Client(base_url=world.client.base_url, timeout=60, trust_env=False) for _ in range(60)]
     streams = [client.stream("GET", f"/api/v1/jobs/{job_id}/logs?follow=true") for client in clients]
     answers = [stream.__enter__() for stream in streams]
     assert all(next(answer.iter_raw()) == b"begun\n" for answer in answers)
     assert world.client.get("/api/v1/jobs", timeout=60).status_code == 200
-    world.live.all[job_id]["state"] = "failed"
+    world.end(job_id)
     for stream, client in zip(streams, clients, strict=True):
         stream.__exit__(None, None, None)
         client.close()
 
 
-def test_following_one_attempt_ends_with_it(world: World, job: tuple[str, Path]) -> None:
-    job_id, folder = job
-    (folder / "log").write_text("one\n")
-    world.live.all[job_id].update(state="running", attempts=2)
+def test_following_one_attempt_ends_with_it(world: World) -> None:
+    job_id = world.run(retries=1)
+    world.engine.print(job_id, "one\n")
+    world.engine.end(job_id, 1)
+    by_s = time.monotonic() + 60
+    while world.live.brief(job_id)["attempts"] < 2 and time.monotonic() < by_s:
+        time.sleep(0.02)
     assert world.client.get(f"/api/v1/jobs/{job_id}/logs?follow=true&attempt=1").text == "one\n"
-
-
-def test_a_reader_goes_on_into_the_next_attempt(tmp_path: Path) -> None:
-    first, second = tmp_path / "1", tmp_path / "2"
-    first.write_text("a\n")
-    files = [first]
-    reader = Reader(lambda: files, None)
-    assert (reader.read(), reader.read()) == (b"a\n", b"")
-    second.write_text("b\n")
-    files[:] = [second]
-    assert (reader.read(), reader.read()) == (b"b\n", b"")
-    reader.close()
-
-
-def test_what_is_written_just_before_a_rotation_is_read(tmp_path: Path) -> None:
-    log, old = tmp_path / "log", tmp_path / "log.1"
-    log.write_text("a\n")
-
-    def rotating() -> list[Path]:
-        if log.read_text() == "a\n":
-            with log.open("a") as file:
-                file.write("late\n")
-            log.rename(old)
-            log.write_text("b\n")
-        return [old, log]
-
-    reader = Reader(lambda: [log], None)
-    assert reader.read() == b"a\n"
-    reader._list_files = rotating
-    assert [reader.read() for _ in range(3)] == [b"late\n", b"b\n", b""]
-    reader.close()
-
-
-@pytest.mark.parametrize("ending", ["", "\n"])
-def test_tail_of_long_files(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / "log"
-    lines = [f"line {number}" + "." * (number % 1000) for number in range(5000)]
-    path.write_text("\n".join(lines) + ending)
-    for count in (1, 2, 100, 4999, 5000):
-        with path.open("rb") as file:
-            at, found = tail_offset(file, count)
-            file.seek(at)
-            assert file.read().decode().splitlines() == lines[-count:]
-            assert found == count
 
 
 # logs of several tasks
 
 
 @pytest.fixture
-def gang(world: World) -> tuple[str, Path]:
+def gang(world: World) -> str:
     tasks = {"ps": {"command": "x"}, "worker": {"command": "x", "count": 2}}
-    job_id = world.client.post("/api/v1/jobs", json={"name": "gang", "tasks": tasks}).json()["id"]
-    folder = world.live.folder / "jobs" / job_id
-    for task in ("ps-0", "worker-0", "worker-1"):
-        (folder / task).mkdir(parents=True)
-    world.live.all[job_id]["attempts"] = 1
-    return job_id, folder
+    job_id: str = world.client.post("/api/v1/jobs", json={"name": "gang", "tasks": tasks}).json()["id"]
+    world.wait_for(job_id, "running")
+    return job_id
 
 
-def test_lines_of_several_tasks_stand_behind_their_names(world: World, gang: tuple[str, Path]) -> None:
-    job_id, folder = gang
-    (folder / "ps-0" / "log").write_text("a\nb")
-    (folder / "worker-1" / "log").write_text("c\n\nd\n")
-    logs = f"/api/v1/jobs/{job_id}/logs"
+def test_lines_of_several_tasks_stand_behind_their_names(world: World, gang: str) -> None:
+    world.engine.print(gang, "a\nb", "ps-0")
+    world.engine.print(gang, "c\n\nd\n", "worker-1")
+    logs = f"/api/v1/jobs/{gang}/logs"
     assert world.client.get(logs).text == "ps-0     | a\nps-0     | b\nworker-1 | c\nworker-1 | \nworker-1 | d\n"
     assert world.client.get(f"{logs}?tail=1").text == "ps-0     | b\nworker-1 | d\n"
     assert world.client.get(f"{logs}?task=worker-1").text == "c\n\nd\n"
 
 
-def test_a_task_that_a_job_cannot_have_is_named(world: World, gang: tuple[str, Path]) -> None:
-    world.live.all[gang[0]]["attempts"] = 0
-    answer = world.client.get(f"/api/v1/jobs/{gang[0]}/logs?task=worker-2")
+def test_a_task_that_a_job_cannot_have_is_named(world: World, gang: str) -> None:
+    answer = world.client.get(f"/api/v1/jobs/{gang}/logs?task=worker-2")
     assert answer.status_code == 404
-    assert answer.json() == {"error": f"job {gang[0]} has no task worker-2", "hint": "it has ps-0, worker-0, worker-1"}
+    assert answer.json() == {"error": f"job {gang} has no task worker-2", "hint": "it has ps-0, worker-0, worker-1"}
 
 
-def test_several_tasks_are_followed_to_the_end(world: World, gang: tuple[str, Path]) -> None:
-    job_id, folder = gang
-
+def test_several_tasks_are_followed_to_the_end(world: World, gang: str) -> None:
     def work() -> None:
         for number in range(3):
             for task in ("ps-0", "worker-0", "worker-1"):
-                with (folder / task / "log").open("a") as log:
-                    log.write(f"{number}\nhalf ")
+                world.engine.print(gang, f"{number}\nhalf ", task)
             time.sleep(0.25)
-        world.live.all[job_id]["state"] = "succeeded"
+        world.engine.end(gang)
 
     thread = threading.Thread(target=work)
     thread.start()
-    lines = world.client.get(f"/api/v1/jobs/{job_id}/logs?follow=true").text.splitlines()
+    lines = world.client.get(f"/api/v1/jobs/{gang}/logs?follow=true").text.splitlines()
     thread.join()
     for task in ("ps-0", "worker-0", "worker-1"):
         own = [line.partition("| ")[2] for line in lines if line.startswith(f"{task} ")]
@@ -338,20 +272,16 @@ def test_several_tasks_are_followed_to_the_end(world: World, gang: tuple[str, Pa
 
 
 def test_tasks_that_a_job_has_not_grown_to_have_no_log(world: World) -> None:
-    job_id = world.submit(gpus=1, elastic={"min": 1, "max": 3})
-    folder = world.live.folder / "jobs" / job_id
-    folder.mkdir(parents=True)
-    (folder / "log").write_text("a\n")
-    world.live.all[job_id]["attempts"] = 1
+    job_id = world.run(gpus=1, elastic={"min": 1, "max": 3})
+    world.engine.print(job_id, "a\n")
     assert world.client.get(f"/api/v1/jobs/{job_id}/logs").text == "task-0 | a\n"
-    assert world.client.get(f"/api/v1/jobs/{job_id}/logs?task=task-2").status_code == 404
 
 
 @pytest.mark.parametrize("step", [1000, CHUNK - 1, CHUNK, 3 * CHUNK])
 def test_long_lines_are_cut_alike_however_they_were_written(tmp_path: Path, step: int) -> None:
     lines = [b"x" * CHUNK, b"y" * (2 * CHUNK + 1), b"", b"z" * (CHUNK + 1)]
     text, log = b"\n".join(lines), tmp_path / "log"
-    reader, found = Labelled(lambda: [log], None, "w | "), b""
+    reader, found = Labelled(Reader(lambda: [log], None), "w | "), b""
     for at in range(0, len(text), step):
         with log.open("ab") as file:
             file.write(text[at : at + step])

@@ -168,7 +168,7 @@ def test_studies_belong_to_who_made_them(tmp_path: Path, monkeypatch: pytest.Mon
         past = board.client.post(f"{API}/jobs", json=job, headers=root).json()["id"]
         while board.client.get(f"{API}/jobs/{past}", headers=root).json()["state"] != "running":
             time.sleep(0.005)
-        board.live.engine.end(past)
+        board.engine.end(past)
         while board.client.get(f"{API}/jobs/{past}", headers=root).json()["state"] != "succeeded":
             time.sleep(0.005)
         assert start(board, vic, trace="history", cluster="1x4").status_code == 403

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_world import World
-from paper import Paper
 
 from skep.server.routes import submit
-from skep.service.live import Live
-from skep.service.store import Store
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    def make(folder: Path) -> Live:
-        return Live(Store(folder / "skep.db"), lambda live: Paper(live, folder), time.time, cluster=("1x8", "1x8"))
-
     tmp_path.chmod(0o700)
-    with World(tmp_path, make) as made:
+    with World(tmp_path) as made:
         yield made
 
 

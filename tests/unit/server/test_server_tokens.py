@@ -163,8 +163,8 @@ def test_streams_end_with_their_token(guarded: World, how: str, path: str) -> No
 
 
 def refusals_of(world: World) -> list[dict[str, Any]]:
-    world.live.say("mark").result(60)  # what was noted before is written before
-    return [event for event in world.live.log if event["kind"] == "refused"]
+    world.say("mark").result(60)  # what was noted before is written before
+    return [event for event in world.events() if event["kind"] == "refused"]
 
 
 def test_refusals_are_events(guarded: World) -> None:

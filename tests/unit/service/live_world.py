@@ -8,7 +8,7 @@ from typing import Any
 
 from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cluster import Cluster
-from skep.core.events import ClusterChanged, Event, NodeLost, PolicyChanged
+from skep.core.events import ClusterChanged, NodeLost, PolicyChanged
 from skep.core.reports import Exited, Looked, Moved, Report, Started
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request, TaskRole
@@ -16,10 +16,11 @@ from skep.service import commands
 from skep.service.store import Store
 from skep.service.turn import Command
 from skep.service.writer import Writer
+from skep.testing.engines import NoEngine
 from skep.testing.invariants import check
 
 
-class Puppet:
+class Puppet(NoEngine):
     """Remembers what it was asked; the test says when it happens."""
 
     def __init__(self) -> None:
@@ -28,22 +29,21 @@ class Puppet:
         self.launched: dict[tuple[str, int], Any] = {}
         self.is_asked_to_look = False
 
-    def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
+    def execute(self, epoch: int, at_s: float, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Launch):
                 if (action.job_id, action.launch) in self.launched:
                     continue
                 self.launched[action.job_id, action.launch] = action.allocation
             self.asked.append(action)
-        return []
 
     def use_cluster(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
-    def lose_node(self, node: str) -> None:
+    def lose_node(self, epoch: int, node: str) -> None:
         self.lost.add(node)
 
-    def restore_node(self, node: str) -> None:
+    def restore_node(self, epoch: int, node: str) -> None:
         self.lost.discard(node)
 
     def look(self) -> None:

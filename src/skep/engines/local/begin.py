@@ -46,6 +46,10 @@ class TaskFile(msgspec.Struct, frozen=True):
     oom_file: str
     log_bytes: int
     log_files: int
+    freezer: str = ""
+    """The control group whose processes can be made to stand still; nothing where there is none."""
+    fence: str = ""
+    """The file with the epoch of the server that may give orders."""
     output: str = ""
     """Where a task that can be frozen prints to, instead of a pipe to the shim."""
     freeze: list[str] = []
@@ -212,6 +216,8 @@ class Beginner:
             notes=warnings_of(request),
             cgroups=group.folders,
             oom_file=group.oom_file,
+            freezer=group.freezer,
+            fence=str(self.folder.epoch),
             log_bytes=max(self.log_bytes(request) // LOG_FILES, 1),
             log_files=LOG_FILES,
             output=str(freezer.output) if freezer else "",

@@ -29,10 +29,13 @@ class Group(msgspec.Struct, frozen=True):
 
     folders: list[str] = []
     oom_file: str = ""
+    freezer: str = ""
+    """The one of them whose processes can be made to stand still. Beside version 1 it is made when it is needed."""
 
 
 class Cgroups:
-    """`bases`: by controller, the folder where groups may be made; version 2 has one for all, called ``unified``."""
+    """`bases`: by controller, the folder where groups may be made; version 2 has one for all, called ``unified``, or
+    beside version 1 one without limits, called ``freezer``."""
 
     def __init__(self, bases: dict[str, Path], owner: Path) -> None:
         self.mark = f"skep-{hashlib.sha256(os.fsencode(owner.absolute())).hexdigest()[:12]}"
@@ -73,7 +76,8 @@ class Cgroups:
         if "pids" in folders and processes:
             put(folders["pids"] / "pids.max", processes)
         oom_file = str(folders["memory"] / "memory.oom_control") if "memory" in folders else ""
-        return Group([str(folder) for folder in folders.values()], oom_file)
+        freezer = [str(self.bases["freezer"] / name)] if "freezer" in self.bases else []
+        return Group([*map(str, folders.values()), *freezer], oom_file, "".join(freezer))
 
     def _make_v2(self, name: str, cpu: float, memory: int, processes: int) -> Group:
         folder = made(self.bases["unified"] / name)
@@ -84,7 +88,7 @@ class Cgroups:
             put(folder / "pids.max", processes)
         if cpu:
             put(folder / "cpu.max", f"{quota(cpu)} {PERIOD_US}")
-        return Group([str(folder)], str(folder / "memory.events") if memory else "")
+        return Group([str(folder)], str(folder / "memory.events") if memory else "", str(folder))
 
 
 def quota(cpu: float) -> int:
@@ -148,13 +152,14 @@ def find_bases(proc: Path = Path("/proc/self")) -> dict[str, Path]:
         for point, root, options in mounts:
             if controller in options and controller in own:
                 found[controller] = _below(point, root, own[controller])
-    if found:
-        return found
     for point, root, options in mounts:
         if "unified" in options and "unified" in own:
-            base = _nearest_v2(_below(point, root, own["unified"]), point)
-            return {"unified": base} if base is not None else {}
-    return {}
+            base = _below(point, root, own["unified"])
+            if found:
+                return found | {"freezer": base}  # The limits are in groups of version 1, and this is what is left.
+            nearest = _nearest_v2(base, point)
+            return {"unified": nearest} if nearest is not None else {}
+    return found
 
 
 def _own_groups(text: str) -> Iterator[tuple[str, str]]:

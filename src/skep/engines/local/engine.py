@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import select
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -17,41 +16,40 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import msgspec
-
 from skep.core.actions import Action
 from skep.core.cluster import Cluster
-from skep.core.errors import NotFound
-from skep.core.events import Event
-from skep.core.reports import Looked, Report
+from skep.core.ports import Capability, Wanted
+from skep.core.reports import Fenced, Looked, Report
 from skep.engines.local.accounts import Accounts
-from skep.engines.local.begin import Beginner, TaskFile
+from skep.engines.local.begin import Beginner
 from skep.engines.local.cgroups import Cgroups, find_bases
+from skep.engines.local.fence import Fence
 from skep.engines.local.folder import Folder
-from skep.engines.local.gpus import read_gpus
-from skep.engines.local.logs import log_files
-from skep.engines.local.run import Task
+from skep.engines.local.job_files import JobFiles
 from skep.engines.local.runs import Runs
 from skep.engines.local.start import forks
-from skep.files.untrusted import decode_as, read_small, reserve
+from skep.files.untrusted import reserve
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
 
 LOOK_S = 1.0
 """Between two looks at everything that runs."""
-TASK_FILE_MAX = 4 << 20
-LAUNCHES_READ = 3
-TASKS_READ = 64
-CURVES_READ = 100
-HEALTH_S = 5.0
 RING_MAX = 4096
 """Bytes of a line in the fifo; what is longer is no name of a task."""
 
 log = logging.getLogger(__name__)
 
 
-class LocalEngine:
+class LocalEngine(JobFiles):
     """What is told comes from the engine's own thread, in the order in which it happened."""
+
+    name = "local"
+    capabilities = frozenset(
+        {
+            *(Capability.CHECKPOINT, Capability.TUNE, Capability.SUSPEND, Capability.MIGRATE, Capability.RESIZE),
+            *(Capability.SHARE, Capability.LOGS, Capability.PROGRESS, Capability.EXEC),
+        }
+    )
 
     def __init__(
         self,
@@ -70,15 +68,15 @@ class LocalEngine:
         self.groups = Cgroups(find_bases(), self.folder.root)
         if problem := self.groups.problem():
             log.warning("%s", problem)
-        self.cluster = cluster
+        self.fence = Fence(self.folder.epoch)
+        self._epoch = 0
+        """Of the server that we act for; 0 before it has said so."""
         self.tell = tell
         self.runs = Runs(self.folder, cluster, Beginner(self.folder, self.groups, accounts, limits), request_of)
         self._todo: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]]] = SimpleQueue()
         self._bell = os.open(self.folder.reports, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._rung = b""
         self._untold: list[Report] = []
-        self._health: dict[str, list[dict[str, Any]]] = {}
-        self._health_s = -HEALTH_S
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._is_open = True
         self._removal: threading.Thread | None = None
@@ -86,138 +84,47 @@ class LocalEngine:
         self._thread = threading.Thread(target=self._work, name="skep-local-engine", daemon=True)
         self._thread.start()
 
-    # What others ask; any thread.
+    # Orders; any thread.
 
-    def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
-        """Begin these. Nothing is known at once; what comes of them is told."""
-        self._ask(self._act, actions)
-        return []
+    def last_epoch(self) -> int:
+        return self.fence.epoch
 
-    def sweep(self, known: set[tuple[str, int]]) -> None:
-        """Kill whatever runs for launches that nobody knows and nobody asks for. They are not told of."""
-        paths = {self.folder.launch(job_id, launch) for job_id, launch in known}
+    def adopt(self, epoch: int, at_s: float, wanted: Wanted) -> None:
+        self.fence.check(epoch)
+        self._epoch = epoch  # before it can be read from the file
+        self.fence.take(epoch)
+        self._ask(self._take_up, epoch, wanted)
+        paths = {self.folder.launch(job_id, launch) for job_id, launch in wanted.known}
         threading.Thread(target=self._find_strays, args=(paths,), name="skep-local-sweep", daemon=True).start()
 
-    def lose_node(self, node: str) -> None:
-        """Kill everything there, at once."""
+    def execute(self, epoch: int, at_s: float, actions: list[Action]) -> None:
+        self.fence.check(epoch)
+        self._ask(self._act, actions)
+
+    def lose_node(self, epoch: int, node: str) -> None:
+        self.fence.check(epoch)
         self._ask(self.runs.lose, node)
 
-    def restore_node(self, node: str) -> None:
+    def restore_node(self, epoch: int, node: str) -> None:
+        self.fence.check(epoch)
         self._ask(self.runs.restore, node)
 
     def use_cluster(self, cluster: Cluster) -> None:
-        """For launches from now on; what runs stays on the nodes it has, by name."""
-        self.cluster = cluster
         self._ask(self.runs.use_cluster, cluster)
 
     def look(self) -> None:
-        """At everything that runs; what has ended is told, and then that this was done."""
         self._ask(self._look_now)
 
-    def last_job(self) -> int:
-        """The largest number of a job that has files here."""
-        return self.folder.last_job()
-
     def forget(self, job_id: str) -> None:
-        """Remove the files of a job that has ended, its logs and checkpoints too."""
         if job_id not in self.runs.by_job:
             self.folder.put_aside(job_id)
             self._remove_forgotten()
 
     def close(self) -> None:
-        """The jobs go on; the next engine on this folder finds them."""
         self._ask(setattr, self, "_is_open", False)
         self._thread.join()
         os.close(self._bell)
         os.close(self._wake)
-
-    # What others read; any thread. The files are the truth, so nobody needs to be asked.
-
-    def log_files(self, job_id: str, task: str = "", launch: int = 0) -> list[Path]:
-        """The parts of a task's log, oldest first; without a name the first task, without a number the last launch."""
-        return log_files(self._task_path(job_id, task, launch))
-
-    def progress(self, job_id: str) -> dict[str, Any]:
-        """What the job said last of itself through `skep.train`. Never fails: it is asked for whole lists of jobs."""
-        run = self.runs.by_job.get(job_id)
-        try:
-            if run is not None and (run.progress or run.launch == 1):
-                return run.progress
-            return self._kept_progress(job_id)
-        except (OSError, NotFound):
-            return {}
-
-    def _kept_progress(self, job_id: str) -> dict[str, Any]:
-        """Of the last starts that said anything: one that has just begun says nothing yet."""
-        for launch in reversed(self.folder.launches(job_id)[-LAUNCHES_READ:]):
-            for record in self.folder.record(job_id, launch).tasks[:TASKS_READ]:
-                values = Task(record, self.folder.task(job_id, launch, record.name)).progress()
-                if values:
-                    return values
-        return {}
-
-    def metrics_files(self, job_id: str, task: str = "") -> list[tuple[int, Path]]:
-        """By launch, oldest first, where a task's curve is; without a name that of the first task."""
-        found = []
-        for launch in self.folder.launches(job_id)[-CURVES_READ:]:
-            try:
-                records = self.folder.record(job_id, launch).tasks
-            except (OSError, NotFound):
-                continue
-            for record in [each for each in records if not task or each.name == task][:1]:
-                own = Task(record, self.folder.task(job_id, launch, record.name)).own
-                found.append((launch, own / "metrics.jsonl"))
-        return found
-
-    def gpu_health(self) -> dict[str, list[dict[str, Any]]]:
-        """By node, what the driver says of its GPUs; nothing of virtual ones. Asked at most once in a while."""
-        if time.monotonic() - self._health_s >= HEALTH_S:
-            self._health_s = time.monotonic()
-            readings = read_gpus()
-            here = socket.gethostname().split(".")[0]
-            node = self.cluster.by_name.get(here)
-            is_real = node is not None and node.gpu_count == len(readings) > 0
-            self._health = {here: [msgspec.structs.asdict(each) for each in readings]} if is_real else {}
-        return self._health
-
-    def tasks(self, job_id: str) -> list[dict[str, Any]]:
-        """How each task of the last launch stands."""
-        try:
-            launches = self.folder.launches(job_id)
-            records = self.folder.record(job_id, launches[-1]).tasks if launches else []
-        except (OSError, NotFound):
-            return []
-        return [self._task(Task(each, self.folder.task(job_id, launches[-1], each.name))) for each in records]
-
-    def _task(self, task: Task) -> dict[str, Any]:
-        try:
-            task.look()
-            state = task.state
-        except OSError:
-            state = "unknown"
-        code = task.exit.code if task.exit is not None else None
-        record = task.record
-        return {"name": record.name, "state": state, "node": record.node, "gpus": record.gpus, "exit_code": code}
-
-    def environment(self, job_id: str, task: str = "", launch: int = 0) -> dict[str, Any]:
-        """What a command needs to run as if it were the task: `env`, `cwd`, and the task's name."""
-        file = decode_as(read_small(self._task_path(job_id, task, launch) / "task.json", TASK_FILE_MAX), TaskFile)
-        if file is None:
-            raise NotFound(f"job {job_id}: its task left no environment")
-        return {"env": file.env, "cwd": file.cwd, "task": file.name.rpartition("/")[2]}
-
-    def _task_path(self, job_id: str, task: str, launch: int) -> Path:
-        try:
-            launches = self.folder.launches(job_id)
-        except OSError as error:
-            raise NotFound(f"job {job_id}: its files cannot be read now: {error.strerror}") from None
-        if not launches or (launch and launch not in launches):
-            raise NotFound(f"job {job_id}: there was no start{f' {launch}' if launch else ''} of it yet")
-        launch = launch or launches[-1]
-        names = [record.name for record in self.folder.record(job_id, launch).tasks]
-        if task and task not in names:
-            raise NotFound(f"job {job_id}: no task {task[:100]!r}", hint=f"it has {', '.join(names[:20])}")
-        return self.folder.task(job_id, launch, task or names[0])
 
     def _remove_forgotten(self) -> None:
         """Beside everything else: a job may leave millions of files."""
@@ -245,7 +152,10 @@ class LocalEngine:
             if self._bell in ready:
                 self._try(self.runs.answer, self._rings())
             if time.monotonic() >= look_at:
-                self._try(self.runs.check)
+                if self._is_fenced():
+                    self._is_open = False
+                else:
+                    self._try(self.runs.check)
                 look_at = time.monotonic() + LOOK_S
             self._deliver()
 
@@ -270,6 +180,21 @@ class LocalEngine:
             except Empty:
                 return
             self._try(what, *args)
+
+    def _take_up(self, epoch: int, wanted: Wanted) -> None:
+        self.runs.epoch = epoch
+        for node in sorted(wanted.lost):
+            self._try(self.runs.lose, node)
+        self._act(wanted.actions)
+
+    def _is_fenced(self) -> bool:
+        """Whether another server has taken over: then this engine touches nothing any more."""
+        newer = self.fence.epoch
+        if not self._epoch or newer <= self._epoch:
+            return False
+        log.error("another server has taken over this folder (epoch %d, here %d)", newer, self._epoch)
+        self._untold.append(Fenced(newer))
+        return True
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:

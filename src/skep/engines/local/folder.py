@@ -3,6 +3,7 @@
 jobs/<job>/<launch>/launch.json             the tasks of this start: where they sit, their ports
 jobs/<job>/<launch>/<role>-<index>/         one task: the files of its shim, see `shim.py`
 reports                                     the fifo where shims ring
+epoch                                       which server may act, see `fence.py`
 
 Those are the server's, and no job of another account can see them. What belongs to the job, below `own`, which is
 `jobs` where jobs run as the server:
@@ -93,6 +94,8 @@ class Folder:
         self.jobs = root / "jobs"
         self.own = own or self.jobs
         self.reports = root / "reports"
+        self.epoch = root / "epoch"
+        """Of the server that acts here; see `fence.py`."""
         self.python = (own or root) / "python"
         """What jobs can import, whatever is installed where they run."""
 

@@ -16,7 +16,7 @@ from typing import Any
 from skep.core.actions import Action, Launch, Move
 from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import InputError
-from skep.core.reports import Exited, LaunchFailed, Moved, Report, Started
+from skep.core.reports import Exited, LaunchFailed, Moved, Report, Resumed, Started, Suspended
 from skep.engines.local.begin import Beginner, Beginning, place_tasks
 from skep.engines.local.bury import clear, kill_rest
 from skep.engines.local.cgroups import members
@@ -70,6 +70,8 @@ class Launches:
         """By job, what could not be done because its files could not be read; in order."""
         self.dead: dict[Task, tuple[Run, str]] = {}
         """Tasks without a shim that are still to be buried, and the cause that is told."""
+        self.epoch = 0
+        """Of the server that we act for."""
         self.checks = 0
         self._reports: list[Report] = []
         self._unsettled: list[Run] = []
@@ -184,7 +186,8 @@ class Launches:
     def _ask_to_stop(self, run: Run, task: Task, *, is_late: bool = False) -> None:
         is_waiting = task.phase is Phase.READY and not run.has_gone
         is_killed = is_waiting or (is_late and run.kill_cause)
-        task.was_asked = task.send(f"kill {run.kill_cause}" if is_killed else f"stop {run.request.grace_s}")
+        word, value = ("kill", run.kill_cause or "-") if is_killed else ("stop", run.request.grace_s)
+        task.was_asked = task.send(self.epoch, word, value)
 
     def _look(self, task: Task) -> None:
         has_ended = task.phase is not Phase.GONE and task.has_ended()
@@ -227,10 +230,13 @@ class Launches:
             run.force_at_s = time.monotonic() + START_S
             for task in run.tasks:
                 if task.phase is Phase.READY:
-                    task.send("go")
+                    task.send(self.epoch, "go")
         if run.has_gone and not run.was_told and all(task.phase >= Phase.RUNNING for task in run.tasks):
             run.was_told = True
             self._reports.append((Moved if run.is_move else Started)(run.job_id, run.launch))
+        if run.was_told and run.is_standing != run.told_standing:
+            run.told_standing = run.is_standing
+            self._reports.append((Suspended if run.is_standing else Resumed)(run.job_id, run.launch))
 
     def _has_room(self, run: Run, phase: Phase) -> bool:
         """Two jobs may be told to move at once, each onto what the other still holds: who is ready waits for it."""

@@ -36,7 +36,7 @@ class Phase(enum.IntEnum):
 class Task:
     """One task of a launch."""
 
-    __slots__ = ("ended_ns", "exit", "path", "phase", "progress_ns", "record", "shim", "was_asked")
+    __slots__ = ("ended_ns", "exit", "is_suspended", "path", "phase", "progress_ns", "record", "shim", "was_asked")
 
     def __init__(self, record: TaskRecord, path: Path) -> None:
         self.record = record
@@ -46,6 +46,8 @@ class Task:
         self.was_asked = False
         """To stop, and there was a shim to hear it."""
         self.phase = Phase.SPAWNED
+        self.is_suspended = False
+        """All its processes stand still."""
         self.exit: ExitRecord | None = None
         self.ended_ns = 0
         self.progress_ns = 0
@@ -66,10 +68,13 @@ class Task:
             self.phase = Phase.RUNNING
         elif self.phase < Phase.READY and is_file(self.path / "pid"):
             self.phase = Phase.READY
+        self.is_suspended = self.phase is Phase.RUNNING and is_file(self.path / "suspended")
 
     @property
     def state(self) -> str:
         """In the words of the states of jobs."""
+        if self.exit is None and self.is_suspended:
+            return "suspended"
         if self.exit is None:
             return "running" if self.phase is Phase.RUNNING else "launching"
         if self.exit.stop_asked:
@@ -84,9 +89,9 @@ class Task:
         """Whoever holds its lock, 0 if nobody does. For the engine's thread alone: to ask ends a lock of our own."""
         return lock_holder(self.path / "lock")
 
-    def send(self, line: str) -> bool:
-        """Whether a shim was there to hear it."""
-        return write_line(self.path / "control", line)
+    def send(self, epoch: int, word: str, value: object = "-") -> bool:
+        """Whether a shim was there to hear it. Orders of a server that has been replaced it does not obey."""
+        return write_line(self.path / "control", f"{word} {value} {epoch}")
 
     def progress_stamp(self) -> int:
         try:
@@ -117,6 +122,10 @@ class Run:
         self.was_told = False
         """That it started."""
         self.is_stopping = False
+        self.is_to_stand = False
+        """Its tasks are to stand still."""
+        self.told_standing = False
+        """That they do."""
         self.force_at_s = math.inf
         """When a launch that is stopping, or does not start, is ended without the help of its shims."""
         self.problem = ""
@@ -149,6 +158,12 @@ class Run:
     def is_ready(self) -> bool:
         """All its shims are there."""
         return all(task.phase is not Phase.SPAWNED for task in self.tasks)
+
+    @property
+    def is_standing(self) -> bool:
+        """All its tasks that are left stand still."""
+        left = [task for task in self.tasks if task.phase is not Phase.GONE]
+        return bool(left) and all(task.is_suspended for task in left)
 
     @property
     def is_over(self) -> bool:

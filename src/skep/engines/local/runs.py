@@ -7,13 +7,14 @@ import signal
 import time
 from pathlib import Path
 
-from skep.core.actions import Action, Launch, Move, Stop, Suspend
+from skep.core.actions import Action, Checkpoint, Launch, Limit, Move, Resume, Stop, Suspend, Tune
 from skep.core.cluster import Cluster
 from skep.core.events import NodeBack, NodeLost
-from skep.core.reports import Exited, Progressed, Report
+from skep.core.reports import Exited, Progressed, Refused, Report
+from skep.engines.local.ask import ask
 from skep.engines.local.bury import Dead, bury, clear, kill_by_force
 from skep.engines.local.folder import read_launch
-from skep.engines.local.launches import NOWHERE, START_S, Launches
+from skep.engines.local.launches import NOWHERE, START_S, Launches, reason_of
 from skep.engines.local.processes import send, state_of
 from skep.engines.local.run import SHIM_KILLED, Phase, Run, Task
 from skep.files.untrusted import is_file, read_small
@@ -22,6 +23,8 @@ from skep.jobs.request import Request
 STRAY = Request("stray", {})
 TERMINATED = 128 + signal.SIGTERM
 STOPPED = b"T"
+LEASE_S = 5.0
+"""For which an order to stand still holds; it is renewed at every look."""
 STOPPED_EVERY = 5
 """Checks between two looks for shims that were stopped by a signal."""
 
@@ -54,10 +57,42 @@ class Runs(Launches):
             self._launch(action, run)
         elif isinstance(action, Stop):
             self._on_stop(action, run)
-        elif run is not None:
+        elif run is not None and action.launch in (0, run.launch) and not run.is_stopping and not run.is_over:
+            self._on_running(action, run)
+
+    def _on_running(self, action: Suspend | Resume | Limit | Tune | Checkpoint, run: Run) -> None:
+        if isinstance(action, Suspend) and action.memory == "resident":
+            run.is_to_stand, run.told_standing = True, False
+            self._hold(run)
+        elif isinstance(action, Resume):
+            run.is_to_stand, run.told_standing = False, True
             for task in run.tasks:
-                task.send("suspend" if isinstance(action, Suspend) else "resume")
-            self._advance(run)
+                task.send(self.epoch, "resume")
+        elif isinstance(action, Checkpoint | Tune):
+            self._ask_job(action, run)
+        else:
+            self._refuse(action, run, "the local engine cannot do this")
+        self._advance(run)
+
+    def _ask_job(self, action: Checkpoint | Tune, run: Run) -> None:
+        if not any(task.progress_stamp() for task in run.tasks):
+            self._refuse(action, run, "the job does not use skep.train, or not yet")
+            return
+        try:
+            for task in run.tasks:
+                ask(task.own, action)
+        except OSError as error:  # The job has closed or spoiled its folder: what else it is told must not wait for it.
+            self._refuse(action, run, reason_of(error))
+
+    def _refuse(self, action: Action, run: Run, reason: str) -> None:
+        self._reports.append(Refused(run.job_id, run.launch, type(action).__name__.lower(), reason))
+
+    def _hold(self, run: Run) -> None:
+        """Order its tasks to stand still, or renew that order: without it they go on after a while, so that no crash
+        of ours leaves them standing for ever."""
+        for task in run.tasks:
+            if task.phase is Phase.RUNNING:
+                task.send(self.epoch, "suspend", LEASE_S)
 
     def _launch(self, action: Launch | Move, run: Run | None) -> None:
         if run is None:
@@ -65,6 +100,7 @@ class Runs(Launches):
         elif run.launch >= action.launch:
             # Asked for again, perhaps by one who has not heard yet that it has moved on: tell how it stands.
             run.was_told, run.is_move = False, isinstance(action, Move) or run.launch > action.launch
+            run.told_standing = False
             self._unsettled.append(run)
         elif run.is_over and isinstance(action, Launch):
             self._drop(run)
@@ -119,7 +155,7 @@ class Runs(Launches):
 
     def _kill(self, run: Run, tasks: list[Task]) -> None:
         for task in tasks:
-            task.send(f"kill {run.kill_cause}")
+            task.send(self.epoch, "kill", run.kill_cause)
         self._stop(run)
 
     def restore(self, node: str) -> None:
@@ -148,6 +184,9 @@ class Runs(Launches):
     def check(self) -> None:
         """Everything, for what nobody rang about."""
         self.checks += 1
+        for run in self.by_job.values():
+            if run.is_to_stand and not run.is_stopping:
+                self._guarded(run, self._hold, run)  # First: what follows may take long.
         self.retry()
         self.kill_strays([])
         for run in list(self.by_job.values()):
@@ -163,11 +202,11 @@ class Runs(Launches):
             shim = task.shim_pid() if task.phase is not Phase.GONE else 0
             if shim and self.checks % STOPPED_EVERY == 0 and state_of(shim) == STOPPED:
                 send(shim, signal.SIGCONT)  # Its task has stopped it, and it could not hear the end of the task.
-            if task.phase is Phase.RUNNING and shim:
+            if task.phase is Phase.RUNNING and shim and not (run.is_to_stand or run.told_standing):
                 continue  # Nearly all, nearly always: one question each.
             self._look(task)
             if task.phase is Phase.READY and run.has_gone and not run.is_stopping:
-                task.send("go")  # Once more: the first may be lost.
+                task.send(self.epoch, "go")  # Once more: the first may be lost.
             if task.phase is Phase.SPAWNED and not shim:
                 self._check_spawned(run, task)
             elif task.phase in (Phase.READY, Phase.RUNNING) and not shim:

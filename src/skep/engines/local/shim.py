@@ -1,9 +1,10 @@
 """The process above one task. It outlives the server, keeps the exit code, and leaves nobody behind.
 
 Forked by `forks.py`: standard library only, and nothing is imported later, because each task has one. It knows
-nothing but its folder, where it is: `task.json` says what to run, the `control` fifo brings commands (`go`,
-`stop GRACE`, `kill CAUSE`, `suspend`, `resume`), a lock on `lock` is held for life, `pid` and `main` appear when it is
-ready and when the task runs, and `exit.json` is on the disk before the lock is gone. As a subreaper it inherits every
+nothing but its folder, where it is: `task.json` says what to run, the `control` fifo brings orders (`go -`,
+`stop GRACE`, `kill CAUSE`, `suspend LEASE`, `resume -`, each with the epoch of the server that gives it), a lock on
+`lock` is held for life, `pid` and `main` appear when it is ready and when the task runs, `suspended` is there while the
+task stands still, and `exit.json` is on the disk before the lock is gone. As a subreaper it inherits every
 process that the task left behind, so "no child is left" means that no process of the task is left.
 """
 
@@ -26,18 +27,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from skep.engines.local.disk import Log, remove_folder, write_whole
-    from skep.engines.local.processes import below, has_caretaker, join_groups, kill_below, run, send, signal_below
+    from skep.engines.local.disk import SAFELY, Log, remove_folder, write_whole
+    from skep.engines.local.processes import (
+        below,
+        freeze,
+        has_caretaker,
+        join_groups,
+        kill_below,
+        run,
+        send,
+        signal_below,
+        thaw,
+    )
 else:
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter was told to look nowhere.
-    from disk import Log, remove_folder, write_whole
-    from processes import below, has_caretaker, join_groups, kill_below, run, send, signal_below
+    from disk import SAFELY, Log, remove_folder, write_whole
+    from processes import below, freeze, has_caretaker, join_groups, kill_below, run, send, signal_below, thaw
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 PIPE_READS = 32
+EPOCH_DIGITS = 19
 REST_GRACE_S = 3.0
 """For what a task leaves behind when it ends by itself."""
 
@@ -66,6 +78,12 @@ class Shim:
         self.asked: set[int] = set()
         self.kill_at: float | None = None
         self.kill_every_s = 0.02
+        self.resume_at: float | None = None
+        """When the task goes on unless it is told to stand still again; none: it does not stand still."""
+        self.was_signalled = False
+        """Some of it was stopped by a signal."""
+        self.epoch = 0
+        """Of the latest server that we have heard of."""
         self.began_at = now()
 
     def serve(self, *, goes_at_once: bool) -> None:
@@ -86,7 +104,9 @@ class Shim:
             self.on_signals(signals)
             if self.control in ready:
                 for line in os.read(self.control, 4096).decode(errors="replace").splitlines():
-                    self.obey(*line.split()[:2])
+                    self.hear(*line.split()[:3])
+            if self.resume_at is not None and time.monotonic() >= self.resume_at:
+                self.resume()  # Nobody renewed the order: its server is gone, or stuck.
             if self.kill_at is not None and time.monotonic() >= self.kill_at:
                 self.kill_rest()
         if self.output >= 0:
@@ -95,22 +115,42 @@ class Shim:
                     break
 
     def timeout_ms(self) -> float | None:
-        return None if self.kill_at is None else max(self.kill_at - time.monotonic(), 0.0) * 1000 + 1
+        nexts = [at for at in (self.kill_at, self.resume_at) if at is not None]
+        return max(min(nexts) - time.monotonic(), 0.0) * 1000 + 1 if nexts else None
 
     def on_signals(self, numbers: bytes) -> None:
         if signal.SIGTERM in numbers:
             # The machine goes down, or somebody ends us politely: so do we the task.
             self.obey("stop", str(self.task["grace_s"]))
 
+    def hear(self, word: str = "", value: str = "", epoch: str = "") -> None:
+        """An order counts if no later server than the one that gives it has taken over."""
+        given = int(epoch) if epoch.isdecimal() else 0
+        self.epoch = max(self.epoch, self.taken())
+        if given >= self.epoch:
+            self.epoch = given
+            self.obey(word, "" if value == "-" else value)
+
+    def taken(self) -> int:
+        """The epoch of the server that has taken over last, as far as we can read it."""
+        text = b""
+        with contextlib.suppress(OSError):
+            fd = os.open(self.task.get("fence", ""), os.O_RDONLY | SAFELY)
+            with open(fd, "rb", buffering=0) as file:
+                text = file.read(EPOCH_DIGITS) or b""
+        return int(text) if text.isdigit() else 0
+
     def obey(self, word: str = "", value: str = "") -> None:
         if word == "go" and not self.ran:
             self.start()
-        elif word == "stop" and value.replace(".", "", 1).isdecimal():
+        elif word == "stop" and is_seconds(value):
             self.stop(float(value))
         elif word == "kill":
             self.kill(value)
-        elif word in ("suspend", "resume"):
-            self.suspend(word == "suspend")
+        elif word == "suspend" and is_seconds(value):
+            self.suspend(float(value))
+        elif word == "resume":
+            self.resume()
         if not self.ran and self.stop_asked:
             self.is_over = True
 
@@ -218,6 +258,7 @@ class Shim:
             self.kill_at = min(self.kill_at or 0.0, time.monotonic() + grace_s)
             return
         self.stop_asked = True
+        self.resume()
         if self.task["freeze"] and self.main:
             if run([word.replace("{pid}", str(self.main)) for word in self.task["freeze"]]) == 0:
                 self.cause = "frozen"
@@ -240,6 +281,7 @@ class Shim:
             if pid not in self.asked and not has_caretaker(pid, tree):
                 send(pid, signal.SIGTERM)
                 self.asked.add(pid)
+        self.resume()
         for pid in tree:
             send(pid, signal.SIGCONT)  # Who stands still cannot hear.
         if self.kill_at is None:
@@ -251,8 +293,34 @@ class Shim:
         self.kill_at = time.monotonic() + self.kill_every_s
         self.kill_every_s = min(self.kill_every_s * 2, 1.0)
 
-    def suspend(self, is_suspended: bool) -> None:
-        signal_below(os.getpid(), signal.SIGSTOP if is_suspended else signal.SIGCONT)
+    # Standing still
+
+    def suspend(self, lease_s: float) -> None:
+        """Until `resume`, or until nobody has said this again for so long."""
+        if not self.ran or self.stop_asked or self.code is not None:
+            return
+        is_new = self.resume_at is None
+        self.resume_at = time.monotonic() + lease_s
+        freezer = self.task.get("freezer", "")
+        if not (freezer and freeze(freezer, os.getpid())):
+            signal_below(os.getpid(), signal.SIGSTOP)
+            self.was_signalled = True
+        if is_new:
+            with contextlib.suppress(OSError):
+                write_whole("suspended", "")
+            self.ring()
+
+    def resume(self) -> None:
+        if self.resume_at is None:
+            return
+        self.resume_at = None
+        thaw(self.task.get("freezer", ""))
+        if self.was_signalled:
+            signal_below(os.getpid(), signal.SIGCONT)
+            self.was_signalled = False
+        with contextlib.suppress(OSError):
+            os.unlink("suspended")
+        self.ring()
 
     def finish(self) -> None:
         code = self.code if self.code is not None else 128 + signal.SIGTERM
@@ -299,6 +367,10 @@ def become(account: dict[str, Any]) -> None:
     libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs")
+
+
+def is_seconds(value: str) -> bool:
+    return value.replace(".", "", 1).isdecimal()
 
 
 def now() -> float:

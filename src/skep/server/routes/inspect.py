@@ -33,7 +33,7 @@ def job_curve(
     reads = reads_of(request)
     job_id, asked = reads.request(id)
     tasks = chosen_tasks(job_id, asked, task)
-    curves = read_curves(reads.metrics_files(job_id, tasks[0]))
+    curves = read_curves(reads.metrics(job_id, tasks[0]))
     wanted = key or list(curves.points)
     series = [as_series(name, thinned(curves.points.get(name, []), points)) for name in wanted]
     return answer(
@@ -56,7 +56,7 @@ def search_logs(
     log = Log(reads, job_id, chosen_tasks(job_id, asked, task), attempt)
     log.check()
     number = attempt or reads.brief(job_id)["attempts"]
-    return answer(search(((name, number, log.files(name)) for name in log.tasks), q, limit))
+    return answer(search(((name, number, log.open(name)) for name in log.tasks), q, limit))
 
 
 @router.get("/jobs/{id}/file", response_model=None, responses={200: {"model": JobFile}, **errors(404)})

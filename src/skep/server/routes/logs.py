@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -13,11 +12,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from skep.core.errors import NotFound
+from skep.core.ports import LogReader
 from skep.jobs.request import FOLLOWED_MAX, task_names
 from skep.server.context import context_of, reads_of
-from skep.server.logs import Labelled, Reader, log_stream, log_text
+from skep.server.logs import Labelled, Plain, Text, log_stream, log_text
 from skep.server.schemas import ENDED, Absent, JobRef, Responses, TaskName, errors
 from skep.server.streams import Stream
+from skep.service.reads import Reads
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 Lines = Annotated[int, Field(ge=0, le=10**9)]
@@ -67,7 +68,7 @@ def chosen_tasks(job_id: str, request: dict[str, Any], task: str) -> list[str]:
 class Log(msgspec.Struct):
     """Which log is meant."""
 
-    live: Any
+    live: Reads
     job_id: str
     tasks: list[str]
     attempt: int
@@ -78,29 +79,25 @@ class Log(msgspec.Struct):
             return
         for task in self.tasks:
             try:
-                self.live.log_files(self.job_id, task, self.attempt)
+                self.live.check_log(self.job_id, task, self.attempt)
             except NotFound:
                 if task == self.tasks[-1]:  # an elastic job has them in some attempts, others start one by one
                     raise
             else:
                 return
 
-    def readers(self) -> list[Callable[[int | None], Reader]]:
+    def readers(self) -> list[Callable[[int | None], Text]]:
         """To be made when their turn comes."""
         if len(self.tasks) == 1:
-            return [lambda tail: Reader(lambda: self.files(self.tasks[0]), tail)]
+            return [lambda tail: Plain(self.open(self.tasks[0], tail))]
         width = max(map(len, self.tasks))
         return [self._labelled(task, f"{task:<{width}} | ") for task in self.tasks]
 
-    def _labelled(self, task: str, label: str) -> Callable[[int | None], Reader]:
-        return lambda tail: Labelled(lambda: self.files(task), tail, label)
+    def _labelled(self, task: str, label: str) -> Callable[[int | None], Text]:
+        return lambda tail: Labelled(self.open(task, tail), label)
 
-    def files(self, task: str) -> list[Path]:
-        try:
-            found: list[Path] = self.live.log_files(self.job_id, task, self.attempt)
-        except NotFound:
-            return []
-        return found
+    def open(self, task: str, tail: int | None = None) -> LogReader:
+        return self.live.open_log(self.job_id, task, self.attempt, tail)
 
     def is_over(self) -> bool:
         try:

@@ -31,7 +31,16 @@ def test_version_1_bases_are_below_our_own_groups(tmp_path: Path) -> None:
         "cpu": tmp_path / "cpu/a",
         "memory": tmp_path / "me mory/a/b",
         "pids": tmp_path / "pids",
+        "freezer": tmp_path / "unified/u",
     }
+
+
+def test_the_group_that_freezes_is_made_when_it_is_needed(tmp_path: Path) -> None:
+    for name in ("pids", "unified"):
+        (tmp_path / name).mkdir()
+    group = Cgroups({"pids": tmp_path / "pids", "freezer": tmp_path / "unified"}, tmp_path / "data").make("t", 0, 0)
+    assert group.freezer == group.folders[-1]
+    assert [Path(folder).exists() for folder in group.folders] == [True, False]
 
 
 def test_a_container_sees_its_own_part_only(tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from skep.core.ports import LogReader
 from skep.engines.local.disk import Log
 from skep.engines.local.logs import log_files
-from skep.server.logs import Labelled, Reader
+from skep.engines.local.read_log import Reader, tail_offset
+from skep.server.logs import Labelled
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
     return Log(100, 3)
 
 
-Follow = Callable[..., Reader]
+Follow = Callable[..., LogReader]
 
 
 @pytest.fixture
@@ -30,15 +32,15 @@ def follow(log: Log, tmp_path: Path) -> Iterator[Follow]:
     """Makes readers of the log, and closes them."""
     with ExitStack() as stack:
 
-        def made(tail: int | None = None, label: str = "") -> Reader:
+        def made(tail: int | None = None, label: str = "") -> LogReader:
             files = partial(log_files, tmp_path)
-            return stack.enter_context(closing(Labelled(files, tail, label) if label else Reader(files, tail)))
+            return stack.enter_context(closing(Labelled(Reader(files, tail), label) if label else Reader(files, tail)))
 
         yield made
         os.close(log.fd)
 
 
-def read_all(reader: Reader) -> bytes:
+def read_all(reader: LogReader) -> bytes:
     return b"".join(iter(reader.read, b""))
 
 
@@ -66,7 +68,7 @@ def test_a_reader_that_fell_behind_is_told_how_much_it_missed(log: Log, follow: 
     first = read_all(reader)
     write(log, 5, 200)
     rest = read_all(reader)
-    told = re.search(rb"\nskep: ([0-9,]+) bytes of this log were dropped before they were read\n", rest)
+    told = re.search(rb"skep: ([0-9,]+) bytes of this log were dropped before they were read\n", rest)
     assert told is not None
     missed = int(told[1].replace(b",", b""))
     shown = len(first) + len(rest) - len(told[0])
@@ -100,3 +102,57 @@ def test_a_forged_count_hurts_nobody(log: Log, follow: Follow, tmp_path: Path, f
     write(log, 5, 200)
     (tmp_path / "log.dropped").write_bytes(forged)
     assert read_all(reader).endswith(lines(204, 1))
+
+
+def test_a_rotated_log_reads_as_one(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("log.2", "log.1", "log")]
+    for path, text in zip(files, ("1\n2\n", "3\n4\n", "5\n6"), strict=True):
+        path.write_text(text)
+    whole = "1\n2\n3\n4\n5\n6"
+    for tail, text in ((None, whole), (0, ""), (1, "6"), (2, "5\n6"), (3, "4\n5\n6"), (5, whole[2:]), (99, whole)):
+        with closing(Reader(lambda: files, tail)) as reader:
+            assert read_all(reader).decode() == text
+
+
+def test_a_reader_goes_on_into_the_next_attempt(tmp_path: Path) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    first.write_text("a\n")
+    files = [first]
+    reader = Reader(lambda: files, None)
+    assert (reader.read(), reader.read()) == (b"a\n", b"")
+    second.write_text("b\n")
+    files[:] = [second]
+    assert (reader.read(), reader.read()) == (b"b\n", b"")
+    reader.close()
+
+
+def test_what_is_written_just_before_a_rotation_is_read(tmp_path: Path) -> None:
+    log, old = tmp_path / "log", tmp_path / "log.1"
+    log.write_text("a\n")
+
+    def rotating() -> list[Path]:
+        if log.read_text() == "a\n":
+            with log.open("a") as file:
+                file.write("late\n")
+            log.rename(old)
+            log.write_text("b\n")
+        return [old, log]
+
+    reader = Reader(lambda: [log], None)
+    assert reader.read() == b"a\n"
+    reader._list_files = rotating
+    assert [reader.read() for _ in range(3)] == [b"late\n", b"b\n", b""]
+    reader.close()
+
+
+@pytest.mark.parametrize("ending", ["", "\n"])
+def test_tail_of_long_files(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / "log"
+    lines = [f"line {number}" + "." * (number % 1000) for number in range(5000)]
+    path.write_text("\n".join(lines) + ending)
+    for count in (1, 2, 100, 4999, 5000):
+        with path.open("rb") as file:
+            at, found = tail_offset(file, count)
+            file.seek(at)
+            assert file.read().decode().splitlines() == lines[-count:]
+            assert found == count

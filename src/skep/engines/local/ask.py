@@ -1,0 +1,50 @@
+"""Asking a job that goes on for something, through a file that `skep.train` looks for between two steps.
+
+It lies in the task's own folder, where the task may have put anything: nothing there is followed or trusted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+from skep.core.actions import Checkpoint, Setting, Tune
+from skep.files.untrusted import CAREFULLY, decode_as, read_small
+
+FILE, ASIDE = "asked.json", ".asked.new"
+
+
+class Asked(msgspec.Struct, frozen=True):
+    save: int = 0
+    """When a checkpoint was asked for last, as a number that grows, also through restarts of the server."""
+    tune: int = 0
+    settings: dict[str, Setting] = {}
+
+
+def ask(own: Path, action: Checkpoint | Tune) -> None:
+    before = decode_as(read_small(own / FILE), Asked) or Asked()
+    now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    if isinstance(action, Tune):
+        asked = Asked(before.save, now, {**before.settings, **action.settings})
+    else:
+        asked = Asked(now, before.tune, before.settings)
+    put(own, msgspec.json.encode(asked))
+
+
+def put(own: Path, content: bytes) -> None:
+    """Replace the file, whatever is there: a link is replaced too, not followed."""
+    folder = os.open(own, os.O_RDONLY | os.O_DIRECTORY | CAREFULLY)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(ASIDE, dir_fd=folder)
+        fd = os.open(ASIDE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CAREFULLY, 0o644, dir_fd=folder)
+        with open(fd, "wb") as file:
+            os.fchmod(fd, 0o644)  # The task may be of another account.
+            file.write(content)
+        os.rename(ASIDE, FILE, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        os.close(folder)

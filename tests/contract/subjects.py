@@ -1,0 +1,349 @@
+"""The engines that must keep the contract, each with what a test needs to play with its jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from skep.core.actions import Action
+from skep.core.cluster import Cluster, NodeSpec
+from skep.core.ports import Engine, Wanted
+from skep.core.reports import Report
+from skep.engines.local import launches
+from skep.engines.local.engine import LocalEngine
+from skep.engines.local.start import Shim
+from skep.engines.sim.engine import Simulator
+from skep.jobs.request import Request, TaskRole
+from skep.testing.builders import job as trace_job
+from skep.testing.engines import FakeEngine, Machine
+from skep.testing.sim_engine import SimEngine, SimWorld
+
+WAIT_S = 120.0
+"""For what comes at once on an idle machine: only that it comes matters."""
+JOBS = ("1", "2", "3")
+WORK_S = 1000.0
+
+
+class Subject:
+    """An engine, its world, and what it has told. Jobs `1`, `2` and `3` run until they are told otherwise."""
+
+    engine: Engine
+    can_be_killed = True
+    can_break = True
+
+    def __init__(self) -> None:
+        self.told: list[Report] = []
+        self.cluster = Cluster([NodeSpec("n0", 4), NodeSpec("n1", 4)])
+        self.epoch = 0
+
+    def hear(self, reports: list[Report]) -> None:
+        self.told += reports
+
+    # The server's side
+
+    def adopt(self, *actions: Action, known: set[tuple[str, int]] | None = None) -> None:
+        """As a server that starts. What it asks for it knows."""
+        asked = {(action.job_id, action.launch) for action in actions}
+        self.epoch = self.engine.last_epoch() + 1
+        self.engine.adopt(self.epoch, 0.0, Wanted(list(actions), asked if known is None else known))
+
+    def do(self, *actions: Action) -> None:
+        self.engine.execute(self.epoch, 0.0, list(actions))
+
+    def of(self, kind: type, job_id: str = "1") -> list[Report]:
+        return [report for report in self.told if isinstance(report, kind) and getattr(report, "job_id", "") == job_id]
+
+    def wait(self, kind: type, job_id: str = "1", *, count: int = 1):  # type: ignore[no-untyped-def]
+        """The last of `count` reports of this kind."""
+        assert self.until(lambda: len(self.of(kind, job_id)) >= count), f"no {kind.__name__} of {job_id}: {self.told}"
+        return self.of(kind, job_id)[count - 1]
+
+    # The jobs' side
+
+    def crash(self) -> None:
+        """The engine is gone, the jobs are not; another engine finds them."""
+        raise NotImplementedError
+
+    def until(self, condition: Callable[[], bool]) -> bool:
+        """Let time pass until this holds."""
+        raise NotImplementedError
+
+    def pass_time(self) -> None:
+        """Long enough for a job that goes on to get somewhere."""
+        raise NotImplementedError
+
+    def done(self, job_id: str) -> float:
+        """How far a job is."""
+        raise NotImplementedError
+
+    def goes_on(self, job_id: str = "1") -> bool:
+        before = self.done(job_id)
+        return self.until(lambda: self.done(job_id) > before)
+
+    def stands(self, job_id: str = "1") -> bool:
+        before = self.done(job_id)
+        self.pass_time()
+        return self.done(job_id) == before
+
+    def finish(self, job_id: str = "1") -> None:
+        """It ends by itself, and well."""
+        raise NotImplementedError
+
+    def kill(self, job_id: str = "1") -> None:
+        """It dies."""
+        raise NotImplementedError
+
+    def make_stubborn(self, job_id: str = "1") -> None:
+        """It will not leave when it is asked to."""
+        raise NotImplementedError
+
+    def break_start(self, job_id: str = "1") -> contextlib.AbstractContextManager[None]:
+        """Its second task cannot be started."""
+        raise NotImplementedError
+
+    def there(self) -> set[tuple[str, int]]:
+        """Job and number of every launch of which anything runs."""
+        raise NotImplementedError
+
+    def starts(self) -> list[tuple[str, int]]:
+        """Of every launch that was really begun."""
+        raise NotImplementedError
+
+    def print(self, text: str, job_id: str = "1") -> None:
+        raise NotImplementedError
+
+    def train(self, job_id: str = "1") -> None:
+        """It uses `skep.train`."""
+        raise NotImplementedError
+
+    def settings(self, job_id: str = "1") -> dict[str, object]:
+        """What it was told by `Tune`."""
+        raise NotImplementedError
+
+    def close(self) -> None: ...
+
+
+class Fake(Subject):
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.machine = Machine()
+        self.engine: FakeEngine = FakeEngine(self.hear, self.cluster, self.machine)
+        self.count = 0.0
+
+    def crash(self) -> None:
+        self.engine = FakeEngine(self.hear, self.cluster, self.machine)
+
+    def until(self, condition: Callable[[], bool]) -> bool:
+        return condition() or condition()
+
+    def pass_time(self) -> None: ...
+
+    def done(self, job_id: str) -> float:
+        run = self.machine.runs[job_id]
+        self.count += run.end is None and not run.is_suspended
+        return self.count
+
+    def finish(self, job_id: str = "1") -> None:
+        self.engine.end(job_id)
+
+    def kill(self, job_id: str = "1") -> None:
+        self.engine.end(job_id, 137)
+
+    def make_stubborn(self, job_id: str = "1") -> None:
+        self.machine.stubborn.add(job_id)
+
+    @contextlib.contextmanager
+    def break_start(self, job_id: str = "1") -> Iterator[None]:
+        self.machine.broken[job_id] = "main-1"
+        yield
+        del self.machine.broken[job_id]
+
+    def there(self) -> set[tuple[str, int]]:
+        return {(job_id, run.launch) for job_id, run in self.machine.runs.items() if run.end is None}
+
+    def starts(self) -> list[tuple[str, int]]:
+        return self.machine.starts
+
+    def print(self, text: str, job_id: str = "1") -> None:
+        self.engine.print(job_id, text)
+
+    def train(self, job_id: str = "1") -> None:
+        self.machine.said[job_id] = {"step": 7}
+
+    def settings(self, job_id: str = "1") -> dict[str, object]:
+        return dict(self.machine.settings.get(job_id, {}))
+
+
+class Simulated(Subject):
+    can_be_killed = can_break = False
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        jobs = [trace_job(1, work=WORK_S, id=job_id) for job_id in JOBS]
+        self.world = SimWorld(Simulator(jobs, self.cluster, restart_s=5.0))
+        self.engine: SimEngine = SimEngine(self.world, self.hear)
+
+    def crash(self) -> None:
+        self.engine = SimEngine(self.world, self.hear)
+
+    def until(self, condition: Callable[[], bool]) -> bool:
+        for _ in range(100):
+            if condition():
+                return True
+            self.engine.advance(1.0)
+        return condition()
+
+    def pass_time(self) -> None:
+        self.engine.advance(30.0)
+
+    def done(self, job_id: str) -> float:
+        return self.world.simulator.tasks[job_id].work_at(self.world.now_s)
+
+    def finish(self, job_id: str = "1") -> None:
+        while (job_id, self.world.launches[job_id]) in self.there():
+            self.engine.advance(WORK_S)
+
+    def make_stubborn(self, job_id: str = "1") -> None:
+        pytest.skip("simulated jobs always leave when they are asked to")
+
+    def there(self) -> set[tuple[str, int]]:
+        running = {task.job.spec.id for task in self.world.simulator.running.values()}
+        return {(job_id, self.world.launches[job_id]) for job_id in running}
+
+    def starts(self) -> list[tuple[str, int]]:
+        return self.world.starts
+
+
+LOOP = """
+trap '%s' TERM
+echo $SKEP_LAUNCH >> $SKEP_CHECKPOINT_DIR/starts-$SKEP_TASK_INDEX
+[ ! -e $SKEP_CHECKPOINT_DIR/text ] || cat $SKEP_CHECKPOINT_DIR/text
+while [ ! -e $SKEP_CHECKPOINT_DIR/finish ]; do
+    echo >> $SKEP_CHECKPOINT_DIR/ticks
+    [ ! -e $SKEP_CHECKPOINT_DIR/say ] || { cat $SKEP_CHECKPOINT_DIR/say; rm $SKEP_CHECKPOINT_DIR/say; }
+    sleep 0.02
+done
+"""
+TRAIN = """
+import os, time
+from pathlib import Path
+import skep.train
+job = skep.train.join(every_s=None)
+for step in job.steps(10**6):
+    time.sleep(0.02)
+    Path(os.environ["SKEP_CHECKPOINT_DIR"], "settings").write_text(repr(job.settings))
+    job.report(loss=1.0)
+"""
+
+
+class Local(Subject):
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.news = threading.Condition()
+        role = TaskRole(command=LOOP % "exit 143")
+        self.requests = {job_id: Request("job", {"main": role}, grace_s=30.0) for job_id in JOBS}
+        self._open()
+
+    def _open(self) -> None:
+        self.engine: LocalEngine = LocalEngine(self.folder, self.cluster, self.request_of, self.hear)
+
+    def request_of(self, job_id: str) -> tuple[Request, str | None]:
+        return self.requests[job_id], None
+
+    def crash(self) -> None:
+        self.engine.close()
+        self._open()
+
+    def until(self, condition: Callable[[], bool]) -> bool:
+        by_s = time.monotonic() + WAIT_S
+        while not condition():
+            if time.monotonic() > by_s:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def pass_time(self) -> None:
+        time.sleep(0.3)
+
+    def _file(self, job_id: str, name: str) -> Path:
+        return self.folder / "jobs" / job_id / "checkpoint" / name
+
+    def _lines(self, job_id: str, name: str) -> list[str]:
+        try:
+            return self._file(job_id, name).read_text().split("\n")[:-1]
+        except FileNotFoundError:
+            return []
+
+    def done(self, job_id: str) -> float:
+        return len(self._lines(job_id, "ticks"))
+
+    def finish(self, job_id: str = "1") -> None:
+        self._file(job_id, "finish").touch()
+
+    def kill(self, job_id: str = "1") -> None:
+        launch = max(self.engine.folder.launches(job_id))
+        os.kill(int((self.engine.folder.task(job_id, launch, "main-0") / "main").read_text()), signal.SIGKILL)
+
+    def make_stubborn(self, job_id: str = "1") -> None:
+        self.requests[job_id] = Request("job", {"main": TaskRole(command=LOOP % "")}, grace_s=0.3)
+
+    @contextlib.contextmanager
+    def break_start(self, job_id: str = "1") -> Iterator[None]:
+        start = launches.start_shim
+
+        def broken(task: Path, *, goes_at_once: bool = False) -> Shim:
+            if task.name == "main-1":
+                raise OSError(errno.EAGAIN, "no more processes")
+            return start(task, goes_at_once=goes_at_once)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(launches, "start_shim", broken)
+            yield
+
+    def there(self) -> set[tuple[str, int]]:
+        found = set()
+        for path in self.folder.glob("jobs/*/[0-9]*/*/pid"):
+            if os.path.exists(f"/proc/{path.read_text()}") and not (path.parent / "exit.json").exists():
+                found.add((path.parts[-4], int(path.parts[-3])))
+        return found
+
+    def starts(self) -> list[tuple[str, int]]:
+        return [(job_id, int(line)) for job_id in JOBS for line in self._lines(job_id, "starts-0")]
+
+    def print(self, text: str, job_id: str = "1") -> None:
+        aside = self._file(job_id, "say.new")
+        aside.write_text(text)
+        aside.rename(self._file(job_id, "say"))
+
+    def train(self, job_id: str = "1") -> None:
+        role = TaskRole(argv=(sys.executable, "-c", TRAIN))
+        self.requests[job_id] = Request("job", {"main": role}, grace_s=30.0)
+
+    def settings(self, job_id: str = "1") -> dict[str, object]:
+        try:
+            return dict(eval(self._file(job_id, "settings").read_text() or "{}"))
+        except FileNotFoundError:
+            return {}
+
+    def close(self) -> None:
+        for job_id in JOBS:
+            self.requests[job_id] = Request("job", {"main": TaskRole(command="true")}, grace_s=0.0)
+        self.adopt(known=set())
+        for run in list(self.engine.runs.by_job.values()):
+            for task in run.tasks:
+                task.send(self.epoch, "kill")
+        assert self.until(lambda: not self.there())
+        self.engine.close()
+
+
+SUBJECTS = {"fake": Fake, "simulator": Simulated, "local": Local}
