@@ -345,8 +345,10 @@ class Pipeline:
             candidates = self.adjust.candidates(view, self.order, self.running, entry, missing)
             if self.has_fixed:
                 candidates = [victim for victim in candidates if victim.spec.preemptible]
+            if not candidates:
+                continue
             with plan.bundle():
-                room = make_room(view, plan, self.place, job, shape, candidates, missing) if candidates else None
+                room = make_room(view, plan, self.place, job, shape, candidates, missing)
                 if room is not None:
                     self._make_way(view, plan, job, room)
             if room is not None:
