@@ -10,8 +10,8 @@ from worlds import examples, fork_of, worlds
 
 from skep.core.chance import draw as draw_bits
 from skep.core.job import Job, JobState
+from skep.core.memory import Memory
 from skep.core.plan import Plan
-from skep.core.ports import Memory
 from skep.core.record import Entry, PlanRecord, decode, encode, record, replay
 from skep.core.refusal import Refusal
 from skep.core.state import State

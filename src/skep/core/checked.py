@@ -11,6 +11,7 @@ import math
 from skep.core.cluster import WHOLE, Allocation, Cluster, Node, Slice, bits
 from skep.core.errors import InvariantBroken
 from skep.core.job import Job, JobState, amount_of
+from skep.core.memory import Of
 from skep.core.model import JobSpec, Shape
 from skep.core.plan import Decision, Plan
 from skep.core.record import PlanRecord, repeat, say
@@ -52,6 +53,9 @@ def check_words(state: State, logged: PlanRecord) -> None:
     for group_id, outcome, _ in logged.ends:
         if group_id not in state.groups or outcome not in ENDS.values():
             raise InvariantBroken(f"it ends group {group_id} as {outcome}, which is not there or is no end")
+    for change in logged.memory:
+        if change.of is Of.JOB:
+            find(state, change.key)
     rejected = {job_id for job_id, _ in logged.rejects}
     if len(rejected) < len(logged.rejects) or not rejected.isdisjoint(each.job_id for each in logged.decisions):
         raise InvariantBroken("it rejects a job twice, or one that it starts")

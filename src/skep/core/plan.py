@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from skep.core.cluster import Allocation
 from skep.core.errors import InvariantBroken
 from skep.core.group import Group
 from skep.core.job import Job, JobState
+from skep.core.memory import WHOLE_PLANNER, At, Change, Of, Slot
 from skep.core.refusal import Cause
 from skep.core.view import JobView
 
@@ -43,6 +44,8 @@ GroupEnd = tuple[str, JobState, str]
 """A group by id, how it ends (succeeded, failed or stopped) and why."""
 
 
+T = TypeVar("T")
+
 NO_GROUPS: Mapping[str, Group] = {}
 
 
@@ -63,6 +66,7 @@ class Plan:
     """The decisions of one planner call; made by `new_plan` of a view."""
 
     __slots__ = (
+        "_at",
         "_books",
         "_bundle",
         "_bundles",
@@ -87,6 +91,7 @@ class Plan:
         """The way back: for each step a function that takes it back, and what that needs to know."""
         self._marks: list[int] = []
         """How many steps there were before each decision."""
+        self._at = WHOLE_PLANNER
         self._bundle = 0
         self._bundles = 0
         self.decisions: list[Decision] = []
@@ -98,8 +103,8 @@ class Plan:
         """Jobs that can never run here, and why."""
         self.ends: list[GroupEnd] = []
         """Groups that are over: their members are stopped for good."""
-        self.memory: dict[str, Any] = {}
-        """What the policy wants to remember; `None` forgets."""
+        self.memory: list[Change] = []
+        """What the policy wants to remember."""
         self.wake_s: float | None = None
         """When the planner wants to be asked again if nothing happens before."""
 
@@ -186,6 +191,14 @@ class Plan:
         self.refusals.append((scope, cause))
         self._steps.append((self.refusals.pop,))
 
+    def remember(self, slot: Slot[T], key: str, value: T | None) -> None:
+        """Of that job or VC ("" where there is one value for all); no value: forget it."""
+        self.keep(Change(slot.of, key, slot.name, value, WHOLE_PLANNER if slot.of is Of.JOB else self._at))
+
+    def keep(self, change: Change) -> None:
+        self.memory.append(change)
+        self._steps.append((self.memory.pop,))
+
     def wake(self, at_s: float | None) -> None:
         """Ask the planner again then, if nothing happens before."""
         self._steps.append((self._unwake, self.wake_s))
@@ -234,9 +247,12 @@ class Plan:
 
     # For who plans on parts of the cluster ----------------------------------------------------------------------
 
-    def part(self, over: Callable[[Books], Books]) -> Plan:
-        """An empty plan for the same jobs on the books of a part, which may rest on those of the whole."""
-        return Plan(self._jobs, over(self._books), self._groups)
+    def part(self, over: Callable[[Books], Books], at: At = WHOLE_PLANNER) -> Plan:
+        """An empty plan for the same jobs on the books of a part, which may rest on those of the whole; `at` is the
+        part of the memory that it writes."""
+        found = Plan(self._jobs, over(self._books), self._groups)
+        found._at = at
+        return found
 
     def translate(self, made: Plan, number: int, decision: Decision, *, is_booked: bool) -> None:
         """The decision of that number in the plan of a part, in the terms of the whole; `is_booked` if the part has

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -12,12 +12,10 @@ from skep.core.actions import Action, Setting
 from skep.core.cluster import Cluster
 from skep.core.errors import SkepError
 from skep.core.events import Batch, Event
+from skep.core.memory import Memory
 from skep.core.plan import Plan
 from skep.core.refusal import Refusal
 from skep.core.view import JobView, Trigger, View
-
-Memory = Mapping[str, Any]
-"""What a policy remembers, as values that can be written down; part of the state."""
 
 
 class Planner(Protocol):

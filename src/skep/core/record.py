@@ -5,12 +5,11 @@ Replay repeats what was decided; it never decides again. So a log outlives chang
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from skep.core.cluster import Cluster
 from skep.core.events import Event
+from skep.core.memory import Change
 from skep.core.plan import Decision, GroupEnd, Plan
 from skep.core.refusal import Cause
 from skep.core.state import State
@@ -24,7 +23,7 @@ class PlanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     joins: list[tuple[str, str]] = []
     refusals: list[tuple[str, Cause]] = []
     rejects: list[tuple[str, str]] = []
-    memory: dict[str, Any] = {}
+    memory: list[Change] = []
     wake_s: float | None = None
     ends: list[GroupEnd] = []
 
@@ -43,7 +42,7 @@ def record(plan: Plan) -> PlanRecord:
         joins=[(job.id, scope) for job, scope in plan.joins],
         refusals=plan.refusals,
         rejects=[(job.id, reason) for job, reason in plan.rejects],
-        memory=plan.memory,
+        memory=list({change.name: change for change in plan.memory}.values()),
         wake_s=plan.wake_s,
         ends=plan.ends,
     )
@@ -67,7 +66,8 @@ def say(state: State, plan: Plan, logged: PlanRecord) -> None:
     for scope, cause in logged.refusals:
         plan.refuse(scope, cause)
     plan.ends = logged.ends
-    plan.memory = logged.memory
+    for change in logged.memory:
+        plan.keep(change)
     plan.wake(logged.wake_s)
 
 

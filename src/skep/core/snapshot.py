@@ -16,6 +16,7 @@ from skep.core.cluster import Allocation, Cluster
 from skep.core.events import PolicyFailed
 from skep.core.group import Group
 from skep.core.job import Job, JobState
+from skep.core.memory import Memory, Part, values_of
 from skep.core.model import JobSpec
 from skep.core.refusal import Cause, Waiting
 from skep.core.state import State
@@ -52,12 +53,17 @@ class SavedWaiting(msgspec.Struct, array_like=True):
     fragmentation_s: float
 
 
+class SavedMemory(msgspec.Struct):
+    jobs: dict[str, dict[str, Any]] = {}
+    parts: dict[str, dict[str, Part]] = {}
+
+
 class Saved(msgspec.Struct):
     fields: tuple[str, ...]
     """What `plain` of each job has: another version may know more or less of a job."""
     now_s: float
     wake_s: float
-    memory: dict[str, Any]
+    memory: SavedMemory
     jobs: list[SavedJob]
     waiting: dict[str, SavedWaiting]
     held: list[str]
@@ -95,7 +101,7 @@ def save(state: State) -> Saved:
         fields=PLAIN,
         now_s=state.now_s,
         wake_s=state.wake_s,
-        memory=state.memory,
+        memory=SavedMemory(**values_of(state.memory)),
         jobs=[],
         waiting={
             scope: SavedWaiting(waiting.cause, waiting.since_s, waiting.quota_s, waiting.fragmentation_s)
@@ -164,7 +170,8 @@ def fork(state: State) -> State:
 def restore(saved: Saved, jobs: Iterable[tuple[Job, str | None]], cluster: Cluster) -> State:
     """With these jobs, and the scopes in which they wait."""
     state = State(cluster)
-    state.now_s, state.wake_s, state.memory = saved.now_s, saved.wake_s, saved.memory
+    state.now_s, state.wake_s = saved.now_s, saved.wake_s
+    state.memory = Memory(saved.memory.jobs, saved.memory.parts)
     state.policy, state.previous_policy, state.faults = saved.policy, saved.previous_policy, saved.faults
     state.timers = Timers(saved.timers)
     for scope, kept in saved.waiting.items():

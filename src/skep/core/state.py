@@ -42,17 +42,15 @@ from skep.core.events import (
 )
 from skep.core.group import Group, GroupSpec
 from skep.core.job import Job, JobState
+from skep.core.memory import Memory, Of
 from skep.core.model import GroupRef
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Waiting
 from skep.core.timers import BACK_OFF, LEASE, LIMIT, PLAN, Timer, Timers
 from skep.core.view import Trigger, View
 
+JOB = Of.JOB
 LAUNCHING, RUNNING, PENDING = JobState.LAUNCHING, JobState.RUNNING, JobState.PENDING
-
-BENEATH = (VIRTUAL, LENT) = ("virtual ", "lent ")
-"""Names in the memory of what holds beneath the policies and outlives them:
-what a job owns in its VC, that it borrows."""
 
 ENDS = {Exit.FINISHED: JobState.SUCCEEDED, Exit.FAILED: JobState.FAILED, Exit.STOPPED: JobState.STOPPED}
 
@@ -65,7 +63,7 @@ class State:
         self.now_s = 0.0
         self.jobs: dict[str, Job] = {}
         self.groups: dict[str, Group] = {}
-        self.memory: dict[str, Any] = {}
+        self.memory = Memory()
         self.wake_s = math.inf
         """When the planner wants to be asked again."""
         self.timers = Timers()
@@ -410,6 +408,7 @@ class State:
     def _close(self, job: Job, state: JobState) -> None:
         """It is over: those that need it may go on, or never will."""
         job.state = state
+        self.memory.jobs.pop(job.id, None)
         if self.timers:
             self._drop_timers(job)
         if state is not JobState.UNRUNNABLE:  # which never began
@@ -526,7 +525,7 @@ class State:
         elif "" in self.faults:
             self.previous_policy = self.faults.pop("").instead
         self.policy = event.policy
-        self.memory = {name: value for name, value in self.memory.items() if name.startswith(BENEATH)}
+        self.memory.drop_policy(list(self.memory.jobs), "")
         self._plan_anew("")
 
     def _policy_failed(self, event: PolicyFailed) -> None:
@@ -534,19 +533,14 @@ class State:
         self.faults[event.vc] = event
         if not event.vc:
             self.policy, self.previous_policy = event.instead, ""
-        gone = {job.id for job in (*self.trigger.ended, *self.trigger.withdrawn) if job.state.is_final}
-        prefix = f"{event.vc}/" if event.vc else ""
-        self.memory = {
-            name: value
-            for name, value in self.memory.items()
-            if name.startswith(BENEATH) or not (name.startswith(prefix) or name.rpartition(" ")[2] in gone)
-        }
-        self._plan_anew(prefix)
+        jobs = [name for name in self.memory.jobs if event.vc in ("", self.jobs[name].spec.vc)]
+        self.memory.drop_policy(jobs, event.vc)
+        self._plan_anew(f"{event.vc}/" if event.vc else "")
 
     def _cluster_changed(self, event: ClusterChanged) -> None:
         """Which of its VC's cells a job has is found anew, from where it runs; all else is remembered."""
         self.faults = {vc: fault for vc, fault in self.faults.items() if not vc}
-        self.memory = {name: value for name, value in self.memory.items() if not name.startswith(BENEATH)}
+        self.memory.drop_beneath()
         self._plan_anew("")
 
     def _clock_stepped(self, event: ClockStepped) -> None:
@@ -630,11 +624,9 @@ class State:
             elif decision.after is None and job.held is None:
                 self._unstart(job)
             self.dirty.append(job)
-        for key, value in plan.memory.items():
-            if value is None:
-                self.memory.pop(key, None)
-            else:
-                self.memory[key] = value
+        for change in plan.memory:
+            if change.of is not JOB or not self.jobs[change.key].state.is_final:
+                self.memory.take_in(change)
         # What follows from these may stop jobs that were started just now, or were to be rejected too.
         for job, reason in plan.rejects:
             if job.state is not PENDING:

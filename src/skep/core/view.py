@@ -7,9 +7,10 @@ nothing. What a planner wants it says through the `Plan` that `new_plan` gives i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from skep.core.cluster import WHOLE, Allocation, Cell, NodeSpec
+from skep.core.memory import Memory
 from skep.core.model import JobSpec
 from skep.core.refusal import Cause
 
@@ -224,7 +225,7 @@ class View(Protocol):
     @property
     def waiting(self) -> Mapping[str, WaitingView]: ...
     @property
-    def memory(self) -> Mapping[str, Any]: ...
+    def memory(self) -> Memory: ...
     @property
     def pending_count(self) -> int: ...
     @property

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
+from skep.core.memory import Memory
 from skep.core.plan import Plan
-from skep.core.ports import Memory, Planner
+from skep.core.ports import Planner
 from skep.core.refusal import Refusal
 from skep.core.view import JobView, Trigger, View
 from skep.metrics.quantile import quantile

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from skep.core.cluster import Allocation
 from skep.core.job import JobState
+from skep.core.memory import Memory
 from skep.core.model import Shape
 from skep.core.plan import Plan
-from skep.core.ports import Memory
 from skep.core.refusal import Cause, Refusal
 from skep.core.view import ClusterView, JobView, Trigger, View
 from skep.policies.allocate.elastic import Elastic, Ladder, kind_of

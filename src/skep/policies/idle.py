@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from skep.core.memory import Memory
 from skep.core.plan import Plan
-from skep.core.ports import Memory
 from skep.core.refusal import Cause, Refusal
 from skep.core.view import JobView, Trigger, View
 

@@ -18,11 +18,13 @@ import math
 from collections.abc import Hashable
 from typing import Any
 
+import msgspec
+
 from skep.core.cluster import Allocation
 from skep.core.job import JobState
+from skep.core.memory import Memory, Slot
 from skep.core.model import Shape
 from skep.core.plan import Plan
-from skep.core.ports import Memory
 from skep.core.refusal import Cause, Refusal
 from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.preempt import Nothing
@@ -37,8 +39,14 @@ from skep.policies.room import Room, make_room
 
 STRICT, SKIP, EASY = "strict", "skip", "easy"
 
-KEY = "key "
-"""Name in the memory: the key of a job, for orders that remember."""
+
+class Kept(msgspec.Struct, frozen=True, array_like=True):
+    """The key of a job, for orders that remember; whatever an order compares, tuples as lists when read back."""
+
+    key: Any
+
+
+KEY = Slot("key", Kept)
 
 
 class Pipeline:
@@ -93,7 +101,7 @@ class Pipeline:
         self.trial = self.blank.new_plan()
         self.could_run: dict[Hashable, bool] = {}
         self.memory = memory
-        self.unwritten: dict[str, Any] = {}
+        self.unwritten: dict[str, Kept] = {}
         """Keys of running jobs that no planner has written down: another policy started them."""
         self.order.attach(view)
         for job in view.placed_jobs():
@@ -124,7 +132,8 @@ class Pipeline:
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
         plan = view.new_plan()
-        plan.memory.update(self.unwritten)
+        for job_id, kept in self.unwritten.items():
+            plan.remember(KEY, job_id, kept)
         self.unwritten = {}
         self._take_in(view, plan, trigger)
         arrived = {job.seq: job for job in (*self.unseen, *trigger.returned, *trigger.submitted)}
@@ -158,8 +167,6 @@ class Pipeline:
                 self.order.left(job, plan, now_s)
         for job in (*trigger.ended, *(job for job in trigger.withdrawn if job.state.is_final)):
             self.order.ended(job, plan, now_s)
-            if self.order.remembers:
-                plan.memory[KEY + job.id] = None
         if trigger.ended or trigger.nodes_changed:
             self.epoch += 1
         while self.timers and self.timers[0][0] <= now_s:
@@ -251,12 +258,12 @@ class Pipeline:
     def _remember(self, job: JobView, key: Any, plan: Plan | None) -> Any:
         """Write the key down; without a plan we take up another planner's work, and go by what it wrote."""
         if plan is not None:
-            plan.memory[KEY + job.id] = key
+            plan.remember(KEY, job.id, Kept(key))
             return key
-        kept = self.memory.get(KEY + job.id)
+        kept = KEY.get(self.memory, job.id)
         if kept is None:
-            self.unwritten[KEY + job.id] = kept = key
-        return tuple(kept) if isinstance(kept, list) else kept
+            self.unwritten[job.id] = kept = Kept(key)
+        return tuple(kept.key) if isinstance(kept.key, list) else kept.key
 
     def _leave_line(self, job: JobView) -> None:
         line, entry = self.entries.pop(job.seq)

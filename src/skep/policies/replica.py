@@ -11,15 +11,41 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from skep.core.errors import InputError
+from skep.core.memory import Memory, Of, Slot
 from skep.core.plan import Plan
-from skep.core.ports import Memory
 from skep.core.refusal import Cause, Refusal
 from skep.core.view import JobView, Trigger, View
 from skep.policies.estimate.duration import Duration
 from skep.policies.explain import refusal_of
 from skep.policies.pipeline import SKIP
 from skep.policies.place.simple import Any as AnyPlace
+
+
+class Listed(msgspec.Struct, frozen=True, array_like=True):
+    """Jobs in the order of the event before."""
+
+    names: list[str]
+
+
+class Queued(msgspec.Struct, frozen=True, array_like=True):
+    """Jobs in their queues; of each: executed seconds and waiting since the last promotion, when last looked at."""
+
+    queues: list[list[str]]
+    counters: dict[str, list[float]]
+
+
+class Wake(msgspec.Struct, frozen=True, array_like=True):
+    """When the planner asked to be woken."""
+
+    at_s: float
+
+
+LIST = Slot("list", Listed, Of.ALL)
+QUEUES = Slot("queues", Queued, Of.ALL)
+WAKE = Slot("wake", Wake, Of.ALL)
 
 
 class Replica:
@@ -40,7 +66,8 @@ class Replica:
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
         plan = view.new_plan()
         if not (trigger.submitted or trigger.ended or trigger.is_timer or trigger.nodes_changed):
-            plan.wake(memory.get("wake_s"))  # only its own preemptions came back
+            kept = WAKE.get(memory)
+            plan.wake(None if kept is None else kept.at_s)  # only its own preemptions came back
             return plan
         arrived = [job for job in trigger.submitted if self._is_runnable(view, plan, job)]
         ordered = self.order(view, memory, plan, arrived, {job.id for job in trigger.ended})
@@ -89,10 +116,11 @@ class SortedReplica(Replica):
         self.duration = Duration()
 
     def order(self, view: View, memory: Memory, plan: Plan, arrived: list[JobView], ended: set[str]) -> list[JobView]:
-        names = [name for name in memory.get("order", ()) if name not in ended]
+        kept = LIST.get(memory)
+        names = [name for name in (kept.names if kept is not None else ()) if name not in ended]
         jobs = [view.jobs[name] for name in names] + arrived
         jobs.sort(key=lambda job: self._key(job, view.now_s))
-        plan.memory["order"] = [job.id for job in jobs]
+        plan.remember(LIST, "", Listed([job.id for job in jobs]))
         return jobs
 
     def _key(self, job: JobView, now_s: float) -> float:
@@ -121,9 +149,9 @@ class QueuesReplica(Replica):
         self.gittins = gittins
 
     def order(self, view: View, memory: Memory, plan: Plan, arrived: list[JobView], ended: set[str]) -> list[JobView]:
-        kept = memory.get("queues") or [[] for _ in range(len(self.limits) + 1)]
-        queues = [[name for name in queue if name not in ended] for queue in kept]
-        counters = {name: list(values) for name, values in memory.get("counters", {}).items() if name not in ended}
+        kept = QUEUES.get(memory) or Queued([[] for _ in range(len(self.limits) + 1)], {})
+        queues = [[name for name in queue if name not in ended] for queue in kept.queues]
+        counters = {name: list(values) for name, values in kept.counters.items() if name not in ended}
         for job in arrived:
             queues[0].append(job.id)
             counters[job.id] = [0.0, 0.0, view.now_s]
@@ -134,7 +162,7 @@ class QueuesReplica(Replica):
             ranks = {name: self._rank(view.jobs[name], values) for name, values in counters.items()}
             for queue in queues:
                 queue.sort(key=lambda name: (-ranks[name], view.jobs[name].submit_s))
-        plan.memory["queues"], plan.memory["counters"] = queues, counters
+        self.queued = Queued(queues, counters)
         return [view.jobs[name] for queue in queues for name in queue]
 
     def _look_at(self, job: JobView, counter: list[float], queues: list[list[str]], now_s: float) -> None:
@@ -161,8 +189,7 @@ class QueuesReplica(Replica):
         return self.gittins.rank(counter[0] * job.gpus)
 
     def finish(self, view: View, memory: Memory, plan: Plan) -> None:
-        queues: list[list[str]] = plan.memory["queues"]
-        counters: dict[str, list[float]] = plan.memory["counters"]
+        queues, counters = self.queued.queues, self.queued.counters
         if self.gittins is None:
             for queue in queues:
                 queue.sort(key=lambda name: view.jobs[name].allocation is None)
@@ -171,8 +198,9 @@ class QueuesReplica(Replica):
             for name in queue:
                 wake_s = min(wake_s, view.now_s + self._until_change(view.jobs[name], level, counters[name]))
         wake_s = max(wake_s, math.nextafter(view.now_s, math.inf))  # or time would stand still by rounding
-        plan.memory["wake_s"] = wake_s if wake_s < math.inf else None
-        plan.wake(plan.memory["wake_s"])
+        plan.remember(QUEUES, "", self.queued)
+        plan.remember(WAKE, "", Wake(wake_s) if wake_s < math.inf else None)
+        plan.wake(wake_s if wake_s < math.inf else None)
 
     def _until_change(self, job: JobView, level: int, counter: list[float]) -> float:
         """Seconds to the next demotion or promotion as the simulator reckons them: by integer division of seconds

@@ -3,10 +3,14 @@
 Until format 5 a job named its group by a text, a task that started by itself was known by its id (`JOB/ROLE-INDEX`),
 and the server said what followed from the ends of such tasks. So their groups never end by themselves in an older log:
 it has the stops and the ends that followed. From now on they do, wherever the job has not ended.
+
+What policies remembered was one dictionary of names such as `red/place 17`: a VC, a word, and a job or VC. Each becomes
+a value in a slot; names that no policy of Skep used are kept as values of which there is one for all.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import zlib
 from typing import Any
@@ -15,6 +19,7 @@ import msgspec
 
 from skep.core.events import GroupFormed
 from skep.core.group import GroupSpec
+from skep.core.memory import At, Change, Memory, Of, values_of
 from skep.core.record import Entry
 from skep.jobs.core import task_of, to_core
 from skep.jobs.groups import groups_of
@@ -35,12 +40,17 @@ def add_groups(db: sqlite3.Connection) -> None:
     formed = [spec for row in jobs for spec in _of_job(db, groups, *row)]
     for (seq,) in db.execute("SELECT seq FROM log ORDER BY seq").fetchall():
         raw = msgspec.msgpack.decode(db.execute("SELECT entry FROM log WHERE seq=?", (seq,)).fetchone()[0])
-        if groups.convert_entry(raw):
+        has_memory = any([convert_memory(plan) for plan in raw["plans"]])
+        if groups.convert_entry(raw) or has_memory:
             _put(db, "log", "entry", seq, encode(raw))
     snapshots = "SELECT seq, state, cluster_name, cluster, policy, files FROM snapshots"
     for seq, state, *words in db.execute(snapshots).fetchall():
         raw = msgspec.msgpack.decode(state)
         groups.convert_snapshot(raw)
+        saved = Memory()
+        for change in changes_of(raw["memory"]):
+            saved.take_in(change)
+        raw["memory"] = values_of(saved)
         _put(db, "snapshots", "state", seq, encode(raw), *words)
     if formed:
         _append(db, formed)
@@ -72,6 +82,55 @@ def _append(db: sqlite3.Connection, formed: list[GroupSpec]) -> None:
     (seq,), (at_s,) = db.execute(seqs).fetchone(), db.execute(times).fetchone()
     db.execute("INSERT INTO log (seq, at_s, entry) VALUES (?, ?, x'')", (seq, at_s))
     _put(db, "log", "entry", seq, encode(Entry(at_s, [GroupFormed(spec) for spec in formed], [])))
+
+
+JOB_WORDS = {"place": "standing", "promoted": "promotion", "key": "key", "virtual": "owned", "lent": "lent"}
+VC_WORDS = {"served": "served", "wake": "wake"}
+OLD_NAME = re.compile(r"(?:(?P<planner>.*?)/)?(?P<word>[a-z]+) (?P<key>.*)")
+
+
+def convert_memory(plan: Raw) -> bool:
+    """Whether it remembered anything."""
+    if "memory" in plan:
+        plan["memory"] = changes_of(plan["memory"])
+    return "memory" in plan
+
+
+def changes_of(memory: Raw) -> list[Change]:
+    """What was remembered, or forgotten, by name."""
+    found = []
+    lists: dict[At, Raw] = {}
+    """Queues and their counters were two values of one planner."""
+    for name, value in memory.items():
+        known = OLD_NAME.fullmatch(name)
+        word, key = (known["word"], known["key"]) if known else ("", "")
+        if word in JOB_WORDS:
+            kept = [value] if word == "key" and value is not None else value
+            found.append(Change(Of.JOB, key, JOB_WORDS[word], kept))
+        elif word in VC_WORDS and known is not None:
+            kept = [value] if value is not None else None
+            found.append(Change(Of.VC, key, VC_WORDS[word], kept, at_of(known["planner"] or "")))
+        else:
+            planner, _, rest = name.rpartition("/")
+            lists.setdefault(at_of(planner), {})[rest] = value
+    return found + [change for at, values in lists.items() for change in planner_changes(at, values)]
+
+
+def planner_changes(at: At, values: Raw) -> list[Change]:
+    """What a planner remembered beside jobs."""
+    if "queues" in values and "counters" in values:
+        values["queues"] = [values["queues"], values.pop("counters")]
+    if values.get("order") is not None:
+        values["list"] = [values.pop("order")]
+    if "wake_s" in values:
+        wake_s = values.pop("wake_s")
+        values["wake"] = [wake_s] if wake_s is not None else None
+    return [Change(Of.ALL, "", slot, value, at) for slot, value in values.items()]
+
+
+def at_of(planner: str) -> At:
+    vc, _, pinned = planner.partition("/pinned ")
+    return (vc, pinned)
 
 
 class Groups:

@@ -23,9 +23,9 @@ from skep.core.events import (
     TasksStarted,
     TimerDue,
 )
+from skep.core.memory import LENT
 from skep.core.plan import Decision
 from skep.core.record import Entry, PlanRecord, decode
-from skep.core.state import LENT
 from skep.service.queries import about
 from skep.service.store import Store
 
@@ -109,7 +109,7 @@ def of_decision(decision: Decision, plan: PlanRecord, names: list[str] | None, s
     before, after = where(decision.before, names), where(decision.after, names)
     if before is None:
         kind, reason = "start", f"{gpus_text(after)} free for it, and no job before it in the queue could use them"
-        if plan.memory.get(LENT + decision.job_id):
+        if any(change.key == decision.job_id and change.slot == LENT.name and change.value for change in plan.memory):
             reason = f"borrows {gpus_text(after)} that other VCs leave idle"
     elif after is None:
         kind, reason = "preempt", preempted_for(decision.cause, store)

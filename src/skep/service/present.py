@@ -12,7 +12,8 @@ import msgspec
 
 from skep.core.cluster import UNLIMITED, Cell, Cluster, Node, bits
 from skep.core.job import Job, JobState
-from skep.core.state import LENT, State
+from skep.core.memory import LENT, Memory
+from skep.core.state import State
 from skep.metrics.quantile import quantile
 from skep.policies.registry import Setting, build_planner
 from skep.service.book import PENDING, Record
@@ -45,7 +46,7 @@ def holders(writer: Writer) -> Iterator[tuple[Record, Job]]:
 
 
 def borrowers(writer: Writer) -> dict[int, Job]:
-    return {job.seq: job for _, job in holders(writer) if LENT + job.id in writer.state.memory}
+    return {job.seq: job for _, job in holders(writer) if LENT.get(writer.state.memory, job.id)}
 
 
 def node_state(name: str, state: State) -> str:
@@ -378,5 +379,5 @@ def possible(nodes: list[Node]) -> Any:
         return lambda job: False
     trial = State(Cluster([node.spec for node in nodes]))
     planner = build_planner("fifo", Setting(trial.cluster))
-    planner.attach(trial, {})
+    planner.attach(trial, Memory())
     return lambda job: not planner.why_never(trial, job)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from skep.core.cells.tree import GUARANTEED_MIN, OPPORTUNISTIC
 from skep.core.cluster import bits
 from skep.core.job import Job, JobState
-from skep.core.state import LENT, VIRTUAL, State
+from skep.core.memory import LENT, OWNED
+from skep.core.state import State
 from skep.policies.shared.clusters import CellBooks, NumberBooks
 from skep.policies.shared.lend import pinned_around
-from skep.policies.shared.planner import CELLS, Shared, owned_of
+from skep.policies.shared.planner import CELLS, Shared
 from skep.policies.shared.vc import Vc
 from skep.testing.cells_invariants import check_cell_books, check_counts
 from skep.testing.invariants import check_books, expect
@@ -39,7 +40,7 @@ def check_pinned(state: State, planner: Shared) -> None:
 
 def check_memory(state: State, planner: Shared, job: Job) -> None:
     """Who has something is an owner or a borrower, and the memory says which."""
-    is_owner, is_borrower = VIRTUAL + job.id in state.memory, LENT + job.id in state.memory
+    is_owner, is_borrower = OWNED.get(state.memory, job.id) is not None, bool(LENT.get(state.memory, job.id))
     expect((job.bound is not None) == (is_owner or is_borrower), f"{job!r} has {job.bound}, the memory differs")
     expect(not (is_owner and is_borrower), f"{job!r} is owner and borrower")
     expect(not (is_owner and planner.only_borrows(job)), f"{job!r} is opportunistic and an owner")
@@ -48,15 +49,15 @@ def check_memory(state: State, planner: Shared, job: Job) -> None:
 
 
 def owned(state: State, planner: Shared, vc: Vc) -> list[Job]:
-    return [job for job in state.jobs.values() if planner.vc_of(job) is vc and VIRTUAL + job.id in state.memory]
+    return [job for job in state.jobs.values() if planner.vc_of(job) is vc and OWNED.get(state.memory, job.id)]
 
 
 def check_vc(state: State, planner: Shared, vc: Vc) -> None:
     """The VC's cluster holds what its owners hold, and nothing else."""
     jobs = owned(state, planner, vc)
     for job in jobs:
-        wanted = owned_of(state.memory[VIRTUAL + job.id]).allocation
-        expect(job.allocation == wanted, f"{job!r} is elsewhere than the memory says")
+        kept = OWNED.get(state.memory, job.id)
+        expect(kept is not None and job.allocation == kept.allocation, f"{job!r} is elsewhere than the memory says")
     if isinstance(vc.books, NumberBooks):
         used = sum(round(job.allocation.gpus * 1000) for job in jobs if job.allocation is not None)
         numbers = vc.books.numbers
@@ -73,7 +74,7 @@ def gpus_in_use(state: State, planner: Shared) -> tuple[dict[int, int], dict[int
         if job.bound is None:
             continue
         leaves = [planner.hardware.leaves[piece.node][bit] for piece in job.bound.slices for bit in bits(piece.gpus)]
-        is_owner = VIRTUAL + job.id in state.memory
+        is_owner = OWNED.get(state.memory, job.id) is not None
         for leaf in leaves:
             priority = GUARANTEED_MIN if is_owner else OPPORTUNISTIC
             physical[id(leaf)] = max(physical.get(id(leaf), priority), priority)
@@ -92,7 +93,7 @@ def check_lent(state: State, planner: Shared) -> None:
     """Every lent gpu is known to be, and to whom."""
     lent: dict[int, set[int]] = {}
     for job in state.jobs.values():
-        if job.bound is not None and LENT + job.id in state.memory:
+        if job.bound is not None and LENT.get(state.memory, job.id):
             for piece in job.bound.slices:
                 for bit in bits(piece.gpus):
                     lent.setdefault(id(planner.hardware.leaves[piece.node][bit]), set()).add(job.seq)

@@ -8,6 +8,7 @@ import msgspec
 
 from skep.core.cluster import Cluster
 from skep.core.job import Job
+from skep.core.memory import values_of
 from skep.core.state import State
 
 
@@ -17,7 +18,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "now_s": state.now_s,
         "wake_s": state.wake_s,
         "timers": state.timers.all(),
-        "memory": msgspec.msgpack.decode(msgspec.msgpack.encode(state.memory)),  # as it is written down
+        "memory": msgspec.msgpack.decode(msgspec.msgpack.encode(values_of(state.memory))),  # as it is written down
         "cluster": snapshot_cluster(state.cluster),
         "jobs": {job.id: snapshot_job(job, names) for job in state.jobs.values()},
         "waiting": {

@@ -120,14 +120,3 @@ def test_needs_are_met_by_success_only() -> None:
     assert waiting.reason == "needs b, which ended as failed"
     assert not state.take_trigger().submitted
     check(state)
-
-
-def test_memory_is_kept_until_it_is_forgotten() -> None:
-    state = State(cluster("1x1"))
-    plan = state.new_plan()
-    plan.memory.update(a=1, b=2)
-    state.commit(plan)
-    plan = state.new_plan()
-    plan.memory.update(a=None, c=3, never=None)
-    state.commit(plan)
-    assert state.memory == {"b": 2, "c": 3}

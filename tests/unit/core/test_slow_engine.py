@@ -8,8 +8,9 @@ from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cluster import Allocation, Slice
 from skep.core.events import Event, Exit, JobSubmitted, TasksExited, TasksMoved, TasksStarted, TimerDue
 from skep.core.job import Job, JobState
+from skep.core.memory import Memory
 from skep.core.plan import Plan
-from skep.core.ports import Memory, Planner
+from skep.core.ports import Planner
 from skep.core.refusal import Cause, Refusal
 from skep.core.state import State
 from skep.core.step import Scheduler

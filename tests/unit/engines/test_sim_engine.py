@@ -10,9 +10,9 @@ import pytest
 from skep.core.cluster import Allocation, Slice
 from skep.core.events import Event, ProgressReported, TasksStarted
 from skep.core.job import Job, JobState
+from skep.core.memory import Memory
 from skep.core.model import Shape, gpu_shape
 from skep.core.plan import Plan
-from skep.core.ports import Memory
 from skep.core.refusal import Cause, Refusal
 from skep.core.state import State
 from skep.core.step import Scheduler

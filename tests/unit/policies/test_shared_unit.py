@@ -13,6 +13,7 @@ from skep.cli.main import skep
 from skep.clusters import read_layout
 from skep.core.errors import InputError
 from skep.core.job import JobState
+from skep.core.memory import OWNED
 from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.experiments.sharing import hardware_cluster
@@ -20,7 +21,7 @@ from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import JobRow, Run
 from skep.policies.registry import Setting
 from skep.policies.shared.build import build_whole
-from skep.policies.shared.planner import CELLS, NUMBERS, PRIVATE, VIRTUAL, Shared
+from skep.policies.shared.planner import CELLS, NUMBERS, PRIVATE, Shared
 from skep.testing import job, role, trace
 from skep.testing.shared_invariants import check_shared
 from skep.testing.world import Course, World
@@ -203,7 +204,7 @@ def test_owners_and_borrowers_are_known_from_the_state_alone(tmp_path: Path) -> 
     assert isinstance(again, Shared)
     again.attach(course.state, course.state.memory)
     check_shared(course.state, again)
-    assert VIRTUAL + "own" in course.state.memory
+    assert OWNED.get(course.state.memory, "own") is not None
     assert [borrower.id for borrower in again.borrowers.values()] == ["lent"]
 
 

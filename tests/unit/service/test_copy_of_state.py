@@ -42,9 +42,17 @@ def test_what_is_done_to_a_copy_does_not_reach_the_first(tmp_path: Path) -> None
         job.state, job.bound, job.held, job.seq = "spoiled", None, None, 0  # type: ignore[assignment]
         if job.waiting is not None:
             job.waiting.jobs = job.waiting.quota_s = 99
-    for found in (copy.memory, copy.waiting, copy.held_jobs, copy.leaving, copy.needed_by, copy.drained, copy.jobs):
+    for found in (
+        copy.memory.jobs,
+        copy.waiting,
+        copy.held_jobs,
+        copy.leaving,
+        copy.needed_by,
+        copy.drained,
+        copy.jobs,
+    ):
         found.clear()
-    copy.memory["x"] = 1
+    copy.memory.jobs["x"] = {"y": 1}
     copy.cluster.specs.clear()
     copy.cluster.nodes.clear()
     assert dump(state) == before

@@ -9,7 +9,8 @@ import pytest
 from live_world import LiveWorld, request
 
 from skep.core.errors import Conflict, InputError
-from skep.policies.shared.planner import VIRTUAL, Owned, Shared, owned_of
+from skep.core.memory import OWNED, Owned
+from skep.policies.shared.planner import Shared
 from skep.service import commands
 from skep.service.present import vc_books
 from skep.testing.shared_invariants import check_shared
@@ -104,13 +105,14 @@ def test_a_job_of_a_time_when_all_of_a_vc_used_its_pinned_cells_borrows_what_it_
     assert world.writer.planning.scheduler is not None
     state, planner = world.writer.planning.scheduler.state, world.writer.planning.planner
     assert isinstance(planner, Shared)
-    owned = owned_of(state.memory[VIRTUAL + job_id])
-    state.memory[VIRTUAL + job_id] = Owned(owned.allocation.renumbered({0: 1}), owned.gpus)
+    owned = OWNED.get(state.memory, job_id)
+    assert owned is not None
+    state.memory.jobs[job_id][OWNED.name] = Owned(owned.allocation.renumbered({0: 1}), owned.gpus)
     planner.attach(state, state.memory)
     assert list(planner.borrowers.values()) == [state.jobs[job_id]]
     plan = planner.plan(state, state.memory, state.trigger)
     assert not planner.borrowers, "its VC has room, and it owns what it has"
-    assert owned_of(plan.memory[VIRTUAL + job_id]) == owned
+    assert [change.value for change in plan.memory if change.slot == OWNED.name][-1] == owned
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,10 @@ from live_world import LiveWorld, request
 
 from skep.core.errors import InputError
 from skep.core.events import PolicyFailed
+from skep.core.memory import Of, Slot
 from skep.core.record import decode
 from skep.core.reports import Looked
+from skep.policies.order.queues import STANDING
 from skep.service import commands
 from skep.service import writer as writer_module
 from skep.service.bounded import Bounded, TooSlow
@@ -121,7 +123,7 @@ def forget_jobs(plan: Any, view: Any, trigger: Any) -> Any:
     view.jobs.clear()
     view.cluster.nodes.clear()
     view.cluster.specs.clear()
-    view.memory["x"] = 1
+    view.memory.jobs["x"] = {"y": 1}
     raise ValueError("and now?")
 
 
@@ -142,7 +144,7 @@ def give_too_little(plan: Any, view: Any, trigger: Any) -> Any:
 
 
 def keep_what_cannot_be_written(plan: Any, view: Any, trigger: Any) -> Any:
-    plan.memory["me"] = object()
+    plan.remember(Slot("me", object, Of.ALL), "", object())
     return plan
 
 
@@ -290,8 +292,8 @@ def test_in_a_virtual_cluster_only_that_one_falls_back(tmp_path: Path, odd: str)
     world = LiveWorld(tmp_path, cluster=VCS.replace("POLICY", odd), policy="tiresias-l")
     red, blue = world.submit(request(gpus=2, vc="red"), request(gpus=2, vc="blue"))
     world.settle()
-    place = f"blue/place {blue}"
-    kept = world.writer.state.memory[place]
+    kept = STANDING.get(world.writer.state.memory, blue)
+    assert kept is not None
     trouble()["plan"] = raises(ValueError("red only"))
     more = world.submit(request(gpus=1, vc="red"), request(gpus=1, vc="blue"))
     world.settle()
@@ -299,7 +301,7 @@ def test_in_a_virtual_cluster_only_that_one_falls_back(tmp_path: Path, odd: str)
     assert world.writer.ground.policy == "tiresias-l"
     fault = world.writer.state.faults["red"]
     assert (fault.vc, fault.instead) == ("red", "tiresias-l")
-    assert world.writer.state.memory[place] == kept
+    assert STANDING.get(world.writer.state.memory, blue) == kept
     told = world.store.told(0, None, 100)
     assert any(" of VC red failed (ValueError: red only" in each.text for each in told)
     folded, _ = recover(world.store, from_start=True)

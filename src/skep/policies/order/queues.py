@@ -10,8 +10,10 @@ tie, and ties go by submission. With Gittins the waiting jobs stand by decreasin
 from __future__ import annotations
 
 import math
-from typing import Any
 
+import msgspec
+
+from skep.core.memory import Slot
 from skep.core.plan import Plan
 from skep.core.view import JobView, View
 from skep.policies.estimate.gittins import Gittins
@@ -23,8 +25,26 @@ EPSILON = 1e-6
 RUNS, RETURNED, WAITS, DEMOTED = 0, 1, 2, 3
 """The parts of a queue, in order. Demoted jobs that keep their cells run, those that do not wait."""
 
-PLACE, PROMOTED = "place ", "promoted "
-"""Names in the memory: where a job stands, its counters at the last promotion."""
+
+class Standing(msgspec.Struct, frozen=True, array_like=True):
+    """Where a job stands in its queue, and since when; negative where the last goes first."""
+
+    part: int
+    since_s: float
+
+
+class Promotion(msgspec.Struct, frozen=True, array_like=True):
+    """What a job had at its last promotion."""
+
+    waited_s: float
+    service_gpu_s: float
+    run_s: float
+
+
+NEVER_PROMOTED = Promotion(0.0, 0.0, 0.0)
+
+STANDING = Slot("standing", Standing)
+PROMOTION = Slot("promotion", Promotion)
 
 
 class Queues(Order):
@@ -46,12 +66,11 @@ class Queues(Order):
         self.remembers = gittins is not None
 
     def attach(self, view: View) -> None:
-        self.places = remembered(view, PLACE)
-        """(part, time) of every job that has run: since when it is there, negative where the last goes first."""
+        self.places = STANDING.all(view.memory)
+        """Of every job that has run."""
         for job in view.placed_jobs():
-            self.places.setdefault(job.id, (RUNS, 0.0))  # it ran before this policy came
-        self.promoted = remembered(view, PROMOTED)
-        """At its last promotion a job had (waited_s, service_gpu_s, run_s)."""
+            self.places.setdefault(job.id, Standing(RUNS, 0.0))  # it ran before this policy came
+        self.promoted = PROMOTION.all(view.memory)
         self.demoted: list[JobView] = []
         if self.gittins is not None:
             self.gittins.attach(view)
@@ -59,7 +78,8 @@ class Queues(Order):
     def key(self, job: JobView, now_s: float) -> tuple[int, int, float]:
         attained = self._attained(job, now_s)
         level = self._level(job, attained, now_s)
-        part, time_s = self.places.get(job.id, (WAITS, job.submit_s))
+        place = self.places.get(job.id)
+        part, time_s = (WAITS, job.submit_s) if place is None else (place.part, place.since_s)
         if self.gittins is not None:
             quantum = self.limits[level] - attained if level < len(self.limits) else math.inf
             # A demoted job is measured against those that wait there, by the index and nothing else.
@@ -67,13 +87,14 @@ class Queues(Order):
         return (level, part, time_s)
 
     def _stand(self, job: JobView, part: int, time_s: float, plan: Plan) -> None:
-        self.places[job.id] = plan.memory[PLACE + job.id] = (part, time_s)
+        place = self.places[job.id] = Standing(part, time_s)
+        plan.remember(STANDING, job.id, place)
 
     def entered(self, job: JobView, plan: Plan, now_s: float) -> None:
         self._stand(job, RUNS, now_s, plan)
 
     def left(self, job: JobView, plan: Plan, now_s: float) -> None:
-        if self.places[job.id][0] == DEMOTED:  # it is new in this queue
+        if self.places[job.id].part == DEMOTED:  # it is new in this queue
             self._stand(job, WAITS, now_s, plan)
         else:
             self._stand(job, RETURNED, -now_s, plan)
@@ -100,7 +121,7 @@ class Queues(Order):
         attained = job.service_at(now_s) if self.by_size else job.run_at(now_s)
         promoted = self.promoted.get(job.id)
         if promoted is not None:
-            attained -= promoted[1] if self.by_size else promoted[2]
+            attained -= promoted.service_gpu_s if self.by_size else promoted.run_s
         return attained
 
     def changes_at(self, job: JobView, now_s: float) -> float:
@@ -115,31 +136,25 @@ class Queues(Order):
 
     def _promotion(self, job: JobView, now_s: float) -> float:
         """When a pending job will have waited `promote` times as long as it has run, both since the last time."""
-        waited_then_s, _, run_then_s = self.promoted.get(job.id, (0.0, 0.0, 0.0))
-        executed_s = job.run_s - run_then_s
+        then = self.promoted.get(job.id, NEVER_PROMOTED)
+        executed_s = job.run_s - then.run_s
         if executed_s <= 0:
             return math.inf
-        waited_s = now_s - job.submit_s - job.run_s - waited_then_s
-        return float(max(now_s, now_s + self.promote * executed_s - waited_s))
+        waited_s = now_s - job.submit_s - job.run_s - then.waited_s
+        return max(now_s, now_s + self.promote * executed_s - waited_s)
 
     def rekeyed(self, job: JobView, plan: Plan, now_s: float) -> None:
         if job.allocation is not None:
             self._stand(job, DEMOTED, now_s, plan)
             self.demoted.append(job)
         elif self.promote and self._promotion(job, now_s) <= now_s + EPSILON:
-            counters = (now_s - job.submit_s - job.run_s, job.service_gpu_s, job.run_s)
-            self.promoted[job.id] = plan.memory[PROMOTED + job.id] = counters
+            promoted = Promotion(now_s - job.submit_s - job.run_s, job.service_gpu_s, job.run_s)
+            self.promoted[job.id] = promoted
+            plan.remember(PROMOTION, job.id, promoted)
             self._stand(job, WAITS, now_s, plan)
 
     def ended(self, job: JobView, plan: Plan, now_s: float) -> None:
-        if self.places.pop(job.id, None) is not None:
-            plan.memory[PLACE + job.id] = None
-        if self.promoted.pop(job.id, None) is not None:
-            plan.memory[PROMOTED + job.id] = None
+        self.places.pop(job.id, None)
+        self.promoted.pop(job.id, None)
         if self.gittins is not None:
             self.gittins.learn(job)
-
-
-def remembered(view: View, prefix: str) -> dict[str, Any]:
-    items = view.memory.items()
-    return {name.removeprefix(prefix): tuple(value) for name, value in items if name.startswith(prefix)}

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 
+import msgspec
+
 from skep.core.cluster import UNLIMITED
+from skep.core.memory import Of, Slot
 from skep.core.plan import Plan
 from skep.core.refusal import Cause
 from skep.core.view import ClusterView, JobView, View
@@ -64,8 +67,14 @@ class DominantShare(ByUse):
 
 EQUAL, USAGE = "equal", "usage"
 
-SERVED = "served "
-"""Name in the memory: GPU-seconds that a VC has had in runs that are over."""
+
+class Served(msgspec.Struct, frozen=True, array_like=True):
+    """What a VC has had in runs that are over."""
+
+    service_gpu_s: float
+
+
+SERVED = Slot("served", Served, Of.VC)
 
 
 class CapacityQueues(ByUse):
@@ -87,7 +96,9 @@ class CapacityQueues(ByUse):
         for job in view.jobs.values():
             self.served[job.spec.vc] = self.served.get(job.spec.vc, 0.0) + job.service_gpu_s
         for vc in self.served:
-            self.served[vc] = view.memory.get(SERVED + vc, self.served[vc])
+            kept = SERVED.get(view.memory, vc)
+            if kept is not None:
+                self.served[vc] = kept.service_gpu_s
         for job in view.placed_jobs():
             self.begun[job.seq] = job.service_gpu_s
         self._quotas: dict[str, float] | None = None
@@ -120,7 +131,7 @@ class CapacityQueues(ByUse):
         super().left(job, plan, now_s)
         vc = job.spec.vc
         self.served[vc] += job.service_at(now_s) - self.begun.pop(job.seq, job.service_gpu_s)
-        plan.memory[SERVED + vc] = self.served[vc]
+        plan.remember(SERVED, vc, Served(self.served[vc]))
         self._quotas = None
 
     def group_key(self, group: Hashable) -> float:

@@ -23,10 +23,10 @@ from skep.core.cells.layout import Layout, VcLayout
 from skep.core.cells.tree import FREE, OPPORTUNISTIC, set_use
 from skep.core.cluster import Allocation, bits
 from skep.core.job import JobState
+from skep.core.memory import BENEATH, LENT, OWNED, Change, Memory, Of, Owned, Slot
 from skep.core.plan import Decision, Plan
-from skep.core.ports import Memory, Planner
+from skep.core.ports import Planner
 from skep.core.refusal import Refusal
-from skep.core.state import BENEATH, LENT, VIRTUAL
 from skep.core.view import ClusterView, JobView, Trigger, View
 from skep.policies.shared.clusters import (
     CellBooks,
@@ -39,27 +39,22 @@ from skep.policies.shared.clusters import (
     with_cpu_pieces,
 )
 from skep.policies.shared.lend import InPlace, Kept, LendBooks, make_lender
-from skep.policies.shared.vc import Asking, Vc, in_cell, key_of, why_never
-from skep.policies.shared.view import VcView
+from skep.policies.shared.vc import Asking, Vc, in_cell, why_never
+from skep.policies.shared.view import VcView, key_of
 
 CELLS, NUMBERS, PRIVATE = "cells", "numbers", "private"
 
-WAKE = "wake "
-"""Name in the memory: when a VC wants to be asked again."""
 LENDER = "(lend)"
 """Stands for the lender where others have the name of their VC."""
 
 
-class Owned(msgspec.Struct, frozen=True):
-    """What a job holds in terms of its VC, and the physical (node, gpu) behind each of its virtual gpus in turn."""
+class Wake(msgspec.Struct, frozen=True, array_like=True):
+    """When a VC wants to be asked again."""
 
-    allocation: Allocation
-    gpus: tuple[tuple[int, int], ...] = ()
+    at_s: float
 
 
-def owned_of(value: Any) -> Owned:
-    """From the memory, or from what was written down of it."""
-    return value if isinstance(value, Owned) else msgspec.convert(value, Owned)
+WAKE = Slot("wake", Wake, Of.VC)
 
 
 class Shared:
@@ -99,8 +94,9 @@ class Shared:
                 with Asking(self, name):
                     planner = self.make(name, vc.policy, books.shown)
                 key = key_of(name, books.pinned)
-                made = self.vcs[key] = Vc(name, key, books, VcView(view, books, key), planner)
-                made.wake_s = view.memory.get(WAKE + key, math.inf)
+                made = self.vcs[key] = Vc(name, key, books, VcView(view, books, name), planner)
+                kept = WAKE.get(memory, key)
+                made.wake_s = math.inf if kept is None else kept.at_s
         self._take_up(view)
         self._follow_nodes(view)  # not before: a bad cell could be shown to a VC where it has work running elsewhere
         for each in self.vcs.values():
@@ -119,7 +115,7 @@ class Shared:
             for job in view.jobs.values()
             if job.state is JobState.PENDING and (self.only_borrows(job) or self._was_refused(job))
         }
-        self.lender.attach(self.lent_view, {})
+        self.lender.attach(self.lent_view, Memory())
 
     def _was_refused(self, job: JobView) -> bool:
         """Whether its VC has looked at it, and it may borrow."""
@@ -151,12 +147,11 @@ class Shared:
         """Every running job is where its placement says, owner or borrower."""
         self.strays: list[JobView] = []
         """Running jobs of which nobody knows whether they own what they have: the cluster was another one before."""
-        self.stale: list[str] = []
-        """Names in the memory of jobs and VCs that have gone since it was written."""
         names = view.new_plan()
-        prefixes = (*BENEATH, *(f"{vc}/" for vc in self.vcs))
-        wakes = {WAKE + key for key in self.vcs}
-        self.stale += [name for name in view.memory if not name.startswith(prefixes) and name not in wakes]
+        parts = {vc.view.at for vc in self.vcs.values()}
+        stale = view.memory.others(parts)
+        self.stale = [change for change in stale if change.slot != WAKE.name or change.key not in self.vcs]
+        """What forgets what is remembered of VCs, and of what jobs have, that have gone since it was written."""
         for job in view.jobs.values():
             vc = self.vcs.get(self._key(job))
             if vc is None:
@@ -164,16 +159,17 @@ class Shared:
             if not self.only_borrows(job):
                 vc.view.jobs[job.id] = job
             if job.bound is None:
-                self.stale += [name + job.id for name in (VIRTUAL, LENT) if name + job.id in view.memory]
+                known = view.memory.jobs.get(job.id, ())
+                self.stale += [Change(Of.JOB, job.id, slot, None) for slot in known if slot in BENEATH]
                 continue
-            owned = view.memory.get(VIRTUAL + job.id)
-            if owned is None or not vc.books.has_nodes(owned_of(owned).allocation):
+            owned = OWNED.get(view.memory, job.id)
+            if owned is None or not vc.books.has_nodes(owned.allocation):
                 self._lend(job)
-                self.stale += [VIRTUAL + job.id] if owned is not None else []
-                if LENT + job.id not in view.memory:
+                if owned is not None:
+                    self.stale.append(Change(Of.JOB, job.id, OWNED.name, None))
+                if not LENT.get(view.memory, job.id):
                     self.strays.append(job)
             else:
-                owned = owned_of(owned)
                 names.see_as(job, owned.allocation)
                 vc.books.adopt(owned.allocation, owned.gpus)
                 self.virtual[job.seq] = owned.allocation
@@ -183,7 +179,8 @@ class Shared:
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
         plan = view.new_plan()
-        plan.memory.update(dict.fromkeys(self.stale))
+        for change in self.stale:
+            plan.keep(change)
         self.stale = []
         to_lender = Trigger()
         if trigger.nodes_changed or self.cells.bad_nodes:
@@ -208,8 +205,9 @@ class Shared:
 
     def _next_wake(self, view: View, plan: Plan) -> float | None:
         for vc in self.vcs.values():
-            if vc.wake_s != view.memory.get(WAKE + vc.key, math.inf):
-                plan.memory[WAKE + vc.key] = vc.wake_s if vc.wake_s < math.inf else None
+            kept = WAKE.get(view.memory, vc.key)
+            if vc.wake_s != (math.inf if kept is None else kept.at_s):
+                plan.remember(WAKE, vc.key, Wake(vc.wake_s) if vc.wake_s < math.inf else None)
         wake_s = min((vc.wake_s for vc in self.vcs.values()), default=math.inf)
         return wake_s if wake_s < math.inf else None
 
@@ -281,11 +279,11 @@ class Shared:
         vc = self.vc_of(job)
         if vc.view.held_jobs.pop(job.seq, None) is not None:
             vc.books.ended(self.virtual.pop(job.seq))
-            plan.memory[VIRTUAL + job.id] = None
+            plan.remember(OWNED, job.id, None)
         if self.borrowers.pop(job.seq, None) is not None:
             self.lender.let_go(self.lent_view, plan, job)
             self._unlend(job)
-            plan.memory[LENT + job.id] = None
+            plan.remember(LENT, job.id, None)
 
     def _plan_vc(self, view: View, plan: Plan, vc: Vc, to_lender: Trigger) -> None:
         trigger = vc.view.take_trigger()
@@ -309,8 +307,8 @@ class Shared:
         for scope, cause in made.refusals:
             plan.refuse(f"{vc.key}/{scope}", cause)
         plan.ends += made.ends
-        for name, value in made.memory.items():
-            plan.memory[f"{vc.key}/{name}"] = value
+        for change in made.memory:
+            plan.keep(change)
 
     def _carry_out(self, view: View, plan: Plan, vc: Vc, made: Plan, numbers: list[int]) -> None:
         """Decisions of a VC that need each other, or one by itself, in physical terms."""
@@ -334,11 +332,11 @@ class Shared:
             plan.note(vc.books.forget(decision.before))
         if decision.after is None:
             self._disown(plan, vc, job)
-            plan.memory[VIRTUAL + job.id] = None
+            plan.remember(OWNED, job.id, None)
         else:
             self.lender.withdraw(job)
             self._own(plan, vc, job, decision.after)
-            plan.memory[VIRTUAL + job.id] = Owned(decision.after, vc.books.gpus_behind(decision.after))
+            plan.remember(OWNED, job.id, Owned(decision.after, vc.books.gpus_behind(decision.after)))
 
     def _own(self, plan: Plan, vc: Vc, job: JobView, virtual: Allocation) -> None:
         """From now on this is what the job holds in terms of its VC."""
@@ -381,7 +379,7 @@ class Shared:
     def _push_out(self, view: View, plan: Plan, job: JobView) -> None:
         if job.seq in self.borrowers:  # else another decision of the same bundle has pushed it out
             plan.stop(job, "lent cells are wanted back")
-            plan.memory[LENT + job.id] = None
+            plan.remember(LENT, job.id, None)
             self._end_loan(view, plan, job)
 
     def _end_loan(self, view: View, plan: Plan, job: JobView) -> None:
@@ -429,7 +427,7 @@ class Shared:
         if plan.decisions:
             self.lender.epoch += 1
         with self._kept_back(view):
-            made = self.lender.plan(self.lent_view, {}, trigger)
+            made = self.lender.plan(self.lent_view, Memory(), trigger)
         for number, decision in enumerate(made.decisions):
             plan.translate(made, number, decision, is_booked=True)
             self._begin_loan(plan, view.jobs[decision.job_id], decision)
@@ -454,7 +452,7 @@ class Shared:
 
     def _begin_loan(self, plan: Plan, job: JobView, decision: Decision) -> None:
         assert decision.after is not None
-        plan.memory[LENT + job.id] = True
+        plan.remember(LENT, job.id, True)
         self.borrowers[job.seq] = job
         self._mark(decision.after, job.seq)
 
@@ -472,7 +470,7 @@ class Shared:
         """What a VC has room for is its own again where it stands, before anything new is started; the rest borrows."""
         for job in sorted(self.strays, key=lambda job: (job.rank, job.seq)):
             if job.seq in self.borrowers and not self._upgrade(view, plan, job):
-                plan.memory[LENT + job.id] = True
+                plan.remember(LENT, job.id, True)
         self.strays = []
 
     def _make_owners(self, view: View, plan: Plan) -> None:
@@ -512,8 +510,8 @@ class Shared:
         plan.note(functools.partial(vc.books.ended, virtual))
         plan.see_as(job, virtual)
         self._own(plan, vc, job, virtual)
-        plan.memory[VIRTUAL + job.id] = Owned(virtual, gpus)
-        plan.memory[LENT + job.id] = None
+        plan.remember(OWNED, job.id, Owned(virtual, gpus))
+        plan.remember(LENT, job.id, None)
         made = vc.view.new_plan()
         with Asking(self, vc.name):
             vc.pipeline.take_over(vc.view, made, job)
@@ -532,7 +530,7 @@ class Shared:
         vc = self.vc_of(job)
         if self.only_borrows(job):
             with self._kept_back(view):
-                return self.lender.explain(self.lent_view, {}, job)
+                return self.lender.explain(self.lent_view, Memory(), job)
         with Asking(self, vc.name):
             refusal = vc.planner.explain(vc.view, vc.view.memory, job)
         return in_cell(refusal, vc.books.pinned)

@@ -52,11 +52,6 @@ class Asking:
             self.shared.asked = ""
 
 
-def key_of(vc: str, pinned: str) -> str:
-    """What belongs to a pinned cell begins with the name of its VC: it is forgotten with that of the VC."""
-    return f"{vc}/pinned {pinned}" if pinned else vc
-
-
 def in_cell(refusal: Refusal, pinned: str) -> Refusal:
     """What is said of one who waits for a pinned cell names it."""
     return msgspec.structs.replace(refusal, reason=f"in pinned cell {pinned}: {refusal.reason}") if pinned else refusal

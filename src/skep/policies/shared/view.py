@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from skep.core.memory import At
 from skep.core.plan import Plan
 from skep.core.view import GroupView, JobView, Trigger, View, WaitingView
 from skep.policies.shared.clusters import VcBooks
@@ -29,6 +30,11 @@ class Part(Mapping[str, T]):
         return sum(1 for _ in self)
 
 
+def key_of(vc: str, pinned: str) -> str:
+    """What belongs to a pinned cell begins with the name of its VC: it is forgotten with that of the VC."""
+    return f"{vc}/pinned {pinned}" if pinned else vc
+
+
 class VcView:
     """A `View` of what a VC has."""
 
@@ -37,8 +43,9 @@ class VcView:
         self.books = books
         self.name = name
         self.cluster = books.shown
-        self.memory: Part[Any] = Part(whole.memory, f"{name}/")
-        self.waiting: Part[WaitingView] = Part(whole.waiting, f"{name}/")
+        self.at: At = (name, books.pinned)
+        self.memory = whole.memory.part(*self.at)
+        self.waiting: Part[WaitingView] = Part(whole.waiting, f"{key_of(*self.at)}/")
         self.jobs: dict[str, JobView] = {}
         self.held_jobs: dict[int, JobView] = {}
         """Those that run on cells of the VC, not on lent ones."""
@@ -70,7 +77,7 @@ class VcView:
         return list(self.held_jobs.values())
 
     def new_plan(self) -> Plan:
-        return self.whole.new_plan().part(self.books.over)
+        return self.whole.new_plan().part(self.books.over, self.at)
 
     def blank(self) -> View:
         return VcView(*self.books.blank(self.whole), self.name)
