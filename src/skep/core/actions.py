@@ -82,4 +82,7 @@ class Checkpoint(msgspec.Struct, frozen=True, tag=True):
     launch: int = 0
 
 
+JobSetting = Limit | Tune | Checkpoint
+"""What changes a running job and not what it holds."""
+
 Action = Launch | Stop | Move | Suspend | Resume | Limit | Tune | Checkpoint

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from skep.core.actions import Limit
 from skep.core.cluster import WHOLE, Allocation, Cluster, Node, Slice, bits
 from skep.core.errors import InvariantBroken
 from skep.core.job import Job, JobState, amount_of
@@ -36,10 +37,12 @@ def checked_plan(state: State, logged: PlanRecord) -> Plan:
             job_id = decision.job_id
             check_decision(state, decision)
             repeat(state, plan, decision)
+        job_id = ""
+        check_settings(state, logged)
+        say(state, plan, logged)
     except InvariantBroken as error:
         plan.rollback(0)
         raise BadPlan(str(error), job_id) from error
-    say(state, plan, logged)
     return plan
 
 
@@ -59,6 +62,17 @@ def check_words(state: State, logged: PlanRecord) -> None:
     rejected = {job_id for job_id, _ in logged.rejects}
     if len(rejected) < len(logged.rejects) or not rejected.isdisjoint(each.job_id for each in logged.decisions):
         raise InvariantBroken("it rejects a job twice, or one that it starts")
+
+
+def check_settings(state: State, logged: PlanRecord) -> None:
+    """`Plan.set` looks whether the jobs run."""
+    for setting in logged.settings:
+        find(state, setting.job_id)
+        if isinstance(setting, Limit) and not 0 < setting.milli <= WHOLE:
+            raise InvariantBroken(f"it limits job {setting.job_id} to {setting.milli} thousandths of a gpu")
+    for decision in logged.decisions:
+        if decision.until_s is not None and (decision.before is not None or math.isnan(decision.until_s)):
+            raise InvariantBroken(f"it lets job {decision.job_id} end at a time, which only a start can")
 
 
 def find(state: State, job_id: str) -> Job:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 
+from skep.core.actions import Setting
 from skep.core.cluster import WHOLE, Allocation
 from skep.core.model import JobSpec, Shape
 from skep.core.refusal import Waiting
@@ -56,6 +57,7 @@ class Job:
         "is_ending",
         "is_expired",
         "launches",
+        "limit_milli",
         "mark_fragmentation_s",
         "mark_quota_s",
         "migrations",
@@ -72,6 +74,7 @@ class Job:
         "run_s",
         "seq",
         "service_gpu_s",
+        "settings",
         "spec",
         "start_s",
         "state",
@@ -113,6 +116,10 @@ class Job:
         """Starts asked for."""
         self.held_launch = 0
         """The start by which it has what it holds: what is told of earlier ones is late."""
+        self.limit_milli = WHOLE
+        """Thousandths of each of its gpus that it may use as long as it runs."""
+        self.settings: dict[str, Setting] = {}
+        """What it was told to work with since it runs."""
         self.retries = 0
         self.held_since_s = 0.0
         self.held_gpus: float = 0

@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from skep.core.cluster import Allocation
+from skep.core.actions import Checkpoint, JobSetting, Limit, Setting, Tune
+from skep.core.cluster import WHOLE, Allocation
 from skep.core.errors import InvariantBroken
 from skep.core.group import Group
 from skep.core.job import Job, JobState
@@ -30,7 +31,7 @@ class Decision(msgspec.Struct, frozen=True):
     """From `before` to `after`: a start has no before, a stop no after, a move or resize both.
 
     Decisions with the same `bundle` need each other: the stops that make room and the start that they are for. One
-    with 0 stands by itself.
+    with 0 stands by itself. `until_s`: a start with an end; the job is stopped then as if it were preempted.
     """
 
     job_id: str
@@ -38,6 +39,7 @@ class Decision(msgspec.Struct, frozen=True):
     after: Allocation | None
     cause: str = ""
     bundle: int = 0
+    until_s: float | None = None
 
 
 GroupEnd = tuple[str, JobState, str]
@@ -80,6 +82,7 @@ class Plan:
         "memory",
         "refusals",
         "rejects",
+        "settings",
         "wake_s",
     )
 
@@ -99,6 +102,8 @@ class Plan:
         """Jobs that wait in this scope from now on."""
         self.refusals: list[tuple[str, Cause]] = []
         """Scopes that wait for another cause from now on."""
+        self.settings: list[JobSetting] = []
+        """What running jobs are told, by which they hold neither more nor less."""
         self.rejects: list[tuple[Job, str]] = []
         """Jobs that can never run here, and why."""
         self.ends: list[GroupEnd] = []
@@ -110,12 +115,13 @@ class Plan:
 
     # What is wanted ---------------------------------------------------------------------------------------------
 
-    def start(self, job: JobView, allocation: Allocation) -> None:
+    def start(self, job: JobView, allocation: Allocation, until_s: float | None = None) -> None:
+        """With `until_s` it is stopped then, as if it were preempted, unless it has ended before."""
         mine = self._jobs[job.id]
         if mine.state is not PENDING:
             raise InvariantBroken(f"start of {mine!r}: only a pending job can be started")
         self._books.take(allocation)
-        self._decide(mine, LAUNCHING, None, allocation)
+        self._decide(mine, LAUNCHING, None, allocation, until_s=until_s)
 
     def stop(self, job: JobView, cause: str) -> None:
         mine = self._jobs[job.id]
@@ -135,6 +141,34 @@ class Plan:
         self._books.take(allocation)
         self._decide(mine, RUNNING, before, allocation)
 
+    def resize(self, job: JobView, allocation: Allocation) -> None:
+        """Let a running job go on with more or fewer gpus."""
+        before = job.allocation
+        if before is not None and before.gpus == allocation.gpus:
+            raise InvariantBroken(f"resize of {job!r}: it has {before.gpus:g} gpus already")
+        self.move(job, allocation)
+
+    def limit(self, job: JobView, milli: int) -> None:
+        """Let a running job use at most so many thousandths of each of its gpus from now on."""
+        if not 0 < milli <= WHOLE:
+            raise InvariantBroken(f"limit of {job!r}: {milli} thousandths of a gpu")
+        self.set(Limit(job.id, job.held_launch, milli))
+
+    def tune(self, job: JobView, settings: Mapping[str, Setting]) -> None:
+        """Hand these settings to a running job; those that it got before and that are not named stay."""
+        self.set(Tune(job.id, job.held_launch, dict(settings)))
+
+    def checkpoint(self, job: JobView) -> None:
+        """Let a running job save now, and go on."""
+        self.set(Checkpoint(job.id, job.held_launch))
+
+    def set(self, setting: JobSetting) -> None:
+        mine = self._jobs[setting.job_id]
+        if mine.state is not RUNNING or mine.held_launch != setting.launch:
+            raise InvariantBroken(f"a setting for {mine!r}: only a running job takes one")
+        self.settings.append(setting)
+        self._steps.append((self.settings.pop,))
+
     def end_group(self, group_id: str, why: str, *, succeeded: bool = False) -> None:
         """No member of it is to run any more: the best trial is found, or none is worth going on."""
         group = self._groups.get(group_id)
@@ -145,14 +179,20 @@ class Plan:
         self._steps.append((self.ends.pop,))
 
     def _decide(
-        self, job: Job, state: JobState, before: Allocation | None, after: Allocation | None, cause: str = ""
+        self,
+        job: Job,
+        state: JobState,
+        before: Allocation | None,
+        after: Allocation | None,
+        cause: str = "",
+        until_s: float | None = None,
     ) -> None:
         """It is booked: note it, and how to take it back."""
         self._marks.append(len(self._steps))
         self._steps.append((self._undecide, job, job.state))
         job.allocation = after
         job.state = state
-        self.decisions.append(Decision(job.id, before, after, cause, self._bundle))
+        self.decisions.append(Decision(job.id, before, after, cause, self._bundle, until_s))
 
     def _undecide(self, job: Job, state: JobState) -> None:
         self._marks.pop()
@@ -165,12 +205,13 @@ class Plan:
         job.state = state
 
     @contextmanager
-    def bundle(self) -> Iterator[None]:
-        """Decisions made within need each other; a bundle within a bundle is part of that one."""
+    def bundle(self, number: int = 0) -> Iterator[None]:
+        """Decisions made within need each other; a bundle within a bundle is part of that one. A replay knows the
+        number that it had."""
         outer = self._bundle
         if not outer:
-            self._bundles += 1
-            self._bundle = self._bundles
+            self._bundles = max(self._bundles + 1, number)
+            self._bundle = number or self._bundles
         try:
             yield
         finally:

@@ -5,8 +5,11 @@ Replay repeats what was decided; it never decides again. So a log outlives chang
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
+from skep.core.actions import JobSetting
 from skep.core.cluster import Cluster
 from skep.core.events import Event
 from skep.core.memory import Change
@@ -14,6 +17,8 @@ from skep.core.plan import Decision, GroupEnd, Plan
 from skep.core.refusal import Cause
 from skep.core.state import State
 from skep.core.step import reconcile
+
+NO_BUNDLE = contextlib.nullcontext()
 
 
 class PlanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -24,6 +29,7 @@ class PlanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     refusals: list[tuple[str, Cause]] = []
     rejects: list[tuple[str, str]] = []
     memory: list[Change] = []
+    settings: list[JobSetting] = []
     wake_s: float | None = None
     ends: list[GroupEnd] = []
 
@@ -42,6 +48,7 @@ def record(plan: Plan) -> PlanRecord:
         joins=[(job.id, scope) for job, scope in plan.joins],
         refusals=plan.refusals,
         rejects=[(job.id, reason) for job, reason in plan.rejects],
+        settings=plan.settings,
         memory=list({change.name: change for change in plan.memory}.values()),
         wake_s=plan.wake_s,
         ends=plan.ends,
@@ -68,15 +75,22 @@ def say(state: State, plan: Plan, logged: PlanRecord) -> None:
     plan.ends = logged.ends
     for change in logged.memory:
         plan.keep(change)
+    for setting in logged.settings:
+        plan.set(setting)
     plan.wake(logged.wake_s)
 
 
 def repeat(state: State, plan: Plan, decision: Decision) -> None:
+    with plan.bundle(decision.bundle) if decision.bundle else NO_BUNDLE:
+        _repeat(state, plan, decision)
+
+
+def _repeat(state: State, plan: Plan, decision: Decision) -> None:
     job = state.jobs[decision.job_id]
     if decision.after is None:
         plan.stop(job, decision.cause)
     elif decision.before is None:
-        plan.start(job, decision.after)
+        plan.start(job, decision.after, decision.until_s)
     else:
         plan.move(job, decision.after)
 

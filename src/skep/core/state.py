@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from skep.core.cluster import Cluster
+from skep.core.actions import JobSetting, Limit, Tune
+from skep.core.cluster import WHOLE, Cluster
 from skep.core.errors import InvariantBroken
 from skep.core.events import (
     ClockStepped,
@@ -70,6 +71,8 @@ class State:
         """What is to happen to jobs by itself."""
         self.trigger = Trigger()
         """What happened since the last decision."""
+        self.settings: list[JobSetting] = []
+        """What running jobs are to be told."""
         self.dirty: list[Job] = []
         """Jobs for which wanted and seen may differ."""
         self.leaving: dict[int, Job] = {}
@@ -353,6 +356,7 @@ class State:
         job.rate = event.rate
         job.progress_since_s = event.progress_since_s
         job.held_launch = event.launch or job.launches
+        job.limit_milli, job.settings = WHOLE, {}
         self.moving.pop(job.seq, None)
         self._wake_others(job)
 
@@ -375,6 +379,7 @@ class State:
         job.is_expired = False
         job.held_gpus = 0
         job.held = None
+        job.limit_milli, job.settings = WHOLE, {}
         job.rate = 0.0
         job.work_s = event.work_s
         self.leaving.pop(job.seq, None)
@@ -621,9 +626,13 @@ class State:
             if decision.before is None:
                 self.pending_count -= 1
                 job.leave(now_s)
+                if decision.until_s is not None:
+                    self.lease(job, decision.until_s)
             elif decision.after is None and job.held is None:
                 self._unstart(job)
             self.dirty.append(job)
+        for setting in plan.settings:
+            self._set(setting)
         for change in plan.memory:
             if change.of is not JOB or not self.jobs[change.key].state.is_final:
                 self.memory.take_in(change)
@@ -636,6 +645,15 @@ class State:
             self._close(job, JobState.UNRUNNABLE)
         for group_id, outcome, reason in plan.ends:
             self._end_group(self.groups[group_id], outcome, reason)
+
+    def _set(self, setting: JobSetting) -> None:
+        """The job keeps what it is told as long as it runs: after a crash it is told again."""
+        job = self.jobs[setting.job_id]
+        if isinstance(setting, Limit):
+            job.limit_milli = setting.milli
+        elif isinstance(setting, Tune):
+            job.settings = {**job.settings, **setting.settings}
+        self.settings.append(setting)
 
     def _unstart(self, job: Job) -> None:
         """It was stopped before its launch was ever asked for: it waits again as if nothing had been."""

@@ -57,7 +57,7 @@ class Scheduler:
             self.planner = change.planner
             self._attach()
         self.decide()
-        if not state.dirty:
+        if not state.dirty and not state.settings:
             return []
         return reconcile(state)
 
@@ -104,6 +104,7 @@ def reconcile(state: State) -> list[Action]:
             launches.append(job)
             if job.held is not None:
                 state.moving[job.seq] = job
+    actions += settings_of(state)
     state.dirty = []
     for job in launches:
         allocation = job.bound
@@ -125,6 +126,16 @@ def stop_cause(job: Job) -> str:
     if job.is_ending:
         return job.reason
     return "its lease is over" if job.is_expired else "preempted"
+
+
+def settings_of(state: State) -> list[Action]:
+    """What jobs are to be told that still run as they did when that was decided."""
+    told, state.settings = state.settings, []
+    return [each for each in told if (job := state.jobs[each.job_id]).held_launch == each.launch and is_there(job)]
+
+
+def is_there(job: Job) -> bool:
+    return job.held is not None and job.state is JobState.RUNNING and not job.is_ending
 
 
 def is_blocked(state: State, job: Job, allocation: Allocation) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from skep.core.actions import Setting
 from skep.core.cluster import WHOLE, Allocation, Cell, NodeSpec
 from skep.core.memory import Memory
 from skep.core.model import JobSpec
@@ -74,6 +75,12 @@ class JobView(Protocol):
     def finish_s(self) -> float | None: ...
     @property
     def launches(self) -> int: ...
+    @property
+    def held_launch(self) -> int: ...
+    @property
+    def limit_milli(self) -> int: ...
+    @property
+    def settings(self) -> Mapping[str, Setting]: ...
     @property
     def retries(self) -> int: ...
     @property

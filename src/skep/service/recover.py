@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import msgspec
 
 from skep.clusters.read import read_text
-from skep.core.actions import Action, Launch, Move, Stop
+from skep.core.actions import Action, Launch, Limit, Move, Stop, Tune
 from skep.core.cells.layout import Layout
-from skep.core.cluster import Cluster
+from skep.core.cluster import WHOLE, Cluster
 from skep.core.errors import InputError, InvariantBroken
 from skep.core.events import ClockStepped, ClusterChanged, Event, JobsForgotten, PolicyChanged, PolicyFailed
 from skep.core.ports import Planner, Wanted
@@ -148,6 +148,10 @@ def resume_actions(state: State) -> list[Action]:
         if job.held is None:
             continue
         actions.append(Launch(job.id, job.held, job.held_launch))
+        if job.limit_milli < WHOLE:
+            actions.append(Limit(job.id, job.held_launch, job.limit_milli))
+        if job.settings:
+            actions.append(Tune(job.id, job.held_launch, job.settings))
         if job.seq in state.leaving:
             actions.append(Stop(job.id, stop_cause(job), job.launches))
         elif job.seq in state.moving and job.launches > job.held_launch:

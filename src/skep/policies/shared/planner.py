@@ -309,6 +309,8 @@ class Shared:
         plan.ends += made.ends
         for change in made.memory:
             plan.keep(change)
+        for setting in made.settings:
+            plan.set(setting)
 
     def _carry_out(self, view: View, plan: Plan, vc: Vc, made: Plan, numbers: list[int]) -> None:
         """Decisions of a VC that need each other, or one by itself, in physical terms."""
@@ -326,7 +328,7 @@ class Shared:
         job = view.jobs[decision.job_id]
         if physical is not None and decision.after is not None and self.sharing == CELLS:
             physical = with_cpu_pieces(physical, decision.after, view.cluster)
-        whole = Decision(job.id, job.bound, physical, decision.cause)
+        whole = Decision(job.id, job.bound, physical, decision.cause, until_s=decision.until_s)
         plan.translate(made, number, whole, is_booked=vc.books.is_whole)
         if decision.before is not None:
             plan.note(vc.books.forget(decision.before))

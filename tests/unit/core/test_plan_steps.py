@@ -1,0 +1,194 @@
+"""Steps of a plan beside starts, stops and moves: starts with an end, settings, bundles, trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from skep.core.actions import Checkpoint, Launch, Limit, Stop, Tune
+from skep.core.checked import BadPlan, checked_plan
+from skep.core.cluster import Allocation, Slice
+from skep.core.errors import InvariantBroken
+from skep.core.events import Exit, JobSubmitted, TasksExited, TasksStarted, TimerDue
+from skep.core.job import JobState
+from skep.core.plan import Decision, Plan
+from skep.core.record import PlanRecord, decode_plan, encode_plan, replay
+from skep.core.refusal import Cause
+from skep.core.snapshot import dump, fork, load
+from skep.core.state import State
+from skep.core.step import reconcile
+from skep.core.timers import LEASE
+from skep.testing import check, cluster, job, snapshot, trace
+
+ONE = Allocation((Slice(0, 0b1),), 1)
+TWO = Allocation((Slice(0, 0b110, tasks=2),), 2)
+OTHER = Allocation((Slice(1, 0b1),), 1)
+
+
+def state_with(*, running: bool) -> State:
+    """Job `a` wants one gpu, `b` two; with `running` both have them."""
+    state = State(cluster("2x4"))
+    for entry in trace(job(1, id="a"), job(2, id="b")).jobs:
+        state.apply(JobSubmitted(entry.spec))
+    if running:
+        plan = state.new_plan()
+        plan.start(state.jobs["a"], ONE)
+        plan.start(state.jobs["b"], TWO)
+        commit(state, plan)
+    state.take_trigger()
+    return state
+
+
+def commit(state: State, plan: Plan) -> list[object]:
+    """And let whatever is launched run."""
+    state.commit(plan)
+    actions = reconcile(state)
+    for action in actions:
+        if isinstance(action, Launch):
+            state.apply(TasksStarted(action.job_id, 1.0, state.now_s))
+    check(state)
+    return list(actions)
+
+
+STEPS: dict[str, Callable[[State, Plan], object]] = {
+    "reserve": lambda state, plan: plan.reserve(OTHER),
+    "vacate": lambda state, plan: plan.vacate(state.jobs["b"]),
+    "resize": lambda state, plan: plan.resize(state.jobs["b"], Allocation((Slice(1, 0b1),), 1)),
+    "limit": lambda state, plan: plan.limit(state.jobs["a"], 500),
+    "tune": lambda state, plan: plan.tune(state.jobs["a"], {"batch": 64}),
+    "checkpoint": lambda state, plan: plan.checkpoint(state.jobs["a"]),
+    "wait": lambda state, plan: plan.wait(state.jobs["a"], "scope"),
+    "refuse": lambda state, plan: plan.refuse("scope", Cause.QUOTA),
+    "reject": lambda state, plan: plan.reject(state.jobs["a"], "why"),
+    "wake": lambda state, plan: plan.wake(7.0),
+    "see as": lambda state, plan: plan.see_as(state.jobs["a"], OTHER),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_every_step_is_taken_back_exactly(name: str) -> None:
+    state = state_with(running=True)
+    plan = state.new_plan()
+    plan.wake(3.0)
+    said, before, mark = encode_plan(plan), snapshot(state), plan.mark()
+    STEPS[name](state, plan)
+    assert plan.mark() == mark + 1
+    assert encode_plan(plan) != said or snapshot(state) != before, "it does something"
+    plan.rollback(mark)
+    assert (encode_plan(plan), snapshot(state)) == (said, before)
+
+
+def test_what_is_reserved_or_vacated_can_be_given_back_by_itself() -> None:
+    state = state_with(running=True)
+    before, plan = snapshot(state), state.new_plan()
+    plan.reserve(OTHER)
+    plan.vacate(state.jobs["b"])
+    assert state.cluster.free_gpus() == 6
+    plan.occupy(state.jobs["b"])
+    plan.release(OTHER)
+    assert snapshot(state) == before
+    plan.rollback(0)
+    assert snapshot(state) == before
+    assert not plan.decisions
+
+
+def test_a_start_with_an_end_is_stopped_then() -> None:
+    state = state_with(running=False)
+    twin = fork(state)
+    plan = state.new_plan()
+    plan.start(state.jobs["a"], ONE, until_s=10.0)
+    twin.commit(replay(twin, decode_plan(encode_plan(plan))))
+    reconcile(twin)
+    assert twin.timers.at_s(LEASE, "a") == 10.0
+    commit(state, plan)
+    assert state.timers.at_s(LEASE, "a") == 10.0
+    state.now_s = 10.0
+    state.apply(TimerDue())
+    assert [type(action) for action in reconcile(state)] == [Stop]
+    state.apply(TasksExited("a", Exit.PREEMPTED, 10.0))
+    assert (state.jobs["a"].state, state.jobs["a"].preemptions) == (JobState.PENDING, 1)
+    check(state)
+
+
+def test_settings_become_actions_with_the_number_of_the_launch() -> None:
+    state = state_with(running=True)
+    a, b = state.jobs["a"], state.jobs["b"]
+    plan = state.new_plan()
+    plan.limit(a, 300)
+    plan.tune(a, {"batch": 64, "lr": 0.1})
+    plan.checkpoint(b)
+    twin = fork(state)
+    twin.commit(replay(twin, decode_plan(encode_plan(plan))))
+    reconcile(twin)
+    wanted = [Limit("a", 1, 300), Tune("a", 1, {"batch": 64, "lr": 0.1}), Checkpoint("b", 1)]
+    assert commit(state, plan) == wanted
+    assert snapshot(twin) == snapshot(state)
+    assert (a.limit_milli, a.settings) == (300, {"batch": 64, "lr": 0.1})
+    assert snapshot(load(dump(state), cluster("2x4"))) == snapshot(state)
+    plan = state.new_plan()
+    plan.tune(a, {"batch": 32})
+    commit(state, plan)
+    assert a.settings == {"batch": 32, "lr": 0.1}
+    state.apply(TasksExited("a", Exit.PREEMPTED, 1.0))
+    assert (a.limit_milli, a.settings) == (1000, {}), "the next start knows nothing of them"
+
+
+def test_a_job_that_is_stopped_in_the_same_plan_is_told_nothing() -> None:
+    state = state_with(running=True)
+    plan = state.new_plan()
+    plan.tune(state.jobs["a"], {"batch": 64})
+    plan.stop(state.jobs["a"], "")
+    assert [type(action) for action in commit(state, plan)] == [Stop]
+
+
+@pytest.mark.parametrize("step", ["limit", "tune", "checkpoint"])
+def test_only_running_jobs_take_settings(step: str) -> None:
+    state = state_with(running=False)
+    with pytest.raises(InvariantBroken, match="only a running job"):
+        STEPS[step](state, state.new_plan())
+
+
+def test_a_resize_to_what_it_has_is_none() -> None:
+    state = state_with(running=True)
+    with pytest.raises(InvariantBroken, match="has 1 gpus already"):
+        state.new_plan().resize(state.jobs["a"], OTHER)
+
+
+def test_decisions_of_a_bundle_have_its_number_also_in_the_log() -> None:
+    state = state_with(running=True)
+    state.apply(JobSubmitted(job(3, id="c").spec))
+    state.apply(JobSubmitted(job(1, id="d").spec))
+    twin = fork(state)
+    plan = state.new_plan()
+    mark = plan.mark()
+    with plan.bundle():
+        plan.stop(state.jobs["a"], "c")
+    plan.rollback(mark)
+    with plan.bundle():
+        plan.stop(state.jobs["b"], "c")
+        with plan.bundle():
+            plan.start(state.jobs["c"], Allocation((Slice(0, 0b1110, tasks=3),), 3))
+    plan.start(state.jobs["d"], OTHER)
+    assert [decision.bundle for decision in plan.decisions] == [2, 2, 0]
+    logged = decode_plan(encode_plan(plan))
+    assert replay(twin, logged).decisions == plan.decisions
+    assert logged.decisions[0] == Decision("b", TWO, None, "c", 2)
+
+
+@pytest.mark.parametrize(
+    ("logged", "says"),
+    [
+        (PlanRecord(settings=[Limit("a", 1, 0)]), "0 thousandths"),
+        (PlanRecord(settings=[Limit("a", 1, 1001)]), "1001 thousandths"),
+        (PlanRecord(settings=[Checkpoint("a", 2)]), "only a running job"),
+        (PlanRecord(settings=[Tune("x", 1, {})]), "no job x"),
+        (PlanRecord(decisions=[Decision("a", ONE, OTHER, until_s=9.0)]), "only a start can"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(logged: PlanRecord, says: str) -> None:
+    state = state_with(running=True)
+    before = snapshot(state)
+    with pytest.raises(BadPlan, match=says):
+        checked_plan(state, logged)
+    assert snapshot(state) == before
