@@ -311,11 +311,8 @@ class Local(Subject):
             yield
 
     def there(self) -> set[tuple[str, int]]:
-        found = set()
-        for path in self.folder.glob("jobs/*/[0-9]*/*/pid"):
-            if os.path.exists(f"/proc/{path.read_text()}") and not (path.parent / "exit.json").exists():
-                found.add((path.parts[-4], int(path.parts[-3])))
-        return found
+        shims = [path for path in self.folder.glob("jobs/*/[0-9]*/*/pid") if is_shim(path.read_text())]
+        return {(path.parts[-4], int(path.parts[-3])) for path in shims}
 
     def starts(self) -> list[tuple[str, int]]:
         return [(job_id, int(line)) for job_id in JOBS for line in self._lines(job_id, "starts-0")]
@@ -344,6 +341,14 @@ class Local(Subject):
                 task.send(self.epoch, "kill")
         assert self.until(lambda: not self.there())
         self.engine.close()
+
+
+def is_shim(pid: str) -> bool:
+    """A shim is there as long as anything of its task is."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"skep-shim")
+    except OSError:
+        return False
 
 
 SUBJECTS = {"fake": Fake, "simulator": Simulated, "local": Local}

@@ -183,8 +183,8 @@ class Job:
         """Between two steps: all ranks save, or leave, or go on. Asked to stop in the last step, they just finish."""
         if not self.is_managed:
             return
-        wants_save = self._is_wanted or self._is_due() or self._asked.look()
-        number = self._asked.number
+        is_asked, number = self._asked.look(), self._asked.number
+        wants_save = is_asked or self._is_wanted or self._is_due()
         is_stopping, is_wanted, newest, oldest = self._ranks.agree(self._stop.is_asked, wants_save, number, -number)
         if newest == -oldest != self._settings_number:  # all ranks have heard of the same
             self._settings, self._settings_number = self._asked.settings, number
