@@ -225,11 +225,11 @@ class Simulated(Subject):
 
 LOOP = """
 trap '%s' TERM
-echo $SKEP_LAUNCH >> $SKEP_CHECKPOINT_DIR/starts-$SKEP_TASK_INDEX
-[ ! -e $SKEP_CHECKPOINT_DIR/text ] || cat $SKEP_CHECKPOINT_DIR/text
-while [ ! -e $SKEP_CHECKPOINT_DIR/finish ]; do
-    echo >> $SKEP_CHECKPOINT_DIR/ticks
-    [ ! -e $SKEP_CHECKPOINT_DIR/say ] || { cat $SKEP_CHECKPOINT_DIR/say; rm $SKEP_CHECKPOINT_DIR/say; }
+cd $SKEP_CHECKPOINT_DIR
+echo $SKEP_LAUNCH >> starts-$SKEP_TASK_INDEX
+while [ ! -e finish ]; do
+    echo >> ticks
+    [ ! -e say ] || { mv say saying; cat saying; }
     sleep 0.02
 done
 """

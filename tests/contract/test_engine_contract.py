@@ -272,7 +272,7 @@ def test_an_end_that_nobody_heard_is_told_on_adoption(subject: Subject) -> None:
 
 def test_what_nobody_knows_is_ended_and_not_told_of(subject: Subject) -> None:
     started(subject, "1")
-    kept = started(subject, "2")
+    kept = started(subject, "2", node=1)
     subject.crash()
     subject.told.clear()
     subject.adopt(kept)

@@ -234,9 +234,11 @@ class Launches:
         if run.has_gone and not run.was_told and all(task.phase >= Phase.RUNNING for task in run.tasks):
             run.was_told = True
             self._reports.append((Moved if run.is_move else Started)(run.job_id, run.launch))
-        if run.was_told and run.is_standing != run.told_standing:
-            run.told_standing = run.is_standing
-            self._reports.append((Suspended if run.is_standing else Resumed)(run.job_id, run.launch))
+        is_standing = run.is_standing
+        is_lapse = run.is_to_stand and not is_standing  # We were late to renew the order; it is renewed at this look.
+        if run.was_told and is_standing != run.told_standing and not is_lapse:
+            run.told_standing = is_standing
+            self._reports.append((Suspended if is_standing else Resumed)(run.job_id, run.launch))
 
     def _has_room(self, run: Run, phase: Phase) -> bool:
         """Two jobs may be told to move at once, each onto what the other still holds: who is ready waits for it."""
