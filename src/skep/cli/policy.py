@@ -41,5 +41,7 @@ def use(ctx: click.Context, name: str, url: str) -> None:
     assert ctx.parent is not None
     with connect(url or ctx.parent.params["url"]) as client:
         before = client.policy()
+        for sentence in client.missing_for(name):
+            say(f"note: {sentence}")
         client.use_policy(name)
     say(f"policy {name} (before: {before})")

@@ -191,13 +191,20 @@ class Client(Insight):
 
     def use_policy(self, policy: str) -> None:
         """A policy of one's own (`./mine.py:Mine`) is read here and sent along."""
+        self._put_policy(policy, is_dry=False)
+
+    def missing_for(self, policy: str) -> list[str]:
+        """What a policy builds on and would not have there, in sentences. Changes nothing."""
+        return list(self._put_policy(policy, is_dry=True).get("missing", []))
+
+    def _put_policy(self, policy: str, *, is_dry: bool) -> dict[str, Any]:
         file, is_own, rest = policy.partition(".py:")
-        if not is_own:
-            self._wire.ask("PUT", "/policy", json={"policy": policy})
-            return
-        path = os.path.abspath(f"{file}.py")
-        text = load_text(path, what="a policy in Python", hint="expected ./file.py:Class")
-        self._wire.ask("PUT", "/policy", json={"policy": f"{path}:{rest}", "files": {path: text}})
+        body: dict[str, Any] = {"policy": policy}
+        if is_own:
+            path = os.path.abspath(f"{file}.py")
+            text = load_text(path, what="a policy in Python", hint="expected ./file.py:Class")
+            body = {"policy": f"{path}:{rest}", "files": {path: text}}
+        return dict(self._wire.ask("PUT", "/policy", params=given({"dry_run": is_dry or None}), json=body))
 
     def usage(self, by: str = "user", *, since_s: float | None = None, until_s: float | None = None) -> list[Any]:
         params = given({"by": by, "since": since_s, "until": until_s})

@@ -45,6 +45,8 @@ class Setting(msgspec.Struct, frozen=True):
     """Virtual clusters that are known from the start: those of the trace; others become known by their jobs."""
     scaling: Scaling | None = None
     """How fast a job is on how many gpus, where somebody has measured it."""
+    offers: frozenset[Need] = frozenset(Need)
+    """What the engine can do; a policy decides without what it cannot."""
     texts: Texts = msgspec.field(default_factory=Texts)
     """The files that policies are made of, as far as somebody keeps them."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from skep.clusters.read import WHAT
 from skep.clusters.spec import looks_like_spec
 from skep.core.errors import InputError
+from skep.core.needs import offered_needs
 from skep.core.ports import Engine
 from skep.engines.local.accounts import ROOT_HINT, SEPARATE, SERVER, Accounts, missing_rights
 from skep.engines.local.engine import LocalEngine
@@ -40,6 +41,7 @@ def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[E
         retention_s=config.keep_days * DAY_S,
         on_fault=on_fault,
         limits=config.limits,
+        offers=offered_needs(LocalEngine.capabilities),
     )
     for difference in differences(config, live):
         say(difference)

@@ -445,6 +445,7 @@ class PolicyInfo(Shape):
     paper: str
     assumes: str = Field(description="What it builds on, in words.")
     needs: list[str] = Field(description="The same as a list: history, progress, throughput, oracle, checkpoint, …")
+    missing: list[str] = Field(description="What of it is missing here, and what is lost; in sentences.")
     oracle: bool = Field(description="It assumes to know durations that a real cluster does not know.")
     knobs: list[PolicyKnob]
 

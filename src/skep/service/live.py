@@ -19,6 +19,7 @@ import msgspec
 
 from skep.clusters.read import read_text
 from skep.core.errors import InputError
+from skep.core.needs import Need
 from skep.core.ports import Engine
 from skep.core.reports import Report
 from skep.jobs.limits import UNLIMITED, LimitRules
@@ -62,6 +63,7 @@ class Live(Reads):
         retention_s: float = 30 * 86400.0,
         on_fault: Callable[[Exception], None] = lambda error: None,
         limits: LimitRules = UNLIMITED,
+        offers: frozenset[Need] = frozenset(Need),
     ) -> None:
         """`cluster` is (name, text). On a store that has a cluster and a policy already, those given replace them."""
         self.clock = clock if isinstance(clock, Clock) else Clock(clock, clock)
@@ -76,7 +78,7 @@ class Live(Reads):
             opening = (made, commands.make_policy(policy or "fifo", read_text(made.text, made.name)[0]))
         self.bounded = Bounded()
         self.writer = open_writer(
-            store, lambda: Writer(store, self.clock(), opening=opening, limits=limits, call=self.bounded)
+            store, lambda: Writer(store, self.clock(), opening=opening, limits=limits, call=self.bounded, offers=offers)
         )
         override(self.writer, cluster, policy, self.clock())
         self.lock = self.writer.lock

@@ -7,7 +7,7 @@ that the writer holds while it decides.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,18 +15,21 @@ import msgspec
 from skep.core.errors import Conflict, InputError, NotFound
 from skep.core.job import Job, JobState
 from skep.core.model import GroupRef
+from skep.core.needs import Need, Offer, count_offers, lacks, offered_needs
 from skep.core.ports import Capability, Engine, LogReader, Metrics, TaskEnvironment
 from skep.core.refusal import Cause, Refusal
+from skep.files.text import Texts
 from skep.jobs.core import to_core
 from skep.jobs.groups import member_id, task_name
 from skep.jobs.request import Request, in_full, masked
 from skep.jobs.write import job_text
+from skep.policies.registry import needs_of
 from skep.service import commands, present, queries
 from skep.service.book import LIMIT, PENDING, Record
 from skep.service.clock import Clock
 from skep.service.lendable import Lendable
 from skep.service.order import parse_order, read_cursor, write_cursor
-from skep.service.planning import sentence
+from skep.service.planning import error_text, sentence
 from skep.service.sight import EVERYTHING, Sight
 from skep.service.store import JobFilter, JobRow, Store, Told
 from skep.service.turn import Turn
@@ -245,7 +248,30 @@ class Reads:
             return limiter.shown(users, vcs)
 
     def policy(self) -> dict[str, Any]:
-        return {"policy": self.writer.ground.policy, "problems": self.policy_problems()}
+        policy = self.writer.ground.policy
+        try:
+            missing = self.missing(policy, self.writer.ground.files.get("policy", {}))
+        except InputError:  # it is in charge, whatever its file has become
+            missing = []
+        return {"policy": policy, "problems": self.policy_problems(), "missing": missing}
+
+    def offer(self) -> Offer:
+        """What there is for a policy to build on: of the engine, and of the jobs that have not ended."""
+        with self.lock:
+            jobs = [job.spec for job in self.writer.state.jobs.values() if not job.state.is_final]
+        return count_offers(offered_needs(self.engine.capabilities), jobs)
+
+    def missing(self, policy: str, files: Mapping[str, str] | None = None) -> list[str]:
+        """What a policy builds on and would not have here, in sentences. `files`: the texts that it is made of."""
+        if ".py:" not in policy:
+            return [str(lack) for lack in lacks(needs_of(policy), self.offer())]
+        try:
+            needs: frozenset[Need] = self.writer.planning.call(lambda: needs_of(policy, Texts(files)))
+        except InputError:
+            raise
+        except BaseException as error:  # whatever somebody's own code does
+            raise InputError(f"the policy failed ({error_text(error)})", hint="correct it, and try again") from error
+        return [str(lack) for lack in lacks(needs, self.offer())]
 
     def usage(self, by: str, since_s: float | None, until_s: float | None, vc: str = "") -> list[dict[str, Any]]:
         """GPU-hours held between these moments, of one VC or all; without them all there are, up to now."""

@@ -14,6 +14,7 @@ from skep.core.cells.layout import Layout
 from skep.core.cluster import WHOLE, Cluster
 from skep.core.errors import InputError, InvariantBroken
 from skep.core.events import ClockStepped, ClusterChanged, Event, JobsForgotten, PolicyChanged, PolicyFailed
+from skep.core.needs import Need
 from skep.core.ports import Planner, Wanted
 from skep.core.record import Entry, PlanRecord, decode, encode, fold, record
 from skep.core.snapshot import load
@@ -35,6 +36,8 @@ class Ground(msgspec.Struct):
     files: dict[str, dict[str, str]] = {}
     """What the `policy`, the `previous` one, and the policies in the `cluster` are made of: the text of each file by
     its path."""
+    offers: frozenset[Need] = frozenset(Need)
+    """What the engine can do."""
     _guaranteed: dict[str, int] | None = None
 
     def read(self) -> Cluster:
@@ -83,7 +86,7 @@ class Ground(msgspec.Struct):
 
     def planner(self, cluster: Cluster) -> Planner:
         texts = Texts({**self.files.get("cluster", {}), **self.files.get("policy", {})})
-        return build_whole(self.policy, Setting(cluster, texts=texts), self.layout)
+        return build_whole(self.policy, Setting(cluster, texts=texts, offers=self.offers), self.layout)
 
 
 DAMAGE = (

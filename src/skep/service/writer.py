@@ -35,6 +35,7 @@ from skep.core.events import (
     TimeLimitSet,
     TimerDue,
 )
+from skep.core.needs import Need
 from skep.core.ports import Engine, StaleEpoch
 from skep.core.record import Entry, PlanRecord, encode, take_in
 from skep.core.reports import Fenced, Looked, Report
@@ -77,6 +78,7 @@ class Writer:
         opening: tuple[ClusterChanged, PolicyChanged] | None = None,
         limits: LimitRules = UNLIMITED,
         call: Call = at_once,
+        offers: frozenset[Need] = frozenset(Need),
     ) -> None:
         """`opening` says on what to begin where the store is new; policies are asked through `call`."""
         self.store = store
@@ -98,6 +100,7 @@ class Writer:
         self.policy_failures = 0
         self.wakes_in_vain = 0
         self.state, self.ground = recover(store)
+        self.ground.offers = offers
         self.planning = Planning(call)
         self.snapshot_at = self.state.event_count + SNAPSHOT_EVERY
         for row, data in store.open_requests():

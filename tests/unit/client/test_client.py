@@ -306,6 +306,10 @@ def test_the_cluster(api: FakeApi, client: Client) -> None:
     ]
     client.set_node("n 1", "drained")
     client.use_policy("srtf")
+    assert api.asked[-1].query == {}
+    api.answers["PUT /policy"] = {"policy": "srtf", "problems": [], "missing": ["no oracle: …"]}
+    assert client.missing_for("srtf") == ["no oracle: …"]
+    assert api.asked[-1].query == {"dry_run": ["true"]}
     assert client.usage("user", since_s=5.0) == [{"user": "ann", "gpu_hours": 1.0}]
     assert api.asked[-1].query == {"by": ["user"], "since": ["5.0"]}
 

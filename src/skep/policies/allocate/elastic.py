@@ -46,12 +46,14 @@ class Ladder(NamedTuple):
 
 
 class Elastic:
-    """Sizes up to `most` gpus. A job without a range has one: what it asked for."""
+    """Sizes up to `most` gpus. A job without a range has one, and any job where nothing can be resized: what it asked
+    for."""
 
     name = "elastic"
 
-    def __init__(self, scaling: Scaling = in_proportion, most: int = 1_000_000) -> None:
+    def __init__(self, scaling: Scaling = in_proportion, most: int = 1_000_000, *, can_resize: bool = True) -> None:
         self.scaling = scaling
+        self.can_resize = can_resize
         self.most = most
         self.known: dict[object, Ladder] = {}
 
@@ -64,7 +66,7 @@ class Elastic:
 
     def _steps(self, spec: JobSpec) -> list[tuple[int, Shape, Fraction]]:
         """(gpus, shape, speed), leaving out sizes that are no faster than a smaller one."""
-        bounds = spec.gpu_range
+        bounds = spec.gpu_range if self.can_resize else None
         asked = spec.shapes[0]
         if bounds is None:
             return [(asked.gpus, asked, Fraction(self.scaling(spec, asked)))]

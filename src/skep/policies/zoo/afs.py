@@ -18,7 +18,9 @@ def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
     return Afs(
         name="afs-l",
         place=make_place(knobs, setting),
-        allocate=Elastic(setting.scaling or in_proportion, setting.cluster.gpu_total),
+        allocate=Elastic(
+            setting.scaling or in_proportion, setting.cluster.gpu_total, can_resize=Need.RESIZE in setting.offers
+        ),
         is_strict=knobs["walk"] == STRICT,
         restart_s=knobs["restart"],
         horizon_s=knobs["horizon"],

@@ -95,9 +95,17 @@ def show_policy(request: Request) -> Response:
 
 
 @router.put("/policy", response_model=None, responses={200: {"model": Policy}, **write_errors(409)})
-async def use_policy(request: Request, body: PolicyBody) -> Response:
+async def use_policy(
+    request: Request,
+    body: PolicyBody,
+    dry_run: Annotated[bool, Query(description="Only say what would be missing; nothing is changed.")] = False,
+) -> Response:
+    """`missing` says what the policy builds on and does not have here; it decides without."""
     identity_of(request).must_be_admin("changing the policy")
     live = context_of(request).live
+    if dry_run:
+        missing = await run_in_threadpool(live.missing, body.policy, body.files)
+        return answer({"policy": body.policy, "problems": [], "missing": missing})
     await done(live.use_policy(body.policy, identity_of(request).who, body.files))
     return answer(await run_in_threadpool(live.policy))
 

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from skep.core.needs import Need
+from skep.core.needs import Need, Offer, lacks
 from skep.policies.registry import Policy, policies, shown_needs, shown_value
 from skep.server.answers import answer
-from skep.server.context import reads_of
+from skep.server.context import context_of, reads_of
 from skep.server.schemas import REF, Absent, Seq, errors
 from skep.server.shapes import Decisions, PolicyInfo
 from skep.service.decisions import decisions
@@ -21,10 +21,11 @@ router = APIRouter(prefix="/api/v1", tags=["policies"])
 
 @router.get("/policies", response_model=None, responses={200: {"model": list[PolicyInfo]}, **errors()})
 def list_policies(request: Request) -> Response:
-    return answer([shown(policy) for policy in policies().values()])
+    offer = context_of(request).live.offer()
+    return answer([shown(policy, offer) for policy in policies().values()])
 
 
-def shown(policy: Policy) -> dict[str, Any]:
+def shown(policy: Policy, offer: Offer) -> dict[str, Any]:
     knobs = [
         {"name": knob.name, "default": shown_value(knob.default), "help": knob.help, "choices": knob.choices}
         for knob in policy.knobs
@@ -35,6 +36,7 @@ def shown(policy: Policy) -> dict[str, Any]:
         "paper": policy.paper,
         "assumes": shown_needs(policy.needs()),
         "needs": [need for need in Need if need in policy.needs()],
+        "missing": [str(lack) for lack in lacks(policy.needs(), offer)],
         "oracle": Need.ORACLE in policy.needs(),
         "knobs": knobs,
     }

@@ -54,6 +54,7 @@ function Running({ info, said }: { info: Info; said: string }) {
       <dl className="facts">
         <Fact what="Paper">{info.paper || "–"}</Fact>
         <Fact what="Assumes">{info.assumes || "nothing in particular"}</Fact>
+        {info.missing.length ? <Fact what="Missing here">{info.missing.join("; ")}</Fact> : null}
         {info.oracle ? <Fact what="Oracle">It is given durations that a real cluster does not know.</Fact> : null}
       </dl>
       {info.knobs.length ? <Knobs knobs={info.knobs} chosen={chosen} /> : null}

@@ -36,6 +36,13 @@ export function Switch({ info, now, onClose }: { info: Info; now: string; onClos
         may preempt them.
         {info.assumes ? ` It assumes: ${info.assumes}` : ""}
       </p>
+      {info.missing.length ? (
+        <ul className="note" aria-label="What is missing here">
+          {info.missing.map((sentence) => (
+            <li key={sentence}>{sentence}</li>
+          ))}
+        </ul>
+      ) : null}
       {info.knobs.map((knob) => (
         <label className="field" key={knob.name}>
           <span>
