@@ -23,7 +23,7 @@ from skep.jobs.core import to_core
 from skep.jobs.groups import member_id, task_name
 from skep.jobs.request import Request, in_full, masked
 from skep.jobs.write import job_text
-from skep.policies.registry import needs_of
+from skep.policies.registry import needs_of, policies
 from skep.service import commands, present, queries
 from skep.service.book import LIMIT, PENDING, Record
 from skep.service.clock import Clock
@@ -248,11 +248,11 @@ class Reads:
             return limiter.shown(users, vcs)
 
     def policy(self) -> dict[str, Any]:
+        """Waits for nobody, so a policy of one's own is not asked what it needs: that was when it was chosen."""
         policy = self.writer.ground.policy
-        try:
-            missing = self.missing(policy, self.writer.ground.files.get("policy", {}))
-        except InputError:  # it is in charge, whatever its file has become
-            missing = []
+        is_named = policy.partition(":")[0] in policies()
+        needs = needs_of(policy) if is_named else self.writer.own_needs.get(policy, frozenset())
+        missing = [str(lack) for lack in lacks(needs, self.offer())]
         return {"policy": policy, "problems": self.policy_problems(), "missing": missing}
 
     def offer(self) -> Offer:
@@ -271,6 +271,7 @@ class Reads:
             raise
         except BaseException as error:  # whatever somebody's own code does
             raise InputError(f"the policy failed ({error_text(error)})", hint="correct it, and try again") from error
+        self.writer.own_needs[policy] = needs
         return [str(lack) for lack in lacks(needs, self.offer())]
 
     def usage(self, by: str, since_s: float | None, until_s: float | None, vc: str = "") -> list[dict[str, Any]]:

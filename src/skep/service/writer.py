@@ -98,6 +98,8 @@ class Writer:
         self.listeners: list[Callable[[list[Told], list[int]], None]] = []
         """Told what happened, and which jobs are new or changed."""
         self.policy_failures = 0
+        self.own_needs: dict[str, frozenset[Need]] = {}
+        """What policies of somebody's own have said since the start that they need."""
         self.wakes_in_vain = 0
         self.state, self.ground = recover(store)
         self.ground.offers = offers

@@ -60,7 +60,7 @@ def test_it_is_named_and_the_job_is_kept(world: World) -> None:
     explained = ask(f"/api/v1/jobs/{job}/explain").json()
     assert explained["problems"] == [SAYS]
     assert explained["code"] != "policy-failed"
-    assert ask("/api/v1/policy").json() == {"policy": "fifo", "problems": [SAYS]}
+    assert ask("/api/v1/policy").json() == {"policy": "fifo", "problems": [SAYS], "missing": []}
     assert [event["text"] for event in world.live.events(0, None, 100) if event["kind"] == "policy-failed"] == [SAYS]
     metrics = ask("/metrics").text
     assert "skep_policy_failures_total 1.0" in metrics
@@ -89,3 +89,16 @@ def test_one_that_never_comes_back_is_left_behind(world: World) -> None:
     assert problem.startswith("policy mine.py:Mine failed (TooSlow: no answer within 0.5 s")
     world.live.bounded.limit_s = 60.0
     assert world.live.submit([ENDLESS], "endless").result(60) == ["3"]
+
+
+def test_what_is_missing_for_a_policy_is_said_before_it_is_used(world: World, tmp_path: Path) -> None:
+    put, body = world.client.put, {"policy": "srtf"}
+    said = put("/api/v1/policy?dry_run=true", json=body).json()
+    assert [sentence.split(":")[0] for sentence in said["missing"]] == ["no oracle"]
+    assert world.client.get("/api/v1/policy").json()["policy"] != "srtf"
+    assert put("/api/v1/policy", json=body).json() == {"policy": "srtf", "problems": [], "missing": said["missing"]}
+    listed = {info["name"]: info for info in world.client.get("/api/v1/policies").json()}
+    assert (listed["srtf"]["oracle"], listed["srtf"]["missing"]) == (True, said["missing"])
+    assert (listed["fifo"]["needs"], listed["fifo"]["missing"]) == ([], [])
+    own = {"policy": "/x/own.py:Own", "files": {"/x/own.py": "class Own:\n    needs = ['magic']\n"}}
+    assert put("/api/v1/policy?dry_run=true", json=own).status_code == 400

@@ -103,8 +103,8 @@ async def use_policy(
     """`missing` says what the policy builds on and does not have here; it decides without."""
     identity_of(request).must_be_admin("changing the policy")
     live = context_of(request).live
+    missing = await run_in_threadpool(live.missing, body.policy, body.files)
     if dry_run:
-        missing = await run_in_threadpool(live.missing, body.policy, body.files)
         return answer({"policy": body.policy, "problems": [], "missing": missing})
     await done(live.use_policy(body.policy, identity_of(request).who, body.files))
     return answer(await run_in_threadpool(live.policy))
