@@ -318,11 +318,12 @@ class Pipeline:
     def _heads(self) -> list[tuple[float, int, Any, int, Line]]:
         """A heap of the lines worth a try: all after something was freed, else those with a new head."""
         group_key = self.order.group_key
+        may_help = self.adjust.may_help
         rising = self.order.moves == RISES
         lines = self.active if rising or self.epoch != self.walked_epoch else self.touched
         heads = []
         for line in lines.values():
-            if line.entries and (line.could_fit() or self._may_push_out(line.entries[0])):
+            if line.entries and (line.could_fit() or may_help(self.order, self.running, line.entries[0])):
                 rank, key, seq, _ = line.entries[0]
                 if rising or line.tried != (seq, self.epoch):
                     heads.append((group_key(line.group), rank, key, seq, line))
@@ -338,12 +339,7 @@ class Pipeline:
             if allocation is not None:
                 self._give(view, plan, job, allocation)
                 return True
-        return self._may_push_out(entry) and self._push_out(view, plan, entry)
-
-    def _may_push_out(self, entry: Entry) -> bool:
-        """Beneath any policy a higher priority pushes out lower ones."""
-        running = self.running.entries
-        return self.adjust.preempts or (bool(running) and running[-1][0] > entry[0])
+        return self.adjust.may_help(self.order, self.running, entry) and self._push_out(view, plan, entry)
 
     def _push_out(self, view: View, plan: Plan, entry: Entry) -> bool:
         job = entry[3]

@@ -18,6 +18,10 @@ class Nothing:
     name = "nothing"
     preempts = False
 
+    def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
+        """False only if nobody could be pushed out for this pending job: a quick question before `candidates`."""
+        return bool(running.entries) and running.entries[-1][0] > entry[0]
+
     def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
         """Running jobs that may be stopped for this pending one, in the order in which to stop them.
 
@@ -32,6 +36,11 @@ class Preempt(Nothing):
 
     name = "preempt"
     preempts = True
+
+    def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
+        if order.moves == RISES or not running.entries:
+            return bool(running.entries)
+        return running.entries[-1] > order.cutoff(entry[3], entry[1])
 
     def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
         cutoff = order.cutoff(entry[3], entry[1])

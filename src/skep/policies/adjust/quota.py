@@ -22,6 +22,9 @@ class TakeBack(Nothing):
     def __init__(self, busy: float) -> None:
         self.busy = busy
 
+    def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
+        return bool(running.entries)
+
     def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
         assert isinstance(order, CapacityQueues)
         if running.entries and running.entries[-1][0] > entry[0]:
