@@ -153,7 +153,8 @@ def decide(data: st.DataObject, state: State, plan: Plan, place: object) -> None
 
 
 def check_indexes(state: State) -> None:
-    check_books(state.cluster, [job.allocation for job in state.jobs.values() if job.allocation is not None])
+    placed = [job for job in state.jobs.values() if job.allocation is not None]
+    check_books(state.cluster, [(job.seq, job.allocation) for job in placed])
 
 
 IN_LINES = [name for name in sorted(policies()) if name in ("fifo", "sjf", "qssf", "drf", "yarn-cs")]

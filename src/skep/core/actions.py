@@ -6,14 +6,10 @@ carries the number it was meant for, so that one that comes late does nothing to
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
-from skep.core.cluster import Allocation
+from skep.core.cluster import Allocation, MemoryPlace
 
-MemoryPlace = Literal["resident", "swapped"]
-"""Where the memory of a suspended job is: still on its GPUs, or in the memory of its nodes."""
 Setting = float | int | str | bool | None
 
 

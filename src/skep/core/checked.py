@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from skep.core.actions import Limit
-from skep.core.cluster import WHOLE, Allocation, Cluster, Node, Slice, bits
+from skep.core.cluster import WHOLE, Allocation, Cluster, Node, Slice
 from skep.core.errors import InvariantBroken
 from skep.core.job import Job, JobState, amount_of
 from skep.core.memory import Of
@@ -88,9 +88,21 @@ def check_decision(state: State, decision: Decision) -> None:
         return  # `Plan.stop` looks whether the job runs
     if decision.before is None and not (job.is_ready and job.state is JobState.PENDING):
         raise InvariantBroken(f"it starts job {job.id}, which is {(job.hold and 'held') or job.state}")
-    if not any(is_shape(state.cluster, after, shape) for shape in shapes_of(job.spec, after)):
+    if decision.before is not None and (after.is_suspended or decision.before.is_suspended):
+        check_stays(job, after)
+    elif not any(is_shape(state.cluster, after, shape) for shape in shapes_of(job.spec, after)):
         raise InvariantBroken(f"it gives job {job.id} what that does not ask for: {after.gpus:g} gpus")
-    check_room(state.cluster, after, job.allocation if decision.before is not None else None)
+    check_room(state.cluster, after, job.allocation if decision.before is not None else None, job.seq)
+
+
+def check_stays(job: Job, after: Allocation) -> None:
+    """Who is suspended or resumed stays where it is, with what it had."""
+    before = job.allocation
+    wanted = None if before is None else before.resumes_as
+    if before is not None and after.memory is not None:
+        wanted = before.suspended(after.memory)
+    if after != wanted:
+        raise InvariantBroken(f"it suspends or resumes job {job.id} with something else than that has")
 
 
 def shapes_of(spec: JobSpec, allocation: Allocation) -> list[Shape]:
@@ -102,52 +114,36 @@ def shapes_of(spec: JobSpec, allocation: Allocation) -> list[Shape]:
 
 
 def is_shape(cluster: Cluster, allocation: Allocation, shape: Shape) -> bool:
-    """Whether this is so many gpus of the types that it accepts."""
+    """Whether this is so many gpus of the types that it accepts; in a share mode the limit counts."""
     pieces = [piece for piece in allocation.slices if piece.gpus]
     if any(not 0 <= piece.node < len(cluster.nodes) for piece in allocation.slices):
         raise InvariantBroken("it names a node that is not there")
-    milli = sum(piece.gpus.bit_count() * piece.milli for piece in pieces)
+    guaranteed = sum(piece.gpus.bit_count() * piece.milli for piece in pieces)
+    usable = sum(piece.gpus.bit_count() * (piece.limit if piece.mode else piece.milli) for piece in pieces)
     types = {cluster.nodes[piece.node].spec.gpu_type for piece in pieces}
-    return milli == round(amount_of(shape) * WHOLE) == round(allocation.gpus * WHOLE) and (
-        not shape.gpu_types or types <= set(shape.gpu_types)
-    )
+    is_all = guaranteed == round(allocation.gpus * WHOLE) and usable == round(amount_of(shape) * WHOLE)
+    return is_all and (not shape.gpu_types or types <= set(shape.gpu_types))
 
 
-def check_room(cluster: Cluster, allocation: Allocation, before: Allocation | None) -> None:
-    """All of it is free, once `before` is given back: `take` will not fail half-way."""
+def check_room(cluster: Cluster, allocation: Allocation, before: Allocation | None, owner: int) -> None:
+    """All of it is free, once `before` is given back."""
+    for piece in allocation.slices:
+        check_piece(cluster.nodes[piece.node], piece)
     if before is not None:
-        cluster.give(before)
+        cluster.give(before, owner)
     try:
-        for number in {piece.node for piece in allocation.slices}:
-            check_node(cluster.nodes[number], [piece for piece in allocation.slices if piece.node == number])
+        cluster.take(allocation, owner)
+        cluster.give(allocation, owner)
     finally:
         if before is not None:
-            cluster.take(before)
+            cluster.take(before, owner)
 
 
-def check_node(node: Node, pieces: list[Slice]) -> None:
-    whole = 0
-    shares: dict[int, tuple[int, int]] = {}
-    for piece in pieces:
-        if piece.gpus < 0 or piece.gpus >> node.gpu_count or not 0 < piece.milli <= WHOLE or piece.gpu_mem_mib < 0:
-            raise InvariantBroken(f"it names gpus that node {node.name} does not have")
-        if piece.gpus and not node.is_up:
-            raise InvariantBroken(f"it uses node {node.name}, which is lost or drained")
-        if not piece.gpus or piece.milli == WHOLE:
-            if whole & piece.gpus:
-                raise InvariantBroken(f"it gives a gpu of node {node.name} twice")
-            whole |= piece.gpus
-            continue
-        for gpu in bits(piece.gpus):
-            milli, memory = shares.get(gpu) or node.shares.get(gpu, (0, 0))
-            shares[gpu] = (milli + piece.milli, memory + piece.gpu_mem_mib)
-    mask = sum(1 << gpu for gpu in shares)
-    fresh = sum(1 << gpu for gpu in shares if gpu not in node.shares)
-    if whole & mask or (whole | fresh) & ~node.free_mask:
-        raise InvariantBroken(f"it gives gpus of node {node.name} that others have")
-    if any(milli > WHOLE or memory > node.spec.gpu_mem_mib for milli, memory in shares.values()):
-        raise InvariantBroken(f"it gives more of a gpu of node {node.name} than there is")
-    cpu, memory = sum(piece.cpu_milli for piece in pieces), sum(piece.memory_mib for piece in pieces)
-    least = min(min(piece.cpu_milli, piece.memory_mib) for piece in pieces)
-    if least < 0 or cpu > node.cpu_free or memory > node.memory_free:
-        raise InvariantBroken(f"it gives more cpus or memory of node {node.name} than there is")
+def check_piece(node: Node, piece: Slice) -> None:
+    """What the ledger takes for granted of a slice, and that the node is there to be used."""
+    if piece.gpus < 0 or piece.gpus >> node.gpu_count:
+        raise InvariantBroken(f"it names gpus that node {node.name} does not have")
+    if piece.gpus and not node.is_up:
+        raise InvariantBroken(f"it uses node {node.name}, which is lost or drained")
+    if min(piece.milli, piece.gpu_mem_mib, piece.cpu_milli, piece.memory_mib, piece.tasks) < 0:
+        raise InvariantBroken(f"it gives less than nothing of node {node.name}")

@@ -1,65 +1,41 @@
-"""The hardware: a tree of cells, nodes with gpus, and indexes over what is free.
+"""The hardware: a tree of cells, and nodes with gpus.
 
-Free gpus are indexed per pool (all nodes of one gpu type): for each number of free gpus the set of nodes
-that have just so many, kept as the bits of one integer. "The fullest node with at least 3 free gpus, lowest
-first" is then two machine operations, whatever the size of the cluster, and a change flips two bits.
-
-All amounts are integers (thousandths of a cpu, MiB), so that giving back restores exactly what was.
+What is held of it is the ledger's business (`core/ledger.py`), what is free is found by the indexes of its pools
+(`core/pool.py`).
 """
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Iterator
 
 import msgspec
 
-from skep.core.errors import InvariantBroken
+from skep.core.allocation import MODES, WHOLE, Allocation, MemoryPlace, Slice, bits, lowest_bits
+from skep.core.ledger import NOBODY, Ledger, Shared, Tenant, tenant_of
+from skep.core.pool import Pool
 from skep.core.refusal import Cause
+
+__all__ = [
+    "MODES",
+    "NOBODY",
+    "UNLIMITED",
+    "WHOLE",
+    "Allocation",
+    "Cell",
+    "Cluster",
+    "MemoryPlace",
+    "Node",
+    "NodeSpec",
+    "Pool",
+    "Slice",
+    "Tenant",
+    "bits",
+    "lowest_bits",
+]
 
 UNLIMITED = 1 << 60
 """Cpus and memory of a node whose file does not say."""
-
-WHOLE = 1000
-"""Thousandths in a gpu."""
-
-
-class Slice(msgspec.Struct, frozen=True):
-    """What one role of a job holds on one node."""
-
-    node: int
-    gpus: int = 0
-    """Bit mask of the node's gpus."""
-    milli: int = WHOLE
-    """Thousandths of each of these gpus."""
-    gpu_mem_mib: int = 0
-    cpu_milli: int = 0
-    memory_mib: int = 0
-    role: int = 0
-    tasks: int = 1
-
-
-class Allocation(msgspec.Struct, frozen=True):
-    """Everything a job holds. `gpus` is their amount: 0.46 for a share of one."""
-
-    slices: tuple[Slice, ...]
-    gpus: float
-
-    def nodes(self) -> list[int]:
-        return sorted({piece.node for piece in self.slices})
-
-    def gpu_count(self) -> int:
-        """Gpus it touches: a share counts as one."""
-        count = 0
-        for piece in self.slices:
-            count += piece.gpus.bit_count()
-        return count
-
-    def renumbered(self, numbers: dict[int, int]) -> Allocation:
-        """The same on a cluster that counts its nodes otherwise."""
-        slices = [msgspec.structs.replace(piece, node=numbers[piece.node]) for piece in self.slices]
-        return Allocation(tuple(slices), self.gpus)
 
 
 class Cell:
@@ -101,6 +77,7 @@ class Node:
         "free",
         "free_mask",
         "gpu_count",
+        "holders",
         "index",
         "inner",
         "is_up",
@@ -120,13 +97,15 @@ class Node:
         self.cell = cell
         self.gpu_count = spec.gpus
         self.free = spec.gpus
-        """Gpus nobody holds any part of."""
+        """Gpus of whose time nobody has any part."""
         self.free_mask = cell.mask
         self.cpu_free = spec.cpu_milli
         self.memory_free = spec.memory_mib
         self.is_up = True
-        self.shares: dict[int, tuple[int, int]] = {}
-        """Gpus that are partly used: index → (milli used, MiB used)."""
+        self.holders: dict[int, tuple[int, Slice]] = {}
+        """Whole gpus: the mask by which they were taken → who has them, and as what."""
+        self.shares: dict[int, Shared] = {}
+        """Gpus with tenants that have a part of them, or none of their time."""
         self.inner = [cell for cell in walk(self.cell) if cell is not self.cell]
 
     def pick(self, count: int) -> int:
@@ -139,100 +118,52 @@ class Node:
             mask = min(fitting, key=int.bit_count, default=mask)
         return lowest_bits(mask, count)
 
+    def holder(self, gpu: int) -> tuple[int, Slice]:
+        """Who has this gpu whole."""
+        return next(holder for mask, holder in self.holders.items() if mask >> gpu & 1)
 
-class Pool:
-    """The nodes of one gpu type, indexed by free gpus. Nodes that are down are in no index."""
+    def tenants(self, gpu: int) -> tuple[Tenant, ...]:
+        """Everybody on a gpu, its holder first."""
+        share = self.shares.get(gpu)
+        if self.free_mask >> gpu & 1 or (share is not None and share.milli):
+            return share.tenants if share is not None else ()
+        owner, piece = self.holder(gpu)
+        return (tenant_of(piece, owner), *(share.tenants if share is not None else ()))
 
-    __slots__ = ("by_free", "free", "gpu_type", "idle", "nodes", "partial", "racks", "size_max", "total", "up")
+    def milli_left(self, gpu: int) -> int:
+        """Thousandths of a gpu that are not guaranteed to anybody."""
+        if self.free_mask >> gpu & 1:
+            return WHOLE
+        share = self.shares.get(gpu)
+        return WHOLE - share.milli if share is not None and share.milli else 0
 
-    def __init__(self, gpu_type: str) -> None:
-        self.gpu_type = gpu_type
-        self.nodes: list[Node] = []
-        self.racks: dict[Cell | None, int] = {}
-        """Bits of the nodes right below each cell."""
-        self.size_max = 0
-        self.total = 0
-        self.free = 0
-        self.up = 0
-        """Bits of all nodes that are up."""
-        self.by_free: list[int] = [0]
-        """by_free[n]: bits of the nodes with n free gpus."""
-        self.idle: dict[int, int] = {}
-        """idle[n]: bits of the wholly free nodes of n gpus, largest size first."""
-        self.partial: list[tuple[int, int, int]] = []
-        """Shared gpus with room: (milli left, node, gpu), sorted."""
+    def memory_left(self, gpu: int) -> int:
+        """MiB of a gpu that nobody has."""
+        return self.spec.gpu_mem_mib - sum(tenant.memory_mib for tenant in self.tenants(gpu))
 
-    def add(self, node: Node) -> None:
-        self.nodes.append(node)
-        self.racks[node.cell.parent] = self.racks.get(node.cell.parent, 0) | node.bit
-        self.total += node.gpu_count
-        if node.gpu_count > self.size_max:
-            self.by_free.extend([0] * (node.gpu_count - self.size_max))
-            self.size_max = node.gpu_count
-        if node.gpu_count not in self.idle:
-            self.idle[node.gpu_count] = 0
-            self.idle = dict(sorted(self.idle.items(), reverse=True))
-        self.index(node)
+    def free_with(self, memory_mib: int) -> int:
+        """The mask of the free gpus that have so much memory left."""
+        if memory_mib > self.spec.gpu_mem_mib:
+            return 0
+        mask = self.free_mask
+        if memory_mib and self.shares:
+            for gpu, share in self.shares.items():
+                if share.memory_mib + memory_mib > self.spec.gpu_mem_mib:
+                    mask &= ~(1 << gpu)
+        return mask
 
-    def index(self, node: Node) -> None:
-        self.up |= node.bit
-        self.free += node.free
-        self.by_free[node.free] |= node.bit
-        if node.free == node.gpu_count:
-            self.idle[node.gpu_count] |= node.bit
-        for gpu in node.shares:
-            bisect.insort(self.partial, self._partial(node, gpu))
-
-    def unindex(self, node: Node) -> None:
-        self.up ^= node.bit
-        self.free -= node.free
-        self.by_free[node.free] ^= node.bit
-        if node.free == node.gpu_count:
-            self.idle[node.gpu_count] ^= node.bit
-        for gpu in node.shares:
-            self._drop_partial(node, gpu)
-
-    def set_free(self, node: Node, mask: int) -> None:
-        free = mask.bit_count()
-        if node.is_up:
-            bit = node.bit
-            self.by_free[node.free] ^= bit
-            self.by_free[free] ^= bit
-            self.free += free - node.free
-            if node.free == node.gpu_count or free == node.gpu_count:
-                self.idle[node.gpu_count] ^= bit
-        node.free = free
-        node.free_mask = mask
-
-    def set_share(self, node: Node, gpu: int, milli: int, gpu_mem_mib: int) -> None:
-        """Make the gpu carry just so much; the index follows."""
-        if node.is_up and gpu in node.shares:
-            self._drop_partial(node, gpu)
-        if milli or gpu_mem_mib:
-            node.shares[gpu] = (milli, gpu_mem_mib)
-            if node.is_up:
-                bisect.insort(self.partial, self._partial(node, gpu))
-        else:
-            del node.shares[gpu]
-
-    def with_room(self, milli: int) -> int:
-        """GPUs of which so many thousandths are free."""
-        return self.free if milli == WHOLE else self.free + len(self.partial) - self.first_partial(milli)
-
-    def first_partial(self, milli: int) -> int:
-        """Where in `partial` the GPUs with so much room begin."""
-        return bisect.bisect_left(self.partial, (milli,))
-
-    def _partial(self, node: Node, gpu: int) -> tuple[int, int, int]:
-        return (WHOLE - node.shares[gpu][0], node.index, gpu)
-
-    def _drop_partial(self, node: Node, gpu: int) -> None:
-        entry = self._partial(node, gpu)
-        del self.partial[bisect.bisect_left(self.partial, entry)]
+    def shared_mask(self, milli: int, memory_mib: int) -> int:
+        """The mask of the shared gpus with just so many milli and at least so much memory left."""
+        mask = 0
+        used, most_mib = WHOLE - milli, self.spec.gpu_mem_mib - memory_mib
+        for gpu, share in self.shares.items():
+            if share.milli == used and share.memory_mib <= most_mib:
+                mask |= 1 << gpu
+        return mask
 
 
-class Cluster:
-    """All nodes. `take` and `give` are the only ways to change what is held, and each undoes the other exactly."""
+class Cluster(Ledger):
+    """All nodes, and who has what of them."""
 
     quota_left = math.inf
     """All that is there may be used."""
@@ -276,63 +207,15 @@ class Cluster:
         """Why a request for so many gpus finds no place while so many of the types it accepts are free."""
         return Cause.FRAGMENTATION if 0 < gpus <= free else Cause.CAPACITY
 
-    def take(self, allocation: Allocation) -> None:
-        for piece in allocation.slices:
-            node = self.nodes[piece.node]
-            if piece.gpus:
-                if piece.milli == WHOLE:
-                    if node.free_mask & piece.gpus != piece.gpus:
-                        raise InvariantBroken(f"gpus {piece.gpus:#b} of node {node.name} are not all free")
-                    node.pool.set_free(node, node.free_mask ^ piece.gpus)
-                else:
-                    for gpu in bits(piece.gpus):
-                        self._share(node, gpu, piece.milli, piece.gpu_mem_mib)
-            if piece.cpu_milli or piece.memory_mib:
-                self._charge(node, piece.cpu_milli, piece.memory_mib)
-
-    def give(self, allocation: Allocation) -> None:
-        for piece in allocation.slices:
-            node = self.nodes[piece.node]
-            if piece.gpus:
-                if piece.milli == WHOLE:
-                    if node.free_mask & piece.gpus:
-                        raise InvariantBroken(f"gpus {piece.gpus:#b} of node {node.name} were free already")
-                    node.pool.set_free(node, node.free_mask | piece.gpus)
-                else:
-                    for gpu in bits(piece.gpus):
-                        self._share(node, gpu, -piece.milli, -piece.gpu_mem_mib)
-            if piece.cpu_milli or piece.memory_mib:
-                self._charge(node, -piece.cpu_milli, -piece.memory_mib)
-
     def reserve(self, allocation: Allocation) -> None:
-        self.take(allocation)
+        self.take(allocation, NOBODY)
 
     def release(self, allocation: Allocation) -> None:
-        self.give(allocation)
+        self.give(allocation, NOBODY)
 
     def allows(self, allocation: Allocation) -> bool:
         """Whatever is free here can be had."""
         return True
-
-    def _charge(self, node: Node, cpu_milli: int, memory_mib: int) -> None:
-        node.cpu_free -= cpu_milli
-        node.memory_free -= memory_mib
-        if not (0 <= node.cpu_free <= node.spec.cpu_milli and 0 <= node.memory_free <= node.spec.memory_mib):
-            raise InvariantBroken(f"cpu or memory of node {node.name} over capacity")
-
-    def _share(self, node: Node, gpu: int, milli: int, gpu_mem_mib: int) -> None:
-        """Change what one shared gpu carries; the first share makes an idle gpu partial, the last gives it back."""
-        is_first = gpu not in node.shares
-        if is_first and not node.free_mask >> gpu & 1:
-            raise InvariantBroken(f"gpu {gpu} of node {node.name} is not free")
-        used_milli, used_mib = node.shares.get(gpu, (0, 0))
-        milli += used_milli
-        gpu_mem_mib += used_mib
-        if not (0 <= milli <= WHOLE and 0 <= gpu_mem_mib <= node.spec.gpu_mem_mib):
-            raise InvariantBroken(f"gpu {gpu} of node {node.name} would carry {milli} milli, {gpu_mem_mib} MiB")
-        node.pool.set_share(node, gpu, milli, gpu_mem_mib)
-        if is_first or gpu not in node.shares:
-            node.pool.set_free(node, node.free_mask ^ 1 << gpu)
 
     def lose(self, node: Node) -> None:
         """Nothing new goes to this node; what was there keeps its books until it is given back."""
@@ -403,20 +286,3 @@ def ancestors(cell: Cell) -> list[Cell]:
         found.append(parent)
         parent = parent.parent
     return found
-
-
-def lowest_bits(mask: int, count: int) -> int:
-    picked = 0
-    for _ in range(count):
-        low = mask & -mask
-        picked |= low
-        mask ^= low
-    return picked
-
-
-def bits(mask: int) -> Iterator[int]:
-    """The positions of the bits that are set, lowest first."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low

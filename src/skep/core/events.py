@@ -6,7 +6,7 @@ import enum
 
 import msgspec
 
-from skep.core.cluster import Allocation
+from skep.core.cluster import Allocation, MemoryPlace
 from skep.core.group import GroupSpec
 from skep.core.job import JobState
 from skep.core.model import JobSpec
@@ -93,6 +93,32 @@ class TasksMoved(msgspec.Struct, frozen=True, tag=True):
     work_s: float
     rate: float
     progress_since_s: float
+    launch: int = 0
+
+
+class TasksSuspended(msgspec.Struct, frozen=True, tag=True):
+    """All tasks of the job stand still; its memory is where the action said."""
+
+    job_id: str
+    work_s: float
+    memory: MemoryPlace = "resident"
+    launch: int = 0
+
+
+class TasksResumed(msgspec.Struct, frozen=True, tag=True):
+    """They go on where they stood; work grows by `rate` a second from `progress_since_s` on."""
+
+    job_id: str
+    work_s: float
+    rate: float
+    progress_since_s: float
+    launch: int = 0
+
+
+class SuspendRefused(msgspec.Struct, frozen=True, tag=True):
+    """The engine cannot suspend this job: it goes on, and is stopped instead."""
+
+    job_id: str
     launch: int = 0
 
 
@@ -195,6 +221,9 @@ Event = (
     | PriorityChanged
     | TasksStarted
     | TasksMoved
+    | TasksSuspended
+    | TasksResumed
+    | SuspendRefused
     | TasksExited
     | ProgressReported
     | NodeLost

@@ -1,12 +1,15 @@
 """A job as the scheduler knows it: what was asked, what is wanted for it, what was seen of it.
 
     pending ──Launch──► launching ──TasksStarted──► running ──TasksExited──► succeeded · failed · stopped
-       ▲                    │                          │
+       ▲                    │                         │ ▲
+       │                    │                 Suspend ▼ │ Resume
+       │                    │                       suspended
+       │                    │                          │
        └──── TasksExited ◄──┴──────── stopping ◄─Stop──┘      (preempted, or its node was lost)
 
-`allocation` (as `bound`) is wanted, `held` is seen: they differ while a launch or a stop is under way. A job whose
-owner wants it to end (`is_ending`), or whose lease is over (`is_expired`), goes on in the books as it was until its
-tasks have gone.
+`allocation` (as `bound`) is wanted, `held` is seen: they differ while a launch, a stop or a suspension is under way. A
+job whose owner wants it to end (`is_ending`), or whose lease is over (`is_expired`), goes on in the books as it was
+until its tasks have gone.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ class JobState(enum.StrEnum):
     PENDING = "pending"
     LAUNCHING = "launching"
     RUNNING = "running"
+    SUSPENDED = "suspended"
+    """It is to stand still: it has no compute, and keeps its memory."""
     STOPPING = "stopping"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -144,6 +149,11 @@ class Job:
         """Whether it waits for nothing but its turn."""
         return not self.needs_left and not self.hold
 
+    @property
+    def is_halted(self) -> bool:
+        """Whether it was seen to stand still."""
+        return self.held is not None and self.held.resumes_as is not None
+
     def service_at(self, now_s: float) -> float:
         """Gpu-seconds held so far."""
         if self.held_gpus:
@@ -152,7 +162,9 @@ class Job:
 
     def run_at(self, now_s: float) -> float:
         """Seconds it has held what it runs on."""
-        if self.state is JobState.RUNNING or self.state is JobState.STOPPING:
+        state = self.state
+        is_there = state is JobState.RUNNING or state is JobState.STOPPING or state is JobState.SUSPENDED
+        if is_there and not self.is_halted:
             return self.run_s + now_s - self.held_since_s
         return self.run_s
 

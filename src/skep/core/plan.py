@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from skep.core.actions import Checkpoint, JobSetting, Limit, Setting, Tune
-from skep.core.cluster import WHOLE, Allocation
+from skep.core.cluster import WHOLE, Allocation, MemoryPlace
 from skep.core.errors import InvariantBroken
 from skep.core.group import Group
 from skep.core.job import Job, JobState
@@ -24,11 +24,13 @@ from skep.core.memory import WHOLE_PLANNER, At, Change, Of, Slot
 from skep.core.refusal import Cause
 from skep.core.view import JobView
 
-PENDING, LAUNCHING, RUNNING, STOPPING = JobState.PENDING, JobState.LAUNCHING, JobState.RUNNING, JobState.STOPPING
+PENDING, LAUNCHING, RUNNING = JobState.PENDING, JobState.LAUNCHING, JobState.RUNNING
+SUSPENDED, STOPPING = JobState.SUSPENDED, JobState.STOPPING
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """From `before` to `after`: a start has no before, a stop no after, a move or resize both.
+    """From `before` to `after`: a start has no before, a stop no after, a move or resize both. A suspension and what
+    ends it have the same before and after, once without compute.
 
     Decisions with the same `bundle` need each other: the stops that make room and the start that they are for. One
     with 0 stands by itself. `until_s`: a start with an end; the job is stopped then as if it were preempted.
@@ -54,8 +56,10 @@ NO_GROUPS: Mapping[str, Group] = {}
 class Books(Protocol):
     """Where a plan books what it wants: the cluster, or the cells of a VC with what they are bound to."""
 
-    def take(self, allocation: Allocation) -> None: ...
-    def give(self, allocation: Allocation) -> None: ...
+    def take(self, allocation: Allocation, owner: int) -> None:
+        """For the job with this `seq`."""
+
+    def give(self, allocation: Allocation, owner: int) -> None: ...
     def reserve(self, allocation: Allocation) -> None:
         """Take it for nobody, in order to look."""
 
@@ -120,15 +124,15 @@ class Plan:
         mine = self._jobs[job.id]
         if mine.state is not PENDING:
             raise InvariantBroken(f"start of {mine!r}: only a pending job can be started")
-        self._books.take(allocation)
+        self._books.take(allocation, mine.seq)
         self._decide(mine, LAUNCHING, None, allocation, until_s=until_s)
 
     def stop(self, job: JobView, cause: str) -> None:
         mine = self._jobs[job.id]
         before = mine.allocation
-        if before is None or mine.state not in (RUNNING, LAUNCHING):
-            raise InvariantBroken(f"stop of {mine!r}: only a job that runs or is about to can be stopped")
-        self._books.give(before)
+        if before is None or mine.state not in (RUNNING, LAUNCHING, SUSPENDED):
+            raise InvariantBroken(f"stop of {mine!r}: only a job that runs, is about to or is suspended can be stopped")
+        self._books.give(before, mine.seq)
         self._decide(mine, STOPPING, before, None, cause)
 
     def move(self, job: JobView, allocation: Allocation) -> None:
@@ -137,8 +141,7 @@ class Plan:
         before = mine.allocation
         if before is None or mine.state is not RUNNING:
             raise InvariantBroken(f"move of {mine!r}: only a running job can be moved")
-        self._books.give(before)
-        self._books.take(allocation)
+        self._rebook(mine, before, allocation)
         self._decide(mine, RUNNING, before, allocation)
 
     def resize(self, job: JobView, allocation: Allocation) -> None:
@@ -169,6 +172,25 @@ class Plan:
         self.settings.append(setting)
         self._steps.append((self.settings.pop,))
 
+    def suspend(self, job: JobView, memory: MemoryPlace = "resident") -> None:
+        """Let a running job stand still: others may have its compute. Its memory stays on its gpus or goes to nodes."""
+        mine = self._jobs[job.id]
+        before = mine.allocation
+        if before is None or mine.state is not RUNNING:
+            raise InvariantBroken(f"suspension of {mine!r}: only a running job can be suspended")
+        after = before.suspended(memory)
+        self._rebook(mine, before, after)
+        self._decide(mine, SUSPENDED, before, after)
+
+    def resume(self, job: JobView) -> None:
+        """Let a suspended job go on where it stands, with all that it had."""
+        mine = self._jobs[job.id]
+        before = mine.allocation
+        if before is None or before.resumes_as is None or mine.state is not SUSPENDED:
+            raise InvariantBroken(f"resumption of {mine!r}: only a suspended job can be resumed")
+        self._rebook(mine, before, before.resumes_as)
+        self._decide(mine, RUNNING, before, before.resumes_as)
+
     def end_group(self, group_id: str, why: str, *, succeeded: bool = False) -> None:
         """No member of it is to run any more: the best trial is found, or none is worth going on."""
         group = self._groups.get(group_id)
@@ -194,13 +216,26 @@ class Plan:
         job.state = state
         self.decisions.append(Decision(job.id, before, after, cause, self._bundle, until_s))
 
+    def _rebook(self, job: Job, before: Allocation, after: Allocation) -> None:
+        """One instead of the other; where that cannot be had, all is as before."""
+        self._books.give(before, job.seq)
+        try:
+            self._books.take(after, job.seq)
+        except InvariantBroken:
+            self._books.take(before, job.seq)
+            raise
+
+    def _book(self, job_id: str, before: Allocation | None, after: Allocation | None) -> None:
+        owner = self._jobs[job_id].seq
+        if before is not None:
+            self._books.give(before, owner)
+        if after is not None:
+            self._books.take(after, owner)
+
     def _undecide(self, job: Job, state: JobState) -> None:
         self._marks.pop()
         undone = self.decisions.pop()
-        if undone.after is not None:
-            self._books.give(undone.after)
-        if undone.before is not None:
-            self._books.take(undone.before)
+        self._book(job.id, undone.after, undone.before)
         job.allocation = undone.before
         job.state = state
 
@@ -273,14 +308,14 @@ class Plan:
         """What the job has counts as free, until it is occupied again or the step is taken back."""
         allocation = self._jobs[job.id].allocation
         assert allocation is not None
-        self._books.give(allocation)
-        self._steps.append((self._books.take, allocation))
+        self._books.give(allocation, job.seq)
+        self._steps.append((self._books.take, allocation, job.seq))
 
     def occupy(self, job: JobView) -> None:
         allocation = self._jobs[job.id].allocation
         assert allocation is not None
-        self._books.take(allocation)
-        self._steps.append((self._books.give, allocation))
+        self._books.take(allocation, job.seq)
+        self._steps.append((self._books.give, allocation, job.seq))
 
     def allows(self, allocation: Allocation) -> bool:
         """Whether cells that are free can be had: of a VC they may have nothing healthy behind them."""
@@ -299,10 +334,7 @@ class Plan:
         """The decision of that number in the plan of a part, in the terms of the whole; `is_booked` if the part has
         the books of the whole. To take it back takes back everything since it in the plan of the part."""
         if not is_booked:
-            if decision.before is not None:
-                self._books.give(decision.before)
-            if decision.after is not None:
-                self._books.take(decision.after)
+            self._book(decision.job_id, decision.before, decision.after)
         if self._bundle:
             decision = msgspec.structs.replace(decision, bundle=self._bundle)
         self._marks.append(len(self._steps))
@@ -313,10 +345,7 @@ class Plan:
         self._marks.pop()
         undone = self.decisions.pop()
         if not is_booked:
-            if undone.after is not None:
-                self._books.give(undone.after)
-            if undone.before is not None:
-                self._books.take(undone.before)
+            self._book(undone.job_id, undone.after, undone.before)
         made.rollback(mark)
 
     def see_as(self, job: JobView, allocation: Allocation) -> None:

@@ -91,6 +91,10 @@ def _repeat(state: State, plan: Plan, decision: Decision) -> None:
         plan.stop(job, decision.cause)
     elif decision.before is None:
         plan.start(job, decision.after, decision.until_s)
+    elif decision.after.memory is not None:
+        plan.suspend(job, decision.after.memory)
+    elif decision.before.resumes_as is not None:
+        plan.resume(job)
     else:
         plan.move(job, decision.after)
 

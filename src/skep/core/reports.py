@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from skep.core.actions import MemoryPlace, Setting
+from skep.core.actions import Setting
+from skep.core.cluster import MemoryPlace
 from skep.core.events import NodeBack, NodeLost
 
 

@@ -183,7 +183,7 @@ def restore(saved: Saved, jobs: Iterable[tuple[Job, str | None]], cluster: Clust
         state.jobs[job.id] = job
         job.allocation = job.bound  # a planner of virtual clusters puts its own in place
         if job.bound is not None:
-            cluster.take(job.bound)
+            cluster.take(job.bound, job.seq)
         job.waiting = state.waiting[waits_in] if waits_in is not None else None
         if job.waiting is not None:
             job.waiting.jobs += 1

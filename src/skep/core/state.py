@@ -35,9 +35,12 @@ from skep.core.events import (
     PriorityChanged,
     ProgressReported,
     StopRequested,
+    SuspendRefused,
     TasksExited,
     TasksMoved,
+    TasksResumed,
     TasksStarted,
+    TasksSuspended,
     TimeLimitSet,
     TimerDue,
 )
@@ -52,6 +55,7 @@ from skep.core.view import Trigger, View
 
 JOB = Of.JOB
 LAUNCHING, RUNNING, PENDING = JobState.LAUNCHING, JobState.RUNNING, JobState.PENDING
+SUSPENDED = JobState.SUSPENDED
 
 ENDS = {Exit.FINISHED: JobState.SUCCEEDED, Exit.FAILED: JobState.FAILED, Exit.STOPPED: JobState.STOPPED}
 
@@ -109,6 +113,9 @@ class State:
             TasksStarted: self._tasks_started,
             TasksExited: self._tasks_exited,
             TasksMoved: self._tasks_moved,
+            TasksSuspended: self._tasks_suspended,
+            TasksResumed: self._tasks_resumed,
+            SuspendRefused: self._suspend_refused,
             ProgressReported: self._progress_reported,
             NodeLost: self._node_lost,
             NodeBack: self._node_back,
@@ -198,7 +205,7 @@ class State:
             self.dirty.append(job)
             return
         assert job.bound is not None  # it still waits for others to leave its cells
-        self.cluster.give(job.bound)
+        self.cluster.give(job.bound, job.seq)
         job.allocation = job.bound = None
         self._end(job, JobState.STOPPED)
 
@@ -358,14 +365,71 @@ class State:
         job.held_launch = event.launch or job.launches
         job.limit_milli, job.settings = WHOLE, {}
         self.moving.pop(job.seq, None)
+        if job.held_launch == job.launches:  # else it was told already where to go on
+            self._follow_up(job)
         self._wake_others(job)
+
+    def _follow_up(self, job: Job) -> None:
+        """Where something else is wanted of the job by now than what it was told last, it is told that."""
+        if job.bound is not None and job.bound != job.held:
+            self.dirty.append(job)
+
+    def _tasks_suspended(self, event: TasksSuspended) -> None:
+        job = self.jobs.get(event.job_id)
+        if job is None or job.seq not in self.held_jobs or job.is_halted or is_late(job, event.launch):
+            return  # late or told twice
+        assert job.held is not None
+        self._settle(job)
+        job.held = job.held.suspended(event.memory)
+        job.held_gpus = 0
+        job.work_s, job.rate, job.progress_since_s = event.work_s, 0.0, self.now_s
+        self.timers.drop(LIMIT, job.id)
+        self.moving.pop(job.seq, None)
+        self._follow_up(job)
+        self._wake_others(job)
+
+    def _tasks_resumed(self, event: TasksResumed) -> None:
+        """Because it was told to, or because the engine lets nobody stand still who is not told so again and again."""
+        job = self.jobs.get(event.job_id)
+        if job is None or job.held is None or job.held.resumes_as is None or is_late(job, event.launch):
+            return  # late or told twice
+        job.held = job.held.resumes_as
+        job.held_gpus = job.held.gpus
+        job.held_since_s = self.now_s
+        job.work_s, job.rate, job.progress_since_s = event.work_s, event.rate, event.progress_since_s
+        if job.spec.time_limit_s is not None:
+            self._limit(job)
+        self._follow_up(job)
+        self._wake_others(job)
+
+    def _suspend_refused(self, event: SuspendRefused) -> None:
+        job = self.jobs.get(event.job_id)
+        if job is not None and job.state is SUSPENDED and not job.is_halted and not is_late(job, event.launch):
+            self._push_out(job)
+
+    def _push_out(self, job: Job) -> None:
+        """Stop a suspended job: it is pending again when its tasks have gone."""
+        assert job.bound is not None
+        self.cluster.give(job.bound, job.seq)
+        job.allocation = job.bound = None
+        job.state = JobState.STOPPING
+        self.dirty.append(job)
+
+    def _push_out_suspended(self, vc: str) -> None:
+        """Those of a VC, or all: another planner may know nothing of who is to go on. They come back as any others
+        that were stopped."""
+        for job in list(self.held_jobs.values()):
+            if job.state is SUSPENDED and vc in ("", job.spec.vc):
+                self.memory.jobs.pop(job.id, None)
+                self._push_out(job)
 
     def _settle(self, job: Job) -> None:
         """Book what the job has held since the last change."""
         held_s = self.now_s - job.held_since_s
-        job.run_s += held_s
-        job.service_gpu_s += held_s * job.held_gpus
         job.held_since_s = self.now_s
+        if not job.is_halted:
+            job.run_s += held_s
+            job.service_gpu_s += held_s * job.held_gpus
 
     def _tasks_exited(self, event: TasksExited) -> None:
         job = self.jobs.get(event.job_id)
@@ -387,7 +451,7 @@ class State:
             self.moving.pop(job.seq, None)
         job.allocation = None
         if job.bound is not None:
-            self.cluster.give(job.bound)
+            self.cluster.give(job.bound, job.seq)
             job.bound = None
         final = ENDS.get(event.exit)
         if job.is_ending and final is not JobState.SUCCEEDED:
@@ -513,7 +577,7 @@ class State:
             job.is_expired = True
             self.dirty.append(job)
         elif job.bound is not None:  # it still waits for others to leave its cells
-            self.cluster.give(job.bound)
+            self.cluster.give(job.bound, job.seq)
             job.allocation = job.bound = None
             self._unstart(job)
 
@@ -525,6 +589,7 @@ class State:
 
     def _policy_changed(self, event: PolicyChanged) -> None:
         """What the planner before remembered goes with it; who owns what stays."""
+        self._push_out_suspended("")
         if "" not in self.faults and self.policy not in ("", event.policy):
             self.previous_policy = self.policy
         elif "" in self.faults:
@@ -535,6 +600,7 @@ class State:
 
     def _policy_failed(self, event: PolicyFailed) -> None:
         """Nothing of the failed decision is in the state, but neither was anybody told of what it was about."""
+        self._push_out_suspended(event.vc)
         self.faults[event.vc] = event
         if not event.vc:
             self.policy, self.previous_policy = event.instead, ""
@@ -582,7 +648,7 @@ class State:
                 job.held = job.held.renumbered(numbers)
             if job.bound is not None:
                 job.allocation = job.bound = job.bound.renumbered(numbers)
-                cluster.take(job.bound)
+                cluster.take(job.bound, job.seq)
         self.cluster = cluster
         self.lost &= there.keys()
         self.drained &= there.keys()

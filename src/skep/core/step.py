@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from skep.core.actions import Action, Launch, Move, Stop
+from skep.core.actions import Action, Launch, Move, Resume, Stop, Suspend
 from skep.core.cluster import WHOLE, Allocation, Cluster
 from skep.core.errors import InvariantBroken
 from skep.core.events import Event
@@ -100,9 +100,15 @@ def reconcile(state: State) -> list[Action]:
                 state.leaving[job.seq] = job
                 state.moving.pop(job.seq, None)
                 actions.append(Stop(job.id, stop_cause(job), job.launches))
-        elif job.bound is not None and job.bound != job.held:
+        elif job.bound is None or job.bound == job.held:
+            continue
+        elif job.bound.resumes_as is not None:
+            if job.bound.resumes_as == job.held:  # else it is still on its way there
+                state.moving[job.seq] = job
+                actions.append(Suspend(job.id, job.held_launch, job.bound.memory or "resident"))
+        else:
             launches.append(job)
-            if job.held is not None:
+            if job.held is not None and not resumes(job):
                 state.moving[job.seq] = job
     actions += settings_of(state)
     state.dirty = []
@@ -111,6 +117,8 @@ def reconcile(state: State) -> list[Action]:
         assert allocation is not None
         if (state.leaving or state.moving) and is_blocked(state, job, allocation):
             state.dirty.append(job)
+        elif resumes(job):
+            actions.append(Resume(job.id, job.held_launch))
         elif job.held is not None:
             job.launches += 1
             actions.append(Move(job.id, allocation, job.launches))
@@ -138,11 +146,16 @@ def is_there(job: Job) -> bool:
     return job.held is not None and job.state is JobState.RUNNING and not job.is_ending
 
 
+def resumes(job: Job) -> bool:
+    """Whether all that is wanted of a job that stands still is to go on there."""
+    return job.held is not None and job.held.resumes_as is not None and job.held.resumes_as == job.bound
+
+
 def is_blocked(state: State, job: Job, allocation: Allocation) -> bool:
-    """Whether somebody still is where the job is to go. Moves do not wait for moves: two jobs may swap their cells,
-    and only the engine, which is told of both, can carry that out."""
+    """Whether somebody still is where the job is to go, or still runs where it is to go on. Moves do not wait for
+    moves: two jobs may swap their cells, and only the engine, which is told of both, can carry that out."""
     others = list(state.leaving.values())
-    if job.held is None:
+    if job.held is None or resumes(job):
         others += state.moving.values()
     return any(overlaps(allocation, other.held) for other in others if other.held is not None)
 

@@ -371,5 +371,5 @@ def home_type(cluster: ClusterView, allocation: Allocation) -> str:
 
 def room_in(cluster: ClusterView, home: Home) -> int:
     """Thousandths of gpus that are free there, wholly or in part, and may be used."""
-    free = sum(pool.free * 1000 + sum(milli for milli, _, _ in pool.partial) for pool in cluster.pools_for(home))
+    free = sum(pool.free * 1000 + pool.shared_milli for pool in cluster.pools_for(home))
     return int(min(free, cluster.quota_left))

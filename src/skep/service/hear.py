@@ -6,9 +6,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from skep.core.events import Event, Exit, JobHeld, NodeBack, NodeLost, TasksExited, TasksMoved, TasksStarted
+from skep.core.events import (
+    Event,
+    Exit,
+    JobHeld,
+    NodeBack,
+    NodeLost,
+    SuspendRefused,
+    TasksExited,
+    TasksMoved,
+    TasksResumed,
+    TasksStarted,
+    TasksSuspended,
+)
 from skep.core.job import Job, in_proportion
-from skep.core.reports import Exited, Fenced, LaunchFailed, Looked, Moved, Report, Started
+from skep.core.reports import Exited, Fenced, LaunchFailed, Looked, Moved, Refused, Report, Resumed, Started, Suspended
 from skep.jobs.exits import classify, react
 from skep.service.book import Record
 
@@ -52,6 +64,14 @@ def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
             return None
         rate = in_proportion(job.spec, job.bound)
         return Heard([TasksMoved(job.id, job.bound, job.work_at(now_s), rate, now_s, report.launch)])
+    if isinstance(report, Suspended):
+        return Heard([TasksSuspended(job.id, job.work_at(now_s), report.memory, report.launch)])
+    if isinstance(report, Resumed):
+        there = job.held.resumes_as or job.held
+        rate = in_proportion(job.spec, there)
+        return Heard([TasksResumed(job.id, job.work_at(now_s), rate, now_s, report.launch)])
+    if isinstance(report, Refused) and report.action == "suspend":
+        return Heard([SuspendRefused(job.id, report.launch)])
     if isinstance(report, LaunchFailed):
         return _ended(record, job, now_s, report.launch, NOT_STARTED, report.cause, report.reason)
     if isinstance(report, Exited):

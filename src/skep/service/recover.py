@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from skep.clusters.read import read_text
-from skep.core.actions import Action, Launch, Limit, Move, Stop, Tune
+from skep.core.actions import Action, Launch, Limit, Move, Resume, Stop, Suspend, Tune
 from skep.core.cells.layout import Layout
 from skep.core.cluster import WHOLE, Cluster
 from skep.core.errors import InputError, InvariantBroken
@@ -19,7 +19,7 @@ from skep.core.ports import Planner, Wanted
 from skep.core.record import Entry, PlanRecord, decode, encode, fold, record
 from skep.core.snapshot import load
 from skep.core.state import State
-from skep.core.step import Change, Scheduler, stop_cause
+from skep.core.step import Change, Scheduler, resumes, stop_cause
 from skep.files.text import Texts
 from skep.policies.registry import Setting
 from skep.policies.shared.build import build_whole, guaranteed_gpus
@@ -150,16 +150,22 @@ def resume_actions(state: State) -> list[Action]:
     for job in state.jobs.values():
         if job.held is None:
             continue
-        actions.append(Launch(job.id, job.held, job.held_launch))
+        actions.append(Launch(job.id, job.held.resumes_as or job.held, job.held_launch))
         if job.limit_milli < WHOLE:
             actions.append(Limit(job.id, job.held_launch, job.limit_milli))
         if job.settings:
             actions.append(Tune(job.id, job.held_launch, job.settings))
+        if job.held.memory is not None:
+            actions.append(Suspend(job.id, job.held_launch, job.held.memory))
         if job.seq in state.leaving:
             actions.append(Stop(job.id, stop_cause(job), job.launches))
         elif job.seq in state.moving and job.launches > job.held_launch:
             assert job.bound is not None
             actions.append(Move(job.id, job.bound, job.launches))
+        elif job.seq in state.moving and job.bound is not None and job.bound.memory is not None:
+            actions.append(Suspend(job.id, job.held_launch, job.bound.memory))
+        elif resumes(job) and job not in state.dirty:
+            actions.append(Resume(job.id, job.held_launch))
     return actions
 
 

@@ -7,10 +7,10 @@ single state cannot show: that what is finished stays finished and that no work 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from skep.core.cluster import UNLIMITED, WHOLE, Allocation, Cluster, Node, Pool, Slice, bits
+from skep.core.cluster import MODES, UNLIMITED, WHOLE, Allocation, Cluster, Node, Pool, Slice, Tenant, bits
 from skep.core.errors import InvariantBroken
 from skep.core.events import (
     Event,
@@ -21,20 +21,27 @@ from skep.core.events import (
     ProgressReported,
     TasksExited,
     TasksMoved,
+    TasksResumed,
     TasksStarted,
+    TasksSuspended,
 )
 from skep.core.group import Group
 from skep.core.job import Job, JobState
+from skep.core.ledger import Shared
 from skep.core.model import JobSpec, Role, Shape
 from skep.core.state import State
+from skep.core.step import resumes
 
 EPSILON = 1e-6
+
+THERE = (JobState.RUNNING, JobState.SUSPENDED)
 
 WANTED = {
     # state → (has an allocation, may hold something, must hold something)
     JobState.PENDING: (False, False, False),
     JobState.LAUNCHING: (True, True, False),
     JobState.RUNNING: (True, True, True),
+    JobState.SUSPENDED: (True, True, True),
     JobState.STOPPING: (False, True, True),
     JobState.SUCCEEDED: (False, False, False),
     JobState.FAILED: (False, False, False),
@@ -46,8 +53,8 @@ WANTED = {
 def check(state: State) -> None:
     """Raise `InvariantBroken` if anything is not as it must be."""
     jobs = list(state.jobs.values())
-    check_books(state.cluster, [job.bound for job in jobs if job.bound is not None])
-    count_use(state.cluster, [job.held for job in jobs if job.held is not None])
+    check_books(state.cluster, [(job.seq, job.bound) for job in jobs if job.bound is not None])
+    count_use(state.cluster, [(job.seq, job.held) for job in jobs if job.held is not None])
     for job in jobs:
         check_job(state, job)
         for allocation in (job.bound, job.held):
@@ -57,8 +64,8 @@ def check(state: State) -> None:
     expect(state.pending_count == pending, f"pending_count is {state.pending_count}, {pending} jobs are pending")
     check_groups(state)
     for job in jobs:  # one that was stopped before it came to run is the exception
-        held = job.state in (JobState.RUNNING, JobState.STOPPING)
-        fits = job.seq in state.held_jobs if job.state is JobState.RUNNING else held or job.seq not in state.held_jobs
+        held = job.state in (*THERE, JobState.STOPPING)
+        fits = job.seq in state.held_jobs if job.state in THERE else held or job.seq not in state.held_jobs
         expect(fits, f"held_jobs is wrong about {job!r}")
 
 
@@ -83,11 +90,14 @@ def check_job(state: State, job: Job) -> None:
     expect(job.held_gpus == held_gpus, f"{job!r} counts {job.held_gpus} gpus, it holds {held_gpus}")
     if job.state is JobState.STOPPING:
         expect(job.seq in state.leaving or job in state.dirty, f"{job!r} was never told to stop")
-    elif job.state is not JobState.RUNNING and not job.is_ending:
+    elif job.state not in THERE and not job.is_ending:
         expect(job.seq not in state.leaving, f"{job!r} is leaving")
-    if job.state is JobState.RUNNING:
+    if job.state in THERE:
+        is_suspended = job.allocation is not None and job.allocation.is_suspended
+        expect(is_suspended == (job.state is JobState.SUSPENDED), f"{job!r} has {job.allocation}")
         moves = job.held != job.bound and not job.is_ending
-        expect(job.seq in state.moving or not moves, f"{job!r} was never told to move")
+        is_told = job.seq in state.moving or job in state.dirty or resumes(job)
+        expect(is_told or not moves, f"{job!r} was never told to move, to stand still or to go on")
     else:
         expect(job.seq not in state.moving, f"{job!r} is moving")
     if job.state is JobState.LAUNCHING and job.held is None:
@@ -125,7 +135,12 @@ def check_member(state: State, group: Group, name: str, ended_as: JobState | Non
 
 
 def check_whole(cluster: Cluster, job: Job, allocation: Allocation) -> None:
-    """A gang is whole: the allocation is just what one of the shapes asks for, or a size an elastic job accepts."""
+    """A gang is whole: the allocation is just what one of the shapes asks for, or a size an elastic job accepts; of a
+    suspended job, what it will have again."""
+    if allocation.resumes_as is not None and allocation.memory is not None:
+        halted = allocation.resumes_as.suspended(allocation.memory)
+        expect(allocation == halted, f"{job!r} is suspended with {allocation}, not {halted}")
+        allocation = allocation.resumes_as
     faults = [fault_of(cluster, shape, allocation) for shape in (*job.spec.shapes, *sizes_like(job.spec, allocation))]
     expect("" in faults, f"{job!r} has {allocation}, which is none of its shapes: {'; '.join(faults)}")
 
@@ -156,21 +171,27 @@ def fault_of(cluster: Cluster, shape: Shape, allocation: Allocation) -> str:
         return f"on {types}"
     if shape.gpus and len(types) > 1 and not shape.spans_types:
         return f"spans {types}"
-    amount = sum(role.count * role.gpus * role.gpu_milli for role in shape.roles) / WHOLE
+    amount = sum(piece.gpus.bit_count() * piece.milli for piece in allocation.slices) / WHOLE
     return "" if abs(allocation.gpus - amount) < EPSILON else f"says {allocation.gpus} gpus, not {amount}"
 
 
 def piece_of(role: Role, piece: Slice) -> Slice:
-    """What so many tasks of the role take on this node; which gpus is free to choose."""
+    """What so many tasks of the role take on this node. Which gpus is free to choose, and in a share mode how much of
+    what is asked for is guaranteed."""
+    in_mode = piece.mode in MODES and piece.milli <= role.gpu_milli <= piece.limit
     return Slice(
         piece.node,
         piece.gpus,
-        milli=role.gpu_milli if role.gpus else WHOLE,
+        milli=piece.milli if in_mode else role.gpu_milli if role.gpus else WHOLE,
         gpu_mem_mib=up(role.gpu_mem_gib * 1024),
         cpu_milli=up(role.cpu * 1000) * piece.tasks,
         memory_mib=up(role.memory_gib * 1024) * piece.tasks,
         role=piece.role,
         tasks=piece.tasks,
+        limit=piece.limit if in_mode else 0,
+        mode=piece.mode if in_mode else "",
+        slot=piece.slot,
+        group=piece.group,
     )
 
 
@@ -185,60 +206,76 @@ class Use:
     """What is used of one node, added up piece by piece."""
 
     def __init__(self) -> None:
-        self.whole = 0
-        self.shares: dict[int, tuple[int, int]] = {}
+        self.whole: dict[int, tuple[int, Slice]] = {}
+        self.tenants: dict[int, list[Tenant]] = {}
+        """Of each gpu, but for who has it whole."""
         self.cpu_milli = 0
         self.memory_mib = 0
 
 
-def count_use(cluster: Cluster, allocations: list[Allocation]) -> dict[int, Use]:
+Held = tuple[int, Allocation]
+"""An owner, and what it has."""
+
+
+def count_use(cluster: Cluster, held: Iterable[Held]) -> dict[int, Use]:
     """Add up what these hold of each node; nothing may be held twice or beyond what is there."""
     uses = {node.index: Use() for node in cluster.nodes}
-    for allocation in allocations:
+    for owner, allocation in held:
         for piece in allocation.slices:
-            add_piece(cluster.nodes[piece.node], uses[piece.node], piece)
+            add_piece(cluster.nodes[piece.node], uses[piece.node], piece, owner)
     for node in cluster.nodes:
         check_capacity(node, uses[node.index])
     return uses
 
 
-def add_piece(node: Node, use: Use, piece: Slice) -> None:
+def add_piece(node: Node, use: Use, piece: Slice, owner: int) -> None:
     use.cpu_milli += piece.cpu_milli
     use.memory_mib += piece.memory_mib
     expect(not piece.gpus >> node.gpu_count, f"node {node.name} has no gpus {piece.gpus:#b}")
-    if piece.milli == WHOLE:
-        expect(not use.whole & piece.gpus, f"gpus {use.whole & piece.gpus:#b} of node {node.name} are held twice")
-        expect(not piece.gpus or piece.gpu_mem_mib <= node.spec.gpu_mem_mib, f"gpu memory of node {node.name}")
-        use.whole |= piece.gpus
+    if not piece.gpus:
         return
+    if piece.milli == WHOLE:
+        twice = piece.gpus & sum(use.whole)
+        expect(not twice, f"gpus {twice:#b} of node {node.name} are held twice")
+        use.whole[piece.gpus] = (owner, piece)
+        return
+    limit = piece.limit or piece.milli
+    expect(piece.milli <= limit <= WHOLE, f"{piece} has more than a gpu")
+    expect(limit == piece.milli or piece.mode in MODES, f"{piece} may use more than is guaranteed in no share mode")
+    tenant = Tenant(owner, piece.milli, limit, piece.gpu_mem_mib, piece.mode, piece.slot, piece.group)
     for gpu in bits(piece.gpus):
-        milli, gpu_mem_mib = use.shares.get(gpu, (0, 0))
-        use.shares[gpu] = (milli + piece.milli, gpu_mem_mib + piece.gpu_mem_mib)
+        use.tenants.setdefault(gpu, []).append(tenant)
 
 
 def check_capacity(node: Node, use: Use) -> None:
-    for gpu, (milli, gpu_mem_mib) in use.shares.items():
-        expect(not use.whole >> gpu & 1, f"gpu {gpu} of node {node.name} is held whole and shared")
+    for gpu in range(node.gpu_count):
+        holders = [piece for mask, (_, piece) in use.whole.items() if mask >> gpu & 1]
+        tenants = use.tenants.get(gpu, [])
+        milli = sum(piece.milli for piece in holders) + sum(tenant.milli for tenant in tenants)
+        memory_mib = sum(piece.gpu_mem_mib for piece in holders) + sum(tenant.memory_mib for tenant in tenants)
         expect(milli <= WHOLE, f"gpu {gpu} of node {node.name} carries {milli} milli")
-        expect(gpu_mem_mib <= node.spec.gpu_mem_mib, f"gpu {gpu} of node {node.name} carries {gpu_mem_mib} MiB")
+        expect(memory_mib <= node.spec.gpu_mem_mib, f"gpu {gpu} of node {node.name} carries {memory_mib} MiB")
     expect(use.cpu_milli <= node.spec.cpu_milli, f"cpus of node {node.name} over capacity")
     expect(use.memory_mib <= node.spec.memory_mib, f"memory of node {node.name} over capacity")
 
 
-def check_books(cluster: Cluster, allocations: list[Allocation]) -> None:
-    """What nodes and indexes say is what a recount of all allocations gives."""
-    uses = count_use(cluster, allocations)
+def check_books(cluster: Cluster, held: Iterable[Held]) -> None:
+    """What nodes and indexes say is what a recount of everything that is held gives."""
+    uses = count_use(cluster, held)
     for node in cluster.nodes:
         use = uses[node.index]
-        used = use.whole
-        for gpu in use.shares:
-            used |= 1 << gpu
+        used = sum(use.whole)
+        shares = {}
+        for gpu, tenants in use.tenants.items():
+            milli, memory_mib = sum(each.milli for each in tenants), sum(each.memory_mib for each in tenants)
+            shares[gpu] = Shared(milli, memory_mib, tuple(sorted(tenants)))
+            used |= bool(milli) << gpu
         free_mask = ((1 << node.gpu_count) - 1) & ~used
         name = f"node {node.name}"
         expect(node.free_mask == free_mask, f"{name} says {node.free_mask:#b} are free, not {free_mask:#b}")
         expect(node.free == free_mask.bit_count(), f"{name} says {node.free} gpus are free")
-        expect(node.free + used.bit_count() == node.gpu_count, f"{name}: free + used is not all")
-        expect(node.shares == use.shares, f"{name} says shares {node.shares}, not {use.shares}")
+        expect(node.holders == use.whole, f"{name} says {node.holders} are held whole, not {use.whole}")
+        expect(node.shares == shares, f"{name} says shares {node.shares}, not {shares}")
         expect(node.cpu_free == node.spec.cpu_milli - use.cpu_milli, f"{name} says {node.cpu_free} milli cpus are free")
         expect(
             node.memory_free == node.spec.memory_mib - use.memory_mib, f"{name} says {node.memory_free} MiB are free"
@@ -258,14 +295,28 @@ def check_index(pool: Pool) -> None:
         by_free[node.free] |= 1 << node.index
         if node.free == node.gpu_count:
             idle[node.gpu_count] |= 1 << node.index
-    partial = sorted((WHOLE - node.shares[gpu][0], node.index, gpu) for node in there for gpu in node.shares)
+    shares = [(node, share) for node in there for share in node.shares.values() if share.milli]
+    shared: dict[int, dict[int, int]] = {}
+    counts: dict[int, int] = {}
+    for node, share in shares:
+        left, left_mib = WHOLE - share.milli, node.spec.gpu_mem_mib - share.memory_mib
+        bucket = shared.setdefault(left, {})
+        bucket[left_mib] = bucket.get(left_mib, 0) | 1 << node.index
+        counts[left] = counts.get(left, 0) + 1
     twins = {
         "up": (pool.up, sum(1 << node.index for node in there)),
         "free": (pool.free, sum(node.free for node in there)),
         "total": (pool.total, sum(node.gpu_count for node in pool.nodes)),
         "by_free": (pool.by_free, by_free),
         "idle": (list(pool.idle.items()), list(idle.items())),
-        "partial": (pool.partial, partial),
+        "shared": ({milli: bucket for milli, bucket in enumerate(pool.shared) if bucket}, shared),
+        "levels": (pool.levels, sum(1 << milli for milli in shared)),
+        "roomiest": (
+            {milli: mib for milli, mib in enumerate(pool.roomiest) if mib >= 0},
+            {milli: max(bucket) for milli, bucket in shared.items()},
+        ),
+        "shared_counts": ({milli: count for milli, count in enumerate(pool.shared_counts) if count}, counts),
+        "shared_milli": (pool.shared_milli, sum(WHOLE - share.milli for _, share in shares)),
     }
     for name, (seen, counted) in twins.items():
         expect(seen == counted, f"pool '{pool.gpu_type}': {name} is {seen}, counted {counted}")
@@ -329,6 +380,8 @@ class Checker:
             self.progress[event.job.id] = Progress()
         elif isinstance(event, TasksStarted):
             self._started(event)
+        elif isinstance(event, TasksSuspended | TasksResumed):
+            self._halted(at_s, event)
         elif isinstance(event, TasksMoved):
             before = self._work_at(event.job_id, at_s)
             expect(event.work_s >= before - EPSILON, f"job {event.job_id} lost {before - event.work_s} s by a move")
@@ -348,6 +401,13 @@ class Checker:
         held = self.state.jobs[name].held
         lost = [self.state.cluster.nodes[index].name for index in held.nodes()] if held is not None else []
         expect(not self.down.intersection(lost), f"job {name} was started on {lost}, of which {self.down} are down")
+
+    def _halted(self, at_s: float, event: TasksSuspended | TasksResumed) -> None:
+        """Nothing is lost by standing still, and nothing gained."""
+        before, work_s = self.progress[event.job_id], self._work_at(event.job_id, at_s)
+        expect(abs(event.work_s - work_s) <= EPSILON, f"job {event.job_id} has {event.work_s} s of work, had {work_s}")
+        rate, since_s = (event.rate, event.progress_since_s) if isinstance(event, TasksResumed) else (0.0, at_s)
+        self.progress[event.job_id] = Progress(event.work_s, rate, since_s, before.kept_s)
 
     def _work_at(self, name: str, now_s: float) -> float:
         return min(self.progress[name].work_at(now_s), self.work_s.get(name, math.inf))

@@ -63,7 +63,7 @@ def check_vc(state: State, planner: Shared, vc: Vc) -> None:
         numbers = vc.books.numbers
         expect(numbers.used_milli == used <= numbers.quota * 1000, f"{vc.name} counts {numbers.used_milli}, has {used}")
     else:
-        check_books(vc.books.cluster, [job.allocation for job in jobs if job.allocation is not None])
+        check_books(vc.books.cluster, [(job.seq, job.allocation) for job in jobs if job.allocation is not None])
 
 
 def gpus_in_use(state: State, planner: Shared) -> tuple[dict[int, int], dict[int, int]]:

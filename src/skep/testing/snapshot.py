@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from skep.core.cluster import Cluster
+from skep.core.cluster import Cluster, Pool
 from skep.core.job import Job
 from skep.core.memory import values_of
 from skep.core.state import State
@@ -53,11 +53,26 @@ def snapshot_cluster(cluster: Cluster) -> dict[str, Any]:
     """Every number and every index; masks and lists as they are, so that any difference shows."""
     return {
         "nodes": [
-            (node.free, node.free_mask, node.cpu_free, node.memory_free, node.is_up, dict(node.shares))
+            (
+                node.free,
+                node.free_mask,
+                node.cpu_free,
+                node.memory_free,
+                node.is_up,
+                dict(node.holders),
+                dict(node.shares),
+            )
             for node in cluster.nodes
         ],
         "pools": [
-            (pool.free, pool.up, pool.total, list(pool.by_free), dict(pool.idle), list(pool.partial))
+            (pool.free, pool.up, pool.total, list(pool.by_free), dict(pool.idle), shared_index(pool))
             for pool in cluster.pools
         ],
     }
+
+
+def shared_index(pool: Pool) -> tuple[Any, ...]:
+    buckets = {milli: dict(sorted(bucket.items())) for milli, bucket in enumerate(pool.shared) if bucket}
+    counts = {milli: count for milli, count in enumerate(pool.shared_counts) if count}
+    roomiest = {milli: left_mib for milli, left_mib in enumerate(pool.roomiest) if left_mib >= 0}
+    return buckets, counts, roomiest, pool.levels, pool.shared_milli

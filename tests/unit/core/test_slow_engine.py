@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from skep.core.actions import Action, Launch, Move, Stop
+from skep.core.actions import Action, Launch, Move, Resume, Stop, Suspend
 from skep.core.cluster import Allocation, Slice
-from skep.core.events import Event, Exit, JobSubmitted, TasksExited, TasksMoved, TasksStarted, TimerDue
+from skep.core.events import (
+    Event,
+    Exit,
+    JobSubmitted,
+    PolicyChanged,
+    StopRequested,
+    SuspendRefused,
+    TasksExited,
+    TasksMoved,
+    TasksResumed,
+    TasksStarted,
+    TasksSuspended,
+    TimerDue,
+)
 from skep.core.job import Job, JobState
 from skep.core.memory import Memory
 from skep.core.plan import Plan
@@ -46,7 +59,11 @@ class Slow:
             Launch: lambda: TasksStarted(action.job_id, 1.0, self.state.now_s),
             Stop: lambda: TasksExited(action.job_id, Exit.PREEMPTED, 7.0),
             Move: lambda: TasksMoved(action.job_id, action.allocation, 7.0, 1.0, self.state.now_s),
+            Suspend: lambda: TasksSuspended(action.job_id, 7.0, action.memory, action.launch),
+            Resume: lambda: TasksResumed(action.job_id, 7.0, 1.0, self.state.now_s, action.launch),
         }
+        if isinstance(action, Suspend | Resume):
+            assert action.launch == self.state.jobs[action.job_id].held_launch > 0
         self.under_way[kind, action.job_id] = outcomes[type(action)]()
         return f"{kind} {action.job_id}"
 
@@ -210,3 +227,115 @@ def test_two_jobs_may_swap_their_cells() -> None:
 
     planner.todo = [swap]
     assert sorted(set(world.step(TimerDue()))) == ["move a", "move b"]
+
+
+# Suspended jobs --------------------------------------------------------------------------------------------------
+
+
+def taking_turns() -> tuple[Slow, Mover]:
+    """One GPU; `a` is to stand still so that `b` has it."""
+    world, planner = movers("1x1")
+    planner.todo = [lambda view, plan: plan.start(view.jobs["a"], gpus(0, 0b1))]
+    world.submit(job(1, id="a"))
+    world.done("launch a")
+    world.state.now_s = 100.0
+    planner.todo = [
+        lambda view, plan: plan.suspend(view.jobs["a"]),
+        lambda view, plan: plan.start(view.jobs["b"], gpus(0, 0b1)),
+    ]
+    assert world.submit(job(1, id="b")) == ["suspend a"]
+    return world, planner
+
+
+def test_who_comes_waits_until_the_other_stands_still() -> None:
+    world, _ = taking_turns()
+    assert world.state_of("a") is JobState.SUSPENDED
+    world.state.now_s = 110.0
+    assert world.state.jobs["a"].run_at(110.0) == 110.0  # it still has the GPU
+    assert world.done("suspend a") == ["launch b"]
+    seen = world.state.jobs["a"]
+    assert (seen.run_s, seen.service_gpu_s, seen.work_s, seen.held_gpus) == (110.0, 110.0, 7.0, 0)
+    assert (seen.run_at(500.0), seen.service_at(500.0), seen.work_at(500.0)) == (110.0, 110.0, 7.0)
+    assert world.step(TasksSuspended("a", 9.0, "resident", 1)) == []  # told twice
+    assert seen.work_s == 7.0
+
+
+def test_it_goes_on_where_it_stood_when_the_other_has_gone() -> None:
+    world, planner = taking_turns()
+    world.done("suspend a")
+    world.done("launch b")
+    planner.todo = [
+        lambda view, plan: plan.stop(view.jobs["b"], "a"),
+        lambda view, plan: plan.resume(view.jobs["a"]),
+    ]
+    world.state.now_s = 200.0
+    assert world.step(TimerDue()) == ["stop b"]
+    assert world.state_of("a") is JobState.RUNNING
+    assert world.state.jobs["a"].run_at(200.0) == 100.0  # it does not run yet
+    world.state.now_s = 210.0
+    assert world.done("stop b") == ["resume a"]
+    world.done("resume a")
+    assert world.state.jobs["a"].held == gpus(0, 0b1)
+    assert world.state.jobs["a"].run_at(215.0) == 105.0
+    assert world.state.jobs["a"].launches == 1
+
+
+def test_two_jobs_change_places_again_and_again() -> None:
+    world, planner = taking_turns()
+    world.done("suspend a")
+    world.done("launch b")
+    for goes, comes in (("b", "a"), ("a", "b"), ("b", "a")):
+        planner.todo = [
+            lambda view, plan, goes=goes: plan.suspend(view.jobs[goes]),
+            lambda view, plan, comes=comes: plan.resume(view.jobs[comes]),
+        ]
+        assert world.step(TimerDue()) == [f"suspend {goes}"]
+        assert world.done(f"suspend {goes}") == [f"resume {comes}"]
+        assert world.done(f"resume {comes}") == []
+
+
+def test_another_mind_while_a_suspension_is_under_way() -> None:
+    world, planner = movers("1x1")
+    planner.todo = [lambda view, plan: plan.start(view.jobs["a"], gpus(0, 0b1))]
+    world.submit(job(1, id="a"))
+    world.done("launch a")
+    planner.todo = [lambda view, plan: plan.suspend(view.jobs["a"])]
+    assert world.step(TimerDue()) == ["suspend a"]
+    planner.todo = [lambda view, plan: plan.resume(view.jobs["a"])]
+    assert world.step(TimerDue()) == []
+    assert world.done("suspend a") == ["resume a"]
+    assert world.done("resume a") == []
+
+
+def test_an_engine_that_lets_it_go_on_by_itself_is_told_again() -> None:
+    world, planner = movers("1x1")
+    planner.todo = [lambda view, plan: plan.start(view.jobs["a"], gpus(0, 0b1))]
+    world.submit(job(1, id="a"))
+    world.done("launch a")
+    planner.todo = [lambda view, plan: plan.suspend(view.jobs["a"], "swapped")]
+    world.step(TimerDue())
+    world.done("suspend a")
+    assert world.step(TasksResumed("a", 7.0, 1.0, 0.0, 1)) == ["suspend a"]
+
+
+def test_who_cannot_be_suspended_is_stopped() -> None:
+    world, _ = taking_turns()
+    assert world.step(SuspendRefused("a", 1)) == ["stop a"]
+    assert world.done("stop a") == ["launch b"]
+    assert world.state_of("a") is JobState.PENDING
+
+
+def test_its_owner_can_stop_a_suspended_job() -> None:
+    world, _ = taking_turns()
+    world.done("suspend a")
+    assert world.step(StopRequested("a", "enough")) == ["stop a"]
+    world.done("stop a")
+    assert world.state_of("a") is JobState.STOPPED
+
+
+def test_nobody_stays_suspended_under_another_policy() -> None:
+    world, _ = taking_turns()
+    world.done("suspend a")
+    assert world.step(PolicyChanged("other")) == ["stop a"]
+    world.done("stop a")
+    assert world.state_of("a") is JobState.PENDING

@@ -5,6 +5,8 @@ A node that lies in several chains (gpus of two types) is one node of the cluste
 
 from __future__ import annotations
 
+import msgspec
+
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain
 from skep.core.cells.layout import Layout
@@ -51,14 +53,12 @@ class Hardware:
 
 def part_of(like: Slice, node: int, mask: int) -> Slice:
     count, total = mask.bit_count(), like.gpus.bit_count()
-    return Slice(
-        node,
-        mask,
-        milli=like.milli,
-        gpu_mem_mib=like.gpu_mem_mib,
+    return msgspec.structs.replace(
+        like,
+        node=node,
+        gpus=mask,
         cpu_milli=like.cpu_milli * count // total,
         memory_mib=like.memory_mib * count // total,
-        role=like.role,
         tasks=like.tasks * count // total,
     )
 

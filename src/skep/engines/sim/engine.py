@@ -10,7 +10,7 @@ import heapq
 import math
 
 from skep.core.actions import Action, Launch, Move, Resume, Stop, Suspend
-from skep.core.cluster import WHOLE, Allocation, Cluster, bits
+from skep.core.cluster import UNLIMITED, WHOLE, Allocation, Cluster, MemoryPlace, bits
 from skep.core.events import (
     Batch,
     Event,
@@ -22,7 +22,9 @@ from skep.core.events import (
     ProgressReported,
     TasksExited,
     TasksMoved,
+    TasksResumed,
     TasksStarted,
+    TasksSuspended,
     TimerDue,
 )
 from skep.core.group import GroupSpec
@@ -34,6 +36,9 @@ from skep.traces.trace import TraceJob
 FRUITLESS_MAX = 100_000
 """Runs in a row without any gain, after which a simulation that would go on for ever is looked at."""
 
+SWAP_GIB_PER_S = 10.0
+"""How fast the memory of a GPU is copied to its node: somewhat less than PCIe 3.0 with 16 lanes carries."""
+
 
 class Task:
     """One job in the simulator: its work, and the run under way."""
@@ -42,10 +47,12 @@ class Task:
         "allocation",
         "begun_s",
         "done_s",
+        "halts_as",
         "is_suspended",
         "job",
         "progress_since_s",
         "rate",
+        "restart_left_s",
         "row",
         "run",
         "saved_s",
@@ -65,6 +72,11 @@ class Task:
         self.work_s = job.work_s * self.unit
         self.allocation: Allocation | None = None
         self.is_suspended = False
+        """It makes no progress, whether its memory still is being copied or not."""
+        self.halts_as: MemoryPlace | None = None
+        """Where its memory goes or went."""
+        self.restart_left_s = 0.0
+        """Of a restart that was under way when it was suspended."""
         self.starts = 0
         self.begun_s = 0.0
         """Work done when the present run began."""
@@ -88,7 +100,7 @@ class Task:
 
     def saved_at(self, now_s: float, checkpoint_s: float) -> float:
         """Work at the last checkpoint."""
-        if now_s <= self.saving_since_s:
+        if now_s <= self.saving_since_s or self.is_suspended:
             return self.saved_s
         count = (now_s - self.saving_since_s) // checkpoint_s if checkpoint_s else math.inf
         last_s = now_s if count == math.inf else self.saving_since_s + count * checkpoint_s
@@ -108,6 +120,7 @@ class Simulator:
         checkpoint_s: float = 600.0,
         outages: Outages | None = None,
         finish_round_s: float = 0.0,
+        swap_gib_per_s: float = SWAP_GIB_PER_S,
         groups: tuple[GroupSpec, ...] = (),
     ) -> None:
         self.cluster = cluster
@@ -115,6 +128,7 @@ class Simulator:
         self.restart_s = restart_s
         self.checkpoint_s = checkpoint_s
         self.finish_round_s = finish_round_s
+        self.swap_gib_per_s = swap_gib_per_s
         self.outages = outages or Outages.none()
         self.groups = groups
         self.submissions = jobs
@@ -196,6 +210,10 @@ class Simulator:
             _, _, run, task = heapq.heappop(agenda)
             if run == task.run:
                 due.append(task)
+        halted = [task for task in due if task.halts_as is not None]
+        due = [task for task in due if task.halts_as is None]
+        for task in halted:
+            events.append(TasksSuspended(task.job.spec.id, task.done_s / task.unit, task.halts_as or "resident"))
         changing = {task.row: task for task in due if task.target_s < task.work_s}
         for task in due:
             if task.row not in changing:
@@ -210,7 +228,7 @@ class Simulator:
         task.rate = 0.0
         task.run += 1
         task.allocation = None
-        task.is_suspended = False
+        task.is_suspended, task.halts_as = False, None
         del self.running[task.row]
         if exit is Exit.FINISHED:
             self.open_count -= 1
@@ -246,22 +264,50 @@ class Simulator:
             elif isinstance(action, Move):
                 self._move(task, action, at_s, events)
             elif isinstance(action, Suspend):
-                self._suspend(task, at_s, events)
+                self._suspend(task, action.memory, at_s, events)
             elif isinstance(action, Resume):
-                task.is_suspended = False
-                self._change_rates({task.row: task} | self._neighbours(task), at_s, events)
+                self._resume(task, at_s, events)
         return events
 
-    def _suspend(self, task: Task, at_s: float, events: list[Event]) -> None:
-        """It keeps its GPUs and makes no progress; its neighbours run as if it were not there."""
+    def _suspend(self, task: Task, memory: MemoryPlace, at_s: float, events: list[Event]) -> None:
+        """It makes no progress, and its neighbours run as if it were not there. It stands still for the others once its
+        memory is where it is to be."""
         task.saved_s = task.saved_at(at_s, self.checkpoint_s)
         task.done_s = task.work_at(at_s)
-        task.progress_since_s = max(task.progress_since_s, at_s)
+        task.restart_left_s = max(task.progress_since_s - at_s, 0.0)
+        task.progress_since_s = at_s
         task.rate = 0.0
         task.run += 1
-        task.is_suspended = True
-        events.append(ProgressReported(task.job.spec.id, task.done_s / task.unit, 0.0))
+        task.is_suspended, task.halts_as = True, memory
+        copy_s = self._copy_s(task)
+        if copy_s:
+            events.append(ProgressReported(task.job.spec.id, task.done_s / task.unit, 0.0))
+            heapq.heappush(self.agenda, (at_s + copy_s, task.row, task.run, task))
+        else:
+            events.append(TasksSuspended(task.job.spec.id, task.done_s / task.unit, memory))
         self._change_rates(self._neighbours(task), at_s, events)
+
+    def _resume(self, task: Task, at_s: float, events: list[Event]) -> None:
+        """It has its GPUs again; it makes progress when its memory is back and a restart under way is over."""
+        task.progress_since_s = at_s + self._copy_s(task) + task.restart_left_s
+        task.saving_since_s = task.progress_since_s
+        task.is_suspended, task.halts_as = False, None
+        self._set_rate(task)
+        done_s, rate = task.done_s / task.unit, task.rate / task.unit
+        events.append(TasksResumed(task.job.spec.id, done_s, rate, task.progress_since_s))
+        self._change_rates(self._neighbours(task), at_s, events)
+
+    def _copy_s(self, task: Task) -> float:
+        """Seconds to copy the memory of its GPUs, all at once, to the nodes or back. Where the job does not say how
+        much that is, all of a GPU, if that is known."""
+        assert task.allocation is not None
+        if task.halts_as != "swapped":
+            return 0.0
+        nodes = self.cluster.nodes
+        pieces = [piece for piece in task.allocation.slices if piece.gpus]
+        amounts = [piece.gpu_mem_mib or nodes[piece.node].spec.gpu_mem_mib for piece in pieces]
+        most_mib = max((mib for mib in amounts if mib < UNLIMITED), default=0)
+        return most_mib / 1024 / self.swap_gib_per_s
 
     def _launch(self, task: Task, allocation: Allocation, at_s: float, events: list[Event]) -> None:
         others = self._begin(task, allocation, at_s)
@@ -280,6 +326,7 @@ class Simulator:
     def _begin(self, task: Task, allocation: Allocation, at_s: float) -> dict[int, Task]:
         """Progress goes on from here, after the restart if it is one. Returns those beside whom it runs now."""
         task.allocation = allocation
+        task.is_suspended, task.halts_as = False, None
         task.progress_since_s = at_s + self.restart_s if task.starts else at_s
         task.saving_since_s = task.progress_since_s
         task.begun_s = task.saved_s = task.done_s

@@ -9,7 +9,6 @@ general way, which looks at cpus, memory and shares node by node.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -209,12 +208,14 @@ def gpus_with_room(
     roomy: dict[int, int] = {}
     """The shared gpus of each node that have room."""
     for pool in pools:
-        for _, index, gpu in itertools.islice(pool.partial, pool.first_partial(role.gpu_milli), None):
-            node = cluster.nodes[index]
-            if has_share(node, gpu, role, tasks) and not used.get(index, 0) >> gpu & 1:
-                mask = roomy[index] = roomy.get(index, 0) | 1 << gpu
+        for node, shared in pool.shares(role.gpu_milli, needs(role)[2]):
+            if has_books(node, role, tasks):
+                before = roomy.get(node.index, 0)
+                found = shared & ~used.get(node.index, 0)
+                mask = before | lowest_bits(found, min(count - before.bit_count(), found.bit_count()))
                 if mask.bit_count() == count:
                     return node, mask
+                roomy[node.index] = mask
     for pool in pools:
         for node in place.prefer(cluster, pool, job):
             mask = roomy.get(node.index, 0)
@@ -223,12 +224,6 @@ def gpus_with_room(
             if fits and has_books(node, role, tasks):
                 return node, mask | lowest_bits(node.free_mask, missing)
     return None
-
-
-def has_share(node: NodeView, gpu: int, role: Role, tasks: int) -> bool:
-    """Whether the memory of a shared gpu, and cpus and memory of the node, suffice."""
-    used_mib = node.shares[gpu][1]
-    return used_mib + needs(role)[2] <= node.spec.gpu_mem_mib and has_books(node, role, tasks)
 
 
 @functools.cache

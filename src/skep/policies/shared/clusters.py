@@ -17,7 +17,7 @@ from skep.core.cells.chain import Chain
 from skep.core.cells.hardware import Hardware, node_spec, within
 from skep.core.cells.layout import VcLayout
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
-from skep.core.cluster import WHOLE, Allocation, Cluster, NodeSpec, Slice, bits
+from skep.core.cluster import NOBODY, WHOLE, Allocation, Cluster, NodeSpec, Slice, bits
 from skep.core.errors import InvariantBroken
 from skep.core.plan import Books
 from skep.core.refusal import Cause
@@ -57,11 +57,11 @@ class VcBooks:
         cluster = self.cluster.blank()
         return State(cluster), VcBooks(cluster)
 
-    def take(self, allocation: Allocation) -> None:
-        self.cluster.take(allocation)
+    def take(self, allocation: Allocation, owner: int) -> None:
+        self.cluster.take(allocation, owner)
 
-    def give(self, allocation: Allocation) -> None:
-        self.cluster.give(allocation)
+    def give(self, allocation: Allocation, owner: int) -> None:
+        self.cluster.give(allocation, owner)
 
     def reserve(self, allocation: Allocation) -> None:
         """Nothing is bound for that."""
@@ -84,13 +84,13 @@ class VcBooks:
         """The physical gpu behind each virtual one, where that is not plain from the allocations."""
         return ()
 
-    def adopt(self, allocation: Allocation, gpus: Gpus) -> None:
+    def adopt(self, allocation: Allocation, gpus: Gpus, owner: int) -> None:
         """Take an allocation that runs on these physical gpus already."""
-        self.take(allocation)
+        self.take(allocation, owner)
 
-    def ended(self, allocation: Allocation) -> None:
+    def ended(self, allocation: Allocation, owner: int) -> None:
         """A job is gone whose physical gpus are free already."""
-        self.give(allocation)
+        self.give(allocation, owner)
 
     def forget(self, allocation: Allocation) -> Callable[[], None]:
         """It will not be taken again; how to take that back."""
@@ -116,9 +116,7 @@ class PrivateBooks(VcBooks):
 
 
 def shifted(piece: Slice, node: int) -> Slice:
-    return Slice(
-        node, piece.gpus, piece.milli, piece.gpu_mem_mib, piece.cpu_milli, piece.memory_mib, piece.role, piece.tasks
-    )
+    return msgspec.structs.replace(piece, node=node)
 
 
 class NumberCluster:
@@ -159,6 +157,9 @@ class NumberCluster:
     def why_not(self, gpus: int, free: int) -> Cause:
         return Cause.QUOTA if gpus * WHOLE > self.quota_left else self.whole.why_not(gpus, free)
 
+    def neighbours(self, allocation: Allocation, owner: int) -> list[int]:
+        return self.whole.neighbours(allocation, owner)
+
     def common_level(self, allocation: Allocation) -> str:
         return self.whole.common_level(allocation)
 
@@ -182,10 +183,10 @@ class NumberBooks(VcBooks):
         blank = whole.blank()
         return blank, NumberBooks(NumberCluster(blank.cluster, self.numbers.quota))
 
-    def adopt(self, allocation: Allocation, gpus: Gpus) -> None:
+    def adopt(self, allocation: Allocation, gpus: Gpus, owner: int) -> None:
         self.numbers.used_milli += milli_of(allocation)
 
-    def ended(self, allocation: Allocation) -> None:
+    def ended(self, allocation: Allocation, owner: int) -> None:
         self.numbers.used_milli -= milli_of(allocation)
 
 
@@ -198,12 +199,12 @@ class Counted:
         self.reserve = whole.reserve
         self.release = whole.release
 
-    def take(self, allocation: Allocation) -> None:
-        self.whole.take(allocation)
+    def take(self, allocation: Allocation, owner: int) -> None:
+        self.whole.take(allocation, owner)
         self.numbers.used_milli += milli_of(allocation)
 
-    def give(self, allocation: Allocation) -> None:
-        self.whole.give(allocation)
+    def give(self, allocation: Allocation, owner: int) -> None:
+        self.whole.give(allocation, owner)
         self.numbers.used_milli -= milli_of(allocation)
 
     def allows(self, allocation: Allocation) -> bool:
@@ -244,6 +245,8 @@ class CellBooks(VcBooks):
                 self.virtual.append([leaf for leaf in node.leaves() if isinstance(leaf, VirtualCell)])
         self.users: dict[int, int] = {}
         """Jobs on each virtual gpu, by identity: several may share one."""
+        self.given: tuple[int, list[Pair]] = (NOBODY, [])
+        """Who gave something back last, and what that was."""
         self.pairs: dict[int, tuple[Allocation, list[Pair]]] = {}
         """What each allocation is bound to, as long as anybody might take it again."""
         super().__init__(CellsShown(specs, vc))
@@ -267,15 +270,23 @@ class CellBooks(VcBooks):
     def allows(self, allocation: Allocation) -> bool:
         return not self.cells.bad_nodes or self.bindings(allocation) is not None
 
-    def take(self, allocation: Allocation) -> None:
+    def take(self, allocation: Allocation, owner: int) -> None:
         known = self.pairs.get(id(allocation))
-        pairs = known[1] if known is not None else self.bindings(allocation)
+        pairs = known[1] if known is not None else self._kept(allocation, owner) or self.bindings(allocation)
         if pairs is None:
             raise InvariantBroken(f"VC {self.cluster.name} is owed cells that cannot be bound")
-        self._take(allocation, pairs)
+        self._take(allocation, pairs, owner)
 
-    def _take(self, allocation: Allocation, pairs: list[Pair]) -> None:
-        super().take(allocation)
+    def _kept(self, allocation: Allocation, owner: int) -> list[Pair]:
+        """What the gpus of a job that stays where it is (it is suspended or resumed) were bound to a moment ago."""
+        before, pairs = self.given
+        is_same = before == owner and [id(leaf) for _, leaf in pairs] == [
+            id(leaf) for leaf in self.leaves_of(allocation)
+        ]
+        return pairs if is_same else []
+
+    def _take(self, allocation: Allocation, pairs: list[Pair], owner: int) -> None:
+        super().take(allocation, owner)
         self.pairs[id(allocation)] = (allocation, pairs)
         with self.cells.books:  # settled half-way, a cell that the next gpu needs might be bound to a bad one
             for leaf, virtual in pairs:
@@ -285,18 +296,20 @@ class CellBooks(VcBooks):
                         set_use(leaf, FREE)
                     self.cells.books.take_gpu(leaf, virtual, GUARANTEED_MIN)
 
-    def give(self, allocation: Allocation) -> None:
-        super().give(allocation)
+    def give(self, allocation: Allocation, owner: int) -> None:
+        super().give(allocation, owner)
+        pairs = self.pairs[id(allocation)][1]
+        self.given = (owner, pairs)
         with self.cells.books:
-            for leaf, virtual in self.pairs[id(allocation)][1]:
+            for leaf, virtual in pairs:
                 self.users[id(virtual)] -= 1
                 if not self.users[id(virtual)]:
                     self.cells.books.give_gpu(leaf)
                     if id(leaf) in self.lent:
                         set_use(leaf, OPPORTUNISTIC)
 
-    def ended(self, allocation: Allocation) -> None:
-        self.give(allocation)
+    def ended(self, allocation: Allocation, owner: int) -> None:
+        self.give(allocation, owner)
         self.forget(allocation)
 
     def forget(self, allocation: Allocation) -> Callable[[], None]:
@@ -319,9 +332,9 @@ class CellBooks(VcBooks):
         where = (self.hardware.where[id(leaf)] for leaf, _ in self.pairs[id(allocation)][1])
         return tuple((node, bit.bit_length() - 1) for node, bit in where)
 
-    def adopt(self, allocation: Allocation, gpus: Gpus) -> None:
+    def adopt(self, allocation: Allocation, gpus: Gpus, owner: int) -> None:
         leaves = [self.hardware.leaves[node][bit] for node, bit in gpus]
-        self._take(allocation, list(zip(leaves, self.leaves_of(allocation), strict=True)))
+        self._take(allocation, list(zip(leaves, self.leaves_of(allocation), strict=True)), owner)
 
     def follow_health(self) -> bool:
         """A virtual node is down while it is bound to a bad one. Whether any changed."""

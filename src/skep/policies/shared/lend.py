@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
+import msgspec
+
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.recover import map_up
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
-from skep.core.cluster import WHOLE, Allocation, Slice, bits
+from skep.core.cluster import Allocation, Slice, bits
 from skep.core.plan import Books
 from skep.core.view import ClusterView, JobView, View
 from skep.policies.adjust.preempt import Nothing
@@ -58,8 +60,8 @@ class Kept:
         for number, mask in self.masks.items():
             node = cluster.nodes[number]
             slices.append(Slice(number, node.free_mask & mask))
-            shares = ((gpu, WHOLE - milli) for gpu, (milli, _) in node.shares.items() if mask >> gpu & 1)
-            slices += [Slice(number, 1 << gpu, milli=left) for gpu, left in shares if left]
+            shared = ((gpu, node.milli_left(gpu)) for gpu in bits(mask & ~node.free_mask))
+            slices += [Slice(number, 1 << gpu, milli=left) for gpu, left in shared if left]
         return Allocation(tuple(slices), 0)
 
 
@@ -164,12 +166,12 @@ class InPlace:
             masks[node] = masks.get(node, 0) | 1 << bit
         count = piece.gpus.bit_count()
         return [
-            Slice(
-                node,
-                mask,
+            msgspec.structs.replace(
+                piece,
+                node=node,
+                gpus=mask,
                 cpu_milli=piece.cpu_milli * mask.bit_count() // count,
                 memory_mib=piece.memory_mib * mask.bit_count() // count,
-                role=piece.role,
                 tasks=piece.tasks * mask.bit_count() // count,
             )
             for node, mask in masks.items()

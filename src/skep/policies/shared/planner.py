@@ -171,7 +171,7 @@ class Shared:
                     self.strays.append(job)
             else:
                 names.see_as(job, owned.allocation)
-                vc.books.adopt(owned.allocation, owned.gpus)
+                vc.books.adopt(owned.allocation, owned.gpus, job.seq)
                 self.virtual[job.seq] = owned.allocation
                 vc.view.held_jobs[job.seq] = job
 
@@ -278,7 +278,7 @@ class Shared:
         """The job holds nothing any more."""
         vc = self.vc_of(job)
         if vc.view.held_jobs.pop(job.seq, None) is not None:
-            vc.books.ended(self.virtual.pop(job.seq))
+            vc.books.ended(self.virtual.pop(job.seq), job.seq)
             plan.remember(OWNED, job.id, None)
         if self.borrowers.pop(job.seq, None) is not None:
             self.lender.let_go(self.lent_view, plan, job)
@@ -314,8 +314,7 @@ class Shared:
 
     def _carry_out(self, view: View, plan: Plan, vc: Vc, made: Plan, numbers: list[int]) -> None:
         """Decisions of a VC that need each other, or one by itself, in physical terms."""
-        after = [made.decisions[number].after for number in numbers]
-        homes = [vc.books.physical(virtual) if virtual is not None else None for virtual in after]
+        homes = [self._home(view, vc, made.decisions[number]) for number in numbers]
         leavers = [self._borrowers_on(physical) for physical in homes]
         with plan.bundle() if len(numbers) > 1 or any(leavers) else contextlib.nullcontext():
             for number, physical, borrowers in zip(numbers, homes, leavers, strict=True):
@@ -323,10 +322,23 @@ class Shared:
                     self._push_out(view, plan, job)
                 self._translate(view, plan, vc, made, number, physical)
 
+    def _home(self, view: View, vc: Vc, decision: Decision) -> Allocation | None:
+        """Where the job is to be; who is suspended or resumed stays where it is."""
+        bound, after = view.jobs[decision.job_id].bound, decision.after
+        if after is None:
+            return None
+        if bound is not None and after.memory is not None:
+            return bound.suspended(after.memory)
+        if bound is not None and bound.resumes_as is not None:
+            return bound.resumes_as
+        return vc.books.physical(after)
+
     def _translate(self, view: View, plan: Plan, vc: Vc, made: Plan, number: int, physical: Allocation | None) -> None:
         decision = made.decisions[number]
         job = view.jobs[decision.job_id]
-        if physical is not None and decision.after is not None and self.sharing == CELLS:
+        is_halted = physical is not None and physical.is_suspended
+        was_halted = decision.before is not None and decision.before.is_suspended
+        if physical is not None and decision.after is not None and self.sharing == CELLS and not is_halted | was_halted:
             physical = with_cpu_pieces(physical, decision.after, view.cluster)
         whole = Decision(job.id, job.bound, physical, decision.cause, until_s=decision.until_s)
         plan.translate(made, number, whole, is_booked=vc.books.is_whole)
@@ -508,8 +520,8 @@ class Shared:
         assert vc.pipeline is not None
         self._end_loan(view, plan, job)
         gpus = tuple((piece.node, bit) for piece in job.bound.slices for bit in bits(piece.gpus))
-        vc.books.adopt(virtual, gpus)
-        plan.note(functools.partial(vc.books.ended, virtual))
+        vc.books.adopt(virtual, gpus, job.seq)
+        plan.note(functools.partial(vc.books.ended, virtual, job.seq))
         plan.see_as(job, virtual)
         self._own(plan, vc, job, virtual)
         plan.remember(OWNED, job.id, Owned(virtual, gpus))

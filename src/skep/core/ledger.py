@@ -1,0 +1,191 @@
+"""Who has what of every gpu. `take` and `give` are the only ways to change that, and each undoes the other exactly.
+
+A whole gpu is a bit of the mask by which its holder took it: one entry of a node's `holders`, however many gpus it
+is. A gpu of which tenants have parts has an entry in `shares`. A tenant without any part of a gpu's time (it is
+suspended, or uses what others leave) stands in `shares` too, also beside a holder of the whole: where a tenant is
+entered follows from its own slice alone, so that the books do not depend on who came first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from skep.core.allocation import MODES, WHOLE, Allocation, Slice, bits
+from skep.core.errors import InvariantBroken
+from skep.core.pool import set_free
+
+if TYPE_CHECKING:
+    from skep.core.cluster import Node
+
+NOBODY = -1
+"""The owner of what is taken to try something. Jobs are owners by their `seq`, tenants that are none of Skep's jobs
+have numbers below this one."""
+
+
+class Tenant(msgspec.Struct, frozen=True, order=True):
+    """What one slice has of one gpu. The launch is that of the job, which is wanted in one place at a time."""
+
+    owner: int
+    milli: int
+    limit: int
+    memory_mib: int
+    mode: str = ""
+    slot: int = 0
+    group: str = ""
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """What tenants have of a gpu, whoever has it whole aside."""
+
+    milli: int
+    memory_mib: int
+    tenants: tuple[Tenant, ...]
+    """Sorted."""
+
+
+UNSHARED = Shared(0, 0, ())
+
+
+class Ledger:
+    """The books of a cluster's nodes."""
+
+    nodes: list[Node]
+
+    def take(self, allocation: Allocation, owner: int = NOBODY) -> None:
+        """All of it; where something is not there to be had, `InvariantBroken` and nothing is changed."""
+        pieces = allocation.slices
+        nodes = self.nodes
+        taken = 0
+        try:
+            for piece in pieces:
+                node = nodes[piece.node]
+                gpus = piece.gpus
+                if not gpus:
+                    charge(node, piece.cpu_milli, piece.memory_mib)
+                elif piece.milli == WHOLE:
+                    free_mask = node.free_mask
+                    if free_mask & gpus != gpus:
+                        raise InvariantBroken(f"gpus {gpus:#b} of node {node.name} are not all free")
+                    if piece.gpu_mem_mib:
+                        check_memory(node, piece)
+                    if piece.cpu_milli or piece.memory_mib:
+                        charge(node, piece.cpu_milli, piece.memory_mib)
+                    node.holders[gpus] = (owner, piece)
+                    set_free(node, free_mask ^ gpus)
+                else:
+                    take_shares(node, piece, owner)
+                taken += 1
+        except InvariantBroken:
+            self._give(pieces[:taken], owner)
+            raise
+
+    def give(self, allocation: Allocation, owner: int = NOBODY) -> None:
+        self._give(allocation.slices, owner)
+
+    def _give(self, pieces: tuple[Slice, ...], owner: int) -> None:
+        nodes = self.nodes
+        for piece in pieces:
+            node = nodes[piece.node]
+            gpus = piece.gpus
+            if gpus:
+                if piece.milli == WHOLE:
+                    holder = node.holders.get(gpus)
+                    if holder is None or holder[0] != owner:
+                        raise InvariantBroken(f"gpus {gpus:#b} of node {node.name} are not held by {owner}")
+                    del node.holders[gpus]
+                    set_free(node, node.free_mask | gpus)
+                else:
+                    give_shares(node, piece, owner)
+            if piece.cpu_milli or piece.memory_mib:
+                charge(node, -piece.cpu_milli, -piece.memory_mib)
+
+    def neighbours(self, allocation: Allocation, owner: int) -> list[int]:
+        """The other owners that have part of a gpu of this allocation, each once."""
+        found: dict[int, None] = {}
+        for piece in allocation.slices:
+            node = self.nodes[piece.node]
+            if node.shares and piece.gpus:
+                for gpu in bits(piece.gpus):
+                    for tenant in node.tenants(gpu):
+                        found[tenant.owner] = None
+        found.pop(owner, None)
+        return list(found)
+
+
+def charge(node: Node, cpu_milli: int, memory_mib: int) -> None:
+    cpu_free = node.cpu_free - cpu_milli
+    memory_free = node.memory_free - memory_mib
+    if not (0 <= cpu_free <= node.spec.cpu_milli and 0 <= memory_free <= node.spec.memory_mib):
+        raise InvariantBroken(f"cpu or memory of node {node.name} over capacity")
+    node.cpu_free, node.memory_free = cpu_free, memory_free
+
+
+def check_memory(node: Node, piece: Slice) -> None:
+    """Whether whole gpus have the memory that is asked for, beside tenants without a part of their time."""
+    if piece.gpu_mem_mib > node.spec.gpu_mem_mib:
+        raise InvariantBroken(f"a gpu of node {node.name} has no {piece.gpu_mem_mib} MiB")
+    if node.shares:
+        for gpu in bits(piece.gpus):
+            if piece.gpu_mem_mib > node.memory_left(gpu):
+                raise InvariantBroken(f"gpu {gpu} of node {node.name} has no {piece.gpu_mem_mib} MiB left")
+
+
+def tenant_of(piece: Slice, owner: int) -> Tenant:
+    limit = piece.limit or piece.milli
+    if not 0 <= piece.milli <= limit <= WHOLE:
+        raise InvariantBroken(f"{piece.milli} milli with a limit of {limit} are no part of a gpu")
+    if piece.mode:
+        if piece.mode not in MODES:
+            raise InvariantBroken(f"there is no share mode {piece.mode!r}")
+    elif limit > piece.milli:
+        raise InvariantBroken(
+            f"{piece.milli} milli with a limit of {limit}: more than is guaranteed needs a share mode"
+        )
+    return Tenant(owner, piece.milli, limit, piece.gpu_mem_mib, piece.mode, piece.slot, piece.group)
+
+
+def take_shares(node: Node, piece: Slice, owner: int) -> None:
+    tenant = tenant_of(piece, owner)
+    gpus = bits(piece.gpus) if piece.gpus & piece.gpus - 1 else (piece.gpus.bit_length() - 1,)
+    after = [(gpu, with_tenant(node, gpu, tenant)) for gpu in gpus]
+    if piece.cpu_milli or piece.memory_mib:
+        charge(node, piece.cpu_milli, piece.memory_mib)
+    for gpu, share in after:
+        node.pool.set_share(node, gpu, share)
+
+
+def with_tenant(node: Node, gpu: int, tenant: Tenant) -> Shared:
+    """What the gpu carries once this tenant is there too."""
+    share = node.shares.get(gpu, UNSHARED)
+    milli = share.milli + tenant.milli
+    memory_mib = share.memory_mib + tenant.memory_mib
+    held_mib = 0
+    if not share.milli and not node.free_mask >> gpu & 1:  # somebody has it whole
+        if gpu >= node.gpu_count or tenant.milli:
+            raise InvariantBroken(f"gpu {gpu} of node {node.name} is not free")
+        held_mib = node.holder(gpu)[1].gpu_mem_mib
+    if milli > WHOLE or memory_mib + held_mib > node.spec.gpu_mem_mib:
+        raise InvariantBroken(f"gpu {gpu} of node {node.name} would carry {milli} milli, {memory_mib + held_mib} MiB")
+    tenants = share.tenants
+    return Shared(milli, memory_mib, tuple(sorted((*tenants, tenant))) if tenants else (tenant,))
+
+
+def give_shares(node: Node, piece: Slice, owner: int) -> None:
+    tenant = tenant_of(piece, owner)
+    gpus = bits(piece.gpus) if piece.gpus & piece.gpus - 1 else (piece.gpus.bit_length() - 1,)
+    after = [(gpu, without_tenant(node, gpu, tenant)) for gpu in gpus]
+    for gpu, share in after:
+        node.pool.set_share(node, gpu, share)
+
+
+def without_tenant(node: Node, gpu: int, tenant: Tenant) -> Shared | None:
+    share = node.shares.get(gpu, UNSHARED)
+    tenants = share.tenants
+    if tenant not in tenants:
+        raise InvariantBroken(f"gpu {gpu} of node {node.name} does not carry {tenant}")
+    if len(tenants) == 1:
+        return None
+    at = tenants.index(tenant)
+    return Shared(share.milli - tenant.milli, share.memory_mib - tenant.memory_mib, tenants[:at] + tenants[at + 1 :])
