@@ -38,7 +38,7 @@ def build_own(spec: str, setting: Setting) -> Planner:
         made.name = getattr(made, "name", name)
         made.why_never = getattr(made, "why_never", lambda view, job: "")
         made.round_s = round_of(spec, setting, getattr(made, "round_s", 0.0))
-        return made  # type: ignore[no-any-return]
+        return made  # type: ignore[no-any-return]  # somebody's class: it has `plan`, more is not known
     if not isinstance(made, Order):
         raise InputError(
             f"{file}.py: {name} is neither an order nor a planner",

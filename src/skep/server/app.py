@@ -85,6 +85,7 @@ def make_api(context: Context) -> FastAPI:
         api.include_router(router)
     add_error_answers(api)
     # Made when it is first asked for: it takes longer than everything else at the start of a server.
+    # As FastAPI documents it.
     api.openapi = functools.cache(lambda: without_422(FastAPI.openapi(api)))  # type: ignore[method-assign]
     return api
 

@@ -135,6 +135,7 @@ class Connection(HttpToolsProtocol):
 
     # What uvicorn calls -----------------------------------------------------------------------------------------
 
+    # Uvicorn's own narrows it too.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.host = self.client[0] if self.client else ""

@@ -168,7 +168,9 @@ def event_text(event: Event, store: Store) -> str:
     if isinstance(event, TimerDue):
         return "a time the policy had asked for"
     if type(event) in NODE_EVENTS:
+        # The events of `NODE_EVENTS` have a node.
         return f"node {event.node} {NODE_EVENTS[type(event)]}"  # type: ignore[union-attr]
     if type(event) in JOB_EVENTS:
+        # The events of `JOB_EVENTS` have a job.
         return f"job {store.owner(event.job_id)[0]} {JOB_EVENTS[type(event)]}"  # type: ignore[union-attr]
     return ""

@@ -405,7 +405,7 @@ class Writer:
             record = self.book.of(event.job_id) if hasattr(event, "job_id") else None
             if record is None:
                 continue
-            job = self.state.jobs[event.job_id]  # type: ignore[union-attr]
+            job = self.state.jobs[event.job_id]  # type: ignore[union-attr]  # `book.of` found a record, so it has a job
             if isinstance(event, TasksStarted):
                 told.tell_started(turn, record, job, event)
             elif isinstance(event, TasksMoved):
@@ -415,6 +415,7 @@ class Writer:
         for action in self.lock.in_pieces(actions):
             record = self.book.of(action.job_id)
             if record is not None:
+                # Actions that are told: launches, stops, moves.
                 told.tell_action(turn, self.state, record, action, preemptors)  # type: ignore[arg-type]
 
     def _tell_rejected(self, turn: Turn, plans: list[PlanRecord]) -> None:

@@ -122,6 +122,7 @@ class Cells:
         seats = seat(chain.view, request.sizes, OPPORTUNISTIC, lambda node: self._is_good(node, suggested))
         if seats is None:
             return Answer(cause=self._why(chain.view, request, OPPORTUNISTIC, suggested, WaitCause.CLUSTER_FULL))
+        # Seats of physical cells give physical ones.
         return Answer(Placement(chain.name, seat_gpus(seats, OPPORTUNISTIC), None))  # type: ignore[arg-type]
 
     def _ask_guaranteed(
@@ -139,6 +140,7 @@ class Cells:
 
     def _bind(self, request: Request, chain: Chain, seats: Seats, priority: int, suggested: Nodes | None) -> Answer:
         with self.books:
+            # Seats of virtual cells give virtual ones.
             virtual: list[list[VirtualCell]] = seat_gpus(seats, priority)  # type: ignore[assignment]
             leaves = [leaf for pod in virtual for leaf in pod]
             lazy = self._lazy_victims(leaves)
@@ -211,6 +213,7 @@ class Cells:
         """Nobody runs there any more: the gang does. Preemptions of lower priority that it overtakes are cancelled."""
         with self.books:
             self._clear(placement)
+            # Lists are invariant: the same cells, some may be none.
             gang = Gang(request, list(placement.physical), list(placement.virtual) if placement.virtual else None)  # type: ignore[arg-type]
             for leaf, virtual in gang.pairs():
                 self.books.take_gpu(leaf, virtual, request.priority)
@@ -232,6 +235,7 @@ class Cells:
         with self.books:
             assert placement.virtual is not None
             self._clear(placement)
+            # Lists are invariant: the same cells, some may be none.
             gang = Gang(request, list(placement.physical), list(placement.virtual), GangState.PREEMPTING)  # type: ignore[arg-type]
             for leaf, virtual in gang.pairs():
                 if leaf.use is Use.USED:

@@ -84,7 +84,7 @@ class PhysicalCell(Cell):
         "virtual",
     )
     parent: PhysicalCell | None
-    children: list[PhysicalCell]  # type: ignore[assignment]
+    children: list[PhysicalCell]  # type: ignore[assignment]  # narrower than in `Cell`: a tree has cells of one kind
 
     def __init__(self, spec: CellSpec, kind: CellType, level: int, parent: PhysicalCell | None, chain: str) -> None:
         super().__init__(kind, level, parent)
@@ -123,7 +123,7 @@ class PhysicalCell(Cell):
 class VirtualCell(Cell):
     __slots__ = ("address", "chain", "physical", "pinned", "root", "vc")
     parent: VirtualCell | None
-    children: list[VirtualCell]  # type: ignore[assignment]
+    children: list[VirtualCell]  # type: ignore[assignment]  # narrower than in `Cell`: a tree has cells of one kind
 
     def __init__(
         self, kind: CellType, level: int, parent: VirtualCell | None, *, vc: str, chain: str, address: str
