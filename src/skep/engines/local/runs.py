@@ -75,7 +75,8 @@ class Runs(Launches):
         self._advance(run)
 
     def _ask_job(self, action: Checkpoint | Tune, run: Run) -> None:
-        if not any(task.progress_stamp() for task in run.tasks):
+        """Settings lie there for a job that begins to use `skep.train` later; who does not use it cannot save."""
+        if isinstance(action, Checkpoint) and not any(task.progress_stamp() for task in run.tasks):
             self._refuse(action, run, "the job does not use skep.train, or not yet")
             return
         try:
