@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -87,6 +88,12 @@ class Shared:
         self.kept = Kept(self.hardware) if self.sharing == CELLS else Kept()
         self.vcs: dict[str, Vc] = {}
         """Those of the layout by name, and each of their pinned cells as one by itself."""
+        self.touched: dict[int, Vc] = {}
+        """By number: those to which something may have happened since they were asked."""
+        self.wakes: list[tuple[float, int, Vc]] = []
+        """When VCs want to be asked again; an entry counts as long as its VC has that wake-up."""
+        self.rewoken: dict[int, Vc] = {}
+        """By number: those whose wake-up is another one than the memory says."""
         first = 0
         for name, vc in self.layout.vcs.items():
             for books in self._books(vc, view, first):
@@ -94,9 +101,9 @@ class Shared:
                 with Asking(self, name):
                     planner = self.make(name, vc.policy, books.shown)
                 key = key_of(name, books.pinned)
-                made = self.vcs[key] = Vc(name, key, books, VcView(view, books, name), planner)
+                made = self.vcs[key] = Vc(len(self.vcs), name, key, books, VcView(view, books, name), planner)
                 kept = WAKE.get(memory, key)
-                made.wake_s = math.inf if kept is None else kept.at_s
+                self._set_wake(made, math.inf if kept is None else kept.at_s)
         self._take_up(view)
         self._follow_nodes(view)  # not before: a bad cell could be shown to a VC where it has work running elsewhere
         for each in self.vcs.values():
@@ -104,6 +111,7 @@ class Shared:
                 each.planner.attach(each.view, each.view.memory)
             if each.pipeline is not None:  # news to the VC first, and only then to the lender
                 each.view.trigger.submitted += each.pipeline.unseen
+            self.touched[each.number] = each
         self._attach_lender(view)
 
     def _attach_lender(self, view: View) -> None:
@@ -192,8 +200,7 @@ class Shared:
             is_freed = bool(trigger.ended or trigger.returned)
             if trigger.nodes_changed or (is_freed and (self.cells.bad_nodes or self.sharing == NUMBERS)):
                 self._ask_all()
-            for vc in self.vcs.values():
-                vc.view.trigger.is_timer = vc.wake_s <= view.now_s
+            for vc in self._to_ask(view.now_s):
                 if vc.view.trigger.wakes:
                     with Asking(self, vc.name):
                         self._plan_vc(view, plan, vc, to_lender)
@@ -203,34 +210,60 @@ class Shared:
         plan.wake(self._next_wake(view, plan))
         return plan
 
+    def _to_ask(self, now_s: float) -> list[Vc]:
+        """Those to which something happened, and those that wanted to be asked by now: the cost of a decision does not
+        grow with the number of VCs."""
+        while self.wakes and self.wakes[0][0] <= now_s:
+            at_s, _, vc = heapq.heappop(self.wakes)
+            if vc.wake_s == at_s:
+                self._trigger(vc).is_timer = True
+                self._set_wake(vc, math.inf)
+        found = [self.touched[number] for number in sorted(self.touched)]
+        self.touched = {}
+        return found
+
+    def _trigger(self, vc: Vc) -> Trigger:
+        """Where to say what happened to it."""
+        self.touched[vc.number] = vc
+        return vc.view.trigger
+
+    def _set_wake(self, vc: Vc, at_s: float) -> None:
+        if at_s != vc.wake_s:
+            vc.wake_s = at_s
+            self.rewoken[vc.number] = vc
+            if at_s < math.inf:
+                heapq.heappush(self.wakes, (at_s, vc.number, vc))
+
     def _next_wake(self, view: View, plan: Plan) -> float | None:
-        for vc in self.vcs.values():
+        for vc in self.rewoken.values():
             kept = WAKE.get(view.memory, vc.key)
             if vc.wake_s != (math.inf if kept is None else kept.at_s):
                 plan.remember(WAKE, vc.key, Wake(vc.wake_s) if vc.wake_s < math.inf else None)
-        wake_s = min((vc.wake_s for vc in self.vcs.values()), default=math.inf)
-        return wake_s if wake_s < math.inf else None
+        self.rewoken = {}
+        while self.wakes and self.wakes[0][2].wake_s != self.wakes[0][0]:
+            heapq.heappop(self.wakes)
+        return self.wakes[0][0] if self.wakes else None
 
     def _follow_nodes(self, view: View) -> None:
         if self.sharing != CELLS:
             for vc in self.vcs.values():
                 if isinstance(vc.books, PrivateBooks):
                     vc.books.follow(view.cluster)
-                vc.view.trigger.nodes_changed = True
+                self._trigger(vc).nodes_changed = True
             return
         for name, is_up in self._machines(view).items():
             if (name in self.cells.bad_nodes) == is_up:
                 self.cells.set_node(name, is_bad=not is_up)
         for vc in self.vcs.values():
             if isinstance(vc.books, CellBooks) and vc.books.follow_health():
-                vc.view.trigger.nodes_changed = True
+                self._trigger(vc).nodes_changed = True
 
     def _ask_all(self) -> None:
         """Where a VC may have to wait for what others use (bad nodes are about, or only numbers are promised), it is
         asked whenever anything is given back."""
         for vc in self.vcs.values():
             if vc.pipeline is None or vc.pipeline.entries:
-                vc.view.trigger.nodes_changed = True
+                self._trigger(vc).nodes_changed = True
 
     def _machines(self, view: View) -> dict[str, bool]:
         """Which machines are up; one with gpus of two types is two nodes, and up when both are."""
@@ -245,16 +278,16 @@ class Shared:
         if self.cells.bad_nodes or self.had_bad_nodes:
             for vc in self.vcs.values():
                 if isinstance(vc.books, CellBooks) and vc.books.follow_health():
-                    vc.view.trigger.nodes_changed = True
-                    vc.wake_s = view.now_s
+                    self._trigger(vc).nodes_changed = True
+                    self._set_wake(vc, view.now_s)
         self.had_bad_nodes = bool(self.cells.bad_nodes)
 
     def _tell(self, view: View, plan: Plan, trigger: Trigger, to_lender: Trigger) -> None:
         """Each VC learns what happened to its jobs; what they held is free."""
         for job in trigger.started:
-            self.vc_of(job).view.trigger.started.append(job)
+            self._trigger(self.vc_of(job)).started.append(job)
         for job in trigger.withdrawn:
-            self.vc_of(job).view.trigger.withdrawn.append(job)
+            self._trigger(self.vc_of(job)).withdrawn.append(job)
             to_lender.withdrawn.append(job)
         for job in trigger.submitted:
             vc = self.vc_of(job)
@@ -262,17 +295,17 @@ class Shared:
             if self.only_borrows(job):
                 to_lender.submitted.append(job)
             else:
-                vc.view.trigger.submitted.append(job)
+                self._trigger(vc).submitted.append(job)
         for job in trigger.ended:
             self._gone(view, plan, job)
-            self.vc_of(job).view.trigger.ended.append(job)
+            self._trigger(self.vc_of(job)).ended.append(job)
             to_lender.ended.append(job)
         for job in trigger.returned:
             self._gone(view, plan, job)
             if self.only_borrows(job):
                 to_lender.returned.append(job)
             else:
-                self.vc_of(job).view.trigger.returned.append(job)
+                self._trigger(self.vc_of(job)).returned.append(job)
 
     def _gone(self, view: View, plan: Plan, job: JobView) -> None:
         """The job holds nothing any more."""
@@ -288,7 +321,7 @@ class Shared:
     def _plan_vc(self, view: View, plan: Plan, vc: Vc, to_lender: Trigger) -> None:
         trigger = vc.view.take_trigger()
         made = vc.planner.plan(vc.view, vc.view.memory, trigger)
-        vc.wake_s = math.inf if made.wake_s is None else made.wake_s
+        self._set_wake(vc, math.inf if made.wake_s is None else made.wake_s)
         for _, bundle in itertools.groupby(enumerate(made.decisions), key=lambda each: each[1].bundle or -each[0]):
             self._carry_out(view, plan, vc, made, [number for number, _ in bundle])
         for job, reason in made.rejects:

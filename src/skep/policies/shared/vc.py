@@ -19,7 +19,9 @@ from skep.policies.shared.view import VcView
 class Vc:
     """A whole VC but for its pinned cells, or one of these: only jobs that ask for it are planned there."""
 
-    def __init__(self, name: str, key: str, books: VcBooks, view: VcView, planner: Planner) -> None:
+    def __init__(self, number: int, name: str, key: str, books: VcBooks, view: VcView, planner: Planner) -> None:
+        self.number = number
+        """VCs are asked in turn."""
         self.name = name
         self.key = key
         self.books = books
