@@ -13,6 +13,7 @@ import random
 import time
 
 from bench.tenants import make_layout
+
 from skep.experiments.sharing import hardware_cluster
 from skep.experiments.simulate import Experiment, Options
 from skep.testing import job, trace
