@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from skep.core.actions import Limit
-from skep.core.cluster import WHOLE, Allocation, Cluster, Node, Slice
+from skep.core.cluster import GONE, WHOLE, Allocation, Cluster, Node, Slice
 from skep.core.errors import InvariantBroken
 from skep.core.job import Job, JobState, amount_of
 from skep.core.memory import Of
@@ -116,7 +116,8 @@ def shapes_of(spec: JobSpec, allocation: Allocation) -> list[Shape]:
 def is_shape(cluster: Cluster, allocation: Allocation, shape: Shape) -> bool:
     """Whether this is so many gpus of the types that it accepts; in a share mode the limit counts."""
     pieces = [piece for piece in allocation.slices if piece.gpus]
-    if any(not 0 <= piece.node < len(cluster.nodes) for piece in allocation.slices):
+    count = len(cluster.nodes)
+    if any(not 0 <= piece.node < count or cluster.nodes[piece.node].spec == GONE for piece in allocation.slices):
         raise InvariantBroken("it names a node that is not there")
     guaranteed = sum(piece.gpus.bit_count() * piece.milli for piece in pieces)
     usable = sum(piece.gpus.bit_count() * (piece.limit if piece.mode else piece.milli) for piece in pieces)

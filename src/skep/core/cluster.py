@@ -67,6 +67,10 @@ class NodeSpec(msgspec.Struct, frozen=True):
     """Cells inside the node, outermost first: (level, gpus in one such cell)."""
 
 
+GONE = NodeSpec("", 0, cpu_milli=0, memory_mib=0)
+"""In the place of a node that has left: the others keep their numbers."""
+
+
 class Node:
     """A node and what is free on it."""
 
@@ -179,6 +183,9 @@ class Cluster(Ledger):
         pools: dict[str, Pool] = {}
         above: dict[tuple[tuple[str, str], ...], Cell] = {(): self.root}
         for index, spec in enumerate(specs):
+            if spec == GONE:
+                self.nodes.append(gone(index))
+                continue
             pool = pools.setdefault(spec.gpu_type, Pool(spec.gpu_type))
             node = Node(index, spec, pool, node_cell(spec, above))
             self.nodes.append(node)
@@ -190,6 +197,10 @@ class Cluster(Ledger):
     def blank(self) -> Cluster:
         """The same hardware with nothing on it and every node up."""
         return Cluster(self.specs, self.name)
+
+    def renew(self, specs: list[NodeSpec]) -> None:
+        """Other nodes from now on, with nothing on them; those that stay are given their numbers again."""
+        Cluster.__init__(self, specs, self.name)
 
     def pools_for(self, gpu_types: tuple[str, ...]) -> list[Pool]:
         """The pools a job that accepts these types may use, in the order of the cluster's file."""
@@ -246,6 +257,12 @@ class Cluster(Ledger):
         node = self.nodes[pieces[0].node]
         holding = [cell for cell in node.inner if cell.mask & mask == mask]
         return min(holding, key=lambda cell: cell.mask.bit_count()).level if holding else "node"
+
+
+def gone(index: int) -> Node:
+    node = Node(index, GONE, Pool(""), Cell("node", "", None))
+    node.is_up = False
+    return node
 
 
 def node_cell(spec: NodeSpec, above: dict[tuple[tuple[str, str], ...], Cell]) -> Cell:

@@ -6,7 +6,7 @@ import enum
 
 import msgspec
 
-from skep.core.cluster import Allocation, MemoryPlace
+from skep.core.cluster import Allocation, MemoryPlace, NodeSpec
 from skep.core.group import GroupSpec
 from skep.core.job import JobState
 from skep.core.model import JobSpec
@@ -159,6 +159,25 @@ class NodeUndrained(msgspec.Struct, frozen=True, tag=True):
     node: str
 
 
+class NodeJoined(msgspec.Struct, frozen=True, tag=True):
+    """A node that was not there before. Events about which nodes there are come together, without others but a
+    `ClusterChanged` behind them."""
+
+    spec: NodeSpec
+
+
+class NodeLeft(msgspec.Struct, frozen=True, tag=True):
+    """It goes for good: as soon as no job is there, and nothing new is started there until then."""
+
+    node: str
+
+
+class NodeChanged(msgspec.Struct, frozen=True, tag=True):
+    """It has other GPUs, CPUs or memory, or lies elsewhere: as soon as no job is in the way, like one that leaves."""
+
+    spec: NodeSpec
+
+
 class JobsForgotten(msgspec.Struct, frozen=True, tag=True):
     """These jobs ended long ago, and nobody needs them any more."""
 
@@ -184,12 +203,15 @@ class PolicyFailed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class ClusterChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The cluster is another one from now on: its file, word by word. Alone in its batch, or with a `PolicyChanged`."""
+    """The file of the cluster is another one from now on, and so are its VCs and their policies: word by word. Without
+    others in its batch but what happens to nodes, before it, and a `PolicyChanged` behind it."""
 
     name: str
     text: str
     files: dict[str, str] = {}
     """The text of each file that policies of its VCs are made of, by path."""
+    nodes_told: bool = False
+    """What happens to nodes was told by events of their own. Logs of older formats leave it to the text."""
 
 
 class ClockStepped(msgspec.Struct, frozen=True, tag=True):
@@ -230,6 +252,9 @@ Event = (
     | NodeBack
     | NodeDrained
     | NodeUndrained
+    | NodeJoined
+    | NodeLeft
+    | NodeChanged
     | JobsForgotten
     | PolicyChanged
     | PolicyFailed

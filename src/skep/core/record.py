@@ -13,6 +13,7 @@ from skep.core.actions import JobSetting
 from skep.core.cluster import Cluster
 from skep.core.events import Event
 from skep.core.memory import Change
+from skep.core.nodes import rehouse
 from skep.core.plan import Decision, GroupEnd, Plan
 from skep.core.refusal import Cause
 from skep.core.state import State
@@ -113,9 +114,10 @@ def take_in(state: State, at_s: float, events: list[Event], cluster: Cluster | N
     """What happened, before anybody has decided about it."""
     state.now_s = at_s
     if cluster is not None:
-        state.rehouse(cluster)
+        rehouse(state, cluster)
     for event in events:
         state.apply(event)
+    state.settle_nodes()
 
 
 ENCODER = msgspec.msgpack.Encoder()

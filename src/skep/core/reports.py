@@ -9,7 +9,7 @@ import msgspec
 
 from skep.core.actions import Setting
 from skep.core.cluster import MemoryPlace
-from skep.core.events import NodeBack, NodeLost
+from skep.core.events import NodeBack, NodeChanged, NodeJoined, NodeLeft, NodeLost
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -108,6 +108,9 @@ Report = (
     | Progressed
     | NodeLost
     | NodeBack
+    | NodeJoined
+    | NodeLeft
+    | NodeChanged
     | Looked
     | Fenced
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from skep.core.cluster import Allocation, Cluster
+from skep.core.cluster import Allocation, Cluster, NodeSpec
 from skep.core.events import PolicyFailed
 from skep.core.group import Group
 from skep.core.job import Job, JobState
@@ -78,6 +78,9 @@ class Saved(msgspec.Struct):
     previous_policy: str = ""
     faults: dict[str, PolicyFailed] = {}
     timers: list[Timer] = []
+    nodes: list[NodeSpec] | None = None
+    """By number; older snapshots have those of the cluster's file."""
+    node_changes: dict[str, NodeSpec | None] = {}
     groups: list[Group] = []
 
 
@@ -91,6 +94,7 @@ def dump(state: State) -> bytes:
     """Between two steps, when nothing is left that a planner was not told of."""
     scopes = scopes_of(state)
     saved = save(state)
+    saved.nodes = state.cluster.specs
     saved.jobs = [save_job(job, scopes) for job in state.jobs.values()]
     return ENCODER.encode(saved)
 
@@ -119,6 +123,7 @@ def save(state: State) -> Saved:
         previous_policy=state.previous_policy,
         faults=state.faults,
         timers=state.timers.all(),
+        node_changes=state.node_changes,
         groups=list(state.groups.values()),
     )
 
@@ -134,10 +139,12 @@ def save_job(job: Job, scopes: dict[int, str]) -> SavedJob:
 
 
 def load(data: bytes, cluster: Cluster) -> State:
-    """On an unused cluster, the one the state was saved with."""
+    """On an unused cluster: that of the file. Which nodes it really had by then is written in the snapshot."""
     saved = DECODER.decode(data)
     if HOLD_UNTIL in saved.fields:
         saved.timers += old_timers(saved)
+    if saved.nodes is not None and saved.nodes != cluster.specs:
+        cluster = Cluster(saved.nodes, cluster.name)
     return restore(saved, ((load_job(each, saved.fields), each.waiting) for each in saved.jobs), cluster)
 
 
@@ -188,7 +195,7 @@ def restore(saved: Saved, jobs: Iterable[tuple[Job, str | None]], cluster: Clust
         if job.waiting is not None:
             job.waiting.jobs += 1
     refer(state, saved)
-    for name in state.lost | state.drained:
+    for name in {*state.lost, *state.drained, *state.node_changes}:
         cluster.lose(cluster.by_name[name])
     return state
 
@@ -203,5 +210,6 @@ def refer(state: State, saved: Saved) -> None:
     state.needed_by = {name: [jobs[other] for other in others] for name, others in saved.needed_by.items()}
     state.groups = {group.id: group for group in saved.groups}
     state.lost, state.drained = set(saved.lost), set(saved.drained)
+    state.node_changes = saved.node_changes
     for name, count in zip(COUNTS, saved.counts, strict=True):
         setattr(state, name, count)

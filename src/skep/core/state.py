@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from skep.core.actions import JobSetting, Limit, Tune
-from skep.core.cluster import WHOLE, Cluster
+from skep.core.cluster import WHOLE, Cluster, NodeSpec
 from skep.core.errors import InvariantBroken
 from skep.core.events import (
     ClockStepped,
@@ -27,7 +27,10 @@ from skep.core.events import (
     JobsForgotten,
     JobSubmitted,
     NodeBack,
+    NodeChanged,
     NodeDrained,
+    NodeJoined,
+    NodeLeft,
     NodeLost,
     NodeUndrained,
     PolicyChanged,
@@ -48,6 +51,7 @@ from skep.core.group import Group, GroupSpec
 from skep.core.job import Job, JobState
 from skep.core.memory import Memory, Of
 from skep.core.model import GroupRef
+from skep.core.nodes import reshape
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Waiting
 from skep.core.timers import BACK_OFF, LEASE, LIMIT, PLAN, Timer, Timers
@@ -92,6 +96,10 @@ class State:
         self.lost: set[str] = set()
         self.drained: set[str] = set()
         """Nodes that are not to be used, by name: nobody is there, or nobody is to go there."""
+        self.node_changes: dict[str, NodeSpec | None] = {}
+        """Nodes that are to become so (none: to leave), by name; those of earlier moments wait for jobs to go."""
+        self.are_nodes_told = False
+        """Whether the cluster is to get other nodes before anybody decides."""
         self.policy = ""
         self.previous_policy = ""
         """The one before, as long as it may be trusted to take over again."""
@@ -121,6 +129,9 @@ class State:
             NodeBack: self._node_back,
             NodeDrained: self._node_drained,
             NodeUndrained: self._node_undrained,
+            NodeJoined: self._node_changed,
+            NodeLeft: self._node_left,
+            NodeChanged: self._node_changed,
             PolicyChanged: self._policy_changed,
             PolicyFailed: self._policy_failed,
             ClusterChanged: self._cluster_changed,
@@ -522,9 +533,27 @@ class State:
         self.drained.discard(event.node)
         self._follow_node(event.node)
 
+    def _node_changed(self, event: NodeJoined | NodeChanged) -> None:
+        self.node_changes[event.spec.name] = event.spec
+        self.are_nodes_told = True
+
+    def _node_left(self, event: NodeLeft) -> None:
+        if event.node in self.cluster.by_name or event.node in self.node_changes:
+            self.node_changes[event.node] = None
+            self.are_nodes_told = True
+
+    def settle_nodes(self) -> bool:
+        """After the events of a moment: let the cluster have the nodes that they told of. Whether they told of any."""
+        if not self.are_nodes_told:
+            return False
+        self.are_nodes_told = False
+        reshape(self)
+        self.trigger.nodes_changed = True
+        return True
+
     def _follow_node(self, name: str) -> None:
         node = self.cluster.by_name[name]
-        if name in self.lost or name in self.drained:
+        if name in self.lost or name in self.drained or name in self.node_changes:
             self.cluster.lose(node)
         else:
             self.cluster.restore(node)
@@ -638,22 +667,6 @@ class State:
         self.waiting = {scope: waiting for scope, waiting in self.waiting.items() if scope not in scopes}
         self.fragmented = {scope: waiting for scope, waiting in self.fragmented.items() if scope not in scopes}
         self.trigger.nodes_changed = True
-
-    def rehouse(self, cluster: Cluster) -> None:
-        """The same jobs on another cluster that has all the nodes and gpus they are on."""
-        there = cluster.by_name
-        numbers = {node.index: there[node.name].index for node in self.cluster.nodes if node.name in there}
-        for job in self.jobs.values():
-            if job.held is not None:
-                job.held = job.held.renumbered(numbers)
-            if job.bound is not None:
-                job.allocation = job.bound = job.bound.renumbered(numbers)
-                cluster.take(job.bound, job.seq)
-        self.cluster = cluster
-        self.lost &= there.keys()
-        self.drained &= there.keys()
-        for name in self.lost | self.drained:
-            cluster.lose(cluster.by_name[name])
 
     def placed_jobs(self) -> list[Job]:
         """Jobs that are wanted somewhere, those that run first, in the order of their start."""

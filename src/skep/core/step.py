@@ -6,6 +6,8 @@ else gets them, and it is launched when the last of them has gone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from skep.core.actions import Action, Launch, Move, Resume, Stop, Suspend
@@ -13,6 +15,7 @@ from skep.core.cluster import WHOLE, Allocation, Cluster
 from skep.core.errors import InvariantBroken
 from skep.core.events import Event
 from skep.core.job import Job, JobState
+from skep.core.nodes import rehouse
 from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.rounds import everything, gather, is_boundary, next_boundary
@@ -26,8 +29,9 @@ PLANS_MAX = 1000
 class Change(msgspec.Struct):
     """What a `PolicyChanged` or `ClusterChanged` brings, made by those who can read files."""
 
-    planner: Planner
+    make: Callable[[Cluster], Planner]
     cluster: Cluster | None = None
+    """Of a log that is older than events about nodes."""
 
 
 class Scheduler:
@@ -49,12 +53,14 @@ class Scheduler:
         state = self.state
         state.now_s = at_s
         if change is not None and change.cluster is not None:
-            state.rehouse(change.cluster)
+            rehouse(state, change.cluster)
         apply = state.apply
         for event in events:
             apply(event)
+        is_reshaped = state.settle_nodes()
         if change is not None:
-            self.planner = change.planner
+            self.planner = change.make(state.cluster)
+        if change is not None or is_reshaped:
             self._attach()
         self.decide()
         if not state.dirty and not state.settings:

@@ -99,7 +99,7 @@ def server_umask() -> int:
 
 
 def local_engine(config: Config, live: Live, accounts: Accounts) -> Engine:
-    cluster = live.writer.state.cluster
+    cluster = live.writer.state.cluster.blank()  # a copy: the state's own changes in place
     return LocalEngine(config.data, cluster, live.request_of, live.tell, accounts, config.limits)
 
 

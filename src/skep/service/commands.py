@@ -309,7 +309,7 @@ def use_policy(spec: str, who: str, files: Mapping[str, str] | None = None) -> P
         turn.alone()
         event = guarded(writer, lambda: make_policy(spec, writer.state.cluster, files))
         writer.rehearse(event)
-        turn.changes.append(event)
+        turn.changes.append([event])
         turn.say("policy", f"{described(spec, event.files)} instead of {writer.ground.policy}", None, who)
 
     return prepare
@@ -365,7 +365,7 @@ def apply_cluster(text: str, name: str, who: str) -> Prepare:
         turn.alone()
         event = guarded(writer, lambda: make_cluster(text, name))
         compare(writer, event)
-        turn.changes.append(event)
+        turn.changes.append(writer.with_nodes(event))
         turn.say("cluster", f"{described(name, event.files)} instead of {writer.ground.name}", None, who)
 
     return prepare

@@ -12,7 +12,10 @@ from skep.core.events import (
     JobReleased,
     JobSubmitted,
     NodeBack,
+    NodeChanged,
     NodeDrained,
+    NodeJoined,
+    NodeLeft,
     NodeLost,
     NodeUndrained,
     PolicyChanged,
@@ -26,6 +29,7 @@ from skep.core.events import (
 from skep.core.memory import LENT
 from skep.core.plan import Decision
 from skep.core.record import Entry, PlanRecord, decode
+from skep.core.timers import BACK_OFF, LEASE, LIMIT, Timer
 from skep.service.queries import about
 from skep.service.store import Store
 
@@ -42,6 +46,7 @@ NODE_EVENTS = {
     NodeBack: "came back",
     NodeDrained: "was drained",
     NodeUndrained: "is in use again",
+    NodeLeft: "left",
 }
 JOB_EVENTS = {
     JobHeld: "was held",
@@ -65,8 +70,8 @@ def decisions(reads: Reads, last: int, before: int | None, job_id: str | None) -
     for scanned, (seq, data) in enumerate(rows, 1):
         entry = decode(data)
         found += [each for each in of_entry(reads, seq, entry, names) if job_id in (None, each["job"])]
-        if any(isinstance(event, ClusterChanged) for event in entry.events):
-            names = None  # numbers of nodes were those of another cluster before
+        if any(isinstance(event, ClusterChanged | NodeJoined | NodeLeft) for event in entry.events):
+            names = None  # numbers may have been those of other nodes before
         if len(found) >= last or scanned >= SCANNED_MAX:
             following = seq
             break
@@ -89,7 +94,7 @@ def is_older_cluster(reads: Reads, before: int) -> bool:
     at = reads.store.reader.execute("SELECT at_s FROM log WHERE seq >= ? ORDER BY seq LIMIT 1", (before,)).fetchone()
     if at is None:
         return False
-    query = "SELECT 1 FROM events WHERE kind='cluster' AND at_s >= ? LIMIT 1"
+    query = "SELECT 1 FROM events WHERE kind IN ('cluster', 'joined', 'left') AND at_s >= ? LIMIT 1"
     return reads.store.reader.execute(query, at).fetchone() is not None
 
 
@@ -154,6 +159,14 @@ def because_of(events: list[Event], reads: Reads) -> list[str]:
     return [*said, *([f"and {len(events) - NAMED_MAX:,} more"] if len(events) > NAMED_MAX else [])]
 
 
+TIMERS = {LIMIT: "time limit", BACK_OFF: "wait after a failure", LEASE: "lease"}
+
+
+def timer_text(due: tuple[Timer, ...], store: Store) -> str:
+    jobs = [f"the {TIMERS[timer.kind]} of job {store.owner(timer.job_id)[0]} was over" for timer in due if timer.job_id]
+    return ", ".join(jobs) or "a time the policy had asked for"
+
+
 def event_text(event: Event, store: Store) -> str:
     if isinstance(event, JobSubmitted):
         return f"job {store.owner(event.job.id)[0]} was submitted"
@@ -166,7 +179,9 @@ def event_text(event: Event, store: Store) -> str:
     if isinstance(event, ClusterChanged):
         return f"cluster {event.name} was applied"
     if isinstance(event, TimerDue):
-        return "a time the policy had asked for"
+        return timer_text(event.due, store)
+    if isinstance(event, NodeJoined | NodeChanged):
+        return f"node {event.spec.name} {'joined' if isinstance(event, NodeJoined) else 'changed'}"
     if type(event) in NODE_EVENTS:
         # The events of `NODE_EVENTS` have a node.
         return f"node {event.node} {NODE_EVENTS[type(event)]}"  # type: ignore[union-attr]

@@ -11,6 +11,8 @@ from skep.core.events import (
     Exit,
     JobHeld,
     NodeBack,
+    NodeJoined,
+    NodeLeft,
     NodeLost,
     SuspendRefused,
     TasksExited,
@@ -20,7 +22,9 @@ from skep.core.events import (
     TasksSuspended,
 )
 from skep.core.job import Job, in_proportion
+from skep.core.nodes import Membership
 from skep.core.reports import Exited, Fenced, LaunchFailed, Looked, Moved, Refused, Report, Resumed, Started, Suspended
+from skep.core.state import State
 from skep.jobs.exits import classify, react
 from skep.service.book import Record
 
@@ -49,7 +53,7 @@ class Heard(msgspec.Struct):
 def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
     """None for what is late, doubled or of no consequence."""
     state = writer.state
-    if isinstance(report, Looked | Fenced):
+    if isinstance(report, Looked | Fenced | Membership):
         return None  # The writer itself sees to them.
     if isinstance(report, NodeLost | NodeBack):
         return Heard([report]) if report.node in state.cluster.by_name else None
@@ -79,6 +83,32 @@ def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
         heard.seconds = report.seconds
         return heard
     return None
+
+
+def news_of_nodes(state: State, reports: list[Report]) -> list[Membership]:
+    """Nodes that an engine has found, has found changed, or finds no more. What is known already is no news."""
+    found: dict[str, Membership] = {}
+    for report in reports:
+        if isinstance(report, Membership):
+            name = report.node if isinstance(report, NodeLeft) else report.spec.name
+            found[name] = report
+    return [report for name, report in found.items() if is_news(state, name, report)]
+
+
+def is_news(state: State, name: str, report: Membership) -> bool:
+    """Compared with what the node is to become, where that waits for jobs to go."""
+    node = state.cluster.by_name.get(name)
+    known = state.node_changes.get(name, node.spec if node is not None else None)
+    return known != (None if isinstance(report, NodeLeft) else report.spec)
+
+
+def said_of_node(event: Membership) -> tuple[str, str]:
+    """For people: the kind, and a sentence."""
+    if isinstance(event, NodeLeft):
+        return "left", f"{event.node} leaves the cluster"
+    spec = event.spec
+    what = f"{spec.gpus} gpu{'' if spec.gpus == 1 else 's'}" + (f" of type {spec.gpu_type}" if spec.gpu_type else "")
+    return ("joined" if isinstance(event, NodeJoined) else "changed"), f"{spec.name} has {what}"
 
 
 def _exited(record: Record, job: Job, now_s: float, report: Exited) -> Heard:

@@ -26,7 +26,8 @@ def override(writer: Writer, cluster: tuple[str, str] | None, policy: str | None
     said = f"{_described(events)} instead of {writer.ground.name}, {writer.ground.policy}"
     with writer.lock:
         undrained = _make_room(writer, turn, events)
-        writer.step(turn, [*events], None)
+        told = [writer.with_nodes(event) if isinstance(event, ClusterChanged) else [event] for event in events]
+        writer.step(turn, [each for group in told for each in group], None)
         if undrained:
             writer.step(turn, undrained, None)
     turn.say("started-with", said)

@@ -104,7 +104,8 @@ class Planning:
         if scheduler is None:
             return [], None
         # A planner must not know more than one that begins now.
-        change = Change(scheduler.planner) if events and isinstance(events[0], JobsForgotten | ClockStepped) else None
+        is_alone = bool(events) and isinstance(events[0], JobsForgotten | ClockStepped)
+        change = Change(lambda _: scheduler.planner) if is_alone else None
         return self._decide(scheduler, lambda: scheduler.step(at_s, events, change))
 
     def _decide(self, scheduler: Scheduler, work: Callable[[], Any]) -> tuple[list[PlanRecord], Fault | None]:

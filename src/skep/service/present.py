@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from skep.core.cluster import UNLIMITED, Cell, Cluster, Node, bits
+from skep.core.cluster import GONE, UNLIMITED, Cell, Cluster, Node, bits
 from skep.core.job import Job, JobState
 from skep.core.memory import LENT, Memory
 from skep.core.state import State
@@ -50,7 +50,9 @@ def borrowers(writer: Writer) -> dict[int, Job]:
 
 
 def node_state(name: str, state: State) -> str:
-    return "lost" if name in state.lost else "drained" if name in state.drained else "up"
+    if name in state.lost:
+        return "lost"
+    return "drained" if name in state.drained or name in state.node_changes else "up"
 
 
 # Nodes --------------------------------------------------------------------------------------------------------------
@@ -68,7 +70,7 @@ def nodes(reads: Reads) -> list[dict[str, Any]]:
                     {"job": shown, "gpu": gpu, "milli": piece.milli, "gpu_mem_mib": piece.gpu_mem_mib}
                     for gpu in bits(piece.gpus)
                 )
-        found = [shown_node(node, state, tenants.get(node.index, [])) for node in state.cluster.nodes]
+        found = [shown_node(node, state, tenants.get(node.index, [])) for node in state.cluster.by_name.values()]
     health = reads.engine.gpu_health()
     return [{**node, "health": health.get(node["name"], [])} for node in found]
 
@@ -186,13 +188,13 @@ def sample(writer: Writer) -> Sample:
     """Under the lock."""
     state = writer.state
     books = vc_books(writer)
-    counts = {node.name: node.gpu_count for node in state.cluster.nodes}
+    counts = {name: node.gpu_count for name, node in state.cluster.by_name.items()}
     return Sample(
         gpus=state.cluster.gpu_total,
         used=sum(book.used + book.borrowed for book in books.values()),
         lent=sum(book.borrowed for book in books.values()),
         bad=sum(counts.get(name, 0) for name in state.lost),
-        drained=sum(counts.get(name, 0) for name in state.drained - state.lost),
+        drained=sum(counts.get(name, 0) for name in {*state.drained, *state.node_changes} - state.lost),
         vcs=books,
     )
 
@@ -209,7 +211,7 @@ def overview(reads: Reads) -> dict[str, Any]:
             for record in reads.writer.book.records.values()
             if record.row.start_s is None and reads.sight.sees(record.row.vc)
         ]
-        node_count = len(cluster.nodes)
+        node_count = len(cluster.by_name)
     counts = state_counts(reads.store, JobFilter(sight=reads.sight))
     return {
         "at_s": now_s,
@@ -251,6 +253,8 @@ def cluster_map(reads: Reads) -> dict[str, Any]:
         total = 0
         for node in cluster.nodes:
             firsts.append(total)
+            if node.spec == GONE:
+                continue
             shown.append(
                 {
                     "name": node.name,
@@ -344,7 +348,7 @@ def drain_preview(reads: Reads, name: str) -> dict[str, Any]:
             for record, job in holders(writer)
             if job.held is not None and any(piece.node == node.index for piece in job.held.slices)
         }
-        up = [each for each in state.cluster.nodes if node_state(each.name, state) == "up"]
+        up = [each for each in state.cluster.by_name.values() if node_state(each.name, state) == "up"]
         stuck = stuck_without(writer, up, node)
         shown = {
             "node": name,

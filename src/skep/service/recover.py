@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -21,6 +22,7 @@ from skep.core.snapshot import load
 from skep.core.state import State
 from skep.core.step import Change, Scheduler, resumes, stop_cause
 from skep.files.text import Texts
+from skep.policies.idle import Idle
 from skep.policies.registry import Setting
 from skep.policies.shared.build import build_whole, guaranteed_gpus
 from skep.service.store import Damaged, Store
@@ -52,7 +54,7 @@ class Ground(msgspec.Struct):
         return self._guaranteed
 
     def follow(self, events: Sequence[Event]) -> Cluster | None:
-        """The new cluster, if the events tell of one."""
+        """The new cluster, if the events tell of one and not of its nodes."""
         cluster = None
         for event in events:
             if isinstance(event, PolicyChanged):
@@ -65,7 +67,8 @@ class Ground(msgspec.Struct):
             elif isinstance(event, ClusterChanged):
                 self.name, self.text = event.name, event.text
                 self.files["cluster"] = event.files
-                cluster = self.read()
+                read = self.read()
+                cluster = None if event.nodes_told else read
         return cluster
 
     def after(self, *events: ClusterChanged | PolicyChanged) -> tuple[Ground, Cluster | None]:
@@ -181,17 +184,21 @@ def recompute(entries: list[Entry]) -> list[tuple[Entry, list[PlanRecord]]]:
         cluster = ground.follow(entry.events)
         change = None
         if scheduler is None:
-            state = State(cluster or Cluster([], ""))
-            scheduler = Scheduler(state, ground.planner(state.cluster))
-        elif cluster is not None or has(entry, PolicyChanged) or has(entry, PolicyFailed):
-            change = Change(ground.planner(cluster or scheduler.state.cluster), cluster)
+            scheduler = Scheduler(State(Cluster([], "")), Idle())
+            change = Change(ground.planner, cluster)
+        elif any(has(entry, kind) for kind in (ClusterChanged, PolicyChanged, PolicyFailed)):
+            change = Change(ground.planner, cluster)
         elif has(entry, JobsForgotten) or has(entry, ClockStepped):
-            change = Change(scheduler.planner)
+            change = Change(partial(same, scheduler.planner))
         scheduler.step(entry.at_s, entry.events, change)
         again = decode(encode(Entry(0.0, [], [record(plan) for plan in scheduler.plans]))).plans
         if [decided(plan) for plan in again] != [decided(plan) for plan in entry.plans]:
             different.append((entry, again))
     return different
+
+
+def same(planner: Planner, cluster: Cluster) -> Planner:
+    return planner
 
 
 def has(entry: Entry, kind: type) -> bool:

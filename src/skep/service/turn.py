@@ -61,7 +61,7 @@ class Turn:
     def __init__(self, at_s: float) -> None:
         self.at_s = at_s
         self.events: list[Event] = []
-        self.changes: list[Event] = []
+        self.changes: list[list[Event]] = []
         """Of policy or cluster: each is a step by itself."""
         self.touched: set[str] = set()
         """Jobs, by their owners' ids, about which something was asked that the state does not know yet."""
@@ -86,7 +86,7 @@ class Turn:
         events, self.events, self.touched, self.formed = self.events, [], set(), {}
         return sorted(events, key=lambda event: ORDER.get(type(event), 2))
 
-    def take_changes(self) -> list[Event]:
+    def take_changes(self) -> list[list[Event]]:
         changes, self.changes = self.changes, []
         return changes
 

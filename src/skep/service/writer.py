@@ -36,6 +36,7 @@ from skep.core.events import (
     TimerDue,
 )
 from skep.core.needs import Need
+from skep.core.nodes import Membership, differences, settled
 from skep.core.ports import Engine, StaleEpoch
 from skep.core.record import Entry, PlanRecord, encode, take_in
 from skep.core.reports import Fenced, Looked, Report
@@ -47,7 +48,7 @@ from skep.jobs.request import Request
 from skep.policies.idle import NOBODY
 from skep.service import told
 from skep.service.book import Book, Record, owner_of, shown_state
-from skep.service.hear import Heard, hear
+from skep.service.hear import Heard, hear, news_of_nodes, said_of_node
 from skep.service.lendable import Lendable
 from skep.service.limits import Limiter
 from skep.service.planning import Call, Fault, Planning, at_once, commit_all, sentence, short, stays
@@ -121,7 +122,8 @@ class Writer:
     def _open(self, turn: Turn, opening: tuple[ClusterChanged, PolicyChanged] | None) -> None:
         if opening is None:
             raise InputError("the store is new: a cluster and a policy are needed")
-        self.step(turn, list(opening), None)
+        changed, policy = opening
+        self.step(turn, [*self.with_nodes(changed), policy], None)
         turn.say("opened", f"cluster {self.ground.name}, policy {self.ground.policy}")
 
     def _take_up(self, turn: Turn) -> None:
@@ -193,6 +195,11 @@ class Writer:
         for each in heard:
             turn.events += each.events
         actions: list[Action | Cluster] = []
+        if nodes := news_of_nodes(self.state, reports):
+            actions += self._take_in(turn, heard)  # what has ended first
+            actions += self._change(turn, [*nodes])
+            for event in nodes:
+                turn.say(*said_of_node(event))
         is_timer_alone = False
         if Looked() in reports:
             # Whatever had ended when the timers became due is known now, and comes first.
@@ -205,6 +212,8 @@ class Writer:
             actions += self._prepare(turn, command, heard)
         is_idle = not turn.events
         actions += self._take_in(turn, heard)
+        if ready := settled(self.state):  # nobody is in the way any more
+            actions += self._change(turn, [*ready])
         if not is_idle:
             self._refuse_restlessness(turn, is_timer_alone)
         if len(self.state.jobs) - len(self.book.by_member) >= 2 * ENDED_KEPT:
@@ -233,10 +242,21 @@ class Writer:
         turn.answers.append((command.future, answer))
         asked = (self.book.of(name) for event in turn.events[count:] if (name := job_of(event)))
         turn.touched |= {record.id for record in asked if record is not None}
-        for change in turn.take_changes():
-            following = self.step(turn, [change], None)
-            actions += [self.state.cluster, *following] if isinstance(change, ClusterChanged) else following
+        for events in turn.take_changes():
+            actions += self._change(turn, events)
         return actions
+
+    def with_nodes(self, event: ClusterChanged) -> list[Event]:
+        """Another cluster as events: what happens to each node, then what the file says of the rest."""
+        cluster = self.ground.after(event)[1]
+        assert cluster is not None
+        return [*differences(self.state.cluster, cluster), msgspec.structs.replace(event, nodes_told=True)]
+
+    def _change(self, turn: Turn, events: list[Event]) -> list[Action | Cluster]:
+        """A step of its own, for what changes more than jobs."""
+        following = self.step(turn, events, None)
+        has_nodes = any(isinstance(event, Membership) for event in events)
+        return [self.state.cluster.blank(), *following] if has_nodes else [*following]
 
     def _take_in(self, turn: Turn, heard: list[Heard]) -> list[Action]:
         """A step with all that has gathered in this turn."""

@@ -20,14 +20,20 @@ def cluster_of(layout: Layout) -> Cluster:
 
 
 class Hardware:
-    """`cells` seen as nodes: physical gpu cells and slices of a cluster are turned into each other."""
+    """`cells` seen as nodes: physical gpu cells and slices of a cluster are turned into each other.
 
-    def __init__(self, cells: Cells) -> None:
+    With a cluster its nodes have the numbers that they have there, by name; without one they are counted.
+    """
+
+    def __init__(self, cells: Cells, cluster: Cluster | None = None) -> None:
         self.specs: list[NodeSpec] = []
         self.where: dict[int, tuple[int, int]] = {}
         """Gpu cell (by identity) → (node, bit)."""
-        self.leaves: list[list[PhysicalCell]] = []
-        """By node and bit."""
+        self.leaves: list[list[PhysicalCell]] = [[] for _ in cluster.nodes] if cluster is not None else []
+        """By node and bit; none of a node that the layout does not have."""
+        self.missing: set[str] = set()
+        """Machines of the layout that the cluster does not have, or not with as many gpus."""
+        self.cluster = cluster
         taken: set[str] = set()
         for chain in cells.chains.values():
             for node in chain.cells[chain.node_level]:
@@ -37,10 +43,22 @@ class Hardware:
 
     def _add(self, node: PhysicalCell, spec: NodeSpec) -> None:
         leaves = [leaf for leaf in node.leaves() if isinstance(leaf, PhysicalCell)]
-        for bit, leaf in enumerate(leaves):
-            self.where[id(leaf)] = (len(self.specs), 1 << bit)
-        self.leaves.append(leaves)
+        number = self._number(spec)
         self.specs.append(spec)
+        if number is None:
+            self.missing.add(node.node)
+            return
+        for bit, leaf in enumerate(leaves):
+            self.where[id(leaf)] = (number, 1 << bit)
+        self.leaves[number] = leaves
+
+    def _number(self, spec: NodeSpec) -> int | None:
+        if self.cluster is None:
+            self.leaves.append([])
+            return len(self.specs)
+        node = self.cluster.by_name.get(spec.name)
+        is_there = node is not None and node.gpu_count >= spec.gpus and node.spec.gpu_type == spec.gpu_type
+        return node.index if node is not None and is_there else None
 
     def slices(self, leaves: list[PhysicalCell], like: Slice) -> list[Slice]:
         """These gpus as slices, with cpus and memory in proportion to one slice of the same role."""

@@ -57,6 +57,12 @@ class Elastic:
         self.most = most
         self.known: dict[object, Ladder] = {}
 
+    def use(self, gpus: int) -> None:
+        """There are so many GPUs now."""
+        if gpus != self.most:
+            self.most = gpus
+            self.known = {}
+
     def ladder(self, spec: JobSpec) -> Ladder:
         kind = kind_of(spec)
         found = self.known.get(kind)

@@ -111,6 +111,8 @@ class InPlace:
         if held is None or any(piece.milli < 1000 for piece in held.slices):
             return None
         hardware = self.books.hardware
+        if any(piece.gpus >> len(hardware.leaves[piece.node]) for piece in held.slices):
+            return None  # on a node that has joined since the layout was written, which no VC owns
         leaves = [hardware.leaves[piece.node][bit] for piece in held.slices for bit in bits(piece.gpus)]
         with self.cells.books:
             pairs = self._bind(leaves)

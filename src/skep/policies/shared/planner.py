@@ -75,7 +75,7 @@ class Shared:
 
     def attach(self, view: View, memory: Memory) -> None:
         self.cells = Cells(self.layout)
-        self.hardware = Hardware(self.cells)
+        self.hardware = Hardware(self.cells, view.cluster)
         self.lent: Lent = {}
         self.borrowers: dict[int, JobView] = {}
         self.lent_to: dict[int, Allocation] = {}
@@ -267,7 +267,7 @@ class Shared:
 
     def _machines(self, view: View) -> dict[str, bool]:
         """Which machines are up; one with gpus of two types is two nodes, and up when both are."""
-        found: dict[str, bool] = {}
+        found = dict.fromkeys(self.hardware.missing, False)
         for node, leaves in zip(view.cluster.nodes, self.hardware.leaves, strict=True):
             if leaves:
                 found[leaves[0].node] = found.get(leaves[0].node, True) and node.is_up
@@ -442,7 +442,9 @@ class Shared:
         plan.note(undo)
 
     def _leaves(self, node: int, mask: int) -> list[Any]:
-        return [self.hardware.leaves[node][bit] for bit in bits(mask)]
+        """Those that the layout has: a node may have joined since."""
+        leaves = self.hardware.leaves[node]
+        return [leaves[bit] for bit in bits(mask) if bit < len(leaves)]
 
     def _lend(self, job: JobView) -> None:
         assert job.bound is not None

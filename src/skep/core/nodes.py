@@ -1,0 +1,134 @@
+"""Nodes that join, leave and change: each is named by events, its number stays inside the core.
+
+A node keeps its number as long as it is there; a number that a node has left is nobody's (`GONE`) until another one
+joins. What jobs are in the way of (a node that leaves, or will have less) waits until they have gone: nothing new is
+started there meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from skep.core.cluster import GONE, Allocation, Cluster, NodeSpec, Slice
+from skep.core.errors import InvariantBroken
+from skep.core.events import NodeChanged, NodeJoined, NodeLeft
+
+if TYPE_CHECKING:
+    from skep.core.job import Job
+    from skep.core.state import State
+
+Membership = NodeJoined | NodeLeft | NodeChanged
+
+Uses = dict[int, list[tuple[Slice, bool]]]
+"""By the number of a node: what jobs have there, and whether it is booked. What is only seen is on its way out."""
+
+
+def differences(before: Cluster, after: Cluster) -> list[Membership]:
+    """What happens to the nodes of one cluster when it becomes another."""
+    there, then = before.by_name, after.by_name
+    left = [NodeLeft(name) for name in there if name not in then]
+    changed = [
+        NodeChanged(node.spec) for node in after.nodes if node.name in there and there[node.name].spec != node.spec
+    ]
+    return [*left, *changed, *(NodeJoined(node.spec) for node in after.nodes if node.name not in there)]
+
+
+def uses(state: State) -> Uses:
+    found: Uses = {}
+    for job in state.jobs.values():
+        for piece, is_booked in pieces_of(job):
+            found.setdefault(piece.node, []).append((piece, is_booked))
+    return found
+
+
+def pieces_of(job: Job) -> Iterator[tuple[Slice, bool]]:
+    if job.bound is not None:
+        yield from ((piece, True) for piece in job.bound.slices)
+    if job.held is not None and job.held != job.bound:
+        yield from ((piece, False) for piece in job.held.slices)
+
+
+def could_keep(spec: NodeSpec, pieces: list[tuple[Slice, bool]]) -> bool:
+    """Whether a node that is like this has room for all that jobs have on it."""
+    if any(piece.gpus >> spec.gpus for piece, _ in pieces):
+        return False
+    trial = Cluster([spec])
+    try:
+        for piece, is_booked in pieces:
+            if is_booked:
+                trial.take(Allocation((msgspec.structs.replace(piece, node=0),), 0))
+    except InvariantBroken:
+        return False
+    return True
+
+
+def settled(state: State) -> list[Membership]:
+    """Of the changes that wait for jobs to go, those that need not wait any longer."""
+    if not state.node_changes:
+        return []
+    used = uses(state)
+    return [
+        NodeLeft(name) if spec is None else NodeChanged(spec)
+        for name, spec in state.node_changes.items()
+        if is_free(spec, used.get(state.cluster.by_name[name].index, []))
+    ]
+
+
+def reshape(state: State) -> None:
+    """Let the cluster have the nodes that were told of, as far as nobody is in the way; the others keep waiting."""
+    used = uses(state)
+    specs = list(state.cluster.specs)
+    joining: list[NodeSpec] = []
+    waiting: dict[str, NodeSpec | None] = {}
+    for name, spec in state.node_changes.items():
+        node = state.cluster.by_name.get(name)
+        if node is None:
+            joining += [spec] if spec is not None else []
+        elif not is_free(spec, used.get(node.index, [])):
+            waiting[name] = spec
+        else:
+            specs[node.index] = GONE if spec is None else spec
+            if spec is None:
+                state.lost.discard(name)
+                state.drained.discard(name)
+    free = [number for number, spec in enumerate(specs) if spec == GONE]
+    for number, spec in zip(free, joining, strict=False):
+        specs[number] = spec
+    specs += joining[len(free) :]
+    while specs and specs[-1] == GONE:
+        specs.pop()
+    state.node_changes = waiting
+    renew(state, specs)
+
+
+def is_free(spec: NodeSpec | None, pieces: list[tuple[Slice, bool]]) -> bool:
+    """Whether nobody is in the way of a node that leaves, or is to become so."""
+    return not pieces if spec is None else could_keep(spec, pieces)
+
+
+def renew(state: State, specs: list[NodeSpec]) -> None:
+    """The same jobs on the same numbers of these nodes."""
+    state.cluster.renew(specs)
+    for job in state.jobs.values():
+        if job.bound is not None:
+            job.allocation = job.bound
+            state.cluster.take(job.bound, job.seq)
+    for name in {*state.lost, *state.drained, *state.node_changes}:
+        state.cluster.lose(state.cluster.by_name[name])
+
+
+def rehouse(state: State, cluster: Cluster) -> None:
+    """For logs of older formats, where another cluster counted all nodes anew: the same jobs on that one."""
+    there = cluster.by_name
+    numbers = {node.index: there[name].index for name, node in state.cluster.by_name.items() if name in there}
+    for job in state.jobs.values():
+        if job.held is not None:
+            job.held = job.held.renumbered(numbers)
+        if job.bound is not None:
+            job.bound = job.bound.renumbered(numbers)
+    state.lost &= there.keys()
+    state.drained &= there.keys()
+    renew(state, cluster.specs)
