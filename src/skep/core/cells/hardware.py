@@ -5,6 +5,8 @@ A node that lies in several chains (gpus of two types) is one node of the cluste
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from skep.core.cells.cells import Cells
@@ -12,6 +14,7 @@ from skep.core.cells.chain import Chain
 from skep.core.cells.layout import Layout
 from skep.core.cells.tree import Cell, PhysicalCell, VirtualCell
 from skep.core.cluster import UNLIMITED, Cluster, NodeSpec, Slice
+from skep.core.view import NodeView
 
 
 def cluster_of(layout: Layout) -> Cluster:
@@ -22,18 +25,18 @@ def cluster_of(layout: Layout) -> Cluster:
 class Hardware:
     """`cells` seen as nodes: physical gpu cells and slices of a cluster are turned into each other.
 
-    With a cluster its nodes have the numbers that they have there, by name; without one they are counted.
+    Given the nodes of a cluster, they have the numbers that they have there, by name; else they are counted.
     """
 
-    def __init__(self, cells: Cells, cluster: Cluster | None = None) -> None:
+    def __init__(self, cells: Cells, nodes: Sequence[NodeView] | None = None) -> None:
         self.specs: list[NodeSpec] = []
         self.where: dict[int, tuple[int, int]] = {}
         """Gpu cell (by identity) → (node, bit)."""
-        self.leaves: list[list[PhysicalCell]] = [[] for _ in cluster.nodes] if cluster is not None else []
+        self.leaves: list[list[PhysicalCell]] = [[] for _ in nodes or ()]
         """By node and bit; none of a node that the layout does not have."""
         self.missing: set[str] = set()
         """Machines of the layout that the cluster does not have, or not with as many gpus."""
-        self.cluster = cluster
+        self.by_name = {node.name: node for node in nodes} if nodes is not None else None
         taken: set[str] = set()
         for chain in cells.chains.values():
             for node in chain.cells[chain.node_level]:
@@ -53,10 +56,10 @@ class Hardware:
         self.leaves[number] = leaves
 
     def _number(self, spec: NodeSpec) -> int | None:
-        if self.cluster is None:
+        if self.by_name is None:
             self.leaves.append([])
             return len(self.specs)
-        node = self.cluster.by_name.get(spec.name)
+        node = self.by_name.get(spec.name)
         is_there = node is not None and node.gpu_count >= spec.gpus and node.spec.gpu_type == spec.gpu_type
         return node.index if node is not None and is_there else None
 

@@ -75,7 +75,7 @@ class Shared:
 
     def attach(self, view: View, memory: Memory) -> None:
         self.cells = Cells(self.layout)
-        self.hardware = Hardware(self.cells, view.cluster)
+        self.hardware = Hardware(self.cells, view.cluster.nodes)
         self.lent: Lent = {}
         self.borrowers: dict[int, JobView] = {}
         self.lent_to: dict[int, Allocation] = {}

@@ -1,0 +1,115 @@
+"""Nodes of the live world: a cluster file and an engine that discovers nodes tell the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from live_world import LiveWorld, request
+
+from skep.core.cluster import NodeSpec
+from skep.core.errors import Conflict
+from skep.core.events import ClusterChanged, NodeChanged, NodeJoined, NodeLeft
+from skep.core.record import decode
+from skep.core.reports import Exited
+from skep.service import commands
+from skep.service.recover import recompute, recover
+from skep.testing.snapshot import snapshot
+
+LAB = "nodes: [{count: 2, name: n, gpus: 4}]\n"
+MORE = "nodes: [{name: first, gpus: 4}, {count: 2, name: n, gpus: 4}]\n"
+VCS = "vcs: {red: 1 node, blue: 1 node}\n"
+
+
+def check_log(world: LiveWorld) -> None:
+    assert snapshot(recover(world.store)[0]) == snapshot(world.writer.state)
+    assert snapshot(recover(world.store, from_start=True)[0]) == snapshot(world.writer.state)
+    assert recompute([decode(entry) for entry in world.store.entries()]) == []
+
+
+def names(world: LiveWorld, job_id: str) -> list[str]:
+    held = world.writer.state.jobs[job_id].held
+    return [] if held is None else [world.writer.state.cluster.nodes[number].name for number in held.nodes()]
+
+
+def told(world: LiveWorld) -> list[type]:
+    """What happened to nodes and cluster, in the log, since the store was opened."""
+    entries = [decode(entry).events for entry in world.store.entries()][1:]
+    kinds = (NodeJoined, NodeLeft, NodeChanged, ClusterChanged)
+    return [type(event) for events in entries for event in events if isinstance(event, kinds)]
+
+
+def test_a_file_is_applied_as_events_of_its_nodes(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, cluster=LAB)
+    running, waits = world.submit(request(gpus=8), request(gpus=4))
+    world.settle()
+    world.ask(commands.apply_cluster(MORE, "more", "ann"))
+    world.settle()
+    assert told(world) == [NodeJoined, ClusterChanged]
+    assert (names(world, running), names(world, waits)) == (["n0", "n1"], ["first"])
+    assert world.puppet.cluster.by_name["first"].index == 2, "the others keep their numbers"
+    check_log(world)
+    world.writer.save_snapshot()
+    world.crash()
+    check_log(world)
+    assert names(world, waits) == ["first"]
+    world.end(waits)
+    world.ask(commands.apply_cluster(LAB, "lab", "ann"))
+    assert told(world)[2:] == [NodeLeft, ClusterChanged]
+    check_log(world)
+
+
+def test_a_node_in_use_is_not_taken_away_by_a_file(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, cluster=LAB)
+    world.submit(request(gpus=8))
+    world.settle()
+    with pytest.raises(Conflict, match="runs on node n1, which the new cluster lacks"):
+        world.ask(commands.apply_cluster("nodes: [{name: n0, gpus: 4}]\n", "less", "ann"))
+    assert told(world) == []
+
+
+@pytest.mark.parametrize("policy", ["fifo", "tiresias-l:queues=100+1000", "afs-l", "drf"])
+def test_an_engine_that_discovers_nodes(tmp_path: Path, policy: str) -> None:
+    world = LiveWorld(tmp_path, cluster=LAB, policy=policy)
+    running, waits = world.submit(request(gpus=8, expect_s=50.0), request(gpus=3, expect_s=90.0))
+    world.settle()
+    new = NodeSpec("new", 4)
+    world.tell(NodeJoined(new))
+    world.settle()
+    assert names(world, waits) == ["new"]
+    world.tell(NodeJoined(new), NodeChanged(new), NodeLeft("nobody"))
+    assert told(world) == [NodeJoined], "what is known is no news"
+    world.tell(NodeChanged(NodeSpec("new", 6)))
+    (more,) = world.submit(request(gpus=3, expect_s=10.0))
+    world.settle()
+    assert names(world, more) == ["new"]
+    check_log(world)
+    world.crash()
+    world.tell(NodeLeft("new"))
+    assert names(world, more) == ["new"], "until its jobs have gone"
+    gone = [(job, world.writer.state.jobs[job].held_launch) for job in (waits, more)]
+    world.tell(*(Exited(job, launch, 137, cause="node-lost") for job, launch in gone))
+    world.settle()
+    assert "new" not in world.writer.state.cluster.by_name
+    assert "running" in {world.state(job) for job in (running, waits, more)}
+    kinds = world.store.reader.execute(
+        "SELECT kind FROM events WHERE kind IN ('joined', 'changed', 'left') ORDER BY seq"
+    )
+    assert [kind for (kind,) in kinds] == ["joined", "changed", "left"]
+    check_log(world)
+
+
+def test_virtual_clusters_go_on_with_a_node_that_no_file_knows(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, cluster=LAB + VCS)
+    owner, borrower = world.submit(request(gpus=4, vc="red"), request(gpus=4, vc="red"))
+    other = world.submit(request(gpus=4, vc="blue"))[0]
+    world.settle()
+    world.tell(NodeJoined(NodeSpec("new", 4)))
+    world.settle()
+    assert [world.state(job) for job in (owner, borrower, other)] == ["running"] * 3
+    assert names(world, borrower) == ["new"], "nobody owns it: it is lent"
+    world.tell(NodeLeft("n1"))
+    check_log(world)
+    world.crash()
+    assert [world.state(job) for job in (owner, borrower, other)] == ["running"] * 3
+    check_log(world)
