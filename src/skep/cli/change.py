@@ -14,7 +14,7 @@ from skep.core.errors import NotFound
 if TYPE_CHECKING:
     from skep.client import Client
 
-OPEN = ("pending", "launching", "running", "stopping")
+OPEN = ("pending", "launching", "running", "suspended", "stopping")
 
 
 def chosen_jobs(command: Callable[..., None]) -> Callable[..., None]:

@@ -24,7 +24,7 @@ WATCH_S = 2.0
 PIPE_WIDTH = 1000
 COLOURS = {
     **{"running": "green", "succeeded": "blue", "failed": "red", "stopped": "magenta", "pending": "yellow"},
-    **{"launching": "cyan", "stopping": "cyan", "up": "green", "drained": "yellow", "lost": "red"},
+    **{"launching": "cyan", "suspended": "cyan", "stopping": "cyan", "up": "green", "drained": "yellow", "lost": "red"},
 }
 PROGRESS_KEYS = ("step", "steps", "checkpoint_step", "left", "done", "at_s")
 """What every job reports, beside its own series."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from skep.client import Client, Job
 
-STATES = ("pending", "launching", "running", "stopping", "succeeded", "failed", "stopped")
+STATES = ("pending", "launching", "running", "suspended", "stopping", "succeeded", "failed", "stopped")
 COLUMNS = ("ID", "NAME", "USER", "VC", "STATE", "GPUS", "PRIORITY", "TIME", "NODES(REASON)")
 PAGE = 100
 MOST = 1_000_000
@@ -121,7 +121,7 @@ def duration(job: Job, now_s: float) -> str:
 
 def where_of(job: Job) -> str:
     """The nodes of a job that has some; otherwise in brackets why not."""
-    if job["state"] in ("running", "launching", "stopping") and job.get("nodes"):
+    if job["state"] in ("running", "launching", "suspended", "stopping") and job.get("nodes"):
         progress = progress_of(job.get("progress") or {}) if job["state"] == "running" else ""
         return ",".join(job["nodes"]) + (f": {progress}" if progress else "")
     return f"({job['reason']})" if job.get("reason") else ""

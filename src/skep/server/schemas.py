@@ -10,8 +10,8 @@ from pydantic.json_schema import SkipJsonSchema
 
 from skep.server.tokens import LIFE_MAX_S
 
-STATES = ("pending", "launching", "running", "stopping", "succeeded", "failed", "stopped")
-ACTIVE = ("launching", "running", "stopping")
+STATES = ("pending", "launching", "running", "suspended", "stopping", "succeeded", "failed", "stopped")
+ACTIVE = ("launching", "running", "suspended", "stopping")
 ENDED = frozenset({"succeeded", "failed", "stopped"})
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 REF = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,254}$"
@@ -21,7 +21,7 @@ LINE = r"^[^\x00-\x1f\x7f]*$"
 
 Absent = SkipJsonSchema[None]
 """May be left out; there is no way to say it in an address."""
-State = Literal["pending", "launching", "running", "stopping", "succeeded", "failed", "stopped"]
+State = Literal["pending", "launching", "running", "suspended", "stopping", "succeeded", "failed", "stopped"]
 Seconds = float | None
 JobRef = Annotated[str, Path(pattern=REF, description="The id of a job, or a name: then the latest job of that name.")]
 TaskName = Annotated[str, Query(max_length=128, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")]
@@ -205,6 +205,7 @@ class StateCounts(Shown):
     pending: int
     launching: int
     running: int
+    suspended: int
     stopping: int
     succeeded: int
     failed: int

@@ -16,9 +16,8 @@ from skep.jobs.core import Needed, task_of, to_core
 from skep.jobs.request import Request
 from skep.service.store import Attempt, Held, JobRow
 
-PENDING, LAUNCHING, RUNNING, STOPPING = (
-    str(state) for state in (JobState.PENDING, JobState.LAUNCHING, JobState.RUNNING, JobState.STOPPING)
-)
+PENDING, LAUNCHING, RUNNING = str(JobState.PENDING), str(JobState.LAUNCHING), str(JobState.RUNNING)
+SUSPENDED, STOPPING = str(JobState.SUSPENDED), str(JobState.STOPPING)
 
 
 class Part(NamedTuple):
@@ -191,7 +190,7 @@ class Book:
             failed = record.why_failed if job.state is JobState.FAILED else ""
             return shown_state(job), shown_reason(job) or failed
         reason = next(iter(record.reasons.values()), "")
-        for each in (RUNNING, LAUNCHING, STOPPING, PENDING):
+        for each in (RUNNING, LAUNCHING, SUSPENDED, STOPPING, PENDING):
             if record.states.get(each):
                 return each, reason
         outcome = state.groups[record.id].outcome

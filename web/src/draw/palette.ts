@@ -55,6 +55,7 @@ export function jobColour(id: string): Colour {
 export const STATE_COLOURS: Record<string, Colour> = {
   launching: "s5",
   running: "s2",
+  suspended: "s3",
   stopping: "s4",
   succeeded: "s0",
   failed: "bad",

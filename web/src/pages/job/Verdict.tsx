@@ -36,6 +36,7 @@ export function Verdict({ job }: { job: Schemas["JobDetail"] }) {
     );
   const words: Record<string, string> = {
     launching: "is being launched",
+    suspended: "is suspended",
     stopping: "is being stopped",
     succeeded: "has succeeded",
     failed: "has failed",

@@ -77,7 +77,7 @@ export default function JobsPage() {
 
 function total(counts: Schemas["StateCounts"] | null, states: readonly string[], all: boolean): number | null {
   if (!counts) return null;
-  const open = all ? Object.keys(counts) : ["pending", "launching", "running", "stopping"];
+  const open = all ? Object.keys(counts) : ["pending", "launching", "running", "suspended", "stopping"];
   const wanted = states.length ? states : open;
   return Object.entries(counts).reduce((sum, [state, count]) => sum + (wanted.includes(state) ? count : 0), 0);
 }

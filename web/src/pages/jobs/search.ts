@@ -1,7 +1,7 @@
 // The filters of the jobs page live in its address.
 import type { JobsKey } from "../../api/queries";
 
-export const STATES = ["pending", "launching", "running", "stopping", "succeeded", "failed", "stopped"] as const;
+export const STATES = ["pending", "launching", "running", "suspended", "stopping", "succeeded", "failed", "stopped"] as const;
 export const SORTS = ["id", "name", "user", "vc", "state", "gpus", "priority", "waited", "ran"] as const;
 
 /** As it stands in the address: nothing for what is not filtered. */
