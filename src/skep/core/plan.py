@@ -50,6 +50,9 @@ GroupEnd = tuple[str, JobState, str]
 
 T = TypeVar("T")
 
+Step = list[Any] | tuple[Any, ...]
+"""The way back: a list whose last item goes, or a function that takes the step back and what that needs to know."""
+
 NO_GROUPS: Mapping[str, Group] = {}
 
 
@@ -94,8 +97,7 @@ class Plan:
         self._jobs = jobs
         self._groups = groups
         self._books = books
-        self._steps: list[tuple[Any, ...]] = []
-        """The way back: for each step a function that takes it back, and what that needs to know."""
+        self._steps: list[Step] = []
         self._marks: list[int] = []
         """How many steps there were before each decision."""
         self._at = WHOLE_PLANNER
@@ -170,7 +172,7 @@ class Plan:
         if mine.state is not RUNNING or mine.held_launch != setting.launch:
             raise InvariantBroken(f"a setting for {mine!r}: only a running job takes one")
         self.settings.append(setting)
-        self._steps.append((self.settings.pop,))
+        self._steps.append(self.settings)
 
     def suspend(self, job: JobView, memory: MemoryPlace = "resident") -> None:
         """Let a running job stand still: others may have its compute. Its memory stays on its gpus or goes to nodes."""
@@ -198,7 +200,7 @@ class Plan:
             raise InvariantBroken(f"end of group {group_id}, which {'has ended' if group else 'is not there'}")
         outcome = JobState.SUCCEEDED if succeeded else JobState.STOPPED
         self.ends.append((group_id, outcome, f"{group.spec.title} ended: {why}"))
-        self._steps.append((self.ends.pop,))
+        self._steps.append(self.ends)
 
     def _decide(
         self,
@@ -255,17 +257,17 @@ class Plan:
     def reject(self, job: JobView, why: str) -> None:
         """It can never run here."""
         self.rejects.append((self._jobs[job.id], why))
-        self._steps.append((self.rejects.pop,))
+        self._steps.append(self.rejects)
 
     def wait(self, job: JobView, scope: str) -> None:
         """It waits in this scope from now on."""
         self.joins.append((self._jobs[job.id], scope))
-        self._steps.append((self.joins.pop,))
+        self._steps.append(self.joins)
 
     def refuse(self, scope: str, cause: Cause) -> None:
         """Whoever waits in this scope waits for this cause from now on."""
         self.refusals.append((scope, cause))
-        self._steps.append((self.refusals.pop,))
+        self._steps.append(self.refusals)
 
     def remember(self, slot: Slot[T], key: str, value: T | None) -> None:
         """Of that job or VC ("" where there is one value for all); no value: forget it."""
@@ -273,7 +275,7 @@ class Plan:
 
     def keep(self, change: Change) -> None:
         self.memory.append(change)
-        self._steps.append((self.memory.pop,))
+        self._steps.append(self.memory)
 
     def wake(self, at_s: float | None) -> None:
         """Ask the planner again then, if nothing happens before."""
@@ -292,8 +294,11 @@ class Plan:
         """Take back every step since that mark, the last first."""
         steps = self._steps
         while len(steps) > mark:
-            undo, *known = steps.pop()
-            undo(*known)
+            step = steps.pop()
+            if isinstance(step, list):
+                step.pop()
+            else:
+                step[0](*step[1:])
 
     def reserve(self, allocation: Allocation) -> None:
         """These cells are nobody's, and not free, until they are released or the step is taken back."""
