@@ -103,6 +103,16 @@ class FaultyEngine(NoEngine):
                 for theirs in run.allocation.slices:
                     assert mine.node != theirs.node or not mine.gpus & theirs.gpus, f"{run.job_id} is still there"
 
+    def _is_free(self, allocation: Allocation, but: Run) -> bool:
+        """Whoever is there moves or leaves too. Jobs that swap their GPUs are in the contract of engines."""
+        others = [run for run in self.runs.values() if not run.is_over and run is not but]
+        return not any(
+            mine.node == theirs.node and mine.gpus & theirs.gpus
+            for mine in allocation.slices
+            for run in others
+            for theirs in run.allocation.slices
+        )
+
     def _tell(self, run: Run, report: Report) -> None:
         run.news.append(report)
         for _ in range(self.chance.choice((0, 1, 1, 1, 2)) if self.faults else 1):
@@ -115,8 +125,9 @@ class FaultyEngine(NoEngine):
     def live(self) -> None:
         """Some time passes: somebody ends, somebody leaves as asked, somebody fails."""
         for run in [run for run in self.runs.values() if not run.is_over]:
-            if run.job_id in self.moves and not run.is_asked_to_stop:
-                self._move(run, self.moves[run.job_id])
+            move = self.moves.get(run.job_id)
+            if move is not None and not run.is_asked_to_stop and self._is_free(move.allocation, run):
+                self._move(run, move)
             elif run.is_asked_to_stop and self.chance.random() < 0.5:
                 self._end(run, Exited(run.job_id, run.launch, 143, was_stopped=True))
             elif self.chance.random() < 0.15:
@@ -130,7 +141,6 @@ class FaultyEngine(NoEngine):
         if move.launch <= run.launch:
             return
         run.is_over = True
-        self._assert_free(move.allocation)
         moved = self.runs[run.job_id, move.launch] = Run(run.job_id, move.launch, move.allocation)
         self._tell(moved, Moved(run.job_id, move.launch))
 

@@ -361,6 +361,8 @@ class State:
         job = self.jobs.get(event.job_id)
         if job is None or job.held is None or (event.launch and event.launch <= job.held_launch):
             return  # late or told twice
+        if job.seq not in self.held_jobs:  # that it had started was told late, or not at all
+            self._tasks_started(TasksStarted(job.id, event.rate, event.progress_since_s, job.held_launch))
         before = job.held_gpus
         self._settle(job)
         job.held = event.allocation

@@ -339,3 +339,14 @@ def test_nobody_stays_suspended_under_another_policy() -> None:
     assert world.step(PolicyChanged("other")) == ["stop a"]
     world.done("stop a")
     assert world.state_of("a") is JobState.PENDING
+
+
+def test_a_move_that_is_heard_before_the_start_tells_of_both() -> None:
+    state = State(cluster("2x1"))
+    slow = Slow(build_planner("fifo", Setting(state.cluster)), state)
+    slow.submit(job(1, id="a"))
+    moving = state.jobs["a"]
+    assert moving.state is JobState.LAUNCHING
+    moving.launches = 2
+    slow.step(TasksMoved("a", moving.held or Allocation((), 0), 0.0, 1.0, 0.0, 2), TasksStarted("a", 1.0, 0.0, 1))
+    assert (moving.state, moving.held_launch, moving.held_gpus) == (JobState.RUNNING, 2, 1)
