@@ -133,7 +133,10 @@ def check_memory(node: Node, piece: Slice) -> None:
 
 
 def tenant_of(piece: Slice, owner: int) -> Tenant:
-    limit = piece.limit or piece.milli
+    milli = piece.milli
+    if 0 <= milli <= WHOLE and not piece.limit and not piece.mode:
+        return Tenant(owner, milli, milli, piece.gpu_mem_mib, "", piece.slot, piece.group)
+    limit = piece.limit or milli
     if not 0 <= piece.milli <= limit <= WHOLE:
         raise InvariantBroken(f"{piece.milli} milli with a limit of {limit} are no part of a gpu")
     if piece.mode:
