@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from skep.core.actions import Action, Launch, Move, Stop
-from skep.core.cluster import Allocation
+from skep.core.cluster import Allocation, NodeSpec
 from skep.core.errors import InputError
-from skep.core.events import ClusterChanged, NodeBack, NodeLost, PolicyChanged
+from skep.core.events import ClusterChanged, NodeBack, NodeChanged, NodeJoined, NodeLeft, NodeLost, PolicyChanged
 from skep.core.record import decode
 from skep.core.reports import Exited, LaunchFailed, Looked, Moved, Report, Started
 from skep.jobs.request import Elastic, Request, TaskRole
@@ -155,6 +155,11 @@ class FaultyEngine(NoEngine):
                     self._end(run, Exited(run.job_id, run.launch, 137, cause="node-lost"))
         self.mail.append((NodeLost if node in self.down else NodeBack)(self.names[node]))
 
+    def discover(self) -> None:
+        """A node that comes and goes, each time with other GPUs; whoever is there stays until it has ended."""
+        spec = NodeSpec("extra", self.chance.randint(1, 6))
+        self.mail.append(self.chance.choice((NodeJoined(spec), NodeChanged(spec), NodeLeft("extra"))))
+
     def take_mail(self) -> list[Report]:
         """Some of it; now and then everything is looked at again."""
         self.chance.shuffle(self.mail)
@@ -251,7 +256,7 @@ class Trial:
         open_ids = list(self.writer.book.records)
         ref = self.chance.choice(open_ids) if open_ids else "1"
         node = self.chance.choice(list(self.writer.state.cluster.by_name))
-        choice = self.chance.randrange(8)
+        choice = self.chance.randrange(8 if self.has_vcs else 10)
         if choice == 0:
             self.ask(commands.use_policy(self.chance.choice(POLICIES), "root"))
         elif choice == 1:
@@ -262,8 +267,10 @@ class Trial:
             self.ask(commands.reprioritise(ref, self.chance.choice((-1, 5, 200)), "ann"))
         elif choice in (5, 6):
             self.ask(commands.drain(node, choice == 5, "root"))
-        else:
+        elif choice == 7:
             self.engine.flip_node()
+        else:
+            self.engine.discover()
 
     def run(self, steps: int) -> None:
         number = 0
