@@ -14,6 +14,7 @@ from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cluster import Allocation, NodeSpec
 from skep.core.errors import InputError
 from skep.core.events import ClusterChanged, NodeBack, NodeChanged, NodeJoined, NodeLeft, NodeLost, PolicyChanged
+from skep.core.ports import Capability
 from skep.core.record import decode
 from skep.core.reports import Exited, LaunchFailed, Looked, Moved, Report, Started
 from skep.jobs.request import Elastic, Request, TaskRole
@@ -53,6 +54,8 @@ class Run:
 
 class FaultyEngine(NoEngine):
     """Runs outlive the server. What it tells may come late, twice, or only after somebody looks again."""
+
+    capabilities = frozenset({Capability.MIGRATE, Capability.RESIZE})
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
