@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from skep.core.cluster import Allocation
+from skep.core.cluster import WHOLE, Allocation
 from skep.core.job import JobState
 from skep.core.memory import Memory, Slot
 from skep.core.model import Shape
@@ -447,10 +447,11 @@ class Pipeline:
         if refused is not None:
             return refused
         shape = job.spec.shapes[0]
+        milli = shape.gpu_milli
         free = 0
         # A strict line holds all kinds of requests, and `pools` is what its first job accepts.
         for pool in view.cluster.pools_for(shape.gpu_types) if line.is_strict else line.pools:
-            free += pool.with_room(shape.gpu_milli)
+            free += pool.free if milli == WHOLE else pool.with_room(milli)
         return view.cluster.why_not(shape.gpus, free)
 
     def _next_wake(self, view: View) -> float | None:
