@@ -224,6 +224,7 @@ class Simulated(Subject):
 
 
 LOOP = """
+exec 2> /dev/null  # where the shell says which of its commands was terminated
 trap '%s' TERM
 cd $SKEP_CHECKPOINT_DIR
 echo $SKEP_LAUNCH >> starts-$SKEP_TASK_INDEX
