@@ -12,7 +12,7 @@ of the memory by itself.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -118,7 +118,7 @@ class Memory:
     def drop_beneath(self) -> None:
         self._keep(list(self.jobs), lambda slot: slot not in BENEATH)
 
-    def _keep(self, jobs: Collection[str], is_kept: Any) -> None:
+    def _keep(self, jobs: Collection[str], is_kept: Callable[[str], bool]) -> None:
         for job_id in jobs:
             values = self.jobs.pop(job_id, None)
             kept = {slot: value for slot, value in (values or {}).items() if is_kept(slot)}

@@ -14,11 +14,11 @@ from skep.server.changes import Changes
 from skep.server.config import Config
 from skep.server.hub import Hub
 from skep.server.identity import Identity
-from skep.server.kept import Kept
 from skep.server.logs import FileBudget
 from skep.server.looks import Looks
 from skep.server.metrics import Metrics
 from skep.server.studies.studies import Studies
+from skep.server.together import Together
 from skep.server.tokens import Tokens
 from skep.service.history import History
 
@@ -39,7 +39,7 @@ class Context(msgspec.Struct):
     """Begin to stop the server; with a number all jobs first, and the server stays if that takes more seconds."""
     log_files: FileBudget
     looks: Looks = msgspec.field(default_factory=Looks)
-    overviews: Kept[dict[str, Any]] = msgspec.field(default_factory=Kept)
+    overviews: Together[dict[str, Any]] = msgspec.field(default_factory=Together)
     """By what one may see."""
 
 

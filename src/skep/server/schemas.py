@@ -224,7 +224,6 @@ class JobPage(Shown):
     )
     seq: int = Field(description="The last event this page takes into account.")
     problems: list[str] = Field(description="Policies that failed and were replaced for now, in sentences.")
-    missing: list[str] = Field(description="What it builds on and does not have here, and what is lost; in sentences.")
 
 
 class Ids(Shown):
@@ -260,6 +259,7 @@ class Environment(Shown):
 class Policy(Shown):
     policy: str = Field(description="The one in charge.")
     problems: list[str] = Field(description="Policies that failed and were replaced for now, in sentences.")
+    missing: list[str] = Field(description="What it builds on and does not have here, and what is lost; in sentences.")
 
 
 class Changes(Shown):
