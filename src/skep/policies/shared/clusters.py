@@ -223,6 +223,13 @@ class CellsShown(Cluster):
         return Cause.FRAGMENTATION if 0 < gpus <= free else Cause.QUOTA
 
 
+NOTHING_GIVEN: tuple[int, list[Pair], bool] = (NOBODY, [], False)
+
+
+def is_suspended(allocation: Allocation) -> bool:
+    return any(piece.gpus and not piece.milli for piece in allocation.slices)
+
+
 class CellBooks(VcBooks):
     """The virtual cells of the VC, bound to physical ones as they are used; or those of one of its pinned cells."""
 
@@ -245,8 +252,8 @@ class CellBooks(VcBooks):
                 self.virtual.append([leaf for leaf in node.leaves() if isinstance(leaf, VirtualCell)])
         self.users: dict[int, int] = {}
         """Jobs on each virtual gpu, by identity: several may share one."""
-        self.given: tuple[int, list[Pair]] = (NOBODY, [])
-        """Who gave something back last, and what that was."""
+        self.given: tuple[int, list[Pair], bool] = NOTHING_GIVEN
+        """Who gave something back last, what that was, and whether it was suspended there. Gone with the allocation."""
         self.pairs: dict[int, tuple[Allocation, list[Pair]]] = {}
         """What each allocation is bound to, as long as anybody might take it again."""
         super().__init__(CellsShown(specs, vc))
@@ -279,11 +286,11 @@ class CellBooks(VcBooks):
 
     def _kept(self, allocation: Allocation, owner: int) -> list[Pair]:
         """What the gpus of a job that stays where it is (it is suspended or resumed) were bound to a moment ago."""
-        before, pairs = self.given
-        is_same = before == owner and [id(leaf) for _, leaf in pairs] == [
-            id(leaf) for leaf in self.leaves_of(allocation)
-        ]
-        return pairs if is_same else []
+        before, pairs, was_suspended = self.given
+        if before != owner or was_suspended == is_suspended(allocation):
+            return []
+        leaves = self.leaves_of(allocation)
+        return pairs if [id(leaf) for _, leaf in pairs] == [id(leaf) for leaf in leaves] else []
 
     def _take(self, allocation: Allocation, pairs: list[Pair], owner: int) -> None:
         super().take(allocation, owner)
@@ -299,7 +306,7 @@ class CellBooks(VcBooks):
     def give(self, allocation: Allocation, owner: int) -> None:
         super().give(allocation, owner)
         pairs = self.pairs[id(allocation)][1]
-        self.given = (owner, pairs)
+        self.given = (owner, pairs, is_suspended(allocation))
         with self.cells.books:
             for leaf, virtual in pairs:
                 self.users[id(virtual)] -= 1
@@ -313,6 +320,7 @@ class CellBooks(VcBooks):
         self.forget(allocation)
 
     def forget(self, allocation: Allocation) -> Callable[[], None]:
+        self.given = NOTHING_GIVEN
         pairs = self.pairs.pop(id(allocation))
 
         def know() -> None:
