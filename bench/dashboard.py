@@ -73,6 +73,10 @@ class Stir(threading.Thread):
         ]
 
     def run(self) -> None:
+        with self.client:
+            self._stir()
+
+    def _stir(self) -> None:
         began_s, turn = time.monotonic(), 0
         while not self.stopping.is_set():
             ids = [self.ids[(turn * BULK + each) % len(self.ids)] for each in range(BULK)]

@@ -31,6 +31,14 @@ vcs:
   prod: 2 nodes of v100
   guests:
 """
+SMALL = """\
+name: small
+nodes:
+  - {count: 2, name: n, gpus: 4}
+vcs:
+  default: 1 node
+  other: 1 node
+"""
 POLICY = "tiresias-l:queues=60"
 TRAIN = """\
 import math, sys, time
@@ -149,6 +157,7 @@ def scene(cluster: str = CLUSTER, policy: str = POLICY, *, needs_token: bool = F
             yield stage
         finally:
             stage.client.post("/shutdown", json={"stop_jobs": True})
+            stage.client.close()
             assert server.process is not None
             server.process.wait(WAIT_S)
 

@@ -7,21 +7,13 @@ from pathlib import Path
 
 import pytest
 from bench.browser import chromium, launch
-from bench.scene import Scene, scene
+from bench.scene import SMALL, Scene, scene
 from playwright.sync_api import Browser, Page, expect
 
 from skep.server.pages import why_missing
 
 WAIT_MS = 60_000
 """For a machine that has much else to do."""
-SMALL = """\
-name: small
-nodes:
-  - {count: 2, name: n, gpus: 4}
-vcs:
-  default: 1 node
-  other: 1 node
-"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from bench.scene import Scene, make_token, scene
+from bench.scene import SMALL, Scene, make_token, scene
 from playwright.sync_api import Page, expect
 
-from conftest import SMALL
 from skep.server.tokens import Tokens
 
 

@@ -9,9 +9,6 @@ from bench.dashboard import Sight, large, scroll, under_events
 from bench.scene import Scene
 from playwright.sync_api import Browser
 
-# The connection of the browser driver may be collected while a test runs, which says nothing about the page.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Scene]:
