@@ -22,7 +22,7 @@ from skep.jobs.reports import Exited, Started
 def forks(monkeypatch: pytest.MonkeyPatch) -> start.Forks:
     """One of its own for a test that hurts it."""
     forks = start.Forks()
-    monkeypatch.setattr(start, "_forks", forks)
+    monkeypatch.setattr(start, "forks", forks)
     yield forks
     forks.end()
 
@@ -76,7 +76,7 @@ from local_world import World, sh
 from skep.engines.local import start
 world = World(Path({str(tmp_path)!r}), {{"1": sh("sleep 0.5; exit 3")}})
 world.start()
-print(start._forks._process.pid, world.shim(), flush=True)
+print(start.forks._process.pid, world.shim(), flush=True)
 sys.stdin.read()
 """
     with subprocess.Popen([sys.executable, "-c", script], stdin=-1, stdout=-1, text=True) as process:

@@ -31,6 +31,7 @@ from skep.engines.local.gpus import read_gpus
 from skep.engines.local.logs import log_files
 from skep.engines.local.run import Task
 from skep.engines.local.runs import Runs
+from skep.engines.local.start import forks
 from skep.files.untrusted import decode_as, read_small, reserve
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.reports import Looked, Report
@@ -235,6 +236,7 @@ class LocalEngine:
         poller.register(self._bell, select.POLLIN)
         poller.register(self._wake, select.POLLIN)
         look_at = 0.0
+        self._try(forks.begin)
         while self._is_open:
             ready = {fd for fd, _ in poller.poll(self._wait_ms(look_at))}
             if self._wake in ready:

@@ -52,6 +52,12 @@ class Forks:
                 self.end()
         raise OSError(None, "the process that starts tasks does not answer")
 
+    def begin(self) -> None:
+        """Before the first task comes: a new Python takes a while."""
+        with self._lock:
+            if self._channel is None:
+                self._begin()
+
     def _ask(self, message: bytes) -> bytes:
         if self._channel is None:
             self._begin()
@@ -94,10 +100,10 @@ def shim_of(answer: bytes) -> Shim:
     return Shim(int(pid), int(when))
 
 
-_forks = Forks()
-atexit.register(_forks.end)
+forks = Forks()
+atexit.register(forks.end)
 
 
 def start_shim(task: Path, *, goes_at_once: bool = False) -> Shim:
     """One process forks for the whole program, however many engines it has."""
-    return _forks.start(task, goes_at_once=goes_at_once)
+    return forks.start(task, goes_at_once=goes_at_once)
