@@ -148,25 +148,27 @@ class Limiter:
 
     def look(self, record: Record, jobs: Iterable[Job]) -> None:
         """After any change of a job: count it as it is now."""
-        is_open = record.row.finish_s is None
-        counted = counts_of(record.request) if is_open else Used()
-        counted.pending = int(is_open and record.row.state == PENDING)
-        self._count(record, counted)
+        self._count(record)
         for job in jobs:
             self._follow(job)
 
-    def _count(self, record: Record, counted: Used) -> None:
+    def _count(self, record: Record) -> None:
+        """Most changes of a job change nothing here; else mostly whether it is pending."""
         before = self._open.get(record.id)
-        if before == counted:
+        is_open = record.row.finish_s is None
+        pending = int(is_open and record.row.state == PENDING)
+        if before is None and not is_open:
+            return
+        if before is not None and is_open and before.pending == pending:
             return
         user, vc = record.request.user, record.request.vc
         if before is not None:
             self._book(user, vc, before, -1)
-        self._book(user, vc, counted, 1)
-        if counted.jobs:
-            self._open[record.id] = counted
-        else:
-            self._open.pop(record.id, None)
+            del self._open[record.id]
+        if is_open:
+            counted = self._open[record.id] = before or counts_of(record.request)
+            counted.pending = pending
+            self._book(user, vc, counted, 1)
 
     def _follow(self, job: Job) -> None:
         need = need_of(job.spec)
