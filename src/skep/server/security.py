@@ -7,6 +7,7 @@ name of ours, an `Origin` must be our own, and a body must be of a kind that a p
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 from typing import Any
@@ -31,7 +32,7 @@ MIB = 1024 * 1024
 BODY_MAX, BATCH_MAX, TRACE_MAX = MIB, 32 * MIB, 256 * MIB
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
-OPEN = ("/api/v1/health", "/api/v1/session")
+HEALTH, SESSION = "/api/v1/health", "/api/v1/session"
 """What needs no token: whether the server lives, and showing it one."""
 YAML = (b"application/yaml", b"application/x-yaml", b"text/yaml", b"text/x-yaml")
 TAKES_YAML = ("/api/v1/jobs", "/api/v1/cluster")
@@ -94,17 +95,23 @@ class Guard:
             self._check_names(scope, headers)
             if scope["method"] in WRITES:
                 check_body(scope["path"], headers)
-            if scope["path"] not in OPEN and not is_page(scope["method"], scope["path"]):
-                if self.obeys_root_alone:
-                    self._only_root(scope)
-                headers = with_session(headers, is_write=scope["method"] in WRITES)
-                scope["identity"] = identify(headers, self.tokens)
+            if scope["path"] == HEALTH:
+                with contextlib.suppress(Refused):
+                    self._identify(scope, headers)
+            elif scope["path"] != SESSION and not is_page(scope["method"], scope["path"]):
+                self._identify(scope, headers)
         except Refused as refused:
             scope["refusal"] = str(refused)
             return error_answer(refused.status, str(refused), refused.hint, refused.headers)
         except InputError as error:
             return error_answer(400, str(error), error.hint)
         return None
+
+    def _identify(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        if self.obeys_root_alone:
+            self._only_root(scope)
+        headers = with_session(headers, is_write=scope["method"] in WRITES)
+        scope["identity"] = identify(headers, self.tokens)
 
     def _check_names(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()

@@ -51,6 +51,20 @@ def test_an_expired_token_is_refused(guarded: World, clock: Clock) -> None:
     assert (answer.status_code, answer.json()["error"]) == (401, "this token has expired")
 
 
+def test_what_is_wrong_is_for_those_with_a_token(guarded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, secret = guarded.tokens.create("ann", "user")
+    monkeypatch.setattr(guarded.live, "problems", lambda: ["policy mine.py:Mine failed"], raising=False)
+    told = {
+        who: guarded.client.get("/api/v1/health", headers=bearer(who) if who else None).json()
+        for who in (secret, "x", "")
+    }
+    assert [told[who]["problems"] for who in (secret, "x", "")] == [
+        ["policy mine.py:Mine failed"],
+        ["there is a problem"],
+        ["there is a problem"],
+    ]
+
+
 @pytest.mark.parametrize("life_s", [0, -1, float("inf"), float("nan"), 1e12])
 def test_a_life_is_a_sensible_time(tmp_path: Path, life_s: float) -> None:
     with pytest.raises(InputError, match="cannot expire after"):

@@ -47,8 +47,11 @@ def file_of(kind: str, what: str) -> Responses:
 
 @router.get("/health", response_model=None, responses={200: {"model": Health}, **errors()})
 async def health(request: Request) -> Response:
-    """Whether it lives. Needs no token."""
-    return answer({"status": "ok", "version": __version__, "problems": context_of(request).live.problems()})
+    """Whether it lives. Needs no token; what is wrong is told in full to those who have one."""
+    problems = context_of(request).live.problems()
+    if problems and "identity" not in request.scope:
+        problems = [f"there {'is a problem' if len(problems) == 1 else f'are {len(problems)} problems'}"]
+    return answer({"status": "ok", "version": __version__, "problems": problems})
 
 
 @root.get("/openapi.json", include_in_schema=False)
