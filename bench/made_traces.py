@@ -151,8 +151,8 @@ def busiest_weeks(trace: Trace) -> float:
 
 FIGURES: dict[str, Callable[[Trace], float]] = {
     **{f"duration {share} (s)": durations(share) for share in ("p10", "p25", "p50", "p75", "p90", "p99", "mean")},
-    **{f"jobs with {gpus} GPUs (%)": jobs_of_size(gpus) for gpus in (1, 2, 4, 8, 16)},
-    **{f"GPU time of jobs with {gpus} GPUs (%)": time_of_size(gpus) for gpus in (1, 4, 8, 16)},
+    **{f"jobs with {gpus} GPU{'s' * (gpus > 1)} (%)": jobs_of_size(gpus) for gpus in (1, 2, 4, 8, 16)},
+    **{f"GPU time of jobs with {gpus} GPU{'s' * (gpus > 1)} (%)": time_of_size(gpus) for gpus in (1, 4, 8, 16)},
     "GPU hours": lambda trace: sum(map(gpu_hours_of, trace.jobs)),
     "jobs per minute, variance ÷ mean": burstiness(60),
     "jobs per hour, variance ÷ mean": burstiness(3600),

@@ -46,7 +46,7 @@ def masthead(runs: Sequence[Run], *, title: str, facts: Sequence[tuple[str, str]
     what = [
         ("Trace", _distinct(run.summary.trace for run in runs)),
         ("Cluster", _distinct(run.summary.cluster for run in runs)),
-        ("Gpus", _distinct(format_count(run.gpu_total) for run in runs)),
+        ("GPUs", _distinct(format_count(run.gpu_total) for run in runs)),
         ("Jobs", _distinct(format_count(run.summary.jobs) for run in runs)),
         ("Seed", _distinct(str(run.summary.seed) for run in runs)),
         *facts,

@@ -18,6 +18,7 @@ from skep.server.logs import FileBudget
 from skep.server.looks import Looks
 from skep.server.metrics import Metrics
 from skep.server.studies.studies import Studies
+from skep.server.together import Together
 from skep.server.tokens import Tokens
 from skep.service.history import History
 
@@ -38,6 +39,8 @@ class Context(msgspec.Struct):
     """Begin to stop the server; with a number all jobs first, and the server stays if that takes more seconds."""
     log_files: FileBudget
     looks: Looks = msgspec.field(default_factory=Looks)
+    overviews: Together[dict[str, Any]] = msgspec.field(default_factory=Together)
+    """By what one may see."""
 
 
 def context_of(request: Request) -> Context:

@@ -81,6 +81,9 @@ _SEASONS_D = ((105.0, 1.25), (37.0, 0.3))
 """Period in days and amplitude of the slow waves in the logarithm of how busy a time is."""
 _SEASON_CHANCE = 0.3
 """Part of a wave by which traces differ in where they begin; all begin near the low, as Philly's does."""
+_PEAK_H, _PEAK = 8 * 7 * 24, 1.55
+"""The busiest eight weeks of a trace that has twelve or more, against all of it."""
+_HEIGHT_MAX = 3.0
 _DAY_NOISE = 0.8
 _DAY_PERSISTS = 0.85
 _HOUR_NOISE = 0.3
@@ -141,7 +144,7 @@ def synthesize(*, jobs: int, load: float, seed: int, gpus: int = GPUS, vcs: int 
     durations_s = _draw_durations(draw, sweeps)
     work_gpu_s = sum(sweep.size.gpus * sum(durations_s[at]) for at, sweep in enumerate(sweeps))
     span_s = max(round(work_gpu_s / (gpus * load)), 1)
-    rows = _draw_arrivals(draw, sweeps, span_s)
+    rows = _draw_arrivals(draw, sweeps, durations_s, span_s)
     built = _build(rows, sweeps, durations_s, width=len(str(jobs)))
     return Trace(name=f"synth-{jobs}-{load:g}-{seed}", format="synth", jobs=built)
 
@@ -258,18 +261,21 @@ def _user(draw: Draw, vc: int) -> str:
     return f"user-{vc + 1:02d}-{int(count * draw() ** 2) + 1:02d}"
 
 
-def _draw_arrivals(draw: Draw, sweeps: list[_Sweep], span_s: int) -> list[tuple[int, int, int]]:
+def _draw_arrivals(
+    draw: Draw, sweeps: list[_Sweep], durations_s: list[list[int]], span_s: int
+) -> list[tuple[int, int, int]]:
     """(submission, sweep, number in the sweep) of all jobs, sorted; the first at 0, the last at the span."""
     hours = -(-span_s // 3600)
     season, swing = _season(draw, hours), _swing(draw, hours)
-    small, large = (
-        _cumulative([exp(slow + share * fast) for slow, fast in zip(season, swing, strict=True)])
-        for share in (1.0, _LARGE_SWINGS)
-    )
+    height = _height(season, swing)
+    small, large = (_cumulative(_busy(season, swing, height, share)) for share in (1.0, _LARGE_SWINGS))
+    even = _spread_evenly(draw, sweeps, durations_s)
     rows = []
     for at, sweep in enumerate(sweeps):
-        ends = small if sweep.size.gpus == 1 else large
-        time_s = (bisect_right(ends, draw()) + draw()) * 3600
+        if sweep.size.gpus == 1:
+            time_s = (bisect_right(small, draw()) + draw()) * 3600
+        else:
+            time_s = (bisect_right(large, even[at]) + draw()) * 3600
         for number, gap_s in enumerate(sweep.gaps_s):
             time_s += gap_s
             # What would come after the end comes at the beginning: no pile of jobs at the last second.
@@ -282,6 +288,21 @@ def _draw_arrivals(draw: Draw, sweeps: list[_Sweep], span_s: int) -> list[tuple[
     return rows
 
 
+def _spread_evenly(draw: Draw, sweeps: list[_Sweep], durations_s: list[list[int]]) -> dict[int, float]:
+    """For each sweep of several gpus per job a share of all their work, which comes before it.
+
+    In random order they cut the range from 0 to 1 into pieces as long as their work, so that as much of it comes in a
+    time as that time is busy; else where a few very long jobs happen to meet would decide how long all others wait.
+    """
+    works = {at: sweep.size.gpus * sum(durations_s[at]) for at, sweep in enumerate(sweeps) if sweep.size.gpus > 1}
+    total, before = sum(works.values()), 0
+    found = {}
+    for at in sorted(works, key=lambda _: draw()):
+        found[at] = (before + works[at] * draw()) / total
+        before += works[at]
+    return found
+
+
 def _season(draw: Draw, hours: int) -> list[float]:
     """Logarithm of how busy each hour is by the slow waves."""
     waves = [
@@ -289,6 +310,32 @@ def _season(draw: Draw, hours: int) -> list[float]:
         for period_d, amplitude in _SEASONS_D
     ]
     return [-sum(height * cos(turn * hour + phase) for turn, height, phase in waves) for hour in range(hours)]
+
+
+def _busy(season: list[float], swing: list[float], height: float, share: float) -> list[float]:
+    return [exp(height * slow + share * fast) for slow, fast in zip(season, swing, strict=True)]
+
+
+def _height(season: list[float], swing: list[float]) -> float:
+    """How high the seasons must be for the busiest weeks to be as much busier than all others as Philly's: they decide
+    how long a queue becomes, more than anything else."""
+    low, high = 0.0, _HEIGHT_MAX
+    if 2 * len(season) < 3 * _PEAK_H:
+        return 1.0
+    for _ in range(12):
+        middle = (low + high) / 2
+        if _peak(_busy(season, swing, middle, _LARGE_SWINGS)) < _PEAK:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _peak(busy: list[float]) -> float:
+    """The busiest weeks in a row against all of them."""
+    sums = [0.0, *accumulate(busy)]
+    most = max(sums[end] - sums[end - _PEAK_H] for end in range(_PEAK_H, len(sums)))
+    return most / _PEAK_H / (sums[-1] / len(busy))
 
 
 def _swing(draw: Draw, hours: int) -> list[float]:

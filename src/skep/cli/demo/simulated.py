@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from skep.metrics.run import JobRow, Run
 
 CLUSTER, GPUS = "16x8", 128
-JOBS, LOAD, SEED = 2000, 0.9, 1
+JOBS, LOAD, SEED = 2000, 0.9, 7
 
 COMPARED = {
     "fifo": "first come, first served; who does not fit holds up the line",
