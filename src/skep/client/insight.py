@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ BULK_MOST = 1000
 """What the server takes at once."""
 
 
-class Insight:
+class Insight(ABC):
     """The reading half of `Client`, and studies. Answers are those of the API, see `docs/reference/server.md`."""
 
     _wire: Wire
 
+    @abstractmethod
     def _at(self, job: str, what: str = "") -> str:
-        raise NotImplementedError
+        """The path of a job, or of something of it."""
 
     # The cluster
 

@@ -1,7 +1,7 @@
 """What a job file names on the machine of the server: is it there? Said at submission rather than by a failed job.
 
 A job that needs others may find what they make, so it is not asked about. Files may be on a slow or hanging disk, so
-nobody looks on the event loop; what was found is believed for a while.
+they are not looked at on the event loop, and a result is kept for a while.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Looks:
         self.found: dict[Look, float] = {}
 
     def are_known(self, requests: list[Request]) -> bool:
-        """Whether nobody has to look at the disk."""
+        """Whether all of this was looked at recently enough."""
         now_s = self.clock()
         return all(self.found.get(look, 0.0) > now_s for look in looks_of(requests))
 

@@ -8,7 +8,7 @@ import socket
 
 
 class Notifier:
-    """Says nothing where nobody asked."""
+    """Sends nothing if the service manager did not ask for notifications."""
 
     def __init__(self) -> None:
         self.address = os.environ.pop("NOTIFY_SOCKET", "")

@@ -53,3 +53,35 @@ def test_one_that_waits_takes_the_answer_that_was_begun_after_its_question() -> 
     assert together.get("all", make_while_another_asks) == 1
     asking.join()
     assert made == [0, 1, 2]
+
+
+class Key:
+    """Counts how often it is looked up: the first look of a question comes before it waits."""
+
+    def __init__(self) -> None:
+        self.looks = threading.Semaphore(0)
+
+    def __hash__(self) -> int:
+        self.looks.release()
+        return 1
+
+
+def test_two_that_wait_share_one_answer() -> None:
+    together: Together[int] = Together()
+    key, made = Key(), itertools.count()
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(together.get(key, lambda: next(made)))) for _ in range(2)]
+
+    def make_until_both_wait() -> int:
+        while key.looks.acquire(blocking=False):
+            pass
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert key.looks.acquire(timeout=60)
+        return next(made)
+
+    assert together.get(key, make_until_both_wait) == 0
+    for thread in threads:
+        thread.join()
+    assert found == [1, 1]

@@ -47,7 +47,7 @@ def file_of(kind: str, what: str) -> Responses:
 
 @router.get("/health", response_model=None, responses={200: {"model": Health}, **errors()})
 async def health(request: Request) -> Response:
-    """Whether it lives. Needs no token; what is wrong is told in full to those who have one."""
+    """Says whether the server is alive. It needs no token; only callers with a token see the problems in full."""
     problems = context_of(request).live.problems()
     if problems and "identity" not in request.scope:
         problems = [f"there {'is a problem' if len(problems) == 1 else f'are {len(problems)} problems'}"]
