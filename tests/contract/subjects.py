@@ -258,7 +258,7 @@ class Local(Subject):
     def _open(self) -> None:
         self.engine: LocalEngine = LocalEngine(self.folder, self.cluster, self.request_of, self.hear)
 
-    def request_of(self, job_id: str) -> tuple[Request, str | None]:
+    def request_of(self, job_id: str) -> tuple[Request, None]:
         return self.requests[job_id], None
 
     def crash(self) -> None:

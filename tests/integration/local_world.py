@@ -13,6 +13,7 @@ from pathlib import Path
 
 from skep.core.actions import Action, Launch, Move
 from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
+from skep.core.model import GroupRef
 from skep.core.ports import Wanted
 from skep.core.reports import Exited, LaunchFailed, Report, Started
 from skep.engines.local.accounts import Accounts
@@ -59,13 +60,13 @@ class World:
     ) -> None:
         self.folder = folder
         self.requests = requests
-        self.members: dict[str, str] = {}
+        self.members: dict[str, GroupRef] = {}
         self.told: list[Report] = []
         self.news = threading.Condition()
         self.cluster = cluster(nodes)
         self.engine = LocalEngine(folder, self.cluster, self.request_of, self.hear, accounts, limits)
 
-    def request_of(self, job_id: str) -> tuple[Request, str | None]:
+    def request_of(self, job_id: str) -> tuple[Request, GroupRef | None]:
         return self.requests[job_id], self.members.get(job_id)
 
     def hear(self, reports: list[Report]) -> None:

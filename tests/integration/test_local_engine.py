@@ -13,6 +13,7 @@ from local_world import World, on, processes_of, sh, until
 from skep.core.actions import Launch, Stop
 from skep.core.cluster import Allocation, Slice
 from skep.core.errors import NotFound
+from skep.core.model import GroupRef
 from skep.core.reports import Exited, LaunchFailed, Looked, Progressed, Started
 from skep.engines.local.logs import log_files
 from skep.engines.local.start import Shim
@@ -287,7 +288,7 @@ def test_logs_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_member_of_an_incremental_job(tmp_path: Path) -> None:
     request = Request("job", {"w": TaskRole(count=3, command="echo $PAI_TASK_INDEX $SKEP_TASK; exit 4")}, gang=False)
     with World(tmp_path, {"17/w-2": request}) as world:
-        world.members["17/w-2"] = "w-2"
+        world.members["17/w-2"] = GroupRef("17", "w", 2)
         told = world.run("17/w-2")
         assert (told.code, told.task, told.log_tail) == (4, "w-2", "2 17/w-2/1/w-2\n")
 

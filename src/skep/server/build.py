@@ -6,13 +6,13 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from skep.clusters.read import WHAT
 from skep.clusters.spec import looks_like_spec
 from skep.core.errors import InputError
 from skep.core.needs import offered_needs
-from skep.core.ports import Engine
+from skep.core.ports import Capability, Engine
 from skep.engines.local.accounts import ROOT_HINT, SEPARATE, SERVER, Accounts, missing_rights
 from skep.engines.local.engine import LocalEngine
 from skep.engines.local.gpus import Gpu, find_gpus
@@ -28,20 +28,21 @@ VIRTUAL = "1x8"
 
 
 def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[Exception], None]) -> Live:
+    kind = ENGINES[config.engine]
     accounts = job_accounts(config, say)
     store = open_store(config.data, is_new=config.is_new)
     is_new = store.log_seq == 0
     cluster = chosen_cluster(config.cluster, say) if is_new or "cluster" in config.typed else None
     live = Live(
         store,
-        lambda live: ENGINES[config.engine](config, live, accounts),
+        lambda live: kind.make(config, live, accounts),
         machine_clock(store.meta("clock")),
         cluster=cluster,
         policy=config.policy or None if is_new or "policy" in config.typed else None,
         retention_s=config.keep_days * DAY_S,
         on_fault=on_fault,
         limits=config.limits,
-        offers=offered_needs(LocalEngine.capabilities),
+        offers=offered_needs(kind.capabilities),
     )
     for difference in differences(config, live):
         say(difference)
@@ -103,7 +104,14 @@ def local_engine(config: Config, live: Live, accounts: Accounts) -> Engine:
     return LocalEngine(config.data, cluster, live.request_of, live.tell, accounts, config.limits)
 
 
-ENGINES: dict[str, Callable[[Config, Live, Accounts], Engine]] = {"local": local_engine}
+class EngineKind(NamedTuple):
+    """An engine that can be chosen: what it can do is known before it is made, for the first policy builds on it."""
+
+    capabilities: frozenset[Capability]
+    make: Callable[[Config, Live, Accounts], Engine]
+
+
+ENGINES = {"local": EngineKind(LocalEngine.capabilities, local_engine)}
 
 
 def chosen_cluster(spec: str, say: Callable[[str], None]) -> tuple[str, str]:

@@ -19,9 +19,11 @@ import msgspec
 
 from skep.clusters.read import read_text
 from skep.core.errors import InputError
+from skep.core.model import GroupRef
 from skep.core.needs import Need
 from skep.core.ports import Engine
 from skep.core.reports import Report
+from skep.jobs.core import to_core
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
 from skep.service import commands
@@ -182,15 +184,22 @@ class Live(Reads):
         for job_id in gone:
             self.engine.forget(job_id)
 
-    def request_of(self, core_id: str) -> tuple[Request, str | None]:
+    def request_of(self, core_id: str) -> tuple[Request, GroupRef | None]:
         """For engines: what is to be run, and which task alone of it."""
-        owner, task = self.store.owner(core_id)
+        request = self._request_of(core_id)
+        if request.gang:
+            return request, None
+        job = self.writer.state.jobs.get(core_id)
+        specs = to_core(request, self.store.owner(core_id)[0]) if job is None else [job.spec]
+        return request, next(spec.group for spec in specs if spec.id == core_id)
+
+    def _request_of(self, core_id: str) -> Request:
         record = self.writer.book.of(core_id)
         if record is not None:
-            return record.request, task or None
-        kept = self.store.job(int(owner))
+            return record.request
+        kept = self.store.job(int(self.store.owner(core_id)[0]))
         assert kept is not None
-        return msgspec.json.decode(kept[1], type=Request), task or None
+        return msgspec.json.decode(kept[1], type=Request)
 
     def close(self, *, snapshot: bool = True) -> None:
         """Jobs go on; the next start takes them up."""

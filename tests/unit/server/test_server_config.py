@@ -158,3 +158,17 @@ def test_the_engine_is_chosen_by_name(tmp_path: Path) -> None:
     file.write_text("engine: nobody\n")
     with pytest.raises(InputError, match="engine: there is no 'nobody'"):
         make_config(str(file), {"data": str(tmp_path)})
+
+
+def test_policies_build_on_what_the_chosen_engine_can_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skep.core.needs import Need
+    from skep.server import build
+    from skep.testing.engines import NoEngine
+
+    kind = build.EngineKind(NoEngine.capabilities, lambda config, live, accounts: NoEngine())
+    monkeypatch.setitem(build.ENGINES, "local", kind)
+    live = build.build_live(make_config(None, {"data": str(tmp_path), "cluster": "1x4"}), lambda line: None, print)
+    try:
+        assert live.writer.ground.offers == {Need.HISTORY}
+    finally:
+        live.close()

@@ -13,6 +13,7 @@ import msgspec
 from skep.core.actions import Launch, Move
 from skep.core.cluster import Allocation, Cluster, Slice, bits
 from skep.core.errors import InputError
+from skep.core.model import GroupRef
 from skep.engines.local.accounts import Account, Accounts, give, make_passage
 from skep.engines.local.cgroups import Cgroups, Group
 from skep.engines.local.criu import Freezer, criu_problem
@@ -62,14 +63,13 @@ class TaskFile(msgspec.Struct, frozen=True):
     version: int = FILES_VERSION
 
 
-def place_tasks(request: Request, member: str | None, allocation: Allocation, cluster: Cluster) -> list[Place]:
+def place_tasks(request: Request, member: GroupRef | None, allocation: Allocation, cluster: Cluster) -> list[Place]:
     """The tasks of a launch, role by role. A member of an incremental job is alone in its launch."""
     names = list(request.tasks)
     seats = sorted(seats_of(allocation), key=lambda seat: seat[0])
     if member is not None:
-        role, _, index = member.rpartition("-")
         _, node, gpus = seats[0]
-        return [Place(role, int(index), cluster.nodes[node].name, gpus)]
+        return [Place(member.role, member.index, cluster.nodes[node].name, gpus)]
     counts = dict.fromkeys(names, 0)
     places = []
     for number, node, gpus in seats:

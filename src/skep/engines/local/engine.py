@@ -18,6 +18,7 @@ from typing import Any
 
 from skep.core.actions import Action
 from skep.core.cluster import Cluster
+from skep.core.model import GroupRef
 from skep.core.ports import Capability, Wanted
 from skep.core.reports import Fenced, Looked, Report
 from skep.engines.local.accounts import Accounts
@@ -55,12 +56,12 @@ class LocalEngine(JobFiles):
         self,
         folder: Path,
         cluster: Cluster,
-        request_of: Callable[[str], tuple[Request, str | None]],
+        request_of: Callable[[str], tuple[Request, GroupRef | None]],
         tell: Callable[[list[Report]], None],
         accounts: Accounts | None = None,
         limits: LimitRules = UNLIMITED,
     ) -> None:
-        """`request_of` gives the request of a job of the core and, for a member of an incremental job, its task."""
+        """`request_of` gives the request of a job of the core and, for a member of an incremental job, which."""
         accounts = accounts or Accounts()
         self.folder = Folder(folder.absolute(), accounts.job_files if accounts.differ else None)
         self.folder.prepare()

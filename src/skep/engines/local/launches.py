@@ -16,6 +16,7 @@ from typing import Any
 from skep.core.actions import Action, Launch, Move
 from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import InputError
+from skep.core.model import GroupRef
 from skep.core.reports import Exited, LaunchFailed, Moved, Report, Resumed, Started, Suspended
 from skep.engines.local.begin import Beginner, Beginning, place_tasks
 from skep.engines.local.bury import clear, kill_rest
@@ -52,7 +53,7 @@ class Launches:
         folder: Folder,
         cluster: Cluster,
         beginner: Beginner,
-        request_of: Callable[[str], tuple[Request, str | None]],
+        request_of: Callable[[str], tuple[Request, GroupRef | None]],
     ) -> None:
         self.folder = folder
         self.cluster = cluster
@@ -148,7 +149,7 @@ class Launches:
         self.by_job[action.job_id] = run
         self._spawn(run)
 
-    def _run_of(self, record: LaunchRecord, action: Launch | Move, request: Request, member: str | None) -> Run:
+    def _run_of(self, record: LaunchRecord, action: Launch | Move, request: Request, member: GroupRef | None) -> Run:
         tasks = [Task(each, self.folder.task(action.job_id, action.launch, each.name)) for each in record.tasks]
         run = Run(action, request, member, tasks)
         run.force_at_s = time.monotonic() + START_S

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from skep.core.actions import Launch, Move
+from skep.core.model import GroupRef
 from skep.core.reports import Exited, LaunchFailed
 from skep.engines.local.folder import ExitRecord, TaskRecord
 from skep.engines.local.logs import log_tail
 from skep.engines.local.start import Shim
 from skep.files.untrusted import decode_as, is_file, lock_holder, read_small, read_values, status_of, write_line
 from skep.jobs.completion import Outcome, outcome
+from skep.jobs.groups import task_name
 from skep.jobs.request import Request
 
 SHIM_KILLED = "shim-killed"
@@ -110,7 +112,7 @@ class Task:
 class Run:
     """All tasks of one start of a job."""
 
-    def __init__(self, action: Launch | Move, request: Request, member: str | None, tasks: list[Task]) -> None:
+    def __init__(self, action: Launch | Move, request: Request, member: GroupRef | None, tasks: list[Task]) -> None:
         self.job_id = action.job_id
         self.launch = action.launch
         self.request = request
@@ -174,7 +176,7 @@ class Run:
         own = sorted((task for task in self.tasks if self._left_by_itself(task)), key=lambda task: task.ended_ns)
         if self.member is not None:
             codes = [task.exit.code for task in own if task.exit]
-            return Outcome(codes[0] == 0, codes[0], self.member) if codes else None
+            return Outcome(codes[0] == 0, codes[0], task_name(self.member)) if codes else None
         counts = dict.fromkeys(self.request.tasks, 0)
         for task in self.tasks:
             counts[task.record.role] += 1

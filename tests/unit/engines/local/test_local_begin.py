@@ -7,6 +7,7 @@ import pytest
 
 from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
 from skep.core.errors import InputError
+from skep.core.model import GroupRef
 from skep.engines.local import begin, criu
 from skep.engines.local.accounts import Account
 from skep.engines.local.begin import BASE_ENV, base_env, place_tasks, server_env, warnings_of
@@ -16,7 +17,7 @@ from skep.jobs.request import Request, TaskRole
 CLUSTER = Cluster([NodeSpec("a", 8), NodeSpec("b", 8)])
 
 
-def places(roles: dict[str, TaskRole], *slices: Slice, member: str | None = None) -> list[Place]:
+def places(roles: dict[str, TaskRole], *slices: Slice, member: GroupRef | None = None) -> list[Place]:
     return place_tasks(Request("job", roles), member, Allocation(slices, 0), CLUSTER)
 
 
@@ -41,7 +42,9 @@ def test_tasks_on_one_shared_gpu_all_see_it() -> None:
 
 
 def test_a_member_keeps_its_number() -> None:
-    assert places({"a-b": TaskRole(count=9)}, Slice(1, gpus=0b1), member="a-b-7") == [Place("a-b", 7, "b", (0,))]
+    assert places({"a-b": TaskRole(count=9)}, Slice(1, gpus=0b1), member=GroupRef("17", "a-b", 7)) == [
+        Place("a-b", 7, "b", (0,))
+    ]
 
 
 def test_an_allocation_without_a_task_is_refused() -> None:
