@@ -16,6 +16,7 @@ from skep.core.cluster import Allocation, Cluster, NodeSpec
 from skep.core.events import PolicyFailed
 from skep.core.group import Group
 from skep.core.job import Job, JobState
+from skep.core.knowledge import UNKNOWN, Knowledge
 from skep.core.memory import Memory, Part, values_of
 from skep.core.model import JobSpec
 from skep.core.refusal import Cause, Waiting
@@ -138,14 +139,17 @@ def save_job(job: Job, scopes: dict[int, str]) -> SavedJob:
     return SavedJob(job.spec, job.seq, job.submit_s, job.state, job.bound, job.held, scope, plain)
 
 
-def load(data: bytes, cluster: Cluster) -> State:
-    """On an unused cluster: that of the file. Which nodes it really had by then is written in the snapshot."""
+def load(data: bytes, cluster: Cluster, knowledge: Knowledge = UNKNOWN) -> State:
+    """On an unused cluster: that of the file. Which nodes it really had by then is written in the snapshot.
+
+    What is known of the speed of jobs is not: whoever gave it to the state gives it again.
+    """
     saved = DECODER.decode(data)
     if HOLD_UNTIL in saved.fields:
         saved.timers += old_timers(saved)
     if saved.nodes is not None and saved.nodes != cluster.specs:
         cluster = Cluster(saved.nodes, cluster.name)
-    return restore(saved, ((load_job(each, saved.fields), each.waiting) for each in saved.jobs), cluster)
+    return restore(saved, ((load_job(each, saved.fields), each.waiting) for each in saved.jobs), cluster, knowledge)
 
 
 def load_job(saved: SavedJob, fields: tuple[str, ...]) -> Job:
@@ -171,12 +175,12 @@ def fork(state: State) -> State:
     scopes = scopes_of(state)
     saved = DECODER.decode(ENCODER.encode(save(state)))
     jobs = ((copy(job), scopes[id(job.waiting)] if job.waiting is not None else None) for job in state.jobs.values())
-    return restore(saved, jobs, Cluster(list(state.cluster.specs), state.cluster.name))
+    return restore(saved, jobs, Cluster(list(state.cluster.specs), state.cluster.name), state.knowledge)
 
 
-def restore(saved: Saved, jobs: Iterable[tuple[Job, str | None]], cluster: Cluster) -> State:
+def restore(saved: Saved, jobs: Iterable[tuple[Job, str | None]], cluster: Cluster, knowledge: Knowledge) -> State:
     """With these jobs, and the scopes in which they wait."""
-    state = State(cluster)
+    state = State(cluster, knowledge)
     state.now_s, state.wake_s = saved.now_s, saved.wake_s
     state.memory = Memory(saved.memory.jobs, saved.memory.parts)
     state.policy, state.previous_policy, state.faults = saved.policy, saved.previous_policy, saved.faults

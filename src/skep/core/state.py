@@ -49,6 +49,7 @@ from skep.core.events import (
 )
 from skep.core.group import Group, GroupSpec
 from skep.core.job import Job, JobState
+from skep.core.knowledge import UNKNOWN, Knowledge
 from skep.core.memory import Memory, Of
 from skep.core.model import GroupRef
 from skep.core.nodes import reshape
@@ -67,8 +68,10 @@ ENDS = {Exit.FINISHED: JobState.SUCCEEDED, Exit.FAILED: JobState.FAILED, Exit.ST
 class State:
     """Everything the scheduler knows. Planners read it; only `apply` and `commit` write it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, knowledge: Knowledge = UNKNOWN) -> None:
         self.cluster = cluster
+        self.knowledge = knowledge
+        """Of the speed of jobs: given, not folded from events."""
         self.now_s = 0.0
         self.jobs: dict[str, Job] = {}
         self.groups: dict[str, Group] = {}
@@ -684,7 +687,7 @@ class State:
         return Plan(self.jobs, self.cluster, self.groups)
 
     def blank(self) -> State:
-        return State(self.cluster.blank())
+        return State(self.cluster.blank(), self.knowledge)
 
     def take_trigger(self) -> Trigger:
         trigger = self.trigger

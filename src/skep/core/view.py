@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from skep.core.actions import Setting
 from skep.core.cluster import WHOLE, Allocation, Cell, NodeSpec, Tenant
+from skep.core.knowledge import Knowledge
 from skep.core.memory import Memory
 from skep.core.model import JobSpec
 from skep.core.refusal import Cause
@@ -232,6 +233,11 @@ class View(Protocol):
 
     @property
     def groups(self) -> Mapping[str, GroupView]: ...
+    @property
+    def knowledge(self) -> Knowledge:
+        """What is known of how fast jobs run."""
+        ...
+
     @property
     def waiting(self) -> Mapping[str, WaitingView]: ...
     @property

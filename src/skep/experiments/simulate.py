@@ -13,13 +13,14 @@ from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError, SkepError
 from skep.core.events import Event
+from skep.core.knowledge import UNKNOWN, Knowledge
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.engines.sim.engine import Simulator
 from skep.engines.sim.outages import Outages
-from skep.experiments.scaled import Scaled
+from skep.experiments.known import Known
 from skep.experiments.timed import Timed
 from skep.metrics.history import HistoryFold
 from skep.metrics.run import Run
@@ -65,13 +66,17 @@ class Experiment(msgspec.Struct):
             seed=self.options.seed,
             round_s=self.options.round_s,
             vcs=tuple(dict.fromkeys(job.spec.vc for job in self.trace.jobs)),
-            scaling=Scaled(self.speed, self.cluster) if self.speed is not None else None,
+            scaling=Known(self.speed, self.cluster).scaling if self.speed is not None else None,
         )
         return build_whole(policy, setting, self.layout, self.sharing)
 
+    def knowledge(self) -> Knowledge:
+        """What policies are told of the speed of jobs."""
+        return UNKNOWN if self.speed is None else Known(self.speed, self.cluster)
+
     def run(self, policy: str, report: Report | None = None) -> Run:
         started_s = time.perf_counter()
-        state = State(self.cluster.blank())
+        state = State(self.cluster.blank(), self.knowledge())
         planner = Timed(self.planner(policy))
         scheduler = Scheduler(state, planner)
         engine = self._engine(state.cluster, planner.round_s)

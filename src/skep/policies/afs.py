@@ -149,12 +149,13 @@ class Afs:
 
     def _decide(self, view: View, plan: Plan) -> None:
         misfits: set[Hashable] = set()
+        mark = plan.mark()  # who was rejected stays so
         while True:
             course = self._tournament(view, misfits)
             misfit = self._carry_out(view, plan, course)
             if misfit is None:
                 break
-            plan.rollback(0)
+            plan.rollback(mark)
             kind = self.where[misfit.seq][0]
             misfits.add((kind, self.place.key(misfit.job, view.now_s), misfit.home))
         for decision in plan.decisions:

@@ -428,9 +428,17 @@ class Checker:
         self.progress[event.job_id] = Progress(event.work_s)
 
     def _is_ended(self, job: Job) -> bool:
-        """Whether its group ended it."""
-        group = self.state.groups.get(job.spec.group.id) if job.spec.group is not None else None
-        return job.state is JobState.STOPPED and group is not None and bool(group.reason)
+        """Whether its group ended it, one around that, or one that it needed. That group may have begun anew since, and
+        knows nothing of it any more: the job knows why."""
+        if job.state is not JobState.STOPPED:
+            return False
+        groups = self.state.groups
+        needed = [f"needs {groups[name].spec.name or name}, which ended as" for name in job.spec.needs_groups]
+        ref = job.spec.group
+        while ref is not None:
+            needed.append(f"{groups[ref.id].spec.title} ended: ")
+            ref = groups[ref.id].spec.within
+        return job.reason.startswith(tuple(needed))
 
     def check_done(self) -> None:
         """At the end of a run in which nothing is away for ever and no job never ends: whatever could run has

@@ -110,7 +110,7 @@ class Course:
 
     def fork(self, planner: Planner) -> Course:
         """A copy from here on: the state through what is written down of it, and a planner that begins anew."""
-        state = load(dump(self.state), self.state.cluster.blank())
+        state = load(dump(self.state), self.state.cluster.blank(), self.state.knowledge)
         return Course(Scheduler(state, planner), copy.deepcopy(self.engine))
 
     def finish(self, observer: Observer | None = None, *, batches_max: int = 20_000) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import os
@@ -61,12 +62,18 @@ def generate() -> ModuleType:
     return module
 
 
-def test_the_policy_of_the_guide_runs(tmp_path: Path) -> None:
-    (code,) = blocks("docs/guides/write-a-policy.md", "python")
-    (tmp_path / "mine.py").write_text(code, "utf-8")
+def write_policies(folder: Path) -> None:
+    """Those of the guide, as it names their files."""
+    for name, code in zip(("mine.py", "pack.py"), blocks("docs/guides/write-a-policy.md", "python"), strict=True):
+        (folder / name).write_text(code, "utf-8")
+
+
+def test_the_policies_of_the_guide_run(tmp_path: Path) -> None:
+    write_policies(tmp_path)
+    (tmp_path / "pairs.yaml").write_text("default: {sharing: 0.65}\n", "utf-8")
     assert skep(JOBS, tmp_path).returncode == 0
     found = commands("docs/guides/write-a-policy.md")
-    assert len(found) == 2
+    assert len(found) == 4
     for command in found:
         done = skep(f"{command} --json", tmp_path)
         assert done.returncode == 0, done.stderr
@@ -74,8 +81,7 @@ def test_the_policy_of_the_guide_runs(tmp_path: Path) -> None:
 
 
 def test_the_policy_of_the_guide_lets_nobody_wait_beyond_its_limit_behind_smaller_jobs(tmp_path: Path) -> None:
-    (code,) = blocks("docs/guides/write-a-policy.md", "python")
-    (tmp_path / "mine.py").write_text(code, "utf-8")
+    write_policies(tmp_path)
     rows = ["job_id,submit_s,duration_s,gpus", "first,0,10,4", "big,1,10,4"]
     rows += [f"small-{number},{2 + number},10,1" for number in range(100)]
     (tmp_path / "jobs.csv").write_text("\n".join(rows) + "\n", "utf-8")
@@ -84,10 +90,50 @@ def test_the_policy_of_the_guide_lets_nobody_wait_beyond_its_limit_behind_smalle
         policy = f"./mine.py:Patient:limit_s={limit_s},walk=strict"
         done = skep(f"simulate jobs.csv --cluster 1x4 --policy {policy} --out out-{limit_s}", tmp_path)
         assert done.returncode == 0, done.stderr
-        (table,) = (tmp_path / f"out-{limit_s}").glob("*/jobs.csv")
-        started[limit_s] = {line.split(",")[0]: float(line.split(",")[4]) for line in table.read_text().split()[1:]}
+        started[limit_s] = {name: float(row["start_s"]) for name, row in rows_of(tmp_path / f"out-{limit_s}").items()}
     assert started[20]["big"] < 40
     assert started[10_000]["big"] > 100
+
+
+def rows_of(out: Path) -> dict[str, dict[str, str]]:
+    """What became of each job, of a run with one policy."""
+    (table,) = out.glob("*/jobs.csv")
+    return {row["job_id"]: row for row in csv.DictReader(table.read_text().splitlines())}
+
+
+PAIRS = """
+models:
+  resnet50: {sharing: {bert: 0.75, gnn: 0.6, resnet50: 0.5}}
+  bert: {sharing: {resnet50: 0.5, default: 0.4}}
+  gnn: {sharing: {resnet50: 0.6}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("models", "profile", "knobs", "finish_s"),
+    [
+        (("resnet50", "bert"), PAIRS, "", (133.3, 166.7)),  # 1.25: they share; bert is alone for the last 33 s
+        (("bert", "resnet50"), PAIRS, "", (166.7, 133.3)),
+        (("resnet50", "gnn"), PAIRS, "", (100, 200)),  # 1.2 is not more than 1.2
+        (("resnet50", "gnn"), PAIRS, ":least=1.1", (166.7, 166.7)),
+        (("resnet50", "resnet50"), PAIRS, "", (100, 200)),
+        (("resnet50", "bert"), "default: {scaling: {2: 0.9}}", "", (100, 200)),  # nothing is known of neighbours
+        (("resnet50", "bert"), "", "", (100, 200)),
+    ],
+)
+def test_the_packing_policy_of_the_guide_packs_those_who_get_more_done_together(
+    models: tuple[str, str], profile: str, knobs: str, finish_s: tuple[float, float], tmp_path: Path
+) -> None:
+    write_policies(tmp_path)
+    (tmp_path / "pairs.yaml").write_text(profile, "utf-8")
+    rows = [f"{number},0,100,1,{model}" for number, model in enumerate(models)]
+    (tmp_path / "jobs.csv").write_text("\n".join(["job_id,submit_s,duration_s,gpus,model", *rows]), "utf-8")
+    options = "--profile pairs.yaml" if profile else ""
+    done = skep(f"simulate jobs.csv --cluster 1x1 {options} --policy ./pack.py:Pack{knobs} --out out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = rows_of(tmp_path / "out")
+    assert [float(found[name]["finish_s"]) for name in ("0", "1")] == pytest.approx(list(finish_s), abs=0.1)
+    assert (found["1"]["start_s"] == "0") == (finish_s != (100, 200))
 
 
 @pytest.mark.parametrize("page", ["docs/guides/compare-on-your-own-trace.md", "docs/guides/failures-and-restarts.md"])

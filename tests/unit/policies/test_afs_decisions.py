@@ -123,6 +123,17 @@ def test_one_whose_least_is_too_much_never_runs() -> None:
     assert course.state.jobs["a"].reason == "asks for 6 gpus, the cluster has 4"
 
 
+def test_who_can_never_run_stays_rejected_when_another_finds_no_place_near_enough() -> None:
+    """Two GPUs are free, one on each node: `near` is tried, taken back and waits."""
+    jobs = (
+        *(job(2, work=100, id=name) for name in ("a", "b")),
+        *(job(2, work=200, at=10, id="near"), job(1, gpu_type="v100", work=10, at=10, id="never")),
+    )
+    course = finished(World(trace(*jobs), cluster("2x3:k80"), f"{FREE},patience=none"))
+    assert course.state.jobs["never"].state is JobState.UNRUNNABLE
+    assert rows(course)["near"].start_s == 100
+
+
 def test_it_goes_on_with_what_is_left_when_a_node_is_lost() -> None:
     world = World(
         trace(elastic(4, 1, 8, work=400, id="a")), cluster("2x4"), FREE, checkpoint_s=0, outages=((1, 50.0, 1000.0),)

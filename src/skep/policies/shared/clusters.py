@@ -55,7 +55,7 @@ class VcBooks:
     def blank(self, whole: View) -> tuple[View, VcBooks]:
         """The same with nothing on it and nothing bound, as part of another whole."""
         cluster = self.cluster.blank()
-        return State(cluster), VcBooks(cluster)
+        return State(cluster, whole.knowledge), VcBooks(cluster)
 
     def take(self, allocation: Allocation, owner: int) -> None:
         self.cluster.take(allocation, owner)

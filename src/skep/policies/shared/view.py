@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
+from skep.core.knowledge import Knowledge
 from skep.core.memory import At
 from skep.core.plan import Plan
 from skep.core.view import GroupView, JobView, Trigger, View, WaitingView
@@ -64,6 +65,10 @@ class VcView:
     def groups(self) -> Mapping[str, GroupView]:
         """Of all: a group may have members in several VCs."""
         return self.whole.groups
+
+    @property
+    def knowledge(self) -> Knowledge:
+        return self.whole.knowledge
 
     @property
     def pending_count(self) -> int:
