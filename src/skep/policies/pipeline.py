@@ -153,6 +153,10 @@ class Pipeline:
         plan.wake(self._next_wake(view))
         return plan
 
+    def has_nobody(self, trigger: Trigger) -> bool:
+        """Whether nobody waits who could be started: nothing can be freed for anybody."""
+        return not (self.entries or self.unseen or trigger.submitted or trigger.returned)
+
     def _take_in(self, view: View, plan: Plan, trigger: Trigger) -> None:
         """Bring the indexes up to what happened."""
         now_s = view.now_s

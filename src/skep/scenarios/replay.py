@@ -10,6 +10,7 @@ from skep.core.cells.gangs import Answer, Gang, GangState, Placement, Request, W
 from skep.core.cells.layout import Layout
 from skep.core.cells.recover import Record, record, recover
 from skep.core.cells.tree import PhysicalCell, Use, common_level
+from skep.core.cells.view import Sorts
 from skep.core.errors import InputError
 from skep.scenarios.pods import parse_annotation, parse_spec
 
@@ -266,7 +267,7 @@ class Replay:
 
 def fresh_cells(layout: Layout, announced: Iterable[str]) -> Cells:
     """HiveD takes all nodes for bad until it hears of them; which of equal cells comes first depends on that."""
-    cells = Cells(layout, sorts_when_asked=True)
+    cells = Cells(layout, Sorts.WHEN_ASKED)
     for node in cells.nodes:
         cells.set_node(node, is_bad=True)
     for node in [*announced, *cells.nodes]:

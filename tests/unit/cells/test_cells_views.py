@@ -11,7 +11,7 @@ from small_cells import cells, layout, request, start
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import CellList
 from skep.core.cells.tree import FREE, OPPORTUNISTIC, Cell, set_use
-from skep.core.cells.view import View
+from skep.core.cells.view import Sorts, View
 from skep.testing.cells_invariants import check_view
 
 
@@ -20,7 +20,7 @@ from skep.testing.cells_invariants import check_view
 def test_a_view_is_what_a_stable_sort_of_all_nodes_would_be(seed: int, keeps_apart: bool) -> None:
     chance = random.Random(seed)
     nodes: list[Cell] = list(cells(racks=3, nodes=3).chains["rack"].cells[3])
-    view = View(nodes, keeps_apart=keeps_apart, sorts_when_asked=True)
+    view = View(nodes, keeps_apart=keeps_apart, sorts=Sorts.WHEN_ASKED)
     naive = list(nodes)
     for _ in range(30):
         for _ in range(chance.randrange(4)):
@@ -34,7 +34,7 @@ def test_a_view_is_what_a_stable_sort_of_all_nodes_would_be(seed: int, keeps_apa
 
 
 def test_bad_nodes_come_last_and_are_the_last_of_their_kind_when_they_heal() -> None:
-    seen = Cells(layout(racks=1, nodes=3, a="3 node"), sorts_when_asked=True)
+    seen = Cells(layout(racks=1, nodes=3, a="3 node"), Sorts.WHEN_ASKED)
     view = seen.chains["rack"].view
     for is_bad in (True, False):
         seen.set_node("n0", is_bad=is_bad)

@@ -55,7 +55,7 @@ class Binder:
         roots, nested = self._paths(leaves)
         for parent, cells in nested:
             assert parent.physical is not None
-            if not self._map_all(cells, parent.physical.children, set()):
+            if not self._map_all(cells, self._below(parent.physical)):
                 return None
         if roots:
             # Both searches work on copies, and the relaxed one starts anew: what the first split is forgotten.
@@ -129,11 +129,14 @@ class Binder:
         return False
 
     def _map_onto_free(self, root: VirtualCell, cells: list[PhysicalCell]) -> bool:
-        used: set[int] = set()
-        if not self._map_all([root], cells, used):
-            return False
-        take_out(cells, next(cell for cell in cells if id(cell) in used))
-        return True
+        ordered = [min(cells, key=self.order)]  # nearly always the one
+        found = self._next_fit(root, ordered, 0, set())
+        if found is None:
+            ordered = sorted(cells, key=self.order)
+            found = self._next_fit(root, ordered, 1, set())
+        if found is not None:
+            take_out(cells, ordered[found])
+        return found is not None
 
     def _relaxed(self, root: VirtualCell, free: list[list[PhysicalCell]], unused: list[int]) -> bool:
         """Split a larger cell than buddy allocation would, if no VC could ever miss it or any of its pieces.
@@ -158,12 +161,16 @@ class Binder:
 
     # Mapping ---------------------------------------------------------------------------------------------------
 
-    def _map_all(self, cells: list[VirtualCell], candidates: list[PhysicalCell], used: set[int]) -> bool:
+    def _below(self, cell: PhysicalCell) -> list[PhysicalCell]:
+        """Its children in turn: that of the layout where none of them has opportunistic work."""
+        return sorted(cell.children, key=self.order) if OPPORTUNISTIC in cell.used else cell.children
+
+    def _map_all(self, cells: list[VirtualCell], ordered: list[PhysicalCell]) -> bool:
         """Each cell onto a usable candidate of its own; back up where the rest finds none.
 
         A loop, since a gang may have more cells side by side than calls can be nested.
         """
-        ordered = sorted(candidates, key=self.order)
+        used: set[int] = set()
         chosen: list[int] = []
         start = 0
         while len(chosen) < len(cells):
@@ -196,7 +203,7 @@ class Binder:
         if cell.level == 1:
             self.bindings[id(cell)] = onto
             return True
-        return self._map_all(self.below[id(cell)], onto.children, set())
+        return self._map_all(self.below[id(cell)], self._below(onto))
 
 
 def take_out(cells: list[PhysicalCell], cell: PhysicalCell) -> None:

@@ -52,7 +52,7 @@ class Books:
         held = root.physical
         was_bound = held is not None
         if held is not None and root.priority == FREE and not root.pinned:
-            self.chains[held.chain].doomed[root.vc][root.level].remove(held)  # it is in real use now
+            self.chains[held.chain].undoom(root.vc, held)  # it is in real use now
         set_use(virtual, priority)
         set_use(leaf, priority)
         if leaf.virtual is None:
@@ -185,7 +185,7 @@ class Books:
 
     def settle_doomed(self, chain: Chain) -> None:
         """Show as many bad cells to the VCs as there are too few healthy ones, and no more."""
-        if not any(chain.bad_free) and not any(map(any, chain.doomed.values())):
+        if not chain.doomed_count and not any(chain.bad_free):
             return
         if self.depth:
             self.unsettled[chain.name] = chain
@@ -203,7 +203,7 @@ class Books:
                 if bad is None or root is None:
                     break
                 bind_pair(bad, root)
-                chain.doomed[vc][level].append(bad)
+                chain.doom(vc, bad)
                 self._grant_quietly(chain, bad, vc)
                 self._show_below(bad)
 
@@ -211,14 +211,16 @@ class Books:
         """First of all: others may have enough with what has healed."""
         for vc, levels in chain.doomed.items():
             for cell in [cell for cell in levels[level] if not cell.bad_count]:
-                levels[level].remove(cell)
+                chain.undoom(vc, cell)
                 self._take_back_quietly(chain, cell, vc)
 
     def _undoom(self, chain: Chain, level: int) -> None:
         for vc, levels in chain.doomed.items():
             doomed = levels[level]
             while doomed and chain.unused_by[vc][level] < chain.left[level] - len(chain.bad_free[level]):
-                self._take_back_quietly(chain, doomed.pop(0), vc)
+                cell = doomed[0]
+                chain.undoom(vc, cell)
+                self._take_back_quietly(chain, cell, vc)
 
     def _grant_quietly(self, chain: Chain, cell: PhysicalCell, vc: str) -> None:
         chain.unused_by[vc][cell.level] -= 1

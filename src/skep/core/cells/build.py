@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from skep.core.cells.chain import Chain, Tenancy
 from skep.core.cells.layout import CellSpec, CellType, Layout
 from skep.core.cells.tree import Cell, PhysicalCell, VirtualCell
-from skep.core.cells.view import View
+from skep.core.cells.view import Sorts, View
 
 
-def build_chains(layout: Layout, *, sorts_when_asked: bool) -> dict[str, Chain]:
+def build_chains(layout: Layout, sorts: Sorts) -> dict[str, Chain]:
     chains: dict[str, Chain] = {}
     for spec in layout.cells:
         chain = chains.get(spec.type)
@@ -25,7 +25,7 @@ def build_chains(layout: Layout, *, sorts_when_asked: bool) -> dict[str, Chain]:
         for level in range(1, chain.top):
             chain.fan_out[level] = len(chain.cells[level + 1][0].children)
         nodes: list[Cell] = list(chain.cells[chain.node_level])
-        chain.view = View(nodes, keeps_apart=True, sorts_when_asked=sorts_when_asked)
+        chain.view = View(nodes, keeps_apart=True, sorts=sorts)
     return chains
 
 
@@ -63,7 +63,7 @@ def pinned_cells(layout: Layout, chains: dict[str, Chain]) -> dict[str, Physical
 
 
 def build_tenancies(
-    layout: Layout, chains: dict[str, Chain], pins: dict[str, PhysicalCell], *, sorts_when_asked: bool
+    layout: Layout, chains: dict[str, Chain], pins: dict[str, PhysicalCell], sorts: Sorts
 ) -> dict[str, Tenancy]:
     tenancies = {}
     for vc in layout.vcs.values():
@@ -88,7 +88,7 @@ def build_tenancies(
             tenancy.pinned[name] = root
             number += 1
         for name, nodes in nodes_of(tenancy, chains, granted):
-            tenancy.views[name] = View(nodes, sorts_when_asked=sorts_when_asked)
+            tenancy.views[name] = View(nodes, sorts=sorts)
     return tenancies
 
 

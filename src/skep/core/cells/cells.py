@@ -22,19 +22,18 @@ from skep.core.cells.gangs import Answer, Gang, GangState, Placement, Request, V
 from skep.core.cells.layout import Layout
 from skep.core.cells.placement import Seat, Seats, search, seat_gpus, walk
 from skep.core.cells.tree import OPPORTUNISTIC, Cell, PhysicalCell, Use, VirtualCell
-from skep.core.cells.view import View
+from skep.core.cells.view import Sorts, View
 from skep.core.errors import InputError
 
 Nodes = Collection[str]
 
 
 class Cells:
-    def __init__(self, layout: Layout, *, sorts_when_asked: bool = False) -> None:
-        """`sorts_when_asked`: see `View`."""
+    def __init__(self, layout: Layout, sorts: Sorts = Sorts.AT_ONCE) -> None:
         self.layout = layout
-        self.chains = build_chains(layout, sorts_when_asked=sorts_when_asked)
+        self.chains = build_chains(layout, sorts)
         pins = pinned_cells(layout, self.chains)
-        self.tenancies = build_tenancies(layout, self.chains, pins, sorts_when_asked=sorts_when_asked)
+        self.tenancies = build_tenancies(layout, self.chains, pins, sorts)
         self.books = Books(self.chains, self.tenancies)
         self.gangs: dict[str, Gang] = {}
         self.bad_nodes: set[str] = set()

@@ -64,6 +64,7 @@ class Chain:
         """Bad cells among those in `left`."""
         self.doomed: dict[str, list[list[PhysicalCell]]] = {}
         """By VC and level: bad cells shown to the VC because no healthy one is left for it."""
+        self.doomed_count = 0
         self.view: View
 
     def list_free(self, cell: PhysicalCell) -> None:
@@ -73,6 +74,14 @@ class Chain:
     def unlist_free(self, cell: PhysicalCell) -> None:
         self.free[cell.level].remove(cell)
         cell.is_free_listed = False
+
+    def doom(self, vc: str, cell: PhysicalCell) -> None:
+        self.doomed[vc][cell.level].append(cell)
+        self.doomed_count += 1
+
+    def undoom(self, vc: str, cell: PhysicalCell) -> None:
+        self.doomed[vc][cell.level].remove(cell)
+        self.doomed_count -= 1
 
     def take(self, cell: PhysicalCell) -> int:
         """Remove a cell from what is free, splitting the cells above it; the level of the one that was listed."""

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import enum
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 
 from skep.core.cells.tree import OPPORTUNISTIC, Cell, PhysicalCell, VirtualCell
 
 Key = tuple[bool, bool, int, int]
+
+
+class Sorts(enum.Enum):
+    """When nodes get the places that follow from what is in use on them."""
+
+    AT_ONCE = "at once"
+    """The order follows from the changes alone, those that a question tries out (lazy preemptions) among them."""
+    WHEN_ASKED = "when asked"
+    """As HiveD does: several changes are then one, and every question leaves a trace in the order."""
+    NEVER = "never"
+    """Where others than the cells themselves choose the nodes: the order costs something with every GPU."""
 
 
 class View:
@@ -19,14 +31,12 @@ class View:
     Cells smaller than a node that stand alone are little nodes of their own.
     """
 
-    def __init__(self, nodes: list[Cell], *, keeps_apart: bool = False, sorts_when_asked: bool = False) -> None:
+    def __init__(self, nodes: list[Cell], *, keeps_apart: bool = False, sorts: Sorts = Sorts.AT_ONCE) -> None:
         self.nodes = nodes
         """In the order of the layout."""
         self.keeps_apart = keeps_apart
         """Opportunistic work goes together and away from guaranteed work; else any use counts."""
-        self.sorts_when_asked = sorts_when_asked
-        """As HiveD does: several changes are then one, and every question leaves a trace in the order. Else the order
-        follows from the changes alone, those that a question tries out (lazy preemptions) among them."""
+        self.sorts = sorts
         self.gpu_count = sum(node.leaf_count for node in nodes)
         self.offered: Collection[str] | None = None
         self.by_key: dict[Key, OrderedDict[int, Cell]] = {}
@@ -35,13 +45,13 @@ class View:
         self.changed: dict[int, Cell] = {}
         """Nodes that may belong elsewhere, if these wait for the next question."""
         self.first, self.last = 0, -1
-        for node in nodes:
+        for node in nodes if sorts is not Sorts.NEVER else ():
             node.view = self
             self._put(node, self.key(node), at_end=True)
 
     def touch(self, node: Cell) -> None:
         """Its use, its health or what it is bound to has changed."""
-        if self.sorts_when_asked:
+        if self.sorts is Sorts.WHEN_ASKED:
             self.changed[id(node)] = node
             return
         key, before = self.key(node), self.place[id(node)][0]
@@ -68,7 +78,8 @@ class View:
 
         `offered` are the only nodes wanted, if not all: they come before the others.
         """
-        if not self.sorts_when_asked:
+        if self.sorts is not Sorts.WHEN_ASKED:
+            assert self.sorts is Sorts.AT_ONCE, "who never sorts is never asked"
             return
         if offered != self.offered:
             self.offered = offered

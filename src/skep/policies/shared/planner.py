@@ -22,6 +22,7 @@ from skep.core.cells.cells import Cells
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.layout import Layout, VcLayout
 from skep.core.cells.tree import FREE, OPPORTUNISTIC, set_use
+from skep.core.cells.view import Sorts
 from skep.core.cluster import Allocation, bits
 from skep.core.job import JobState
 from skep.core.memory import BENEATH, LENT, OWNED, Change, Memory, Of, Owned, Slot
@@ -74,7 +75,7 @@ class Shared:
     # Derived from the state ------------------------------------------------------------------------------------
 
     def attach(self, view: View, memory: Memory) -> None:
-        self.cells = Cells(self.layout)
+        self.cells = Cells(self.layout, Sorts.NEVER)
         self.hardware = Hardware(self.cells, view.cluster.nodes)
         self.lent: Lent = {}
         self.borrowers: dict[int, JobView] = {}
@@ -475,6 +476,8 @@ class Shared:
             return
         if plan.decisions:
             self.lender.epoch += 1
+        if self.lender.has_nobody(trigger):
+            return
         with self._kept_back(view):
             made = self.lender.plan(self.lent_view, Memory(), trigger)
         for number, decision in enumerate(made.decisions):

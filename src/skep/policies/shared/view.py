@@ -50,6 +50,7 @@ class VcView:
         self.jobs: dict[str, JobView] = {}
         self.held_jobs: dict[int, JobView] = {}
         """Those that run on cells of the VC, not on lent ones."""
+        self._empty = whole.new_plan()
         self.trigger = Trigger()
         """What this VC's planner has not been told yet."""
 
@@ -82,7 +83,7 @@ class VcView:
         return list(self.held_jobs.values())
 
     def new_plan(self) -> Plan:
-        return self.whole.new_plan().part(self.books.over, self.at)
+        return self._empty.part(self.books.over, self.at)
 
     def blank(self) -> View:
         return VcView(*self.books.blank(self.whole), self.name)
