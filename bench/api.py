@@ -97,6 +97,7 @@ def serve(folder: Path, port: int) -> None:
     import uvicorn
 
     from skep.server.app import make_app, make_context
+    from skep.server.collector import short_pauses
     from skep.server.config import make_config, open_socket
     from skep.server.tokens import Tokens
 
@@ -114,7 +115,8 @@ def serve(folder: Path, port: int) -> None:
     fill_history(context)
     threading.Thread(target=keep_busy, args=(live,), daemon=True).start()
     settings = uvicorn.Config(make_app(context), http="httptools", log_config=None, access_log=False)
-    asyncio.run(uvicorn.Server(settings).serve([open_socket(config)]))
+    with short_pauses():
+        asyncio.run(uvicorn.Server(settings).serve([open_socket(config)]))
 
 
 def fill_history(context: Any) -> None:

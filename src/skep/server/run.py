@@ -22,6 +22,7 @@ from skep.files.descriptors import raise_limit
 from skep.files.running import Running
 from skep.server.app import make_app, make_context
 from skep.server.build import build_live
+from skep.server.collector import short_pauses
 from skep.server.config import Config, open_socket
 from skep.server.context import Context, done
 from skep.server.datadir import DataDir
@@ -48,6 +49,7 @@ def serve(config: Config, say: Say, make_live: MakeLive = build_live) -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     raise_limit()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(short_pauses())
         listener = stack.enter_context(contextlib.closing(open_socket(config)))
         data = stack.enter_context(DataDir(config.data))
         config = msgspec.structs.replace(config, port=listener.getsockname()[1])
