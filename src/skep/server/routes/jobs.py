@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import Future
 from typing import Annotated, Any
 
@@ -38,6 +39,9 @@ from skep.service.store import JobFilter, is_id
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 SORT = rf"^-?({'|'.join(COLUMNS)})$"
 WORDS_MAX = 10
+LISTS = threading.Semaphore(2)
+"""Long lists that are read at once. SQLite lets go of the interpreter at every row, so that many readers wait for each
+other at every row, and all take longer than one after the other."""
 
 
 @router.get("/jobs", response_model=None, responses={200: {"model": JobPage}, **errors()})
@@ -64,8 +68,9 @@ def list_jobs(
     where = JobFilter(states=tuple(state), vc=vc, user=user, group=group, tag=tag, name=name, all=all, words=words)
     reads = reads_of(request)
     seq = reads.last_seq()  # asked first: what happens meanwhile is told again, not lost
-    found, following = reads.jobs(where, limit, cursor or None, sort)
-    counted = all_states(reads.counts(where)) if counts else None
+    with LISTS:
+        found, following = reads.jobs(where, limit, cursor or None, sort)
+        counted = all_states(reads.counts(where)) if counts else None
     shown = {"jobs": found, "next": following, "counts": counted, "seq": seq, "problems": reads.policy_problems()}
     return answer(shown)
 
