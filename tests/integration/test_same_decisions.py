@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from skep.core.actions import Action, Launch
-from skep.core.events import Batch, Event, PolicyChanged
+from skep.core.cluster import Cluster
+from skep.core.events import Batch, Event
 from skep.core.record import Entry, decode
 from skep.core.state import State
-from skep.core.step import Scheduler
+from skep.core.step import Change, Scheduler
 from skep.engines.local.engine import LocalEngine
 from skep.jobs.request import Elastic, Request, TaskRole
+from skep.policies.idle import Idle
 from skep.service.live import Live
 from skep.service.loop import run
 from skep.service.recover import Ground, recompute
@@ -92,12 +94,13 @@ def test_the_simulator_decides_as_the_live_world_did(live: Live) -> None:
     entries = [decode(row[0]) for row in live.store.reader.execute("SELECT entry FROM log ORDER BY seq")]
     assert recompute(entries) == []
 
+    opening, *following = entries
     ground = Ground()
-    cluster = ground.follow(entries[0].events)
-    assert cluster is not None
-    assert isinstance(entries[0].events[1], PolicyChanged)
-    again = Recorded(entries)
-    run(Scheduler(State(cluster), ground.planner(cluster)), again)
+    ground.follow(opening.events)
+    scheduler = Scheduler(State(Cluster([], "")), Idle())
+    scheduler.step(opening.at_s, opening.events, Change(ground.planner))
+    again = Recorded(following)
+    run(scheduler, again)
     assert started(again) == lived(live)
     assert len(again.launched) >= 10
 
