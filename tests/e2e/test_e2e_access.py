@@ -84,7 +84,8 @@ def test_a_token_that_is_revoked_leads_back_to_the_login(page: Page, stage: Scen
         for token in tokens.list():
             if token.user == "rita":
                 tokens.revoke(token.id)
-    page.get_by_role("link", name="Nodes").click()
+    # Another question of the page may have led there already.
+    page.evaluate("document.querySelector('a[href=\"/nodes\"]')?.click()")
     expect(page.get_by_label("Token")).to_be_visible()
 
 
