@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 
 from hypothesis import HealthCheck, Phase, settings
@@ -21,3 +22,7 @@ for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):
     os.environ[name] = tempfile.mkdtemp(prefix="skep-tests-")
 for name in ("SKEP_URL", "SKEP_TOKEN"):
     os.environ.pop(name, None)
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, and so would every process that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
