@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError
-from skep.core.events import Event
+from skep.core.events import (
+    Event,
+    JobHeld,
+    NodeChanged,
+    NodeDrained,
+    NodeJoined,
+    NodeLeft,
+    NodeUndrained,
+    PriorityChanged,
+    StopRequested,
+)
 from skep.core.group import FIRST_SUCCEEDED, NEVER, EndsWhen, Enough, GroupKind, GroupSpec
 from skep.core.job import JobState
 from skep.core.model import GroupRef, Role
@@ -193,8 +203,11 @@ def roles(draw: st.DrawFn) -> Role:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, name: str, *, plain: bool = False, calm: bool = False, **knobs: str) -> World:
-    """A world under the named policy. `plain`: whole gpus of one pool; `calm`: no failures, rounds or restart costs."""
+def worlds(
+    draw: st.DrawFn, name: str, *, plain: bool = False, calm: bool = False, eventful: bool = False, **knobs: str
+) -> World:
+    """A world under the named policy. `plain`: whole gpus of one pool; `calm`: no failures, rounds or restart costs;
+    `eventful`: time limits too, and what owners and admins do."""
     drawn = draw(st.lists(plain_jobs() if plain else jobs(), min_size=1, max_size=12))
     entries = list(trace(*drawn).jobs)
     where = draw(clusters(plain=plain))
@@ -206,8 +219,10 @@ def worlds(draw: st.DrawFn, name: str, *, plain: bool = False, calm: bool = Fals
     groups = draw(st.sampled_from([(), GROUPS]))
     if groups:
         entries = [with_group(draw, entry) for entry in entries]
+    if eventful:
+        entries = [with_time_limit(draw, entry) for entry in entries]
     round_s = draw(st.sampled_from([0.0, 0.0, 60.0, 47.5]))
-    return World(
+    world = World(
         trace(*entries, groups=groups),
         where,
         policy,
@@ -218,6 +233,35 @@ def worlds(draw: st.DrawFn, name: str, *, plain: bool = False, calm: bool = Fals
         seed=draw(st.integers(0, 3)),
         outages=draw(outages(len(where.nodes))) if draw(st.booleans()) else (),
     )
+    return msgspec.structs.replace(world, script=draw(scripts(world))) if eventful else world
+
+
+def with_time_limit(draw: st.DrawFn, entry: TraceJob) -> TraceJob:
+    limit_s = draw(st.sampled_from([None, None, None, 40.0, 90.0]))
+    return msgspec.structs.replace(entry, spec=msgspec.structs.replace(entry.spec, time_limit_s=limit_s))
+
+
+@st.composite
+def scripts(draw: st.DrawFn, world: World) -> tuple[tuple[float, Event], ...]:
+    """Jobs that back off, get another priority or are stopped; nodes that join, change, leave, or are drained for a
+    while. Nodes that are away now and then are none of those: what is not there cannot be lost."""
+    found: list[tuple[float, Event]] = []
+    for entry in draw(st.lists(st.sampled_from(world.trace.jobs), max_size=6)):
+        at_s, name = entry.submit_s + draw(st.integers(0, 100)), entry.spec.id
+        what = st.sampled_from(
+            [JobHeld(name, "backs off", at_s + 45.0), PriorityChanged(name, 1), StopRequested(name, "stop")]
+        )
+        found.append((at_s, draw(what)))
+    away = {world.cluster.nodes[number].name for number, *_ in world.outages}
+    for spec in draw(st.lists(st.sampled_from(world.cluster.specs), max_size=2, unique_by=lambda spec: spec.name)):
+        at_s, later_s = draw(st.integers(0, 200)) + 0.5, draw(st.integers(10, 150))
+        larger = msgspec.structs.replace(spec, gpus=spec.gpus + 1, inner=())
+        new = msgspec.structs.replace(spec, name=f"new {spec.name}")
+        ways = [(NodeJoined(new), NodeLeft(new.name)), (NodeDrained(spec.name), NodeUndrained(spec.name))]
+        ways += [(NodeChanged(larger), NodeChanged(spec))] if spec.name not in away else []
+        first, then = draw(st.sampled_from(ways))
+        found += [(at_s, first), (at_s + later_s, then)]
+    return tuple(sorted(found, key=lambda each: each[0]))
 
 
 def with_needs(draw: st.DrawFn, entry: TraceJob, entries: list[TraceJob]) -> TraceJob:

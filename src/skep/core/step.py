@@ -114,14 +114,15 @@ def reconcile(state: State) -> list[Action]:
                 actions.append(Suspend(job.id, job.held_launch, job.bound.memory or "resident"))
         else:
             launches.append(job)
-            if job.held is not None and not resumes(job):
+            if is_move(job):
                 state.moving[job.seq] = job
     actions += settings_of(state)
     state.dirty = []
+    blocked = blocked_of(state, launches) if state.leaving or state.moving else ()
     for job in launches:
         allocation = job.bound
         assert allocation is not None
-        if (state.leaving or state.moving) and is_blocked(state, job, allocation):
+        if job.seq in blocked:
             state.dirty.append(job)
         elif resumes(job):
             actions.append(Resume(job.id, job.held_launch))
@@ -157,13 +158,33 @@ def resumes(job: Job) -> bool:
     return job.held is not None and job.held.resumes_as is not None and job.held.resumes_as == job.bound
 
 
-def is_blocked(state: State, job: Job, allocation: Allocation) -> bool:
-    """Whether somebody still is where the job is to go, or still runs where it is to go on. Moves do not wait for
-    moves: two jobs may swap their cells, and only the engine, which is told of both, can carry that out."""
-    others = list(state.leaving.values())
-    if job.held is None or resumes(job):
-        others += state.moving.values()
-    return any(overlaps(allocation, other.held) for other in others if other.held is not None)
+def blocked_of(state: State, launches: list[Job]) -> set[int]:
+    """Who must wait: somebody still is where the job is to go, or still runs where it is to go on. Moves do not wait
+    for moves: two jobs may swap their cells, and only the engine, which is told of both, can carry that out. So a move
+    does wait for one that waits itself."""
+    going, moving = list(state.leaving.values()), list(state.moving.values())
+    before_moves = going + [job for job in moving if job.bound is not None and job.bound.is_suspended]
+    before_others = going + moving
+    blocked = {
+        job.seq
+        for job in launches
+        if any(is_in_the_way(other, job) for other in (before_moves if is_move(job) else before_others))
+    }
+    moves = [job for job in launches if is_move(job)]
+    waiting = [job for job in moves if job.seq in blocked]
+    for first in waiting:  # which grows
+        behind = [job for job in moves if job.seq not in blocked and is_in_the_way(first, job)]
+        blocked.update(job.seq for job in behind)
+        waiting += behind
+    return blocked
+
+
+def is_move(job: Job) -> bool:
+    return job.held is not None and not resumes(job)
+
+
+def is_in_the_way(other: Job, job: Job) -> bool:
+    return other.held is not None and job.bound is not None and overlaps(job.bound, other.held)
 
 
 def overlaps(one: Allocation, other: Allocation) -> bool:

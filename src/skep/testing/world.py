@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import msgspec
 
 from skep.core.cluster import Cluster
 from skep.core.errors import InvariantBroken
+from skep.core.events import Batch, Event, TimerDue
 from skep.core.ports import Planner
 from skep.core.snapshot import dump, load
 from skep.core.state import State
@@ -24,7 +26,7 @@ from skep.traces.trace import Trace
 
 
 class World(msgspec.Struct, frozen=True):
-    """Everything that decides how a run goes. `outages`: (node, lost at, back at)."""
+    """Everything that decides how a run goes. `outages`: (node, lost at, back at); `script`: what else happens."""
 
     trace: Trace
     cluster: Cluster
@@ -35,6 +37,7 @@ class World(msgspec.Struct, frozen=True):
     finish_at_boundary: bool = False
     seed: int = 0
     outages: tuple[tuple[int, float, float], ...] = ()
+    script: tuple[tuple[float, Event], ...] = ()
 
     def __repr__(self) -> str:
         """Written so that it can be read when a property fails."""
@@ -54,7 +57,7 @@ class World(msgspec.Struct, frozen=True):
     def engine(self, cluster: Cluster) -> Simulator:
         lost = [(down_s, node, True) for node, down_s, _ in self.outages]
         back = [(up_s, node, False) for node, _, up_s in self.outages]
-        engine = Simulator(
+        engine = Scripted(
             self.trace.jobs,
             cluster,
             restart_s=self.restart_s,
@@ -64,6 +67,7 @@ class World(msgspec.Struct, frozen=True):
             groups=self.trace.groups,
         )
         engine.idle_timers_max = 200
+        engine.script = list(self.script)
         return engine
 
     def checker(self, state: State) -> Checker:
@@ -79,6 +83,22 @@ class World(msgspec.Struct, frozen=True):
                 raise InvariantBroken(f"no end after {batches_max} batches")
         checker.check_done()
         return course
+
+
+class Scripted(Simulator):
+    """The simulator, with what admins and owners do at given moments."""
+
+    script: list[tuple[float, Event]]
+
+    def observe(self, until_s: float) -> Batch | None:
+        at_s = self.script[0][0] if self.script else math.inf
+        batch = super().observe(min(at_s, until_s))
+        if batch is None or batch.at_s < at_s:
+            return batch
+        events = [event for event in batch.events if until_s <= at_s or not isinstance(event, TimerDue)]
+        while self.script and self.script[0][0] <= batch.at_s:
+            events.append(self.script.pop(0)[1])
+        return Batch(batch.at_s, events)
 
 
 class Course:
@@ -111,7 +131,9 @@ class Course:
     def fork(self, planner: Planner) -> Course:
         """A copy from here on: the state through what is written down of it, and a planner that begins anew."""
         state = load(dump(self.state), self.state.cluster.blank(), self.state.knowledge)
-        return Course(Scheduler(state, planner), copy.deepcopy(self.engine))
+        engine = copy.deepcopy(self.engine)
+        engine.cluster = state.cluster
+        return Course(Scheduler(state, planner), engine)
 
     def finish(self, observer: Observer | None = None, *, batches_max: int = 20_000) -> None:
         while self.advance(observer):
