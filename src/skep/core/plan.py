@@ -175,11 +175,14 @@ class Plan:
         self._steps.append(self.settings)
 
     def suspend(self, job: JobView, memory: MemoryPlace = "resident") -> None:
-        """Let a running job stand still: others may have its compute. Its memory stays on its gpus or goes to nodes."""
+        """Let a running job stand still: others may have its compute. Its memory stays on its gpus or goes to nodes; that
+        of one which was suspended and has not gone on yet stays where it is."""
         mine = self._jobs[job.id]
         before = mine.allocation
         if before is None or mine.state is not RUNNING:
             raise InvariantBroken(f"suspension of {mine!r}: only a running job can be suspended")
+        if mine.held is not None and mine.held.memory is not None:
+            memory = mine.held.memory
         after = before.suspended(memory)
         self._rebook(mine, before, after)
         self._decide(mine, SUSPENDED, before, after)

@@ -95,9 +95,9 @@ def check_job(state: State, job: Job) -> None:
     if job.state in THERE:
         is_suspended = job.allocation is not None and job.allocation.is_suspended
         expect(is_suspended == (job.state is JobState.SUSPENDED), f"{job!r} has {job.allocation}")
-        moves = job.held != job.bound and not job.is_ending
+        moves = job.held != job.bound and not job.is_ending and not job.is_expired
         is_told = job.seq in state.moving or job in state.dirty or resumes(job)
-        expect(is_told or not moves, f"{job!r} was never told to move, to stand still or to go on")
+        expect(is_told or not moves, f"{job!r} was never told: it has {job.held} and is to have {job.bound}")
     else:
         expect(job.seq not in state.moving, f"{job!r} is moving")
     if job.state is JobState.LAUNCHING and job.held is None:

@@ -41,23 +41,33 @@ class Turns:
         self.place = Consolidate()
 
     def attach(self, view: View, memory: Memory) -> None:
-        """There is nothing to keep."""
+        self.blank = view.blank()
+        self.trial = self.blank.new_plan()
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
         plan = view.new_plan()
         placed = [job for job in view.placed_jobs() if not job.is_ending]
-        waiting = [job for job in view.jobs.values() if job.state is PENDING and job.is_ready]
+        pending = [job for job in view.jobs.values() if job.state is PENDING and job.is_ready]
+        waiting = [job for job in pending if self.could_run(plan, job)]
+        mark = plan.mark()
         waiting += [job for job in placed if job.state is SUSPENDED]
-        running = [job for job in placed if job.state is RUNNING]
-        over = [job for job in running if view.now_s >= job.progress_since_s + self.slice_s and waiting]
-        for job in over:
-            self.halt(view, plan, job)
+        running = [job for job in placed if job.state is RUNNING and job.held_gpus]
         waiting.sort(key=lambda job: (job.rank, turns(view, job), job.seq))
-        waiting += [job for job in over if job.state is SUSPENDED]  # nobody else may have any use for its GPUs
+        for job in running:
+            if view.now_s >= job.progress_since_s + self.slice_s:
+                self.halt(view, plan, job)
         left = [job for job in waiting if not self.let_go_on(view, plan, job)]
-        if left and (plan.decisions or any(job.state is not SUSPENDED for job in placed)):
+        if len(left) == len(waiting):
+            plan.rollback(mark)  # nobody has any use for what the others leave
+        if plan.decisions or (left and any(job.state is not SUSPENDED for job in placed)):
             plan.wake(self.next_end_s(view, running))
         return plan
+
+    def could_run(self, plan: Plan, job: JobView) -> bool:
+        if self.place.find(self.blank.cluster, self.trial, job, job.spec.shapes[0], 0.0) is not None:
+            return True
+        plan.reject(job, "the cluster is too small for it")
+        return False
 
     def halt(self, view: View, plan: Plan, job: JobView) -> None:
         way = draw(job.seq, turns(view, job)) % 5

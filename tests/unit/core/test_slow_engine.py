@@ -337,6 +337,22 @@ def test_another_mind_while_a_suspension_is_under_way() -> None:
     assert world.done("resume a") == []
 
 
+def test_who_is_to_stand_still_again_before_it_went_on_stays_as_it_is() -> None:
+    """Its memory is on its GPU, and nobody could tell a job that stands still to bring it elsewhere."""
+    world, planner = taking_turns()
+    world.done("suspend a")
+    world.done("launch b")
+    planner.todo = [
+        lambda view, plan: plan.stop(view.jobs["b"], "a"),
+        lambda view, plan: plan.resume(view.jobs["a"]),
+    ]
+    assert world.step(TimerDue()) == ["stop b"]
+    planner.todo = [lambda view, plan: plan.suspend(view.jobs["a"], "swapped")]
+    assert world.step(TimerDue()) == []
+    kept = world.state.jobs["a"]
+    assert kept.bound == kept.held == gpus(0, 0b1).suspended("resident")
+
+
 def test_an_engine_that_lets_it_go_on_by_itself_is_told_again() -> None:
     world, planner = movers("1x1")
     planner.todo = [lambda view, plan: plan.start(view.jobs["a"], gpus(0, 0b1))]

@@ -292,10 +292,10 @@ class Shared:
             to_lender.withdrawn.append(job)
         for job in trigger.submitted:
             vc = self.vc_of(job)
-            vc.view.jobs[job.id] = job
             if self.only_borrows(job):
                 to_lender.submitted.append(job)
             else:
+                vc.view.jobs[job.id] = job
                 self._trigger(vc).submitted.append(job)
         for job in trigger.ended:
             self._gone(view, plan, job)
