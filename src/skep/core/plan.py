@@ -175,8 +175,10 @@ class Plan:
         self._steps.append(self.settings)
 
     def suspend(self, job: JobView, memory: MemoryPlace = "resident") -> None:
-        """Let a running job stand still: others may have its compute. Its memory stays on its gpus or goes to nodes; that
-        of one which was suspended and has not gone on yet stays where it is."""
+        """Let a running job stand still: others may have its compute. Its memory stays on its gpus or goes to nodes.
+
+        The memory of one that was suspended and has not gone on yet stays where it is.
+        """
         mine = self._jobs[job.id]
         before = mine.allocation
         if before is None or mine.state is not RUNNING:
