@@ -46,22 +46,23 @@ class Hardware:
 
     def _add(self, node: PhysicalCell, spec: NodeSpec) -> None:
         leaves = [leaf for leaf in node.leaves() if isinstance(leaf, PhysicalCell)]
-        number = self._number(spec)
+        number = self._number(node, spec)
         self.specs.append(spec)
         if number is None:
-            self.missing.add(node.node)
             return
         for bit, leaf in enumerate(leaves):
             self.where[id(leaf)] = (number, 1 << bit)
         self.leaves[number] = leaves
 
-    def _number(self, spec: NodeSpec) -> int | None:
+    def _number(self, cell: PhysicalCell, spec: NodeSpec) -> int | None:
+        """None: there is no such node. One that became another one still has jobs from before on it."""
         if self.by_name is None:
             self.leaves.append([])
             return len(self.specs)
         node = self.by_name.get(spec.name)
-        is_there = node is not None and node.gpu_count >= spec.gpus and node.spec.gpu_type == spec.gpu_type
-        return node.index if node is not None and is_there else None
+        if node is None or node.gpu_count < spec.gpus or node.spec.gpu_type != spec.gpu_type:
+            self.missing.add(cell.node)
+        return node.index if node is not None else None
 
     def slices(self, leaves: list[PhysicalCell], like: Slice) -> list[Slice]:
         """These gpus as slices, with cpus and memory in proportion to one slice of the same role."""
