@@ -21,7 +21,7 @@ from skep.core.cluster import Allocation
 
 T = TypeVar("T")
 
-Values = dict[str, Any]
+Values = dict[str, Any]  # what a `Slot` of that name holds: it knows the type
 """By the name of their slots; as they were written down where nobody has asked for them since."""
 
 At = tuple[str, str]
@@ -45,7 +45,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
     key: str
     """The job or the VC."""
     slot: str
-    value: Any
+    value: Any  # of the type of the slot
     at: At = WHOLE_PLANNER
 
     @property
@@ -180,6 +180,7 @@ BENEATH = (OWNED.name, LENT.name)
 """What holds beneath the policies and outlives them."""
 
 
+# The fields of `SavedMemory`.
 def values_of(memory: Memory) -> Mapping[str, Any]:
     """All of it, for writing down and for comparing; parts in which nothing is are left out."""
     parts = {

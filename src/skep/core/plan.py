@@ -50,7 +50,7 @@ GroupEnd = tuple[str, JobState, str]
 
 T = TypeVar("T")
 
-Step = list[Any] | tuple[Any, ...]
+Step = list[Any] | tuple[Any, ...]  # each function takes what comes after it
 """The way back: a list whose last item goes, or a function that takes the step back and what that needs to know."""
 
 NO_GROUPS: Mapping[str, Group] = {}

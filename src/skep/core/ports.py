@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -200,5 +200,5 @@ class Engine(Protocol):
     def environment(self, job_id: str, task: str = "", launch: int = 0) -> TaskEnvironment:
         """`NotFound` where there is none."""
 
-    def gpu_health(self) -> dict[str, list[dict[str, Any]]]:
+    def gpu_health(self) -> dict[str, list[dict[str, Setting]]]:
         """By node, what the driver says of its GPUs."""

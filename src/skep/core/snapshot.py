@@ -17,7 +17,7 @@ from skep.core.events import PolicyFailed
 from skep.core.group import Group
 from skep.core.job import Job, JobState
 from skep.core.knowledge import UNKNOWN, Knowledge
-from skep.core.memory import Memory, Part, values_of
+from skep.core.memory import Memory, Part, Values, values_of
 from skep.core.model import JobSpec
 from skep.core.refusal import Cause, Waiting
 from skep.core.state import State
@@ -44,7 +44,7 @@ class SavedJob(msgspec.Struct, array_like=True):
     bound: Allocation | None
     held: Allocation | None
     waiting: str | None
-    plain: list[Any]
+    plain: list[Any]  # of the fields that `Saved.fields` names
 
 
 class SavedWaiting(msgspec.Struct, array_like=True):
@@ -55,7 +55,7 @@ class SavedWaiting(msgspec.Struct, array_like=True):
 
 
 class SavedMemory(msgspec.Struct):
-    jobs: dict[str, dict[str, Any]] = {}
+    jobs: dict[str, Values] = {}
     parts: dict[str, dict[str, Part]] = {}
 
 

@@ -112,6 +112,7 @@ class State:
         self.pending_count = 0
         self.event_count = 0
         self.decision_count = 0
+        # Each function takes the events of its key, which no type of a dictionary can say.
         self._apply: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._job_submitted,
             JobHeld: self._job_held,

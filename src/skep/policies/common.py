@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from skep.core.errors import InputError
 from skep.policies.adjust.preempt import Nothing
@@ -12,7 +10,7 @@ from skep.policies.estimate.duration import Duration
 from skep.policies.order.base import Order
 from skep.policies.pipeline import EASY, SKIP, STRICT, Pipeline
 from skep.policies.place import PLACES, Place, Random, Relaxed
-from skep.policies.registry import Knob, Setting
+from skep.policies.registry import Knob, Knobs, Setting
 
 COMPAT = Knob("compat", False, "imitate the paper's released simulator to the letter, ties too (place=any, walk=skip)")
 
@@ -44,7 +42,7 @@ def common_knobs(*, walk: str, place: str = "consolidate", patience: tuple[float
 
 def make_pipeline(
     name: str,
-    knobs: Mapping[str, Any],
+    knobs: Knobs,
     setting: Setting,
     *,
     order: Order,
@@ -64,7 +62,7 @@ def make_pipeline(
     )
 
 
-def make_place(knobs: Mapping[str, Any], setting: Setting) -> Place:
+def make_place(knobs: Knobs, setting: Setting) -> Place:
     kind = PLACES[knobs["place"]]
     place = Random(setting.seed) if kind is Random else kind()
     if len(knobs["patience"]) > 2:

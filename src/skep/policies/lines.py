@@ -18,11 +18,12 @@ from skep.core.job import JobState
 from skep.core.model import Shape
 from skep.core.refusal import Cause
 from skep.core.view import JobView, PoolView
+from skep.policies.order.base import Key
 
 if TYPE_CHECKING:
     from skep.policies.order.base import Order
 
-Entry = tuple[int, Any, int, JobView]
+Entry = tuple[int, Key, int, JobView]
 """(rank, key, seq, job): rank puts priorities first, seq ends every tie."""
 
 Item = tuple[float, int, JobView]
@@ -139,7 +140,7 @@ class Running:
     def _first_passing(self, order: Order, heads: list[Head], now_s: float) -> float:
         """When the first running job passes the next pending one before it. Keys may move in any way here: each job is
         looked at."""
-        by_rank: dict[int, set[Any]] = {}
+        by_rank: dict[int, set[Key]] = {}
         for entry, _ in heads:
             by_rank.setdefault(entry[0], set()).add(entry[1])
         keys = {rank: sorted(found) for rank, found in by_rank.items()}
@@ -261,6 +262,7 @@ class Rising:
         return last
 
 
+# Sorted by whatever the entries begin with.
 def remove_entry(entries: list[Any], entry: tuple[Any, ...]) -> None:
     index = bisect.bisect_left(entries, entry)
     if index == len(entries) or entries[index] is not entry:

@@ -70,7 +70,7 @@ class OwnKnobs:
     def __init__(self, spec: str, text: str) -> None:
         known = {knob.name: knob for knob in (*common_knobs(walk="skip"), ROUND)}
         self.for_pipeline = {name: knob.default for name, knob in known.items()}
-        self.for_class: dict[str, Any] = {}
+        self.for_class: dict[str, float | str] = {}
         for key, value in split_knobs(spec, text).items():
             if key in known:
                 self.for_pipeline[key] = parse_value(spec, known[key], value)
@@ -85,6 +85,7 @@ def number_or_text(text: str) -> float | str:
         return text
 
 
+# Somebody's own class.
 def load_class(file: str, name: str, texts: Texts) -> Any:
     path = pathlib.Path(file)
     if file not in texts.by_path and not path.is_file():

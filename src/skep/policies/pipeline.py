@@ -16,7 +16,6 @@ import bisect
 import heapq
 import math
 from collections.abc import Hashable
-from typing import Any
 
 import msgspec
 
@@ -33,7 +32,7 @@ from skep.policies.easy import backfill
 from skep.policies.estimate.duration import Duration
 from skep.policies.explain import never_fits, refusal_of
 from skep.policies.lines import Entry, Head, Line, Running
-from skep.policies.order.base import RISES, Order
+from skep.policies.order.base import RISES, Key, Order
 from skep.policies.place import Place
 from skep.policies.room import Room, make_room
 
@@ -43,7 +42,7 @@ STRICT, SKIP, EASY = "strict", "skip", "easy"
 class Kept(msgspec.Struct, frozen=True, array_like=True):
     """The key of a job, for orders that remember; whatever an order compares, tuples as lists when read back."""
 
-    key: Any
+    key: Key
 
 
 KEY = Slot("key", Kept)
@@ -259,7 +258,7 @@ class Pipeline:
         self.running.add((job.rank, key, job.seq, job))
         self._set_timer(job, self.order.changes_at(job, now_s))
 
-    def _remember(self, job: JobView, key: Any, plan: Plan | None) -> Any:
+    def _remember(self, job: JobView, key: Key, plan: Plan | None) -> Key:
         """Write the key down; without a plan we take up another planner's work, and go by what it wrote."""
         if plan is not None:
             plan.remember(KEY, job.id, Kept(key))
@@ -319,7 +318,7 @@ class Pipeline:
         before = (job for job in self.leaving if self.order.group(job) == line.group)
         return any((job.rank, self.order.key(job, view.now_s), job.seq) < entry[:3] for job in before)
 
-    def _heads(self) -> list[tuple[float, int, Any, int, Line]]:
+    def _heads(self) -> list[tuple[float, int, Key, int, Line]]:
         """A heap of the lines worth a try: all after something was freed, else those with a new head."""
         group_key = self.order.group_key
         may_help = self.adjust.may_help

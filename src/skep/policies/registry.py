@@ -26,11 +26,14 @@ ZOO = ("fifo", "shortest", "las", "tiresias", "elas", "yarn_cs", "drf", "afs")
 """The modules that hold named policies."""
 
 
+Knobs = Mapping[str, Any]  # by name; `parse_value` has given each the type of its default
+
+
 class Knob(msgspec.Struct, frozen=True):
     """`default` gives the type: a number, a flag, a tuple of numbers, a word (of `choices`, when there are any)."""
 
     name: str
-    default: Any
+    default: Any  # of the types that the docstring names
     help: str
     choices: tuple[str, ...] = ()
 
@@ -57,7 +60,7 @@ ROUND = Knob("round_s", 0.0, "decide only at multiples of so many seconds; 0: wh
 ROUND_MIN_S = 0.1
 
 
-Assumes = frozenset[Need] | Callable[[Mapping[str, Any]], frozenset[Need]]
+Assumes = frozenset[Need] | Callable[[Knobs], frozenset[Need]]
 """What a policy builds on: always, or with these knobs."""
 
 
@@ -65,13 +68,13 @@ class Policy(msgspec.Struct, frozen=True):
     name: str
     title: str
     paper: str
-    build: Callable[[Mapping[str, Any], Setting], Planner]
+    build: Callable[[Knobs, Setting], Planner]
     assumes: Assumes = frozenset()
     knobs: tuple[Knob, ...] = ()
     instead: dict[Need, Need] = {}
     """What it falls back to where jobs do not offer what it assumes."""
 
-    def needs(self, knobs: Mapping[str, Any] | None = None) -> frozenset[Need]:
+    def needs(self, knobs: Knobs | None = None) -> frozenset[Need]:
         """With these knobs, or with the defaults. A policy that needs true durations is an oracle: a bound for others,
         not one of them."""
         if knobs is None:
@@ -80,7 +83,7 @@ class Policy(msgspec.Struct, frozen=True):
         return found | with_walk(knobs)
 
 
-def with_walk(knobs: Mapping[str, Any]) -> frozenset[Need]:
+def with_walk(knobs: Knobs) -> frozenset[Need]:
     """Backfilling needs the ends of running jobs, whatever the order."""
     return frozenset({Need.ORACLE}) if knobs.get("walk") == "easy" else frozenset()
 
@@ -141,7 +144,7 @@ def needs_with(spec: str, jobs: Iterable[JobSpec]) -> frozenset[Need]:
     return needs | {instead[need] for need in missing}
 
 
-def parse_policy(spec: str) -> tuple[Policy, dict[str, Any]]:
+def parse_policy(spec: str) -> tuple[Policy, Knobs]:
     name, _, text = spec.partition(":")
     policy = policies().get(name)
     if policy is None:
@@ -163,7 +166,7 @@ def split_knobs(spec: str, text: str) -> dict[str, str]:
     return given
 
 
-def parse_knobs(spec: str, text: str, knobs: tuple[Knob, ...]) -> dict[str, Any]:
+def parse_knobs(spec: str, text: str, knobs: tuple[Knob, ...]) -> Knobs:
     known = {knob.name: knob for knob in knobs}
     values = {knob.name: knob.default for knob in knobs}
     for key, value in split_knobs(spec, text).items():
@@ -174,6 +177,7 @@ def parse_knobs(spec: str, text: str, knobs: tuple[Knob, ...]) -> dict[str, Any]
     return values
 
 
+# Of the type of its default.
 def parse_value(spec: str, knob: Knob, text: str) -> Any:
     """By the type of the default."""
     where = f"policy '{spec}': {knob.name}={text}"

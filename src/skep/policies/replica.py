@@ -8,8 +8,6 @@ which is what decides ties. It looks at every job at every event: right for comp
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -21,7 +19,8 @@ from skep.core.view import JobView, Trigger, View
 from skep.policies.estimate.duration import Duration
 from skep.policies.explain import refusal_of
 from skep.policies.pipeline import SKIP
-from skep.policies.place.simple import Any as AnyPlace
+from skep.policies.place.simple import Anywhere
+from skep.policies.registry import Knobs
 
 
 class Listed(msgspec.Struct, frozen=True, array_like=True):
@@ -55,7 +54,7 @@ class Replica:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.place = AnyPlace()
+        self.place = Anywhere()
 
     def attach(self, view: View, memory: Memory) -> None:
         """The order is in the memory; nothing is derived."""
@@ -245,7 +244,7 @@ class GittinsTable:
         return self.ranks[self._above(attained)]
 
 
-def check_compat(knobs: Mapping[str, Any]) -> None:
+def check_compat(knobs: Knobs) -> None:
     """A knob that would be passed over is an error."""
     if knobs["place"] != "any":
         raise InputError(

@@ -15,14 +15,17 @@ from skep.core.errors import Conflict, InputError, NotFound
 from skep.jobs.limits import LimitReached
 from skep.server.identity import Refused
 from skep.service.turn import Busy
+from skep.service.values import Json
 
 JSON = "application/json"
 BUG = "the server failed at this; its log says more"
 """The client learns that it was not its fault, the log learns the rest."""
 _encode = msgspec.json.Encoder().encode
 
+Error = Any  # of the class that the function is registered for, where Starlette says `Exception`
 
-def answer(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+
+def answer(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(_encode(content), status, headers, JSON)
 
 
@@ -55,20 +58,20 @@ def add_error_answers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _bug)
 
 
-def _refused(request: Request, error: Any) -> Response:
+def _refused(request: Request, error: Error) -> Response:
     request.scope["refusal"] = str(error)
     return error_answer(error.status, str(error), error.hint, error.headers)
 
 
-def _input(_: Request, error: Any) -> Response:
+def _input(_: Request, error: Error) -> Response:
     return error_answer(status_of(error), str(error), error.hint, code=getattr(error, "code", ""))
 
 
-def _busy(_: Request, error: Any) -> Response:
+def _busy(_: Request, error: Error) -> Response:
     return error_answer(503, str(error))
 
 
-def _invalid(request: Request, error: Any) -> Response:
+def _invalid(request: Request, error: Error) -> Response:
     """The first fault, in the words of a person."""
     fault = error.errors()[0]
     if fault["loc"] == ("path", "id") and request.url.path.startswith("/api/v1/jobs/"):
@@ -82,7 +85,7 @@ def _invalid(request: Request, error: Any) -> Response:
     return error_answer(400, f"{where}: {fault['msg']}", "see /openapi.json")
 
 
-def _http(request: Request, error: Any) -> Response:
+def _http(request: Request, error: Error) -> Response:
     words = {404: "there is nothing at this address", 405: "this address does not take this method"}
     headers = error.headers
     if error.status_code == 405:
@@ -90,7 +93,7 @@ def _http(request: Request, error: Any) -> Response:
     return error_answer(error.status_code, words.get(error.status_code, str(error.detail)), "", headers)
 
 
-def methods_at(paths: dict[str, dict[str, Any]], path: str) -> list[str]:
+def methods_at(paths: dict[str, Json], path: str) -> list[str]:
     """Of all routes of this address; the router names those of the first."""
     found = [operations for template, operations in paths.items() if compile_path(template)[0].match(path)]
     return sorted({method.upper() for operations in found for method in operations})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
@@ -40,6 +39,8 @@ from skep.server.security import Guard
 from skep.server.studies.studies import Studies
 from skep.server.tokens import Tokens
 from skep.service.history import History
+from skep.service.live import Live
+from skep.service.values import Json
 
 DAY_S = 86400.0
 ROUTERS = (
@@ -55,7 +56,7 @@ def make_app(context: Context) -> ASGIApp:
 
 
 def make_context(
-    live: Any, config: Config, tokens: Tokens, shut_down: Callable[[float | None], None], log_files: int
+    live: Live, config: Config, tokens: Tokens, shut_down: Callable[[float | None], None], log_files: int
 ) -> Context:
     history = History(config.data / "history.db", live.sample, live.clock, config.keep_days * DAY_S)
     studies = Studies(config.data, live.clock)
@@ -90,7 +91,7 @@ def make_api(context: Context) -> FastAPI:
     return api
 
 
-def without_422(schema: dict[str, Any]) -> dict[str, Any]:
+def without_422(schema: Json) -> Json:
     """FastAPI promises an answer of its own shape to a bad request; ours is a 400 of our shape."""
     for operations in schema["paths"].values():
         for operation in operations.values():

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from skep.clusters.read import WHAT
 from skep.clusters.spec import looks_like_spec
@@ -22,6 +22,7 @@ from skep.server.private import account_name
 from skep.service.clock import machine_clock
 from skep.service.files import open_store
 from skep.service.live import Live
+from skep.service.values import Json
 
 DAY_S = 86400.0
 VIRTUAL = "1x8"
@@ -142,6 +143,6 @@ def describe_machine(gpus: list[Gpu]) -> str:
     kinds = sorted({gpu.name for gpu in gpus})
     if len(kinds) > 1:
         raise InputError(f"this machine has gpus of {len(kinds)} types ({', '.join(kinds)})", hint="say --cluster FILE")
-    node: dict[str, Any] = {"name": name, "gpus": len(gpus), "gpu_type": kinds[0].lower().replace(" ", "-")}
+    node: Json = {"name": name, "gpus": len(gpus), "gpu_type": kinds[0].lower().replace(" ", "-")}
     node |= {"gpu_mem_gib": gpus[0].memory_mib // 1024, "cpus": os.cpu_count() or 1, "memory_gib": memory_gib}
     return str(yaml.safe_dump({"nodes": [node]}, sort_keys=False))

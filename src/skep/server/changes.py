@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Any
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
 from skep.server.hub import HEARTBEAT_S, Event, Hub
+from skep.service.live import Live
+from skep.service.reads import Reads
 from skep.service.sight import Sight
+from skep.service.values import Json
 
 EVERY_S = 0.25
 BATCHES = 64
@@ -33,7 +35,7 @@ class Batch(msgspec.Struct):
     number: int
     seq: int
     events: list[Event]
-    jobs: list[dict[str, Any]]
+    jobs: list[Json]
     is_too_large: bool
     whole: bytes = b""
     """The message for those who see everything."""
@@ -54,7 +56,7 @@ class Batch(msgspec.Struct):
 
 
 class Changes:
-    def __init__(self, live: Any, hub: Hub) -> None:
+    def __init__(self, live: Live, hub: Hub) -> None:
         self._live = live
         self._hub = hub
         self._batches: deque[Batch] = deque(maxlen=BATCHES)
@@ -97,7 +99,7 @@ class Changes:
         finally:
             self._gatherer = None
 
-    async def stream(self, after: int | None, reads: Any) -> AsyncIterator[bytes]:
+    async def stream(self, after: int | None, reads: Reads) -> AsyncIterator[bytes]:
         """Messages for one listener: one at once, then as things happen."""
         self._listeners += 1
         try:
@@ -132,7 +134,7 @@ class Changes:
         return bell.is_set() or self._hub.is_closing
 
 
-def first_message(reads: Any, after: int | None) -> tuple[int, bytes]:
+def first_message(reads: Reads, after: int | None) -> tuple[int, bytes]:
     """What was missed behind number `after`, or merely where we are; and the number of the last event."""
     seq = reads.last_seq()
     if after is None or after == seq:
@@ -145,7 +147,7 @@ def first_message(reads: Any, after: int | None) -> tuple[int, bytes]:
 
 
 def message(
-    seq: int, events: list[Event], jobs: list[Any], *, is_resync: bool = False, is_cluster: bool = False
+    seq: int, events: list[Event], jobs: list[Json], *, is_resync: bool = False, is_cluster: bool = False
 ) -> bytes:
     """Without a name, so that `onmessage` of a browser takes it."""
     change = {"seq": seq, "resync": is_resync, "events": events, "jobs": jobs, "cluster": is_cluster}

@@ -16,6 +16,7 @@ from skep.files.document import Field, read_document
 from skep.files.running import default_data
 from skep.files.text import load_text
 from skep.jobs.limits import DEFAULTS, UNLIMITED, LimitRules, Limits, read_limits
+from skep.service.values import Json
 
 PORT = 7437
 AUTH = ("none", "token")
@@ -67,9 +68,9 @@ def default_limits() -> Limits:
     return msgspec.structs.replace(DEFAULTS, cpus=float(os.cpu_count() or 1), memory_gib=round(memory_gib, 1))
 
 
-def make_config(file: str | None, flags: dict[str, Any], *, is_new: bool = False) -> Config:
+def make_config(file: str | None, flags: Json, *, is_new: bool = False) -> Config:
     """`flags` holds what was typed; `None` was not."""
-    values: dict[str, Any] = {"data": default_data()}
+    values: Json = {"data": default_data()}
     if file is not None:
         values |= read_config(file)
     values |= {key: value for key, value in flags.items() if value is not None}
@@ -96,7 +97,7 @@ def make_config(file: str | None, flags: dict[str, Any], *, is_new: bool = False
     return config
 
 
-def read_config(path: str) -> dict[str, Any]:
+def read_config(path: str) -> Json:
     """The keys that are in the file; a relative path in it starts at its folder."""
     document = read_document(load_text(path, what="a config file (YAML)"), path)
     found = document.fields(KEYS)
@@ -110,6 +111,7 @@ def read_config(path: str) -> dict[str, Any]:
     return values
 
 
+# Of the type that `Config` has for this key.
 def _value(key: str, field: Field) -> Any:
     if key == "port":
         return field.whole(least=0, most=65535)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from fastapi import Request
@@ -21,12 +21,15 @@ from skep.server.studies.studies import Studies
 from skep.server.together import Together
 from skep.server.tokens import Tokens
 from skep.service.history import History
+from skep.service.live import Live
+from skep.service.reads import Reads
+from skep.service.values import Json
 
 T = TypeVar("T")
 
 
 class Context(msgspec.Struct):
-    live: Any
+    live: Live
     config: Config
     hub: Hub
     changes: Changes
@@ -39,7 +42,7 @@ class Context(msgspec.Struct):
     """Begin to stop the server; with a number all jobs first, and the server stays if that takes more seconds."""
     log_files: FileBudget
     looks: Looks = msgspec.field(default_factory=Looks)
-    overviews: Together[dict[str, Any]] = msgspec.field(default_factory=Together)
+    overviews: Together[Json] = msgspec.field(default_factory=Together)
     """By what one may see."""
 
 
@@ -53,7 +56,7 @@ def identity_of(request: Request) -> Identity:
     return identity
 
 
-def reads_of(request: Request) -> Any:
+def reads_of(request: Request) -> Reads:
     """The service as whoever asks may see it. Routes that read jobs, logs, events or numbers use this, not `live`."""
     return context_of(request).live.seen_by(identity_of(request).sight)
 

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from skep.server.answers import error_body
+from skep.service.values import Json
 
 SWEEP_S = 1.0
 
@@ -63,6 +64,7 @@ class Edge:
         self._sweep: asyncio.TimerHandle | None = None
 
     @property
+    # Uvicorn names a class or a function here, by `type[asyncio.Protocol]`.
     def protocol(self) -> Any:
         """For uvicorn: makes the protocol of a new connection."""
         return functools.partial(Connection, edge=self)
@@ -115,6 +117,7 @@ KNOWN = "skep.known"
 class Connection(HttpToolsProtocol):
     """Uvicorn's protocol, which knows neither a time for headers and bodies nor a size of headers."""
 
+    # What uvicorn's own takes.
     def __init__(self, *args: Any, edge: Edge, **more: Any) -> None:
         super().__init__(*args, **more)
         self.edge = edge
@@ -169,7 +172,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        cast(dict[str, Any], self.scope)[KNOWN] = self.known
+        cast(Json, self.scope)[KNOWN] = self.known
         self._in_header = True
         self._begun += 1
         self._since_s = self.loop.time()

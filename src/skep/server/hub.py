@@ -9,21 +9,24 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Any
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
+
+from skep.service.live import Live
+from skep.service.reads import Reads
+from skep.service.values import Json
 
 RING = 4096
 PAGE = 500
 HEARTBEAT_S = 15.0
 _encode = msgspec.json.Encoder().encode
 
-Event = dict[str, Any]
+Event = Json
 
 
 class Hub:
-    def __init__(self, live: Any, *, heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(self, live: Live, *, heartbeat_s: float = HEARTBEAT_S) -> None:
         self._live = live
         self._heartbeat_s = heartbeat_s
         self._ring: deque[Event] = deque(maxlen=RING)
@@ -52,7 +55,7 @@ class Hub:
         while not self.is_closing and (left := by_s - asyncio.get_running_loop().time()) > 0:
             await self._wait(left)
 
-    async def stream(self, after: int | None, job_id: str | None, reads: Any) -> AsyncIterator[bytes]:
+    async def stream(self, after: int | None, job_id: str | None, reads: Reads) -> AsyncIterator[bytes]:
         """Server-sent events behind number `after`, or from now on; those that `reads` may see."""
         last = self._newest if after is None else after
         self._listeners += 1
@@ -77,7 +80,7 @@ class Hub:
                 self._ring.clear()
                 self._vcs.clear()
 
-    async def _behind(self, last: int | None, job_id: str | None, reads: Any) -> list[Event]:
+    async def _behind(self, last: int | None, job_id: str | None, reads: Reads) -> list[Event]:
         if last is None or (self._ring and self._ring[0]["seq"] <= last + 1):
             found = [event for event in self._ring if last is None or event["seq"] > last]
             if job_id is not None:
@@ -88,7 +91,7 @@ class Hub:
         found = await run_in_threadpool(reads.events, last, job_id, PAGE)
         return list(found)
 
-    async def _in_sight(self, events: list[Event], reads: Any) -> list[Event]:
+    async def _in_sight(self, events: list[Event], reads: Reads) -> list[Event]:
         """Events of jobs that `reads` may see. The VC of a job never changes, so it is looked up once."""
         unknown = {event["job_id"] for event in events} - self._vcs.keys() - {None}
         if unknown:
@@ -118,7 +121,7 @@ class Hub:
         return True
 
 
-def forgotten_since(reads: Any, after: int) -> Event | None:
+def forgotten_since(reads: Reads, after: int) -> Event | None:
     """For somebody who comes back so late that events behind its last one are not kept any more."""
     oldest = reads.first_event()
     if oldest is None or oldest <= after + 1:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from skep.core.errors import InputError
@@ -12,6 +10,7 @@ from skep.jobs.limits import LimitRules
 from skep.jobs.request import Request
 from skep.server.tokens import NAME, Tokens
 from skep.service.sight import EVERYTHING, Sight
+from skep.service.values import Json
 
 NOBODY = "anonymous"
 
@@ -67,7 +66,7 @@ class Identity(msgspec.Struct, frozen=True):
         vc = self.vcs[0]
         return [msgspec.structs.replace(each, vc=vc) if each.vc == DEFAULT_VC else each for each in requests]
 
-    def must_submit(self, requests: list[Any], limits: LimitRules) -> None:
+    def must_submit(self, requests: list[Request], limits: LimitRules) -> None:
         """Into VCs of the token; that a job carries the name of who submits it is seen to when it is read."""
         self.must_write()
         if self.role == "admin":
@@ -82,7 +81,7 @@ class Identity(msgspec.Struct, frozen=True):
             hint = "admins and owners of the VC may give more; `limits` in the config file sets it"
             raise Refused(403, f"priority {priority} is above {most}, the limit of {self.who} in VC {vc}", hint)
 
-    def must_own(self, job: dict[str, Any]) -> None:
+    def must_own(self, job: Json) -> None:
         """For what is of the submitter alone, such as secrets."""
         self.must_write()
         if self.role == "admin":
@@ -91,12 +90,12 @@ class Identity(msgspec.Struct, frozen=True):
             raise Refused(403, f"job {job['id']} belongs to {job['user'] or 'nobody'}, not to {self.who}")
         self._must_have_vc(job["vc"])
 
-    def must_change(self, job: dict[str, Any]) -> None:
+    def must_change(self, job: Json) -> None:
         """Jobs of oneself; owners of a VC change all jobs in it."""
         if not self.leads(job["vc"]):
             self.must_own(job)
 
-    def owns(self, job: dict[str, Any]) -> bool:
+    def owns(self, job: Json) -> bool:
         try:
             self.must_own(job)
         except Refused:

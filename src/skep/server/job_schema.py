@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from skep.jobs.fields import GPUS_MAX, LIST_MAX, NAME, ROLE, SECONDS_MAX, TASKS_MAX, VARIABLE
 from skep.jobs.groups import COUNT, ENDS_WHEN, KINDS
 from skep.jobs.native import INDEX_MAX
+from skep.service.values import Json
 
-Schema = dict[str, Any]
+Schema = Json
 SCALAR = ["string", "number", "boolean", "null"]
 
 

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
@@ -14,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from skep.server.answers import BUG, error_answer
 from skep.server.schemas import STATES
+from skep.service.live import Live
 
 log = logging.getLogger(__name__)
 HTTP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -27,7 +27,7 @@ JOB_BUCKETS = (
 class Metrics:
     """A registry of its own: two servers in one process (tests) do not meet."""
 
-    def __init__(self, live: Any) -> None:
+    def __init__(self, live: Live) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_LiveCollector(live))
         self._times = _JobTimes(live, self._registry)
@@ -46,7 +46,7 @@ class Metrics:
 class _JobTimes:
     """How long jobs waited and ran, of what happens while this server is up; looked for at each scrape."""
 
-    def __init__(self, live: Any, registry: CollectorRegistry) -> None:
+    def __init__(self, live: Live, registry: CollectorRegistry) -> None:
         self._live = live
         self._lock = threading.Lock()
         self._wait = Histogram(
@@ -74,7 +74,7 @@ class _JobTimes:
 class _LiveCollector:
     """Asks the service at each scrape, so that nothing is counted twice in two places."""
 
-    def __init__(self, live: Any) -> None:
+    def __init__(self, live: Live) -> None:
         self._live = live
 
     def describe(self) -> Iterable[Metric]:
@@ -110,7 +110,7 @@ class _LiveCollector:
         yield CounterMetricFamily("skep_clock_steps", "Times that the wall clock was set.", stats["clock_steps"])
 
 
-def _gpus(live: Any) -> Iterator[Metric]:
+def _gpus(live: Live) -> Iterator[Metric]:
     for place, rows in (("node", live.nodes()), ("vc", live.vcs())):
         total = GaugeMetricFamily(f"skep_{place}_gpus", f"Gpus by {place}.", labels=[place])
         used = GaugeMetricFamily(f"skep_{place}_gpus_used", f"Gpus held by jobs, by {place}.", labels=[place])

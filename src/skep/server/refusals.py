@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from starlette.types import Message, Scope, Send
 
@@ -17,7 +16,9 @@ EXPECTED = ("GET", "/api/v1/me")
 
 
 class Refusals:
-    def __init__(self, note: Callable[[str, str, str], Any], *, most: int = MOST, window_s: float = WINDOW_S) -> None:
+    def __init__(
+        self, note: Callable[[str, str, str], object], *, most: int = MOST, window_s: float = WINDOW_S
+    ) -> None:
         self._note = note
         self._most = most
         self._window_s = window_s

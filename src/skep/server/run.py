@@ -10,7 +10,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import msgspec
 import uvicorn
@@ -32,6 +31,7 @@ from skep.server.own_log import keep_small
 from skep.server.pages import why_missing
 from skep.server.schemas import ACTIVE, ENDED, STATES
 from skep.server.tokens import Tokens
+from skep.service.live import Live
 from skep.service.store import JobFilter
 
 log = logging.getLogger("skep")
@@ -41,7 +41,7 @@ GRACE_S = 5
 PAGE = 1000
 
 Say = Callable[[str], None]
-MakeLive = Callable[[Config, Say, Callable[[Exception], None]], Any]
+MakeLive = Callable[[Config, Say, Callable[[Exception], None]], Live]
 
 
 def serve(config: Config, say: Say, make_live: MakeLive = build_live) -> None:
@@ -67,7 +67,7 @@ def serve(config: Config, say: Say, make_live: MakeLive = build_live) -> None:
 
 
 async def run_until_stopped(
-    live: Any, config: Config, tokens: Tokens, listener: socket.socket, alarm: Alarm, herald: Herald
+    live: Live, config: Config, tokens: Tokens, listener: socket.socket, alarm: Alarm, herald: Herald
 ) -> None:
     loop = asyncio.get_running_loop()
     stopping: list[asyncio.Task[None]] = []
@@ -165,7 +165,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-async def stop_all(live: Any, within_s: float) -> bool:
+async def stop_all(live: Live, within_s: float) -> bool:
     """Every job that has not ended, and until the last one has; whether that was so in time."""
     by_s = time.monotonic() + within_s
     where = JobFilter(states=tuple(state for state in STATES if state not in ENDED))
@@ -181,7 +181,7 @@ async def stop_all(live: Any, within_s: float) -> bool:
     return True
 
 
-def farewell(live: Any) -> str:
+def farewell(live: Live) -> str:
     counts = live.stats()["jobs"]
     left = sum(counts.get(state, 0) for state in ACTIVE)
     if not left:

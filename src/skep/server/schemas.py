@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from skep.server.tokens import LIFE_MAX_S
+from skep.service.values import Json
 
 STATES = ("pending", "launching", "running", "suspended", "stopping", "succeeded", "failed", "stopped")
 ACTIVE = ("launching", "running", "suspended", "stopping")
@@ -33,7 +34,7 @@ Seq = Annotated[int, Field(ge=0, le=2**62)]
 """The number of an event."""
 
 
-def whole(value: Any) -> Any:
+def whole(value: object) -> object:
     """In JSON 10.0 is a whole number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -53,10 +54,11 @@ class Shown(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+# What pydantic's `Field` returns.
 def without_default() -> Any:
     """For a field that may be missing: a default would promise to clients that it is always there."""
 
-    def drop(schema: dict[str, Any]) -> None:
+    def drop(schema: Json) -> None:
         schema.pop("default", None)
 
     return Field(default=None, json_schema_extra=drop)
@@ -328,7 +330,7 @@ class ShutdownBody(Strict):
     ] = 600.0
 
 
-OWNER_HAS_VC: dict[str, Any] = {
+OWNER_HAS_VC: Json = {
     "if": {"properties": {"role": {"const": "owner"}}, "required": ["role"]},
     "then": {"properties": {"vcs": {"minItems": 1}}, "required": ["vcs"]},
 }
@@ -361,7 +363,7 @@ MEANINGS = {
 }
 
 
-Responses = dict[int | str, dict[str, Any]]
+Responses = dict[int | str, Json]
 
 
 def errors(*more: int) -> Responses:

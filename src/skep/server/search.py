@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from typing import Any
 
 from skep.core.ports import LogReader
+from skep.service.values import Json
 
 READ_MAX = 64 << 20
 """Bytes of logs that one search reads."""
@@ -16,10 +16,10 @@ SHOWN_MAX = 1000
 """Characters of a line that are shown."""
 
 
-def search(logs: Iterable[tuple[str, int, LogReader]], text: str, limit: int) -> dict[str, Any]:
+def search(logs: Iterable[tuple[str, int, LogReader]], text: str, limit: int) -> Json:
     """`logs` has the task, the attempt and the reader of each."""
     wanted = text.lower()
-    found: list[dict[str, Any]] = []
+    found: list[Json] = []
     left = READ_MAX
     for task, attempt, log in logs:
         number = 0

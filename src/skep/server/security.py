@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
-from typing import Any
 
 from fastapi import HTTPException
 from starlette.responses import Response
@@ -205,7 +204,7 @@ def too_large(most: int) -> str:
 
 
 def protecting(send: Send) -> Send:
-    async def sender(message: Any) -> None:
+    async def sender(message: Message) -> None:
         if message["type"] == "http.response.start":
             said = {name for name, _ in message["headers"]}
             message["headers"] = [*message["headers"], *(pair for pair in PROTECT if pair[0] not in said)]

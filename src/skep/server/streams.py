@@ -16,6 +16,7 @@ STUCK_S = 30.0
 class Stream(StreamingResponse):
     """A chunk that is not taken within `STUCK_S` ends it; clients that come back go on where they were."""
 
+    # What Starlette's own takes.
     def __init__(self, *args: Any, at_end: Callable[[], None] = lambda: None, **more: Any) -> None:
         super().__init__(*args, **more)
         self._at_end = at_end

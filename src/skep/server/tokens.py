@@ -16,12 +16,12 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from skep.core.errors import InputError
 from skep.server.datadir import prepare_folder
+from skep.service.values import SqlRow
 
 ROLES = ("admin", "owner", "user", "viewer")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
@@ -157,5 +157,5 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _token(row: tuple[Any, ...]) -> Token:
+def _token(row: SqlRow) -> Token:
     return Token(row[0], row[1], tuple(row[2].split(",")) if row[2] else (), row[3], row[4], row[5])

@@ -11,6 +11,8 @@ from skep.server.tokens import Tokens
 
 EVERY_S = 0.5
 
+Task = asyncio.Task[Any]  # whatever it returns
+
 
 class Watch:
     """Answers without a known length are watched while they last; the file of tokens is asked twice a second."""
@@ -18,9 +20,9 @@ class Watch:
     def __init__(self, tokens: Tokens, *, every_s: float = EVERY_S) -> None:
         self._tokens = tokens
         self._every_s = every_s
-        self._open: dict[asyncio.Task[Any], str] = {}
+        self._open: dict[Task, str] = {}
         """By the task that answers, the id of its token."""
-        self._ended: set[asyncio.Task[Any]] = set()
+        self._ended: set[Task] = set()
         self._watcher: asyncio.Task[None] | None = None
 
     async def run(self, token_id: str, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,7 +45,7 @@ class Watch:
             self._open.pop(task, None)
             self._ended.discard(task)
 
-    def _add(self, task: asyncio.Task[Any], token_id: str) -> None:
+    def _add(self, task: Task, token_id: str) -> None:
         self._open[task] = token_id
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.get_running_loop().create_task(self._look())

@@ -19,7 +19,9 @@ from skep.core.errors import SkepError
 LIMIT_S = 30.0
 """For one answer of a policy. Whatever is asked of the server meanwhile waits, so no policy should ever come near."""
 
-Job = tuple[Callable[[], Any], "Future[Any]"]
+Work = Callable[[], Any]  # what a policy is asked: its answer goes to who asked
+
+Job = tuple[Work, "Future[Any]"]  # of what the work returns
 
 
 class TooSlow(SkepError):
@@ -41,13 +43,13 @@ class Bounded:
         asked_s = self._asked_s
         return time.monotonic() - asked_s if asked_s else 0.0
 
-    def __call__(self, work: Callable[[], Any]) -> Any:
+    def __call__(self, work: Work) -> Any:  # what the work returns
         """What `work` returns or raises; `TooSlow` where that takes longer than the limit. One after the other."""
         with self._lock:
             if self._inbox is None:
                 self._begin()
             assert self._inbox is not None
-            future: Future[Any] = Future()
+            future: Future[Any] = Future()  # of what the work returns
             self._asked_s = time.monotonic()
             self._inbox.put((work, future))
             try:

@@ -109,6 +109,7 @@ CHECKS: tuple[tuple[str, Callable[[sqlite3.Connection], Iterator[None]]], ...] =
 )
 
 
+# Any type that msgspec knows.
 def validate(value: Any, kind: Any) -> None:
     """SQLite has no types to speak of: a damaged row may have text where a number should be."""
     if isinstance(value, msgspec.Struct):

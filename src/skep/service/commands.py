@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -41,7 +41,7 @@ from skep.service.sight import EVERYTHING, Sight
 from skep.service.turn import NotYet, Turn
 from skep.service.writer import Writer
 
-Prepare = Callable[[Writer, Turn], Any]
+Prepare = Callable[[Writer, Turn], object]
 
 
 def submit(requests: list[Request], who: str, key: str, sight: Sight = EVERYTHING) -> Prepare:
@@ -78,7 +78,7 @@ def check_all(writer: Writer, turn: Turn, requests: list[Request], sight: Sight)
     """The core's jobs of each request; an error if one of them could never run or all together exceed a limit, so that
     none is taken."""
     found = []
-    seen: set[Any] = set()
+    seen: set[object] = set()
     named: dict[str, Needed] = {}
     """Of this submission: who comes later may need who comes before."""
     for number, request in enumerate(writer.lock.in_pieces(requests)):

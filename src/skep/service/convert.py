@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import sqlite3
 import zlib
-from typing import Any
 
 import msgspec
 
@@ -24,8 +23,9 @@ from skep.core.record import Entry
 from skep.jobs.core import task_of, to_core
 from skep.jobs.groups import groups_of
 from skep.jobs.request import Request
+from skep.service.values import Json
 
-Raw = dict[str, Any]
+Raw = Json
 """As msgpack has it: these are values that no present type describes."""
 
 FINAL = ("succeeded", "failed", "stopped", "unrunnable")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from skep.core.ports import Metrics
+from skep.service.values import Json
 
 LINE_MAX = 4096
 KEYS_MAX = 50
@@ -83,6 +83,6 @@ def thinned(points: list[Point], most: int) -> list[Point]:
     return kept
 
 
-def as_series(key: str, points: list[Point]) -> dict[str, Any]:
+def as_series(key: str, points: list[Point]) -> Json:
     step, at_s, value, attempt = (list(each) for each in zip(*points, strict=True)) if points else ([], [], [], [])
     return {"key": key, "step": step, "at_s": at_s, "value": value, "attempt": attempt}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from skep.core.cluster import Allocation
 from skep.core.events import (
@@ -32,6 +32,7 @@ from skep.core.record import Entry, PlanRecord, decode
 from skep.core.timers import BACK_OFF, LEASE, LIMIT, Timer
 from skep.service.queries import about
 from skep.service.store import Store
+from skep.service.values import Json
 
 if TYPE_CHECKING:
     from skep.service.reads import Reads
@@ -57,10 +58,10 @@ JOB_EVENTS = {
 }
 
 
-def decisions(reads: Reads, last: int, before: int | None, job_id: str | None) -> dict[str, Any]:
+def decisions(reads: Reads, last: int, before: int | None, job_id: str | None) -> Json:
     """The newest first; `next` is where to go on."""
     names: list[str] | None = [node.name for node in reads.writer.state.cluster.nodes]
-    found: list[dict[str, Any]] = []
+    found: list[Json] = []
     rows = reads.store.reader.execute(
         "SELECT seq, entry FROM log WHERE seq < ? ORDER BY seq DESC", (before if before is not None else 1 << 62,)
     )
@@ -78,7 +79,7 @@ def decisions(reads: Reads, last: int, before: int | None, job_id: str | None) -
     return {"decisions": with_jobs(reads, found), "next": following}
 
 
-def with_jobs(reads: Reads, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_jobs(reads: Reads, found: list[Json]) -> list[Json]:
     """Those about jobs in sight, with what is known of them."""
     known = about(reads.store, {each["job"] for each in found}, reads.sight)
     shown = []
@@ -98,9 +99,9 @@ def is_older_cluster(reads: Reads, before: int) -> bool:
     return reads.store.reader.execute(query, at).fetchone() is not None
 
 
-def of_entry(reads: Reads, seq: int, entry: Entry, names: list[str] | None) -> list[dict[str, Any]]:
+def of_entry(reads: Reads, seq: int, entry: Entry, names: list[str] | None) -> list[Json]:
     """Those of one entry, the last first."""
-    made: list[dict[str, Any]] = []
+    made: list[Json] = []
     for plan in entry.plans:
         made += [of_decision(each, plan, names, reads.store) for each in plan.decisions]
         made += [of_reject(job_id, reason, reads.store) for job_id, reason in plan.rejects]
@@ -110,7 +111,7 @@ def of_entry(reads: Reads, seq: int, entry: Entry, names: list[str] | None) -> l
     return [{"seq": seq, "at_s": entry.at_s, **each, "because": because} for each in reversed(made)]
 
 
-def of_decision(decision: Decision, plan: PlanRecord, names: list[str] | None, store: Store) -> dict[str, Any]:
+def of_decision(decision: Decision, plan: PlanRecord, names: list[str] | None, store: Store) -> Json:
     before, after = where(decision.before, names), where(decision.after, names)
     if before is None:
         kind, reason = "start", f"{gpus_text(after)} free for it, and no job before it in the queue could use them"
@@ -132,7 +133,7 @@ def of_decision(decision: Decision, plan: PlanRecord, names: list[str] | None, s
     }
 
 
-def of_reject(job_id: str, reason: str, store: Store) -> dict[str, Any]:
+def of_reject(job_id: str, reason: str, store: Store) -> Json:
     return {"kind": "reject", "job": store.owner(job_id)[0], "reason": reason, "before": None, "after": None}
 
 
@@ -142,12 +143,12 @@ def preempted_for(cause: str, store: Store) -> str:
     return f"makes room for job {owner}" if owner.isdecimal() else cause or "preempted"
 
 
-def gpus_text(place: dict[str, Any] | None) -> str:
+def gpus_text(place: Json | None) -> str:
     amount = place["gpus"] if place is not None else 0
     return f"{amount:g} GPU{'' if amount == 1 else 's'}"
 
 
-def where(allocation: Allocation | None, names: list[str] | None) -> dict[str, Any] | None:
+def where(allocation: Allocation | None, names: list[str] | None) -> Json | None:
     """Without names of nodes where the cluster was another one then."""
     if allocation is None:
         return None

@@ -13,11 +13,11 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from skep.core.errors import InputError
 from skep.service.present import Sample
 from skep.service.sight import Sight
+from skep.service.values import Json, SqlRow
 
 EVERY_S = 15
 DAY_S = 86400
@@ -97,9 +97,7 @@ class History:
         begin_s = int(at_s // EVERY_S * EVERY_S)
         books = now.vcs.items()
         queue, queue_gpus = sum(book.pending for _, book in books), sum(book.pending_gpus for _, book in books)
-        rows: list[tuple[Any, ...]] = [
-            (begin_s, WHOLE, now.gpus, now.used, now.lent, now.bad, now.drained, queue, queue_gpus)
-        ]
+        rows: list[SqlRow] = [(begin_s, WHOLE, now.gpus, now.used, now.lent, now.bad, now.drained, queue, queue_gpus)]
         rows += [
             (begin_s, name, book.gpus, book.used, book.borrowed, 0, 0, book.pending, book.pending_gpus)
             for name, book in books
@@ -130,7 +128,7 @@ class History:
 
     # Reading ----------------------------------------------------------------------------------------------------
 
-    def read(self, since_s: float | None, until_s: float | None, step_s: float, *, by_vc: bool, sight: Sight) -> Any:
+    def read(self, since_s: float | None, until_s: float | None, step_s: float, *, by_vc: bool, sight: Sight) -> Json:
         now_s = self._clock()
         until_s = min(now_s, until_s if until_s is not None else now_s)
         since_s = until_s - DAY_S if since_s is None else max(since_s, now_s - self._keep_s)
@@ -193,7 +191,7 @@ def series(bins: dict[int, list[float]], names: tuple[str, ...], count: int) -> 
     }
 
 
-def vc_series(name: str, bins: dict[int, list[float]], count: int) -> dict[str, Any]:
+def vc_series(name: str, bins: dict[int, list[float]], count: int) -> Json:
     found = series(bins, ("gpus", "used", "lent", "queue"), count)
     found["borrowed"] = found.pop("lent")
     return {"name": name, **found}

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec.structs import asdict
 
 from skep.core.events import Event, JobHeld, JobReleased
 from skep.core.job import Job, JobState
-from skep.core.model import JobSpec
+from skep.core.model import JobSpec, Role
 from skep.core.refusal import Cause, Refusal
 from skep.core.state import State
 from skep.jobs.limits import LimitReached, LimitRules, Limits
 from skep.jobs.request import Request, TaskRole
 from skep.service.book import LIMIT, PENDING, Book, Record
+from skep.service.values import Json
 
 MIB_PER_GIB = 1024
 WORDS = {
@@ -223,7 +223,7 @@ class Limiter:
             "limit", Cause.QUOTA, reason, "jobs without GPUs of the same user or VC ending, or a higher limit"
         )
 
-    def shown(self, users: Iterable[str], vcs: Iterable[str]) -> list[dict[str, Any]]:
+    def shown(self, users: Iterable[str], vcs: Iterable[str]) -> list[Json]:
         """Limits and what is used of them, of these users and VCs."""
         wanted = [("user", name) for name in users] + [("VC", name) for name in vcs]
         return [
@@ -299,7 +299,7 @@ def need_of(spec: JobSpec) -> Used | None:
     return None if shape.gpus else sum_of([(role, role.count) for role in shape.roles])
 
 
-def sum_of(roles: list[tuple[Any, int]]) -> Used:
+def sum_of(roles: Sequence[tuple[Role | TaskRole, int]]) -> Used:
     """Of so many tasks of each role."""
     cpu_milli = sum(count * math.ceil((role.cpu or 1) * 1000) for role, count in roles)
     return Used(

@@ -38,6 +38,7 @@ from skep.service.recover import DAMAGE
 from skep.service.sight import EVERYTHING, Sight
 from skep.service.store import Store, Told
 from skep.service.turn import Busy, Command
+from skep.service.values import Json
 from skep.service.writer import Writer, answer_all
 
 BATCH_MAX = 2000
@@ -103,8 +104,9 @@ class Live(Reads):
         """For engines: what happened."""
         self._inbox.put(reports)
 
+    # Of what `prepare` returns.
     def _ask(self, prepare: Prepare) -> Future[Any]:
-        future: Future[Any] = Future()
+        future: Future[Any] = Future()  # as above
         if self.fault is not None:
             future.set_exception(Busy(f"the server cannot write any more: {self.fault}"))
         else:
@@ -260,7 +262,7 @@ class Live(Reads):
             found.append(f"the policy has been deciding for {self.bounded.waits_s:.0f} s, and everybody waits for it")
         return found + self.policy_problems()
 
-    def subscribe(self, listener: Callable[[list[dict[str, Any]], list[str]], None]) -> Callable[[], None]:
+    def subscribe(self, listener: Callable[[list[Json], list[str]], object]) -> Callable[[], None]:
         """Called by the writer's thread with what has happened, and with the ids of jobs that are new or changed, once
         it is on the disk; how to end that."""
 

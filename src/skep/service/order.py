@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 import msgspec
 
 from skep.core.errors import InputError
+from skep.service.values import SqlValue
 
 COLUMNS = {
     **{name: name for name in ("name", "user", "vc", "state", "gpus", "priority", "submit_s")},
@@ -34,7 +34,7 @@ class Order(msgspec.Struct, frozen=True):
         way = "DESC" if self.is_falling else "ASC"
         return f"ORDER BY {self.column} {way}, seq {way}" if self.by != "id" else f"ORDER BY seq {way}"
 
-    def behind(self, place: Place) -> tuple[str, list[Any]]:
+    def behind(self, place: Place) -> tuple[str, list[SqlValue]]:
         """A term for a WHERE clause: what comes after this place."""
         sign = "<" if self.is_falling else ">"
         if self.by == "id":

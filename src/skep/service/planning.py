@@ -31,17 +31,18 @@ from skep.core.state import State
 from skep.core.step import Change, Scheduler, reconcile
 from skep.policies.idle import NOBODY
 from skep.policies.own import OWN_MODULE
+from skep.service.bounded import Work
 
 log = logging.getLogger("skep")
 
 KNOWN_MAX = 1000
 
 Build = Callable[[Cluster], Planner]
-Call = Callable[[Callable[[], Any]], Any]
+Call = Callable[[Work], Any]  # returns what the work does
 """Runs what it is given: at once, or within a limit of time (`service/bounded.py`)."""
 
 
-def at_once(work: Callable[[], Any]) -> Any:
+def at_once(work: Work) -> Any:  # what the work returns
     return work()
 
 
@@ -108,7 +109,7 @@ class Planning:
         change = Change(lambda _: scheduler.planner) if is_alone else None
         return self._decide(scheduler, lambda: scheduler.step(at_s, events, change))
 
-    def _decide(self, scheduler: Scheduler, work: Callable[[], Any]) -> tuple[list[PlanRecord], Fault | None]:
+    def _decide(self, scheduler: Scheduler, work: Work) -> tuple[list[PlanRecord], Fault | None]:
         scheduler.plans = []
         self.never = {}
 

@@ -5,8 +5,8 @@ Readers who see only some VCs see the hardware whole, and of other VCs' jobs onl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +20,7 @@ from skep.service.book import PENDING, Record
 from skep.service.commands import check_node
 from skep.service.queries import last_seq, state_counts, waits
 from skep.service.store import JobFilter
+from skep.service.values import Json
 from skep.service.writer import Writer
 
 if TYPE_CHECKING:
@@ -58,10 +59,10 @@ def node_state(name: str, state: State) -> str:
 # Nodes --------------------------------------------------------------------------------------------------------------
 
 
-def nodes(reads: Reads) -> list[dict[str, Any]]:
+def nodes(reads: Reads) -> list[Json]:
     with reads.lock:
         state = reads.writer.state
-        tenants: dict[int, list[dict[str, Any]]] = {}
+        tenants: dict[int, list[Json]] = {}
         for record, job in holders(reads.writer):
             shown = record.id if reads.sight.sees(record.row.vc) else HIDDEN
             assert job.held is not None
@@ -75,7 +76,7 @@ def nodes(reads: Reads) -> list[dict[str, Any]]:
     return [{**node, "health": health.get(node["name"], [])} for node in found]
 
 
-def shown_node(node: Node, state: State, tenants: list[dict[str, Any]]) -> dict[str, Any]:
+def shown_node(node: Node, state: State, tenants: list[Json]) -> Json:
     by_gpu: list[list[str]] = [[] for _ in range(node.gpu_count)]
     for tenant in tenants:
         by_gpu[tenant["gpu"]].append(tenant["job"])
@@ -149,7 +150,7 @@ def lent_by(books: dict[str, VcBook], total: int) -> dict[str, float]:
     return {name: round(borrowed * each / whole, 3) if borrowed and whole else 0.0 for name, each in idle.items()}
 
 
-def vcs(reads: Reads) -> list[dict[str, Any]]:
+def vcs(reads: Reads) -> list[Json]:
     with reads.lock:
         books = vc_books(reads.writer)
         total = reads.writer.state.cluster.gpu_total
@@ -199,7 +200,7 @@ def sample(writer: Writer) -> Sample:
     )
 
 
-def overview(reads: Reads) -> dict[str, Any]:
+def overview(reads: Reads) -> Json:
     now_s = reads.clock()
     seq = last_seq(reads.store)
     with reads.lock:
@@ -232,7 +233,7 @@ def overview(reads: Reads) -> dict[str, Any]:
     }
 
 
-def quantiles(seconds: list[float]) -> dict[str, Any]:
+def quantiles(seconds: list[float]) -> Json:
     ordered = sorted(max(each, 0.0) for each in seconds)
     if not ordered:
         return {"jobs": 0, "p50_s": None, "p90_s": None, "max_s": None}
@@ -243,13 +244,13 @@ def quantiles(seconds: list[float]) -> dict[str, Any]:
 # The map ------------------------------------------------------------------------------------------------------------
 
 
-def cluster_map(reads: Reads) -> dict[str, Any]:
+def cluster_map(reads: Reads) -> Json:
     now_s, seq = reads.clock(), last_seq(reads.store)
     with reads.lock:
         cluster, state = reads.writer.state.cluster, reads.writer.state
         cells = MapCells()
         firsts: list[int] = []
-        shown: list[dict[str, Any]] = []
+        shown: list[Json] = []
         total = 0
         for node in cluster.nodes:
             firsts.append(total)
@@ -279,9 +280,9 @@ def cluster_map(reads: Reads) -> dict[str, Any]:
     }
 
 
-def map_jobs(reads: Reads, firsts: list[int], total: int) -> tuple[list[Any], list[int], list[Any]]:
+def map_jobs(reads: Reads, firsts: list[int], total: int) -> tuple[list[Json], list[int], list[dict[str, int]]]:
     """The jobs that hold GPUs, each GPU's only tenant, and those of shared ones."""
-    jobs: list[dict[str, Any]] = []
+    jobs: list[Json] = []
     places: dict[str, int] = {}
     gpus = [FREE] * total
     shares: list[dict[str, int]] = []
@@ -320,7 +321,7 @@ class MapCells:
     """The cells above the nodes, each once, a parent before its children."""
 
     def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[Json] = []
         self._places: dict[int, int] = {}
 
     def place(self, cell: Cell | None) -> int:
@@ -337,7 +338,7 @@ class MapCells:
 # Draining -----------------------------------------------------------------------------------------------------------
 
 
-def drain_preview(reads: Reads, name: str) -> dict[str, Any]:
+def drain_preview(reads: Reads, name: str) -> Json:
     with reads.lock:
         writer = reads.writer
         check_node(writer, name)
@@ -377,7 +378,7 @@ def stuck_without(writer: Writer, up: list[Node], node: Node) -> set[str]:
     return found
 
 
-def possible(nodes: list[Node]) -> Any:
+def possible(nodes: list[Node]) -> Callable[[Job], bool]:
     """Whether a job would fit on these nodes if nobody else were there."""
     if not nodes:
         return lambda job: False

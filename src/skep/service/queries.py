@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from skep.core.errors import InputError
 from skep.service.sight import Sight
 from skep.service.store import JOB_COLUMNS, JobFilter, JobRow, Store, as_json, conditions, job_row, read_held
+from skep.service.values import Json, SqlRow, SqlValue
 
 if TYPE_CHECKING:
     from skep.service.reads import Reads
@@ -59,7 +60,7 @@ def about(store: Store, ids: Iterable[str], sight: Sight) -> dict[str, tuple[str
 
 def timeline(
     reads: Reads, since_s: float | None, until_s: float | None, limit: int, *, vc: str, user: str, node: str
-) -> dict[str, Any]:
+) -> Json:
     """Attempts that held something between these moments; of too many the latest."""
     until_s = reads.clock() if until_s is None else until_s
     since_s = until_s - DAY_S if since_s is None else since_s
@@ -67,7 +68,7 @@ def timeline(
         raise InputError("there is no time between since and until", hint="until is now, or earlier")
     clause, visible = reads.sight.clause("jobs.vc")
     terms = ["attempts.start_s < ?", clause]
-    values: list[Any] = [until_s, *visible]
+    values: list[SqlValue] = [until_s, *visible]
     for column, wanted in (("jobs.vc", vc), ("jobs.user", user)):
         if wanted:
             terms.append(f"{column} = ?")
@@ -88,7 +89,7 @@ def timeline(
     }
 
 
-def span(row: tuple[Any, ...]) -> dict[str, Any]:
+def span(row: SqlRow) -> Json:
     job, name, vc, user, task, launch, start_s, end_s, outcome, held = row
     return {
         "job": str(job),

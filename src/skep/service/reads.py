@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import msgspec
 
@@ -33,6 +32,7 @@ from skep.service.planning import error_text, sentence
 from skep.service.sight import EVERYTHING, Sight
 from skep.service.store import JobFilter, JobRow, Store, Told
 from skep.service.turn import Turn
+from skep.service.values import Json
 from skep.service.writer import Writer
 
 JOB_NAMED = re.compile(r"\bjob ([0-9]{1,15})(?:/[\w.-]+)?")
@@ -60,7 +60,7 @@ class Reads:
 
     def jobs(
         self, where: JobFilter, limit: int, cursor: str | None, sort: str = "-id"
-    ) -> tuple[list[dict[str, Any]], str | None]:
+    ) -> tuple[list[Json], str | None]:
         """The newest first, or as sorted; and the cursor of the next page."""
         where = msgspec.structs.replace(where, sight=self.sight)
         after = read_cursor(cursor) if cursor else None
@@ -69,11 +69,11 @@ class Reads:
         more = write_cursor(found[limit - 1][1]) if len(found) > limit else None
         return self._listed([row for row, _ in found[:limit]]), more
 
-    def rows(self, ids: Iterable[str]) -> list[dict[str, Any]]:
+    def rows(self, ids: Iterable[str]) -> list[Json]:
         """Those of these jobs that are in sight, as in a list."""
         return self._listed(queries.rows_of(self.store, ids, self.sight))
 
-    def _listed(self, rows: list[JobRow]) -> list[dict[str, Any]]:
+    def _listed(self, rows: list[JobRow]) -> list[Json]:
         self._add_causes(rows)
         return [self._shown(row) for row in rows]
 
@@ -96,14 +96,14 @@ class Reads:
                         "needs" if job.needs_left else str(job.waiting.cause) if job.waiting is not None else ""
                     )
 
-    def _shown(self, row: JobRow) -> dict[str, Any]:
+    def _shown(self, row: JobRow) -> Json:
         shown = msgspec.structs.asdict(row)
         shown["id"] = str(shown.pop("seq"))
         shown["gpus"] = int(row.gpus) if row.gpus == int(row.gpus) else row.gpus
         shown["progress"] = self.engine.progress(shown["id"]) if row.state == JobState.RUNNING else None
         return shown
 
-    def brief(self, ref: str) -> dict[str, Any]:
+    def brief(self, ref: str) -> Json:
         """As in a list."""
         return self._shown(self._find(ref)[0])
 
@@ -114,12 +114,12 @@ class Reads:
             raise NotFound(f"there is no job {ref}", hint="`skep ps --all` lists them")
         return found[0], msgspec.json.decode(found[1], type=Request)
 
-    def request(self, ref: str) -> tuple[str, dict[str, Any]]:
+    def request(self, ref: str) -> tuple[str, Json]:
         """The id of a job, and what was asked for."""
         row, request = self._find(ref)
         return str(row.seq), msgspec.to_builtins(masked(request))
 
-    def job(self, ref: str) -> dict[str, Any]:
+    def job(self, ref: str) -> Json:
         """Everything about one job: by its id, or the latest of that name."""
         row, request = self._find(ref)
         shown = self._shown(row)
@@ -130,10 +130,10 @@ class Reads:
             shown["reason"] = row.reason or self.explain(shown["id"])["reason"]
         return shown
 
-    def _tasks(self, core_id: str) -> list[dict[str, Any]]:
+    def _tasks(self, core_id: str) -> list[Json]:
         return [msgspec.structs.asdict(task) for task in self.engine.tasks(core_id)]
 
-    def explain(self, ref: str) -> dict[str, Any]:
+    def explain(self, ref: str) -> Json:
         """Why a job does not run, and what would change that."""
         row, _ = self._find(ref)
         job_id = str(row.seq)
@@ -196,7 +196,7 @@ class Reads:
         row, request = self._find(ref)
         return self.engine.metrics(core_id(row, request, task), task)
 
-    def job_file(self, ref: str, *, hide_values: bool) -> dict[str, Any]:
+    def job_file(self, ref: str, *, hide_values: bool) -> Json:
         """The file that submits it again, and what is hidden in it."""
         text, hidden = job_text(self._find(ref)[1], hide_values=hide_values)
         return {"text": text, "hidden": hidden}
@@ -215,10 +215,10 @@ class Reads:
 
     # The cluster ------------------------------------------------------------------------------------------------
 
-    def nodes(self) -> list[dict[str, Any]]:
+    def nodes(self) -> list[Json]:
         return present.nodes(self)
 
-    def vcs(self) -> list[dict[str, Any]]:
+    def vcs(self) -> list[Json]:
         return present.vcs(self)
 
     def sample(self) -> present.Sample:
@@ -226,7 +226,7 @@ class Reads:
         with self.lock:
             return present.sample(self.writer)
 
-    def cluster(self) -> dict[str, Any]:
+    def cluster(self) -> Json:
         nodes = self.nodes()
         ground = self.writer.ground
         return {
@@ -239,7 +239,7 @@ class Reads:
             "vcs": self.vcs(),
         }
 
-    def limits(self, user: str | None) -> list[dict[str, Any]]:
+    def limits(self, user: str | None) -> list[Json]:
         """Limits and what is used of them: of this user (None: of all users that have jobs), and of VCs in sight."""
         with self.lock:
             limiter = self.writer.limits
@@ -247,7 +247,7 @@ class Reads:
             vcs = sorted(vc for vc in {*limiter.vcs, *limiter.rules.vcs} if self.sight.sees(vc))
             return limiter.shown(users, vcs)
 
-    def policy(self) -> dict[str, Any]:
+    def policy(self) -> Json:
         """Waits for nobody, so a policy of one's own is not asked what it needs: that was when it was chosen."""
         policy = self.writer.ground.policy
         is_named = policy.partition(":")[0] in policies()
@@ -274,7 +274,7 @@ class Reads:
         self.writer.own_needs[policy] = needs
         return [str(lack) for lack in lacks(needs, self.offer())]
 
-    def usage(self, by: str, since_s: float | None, until_s: float | None, vc: str = "") -> list[dict[str, Any]]:
+    def usage(self, by: str, since_s: float | None, until_s: float | None, vc: str = "") -> list[Json]:
         """GPU-hours held between these moments, of one VC or all; without them all there are, up to now."""
         if by not in USAGE:
             raise InputError(f"usage by '{by}' is not known", hint="user, vc or job")
@@ -285,7 +285,7 @@ class Reads:
 
     # What happened ----------------------------------------------------------------------------------------------
 
-    def events(self, after: int, job_id: str | None, limit: int) -> list[dict[str, Any]]:
+    def events(self, after: int, job_id: str | None, limit: int) -> list[Json]:
         """Of one job (found in sight before), of all jobs in sight, or all."""
         return [as_event(told) for told in self.store.told(after, job_id, limit, self.sight)]
 
@@ -314,7 +314,7 @@ class Reads:
                 counts[str(job.waiting.cause)] = counts.get(str(job.waiting.cause), 0) + 1
         return counts
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> Json:
         with self.lock:
             state = self.writer.state
             counts = self.writer.jobs_by_state()
@@ -345,7 +345,7 @@ def core_id(row: JobRow, request: Request, task: str) -> str:
     return member_id(str(row.seq), task or task_name(GroupRef("", next(iter(request.tasks)))))
 
 
-def as_event(told: Told) -> dict[str, Any]:
+def as_event(told: Told) -> Json:
     shown = msgspec.structs.asdict(told)
     shown["job_id"] = shown.pop("job")
     return shown

@@ -11,7 +11,6 @@ import threading
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -20,6 +19,7 @@ from skep.service.anchor import Anchor
 from skep.service.order import NEWEST, Order, Place
 from skep.service.schema import prepare, refuse_unknown
 from skep.service.sight import EVERYTHING, Sight
+from skep.service.values import SqlRow, SqlValue
 
 PUT_BACK = "`skep restore FILE` puts a backup in its place and keeps this one aside"
 SNAPSHOT_COLUMNS = "seq, cluster_name, cluster, policy, files, state, crc"
@@ -54,7 +54,7 @@ class JobRow(msgspec.Struct):
     nodes: tuple[str, ...] = ()
     service_gpu_s: float = 0.0
 
-    def values(self) -> list[Any]:
+    def values(self) -> list[SqlValue]:
         values = [getattr(self, name) for name in self.__struct_fields__]
         values[12], values[14] = as_json(self.tags), as_json(self.nodes)
         return values
@@ -84,7 +84,7 @@ class Attempt(msgspec.Struct):
     advice: str = ""
     held: tuple[Held, ...] = ()
 
-    def values(self) -> list[Any]:
+    def values(self) -> list[SqlValue]:
         values = [getattr(self, name) for name in self.__struct_fields__]
         values[5], values[11] = as_json(self.nodes), as_json(self.held)
         return values
@@ -374,7 +374,7 @@ class Store:
 
     def usage(
         self, column: str, since_s: float, until_s: float, sight: Sight = EVERYTHING
-    ) -> list[tuple[Any, int, float]]:
+    ) -> list[tuple[str, int, float]]:
         """(whose, jobs, gpu-seconds held between these moments), the most first."""
         clause, values = sight.clause("jobs.vc")
         query = f"""SELECT jobs.{column}, count(DISTINCT job), sum(attempts.gpus * (end - begin)) FROM (
@@ -417,9 +417,9 @@ class Transaction:
         self.db.execute("COMMIT" if kind is None else "ROLLBACK")
 
 
-def conditions(where: JobFilter) -> tuple[list[str], list[Any]]:
+def conditions(where: JobFilter) -> tuple[list[str], list[SqlValue]]:
     terms: list[str] = []
-    values: list[Any] = []
+    values: list[SqlValue] = []
     if where.states:
         terms.append(f"state IN ({', '.join('?' * len(where.states))})")
         values += where.states
@@ -448,7 +448,7 @@ def is_id(word: str) -> bool:
     return word.isascii() and word.isdigit() and len(word) < 16
 
 
-def events_of(job: str | None, sight: Sight) -> tuple[str, list[Any]]:
+def events_of(job: str | None, sight: Sight) -> tuple[str, list[SqlValue]]:
     """A term for a WHERE clause: events of one job, of all jobs in sight, or all events."""
     if job is not None:
         return "job=?", [job]
@@ -458,7 +458,7 @@ def events_of(job: str | None, sight: Sight) -> tuple[str, list[Any]]:
     return f"job IS NOT NULL AND CAST(job AS INTEGER) IN (SELECT seq FROM jobs WHERE {clause})", list(values)
 
 
-def job_row(row: Iterable[Any]) -> JobRow:
+def job_row(row: SqlRow) -> JobRow:
     values = list(row)
     values[12], values[14] = tuple(msgspec.json.decode(values[12])), tuple(msgspec.json.decode(values[14]))
     return JobRow(*values)
@@ -467,12 +467,12 @@ def job_row(row: Iterable[Any]) -> JobRow:
 read_held = msgspec.json.Decoder(tuple[Held, ...]).decode
 
 
-def attempt_row(row: Iterable[Any]) -> Attempt:
+def attempt_row(row: SqlRow) -> Attempt:
     values = list(row)
     values[5] = tuple(msgspec.json.decode(values[5]))
     values[11] = read_held(values[11])
     return Attempt(*values)
 
 
-def as_json(value: Any) -> str:
+def as_json(value: object) -> str:
     return msgspec.json.encode(value).decode()

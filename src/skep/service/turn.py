@@ -53,8 +53,8 @@ class NotYet(Exception):
 class Command(msgspec.Struct):
     """Something to be done by the writer; `future` is answered when it is on the disk."""
 
-    prepare: Callable[[Writer, Turn], Any]
-    future: Future[Any]
+    prepare: Callable[[Writer, Turn], object]
+    future: Future[Any]  # of what `prepare` returns
 
 
 class Turn:
@@ -68,7 +68,7 @@ class Turn:
         self.then: list[Callable[[Engine, int], None]] = []
         """What the engine is to do beside actions, once this turn is on the disk; it is given our epoch."""
         self.writes = Writes()
-        self.answers: list[tuple[Future[Any], Any]] = []
+        self.answers: list[tuple[Future[Any], object]] = []  # each with what it is to return
         self.formed: dict[str, GroupSpec] = {}
         """Groups, by id, that the state does not know so yet."""
         self.keys: dict[tuple[str, str], tuple[str, list[str]]] = {}

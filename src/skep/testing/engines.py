@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import msgspec
 
@@ -77,7 +76,7 @@ class NoEngine:
     def environment(self, job_id: str, task: str = "", launch: int = 0) -> TaskEnvironment:
         raise NotFound(f"job {job_id}: there was no start of it yet")
 
-    def gpu_health(self) -> dict[str, list[dict[str, Any]]]:
+    def gpu_health(self) -> dict[str, list[dict[str, Setting]]]:
         return {}
 
 
@@ -105,7 +104,7 @@ class Machine:
         self.metrics: dict[tuple[str, int], list[bytes]] = {}
         self.said: dict[str, dict[str, Setting]] = {}
         self.settings: dict[str, dict[str, Setting]] = {}
-        self.health: dict[str, list[dict[str, Any]]] = {}
+        self.health: dict[str, list[dict[str, Setting]]] = {}
         self.stubborn: set[str] = set()
         """Jobs that do not leave when they are asked to."""
         self.broken: dict[str, str] = {}
@@ -280,7 +279,7 @@ class FakeEngine(NoEngine):
             raise NotFound(f"job {job_id}: there was no start of it yet")
         return TaskEnvironment({"SECRET": "s"}, "/", task or "task-0")
 
-    def gpu_health(self) -> dict[str, list[dict[str, Any]]]:
+    def gpu_health(self) -> dict[str, list[dict[str, Setting]]]:
         return self.machine.health
 
 

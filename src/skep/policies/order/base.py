@@ -16,6 +16,8 @@ from skep.core.view import JobView, View
 
 FALLS, STANDS, RISES = -1, 0, 1
 
+Key = Any  # numbers and words, or tuples of them: each order has its own, and compares only these
+
 
 class Order:
     """The smallest key goes first; priorities before, ties (submission time, row of the trace) after."""
@@ -33,14 +35,14 @@ class Order:
     def attach(self, view: View) -> None:
         """Rebuild what is derived from the state."""
 
-    def key(self, job: JobView, now_s: float) -> Any:
+    def key(self, job: JobView, now_s: float) -> Key:
         raise NotImplementedError
 
-    def running_key(self, job: JobView, now_s: float) -> Any:
+    def running_key(self, job: JobView, now_s: float) -> Key:
         """The key of a running job against those of pending ones (orders whose keys rise): it may have a lead."""
         return self.key(job, now_s)
 
-    def cutoff(self, job: JobView, key: Any) -> tuple[Any, ...]:
+    def cutoff(self, job: JobView, key: Key) -> tuple[Key, ...]:
         """Running entries beyond this one are ordered after the pending job."""
         return (job.rank, key, job.seq)
 
@@ -52,7 +54,7 @@ class Order:
         """Of the key of a job with cells, per second (orders whose keys rise evenly)."""
         raise NotImplementedError
 
-    def reaches(self, job: JobView, key: Any, now_s: float) -> float:
+    def reaches(self, job: JobView, key: Key, now_s: float) -> float:
         """When the key of a running job (`running_key`), which is not beyond `key` now, passes it."""
         return math.inf
 

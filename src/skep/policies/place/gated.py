@@ -10,7 +10,7 @@ from skep.core.model import Shape
 from skep.core.plan import Plan
 from skep.core.view import ClusterView, JobView, NodeView, PoolView
 from skep.policies.place.base import Picks, Place, find_general, nodes_of, plain_allocation
-from skep.policies.place.simple import Any, Consolidate
+from skep.policies.place.simple import Anywhere, Consolidate
 
 SKEWED = ("vgg", "alexnet")
 """Families whose largest tensor holds most of the model: their traffic suffers when they are spread."""
@@ -27,7 +27,7 @@ class SkewGated(Place):
 
     def __init__(self) -> None:
         self.skewed = Consolidate()
-        self.other = Any()
+        self.other = Anywhere()
 
     def _choice(self, job: JobView) -> Place:
         return self.skewed if is_skewed(job.spec.model) else self.other

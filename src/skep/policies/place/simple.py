@@ -72,7 +72,7 @@ def larger_than_a_node(place: Consolidate, cluster: ClusterView, pool: PoolView,
     return None if last is None else [*picks, (last, rest)]
 
 
-class Any(Place):
+class Anywhere(Place):
     """Free gpus anywhere: nodes do not matter. Filled in the order of the cluster."""
 
     name = "any"

@@ -14,14 +14,13 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import msgspec
 
 from skep.core.cells.cells import Cells
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.layout import Layout, VcLayout
-from skep.core.cells.tree import FREE, OPPORTUNISTIC, set_use
+from skep.core.cells.tree import FREE, OPPORTUNISTIC, PhysicalCell, set_use
 from skep.core.cells.view import Sorts
 from skep.core.cluster import Allocation, bits
 from skep.core.job import JobState
@@ -442,7 +441,7 @@ class Shared:
 
         plan.note(undo)
 
-    def _leaves(self, node: int, mask: int) -> list[Any]:
+    def _leaves(self, node: int, mask: int) -> list[PhysicalCell]:
         """Those that the layout has: a node may have joined since."""
         leaves = self.hardware.leaves[node]
         return [leaves[bit] for bit in bits(mask) if bit < len(leaves)]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.afs import Afs
 from skep.policies.allocate.elastic import Elastic, in_proportion
 from skep.policies.common import common_knobs, make_place
 from skep.policies.pipeline import SKIP, STRICT
-from skep.policies.registry import Knob, Policy, Setting
+from skep.policies.registry import Knob, Knobs, Policy, Setting
 
 
-def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+def build(knobs: Knobs, setting: Setting) -> Planner:
     return Afs(
         name="afs-l",
         place=make_place(knobs, setting),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from skep.core.ports import Planner
 from skep.policies.common import common_knobs, make_pipeline
 from skep.policies.order.shares import DominantShare
-from skep.policies.registry import Policy, Setting
+from skep.policies.registry import Knobs, Policy, Setting
 
 
-def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+def build(knobs: Knobs, setting: Setting) -> Planner:
     return make_pipeline("drf", knobs, setting, order=DominantShare())
 
 

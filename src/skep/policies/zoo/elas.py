@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from skep.core.errors import InputError
 from skep.core.needs import Need
@@ -12,13 +10,13 @@ from skep.core.ports import Planner
 from skep.policies.adjust.preempt import Preempt
 from skep.policies.common import common_knobs, make_pipeline
 from skep.policies.order.progress import FORMS, ProgressAndService
-from skep.policies.registry import Knob, Policy, Setting
+from skep.policies.registry import Knob, Knobs, Policy, Setting
 
 LEAD_MIN = {"sum": 0.001, "product": 0.1, "remaining": 0.0}
 """Without rounds: in the sum a part of 1, in the product gpu-seconds."""
 
 
-def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+def build(knobs: Knobs, setting: Setting) -> Planner:
     form = knobs["form"]
     if knobs["weight"] > 1:
         raise InputError(f"e-las: weight={knobs['weight']:g}: expected a number from 0 to 1")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.ports import Planner
@@ -12,13 +9,13 @@ from skep.policies.adjust.preempt import Preempt
 from skep.policies.common import COMPAT, common_knobs, make_pipeline
 from skep.policies.order.queues import Queues
 from skep.policies.order.simple import LeastAttained
-from skep.policies.registry import Knob, Policy, Setting
+from skep.policies.registry import Knob, Knobs, Policy, Setting
 from skep.policies.replica import QueuesReplica, check_compat
 
 LEAD_MIN_S = 0.1
 
 
-def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+def build(knobs: Knobs, setting: Setting) -> Planner:
     by_size = knobs["service"] == "gpu-seconds"
     limits = check_limits(knobs["queues"])
     if knobs["compat"]:

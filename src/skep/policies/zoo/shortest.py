@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from skep.core.needs import Need
 from skep.core.ports import Planner
@@ -12,10 +11,10 @@ from skep.policies.common import COMPAT, common_knobs, make_pipeline
 from skep.policies.estimate.duration import Duration, History
 from skep.policies.order.base import Order
 from skep.policies.order.simple import Remaining, Shortest, Smallest
-from skep.policies.registry import Knob, Policy, Setting
+from skep.policies.registry import Knob, Knobs, Policy, Setting
 from skep.policies.replica import SortedReplica, check_compat
 
-Build = Callable[[Mapping[str, Any], Setting], Planner]
+Build = Callable[[Knobs, Setting], Planner]
 
 KNOWN = Knob("estimate", "known", "known: what the owner says; history: mean of its like so far", ("known", "history"))
 ESTIMATES = {"known": Duration, "history": History}
@@ -24,12 +23,12 @@ ESTIMATES = {"known": Duration, "history": History}
 CLAIRVOYANT = frozenset({Need.ORACLE, Need.CHECKPOINT})
 
 
-def by_estimate(knobs: Mapping[str, Any]) -> frozenset[Need]:
+def by_estimate(knobs: Knobs) -> frozenset[Need]:
     return frozenset({Need.ORACLE if knobs["estimate"] == KNOWN.default else Need.HISTORY})
 
 
 def non_preemptive(name: str, *, by_size: bool) -> Build:
-    def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+    def build(knobs: Knobs, setting: Setting) -> Planner:
         estimate = ESTIMATES[knobs["estimate"]]()
         order = Shortest(estimate, by_size=by_size)
         return make_pipeline(name, knobs, setting, order=order, adjust=Nothing(), estimate=estimate)
@@ -38,7 +37,7 @@ def non_preemptive(name: str, *, by_size: bool) -> Build:
 
 
 def preemptive(name: str, order: Callable[[], Order]) -> Build:
-    def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+    def build(knobs: Knobs, setting: Setting) -> Planner:
         if knobs["compat"]:
             check_compat(knobs)
             return SortedReplica(name, name)

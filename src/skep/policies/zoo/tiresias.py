@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.ports import Planner
@@ -13,7 +10,7 @@ from skep.policies.adjust.preempt import Preempt
 from skep.policies.common import COMPAT, common_knobs, make_pipeline
 from skep.policies.estimate.gittins import Gittins
 from skep.policies.order.queues import Queues
-from skep.policies.registry import Knob, Policy, Setting
+from skep.policies.registry import Knob, Knobs, Policy, Setting
 from skep.policies.replica import GittinsTable, QueuesReplica, check_compat
 from skep.policies.zoo.las import check_limits
 
@@ -26,7 +23,7 @@ KNOBS = (
 )
 
 
-def build_l(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+def build_l(knobs: Knobs, setting: Setting) -> Planner:
     limits = check_limits(knobs["queues"])
     if knobs["compat"]:
         check_compat(knobs)
@@ -35,7 +32,7 @@ def build_l(knobs: Mapping[str, Any], setting: Setting) -> Planner:
     return make_pipeline("tiresias-l", knobs, setting, order=order, adjust=Preempt())
 
 
-def build_g(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+def build_g(knobs: Knobs, setting: Setting) -> Planner:
     limits = check_limits(knobs["queues"])
     samples = read_samples(knobs["samples"], setting.texts) if knobs["samples"] != "finished" else None
     if knobs["compat"]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.ports import Planner
@@ -13,10 +10,10 @@ from skep.policies.adjust.preempt import Nothing
 from skep.policies.adjust.quota import TakeBack
 from skep.policies.common import common_knobs, make_pipeline
 from skep.policies.order.shares import EQUAL, USAGE, CapacityQueues
-from skep.policies.registry import Knob, Policy, Setting, parse_number
+from skep.policies.registry import Knob, Knobs, Policy, Setting, parse_number
 
 
-def build(knobs: Mapping[str, Any], setting: Setting) -> Planner:
+def build(knobs: Knobs, setting: Setting) -> Planner:
     order = CapacityQueues(quotas(knobs["quotas"], setting), setting.vcs)
     adjust = TakeBack(knobs["take_back"]) if knobs["take_back"] <= 1 else Nothing()
     return make_pipeline("yarn-cs", knobs, setting, order=order, adjust=adjust)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
@@ -29,6 +29,7 @@ from skep.server.schemas import (
 )
 from skep.server.shapes import Cluster, DrainPreview, Limit, Node, Usage, Vc
 from skep.service.present import drain_preview
+from skep.service.values import Json
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 CLUSTER_BODY = {
@@ -53,7 +54,7 @@ async def change_node(request: Request, name: Annotated[str, Path(pattern=NODE)]
     identity_of(request).must_be_admin("changing a node")
     live = context_of(request).live
     await done(live.set_node(name, change.state, identity_of(request).who))
-    nodes: list[dict[str, Any]] = await run_in_threadpool(live.nodes)
+    nodes: list[Json] = await run_in_threadpool(live.nodes)
     return answer(next((node for node in nodes if node["name"] == name), {}))
 
 
@@ -151,7 +152,7 @@ def show_usage(
     return answer(rows)
 
 
-def csv_text(by: str, rows: list[dict[str, Any]]) -> str:
+def csv_text(by: str, rows: list[Json]) -> str:
     """With a line of heads. A spreadsheet must not take a name for a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

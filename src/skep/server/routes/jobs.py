@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
@@ -35,6 +35,7 @@ from skep.server.schemas import (
 from skep.server.shapes import Bulk, BulkBody
 from skep.service.order import COLUMNS
 from skep.service.store import JobFilter, is_id
+from skep.service.values import Json
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 SORT = rf"^-?({'|'.join(COLUMNS)})$"
@@ -87,7 +88,7 @@ async def change_jobs(request: Request, body: BulkBody) -> Response:
 
 
 async def ask_one(
-    request: Request, job_id: str, known: dict[str, dict[str, Any]], body: BulkBody
+    request: Request, job_id: str, known: dict[str, Json], body: BulkBody
 ) -> tuple[str, Future[None] | Exception]:
     live, who = context_of(request).live, identity_of(request).who
     try:
@@ -105,7 +106,7 @@ async def ask_one(
     return job_id, live.change(job_id, who, is_held=body.action == "hold")
 
 
-async def bulk_result(job_id: str, asked: Future[None] | Exception) -> dict[str, Any]:
+async def bulk_result(job_id: str, asked: Future[None] | Exception) -> Json:
     error: Exception | None = asked if isinstance(asked, Exception) else None
     if not isinstance(asked, Exception):
         try:
@@ -188,25 +189,25 @@ def own_name(request: Request, user: str) -> str:
     return name
 
 
-def detail(request: Request, ref: str) -> dict[str, Any]:
-    job: dict[str, Any] = reads_of(request).job(ref)
+def detail(request: Request, ref: str) -> Json:
+    job: Json = reads_of(request).job(ref)
     if not identity_of(request).owns(job):
         job["request"] = without_values(job["request"])
     return job
 
 
-def check_priority(request: Request, job: dict[str, Any], priority: int) -> None:
+def check_priority(request: Request, job: Json, priority: int) -> None:
     """Not everybody raises it beyond a limit; whoever may change a job may lower it."""
     if priority > job["priority"]:
         identity_of(request).must_prioritise(priority, job["vc"], context_of(request).config.limits)
 
 
-async def found_job(request: Request, ref: str) -> dict[str, Any]:
-    job: dict[str, Any] = await run_in_threadpool(reads_of(request).brief, ref)
+async def found_job(request: Request, ref: str) -> Json:
+    job: Json = await run_in_threadpool(reads_of(request).brief, ref)
     return job
 
 
-async def job_to_change(request: Request, ref: str) -> dict[str, Any]:
+async def job_to_change(request: Request, ref: str) -> Json:
     """The job, if whoever asks may change it."""
     job = await found_job(request, ref)
     identity_of(request).must_change(job)

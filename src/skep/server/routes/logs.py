@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Query, Request
@@ -19,6 +19,7 @@ from skep.server.logs import Labelled, Plain, Text, log_stream, log_text
 from skep.server.schemas import ENDED, Absent, JobRef, Responses, TaskName, errors
 from skep.server.streams import Stream
 from skep.service.reads import Reads
+from skep.service.values import Json
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 Lines = Annotated[int, Field(ge=0, le=10**9)]
@@ -58,7 +59,7 @@ async def job_logs(
         raise
 
 
-def chosen_tasks(job_id: str, request: dict[str, Any], task: str) -> list[str]:
+def chosen_tasks(job_id: str, request: Json, task: str) -> list[str]:
     names = task_names(request)
     if task and task not in names:
         raise NotFound(f"job {job_id} has no task {task}", hint=f"it has {', '.join(names[:20])}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
@@ -15,6 +15,7 @@ from skep.server.context import context_of, reads_of
 from skep.server.schemas import REF, Absent, Seq, errors
 from skep.server.shapes import Decisions, PolicyInfo
 from skep.service.decisions import decisions
+from skep.service.values import Json
 
 router = APIRouter(prefix="/api/v1", tags=["policies"])
 
@@ -25,7 +26,7 @@ def list_policies(request: Request) -> Response:
     return answer([shown(policy, offer) for policy in policies().values()])
 
 
-def shown(policy: Policy, offer: Offer) -> dict[str, Any]:
+def shown(policy: Policy, offer: Offer) -> Json:
     knobs = [
         {"name": knob.name, "default": shown_value(knob.default), "help": knob.help, "choices": knob.choices}
         for knob in policy.knobs

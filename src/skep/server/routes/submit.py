@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Query, Request
@@ -27,6 +27,8 @@ from skep.server.job_schema import BATCH, JOBS
 from skep.server.looks import remarks
 from skep.server.schemas import Ids, Submitted, errors, write_errors
 from skep.server.shapes import DryRun, Example
+from skep.service.live import Live
+from skep.service.values import Json
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 INLINE_MAX = 8192
@@ -42,21 +44,21 @@ KEY_HEADER = {
     "schema": {"type": "string", "pattern": f"^{KEY.pattern}$"},
     "description": "The same key twice from the same user is one submission.",
 }
-JOB_BODY: dict[str, Any] = {
+JOB_BODY: Json = {
     "parameters": [KEY_HEADER],
     "requestBody": {
         "required": True,
         "content": {kind: {"schema": JOBS} for kind in ("application/json", "application/yaml")},
     },
 }
-BATCH_BODY: dict[str, Any] = {
+BATCH_BODY: Json = {
     "parameters": [KEY_HEADER],
     "requestBody": {"required": True, "content": {"application/json": {"schema": BATCH}}},
 }
 
 
 class Batch(msgspec.Struct, forbid_unknown_fields=True):
-    jobs: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    jobs: Annotated[list[Json], msgspec.Meta(min_length=1)]
 
 
 _batch = msgspec.json.Decoder(Batch)
@@ -111,7 +113,7 @@ async def submitted(request: Request, reading: Reading) -> list[str]:
     return ids
 
 
-def submitted_answer(live: Any, ids: list[str], warnings: list[str]) -> Response:
+def submitted_answer(live: Live, ids: list[str], warnings: list[str]) -> Response:
     jobs = [live.brief(ids[0])] if len(ids) == 1 else live.rows(ids)
     places = {job_id: place for place, job_id in enumerate(ids)}
     jobs.sort(key=lambda job: places[job["id"]])
@@ -151,7 +153,7 @@ def examples() -> list[dict[str, str]]:
     return found
 
 
-def try_out(request: Request, body: bytes) -> dict[str, Any]:
+def try_out(request: Request, body: bytes) -> Json:
     """What would be submitted, or all that is wrong with it."""
     identity = identity_of(request)
     reading, faults = read_all(text_of(body), "job", identity.user)
@@ -192,7 +194,7 @@ def homed(identity: Identity, reading: Reading) -> Reading:
     return Reading(identity.homed(reading.requests), reading.warnings)
 
 
-def shown_fault(fault: InputError) -> dict[str, Any]:
+def shown_fault(fault: InputError) -> Json:
     return {
         "path": fault.path,
         "line": fault.line,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
+
+from skep.service.values import Json
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED, INTERRUPTED = (
     *("queued", "running", "done"),
@@ -35,7 +35,7 @@ class Part(msgspec.Struct):
     policy: str
     jobs: int
     done: int = 0
-    summary: dict[str, Any] | None = None
+    summary: Json | None = None
 
 
 class StudyRecord(msgspec.Struct, kw_only=True):
@@ -61,7 +61,7 @@ class StudyRecord(msgspec.Struct, kw_only=True):
         return self.state not in (QUEUED, RUNNING)
 
 
-def shown(study: StudyRecord) -> dict[str, Any]:
+def shown(study: StudyRecord) -> Json:
     values = msgspec.structs.asdict(study)
     del values["cluster_text"]
     parts = study.parts

@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -29,6 +28,7 @@ from skep.server.studies.records import (
     StudyRecord,
     TraceRecord,
 )
+from skep.service.values import Json
 from skep.traces.trace import Trace
 
 KEPT_MAX = 200
@@ -259,7 +259,7 @@ class Studies:
             raise
         return record
 
-    def _check(self, path: Path) -> dict[str, Any]:
+    def _check(self, path: Path) -> Json:
         command = [sys.executable, "-m", "skep.server.studies.worker", "--check", str(path)]
         with self._checking, (path.parent / "errors.txt").open("w+b") as errors:
             # Its input stays open while it runs: the end of it would mean the end of the server.
@@ -277,7 +277,7 @@ class Studies:
         if code:
             last = said.splitlines()[-1] if said else "it took too much memory"
             raise InputError(last if code == 2 else f"the trace cannot be read: {last}")
-        found: dict[str, Any] = msgspec.json.decode(printed)
+        found: Json = msgspec.json.decode(printed)
         return found
 
     def list_traces(self) -> list[TraceRecord]:

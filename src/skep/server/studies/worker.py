@@ -6,6 +6,7 @@ It is niced, bounded in memory and time, and ends when the server does: its stan
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import resource
@@ -13,12 +14,17 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from skep.core.errors import InputError
 from skep.server.studies.records import TABLE, Part, StudyRecord
+from skep.service.values import Json
+
+if TYPE_CHECKING:
+    from skep.experiments.simulate import Experiment
+
 
 NICE = 15
 MEMORY_MAX = 4 << 30
@@ -64,7 +70,7 @@ def end_with_server() -> None:
     os._exit(1)
 
 
-def check(path: Path) -> dict[str, Any]:
+def check(path: Path) -> Json:
     from skep.traces.read import read_trace
 
     trace = read_trace(path)
@@ -93,13 +99,13 @@ class Study:
         self.note()
         runs = []
         for part in self.parts:
-            runs.append(experiment.run(part.policy, lambda done, part=part: self.tell(part, done)))
+            runs.append(experiment.run(part.policy, functools.partial(self.tell, part)))
             part.done = part.jobs
             part.summary = {name: getattr(runs[-1].summary, name) for name in TABLE}
             self.note()
         write_aside(self.folder / "report.html", render_report(runs, title=self.record.name))
 
-    def experiment(self) -> Any:
+    def experiment(self) -> Experiment:
         from skep.clusters.read import read_text
         from skep.experiments.sharing import check_vcs
         from skep.experiments.simulate import Experiment, Options
