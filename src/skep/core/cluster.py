@@ -85,11 +85,13 @@ class Node:
         "index",
         "inner",
         "is_up",
+        "lefts",
         "memory_free",
         "name",
         "pool",
         "shares",
         "spec",
+        "terms",
     )
 
     def __init__(self, index: int, spec: NodeSpec, pool: Pool, cell: Cell) -> None:
@@ -106,15 +108,20 @@ class Node:
         self.cpu_free = spec.cpu_milli
         self.memory_free = spec.memory_mib
         self.is_up = True
-        self.holders: dict[int, tuple[int, Slice]] = {}
-        """Whole gpus: the mask by which they were taken → who has them, and as what."""
+        self.holders: dict[int, int] = {}
+        """Whole gpus: the mask by which they were taken → who has them."""
+        self.terms: dict[int, Slice] = {}
+        """Those of them that were taken with memory, or to be shared in some mode → as what."""
         self.shares: dict[int, Shared] = {}
         """Gpus with tenants that have a part of them, or none of their time."""
+        self.lefts: dict[int, int] = {}
+        """For the index: how many shared gpus have just so much left (MiB × 1000 + milli)."""
         self.inner = [cell for cell in walk(self.cell) if cell is not self.cell]
 
-    def pick(self, count: int) -> int:
-        """A mask of `count` free gpus: from the smallest inner cell that has them, the lowest first."""
-        mask = self.free_mask
+    def pick(self, count: int, memory_mib: int = 0) -> int:
+        """A mask of `count` free gpus that have so much memory left: from the smallest inner cell that has them, the
+        lowest first."""
+        mask = self.free_with(memory_mib) if memory_mib else self.free_mask
         if count == self.free:
             return mask
         if self.inner:
@@ -122,17 +129,17 @@ class Node:
             mask = min(fitting, key=int.bit_count, default=mask)
         return lowest_bits(mask, count)
 
-    def holder(self, gpu: int) -> tuple[int, Slice]:
+    def holder(self, gpu: int) -> Tenant:
         """Who has this gpu whole."""
-        return next(holder for mask, holder in self.holders.items() if mask >> gpu & 1)
+        mask, owner = next(entry for entry in self.holders.items() if entry[0] >> gpu & 1)
+        return tenant_of(self.terms[mask], owner) if mask in self.terms else Tenant(owner, WHOLE, WHOLE, 0)
 
     def tenants(self, gpu: int) -> tuple[Tenant, ...]:
         """Everybody on a gpu, its holder first."""
         share = self.shares.get(gpu)
         if self.free_mask >> gpu & 1 or (share is not None and share.milli):
             return share.tenants if share is not None else ()
-        owner, piece = self.holder(gpu)
-        return (tenant_of(piece, owner), *(share.tenants if share is not None else ()))
+        return (self.holder(gpu), *(share.tenants if share is not None else ()))
 
     def milli_left(self, gpu: int) -> int:
         """Thousandths of a gpu that are not guaranteed to anybody."""

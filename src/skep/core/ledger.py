@@ -1,13 +1,16 @@
 """Who has what of every gpu. `take` and `give` are the only ways to change that, and each undoes the other exactly.
 
 A whole gpu is a bit of the mask by which its holder took it: one entry of a node's `holders`, however many gpus it
-is. A gpu of which tenants have parts has an entry in `shares`. A tenant without any part of a gpu's time (it is
-suspended, or uses what others leave) stands in `shares` too, also beside a holder of the whole: where a tenant is
-entered follows from its own slice alone, so that the books do not depend on who came first.
+is, and one of `terms` where it has more than their time. A gpu of which tenants have parts has an entry in `shares`. A
+tenant without any part of a gpu's time (it is suspended, or uses what others leave) stands in `shares` too, also beside
+a holder of the whole: where a tenant is entered follows from its own slice alone, so that the books do not depend on
+who came first.
 """
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -55,11 +58,10 @@ class Ledger:
 
     def take(self, allocation: Allocation, owner: int = NOBODY) -> None:
         """All of it; where something is not there to be had, `InvariantBroken` and nothing is changed."""
-        pieces = allocation.slices
         nodes = self.nodes
         taken = 0
         try:
-            for piece in pieces:
+            for piece in allocation.slices:
                 node = nodes[piece.node]
                 gpus = piece.gpus
                 if not gpus:
@@ -72,29 +74,29 @@ class Ledger:
                         check_memory(node, piece)
                     if piece.cpu_milli or piece.memory_mib:
                         charge(node, piece.cpu_milli, piece.memory_mib)
-                    node.holders[gpus] = (owner, piece)
+                    node.holders[gpus] = owner
+                    if piece.gpu_mem_mib or piece.mode or piece.group or piece.slot:
+                        node.terms[gpus] = piece
                     set_free(node, free_mask ^ gpus)
                 else:
                     take_shares(node, piece, owner)
                 taken += 1
         except InvariantBroken:
-            self._give(pieces[:taken], owner)
+            self.give(Allocation(allocation.slices[:taken], 0), owner)
             raise
 
     def give(self, allocation: Allocation, owner: int = NOBODY) -> None:
-        self._give(allocation.slices, owner)
-
-    def _give(self, pieces: tuple[Slice, ...], owner: int) -> None:
         nodes = self.nodes
-        for piece in pieces:
+        for piece in allocation.slices:
             node = nodes[piece.node]
             gpus = piece.gpus
             if gpus:
                 if piece.milli == WHOLE:
-                    holder = node.holders.get(gpus)
-                    if holder is None or holder[0] != owner:
+                    if node.holders.get(gpus) != owner:
                         raise InvariantBroken(f"gpus {gpus:#b} of node {node.name} are not held by {owner}")
                     del node.holders[gpus]
+                    if node.terms:
+                        node.terms.pop(gpus, None)
                     set_free(node, node.free_mask | gpus)
                 else:
                     give_shares(node, piece, owner)
@@ -151,44 +153,52 @@ def tenant_of(piece: Slice, owner: int) -> Tenant:
 
 def take_shares(node: Node, piece: Slice, owner: int) -> None:
     tenant = tenant_of(piece, owner)
-    gpus = bits(piece.gpus) if piece.gpus & piece.gpus - 1 else (piece.gpus.bit_length() - 1,)
-    after = [(gpu, with_tenant(node, gpu, tenant)) for gpu in gpus]
+    changes = []
+    for gpu in gpus_of(piece):
+        before = node.shares.get(gpu, UNSHARED)
+        changes.append((gpu, before, with_tenant(node, gpu, before, tenant)))
     if piece.cpu_milli or piece.memory_mib:
         charge(node, piece.cpu_milli, piece.memory_mib)
-    for gpu, share in after:
-        node.pool.set_share(node, gpu, share)
+    for gpu, before, after in changes:
+        node.pool.set_share(node, gpu, before, after)
 
 
-def with_tenant(node: Node, gpu: int, tenant: Tenant) -> Shared:
+def give_shares(node: Node, piece: Slice, owner: int) -> None:
+    tenant = tenant_of(piece, owner)
+    changes = []
+    for gpu in gpus_of(piece):
+        before = node.shares.get(gpu, UNSHARED)
+        changes.append((gpu, before, without_tenant(node, gpu, before, tenant)))
+    for gpu, before, after in changes:
+        node.pool.set_share(node, gpu, before, after)
+
+
+def gpus_of(piece: Slice) -> Iterable[int]:
+    gpus = piece.gpus
+    return bits(gpus) if gpus & gpus - 1 else (gpus.bit_length() - 1,)
+
+
+def with_tenant(node: Node, gpu: int, share: Shared, tenant: Tenant) -> Shared:
     """What the gpu carries once this tenant is there too."""
-    share = node.shares.get(gpu, UNSHARED)
     milli = share.milli + tenant.milli
     memory_mib = share.memory_mib + tenant.memory_mib
     held_mib = 0
     if not share.milli and not node.free_mask >> gpu & 1:  # somebody has it whole
         if gpu >= node.gpu_count or tenant.milli:
             raise InvariantBroken(f"gpu {gpu} of node {node.name} is not free")
-        held_mib = node.holder(gpu)[1].gpu_mem_mib
+        held_mib = node.holder(gpu).memory_mib
     if milli > WHOLE or memory_mib + held_mib > node.spec.gpu_mem_mib:
         raise InvariantBroken(f"gpu {gpu} of node {node.name} would carry {milli} milli, {memory_mib + held_mib} MiB")
     tenants = share.tenants
-    return Shared(milli, memory_mib, tuple(sorted((*tenants, tenant))) if tenants else (tenant,))
+    at = bisect.bisect_left(tenants, tenant)
+    return Shared(milli, memory_mib, (*tenants[:at], tenant, *tenants[at:]))
 
 
-def give_shares(node: Node, piece: Slice, owner: int) -> None:
-    tenant = tenant_of(piece, owner)
-    gpus = bits(piece.gpus) if piece.gpus & piece.gpus - 1 else (piece.gpus.bit_length() - 1,)
-    after = [(gpu, without_tenant(node, gpu, tenant)) for gpu in gpus]
-    for gpu, share in after:
-        node.pool.set_share(node, gpu, share)
-
-
-def without_tenant(node: Node, gpu: int, tenant: Tenant) -> Shared | None:
-    share = node.shares.get(gpu, UNSHARED)
+def without_tenant(node: Node, gpu: int, share: Shared, tenant: Tenant) -> Shared:
     tenants = share.tenants
     if tenant not in tenants:
         raise InvariantBroken(f"gpu {gpu} of node {node.name} does not carry {tenant}")
     if len(tenants) == 1:
-        return None
+        return UNSHARED
     at = tenants.index(tenant)
     return Shared(share.milli - tenant.milli, share.memory_mib - tenant.memory_mib, tenants[:at] + tenants[at + 1 :])

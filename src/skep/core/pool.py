@@ -3,12 +3,13 @@
 For each number of free gpus the set of nodes that have just so many, kept as the bits of one integer: "the fullest
 node with at least 3 free gpus, lowest first" is then two machine operations, whatever the size of the cluster, and a
 change flips two bits. Shared gpus are in buckets: by the thousandths left, then by the memory left, the nodes that
-have such a gpu.
+have such a gpu. The most memory of every number of thousandths, and of every `BLOCK` of them, says at once that
+nothing fits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from skep.core.allocation import WHOLE, bits
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 NONE = -1
 """Less memory than any gpu has left."""
 
+BLOCK = 25
+"""Numbers of thousandths that are skipped at once where none has a gpu with enough memory left."""
+
 
 class Pool:
     """The nodes of one gpu type. Nodes that are down are in no index."""
@@ -29,15 +33,14 @@ class Pool:
         "by_index",
         "free",
         "gpu_type",
-        "idle",
-        "levels",
         "nodes",
         "racks",
         "roomiest",
         "shared",
         "shared_counts",
-        "shared_milli",
         "size_max",
+        "sized",
+        "tops",
         "total",
         "up",
     )
@@ -55,19 +58,17 @@ class Pool:
         """Bits of all nodes that are up."""
         self.by_free: list[int] = [0]
         """by_free[n]: bits of the nodes with n free gpus."""
-        self.idle: dict[int, int] = {}
-        """idle[n]: bits of the wholly free nodes of n gpus, largest size first."""
+        self.sized: dict[int, int] = {}
+        """sized[n]: bits of the nodes of n gpus, up or not, largest size first."""
         self.shared: list[dict[int, int]] = []
-        """shared[milli][MiB]: bits of the nodes with a shared gpu of which just so much is left. This and the next two
-        are made when the first gpu is shared."""
-        self.levels = 0
-        """Bits of the milli for which there is a shared gpu."""
+        """shared[milli][MiB]: bits of the nodes with a shared gpu of which just so much is left. This and the
+        next three are made when the first gpu is shared."""
         self.roomiest: list[int] = []
         """roomiest[milli]: the most memory left on a shared gpu with so many milli left."""
+        self.tops: list[int] = []
+        """The most of each `BLOCK` numbers of these."""
         self.shared_counts: list[int] = []
         """shared_counts[milli]: shared gpus with so many milli left."""
-        self.shared_milli = 0
-        """Thousandths left on all shared gpus."""
 
     def add(self, node: Node) -> None:
         self.nodes.append(node)
@@ -77,17 +78,14 @@ class Pool:
         if node.gpu_count > self.size_max:
             self.by_free.extend([0] * (node.gpu_count - self.size_max))
             self.size_max = node.gpu_count
-        if node.gpu_count not in self.idle:
-            self.idle[node.gpu_count] = 0
-            self.idle = dict(sorted(self.idle.items(), reverse=True))
+        self.sized[node.gpu_count] = self.sized.get(node.gpu_count, 0) | node.bit
+        self.sized = dict(sorted(self.sized.items(), reverse=True))
         self.index(node)
 
     def index(self, node: Node) -> None:
         self.up |= node.bit
         self.free += node.free
         self.by_free[node.free] |= node.bit
-        if node.free == node.gpu_count:
-            self.idle[node.gpu_count] |= node.bit
         for share in node.shares.values():
             if share.milli:
                 self._enter(node, share)
@@ -96,106 +94,113 @@ class Pool:
         self.up ^= node.bit
         self.free -= node.free
         self.by_free[node.free] ^= node.bit
-        if node.free == node.gpu_count:
-            self.idle[node.gpu_count] ^= node.bit
-        shares = list(node.shares.values())
-        while shares:
-            share = shares.pop()
+        for share in node.shares.values():
             if share.milli:
-                self._strike(node, share, shares)
+                self._strike(node, share)
+
+    @property
+    def idle(self) -> dict[int, int]:
+        """idle[n]: bits of the wholly free nodes of n gpus, largest size first."""
+        return {size: nodes & self.by_free[size] for size, nodes in self.sized.items()}
+
+    def having(self, gpus: int) -> int:
+        """Bits of the nodes with at least so many free gpus."""
+        nodes = 0
+        for those in self.by_free[gpus:]:
+            nodes |= those
+        return nodes
 
     # Shared gpus -----------------------------------------------------------------------------------------------
 
-    def set_share(self, node: Node, gpu: int, after: Shared | None) -> None:
-        """Make the gpu carry just so much; the index follows. It is free as long as nobody has any of its time."""
-        before = node.shares.get(gpu)
-        if after is not None:
+    def set_share(self, node: Node, gpu: int, before: Shared, after: Shared) -> None:
+        """The gpu carries just so much now; the index follows. It is free as long as nobody has any of its time."""
+        if after.tenants:
             node.shares[gpu] = after
         else:
             del node.shares[gpu]
-        was_used = before is not None and before.milli > 0
-        is_used = after is not None and after.milli > 0
         if node.is_up:
-            if before is not None and was_used:
-                self._strike(node, before, node.shares.values())
-            if after is not None and is_used:
+            if before.milli:
+                self._strike(node, before)
+            if after.milli:
                 self._enter(node, after)
-        if was_used != is_used:
+        if bool(before.milli) != bool(after.milli):
             set_free(node, node.free_mask ^ 1 << gpu)
 
     def _enter(self, node: Node, share: Shared) -> None:
         if not self.shared:
             self.shared = [{} for _ in range(WHOLE)]
             self.roomiest, self.shared_counts = [NONE] * WHOLE, [0] * WHOLE
-        left = WHOLE - share.milli
-        left_mib = node.spec.gpu_mem_mib - share.memory_mib
-        self.shared_milli += left
+            self.tops = [NONE] * (WHOLE // BLOCK)
+        left, left_mib = WHOLE - share.milli, node.spec.gpu_mem_mib - share.memory_mib
         self.shared_counts[left] += 1
+        lefts, kind = node.lefts, left_mib * WHOLE + left
+        if kind in lefts:
+            lefts[kind] += 1
+            return
+        lefts[kind] = 1
         bucket = self.shared[left]
-        if not bucket:
-            self.levels |= 1 << left
         bucket[left_mib] = bucket.get(left_mib, 0) | node.bit
         if left_mib > self.roomiest[left]:
             self.roomiest[left] = left_mib
+            if left_mib > self.tops[left // BLOCK]:
+                self.tops[left // BLOCK] = left_mib
 
-    def _strike(self, node: Node, share: Shared, others: Collection[Shared]) -> None:
-        """`others`: what else the node's gpus carry; one that has just as much left keeps it in the bucket."""
-        milli, memory_mib = share.milli, share.memory_mib
-        left = WHOLE - milli
-        left_mib = node.spec.gpu_mem_mib - memory_mib
-        self.shared_milli -= left
+    def _strike(self, node: Node, share: Shared) -> None:
+        left, left_mib = WHOLE - share.milli, node.spec.gpu_mem_mib - share.memory_mib
         self.shared_counts[left] -= 1
-        for other in others:
-            if other.milli == milli and other.memory_mib == memory_mib:
-                return
+        lefts, kind = node.lefts, left_mib * WHOLE + left
+        count = lefts.pop(kind)
+        if count > 1:
+            lefts[kind] = count - 1
+            return
         bucket = self.shared[left]
-        nodes = bucket[left_mib] ^ node.bit
+        nodes = bucket.pop(left_mib) ^ node.bit
         if nodes:
             bucket[left_mib] = nodes
-            return
-        del bucket[left_mib]
-        if not bucket:
-            self.levels ^= 1 << left
-            self.roomiest[left] = NONE
         elif left_mib == self.roomiest[left]:
-            self.roomiest[left] = max(bucket)
+            self.roomiest[left] = max(bucket, default=NONE)
+            block = left // BLOCK
+            if left_mib == self.tops[block]:
+                self.tops[block] = max(self.roomiest[block * BLOCK : (block + 1) * BLOCK])
+
+    @property
+    def shared_milli(self) -> int:
+        """Thousandths left on all shared gpus."""
+        return sum(left * count for left, count in enumerate(self.shared_counts))
 
     def with_room(self, milli: int) -> int:
         """GPUs of which so many thousandths are free."""
         return self.free if milli >= WHOLE else self.free + sum(self.shared_counts[milli:])
-
-    def has_share(self, milli: int, memory_mib: int) -> bool:
-        """Whether a shared gpu has that much left."""
-        return bool(self.levels >> milli) and max(self.roomiest[milli:]) >= memory_mib
 
     def shares(self, milli: int, memory_mib: int) -> Iterator[tuple[Node, int]]:
         """Nodes, and the mask of their shared gpus, with that much left: the fullest first, then by number of the node.
 
         A node comes once for each amount of thousandths that is left on one of its gpus.
         """
-        if not self.has_share(milli, memory_mib):
-            return
-        for level in bits(self.levels >> milli << milli):
-            if self.roomiest[level] >= memory_mib:
-                nodes = 0
-                for left_mib, those in self.shared[level].items():
-                    if left_mib >= memory_mib:
-                        nodes |= those
-                for index in bits(nodes):
-                    node = self.by_index[index]
-                    yield node, node.shared_mask(level, memory_mib)
+        for block in range(milli // BLOCK, len(self.tops)):
+            if self.tops[block] >= memory_mib:
+                for level in range(max(block * BLOCK, milli), (block + 1) * BLOCK):
+                    if self.roomiest[level] >= memory_mib:
+                        yield from self._with_left(level, memory_mib)
+
+    def _with_left(self, milli: int, memory_mib: int) -> Iterator[tuple[Node, int]]:
+        nodes = 0
+        for left_mib, those in self.shared[milli].items():
+            if left_mib >= memory_mib:
+                nodes |= those
+        for index in bits(nodes):
+            node = self.by_index[index]
+            yield node, node.shared_mask(milli, memory_mib)
 
 
 def set_free(node: Node, mask: int) -> None:
     """Make just these gpus the free ones of the node."""
     free, before = mask.bit_count(), node.free
+    node.free_mask = mask
+    node.free = free
     if node.is_up:
-        pool, bit, size = node.pool, node.bit, node.gpu_count
+        pool, bit = node.pool, node.bit
         by_free = pool.by_free
         by_free[before] ^= bit
         by_free[free] ^= bit
         pool.free += free - before
-        if before == size or free == size:
-            pool.idle[size] ^= bit
-    node.free = free
-    node.free_mask = mask

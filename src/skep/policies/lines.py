@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
+import itertools
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -106,6 +107,10 @@ class Running:
             remove_entry(self.entries, entry)
             if self._rising is not None:
                 self._rising.remove(entry)
+
+    def beyond(self, cutoff: tuple[Any, ...]) -> Iterator[Entry]:
+        """The entries after this one, the last first."""
+        return itertools.islice(reversed(self.entries), len(self.entries) - bisect.bisect_right(self.entries, cutoff))
 
     def latest(self, order: Order, now_s: float) -> Iterable[Entry]:
         """All that run with the rising keys of this moment, the last first; maybe without some still launching."""

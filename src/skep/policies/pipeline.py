@@ -349,8 +349,8 @@ class Pipeline:
         for shape in self.allocate.shapes(job):
             missing = self._missing(view, job, shape)
             candidates = self.adjust.candidates(view, self.order, self.running, entry, missing)
-            if self.has_fixed:
-                candidates = [victim for victim in candidates if victim.spec.preemptible]
+            if self.has_fixed and candidates:
+                candidates = (victim for victim in candidates if victim.spec.preemptible)
             if not candidates:
                 continue
             with plan.bundle():

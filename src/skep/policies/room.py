@@ -60,7 +60,9 @@ class Freed:
         self.is_small = shape.gpus <= size
         self.idle_wanted = shape.gpus // size if size else 0
         """A job larger than a node needs so many nodes to itself."""
-        self.idle = sum(idle.bit_count() for pool in pools for idle in pool.idle.values())
+        self.idle = 0
+        if not self.is_small:
+            self.idle = sum(idle.bit_count() for pool in pools for idle in pool.idle.values())
 
     def add(self, victim: JobView) -> bool:
         """Whether the job could fit now as far as this can tell."""

@@ -29,6 +29,7 @@ from skep.core.group import Group
 from skep.core.job import Job, JobState
 from skep.core.ledger import Shared
 from skep.core.model import JobSpec, Role, Shape
+from skep.core.pool import BLOCK
 from skep.core.state import State
 from skep.core.step import resumes
 
@@ -247,6 +248,11 @@ def add_piece(node: Node, use: Use, piece: Slice, owner: int) -> None:
         use.tenants.setdefault(gpu, []).append(tenant)
 
 
+def has_terms(piece: Slice) -> bool:
+    """Whether it says more than which gpus somebody has whole."""
+    return bool(piece.gpu_mem_mib or piece.mode or piece.group or piece.slot)
+
+
 def check_capacity(node: Node, use: Use) -> None:
     for gpu in range(node.gpu_count):
         holders = [piece for mask, (_, piece) in use.whole.items() if mask >> gpu & 1]
@@ -274,7 +280,10 @@ def check_books(cluster: Cluster, held: Iterable[Held]) -> None:
         name = f"node {node.name}"
         expect(node.free_mask == free_mask, f"{name} says {node.free_mask:#b} are free, not {free_mask:#b}")
         expect(node.free == free_mask.bit_count(), f"{name} says {node.free} gpus are free")
-        expect(node.holders == use.whole, f"{name} says {node.holders} are held whole, not {use.whole}")
+        holders = {mask: owner for mask, (owner, _) in use.whole.items()}
+        expect(node.holders == holders, f"{name} says {node.holders} are held whole, not {holders}")
+        terms = {mask: piece for mask, (_, piece) in use.whole.items() if has_terms(piece)}
+        expect(node.terms == terms, f"{name} says {node.terms} are the terms of its holders, not {terms}")
         expect(node.shares == shares, f"{name} says shares {node.shares}, not {shares}")
         expect(node.cpu_free == node.spec.cpu_milli - use.cpu_milli, f"{name} says {node.cpu_free} milli cpus are free")
         expect(
@@ -310,10 +319,13 @@ def check_index(pool: Pool) -> None:
         "by_free": (pool.by_free, by_free),
         "idle": (list(pool.idle.items()), list(idle.items())),
         "shared": ({milli: bucket for milli, bucket in enumerate(pool.shared) if bucket}, shared),
-        "levels": (pool.levels, sum(1 << milli for milli in shared)),
         "roomiest": (
             {milli: mib for milli, mib in enumerate(pool.roomiest) if mib >= 0},
             {milli: max(bucket) for milli, bucket in shared.items()},
+        ),
+        "tops": (
+            pool.tops,
+            [max(pool.roomiest[at : at + BLOCK]) for at in range(0, len(pool.roomiest), BLOCK)],
         ),
         "shared_counts": ({milli: count for milli, count in enumerate(pool.shared_counts) if count}, counts),
         "shared_milli": (pool.shared_milli, sum(WHOLE - share.milli for _, share in shares)),

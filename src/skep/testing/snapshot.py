@@ -61,6 +61,7 @@ def snapshot_cluster(cluster: Cluster) -> dict[str, Any]:
                 node.memory_free,
                 node.is_up,
                 dict(node.holders),
+                dict(node.terms),
                 dict(node.shares),
             )
             for node in cluster.nodes
@@ -76,4 +77,4 @@ def shared_index(pool: Pool) -> tuple[Any, ...]:
     buckets = {milli: dict(sorted(bucket.items())) for milli, bucket in enumerate(pool.shared) if bucket}
     counts = {milli: count for milli, count in enumerate(pool.shared_counts) if count}
     roomiest = {milli: left_mib for milli, left_mib in enumerate(pool.roomiest) if left_mib >= 0}
-    return buckets, counts, roomiest, pool.levels, pool.shared_milli
+    return buckets, counts, roomiest, [top for top in pool.tops if top >= 0], pool.shared_milli

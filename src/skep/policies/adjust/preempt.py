@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
-import heapq
 from collections.abc import Iterable, Iterator
 
 from skep.core.job import JobState
@@ -27,8 +25,7 @@ class Nothing:
 
         None need be named when all together hold less than the `missing` gpus.
         """
-        lower = running.entries[bisect.bisect_left(running.entries, (entry[0] + 1,)) :]
-        return (later[3] for later in reversed(lower) if later[3].state is JobState.RUNNING)
+        return (later[3] for later in running.beyond((entry[0] + 1,)) if later[3].state is JobState.RUNNING)
 
 
 class Preempt(Nothing):
@@ -47,34 +44,33 @@ class Preempt(Nothing):
         if order.moves == RISES:
             return self._risen(view, order, running, cutoff)
         # Keys that stand or fall are at most what they were: what is not beyond the cutoff now, never was.
-        later = running.entries[bisect.bisect_right(running.entries, cutoff) :]
-        for entry in later:
-            missing -= entry[3].gpu_count
-        if missing > 0:
+        for later in running.beyond(cutoff):
+            missing -= later[3].gpu_count
+            if missing <= 0:
+                break
+        else:
             return ()
-        later.reverse()
         if order.moves == FALLS:
-            return self._fallen(view, order, running, later, cutoff)
-        return (entry[3] for entry in later if entry[3].state is JobState.RUNNING)
+            return self._fallen(view, order, running, cutoff)
+        return (later[3] for later in running.beyond(cutoff) if later[3].state is JobState.RUNNING)
 
-    def _fallen(
-        self, view: View, order: Order, running: Running, later: list[Entry], cutoff: tuple[object, ...]
-    ) -> Iterator[JobView]:
-        """The last by present key first. An entry's old key is at least its present one, so a job can be named as
-        soon as no old key beyond its present one is left; entries below the cutoff sink to their place."""
-        current: list[tuple[int, float, int, JobView]] = []
-        for old in later:
-            while current and (-current[0][0], -current[0][1], -current[0][2]) >= old[:3]:
-                yield heapq.heappop(current)[3]
-            job = old[3]
-            entry = (job.rank, order.key(job, view.now_s), job.seq, job)
-            if entry <= cutoff:
+    def _fallen(self, view: View, order: Order, running: Running, cutoff: tuple[object, ...]) -> Iterator[JobView]:
+        """The last by present key first. Whoever is looked at is entered anew with that key, which is at most the one
+        before: who then is still last comes last of all, and at one moment nobody is moved twice."""
+        at = len(running.entries) - 1
+        while at >= 0:
+            rank, before, seq, job = running.entries[at]
+            key = order.key(job, view.now_s)
+            if key != before:
                 running.remove(job)
-                running.add(entry)
-            elif job.state is JobState.RUNNING:
-                heapq.heappush(current, (-job.rank, -entry[1], -job.seq, job))
-        while current:
-            yield heapq.heappop(current)[3]
+                running.add((rank, key, seq, job))
+                if key < before and running.entries[at][3] is not job:
+                    continue
+            if (rank, key, seq) <= cutoff:
+                return
+            if job.state is JobState.RUNNING:
+                yield job
+            at -= 1
 
     def _risen(self, view: View, order: Order, running: Running, cutoff: tuple[object, ...]) -> Iterator[JobView]:
         for entry in running.latest(order, view.now_s):

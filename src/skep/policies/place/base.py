@@ -51,8 +51,8 @@ class Place:
         """`count` whole gpus of a pool that has that many free."""
         raise NotImplementedError
 
-    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
-        """The pool's nodes that are up, the preferred first."""
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
+        """These nodes of the pool (bits; none that is down), the preferred first."""
         raise NotImplementedError
 
     def key(self, job: JobView, now_s: float) -> int:
@@ -118,11 +118,14 @@ def place_role(
 ) -> list[Slice] | None:
     if role.gpus and role.gpu_milli < WHOLE:
         return place_shares(place, cluster, plan, pools, job, role, number, is_together=is_together)
-    nodes = [node for pool in pools for node in place.prefer(cluster, pool, job)]
+    if role.gpus and sum(pool.free for pool in pools) < role.count * role.gpus:
+        return None
+    nodes = [node for pool in pools for node in place.prefer(cluster, pool, job, pool.having(role.gpus))]
     picks = together(nodes, role) if is_together else one_by_one(nodes, role)
     if picks is None:
         return None
-    return [role_slice(node, role, number, tasks, node.pick(tasks * role.gpus)) for node, tasks in picks]
+    gpu_mem_mib = needs(role)[2]
+    return [role_slice(node, role, number, tasks, node.pick(tasks * role.gpus, gpu_mem_mib)) for node, tasks in picks]
 
 
 def together(nodes: list[NodeView], role: Role) -> Picks | None:
@@ -204,11 +207,11 @@ def gpus_with_room(
     used: dict[int, int],
 ) -> tuple[NodeView, int] | None:
     """A node and the mask of its gpus for so many tasks: the fullest shared ones with room, then idle ones."""
-    count = tasks * role.gpus
+    count, gpu_mem_mib = tasks * role.gpus, needs(role)[2]
     roomy: dict[int, int] = {}
     """The shared gpus of each node that have room."""
     for pool in pools:
-        for node, shared in pool.shares(role.gpu_milli, needs(role)[2]):
+        for node, shared in pool.shares(role.gpu_milli, gpu_mem_mib):
             if has_books(node, role, tasks):
                 before = roomy.get(node.index, 0)
                 found = shared & ~used.get(node.index, 0)
@@ -217,12 +220,16 @@ def gpus_with_room(
                     return node, mask
                 roomy[node.index] = mask
     for pool in pools:
-        for node in place.prefer(cluster, pool, job):
+        among = pool.having(count)
+        for index, mask in roomy.items():
+            node = cluster.nodes[index]
+            if node.pool is pool and node.free + mask.bit_count() >= count:
+                among |= node.bit
+        for node in place.prefer(cluster, pool, job, among) if among else ():
             mask = roomy.get(node.index, 0)
-            missing = count - mask.bit_count()
-            fits = node.free >= missing and needs(role)[2] <= node.spec.gpu_mem_mib
-            if fits and has_books(node, role, tasks):
-                return node, mask | lowest_bits(node.free_mask, missing)
+            missing, free_mask = count - mask.bit_count(), node.free_with(gpu_mem_mib)
+            if free_mask.bit_count() >= missing and has_books(node, role, tasks):
+                return node, mask | lowest_bits(free_mask, missing)
     return None
 
 
@@ -241,7 +248,7 @@ def capacity(node: NodeView, role: Role) -> int:
     cpu_milli, memory_mib, gpu_mem_mib = needs(role)
     limits = [role.count]
     if role.gpus:
-        limits.append(node.free // role.gpus if gpu_mem_mib <= node.spec.gpu_mem_mib else 0)
+        limits.append(node.free_with(gpu_mem_mib).bit_count() // role.gpus)
     if cpu_milli:
         limits.append(node.cpu_free // cpu_milli)
     if memory_mib:

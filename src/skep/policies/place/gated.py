@@ -38,8 +38,8 @@ class SkewGated(Place):
     def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
         return self._choice(job).seek(cluster, plan, job, shape, now_s)
 
-    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
-        return self._choice(job).prefer(cluster, pool, job)
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
+        return self._choice(job).prefer(cluster, pool, job, among)
 
     def key(self, job: JobView, now_s: float) -> int:
         return int(is_skewed(job.spec.model))
@@ -84,8 +84,8 @@ class Relaxed(Place):
         racks.sort(key=lambda mask: sum(node.free for node in nodes_of(cluster, mask)))
         return racks if level == 1 and len(self.patience) > 1 else [*racks, pool.up]
 
-    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
-        return self.inner.prefer(cluster, pool, job)
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
+        return self.inner.prefer(cluster, pool, job, among)
 
     def level(self, job: JobView, now_s: float) -> int:
         waited_s = now_s - job.pending_since_s

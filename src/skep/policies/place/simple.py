@@ -33,9 +33,9 @@ class Consolidate(Place):
                 return cluster.nodes[(mask & -mask).bit_length() - 1]
         return None
 
-    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
         for mask in pool.by_free:
-            yield from nodes_of(cluster, mask)
+            yield from nodes_of(cluster, mask & among)
 
 
 class FirstFit(Consolidate):
@@ -44,14 +44,11 @@ class FirstFit(Consolidate):
     name = "first-fit"
 
     def one_node(self, cluster: ClusterView, pool: PoolView, count: int, used: int) -> NodeView | None:
-        mask = 0
-        for nodes in pool.by_free[count:]:
-            mask |= nodes
-        mask &= ~used
+        mask = pool.having(count) & ~used
         return cluster.nodes[(mask & -mask).bit_length() - 1] if mask else None
 
-    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
-        return nodes_of(cluster, pool.up)
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
+        return nodes_of(cluster, among)
 
 
 def larger_than_a_node(place: Consolidate, cluster: ClusterView, pool: PoolView, count: int) -> Picks | None:
@@ -82,10 +79,10 @@ class Anywhere(Place):
         node = cluster.nodes[(mask & -mask).bit_length() - 1]
         if node.free >= count:
             return [(node, count)]
-        return fill(self.prefer(cluster, pool, job), count)
+        return fill(self.prefer(cluster, pool, job, pool.up ^ pool.by_free[0]), count)
 
-    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
-        return nodes_of(cluster, pool.up)
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
+        return nodes_of(cluster, among)
 
 
 class BestFit(Place):
@@ -94,11 +91,11 @@ class BestFit(Place):
     name = "best-fit"
 
     def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
-        return fill(self.prefer(cluster, pool, job), count)
+        return fill(self.prefer(cluster, pool, job, pool.up ^ pool.by_free[0]), count)
 
-    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
         for mask in pool.by_free:
-            yield from nodes_of(cluster, mask)
+            yield from nodes_of(cluster, mask & among)
 
 
 class Spread(Place):
@@ -120,9 +117,9 @@ class Spread(Place):
             picked[index] = picked.get(index, 0) + 1
         return [(cluster.nodes[index], tasks) for index, tasks in sorted(picked.items())]
 
-    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
         for mask in reversed(pool.by_free):
-            yield from nodes_of(cluster, mask)
+            yield from nodes_of(cluster, mask & among)
 
 
 class Random(Place):
@@ -145,20 +142,19 @@ class Random(Place):
                 del left[index]
         return [(cluster.nodes[index], tasks) for index, tasks in sorted(picked.items())]
 
-    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView) -> Iterator[NodeView]:
-        nodes = list(nodes_of(cluster, pool.up))
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
+        nodes = list(nodes_of(cluster, among))
         nodes.sort(key=lambda node: draw(self.seed, job.seq, job.launches, node.index))
         return iter(nodes)
 
 
 def fill(nodes: Iterator[NodeView], count: int) -> Picks | None:
-    """Take what each node has until there is enough."""
+    """Take what each of these nodes, none of them full, has until there is enough."""
     picks: Picks = []
     for node in nodes:
-        if node.free:
-            tasks = min(node.free, count)
-            picks.append((node, tasks))
-            count -= tasks
-            if not count:
-                return picks
+        tasks = min(node.free, count)
+        picks.append((node, tasks))
+        count -= tasks
+        if not count:
+            return picks
     return None
