@@ -20,7 +20,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
+from skep.core.cluster import WHOLE, Allocation, Cluster, NodeSpec, Slice
+from skep.core.job import Job
+from skep.core.model import JobSpec, Role, Shape
+from skep.core.plan import Plan
+from skep.policies.place.simple import Consolidate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # so that it runs as a file and as a module
 
@@ -187,6 +191,28 @@ def failing(milli: int, memory_gib: int) -> Callable[[int, random.Random], Calla
     return prepare
 
 
+def nowhere(role: Role) -> Callable[[int, random.Random], Callable[[], int]]:
+    """Ask a placement for a job that fits on no node: every GPU is taken, some with a little left."""
+
+    def prepare(nodes: int, chance: random.Random) -> Callable[[], int]:
+        cluster = empty(nodes)
+        for node in cluster.nodes:
+            for gpu in range(GPUS):
+                milli = chance.choice((WHOLE, 700, 800, 900))
+                cluster.take(Allocation((Slice(node.index, 1 << gpu, milli=milli),), milli / WHOLE), node.index)
+        place, plan, asking = Consolidate(), Plan({}, cluster), Job(JobSpec("asking", (Shape((role,)),)), 0, 0.0)
+
+        def timed() -> int:
+            for _ in range(QUERIES):
+                if place.find(cluster, plan, asking, asking.spec.shapes[0], 0.0) is not None:
+                    raise AssertionError("nothing should fit")
+            return QUERIES
+
+        return timed
+
+    return prepare
+
+
 CASES = (
     Case("whole GPUs, take or give", 1_000_000, 12, whole_gpus),
     Case("whole GPUs with GPU memory, take or give", 1_000_000, 15, whole_with_memory),
@@ -194,6 +220,8 @@ CASES = (
     Case("shares of two GPUs, take or give", None, 90, halves_of_two),
     Case("ask for 600 milli, 400 left at most", 50_000, 100, failing(600, 0)),
     Case("ask for 100 milli and 6 GiB, 4 GiB left at most", 50_000, 300, failing(100, 6)),
+    Case("place half a GPU, 300 milli left at most", 50_000, 300, nowhere(Role(1, 1, gpu_milli=500))),
+    Case("place 2 GPUs with 4 CPUs, none free", 50_000, 300, nowhere(Role(1, 2, cpu=4.0))),
 )
 
 

@@ -6,12 +6,12 @@ else gets them, and it is launched when the last of them has gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from skep.core.actions import Action, Launch, Move, Resume, Stop, Suspend
-from skep.core.cluster import WHOLE, Allocation, Cluster
+from skep.core.cluster import WHOLE, Cluster, Slice
 from skep.core.errors import InvariantBroken
 from skep.core.events import Event
 from skep.core.job import Job, JobState
@@ -118,7 +118,7 @@ def reconcile(state: State) -> list[Action]:
                 state.moving[job.seq] = job
     actions += settings_of(state)
     state.dirty = []
-    blocked = blocked_of(state, launches) if state.leaving or state.moving else ()
+    blocked = blocked_of(state, launches) if launches and (state.leaving or state.moving) else ()
     for job in launches:
         allocation = job.bound
         assert allocation is not None
@@ -163,17 +163,14 @@ def blocked_of(state: State, launches: list[Job]) -> set[int]:
     for moves: two jobs may swap their cells, and only the engine, which is told of both, can carry that out. So a move
     does wait for one that waits itself."""
     going, moving = list(state.leaving.values()), list(state.moving.values())
-    before_moves = going + [job for job in moving if job.bound is not None and job.bound.is_suspended]
-    before_others = going + moving
-    blocked = {
-        job.seq
-        for job in launches
-        if any(is_in_the_way(other, job) for other in (before_moves if is_move(job) else before_others))
-    }
+    halting = [job for job in moving if job.bound is not None and job.bound.is_suspended]
+    before_moves, before_others = held_by_node(going + halting), held_by_node(going + moving)
+    blocked = {job.seq for job in launches if is_behind(job, before_moves if is_move(job) else before_others)}
     moves = [job for job in launches if is_move(job)]
     waiting = [job for job in moves if job.seq in blocked]
     for first in waiting:  # which grows
-        behind = [job for job in moves if job.seq not in blocked and is_in_the_way(first, job)]
+        held = held_by_node([first])
+        behind = [job for job in moves if job.seq not in blocked and is_behind(job, held)]
         blocked.update(job.seq for job in behind)
         waiting += behind
     return blocked
@@ -183,17 +180,23 @@ def is_move(job: Job) -> bool:
     return job.held is not None and not resumes(job)
 
 
-def is_in_the_way(other: Job, job: Job) -> bool:
-    return other.held is not None and job.bound is not None and overlaps(job.bound, other.held)
+def held_by_node(jobs: Iterable[Job]) -> dict[int, list[Slice]]:
+    """What these jobs, as seen, have on each node."""
+    found: dict[int, list[Slice]] = {}
+    for job in jobs:
+        for piece in job.held.slices if job.held is not None else ():
+            found.setdefault(piece.node, []).append(piece)
+    return found
 
 
-def overlaps(one: Allocation, other: Allocation) -> bool:
-    """Whether both need the same gpus, or the cpus, memory or shares of the same node."""
-    for mine in one.slices:
-        for theirs in other.slices:
-            if mine.node == theirs.node:
-                both_whole = mine.milli == theirs.milli == WHOLE
-                books = (mine.cpu_milli and theirs.cpu_milli) or (mine.memory_mib and theirs.memory_mib)
-                if mine.gpus & theirs.gpus or books or not both_whole:
-                    return True
-    return False
+def is_behind(job: Job, held: dict[int, list[Slice]]) -> bool:
+    """Whether others have, of what is held on each node, part of what the job is to have."""
+    wanted = job.bound.slices if job.bound is not None else ()
+    return any(overlaps(mine, theirs) for mine in wanted for theirs in held.get(mine.node, ()))
+
+
+def overlaps(mine: Slice, theirs: Slice) -> bool:
+    """Whether both, on one node, need the same gpus, or its cpus, memory or shares."""
+    both_whole = mine.milli == theirs.milli == WHOLE
+    books = (mine.cpu_milli and theirs.cpu_milli) or (mine.memory_mib and theirs.memory_mib)
+    return bool(mine.gpus & theirs.gpus or books or not both_whole)

@@ -86,6 +86,8 @@ class Pipeline:
         self.running = Running()
         self.leaving: list[JobView] = []
         """Jobs that were pushed out: in a strict line nobody passes them while they are not back in it."""
+        self.ahead: dict[Hashable, tuple[int, Any, int]] = {}
+        """The first of these in each group: (rank, key, seq)."""
         self.has_fixed = False
         """Whether there may be running jobs that must not be pushed out."""
         self.timers: list[tuple[float, int, JobView]] = []
@@ -287,6 +289,8 @@ class Pipeline:
     def _walk(self, view: View, plan: Plan) -> None:
         """Try the heads of the lines in order; a line is done with when its head fails."""
         group_key = self.order.group_key
+        if self.leaving:
+            self._look_back(view)
         heads = self._heads()
         held_up = []
         while heads:
@@ -295,7 +299,7 @@ class Pipeline:
                 heapq.heapreplace(heads, (group_key(line.group), rank, key, seq, line))
                 continue
             entry = line.entries[0]
-            if self.leaving and line.is_strict and self._would_pass(view, line, entry):
+            if self.leaving and line.is_strict and self.ahead.get(line.group, entry[:3]) < entry[:3]:
                 held_up.append(line)
             elif self._start(view, plan, entry):
                 self._leave_line(entry[3])
@@ -312,11 +316,17 @@ class Pipeline:
         for line in held_up:
             self.touched[line.scope] = line
 
-    def _would_pass(self, view: View, line: Line, entry: Entry) -> bool:
-        """Whether somebody of this line who was pushed out comes before this job."""
+    def _look_back(self, view: View) -> None:
         self.leaving = [job for job in self.leaving if job.state is JobState.STOPPING and not job.is_ending]
-        before = (job for job in self.leaving if self.order.group(job) == line.group)
-        return any((job.rank, self.order.key(job, view.now_s), job.seq) < entry[:3] for job in before)
+        self.ahead = {}
+        for job in self.leaving:
+            self._hold_up(view, job)
+
+    def _hold_up(self, view: View, job: JobView) -> None:
+        """In a strict line nobody passes this job, which was pushed out, before it is back."""
+        group, place = self.order.group(job), (job.rank, self.order.key(job, view.now_s), job.seq)
+        if group not in self.ahead or place < self.ahead[group]:
+            self.ahead[group] = place
 
     def _heads(self) -> list[tuple[float, int, Key, int, Line]]:
         """A heap of the lines worth a try: all after something was freed, else those with a new head."""
@@ -367,8 +377,9 @@ class Pipeline:
         for victim in room.victims:
             self._forget(victim)
             self.order.left(victim, plan, view.now_s)
-        if self.walk != SKIP:
-            self.leaving += room.victims
+            if self.walk != SKIP:
+                self.leaving.append(victim)
+                self._hold_up(view, victim)
         self._give(view, plan, job, room.allocation)
 
     def _give(self, view: View, plan: Plan, job: JobView, allocation: Allocation) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from skep.core.cluster import Allocation, Cluster, Slice
 from skep.core.job import Job
 from skep.core.model import Role
 from skep.core.plan import Plan
+from skep.core.view import ClusterView, JobView, NodeView, PoolView
 from skep.policies.place import PLACES
+from skep.policies.place.simple import Consolidate
 from skep.testing import cluster, job, node, role
 
 
@@ -75,3 +79,43 @@ def test_more_tasks_apart_than_a_node_has_gpus_are_spread() -> None:
     there = cluster("2x2")
     assert found(there, apart(3)) == [(0, 0b1, 1), (0, 0b10, 1), (1, 0b1, 1)]
     assert found(there, apart(5)) is None
+
+
+def beside_a_suspended_job() -> Cluster:
+    """A node of two free GPUs; the memory of the first is in use."""
+    there = cluster([node(2, gpu_mem_gib=16, cpu=8)])
+    there.take(Allocation((Slice(0, 0b1, milli=0, gpu_mem_mib=10 * 1024),), 0))
+    return there
+
+
+@pytest.mark.parametrize("place", sorted(PLACES))
+def test_a_free_gpu_whose_memory_is_in_use_is_passed_over(place: str) -> None:
+    for milli in (500, 1000):
+        roomy, large = (role(1, 1, gpu_milli=milli, gpu_mem_gib=gib) for gib in (6.0, 7.0))
+        both = role(1, 2, gpu_milli=milli, gpu_mem_gib=7.0)
+        assert found(beside_a_suspended_job(), roomy, place=place) == [(0, 0b1, 1)]
+        assert found(beside_a_suspended_job(), large, place=place) == [(0, 0b10, 1)]
+        assert found(beside_a_suspended_job(), both, place=place) is None
+
+
+class Watched(Consolidate):
+    """Counts the nodes that are looked at one by one."""
+
+    def __init__(self) -> None:
+        self.looked_at = 0
+
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
+        for each in super().prefer(cluster, pool, job, among):
+            self.looked_at += 1
+            yield each
+
+
+@pytest.mark.parametrize("asked", [half(), half(2), role(1, 2, cpu=1.0), role(3, 1, cpu=1.0)], ids=str)
+def test_where_nothing_can_fit_no_node_is_looked_at(asked: Role) -> None:
+    there = cluster([node(2, cpu=8) for _ in range(20)])
+    for index in range(1, 20):
+        taken(there, index, 0b11, milli=1000)
+    taken(there, 0, 0b11, milli=700)
+    asking, watched = Job(job(roles=(asked,), id="x").spec, 0, 0.0), Watched()
+    assert watched.find(there, Plan({}, there), asking, asking.spec.shapes[0], 0.0) is None
+    assert not watched.looked_at

@@ -62,8 +62,7 @@ class Preempt(Nothing):
             rank, before, seq, job = running.entries[at]
             key = order.key(job, view.now_s)
             if key != before:
-                running.remove(job)
-                running.add((rank, key, seq, job))
+                running.rekey(at, key)
                 if key < before and running.entries[at][3] is not job:
                     continue
             if (rank, key, seq) <= cutoff:
