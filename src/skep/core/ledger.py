@@ -92,9 +92,11 @@ class Ledger:
             gpus = piece.gpus
             if gpus:
                 if piece.milli == WHOLE:
-                    if node.holders.get(gpus) != owner:
+                    holder = node.holders.pop(gpus, None)
+                    if holder != owner:
+                        if holder is not None:
+                            node.holders[gpus] = holder
                         raise InvariantBroken(f"gpus {gpus:#b} of node {node.name} are not held by {owner}")
-                    del node.holders[gpus]
                     if node.terms:
                         node.terms.pop(gpus, None)
                     set_free(node, node.free_mask | gpus)

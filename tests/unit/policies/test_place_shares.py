@@ -110,7 +110,11 @@ class Watched(Consolidate):
             yield each
 
 
-@pytest.mark.parametrize("asked", [half(), half(2), role(1, 2, cpu=1.0), role(3, 1, cpu=1.0)], ids=str)
+@pytest.mark.parametrize(
+    "asked",
+    [half(), half(2), role(1, 2, cpu=1.0), role(3, 1, cpu=1.0)],
+    ids=["half a GPU", "halves of two", "two GPUs", "three tasks"],
+)
 def test_where_nothing_can_fit_no_node_is_looked_at(asked: Role) -> None:
     there = cluster([node(2, cpu=8) for _ in range(20)])
     for index in range(1, 20):
