@@ -108,13 +108,13 @@ class Running:
             if self._rising is not None:
                 self._rising.remove(entry)
 
-    def rekey(self, at: int, key: Any) -> None:
+    def rekey(self, at: int, key: Key) -> None:
         """The entry at this place has another key now (orders whose keys fall)."""
         rank, _, seq, job = self.entries.pop(at)
         self.by_seq[seq] = entry = (rank, key, seq, job)
         bisect.insort(self.entries, entry)
 
-    def beyond(self, cutoff: tuple[Any, ...]) -> Iterator[Entry]:
+    def beyond(self, cutoff: tuple[Key, ...]) -> Iterator[Entry]:
         """The entries after this one, the last first."""
         return itertools.islice(reversed(self.entries), len(self.entries) - bisect.bisect_right(self.entries, cutoff))
 

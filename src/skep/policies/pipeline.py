@@ -86,7 +86,7 @@ class Pipeline:
         self.running = Running()
         self.leaving: list[JobView] = []
         """Jobs that were pushed out: in a strict line nobody passes them while they are not back in it."""
-        self.ahead: dict[Hashable, tuple[int, Any, int]] = {}
+        self.ahead: dict[Hashable, tuple[int, Key, int]] = {}
         """The first of these in each group: (rank, key, seq)."""
         self.has_fixed = False
         """Whether there may be running jobs that must not be pushed out."""
