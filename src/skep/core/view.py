@@ -283,4 +283,4 @@ class Trigger:
         jobs = self.submitted or self.ended or self.returned or self.withdrawn
         if jobs or self.is_timer or self.nodes_changed:
             return True
-        return any(job.held_gpus < job.gpu_count for job in self.started)
+        return bool(self.started) and any(job.held_gpus < job.gpu_count for job in self.started)

@@ -137,6 +137,19 @@ class Pipeline:
             plan.remember(KEY, job_id, kept)
         self.unwritten = {}
         self._take_in(view, plan, trigger)
+        is_idle = self.has_nobody(trigger)
+        fresh = [] if is_idle else self._fill(view, plan, trigger)
+        for job in self.order.settle(plan, view.now_s):
+            self.running.remove(job)
+            self._keep_running(job, plan, view.now_s)
+        if not is_idle:
+            changed = bool(plan.decisions or trigger.ended or trigger.nodes_changed or trigger.withdrawn)
+            self._say_why(view, plan, fresh, changed=changed)
+        plan.wake(self._next_wake(view))
+        return plan
+
+    def _fill(self, view: View, plan: Plan, trigger: Trigger) -> list[JobView]:
+        """Start whoever can be started; those who stand in line for the first time."""
         arrived = {job.seq: job for job in (*self.unseen, *trigger.returned, *trigger.submitted)}
         self.unseen = []
         fresh = [job for job in arrived.values() if self._admit(view, plan, job)]
@@ -146,13 +159,7 @@ class Pipeline:
                 for job, allocation in backfill(view, plan, self.place, self.estimate, self.running, line):
                     self._leave_line(job)
                     self._give(view, plan, job, allocation)
-        for job in self.order.settle(plan, view.now_s):
-            self.running.remove(job)
-            self._keep_running(job, plan, view.now_s)
-        changed = bool(plan.decisions or trigger.ended or trigger.nodes_changed or trigger.withdrawn)
-        self._say_why(view, plan, fresh, changed=changed)
-        plan.wake(self._next_wake(view))
-        return plan
+        return fresh
 
     def has_nobody(self, trigger: Trigger) -> bool:
         """Whether nobody waits who could be started: nothing can be freed for anybody."""

@@ -5,6 +5,7 @@ Nothing is changed here: the answer is a mapping from virtual to physical gpus.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 from skep.core.cells.chain import Chain
@@ -170,6 +171,8 @@ class Binder:
 
         A loop, since a gang may have more cells side by side than calls can be nested.
         """
+        if cells[0].level == 1:
+            return self._map_gpus(cells, ordered)
         used: set[int] = set()
         chosen: list[int] = []
         start = 0
@@ -186,6 +189,19 @@ class Binder:
             else:
                 return False
         return True
+
+    def _map_gpus(self, cells: list[VirtualCell], ordered: list[PhysicalCell]) -> bool:
+        """GPUs are all alike: each takes the next that is usable."""
+        self.steps -= len(cells)
+        left = iter(cells)
+        cell = next(left, None)
+        for gpu in ordered:
+            if cell is None:
+                break
+            if self.is_usable(gpu):
+                self.bindings[id(cell)] = gpu
+                cell = next(left, None)
+        return cell is None and self.steps >= 0
 
     def _next_fit(self, cell: VirtualCell, candidates: list[PhysicalCell], start: int, used: set[int]) -> int | None:
         for number in range(start, len(candidates)):
@@ -218,7 +234,6 @@ def by_history(cell: PhysicalCell) -> int:
     return cell.used.get(OPPORTUNISTIC, 0)
 
 
-def by_layout(cell: PhysicalCell) -> int:
-    """As `by_history`, but else in the order of the layout: a fork, or a server that starts again, knows no history and
-    goes on in the same way."""
-    return (cell.used.get(OPPORTUNISTIC, 0) << 24) + cell.rank
+by_layout: Callable[[PhysicalCell], int] = operator.attrgetter("turn")
+"""As `by_history`, but else in the order of the layout: a fork, or a server that starts again, knows no history and
+goes on in the same way."""

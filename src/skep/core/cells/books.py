@@ -279,8 +279,11 @@ def unbind(leaf: PhysicalCell) -> None:
     while physical is not None and physical.virtual is not None and not physical.is_pinned:
         above = physical.virtual.parent
         part_pair(physical)
-        if above is None or any(child.physical is not None for child in above.children):
+        if above is None:
             return
+        for child in above.children:
+            if child.physical is not None:
+                return
         physical = physical.parent
 
 

@@ -33,7 +33,7 @@ def physical_tree(
     spec: CellSpec, types: list[CellType], level: int, parent: PhysicalCell | None, chain: Chain
 ) -> PhysicalCell:
     cell = PhysicalCell(spec, types[level - 1], level, parent, chain.name)
-    cell.rank = len(chain.cells[level])
+    cell.rank = cell.turn = len(chain.cells[level])
     chain.cells[level].append(cell)
     if level == 1:
         cell.index = int(spec.address.rpartition("/")[2])

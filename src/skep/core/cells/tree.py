@@ -80,6 +80,7 @@ class PhysicalCell(Cell):
         "nodes",
         "rank",
         "reserver",
+        "turn",
         "use",
         "virtual",
     )
@@ -94,6 +95,8 @@ class PhysicalCell(Cell):
         self.nodes: tuple[str, ...] = (spec.node,) if spec.node else ()
         self.rank = 0
         """Its place among the cells of its level, in the order of the layout."""
+        self.turn = 0
+        """Its place among these where cells with little opportunistic work come first."""
         self.index = -1
         """Of a gpu: its number on the node."""
         self.virtual: VirtualCell | None = None
@@ -152,6 +155,7 @@ def set_use(leaf: Cell, priority: int) -> None:
     if before == priority:
         return
     change = (priority != FREE) - (before != FREE)
+    is_lending = before == OPPORTUNISTIC or priority == OPPORTUNISTIC
     cell: Cell | None = leaf
     while cell is not None:
         used = cell.used
@@ -166,6 +170,8 @@ def set_use(leaf: Cell, priority: int) -> None:
         cell.priority = max(used) if used else FREE
         if cell.view is not None:
             cell.view.touch(cell)
+        if is_lending and isinstance(cell, PhysicalCell):
+            cell.turn = (used.get(OPPORTUNISTIC, 0) << 24) + cell.rank
         cell = cell.parent
 
 

@@ -337,8 +337,9 @@ class CellBooks(VcBooks):
         return Allocation(tuple(slices), allocation.gpus)
 
     def gpus_behind(self, allocation: Allocation) -> Gpus:
-        where = (self.hardware.where[id(leaf)] for leaf, _ in self.pairs[id(allocation)][1])
-        return tuple((node, bit.bit_length() - 1) for node, bit in where)
+        where = self.hardware.where
+        found = [where[id(leaf)] for leaf, _ in self.pairs[id(allocation)][1]]
+        return tuple([(node, bit.bit_length() - 1) for node, bit in found])
 
     def adopt(self, allocation: Allocation, gpus: Gpus, owner: int) -> None:
         leaves = [self.hardware.leaves[node][bit] for node, bit in gpus]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import heapq
-import itertools
 import math
 from collections.abc import Callable, Iterator
 
@@ -44,6 +43,9 @@ from skep.policies.shared.vc import Asking, Vc, in_cell, why_never
 from skep.policies.shared.view import VcView, key_of
 
 CELLS, NUMBERS, PRIVATE = "cells", "numbers", "private"
+
+ALONE = contextlib.nullcontext()
+"""Around a decision that needs no other."""
 
 LENDER = "(lend)"
 """Stands for the lender where others have the name of their VC."""
@@ -145,7 +147,8 @@ class Shared:
         return self.vcs[self._key(job)]
 
     def _key(self, job: JobView) -> str:
-        return key_of(job.spec.vc, job.spec.pinned) if self.sharing != NUMBERS else job.spec.vc
+        spec = job.spec
+        return key_of(spec.vc, spec.pinned) if spec.pinned and self.sharing != NUMBERS else spec.vc
 
     def only_borrows(self, job: JobView) -> bool:
         """Opportunistic work never owns cells. Where nothing is lent it is merely the last in its VC."""
@@ -195,8 +198,9 @@ class Shared:
             self._follow_nodes(view)
             to_lender.nodes_changed = trigger.nodes_changed
         with self.cells.books:  # doomed cells are settled when nothing is tried any more
-            self._house_strays(view, plan)
-            self._tell(view, plan, trigger, to_lender)
+            if self.strays:
+                self._house_strays(view, plan)
+            self._tell(plan, trigger, to_lender)
             is_freed = bool(trigger.ended or trigger.returned)
             if trigger.nodes_changed or (is_freed and (self.cells.bad_nodes or self.sharing == NUMBERS)):
                 self._ask_all()
@@ -205,8 +209,11 @@ class Shared:
                     with Asking(self, vc.name):
                         self._plan_vc(view, plan, vc, to_lender)
             if self.sharing == CELLS:
+                if self.borrowers:
+                    self._make_owners(view, plan)
                 self._lend_idle(view, plan, to_lender)
-        self._notice_health(view)
+        if self.cells.bad_nodes or self.had_bad_nodes:
+            self._notice_health(view)
         plan.wake(self._next_wake(view, plan))
         return plan
 
@@ -275,14 +282,13 @@ class Shared:
 
     def _notice_health(self, view: View) -> None:
         """What a VC sees of bad nodes can change when others give cells back: it is asked again at once."""
-        if self.cells.bad_nodes or self.had_bad_nodes:
-            for vc in self.vcs.values():
-                if isinstance(vc.books, CellBooks) and vc.books.follow_health():
-                    self._trigger(vc).nodes_changed = True
-                    self._set_wake(vc, view.now_s)
+        for vc in self.vcs.values():
+            if isinstance(vc.books, CellBooks) and vc.books.follow_health():
+                self._trigger(vc).nodes_changed = True
+                self._set_wake(vc, view.now_s)
         self.had_bad_nodes = bool(self.cells.bad_nodes)
 
-    def _tell(self, view: View, plan: Plan, trigger: Trigger, to_lender: Trigger) -> None:
+    def _tell(self, plan: Plan, trigger: Trigger, to_lender: Trigger) -> None:
         """Each VC learns what happened to its jobs; what they held is free."""
         for job in trigger.started:
             self._trigger(self.vc_of(job)).started.append(job)
@@ -297,19 +303,20 @@ class Shared:
                 vc.view.jobs[job.id] = job
                 self._trigger(vc).submitted.append(job)
         for job in trigger.ended:
-            self._gone(view, plan, job)
-            self._trigger(self.vc_of(job)).ended.append(job)
+            vc = self.vc_of(job)
+            self._gone(plan, vc, job)
+            self._trigger(vc).ended.append(job)
             to_lender.ended.append(job)
         for job in trigger.returned:
-            self._gone(view, plan, job)
+            vc = self.vc_of(job)
+            self._gone(plan, vc, job)
             if self.only_borrows(job):
                 to_lender.returned.append(job)
             else:
-                self._trigger(self.vc_of(job)).returned.append(job)
+                self._trigger(vc).returned.append(job)
 
-    def _gone(self, view: View, plan: Plan, job: JobView) -> None:
+    def _gone(self, plan: Plan, vc: Vc, job: JobView) -> None:
         """The job holds nothing any more."""
-        vc = self.vc_of(job)
         if vc.view.held_jobs.pop(job.seq, None) is not None:
             vc.books.ended(self.virtual.pop(job.seq), job.seq)
             plan.remember(OWNED, job.id, None)
@@ -322,8 +329,8 @@ class Shared:
         trigger = vc.view.take_trigger()
         made = vc.planner.plan(vc.view, vc.view.memory, trigger)
         self._set_wake(vc, math.inf if made.wake_s is None else made.wake_s)
-        for _, bundle in itertools.groupby(enumerate(made.decisions), key=lambda each: each[1].bundle or -each[0]):
-            self._carry_out(view, plan, vc, made, [number for number, _ in bundle])
+        for numbers in bundles_of(made.decisions):
+            self._carry_out(view, plan, vc, made, numbers)
         for job, reason in made.rejects:
             plan.reject(job, why_never(vc, job, reason))
         self._remember(plan, vc, made)
@@ -349,7 +356,7 @@ class Shared:
         """Decisions of a VC that need each other, or one by itself, in physical terms."""
         homes = [self._home(view, vc, made.decisions[number]) for number in numbers]
         leavers = [self._borrowers_on(physical) for physical in homes]
-        with plan.bundle() if len(numbers) > 1 or any(leavers) else contextlib.nullcontext():
+        with plan.bundle() if len(numbers) > 1 or any(leavers) else ALONE:
             for number, physical, borrowers in zip(numbers, homes, leavers, strict=True):
                 for job in borrowers:
                     self._push_out(view, plan, job)
@@ -470,13 +477,10 @@ class Shared:
                         set_use(leaf, FREE)
 
     def _lend_idle(self, view: View, plan: Plan, trigger: Trigger) -> None:
-        self._make_owners(view, plan)
-        if not trigger.wakes and not plan.decisions:
+        if self.lender.has_nobody(trigger) or not (trigger.wakes or plan.decisions):
             return
         if plan.decisions:
             self.lender.epoch += 1
-        if self.lender.has_nobody(trigger):
-            return
         with self._kept_back(view):
             made = self.lender.plan(self.lent_view, Memory(), trigger)
         for number, decision in enumerate(made.decisions):
@@ -585,3 +589,16 @@ class Shared:
         with Asking(self, vc.name):
             refusal = vc.planner.explain(vc.view, vc.view.memory, job)
         return in_cell(refusal, vc.books.pinned)
+
+
+def bundles_of(decisions: list[Decision]) -> list[list[int]]:
+    """The numbers of those that need each other, and of each that stands by itself."""
+    found: list[list[int]] = []
+    last = 0
+    for number, decision in enumerate(decisions):
+        if decision.bundle and decision.bundle == last:
+            found[-1].append(number)
+        else:
+            found.append([number])
+        last = decision.bundle
+    return found
