@@ -65,6 +65,10 @@ class Chain:
         self.doomed: dict[str, list[list[PhysicalCell]]] = {}
         """By VC and level: bad cells shown to the VC because no healthy one is left for it."""
         self.doomed_count = 0
+        self.freed: dict[int, PhysicalCell] = {}
+        """By identity: cells that have become free as a whole since `forget_freed`."""
+        self.has_merged = False
+        """Whether buddies have become one cell since then: there may be more to spare, wherever it is."""
         self.view: View
 
     def list_free(self, cell: PhysicalCell) -> None:
@@ -103,12 +107,18 @@ class Chain:
             parent = cell.parent
             if parent is None or not all(child is cell or child.is_free_listed for child in parent.children):
                 self.list_free(cell)
+                self.freed[id(cell)] = cell
                 return cell.level
+            self.has_merged = True
             for child in parent.children:
                 if child is not cell:
                     self.unlist_free(child)
             parent.is_split = False
             cell = parent
+
+    def forget_freed(self) -> None:
+        self.freed.clear()
+        self.has_merged = False
 
     def is_within_free(self, cell: PhysicalCell) -> bool:
         """Whether the cell, or one it is part of, is free as a whole."""

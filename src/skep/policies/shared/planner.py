@@ -80,6 +80,8 @@ class Shared:
         self.hardware = Hardware(self.cells, view.cluster.nodes)
         self.lent: Lent = {}
         self.borrowers: dict[int, JobView] = {}
+        self.untried: dict[int, JobView] = {}
+        """By seq: borrowers that were not tried as owners since something happened that could help them."""
         self.lent_to: dict[int, Allocation] = {}
         """What each borrower has, by its seq."""
         self.virtual: dict[int, Allocation] = {}
@@ -175,7 +177,7 @@ class Shared:
                 continue
             owned = OWNED.get(view.memory, job.id)
             if owned is None or not vc.books.has_nodes(owned.allocation):
-                self._lend(job)
+                self._lend(job, job.bound)
                 if owned is not None:
                     self.stale.append(Change(Of.JOB, job.id, OWNED.name, None))
                 if not LENT.get(view.memory, job.id):
@@ -210,7 +212,7 @@ class Shared:
                         self._plan_vc(view, plan, vc, to_lender)
             if self.sharing == CELLS:
                 if self.borrowers:
-                    self._make_owners(view, plan)
+                    self._make_owners(view, plan, is_all=trigger.nodes_changed or self.had_bad_nodes)
                 self._lend_idle(view, plan, to_lender)
         if self.cells.bad_nodes or self.had_bad_nodes:
             self._notice_health(view)
@@ -227,6 +229,8 @@ class Shared:
                 self._set_wake(vc, math.inf)
         found = [self.touched[number] for number in sorted(self.touched)]
         self.touched = {}
+        for vc in found:
+            self.untried.update(vc.borrowers)
         return found
 
     def _trigger(self, vc: Vc) -> Trigger:
@@ -291,7 +295,10 @@ class Shared:
     def _tell(self, plan: Plan, trigger: Trigger, to_lender: Trigger) -> None:
         """Each VC learns what happened to its jobs; what they held is free."""
         for job in trigger.started:
-            self._trigger(self.vc_of(job)).started.append(job)
+            vc = self.vc_of(job)
+            self._trigger(vc).started.append(job)
+            if job.seq in vc.borrowers:
+                self.untried[job.seq] = job
         for job in trigger.withdrawn:
             self._trigger(self.vc_of(job)).withdrawn.append(job)
             to_lender.withdrawn.append(job)
@@ -320,7 +327,7 @@ class Shared:
         if vc.view.held_jobs.pop(job.seq, None) is not None:
             vc.books.ended(self.virtual.pop(job.seq), job.seq)
             plan.remember(OWNED, job.id, None)
-        if self.borrowers.pop(job.seq, None) is not None:
+        if job.seq in self.borrowers:
             self.lender.let_go(self.lent_view, plan, job)
             self._unlend(job)
             plan.remember(LENT, job.id, None)
@@ -438,27 +445,20 @@ class Shared:
 
     def _end_loan(self, view: View, plan: Plan, job: JobView) -> None:
         physical = self.lent_to[job.seq]
-        del self.borrowers[job.seq]
         self.lender.let_go(self.lent_view, plan, job)
         self._unlend(job)
-
-        def undo() -> None:
-            self.borrowers[job.seq] = job
-            self._mark(physical, job.seq)
-
-        plan.note(undo)
+        plan.note(functools.partial(self._lend, job, physical))
 
     def _leaves(self, node: int, mask: int) -> list[PhysicalCell]:
         """Those that the layout has: a node may have joined since."""
         leaves = self.hardware.leaves[node]
         return [leaves[bit] for bit in bits(mask) if bit < len(leaves)]
 
-    def _lend(self, job: JobView) -> None:
-        assert job.bound is not None
-        self.borrowers[job.seq] = job
-        self._mark(job.bound, job.seq)
-
-    def _mark(self, physical: Allocation, seq: int) -> None:
+    def _lend(self, job: JobView, physical: Allocation) -> None:
+        seq = job.seq
+        self.borrowers[seq] = job
+        if not self.only_borrows(job):
+            self.vc_of(job).borrowers[seq] = self.untried[seq] = job
         self.lent_to[seq] = physical
         for piece in physical.slices:
             for leaf in self._leaves(piece.node, piece.gpus):
@@ -467,6 +467,9 @@ class Shared:
                     set_use(leaf, OPPORTUNISTIC)
 
     def _unlend(self, job: JobView) -> None:
+        del self.borrowers[job.seq]
+        self.vc_of(job).borrowers.pop(job.seq, None)
+        self.untried.pop(job.seq, None)
         for piece in self.lent_to.pop(job.seq).slices:
             for leaf in self._leaves(piece.node, piece.gpus):
                 others = self.lent[id(leaf)]
@@ -508,18 +511,12 @@ class Shared:
     def _begin_loan(self, plan: Plan, job: JobView, decision: Decision) -> None:
         assert decision.after is not None
         plan.remember(LENT, job.id, True)
-        self.borrowers[job.seq] = job
-        self._mark(decision.after, job.seq)
-
-        def undo() -> None:
-            del self.borrowers[job.seq]
-            self._unlend(job)
-
-        plan.note(undo)
-        pipeline = self.vc_of(job).pipeline
-        if pipeline is not None:
-            with Asking(self, job.spec.vc):
-                pipeline.withdraw(job)
+        self._lend(job, decision.after)
+        plan.note(functools.partial(self._unlend, job))
+        vc = self.vc_of(job)
+        if vc.pipeline is not None:
+            with Asking(self, vc.name):
+                vc.pipeline.withdraw(job)
 
     def _house_strays(self, view: View, plan: Plan) -> None:
         """What a VC has room for is its own again where it stands, before anything new is started; the rest borrows."""
@@ -528,10 +525,41 @@ class Shared:
                 plan.remember(LENT, job.id, True)
         self.strays = []
 
-    def _make_owners(self, view: View, plan: Plan) -> None:
-        for job in sorted(self.borrowers.values(), key=lambda job: (job.rank, job.seq)):
-            if job.state is JobState.RUNNING and self._may_pass(self.vc_of(job), job):
-                self._upgrade(view, plan, job)
+    def _make_owners(self, view: View, plan: Plan, *, is_all: bool) -> None:
+        """Whoever could not own what it has is tried again when its VC has changed, when somebody has left cells that
+        it is in, or (`is_all`) when nodes are bad: the cost does not grow with the number of borrowers."""
+        self._note_freed(is_all=is_all or bool(self.cells.bad_nodes))
+        tries = [(job.rank, seq, job) for seq, job in self.untried.items()]
+        heapq.heapify(tries)
+        untried, self.untried = self.untried, {}
+        while tries:
+            rank, seq, job = heapq.heappop(tries)
+            if job.state is not JobState.RUNNING:
+                continue  # it is tried when it has started
+            vc = self.vc_of(job)
+            if not self._may_pass(vc, job):
+                self.untried[seq] = job  # it may as time goes by
+            elif self._upgrade(view, plan, job):  # others of the VC may be in the same cell
+                self.untried.update(vc.borrowers)
+                for other in vc.borrowers.values():
+                    if other.seq not in untried and (other.rank, other.seq) > (rank, seq):
+                        untried[other.seq] = other
+                        heapq.heappush(tries, (other.rank, other.seq, other))
+        for chain in self.cells.chains.values():
+            chain.forget_freed()  # by tries
+
+    def _note_freed(self, *, is_all: bool) -> None:
+        for chain in self.cells.chains.values():
+            is_all = is_all or chain.has_merged
+            for cell in chain.freed.values():
+                for leaf in cell.leaves():
+                    for seq in self.lent.get(id(leaf), ()):
+                        if not self.only_borrows(self.borrowers[seq]):
+                            self.untried[seq] = self.borrowers[seq]
+            chain.forget_freed()
+        if is_all:
+            own = (job for job in self.borrowers.values() if not self.only_borrows(job))
+            self.untried.update((job.seq, job) for job in own)
 
     def _may_pass(self, vc: Vc, job: JobView) -> bool:
         if vc.pipeline is None:

@@ -28,6 +28,8 @@ class Vc:
         self.view = view
         self.planner = planner
         self.wake_s = math.inf
+        self.borrowers: dict[int, JobView] = {}
+        """Its jobs on lent cells that it could own there, by seq."""
         self.pipeline = planner if isinstance(planner, Pipeline) else None
         """None for a planner that knows nothing of lending."""
         self.borrows = self.pipeline is not None and self.pipeline.borrows
