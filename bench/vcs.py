@@ -2,13 +2,15 @@
 
     python -m bench.vcs [--jobs 50000] [--nodes 1000]
 
-Prints events per second for 10 VCs and for one VC of each node, and the second as a part of the first: near 1 where the
-cost of an event does not grow with the number of VCs.
+Prints events per second without VCs, for 10 VCs and for one VC of each node, where nobody borrows and where jobs
+without room do. Each figure is also given as a part of the one with 10 VCs: near 1 where the cost of an event does not
+grow with the number of VCs. Without the garbage collector, as in `skep simulate`; in CPU time.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import random
 import time
 
@@ -37,25 +39,27 @@ def made_trace(jobs: int, vcs: list[str], nodes: int) -> Trace:
     return trace(*rows)
 
 
-def events_per_s(jobs: int, nodes: int, count: int) -> float:
-    layout = make_layout({f"vc{number}": nodes // count for number in range(count)})
-    made = made_trace(jobs, list(layout.vcs), nodes)
-    experiment = Experiment(made, hardware_cluster(layout), Options(), None, layout)
+def events_per_s(jobs: int, nodes: int, count: int, policy: str) -> float:
+    """With so many VCs; 0: with none."""
+    layout = make_layout({f"vc{number}": nodes // max(count, 1) for number in range(max(count, 1))})
+    made = made_trace(jobs, list(layout.vcs) if count else [""], nodes)
+    experiment = Experiment(made, hardware_cluster(layout), Options(), None, layout if count else None)
     began_s = time.process_time()
-    run = experiment.run("fifo:walk=skip,borrow=never")
-    took_s = time.process_time() - began_s
-    events: int = run.summary.events
-    print(f"{count:>6,} VCs of {nodes // count} nodes: {events:,} events in {took_s:.1f} s, {events / took_s:,.0f}/s")
-    return events / took_s
+    run = experiment.run(policy)
+    return run.summary.events / (time.process_time() - began_s)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=50_000)
     parser.add_argument("--nodes", type=int, default=1_000)
     asked = parser.parse_args()
-    few, many = (events_per_s(asked.jobs, asked.nodes, count) for count in (10, asked.nodes))
-    print(f"ratio {many / few:.2f}")
+    gc.disable()
+    for policy in ("fifo:walk=skip,borrow=never", "fifo:walk=skip"):
+        few = events_per_s(asked.jobs, asked.nodes, 10, policy)
+        for count in (0, 10, asked.nodes):
+            speed = few if count == 10 else events_per_s(asked.jobs, asked.nodes, count, policy)
+            print(f"{policy}: {count:>6,} VCs {speed:>8,.0f} events/s, {speed / few:.2f} of 10 VCs", flush=True)
 
 
 if __name__ == "__main__":

@@ -196,9 +196,9 @@ class Shared:
             plan.keep(change)
         self.stale = []
         to_lender = Trigger()
-        if trigger.nodes_changed or self.cells.bad_nodes:
+        if trigger.nodes_changed:
             self._follow_nodes(view)
-            to_lender.nodes_changed = trigger.nodes_changed
+            to_lender.nodes_changed = True
         with self.cells.books:  # doomed cells are settled when nothing is tried any more
             if self.strays:
                 self._house_strays(view, plan)
