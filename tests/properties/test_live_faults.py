@@ -20,9 +20,11 @@ from skep.core.events import (
     NodeJoined,
     NodeLeft,
     NodeLost,
+    OthersChanged,
     PolicyChanged,
     PolicyFailed,
 )
+from skep.core.others import Use
 from skep.core.ports import Capability
 from skep.core.record import decode
 from skep.core.reports import Exited, LaunchFailed, Looked, Moved, Report, Started
@@ -171,7 +173,15 @@ class FaultyEngine(NoEngine):
         """A node that comes and goes, each time with other GPUs; whoever is there stays until it has ended."""
         name = self.chance.choice(("extra", self.names[-1]))
         spec = NodeSpec(name, self.chance.randint(1, 6))
-        self.mail.append(self.chance.choice((NodeJoined(spec), NodeChanged(spec), NodeLeft(name))))
+        others = OthersChanged(self.chance.choice(self.names), self.foreign())
+        self.mail.append(self.chance.choice((NodeJoined(spec), NodeChanged(spec), NodeLeft(name), others)))
+
+    def foreign(self) -> tuple[Use, ...]:
+        """Whole GPUs and parts of them that others use; jobs may be in their way."""
+        return tuple(
+            Use(self.chance.randrange(16), self.chance.choice((300, 1000)), cpu_milli=self.chance.randrange(2000))
+            for _ in range(self.chance.randrange(3))
+        )
 
     def take_mail(self) -> list[Report]:
         """Some of it; now and then everything is looked at again."""
@@ -305,9 +315,10 @@ class Trial:
             self.ask(commands.drain(node, False, "root"))
         self.engine.down.clear()
         whole = NodeSpec(self.engine.names[-1], 4)
-        old = (NodeJoined, NodeChanged, NodeLeft)
+        old = (NodeJoined, NodeChanged, NodeLeft, OthersChanged)
         self.engine.mail = [report for report in self.engine.mail if not isinstance(report, old)]
         self.engine.mail += [NodeJoined(whole), NodeChanged(whole)]
+        self.engine.mail += [OthersChanged(name, ()) for name in self.engine.names]
         for ref in list(self.writer.book.records):
             self.ask(commands.hold(ref, False, "ann"))
         for _ in range(600):

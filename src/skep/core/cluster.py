@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from skep.core.allocation import MODES, WHOLE, Allocation, MemoryPlace, Slice, bits, lowest_bits
-from skep.core.ledger import NOBODY, Ledger, Shared, Tenant, tenant_of
+from skep.core.ledger import NOBODY, OTHERS, Ledger, Shared, Tenant, tenant_of
 from skep.core.pool import Pool
 from skep.core.refusal import Cause
 
@@ -140,6 +140,12 @@ class Node:
         if self.free_mask >> gpu & 1 or (share is not None and share.milli):
             return share.tenants if share is not None else ()
         return (self.holder(gpu), *(share.tenants if share is not None else ()))
+
+    @property
+    def has_others(self) -> bool:
+        """Whether a tenant that is none of Skep's jobs has part of a gpu."""
+        holders = any(owner == OTHERS for owner, _ in self.holders.values())
+        return holders or any(each.owner == OTHERS for share in self.shares.values() for each in share.tenants)
 
     def milli_left(self, gpu: int) -> int:
         """Thousandths of a gpu that are not guaranteed to anybody."""

@@ -10,6 +10,7 @@ from skep.core.cluster import Allocation, MemoryPlace, NodeSpec
 from skep.core.group import GroupSpec
 from skep.core.job import JobState
 from skep.core.model import JobSpec
+from skep.core.others import Use
 from skep.core.timers import Timer
 
 
@@ -178,6 +179,13 @@ class NodeChanged(msgspec.Struct, frozen=True, tag=True):
     spec: NodeSpec
 
 
+class OthersChanged(msgspec.Struct, frozen=True, tag=True):
+    """What others than Skep use of a node from now on: all of it, and nothing where the list is empty."""
+
+    node: str
+    uses: tuple[Use, ...]
+
+
 class JobsForgotten(msgspec.Struct, frozen=True, tag=True):
     """These jobs ended long ago, and nobody needs them any more."""
 
@@ -255,6 +263,7 @@ Event = (
     | NodeJoined
     | NodeLeft
     | NodeChanged
+    | OthersChanged
     | JobsForgotten
     | PolicyChanged
     | PolicyFailed

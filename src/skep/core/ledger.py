@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from skep.core.cluster import Node
 
 NOBODY = -1
-"""The owner of what is taken to try something. Jobs are owners by their `seq`, tenants that are none of Skep's jobs
-have numbers below this one."""
+"""The owner of what is taken to try something. Jobs are owners by their `seq`."""
+
+OTHERS = -2
+"""The owner of what tenants have that are none of Skep's jobs."""
 
 
 class Tenant(msgspec.Struct, frozen=True, order=True):
@@ -106,7 +108,7 @@ class Ledger:
                 charge(node, -piece.cpu_milli, -piece.memory_mib)
 
     def neighbours(self, allocation: Allocation, owner: int) -> list[int]:
-        """The other owners that have part of a gpu of this allocation, each once."""
+        """The other jobs that have part of a gpu of this allocation, each once."""
         found: dict[int, None] = {}
         for piece in allocation.slices:
             node = self.nodes[piece.node]
@@ -115,6 +117,7 @@ class Ledger:
                     for tenant in node.tenants(gpu):
                         found[tenant.owner] = None
         found.pop(owner, None)
+        found.pop(OTHERS, None)
         return list(found)
 
 

@@ -15,6 +15,7 @@ import msgspec
 from skep.core.cluster import GONE, Allocation, Cluster, NodeSpec, Slice
 from skep.core.errors import InvariantBroken
 from skep.core.events import NodeChanged, NodeJoined, NodeLeft
+from skep.core.others import book_again
 
 if TYPE_CHECKING:
     from skep.core.job import Job
@@ -116,6 +117,7 @@ def renew(state: State, specs: list[NodeSpec]) -> None:
         if job.bound is not None:
             job.allocation = job.bound
             state.cluster.take(job.bound, job.seq)
+    book_again(state)
     for name in {*state.lost, *state.drained, *state.node_changes}:
         state.cluster.lose(state.cluster.by_name[name])
 

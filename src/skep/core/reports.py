@@ -9,7 +9,7 @@ import msgspec
 
 from skep.core.actions import Setting
 from skep.core.cluster import MemoryPlace
-from skep.core.events import NodeBack, NodeChanged, NodeJoined, NodeLeft, NodeLost
+from skep.core.events import NodeBack, NodeChanged, NodeJoined, NodeLeft, NodeLost, OthersChanged
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -111,6 +111,7 @@ Report = (
     | NodeJoined
     | NodeLeft
     | NodeChanged
+    | OthersChanged
     | Looked
     | Fenced
 )

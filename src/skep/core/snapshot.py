@@ -17,8 +17,10 @@ from skep.core.events import PolicyFailed
 from skep.core.group import Group
 from skep.core.job import Job, JobState
 from skep.core.knowledge import UNKNOWN, Knowledge
+from skep.core.ledger import OTHERS
 from skep.core.memory import Memory, Part, Values, values_of
 from skep.core.model import JobSpec
+from skep.core.others import Others
 from skep.core.refusal import Cause, Waiting
 from skep.core.state import State
 from skep.core.timers import BACK_OFF, Timer, Timers
@@ -82,6 +84,7 @@ class Saved(msgspec.Struct):
     nodes: list[NodeSpec] | None = None
     """By number; older snapshots have those of the cluster's file."""
     node_changes: dict[str, NodeSpec | None] = {}
+    others: dict[str, Others] = {}
     groups: list[Group] = []
 
 
@@ -125,6 +128,7 @@ def save(state: State) -> Saved:
         faults=state.faults,
         timers=state.timers.all(),
         node_changes=state.node_changes,
+        others=state.others,
         groups=list(state.groups.values()),
     )
 
@@ -199,6 +203,8 @@ def restore(saved: Saved, jobs: Iterable[tuple[Job, str | None]], cluster: Clust
         if job.waiting is not None:
             job.waiting.jobs += 1
     refer(state, saved)
+    for each in state.others.values():
+        cluster.take(Allocation(each.booked, 0), OTHERS)
     for name in {*state.lost, *state.drained, *state.node_changes}:
         cluster.lose(cluster.by_name[name])
     return state
@@ -215,5 +221,7 @@ def refer(state: State, saved: Saved) -> None:
     state.groups = {group.id: group for group in saved.groups}
     state.lost, state.drained = set(saved.lost), set(saved.drained)
     state.node_changes = saved.node_changes
+    state.others = saved.others
+    state.crowded = {name for name, others in saved.others.items() if not others.is_whole}
     for name, count in zip(COUNTS, saved.counts, strict=True):
         setattr(state, name, count)

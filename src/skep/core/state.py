@@ -33,6 +33,7 @@ from skep.core.events import (
     NodeLeft,
     NodeLost,
     NodeUndrained,
+    OthersChanged,
     PolicyChanged,
     PolicyFailed,
     PriorityChanged,
@@ -53,6 +54,7 @@ from skep.core.knowledge import UNKNOWN, Knowledge
 from skep.core.memory import Memory, Of
 from skep.core.model import GroupRef
 from skep.core.nodes import reshape
+from skep.core.others import Others, settle
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Waiting
 from skep.core.timers import BACK_OFF, LEASE, LIMIT, PLAN, Timer, Timers
@@ -101,6 +103,10 @@ class State:
         """Nodes that are not to be used, by name: nobody is there, or nobody is to go there."""
         self.node_changes: dict[str, NodeSpec | None] = {}
         """Nodes that are to become so (none: to leave), by name; those of earlier moments wait for jobs to go."""
+        self.others: dict[str, Others] = {}
+        """What tenants that are none of Skep's jobs use of nodes, by name."""
+        self.crowded: set[str] = set()
+        """Nodes of which others use more than is booked: a job is in the way, or the news has not been settled."""
         self.are_nodes_told = False
         """Whether the cluster is to get other nodes before anybody decides."""
         self.policy = ""
@@ -136,6 +142,7 @@ class State:
             NodeJoined: self._node_changed,
             NodeLeft: self._node_left,
             NodeChanged: self._node_changed,
+            OthersChanged: self._others_changed,
             PolicyChanged: self._policy_changed,
             PolicyFailed: self._policy_failed,
             ClusterChanged: self._cluster_changed,
@@ -548,8 +555,18 @@ class State:
             self.node_changes[event.node] = None
             self.are_nodes_told = True
 
+    def _others_changed(self, event: OthersChanged) -> None:
+        if event.node in self.cluster.by_name:
+            known = self.others.setdefault(event.node, Others(()))
+            known.uses = event.uses
+            self.crowded.add(event.node)
+            self.trigger.nodes_changed = True
+
     def settle_nodes(self) -> bool:
         """After the events of a moment: let the cluster have the nodes that they told of. Whether they told of any."""
+        if self.crowded:
+            settle(self, sorted(self.crowded))
+            self.crowded = {name for name, others in self.others.items() if not others.is_whole}
         if not self.are_nodes_told:
             return False
         self.are_nodes_told = False

@@ -18,6 +18,7 @@ from skep.core.events import (
     NodeLeft,
     NodeLost,
     NodeUndrained,
+    OthersChanged,
     PolicyChanged,
     PriorityChanged,
     StopRequested,
@@ -48,6 +49,7 @@ NODE_EVENTS = {
     NodeDrained: "was drained",
     NodeUndrained: "is in use again",
     NodeLeft: "left",
+    OthersChanged: "saw foreign tenants come or go",
 }
 JOB_EVENTS = {
     JobHeld: "was held",

@@ -14,6 +14,7 @@ from skep.core.events import (
     NodeJoined,
     NodeLeft,
     NodeLost,
+    OthersChanged,
     SuspendRefused,
     TasksExited,
     TasksMoved,
@@ -57,6 +58,10 @@ def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
         return None  # The writer itself sees to them.
     if isinstance(report, NodeLost | NodeBack):
         return Heard([report]) if report.node in state.cluster.by_name else None
+    if isinstance(report, OthersChanged):
+        known = state.others.get(report.node)
+        is_news = report.uses != (known.uses if known is not None else ())
+        return Heard([report]) if is_news and report.node in state.cluster.by_name else None
     job = state.jobs.get(report.job_id)
     record = writer.book.of(report.job_id)
     if job is None or record is None or job.held is None or report.launch < job.held_launch:

@@ -16,6 +16,7 @@ from skep.core.events import (
     NodeDrained,
     NodeLost,
     NodeUndrained,
+    OthersChanged,
     TasksExited,
     TasksMoved,
     TasksStarted,
@@ -36,6 +37,7 @@ ORDER: dict[type, int] = {
     NodeBack: 1,
     NodeDrained: 1,
     NodeUndrained: 1,
+    OthersChanged: 1,
     JobSubmitted: 3,
     TimerDue: 4,
 }

@@ -27,7 +27,7 @@ from skep.core.events import (
 )
 from skep.core.group import Group
 from skep.core.job import Job, JobState
-from skep.core.ledger import Shared
+from skep.core.ledger import OTHERS, Shared
 from skep.core.model import JobSpec, Role, Shape
 from skep.core.pool import BLOCK
 from skep.core.state import State
@@ -54,7 +54,8 @@ WANTED = {
 def check(state: State) -> None:
     """Raise `InvariantBroken` if anything is not as it must be."""
     jobs = list(state.jobs.values())
-    check_books(state.cluster, [(job.seq, job.bound) for job in jobs if job.bound is not None])
+    others = [(OTHERS, Allocation(each.booked, 0)) for each in state.others.values()]
+    check_books(state.cluster, [*((job.seq, job.bound) for job in jobs if job.bound is not None), *others])
     count_use(state.cluster, [(job.seq, job.held) for job in jobs if job.held is not None])
     for job in jobs:
         check_job(state, job)

@@ -32,7 +32,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "needed_by": {name: [job.id for job in jobs] for name, jobs in state.needed_by.items()},
         "groups": [msgspec.to_builtins(group) for group in state.groups.values()],
         "trigger": snapshot_trigger(state),
-        "nodes": (sorted(state.lost), sorted(state.drained), state.node_changes),
+        "nodes": (sorted(state.lost), sorted(state.drained), state.node_changes, state.others),
         "counts": (state.submitted_count, state.pending_count, state.event_count, state.decision_count),
     }
 

@@ -277,11 +277,12 @@ class Shared:
                 self._trigger(vc).nodes_changed = True
 
     def _machines(self, view: View) -> dict[str, bool]:
-        """Which machines are up; one with gpus of two types is two nodes, and up when both are."""
+        """Which machines are up, and ours alone: cells are promised whole. One with gpus of two types is two nodes, and
+        up when both are."""
         found = dict.fromkeys(self.hardware.missing, False)
         for node, leaves in zip(view.cluster.nodes, self.hardware.leaves, strict=True):
             if leaves:
-                found[leaves[0].node] = found.get(leaves[0].node, True) and node.is_up
+                found[leaves[0].node] = found.get(leaves[0].node, True) and node.is_up and not node.has_others
         return found
 
     def _notice_health(self, view: View) -> None:

@@ -1,0 +1,83 @@
+"""Tenants that are none of Skep's jobs: pods that another scheduler has put on a node, say.
+
+They are told of as what they use of a node, and are booked in the same ledger as jobs. Where a job of ours is in the
+way, what is left of them waits until it has gone: nobody new gets that meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from skep.core.allocation import WHOLE, Allocation, Slice, bits
+from skep.core.errors import InvariantBroken
+from skep.core.ledger import OTHERS
+
+if TYPE_CHECKING:
+    from skep.core.cluster import Cluster, Node
+    from skep.core.state import State
+
+
+class Use(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one of them uses of a node."""
+
+    gpus: int = 0
+    """Bit mask of the node's GPUs."""
+    milli: int = WHOLE
+    """Thousandths of each of these GPUs."""
+    gpu_mem_mib: int = 0
+    """Of each of these GPUs."""
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+
+class Others(msgspec.Struct):
+    """What others use of a node, and which part of that is booked."""
+
+    uses: tuple[Use, ...]
+    booked: tuple[Slice, ...] = ()
+    is_whole: bool = False
+
+
+def settle(state: State, names: Iterable[str]) -> None:
+    """Book what others use of these nodes, as far as nobody of ours has it."""
+    for name in names:
+        others, node = state.others[name], state.cluster.by_name[name]
+        state.cluster.give(Allocation(others.booked, 0), OTHERS)
+        pieces = list(pieces_of(others.uses, node))
+        others.booked = tuple(book(state.cluster, pieces))
+        others.is_whole = others.booked == tuple(pieces)
+        if others.is_whole and not others.uses:
+            del state.others[name]
+
+
+def book_again(state: State) -> None:
+    """The books are new: the nodes are other ones."""
+    state.others = {name: Others(each.uses) for name, each in state.others.items() if name in state.cluster.by_name}
+    settle(state, list(state.others))
+
+
+def pieces_of(uses: tuple[Use, ...], node: Node) -> Iterator[Slice]:
+    """GPU by GPU, so that one which is taken does not keep the others from being booked."""
+    for use in uses:
+        for gpu in bits(use.gpus):
+            if gpu < node.gpu_count:
+                yield Slice(node.index, 1 << gpu, use.milli, use.gpu_mem_mib)
+        if use.cpu_milli or use.memory_mib:
+            yield Slice(node.index, cpu_milli=use.cpu_milli, memory_mib=use.memory_mib)
+
+
+def book(cluster: Cluster, pieces: list[Slice]) -> Iterator[Slice]:
+    for piece in pieces:
+        if not piece.gpus:
+            node = cluster.nodes[piece.node]
+            piece = msgspec.structs.replace(
+                piece, cpu_milli=min(piece.cpu_milli, node.cpu_free), memory_mib=min(piece.memory_mib, node.memory_free)
+            )
+        try:
+            cluster.take(Allocation((piece,), 0), OTHERS)
+        except InvariantBroken:
+            continue
+        yield piece

@@ -1,0 +1,119 @@
+"""Tenants that are none of Skep's jobs: booked like jobs, after them where they want the same."""
+
+from __future__ import annotations
+
+from skep.core.allocation import Allocation, Slice
+from skep.core.cluster import Cluster, NodeSpec
+from skep.core.events import Event, Exit, JobSubmitted, NodeChanged, NodeLeft, OthersChanged, TasksExited, TasksStarted
+from skep.core.others import Use
+from skep.core.snapshot import dump, fork, load
+from skep.core.state import State
+from skep.core.step import Scheduler
+from skep.policies.registry import Setting, build_planner
+from skep.testing.builders import job
+from skep.testing.invariants import check
+from skep.testing.snapshot import snapshot
+
+
+class Run:
+    """Two nodes of four GPUs under fifo:walk=skip."""
+
+    def __init__(self) -> None:
+        self.state = State(Cluster([NodeSpec(name, 4, cpu_milli=8000, memory_mib=100) for name in ("a", "b")]))
+        self.scheduler = Scheduler(self.state, build_planner("fifo:walk=skip", Setting(self.state.cluster)))
+        self.at_s = 0.0
+
+    def step(self, *events: Event) -> None:
+        self.at_s += 1
+        self.scheduler.step(self.at_s, list(events))
+        check(self.state)
+
+    def submit(self, name: str, gpus: int) -> None:
+        self.step(JobSubmitted(job(gpus, id=name).spec))
+
+    def start(self, name: str, gpus: int) -> None:
+        self.submit(name, gpus)
+        self.step(TasksStarted(name, 1.0, self.at_s))
+
+    def end(self, name: str) -> None:
+        self.step(TasksExited(name, Exit.FINISHED, 1.0))
+
+    def nodes_of(self, name: str) -> list[str]:
+        bound = self.state.jobs[name].bound
+        return [self.state.cluster.nodes[node].name for node in bound.nodes()] if bound is not None else []
+
+    def free(self, name: str) -> int:
+        return self.state.cluster.by_name[name].free
+
+
+def test_nobody_gets_what_others_use() -> None:
+    run = Run()
+    run.step(OthersChanged("a", (Use(0b0011),)))
+    run.submit("four", 4)
+    run.submit("two", 2)
+    assert run.nodes_of("four") == ["b"]
+    assert run.nodes_of("two") == ["a"]
+    run.submit("more", 1)
+    assert run.nodes_of("more") == []
+
+
+def test_what_others_leave_goes_to_who_waits() -> None:
+    run = Run()
+    run.step(OthersChanged("a", (Use(0b1111),)), OthersChanged("b", (Use(0b1111, milli=500),)))
+    run.submit("waits", 4)
+    assert run.nodes_of("waits") == []
+    run.step(OthersChanged("b", ()))
+    assert run.nodes_of("waits") == ["b"]
+    assert list(run.state.others) == ["a"]
+
+
+def test_where_a_job_is_in_the_way_they_are_booked_when_it_has_gone() -> None:
+    run = Run()
+    run.start("job", 4)
+    run.start("other", 4)
+    run.step(OthersChanged("a", (Use(0b0110, cpu_milli=9000, memory_mib=40),)))
+    assert run.state.crowded == {"a"}  # The GPUs are held, and there are not so many CPUs.
+    run.submit("waits", 4)
+    run.end(next(job.id for job in run.state.jobs.values() if run.nodes_of(job.id) == ["a"]))
+    assert run.nodes_of("waits") == []
+    assert run.free("a") == 2
+    node = run.state.cluster.by_name["a"]
+    assert (node.cpu_free, node.memory_free) == (0, 60)
+
+
+def test_shares_of_others_leave_the_rest_of_a_gpu() -> None:
+    run = Run()
+    run.step(OthersChanged("a", (Use(0b0001, milli=300, gpu_mem_mib=10), Use(0b0001, milli=300))))
+    node = run.state.cluster.by_name["a"]
+    assert node.milli_left(0) == 400
+    assert node.has_others
+    assert not run.state.cluster.by_name["b"].has_others
+    assert run.state.cluster.neighbours(Allocation((Slice(0, 0b0001, 400),), 0.4), 7) == []
+
+
+def test_they_stay_where_the_node_changes_and_go_with_it() -> None:
+    run = Run()
+    run.step(OthersChanged("b", (Use(0b1000),)))
+    run.step(NodeChanged(NodeSpec("b", 2, cpu_milli=8000, memory_mib=100)))
+    assert run.free("b") == 2
+    run.step(NodeChanged(NodeSpec("b", 6, cpu_milli=8000, memory_mib=100)))
+    assert run.free("b") == 5
+    run.step(NodeLeft("b"))
+    assert run.state.others == {}
+
+
+def test_they_are_in_snapshots_and_forks() -> None:
+    run = Run()
+    run.start("job", 4)
+    on = run.nodes_of("job")[0]
+    run.step(OthersChanged(on, (Use(0b0011, cpu_milli=1000),)))
+    for again in (fork(run.state), load(dump(run.state), run.state.cluster.blank())):
+        check(again)
+        assert snapshot(again) == snapshot(run.state)
+        assert again.crowded == {on}
+
+
+def test_a_node_that_nobody_knows_has_no_others() -> None:
+    run = Run()
+    run.step(OthersChanged("z", (Use(0b1),)))
+    assert run.state.others == {}
