@@ -144,8 +144,8 @@ class Node:
     @property
     def has_others(self) -> bool:
         """Whether a tenant that is none of Skep's jobs has part of a gpu."""
-        holders = any(owner == OTHERS for owner, _ in self.holders.values())
-        return holders or any(each.owner == OTHERS for share in self.shares.values() for each in share.tenants)
+        shares = (tenant for share in self.shares.values() for tenant in share.tenants)
+        return OTHERS in self.holders.values() or any(tenant.owner == OTHERS for tenant in shares)
 
     def milli_left(self, gpu: int) -> int:
         """Thousandths of a gpu that are not guaranteed to anybody."""
