@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from live_world import Puppet, request
 
+from skep.core.model import GroupRef
+from skep.jobs.request import Request, TaskRole
 from skep.service.live import Live
 from skep.service.store import Store, Writes
 from skep.service.turn import Busy
@@ -55,3 +57,16 @@ def test_nobody_waits_for_ever_when_the_disk_is_full(tmp_path: Path) -> None:
         live.submit([request()], "ann").result(60)
     assert len(faults) == 1
     live.close()
+
+
+def test_engines_learn_which_task_a_job_of_the_core_is(tmp_path: Path) -> None:
+    """Also of one that the state has forgotten; a gang is all of its tasks, whatever group it is in."""
+    live = Live(Store(tmp_path / "skep.db"), lambda live: Quiet(), lambda: 1000.0, cluster=("test", "1x4"))
+    single = Request("single", {"a-b": TaskRole(count=3, command="true")}, user="ann", gang=False)
+    assert live.submit([single, request(group="tune")], "ann").result(60) == ["1", "2"]
+    for _ in range(2):
+        found, member = live.request_of("1/a-b-2")
+        assert (found.name, member) == ("single", GroupRef("1", "a-b", 2))
+        live.writer.state.jobs.pop("1/a-b-2", None)
+    assert live.request_of("2")[1] is None
+    live.close(snapshot=False)
