@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import httpx
 import uvicorn
 
+from skep.core.errors import Conflict
 from skep.server.app import make_app, make_context
 from skep.server.config import make_config, open_socket
 from skep.server.edge import Bounds, Edge
@@ -84,8 +86,9 @@ class World:
         """Stop all jobs; tests see only their own among those that are listed."""
         for job_id in self.ids():
             if self.live.brief(job_id)["finish_s"] is None:
-                self.live.stop(job_id, "test").result(60)
-                self.wait_for(job_id, "stopped")
+                with contextlib.suppress(Conflict):  # a test before asked for it, and it has ended just now
+                    self.live.stop(job_id, "test").result(60)
+                    self.wait_for(job_id, "stopped")
         self.jobs_before = self.live.writer.next_job - 1
         self.shutdowns.clear()
         for token in self.tokens.list():
