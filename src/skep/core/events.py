@@ -98,12 +98,16 @@ class TasksMoved(msgspec.Struct, frozen=True, tag=True):
 
 
 class TasksSuspended(msgspec.Struct, frozen=True, tag=True):
-    """All tasks of the job stand still; its memory is where the action said."""
+    """All tasks of the job stand still; its memory is where the action said.
+
+    `saved_s` is the work at its last checkpoint, wherever an event has it; none: the engine does not know.
+    """
 
     job_id: str
     work_s: float
     memory: MemoryPlace = "resident"
     launch: int = 0
+    saved_s: float | None = None
 
 
 class TasksResumed(msgspec.Struct, frozen=True, tag=True):
@@ -138,6 +142,7 @@ class ProgressReported(msgspec.Struct, frozen=True, tag=True):
     job_id: str
     work_s: float
     rate: float
+    saved_s: float | None = None
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag=True):

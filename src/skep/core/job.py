@@ -53,6 +53,7 @@ class Job:
         "fragmentation_s",
         "gpu_count",
         "gpus",
+        "halting_since_s",
         "held",
         "held_gpus",
         "held_launch",
@@ -75,8 +76,11 @@ class Job:
         "rate",
         "reason",
         "resizes",
+        "restart_left_s",
         "retries",
         "run_s",
+        "saved_s",
+        "saving_since_s",
         "seq",
         "service_gpu_s",
         "settings",
@@ -135,6 +139,14 @@ class Job:
         self.rate = 0.0
         self.progress_since_s = 0.0
         """Since then work grows by `rate` per second."""
+        self.saved_s = 0.0
+        """Work at the last checkpoint, as reported when the present rate began."""
+        self.saving_since_s = 0.0
+        """Since then checkpoints are made every so often."""
+        self.halting_since_s = 0.0
+        """When it was last told to suspend."""
+        self.restart_left_s = 0.0
+        """Of a restart that was under way then."""
         self.preemptions = 0
         self.migrations = 0
         self.resizes = 0

@@ -356,7 +356,7 @@ class State:
         job.held_gpus = job.held.gpus
         job.gpu_count = job.held.gpu_count()
         job.rate = event.rate
-        job.progress_since_s = event.progress_since_s
+        job.progress_since_s = job.saving_since_s = event.progress_since_s
         self.held_jobs[job.seq] = job
         if job.spec.time_limit_s is not None:
             self._limit(job)
@@ -383,9 +383,9 @@ class State:
             job.migrations += 1
         else:
             job.resizes += 1
-        job.work_s = event.work_s
+        job.work_s = job.saved_s = event.work_s
         job.rate = event.rate
-        job.progress_since_s = event.progress_since_s
+        job.progress_since_s = job.saving_since_s = event.progress_since_s
         job.held_launch = event.launch or job.launches
         job.limit_milli, job.settings = WHOLE, {}
         self.moving.pop(job.seq, None)
@@ -403,10 +403,12 @@ class State:
         if job is None or job.seq not in self.held_jobs or job.is_halted or is_late(job, event.launch):
             return  # late or told twice
         assert job.held is not None
+        job.restart_left_s = max(job.progress_since_s - max(job.halting_since_s, job.held_since_s), 0.0)
         self._settle(job)
         job.held = job.held.suspended(event.memory)
         job.held_gpus = 0
         job.work_s, job.rate, job.progress_since_s = event.work_s, 0.0, self.now_s
+        job.saved_s = job.saved_s if event.saved_s is None else event.saved_s
         self.timers.drop(LIMIT, job.id)
         self.moving.pop(job.seq, None)
         self._follow_up(job)
@@ -421,6 +423,7 @@ class State:
         job.held_gpus = job.held.gpus
         job.held_since_s = self.now_s
         job.work_s, job.rate, job.progress_since_s = event.work_s, event.rate, event.progress_since_s
+        job.saving_since_s = event.progress_since_s
         if job.spec.time_limit_s is not None:
             self._limit(job)
         self._follow_up(job)
@@ -469,7 +472,7 @@ class State:
         job.held = None
         job.limit_milli, job.settings = WHOLE, {}
         job.rate = 0.0
-        job.work_s = event.work_s
+        job.work_s = job.saved_s = event.work_s
         self.leaving.pop(job.seq, None)
         if self.moving:
             self.moving.pop(job.seq, None)
@@ -528,6 +531,7 @@ class State:
             return
         job.work_s = event.work_s
         job.rate = event.rate
+        job.saved_s = job.saved_s if event.saved_s is None else event.saved_s
         job.progress_since_s = max(job.progress_since_s, self.now_s)  # a restart under way goes on
 
     def _node_lost(self, event: NodeLost) -> None:
@@ -674,6 +678,8 @@ class State:
             job.decided_s += by_s
             job.held_since_s += by_s
             job.progress_since_s += by_s
+            job.saving_since_s += by_s
+            job.halting_since_s += by_s
         self.timers = self.timers.shifted(by_s)
         self.wake_s += by_s
         for waiting in self.waiting.values():

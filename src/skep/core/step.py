@@ -111,6 +111,7 @@ def reconcile(state: State) -> list[Action]:
         elif job.bound.resumes_as is not None:
             if job.bound.resumes_as == job.held:  # else it is still on its way there
                 state.moving[job.seq] = job
+                job.halting_since_s = state.now_s
                 actions.append(Suspend(job.id, job.held_launch, job.bound.memory or "resident"))
         else:
             launches.append(job)
@@ -135,6 +136,22 @@ def reconcile(state: State) -> list[Action]:
             job.held_launch = job.launches
             actions.append(Launch(job.id, allocation, job.launches))
     return actions
+
+
+def in_flight(state: State, job: Job) -> Action | None:
+    """What the engine was told last to do with a job that is there, and has not answered yet."""
+    if job.held is None:
+        return None
+    if job.seq in state.leaving:
+        return Stop(job.id, stop_cause(job), job.launches)
+    if job.seq in state.moving and job.launches > job.held_launch:
+        assert job.bound is not None
+        return Move(job.id, job.bound, job.launches)
+    if job.seq in state.moving and job.bound is not None and job.bound.memory is not None:
+        return Suspend(job.id, job.held_launch, job.bound.memory)
+    if resumes(job) and job not in state.dirty:
+        return Resume(job.id, job.held_launch)
+    return None
 
 
 def stop_cause(job: Job) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from skep.clusters.read import read_text
-from skep.core.actions import Action, Launch, Limit, Move, Resume, Stop, Suspend, Tune
+from skep.core.actions import Action, Launch, Limit, Suspend, Tune
 from skep.core.cells.layout import Layout
 from skep.core.cluster import WHOLE, Cluster
 from skep.core.errors import InputError, InvariantBroken
@@ -20,7 +20,7 @@ from skep.core.ports import Planner, Wanted
 from skep.core.record import Entry, PlanRecord, decode, encode, fold, record
 from skep.core.snapshot import load
 from skep.core.state import State
-from skep.core.step import Change, Scheduler, resumes, stop_cause
+from skep.core.step import Change, Scheduler, in_flight
 from skep.files.text import Texts
 from skep.policies.idle import Idle
 from skep.policies.registry import Setting
@@ -160,15 +160,9 @@ def resume_actions(state: State) -> list[Action]:
             actions.append(Tune(job.id, job.held_launch, job.settings))
         if job.held.memory is not None:
             actions.append(Suspend(job.id, job.held_launch, job.held.memory))
-        if job.seq in state.leaving:
-            actions.append(Stop(job.id, stop_cause(job), job.launches))
-        elif job.seq in state.moving and job.launches > job.held_launch:
-            assert job.bound is not None
-            actions.append(Move(job.id, job.bound, job.launches))
-        elif job.seq in state.moving and job.bound is not None and job.bound.memory is not None:
-            actions.append(Suspend(job.id, job.held_launch, job.bound.memory))
-        elif resumes(job) and job not in state.dirty:
-            actions.append(Resume(job.id, job.held_launch))
+        told = in_flight(state, job)
+        if told is not None:
+            actions.append(told)
     return actions
 
 

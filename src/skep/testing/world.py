@@ -70,6 +70,24 @@ class World(msgspec.Struct, frozen=True):
         engine.script = list(self.script)
         return engine
 
+    def adopted(self, state: State, course: Course) -> Simulator:
+        """A simulator that knows the state of the course, what is still to come, and how much work jobs have."""
+        arrivals = [job for job in self.trace.jobs if job.spec.id not in state.jobs]
+        assert isinstance(course.engine, Scripted)
+        engine = Scripted.adopt(
+            state,
+            {job.spec.id: job.work_s for job in self.trace.jobs},
+            arrivals,
+            Outages(course.engine.outages.calendar),
+            restart_s=self.restart_s,
+            checkpoint_s=self.checkpoint_s,
+            finish_round_s=course.engine.finish_round_s,
+            groups=() if state.submitted_count else self.trace.groups,
+        )
+        engine.idle_timers_max = 200
+        engine.script = list(course.engine.script)
+        return engine
+
     def checker(self, state: State) -> Checker:
         work_s = {job.spec.id: job.work_s for job in self.trace.jobs}
         return Checker(state, checkpoint_s=self.checkpoint_s, work_s=work_s)
@@ -134,6 +152,11 @@ class Course:
         engine = copy.deepcopy(self.engine)
         engine.cluster = state.cluster
         return Course(Scheduler(state, planner), engine)
+
+    def adopt(self, world: World) -> Course:
+        """The same, with an engine that knows only the state and what is to come."""
+        state = load(dump(self.state), self.state.cluster.blank(), self.state.knowledge)
+        return Course(Scheduler(state, world.planner()), world.adopted(state, self))
 
     def finish(self, observer: Observer | None = None, *, batches_max: int = 20_000) -> None:
         while self.advance(observer):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Mapping, Sequence
+from typing import Self, TypedDict, Unpack
 
 from skep.core.actions import Action, Launch, Move, Resume, Stop, Suspend
-from skep.core.cluster import UNLIMITED, WHOLE, Allocation, Cluster, MemoryPlace, bits
+from skep.core.cluster import UNLIMITED, Allocation, Cluster, MemoryPlace
 from skep.core.events import (
     Batch,
     Event,
@@ -24,12 +26,13 @@ from skep.core.events import (
     TasksMoved,
     TasksResumed,
     TasksStarted,
-    TasksSuspended,
     TimerDue,
 )
 from skep.core.group import GroupSpec
-from skep.core.job import amount_of
+from skep.core.state import State
+from skep.engines.sim.adopt import take_up
 from skep.engines.sim.outages import Outages
+from skep.engines.sim.task import Task, halted_as, progress_of, shared_gpus
 from skep.profiles.speed import Speed
 from skep.traces.trace import TraceJob
 
@@ -40,71 +43,15 @@ SWAP_GIB_PER_S = 10.0
 """How fast the memory of a GPU is copied to its node: somewhat less than PCIe 3.0 with 16 lanes carries."""
 
 
-class Task:
-    """One job in the simulator: its work, and the run under way."""
+class SimulatorOptions(TypedDict, total=False):
+    """What `adopt` hands on as it is."""
 
-    __slots__ = (
-        "allocation",
-        "begun_s",
-        "done_s",
-        "halts_as",
-        "is_suspended",
-        "job",
-        "progress_since_s",
-        "rate",
-        "restart_left_s",
-        "row",
-        "run",
-        "saved_s",
-        "saving_since_s",
-        "starts",
-        "target_s",
-        "unit",
-        "work_s",
-    )
-
-    def __init__(self, row: int, job: TraceJob, *, in_proportion: bool) -> None:
-        self.row = row
-        self.job = job
-        self.unit: float = amount_of(job.spec.shapes[0]) if in_proportion and job.spec.gpu_range else 1
-        """Here work and rate are so many times what others are told. Where the speed is in proportion to the GPUs they
-        are GPU-seconds and GPUs: the same numbers however the same work is written."""
-        self.work_s = job.work_s * self.unit
-        self.allocation: Allocation | None = None
-        self.is_suspended = False
-        """It makes no progress, whether its memory still is being copied or not."""
-        self.halts_as: MemoryPlace | None = None
-        """Where its memory goes or went."""
-        self.restart_left_s = 0.0
-        """Of a restart that was under way when it was suspended."""
-        self.starts = 0
-        self.begun_s = 0.0
-        """Work done when the present run began."""
-        self.run = 0
-        """Counts everything that makes a milestone worked out before stale."""
-        self.done_s = 0.0
-        """Work done when the present rate began."""
-        self.rate = 0.0
-        self.target_s = 0.0
-        """Work at the next milestone: the end, or where the rate changes."""
-        self.progress_since_s = 0.0
-        self.saving_since_s = 0.0
-        """Checkpoints are taken every so often from here on."""
-        self.saved_s = 0.0
-        """Work at the last checkpoint before the present rate began."""
-
-    def work_at(self, now_s: float) -> float:
-        if now_s <= self.progress_since_s:
-            return self.done_s
-        return min(self.done_s + (now_s - self.progress_since_s) * self.rate, self.work_s)
-
-    def saved_at(self, now_s: float, checkpoint_s: float) -> float:
-        """Work at the last checkpoint."""
-        if now_s <= self.saving_since_s or self.is_suspended:
-            return self.saved_s
-        count = (now_s - self.saving_since_s) // checkpoint_s if checkpoint_s else math.inf
-        last_s = now_s if count == math.inf else self.saving_since_s + count * checkpoint_s
-        return self.work_at(last_s) if last_s >= self.progress_since_s else self.saved_s
+    speed: Speed | None
+    restart_s: float
+    checkpoint_s: float
+    finish_round_s: float
+    swap_gib_per_s: float
+    groups: tuple[GroupSpec, ...]
 
 
 class Simulator:
@@ -148,8 +95,39 @@ class Simulator:
         self.idle_timers_max = 10_000
         self.fruitless = 0
         """Runs cut short before they did any work, since one did some."""
+        self.since_s = -math.inf
+        """Nothing happens before: the moment of a state that was adopted."""
+        self.first: Batch | None = None
+        """What is known at once of such a state."""
+
+    @classmethod
+    def adopt(
+        cls,
+        state: State,
+        estimates: Mapping[str, float],
+        arrivals: Sequence[TraceJob] = (),
+        outages: Outages | None = None,
+        **options: Unpack[SimulatorOptions],
+    ) -> Self:
+        """Go on from a state, dumped or forked between two steps, that any engine has brought there.
+
+        `estimates` has the work of jobs that have not ended, by id: all of it, in seconds at the job's reference, so
+        what is left is that less what the state says is done. A job that has done as much ends at once, one without
+        an estimate never. `arrivals` are submitted later, in the order of their moments; `groups` of the options are
+        those of arrivals that the state does not know.
+        """
+        open_jobs = [job for job in state.jobs.values() if not job.state.is_final]
+        known = [TraceJob(job.submit_s, estimates.get(job.id, math.inf), job.spec) for job in open_jobs]
+        simulator = cls([*known, *arrivals], state.cluster, outages=outages, **options)
+        simulator.next_submission = len(known)
+        take_up(simulator, state)
+        return simulator
 
     def observe(self, until_s: float) -> Batch | None:
+        if self.first is not None:
+            first, self.first = self.first, None
+            return first
+        until_s = max(until_s, self.since_s)
         agenda = self.agenda
         while agenda and agenda[0][2] != agenda[0][3].run:
             heapq.heappop(agenda)
@@ -213,7 +191,7 @@ class Simulator:
         halted = [task for task in due if task.halts_as is not None]
         due = [task for task in due if task.halts_as is None]
         for task in halted:
-            events.append(TasksSuspended(task.job.spec.id, task.done_s / task.unit, task.halts_as or "resident"))
+            events.append(halted_as(task, task.halts_as or "resident"))
         changing = {task.row: task for task in due if task.target_s < task.work_s}
         for task in due:
             if task.row not in changing:
@@ -281,10 +259,10 @@ class Simulator:
         task.is_suspended, task.halts_as = True, memory
         copy_s = self._copy_s(task)
         if copy_s:
-            events.append(ProgressReported(task.job.spec.id, task.done_s / task.unit, 0.0))
+            events.append(progress_of(task))
             heapq.heappush(self.agenda, (at_s + copy_s, task.row, task.run, task))
         else:
-            events.append(TasksSuspended(task.job.spec.id, task.done_s / task.unit, memory))
+            events.append(halted_as(task, memory))
         self._change_rates(self._neighbours(task), at_s, events)
 
     def _resume(self, task: Task, at_s: float, events: list[Event]) -> None:
@@ -349,7 +327,7 @@ class Simulator:
             at_s = task.progress_since_s + (task.target_s - task.done_s) / task.rate
             if self.finish_round_s and task.target_s >= work_s:
                 at_s = math.ceil(at_s / self.finish_round_s - 1e-9) * self.finish_round_s
-            heapq.heappush(self.agenda, (at_s, task.row, task.run, task))
+            heapq.heappush(self.agenda, (max(at_s, self.since_s), task.row, task.run, task))
             self.idle_timers = 0
 
     def _change_rates(self, tasks: dict[int, Task], at_s: float, events: list[Event]) -> None:
@@ -362,7 +340,7 @@ class Simulator:
         task.done_s = task.work_at(at_s)
         task.progress_since_s = max(task.progress_since_s, at_s)
         self._set_rate(task)
-        return ProgressReported(task.job.spec.id, task.done_s / task.unit, task.rate / task.unit)
+        return progress_of(task)
 
     # Several jobs on one GPU -----------------------------------------------------------------------------------
 
@@ -392,9 +370,3 @@ class Simulator:
             found |= self.tenants[gpu]
         found.pop(task.row, None)
         return found
-
-
-def shared_gpus(task: Task) -> list[tuple[int, int]]:
-    assert task.allocation is not None
-    pieces = [piece for piece in task.allocation.slices if piece.milli < WHOLE]
-    return list(dict.fromkeys((piece.node, gpu) for piece in pieces for gpu in bits(piece.gpus)))

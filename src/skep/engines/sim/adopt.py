@@ -1,0 +1,105 @@
+"""Going on from a state: what the simulator must know of jobs that somebody else has run so far.
+
+The state says what was seen: where jobs are, how far they are, what is saved, what they were told. How much work they
+still have it does not know; that is for the caller to estimate.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from skep.core.actions import Action, Launch, Suspend
+from skep.core.cluster import MemoryPlace
+from skep.core.errors import InvariantBroken
+from skep.core.events import Batch, Event
+from skep.core.job import Job
+from skep.core.state import State
+from skep.core.step import in_flight
+from skep.engines.sim.task import Task
+
+if TYPE_CHECKING:
+    from skep.engines.sim.engine import Simulator
+
+
+def take_up(simulator: Simulator, state: State) -> None:
+    """Let the simulator, which has a task for every open job, be where the state is."""
+    check_future(simulator, state)
+    simulator.since_s = state.now_s
+    simulator.outages.down |= {state.cluster.by_name[name].index for name in state.lost}
+    for job_id, task in simulator.tasks.items():
+        if job_id in state.jobs:
+            restore(task, state.jobs[job_id], state)
+    there = [(simulator.tasks[job.id], job) for job in state.held_jobs.values()]
+    for task, _ in there:
+        simulator.running[task.row] = task
+        simulator._join_shares(task)
+    events: list[Event] = []
+    for task, job in there:
+        if not job.is_halted:
+            go_on(simulator, state, task, job, events)
+    events += simulator.execute(state.now_s, unanswered(state))
+    if events:
+        simulator.first = Batch(state.now_s, events)
+
+
+def check_future(simulator: Simulator, state: State) -> None:
+    soonest_s = min(simulator.outages.next_s, simulator._next_submit_s())
+    if soonest_s < state.now_s:
+        raise InvariantBroken(f"what is to come begins at {soonest_s}, before the state's moment {state.now_s}")
+
+
+def restore(task: Task, job: Job, state: State) -> None:
+    """What the task has done, and where it is."""
+    task.done_s = job.work_s * task.unit
+    task.saved_s = task.begun_s = job.saved_s * task.unit
+    task.starts = job.launches
+    if job.held is not None:
+        is_begun = job.seq in state.held_jobs and job.launches == job.held_launch
+        task.starts -= not is_begun  # a launch or a move that is done below
+        task.rate = job.rate * task.unit
+        task.allocation = job.held.resumes_as or job.held
+        task.progress_since_s, task.saving_since_s = job.progress_since_s, job.saving_since_s
+        task.is_suspended, task.halts_as = job.is_halted, job.held.memory
+        task.restart_left_s = job.restart_left_s
+
+
+def go_on(simulator: Simulator, state: State, task: Task, job: Job, events: list[Event]) -> None:
+    memory = halts_as(state, job)
+    if memory is not None:
+        halt(simulator, task, job, memory)
+        return
+    simulator._set_rate(task)
+    if task.rate / task.unit != job.rate:  # the simulator knows the job's speed better
+        task.rate = job.rate * task.unit
+        events.append(simulator._change_rate(task, state.now_s))
+
+
+def halts_as(state: State, job: Job) -> MemoryPlace | None:
+    """Where the memory of a job goes that was told to suspend, also if it is to go on again by now: then it still is
+    being copied."""
+    if job.seq not in state.moving:
+        return None
+    if job.bound is not None and job.bound.memory is not None:
+        return job.bound.memory
+    return None if job.rate else "swapped"
+
+
+def halt(simulator: Simulator, task: Task, job: Job, memory: MemoryPlace) -> None:
+    task.done_s = job.work_at(job.halting_since_s) * task.unit
+    task.restart_left_s = max(job.progress_since_s - job.halting_since_s, 0.0)
+    task.is_suspended, task.halts_as = True, memory
+    at_s = max(job.halting_since_s + simulator._copy_s(task), simulator.since_s)
+    heapq.heappush(simulator.agenda, (at_s, task.row, task.run, task))
+
+
+def unanswered(state: State) -> list[Action]:
+    """What the engine before was told and had not done; here it is done at once. Suspensions are taken up above."""
+    actions: list[Action] = []
+    for job in state.jobs.values():
+        if job.held is not None and job.seq not in state.held_jobs:
+            actions.append(Launch(job.id, job.held, job.held_launch))
+        told = in_flight(state, job)
+        if told is not None and not isinstance(told, Suspend):
+            actions.append(told)
+    return actions

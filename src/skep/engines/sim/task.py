@@ -1,0 +1,93 @@
+"""One job in the simulator: the truth of it."""
+
+from __future__ import annotations
+
+import math
+
+from skep.core.cluster import WHOLE, Allocation, MemoryPlace, bits
+from skep.core.events import ProgressReported, TasksSuspended
+from skep.core.job import amount_of
+from skep.traces.trace import TraceJob
+
+
+class Task:
+    """One job in the simulator: its work, and the run under way."""
+
+    __slots__ = (
+        "allocation",
+        "begun_s",
+        "done_s",
+        "halts_as",
+        "is_suspended",
+        "job",
+        "progress_since_s",
+        "rate",
+        "restart_left_s",
+        "row",
+        "run",
+        "saved_s",
+        "saving_since_s",
+        "starts",
+        "target_s",
+        "unit",
+        "work_s",
+    )
+
+    def __init__(self, row: int, job: TraceJob, *, in_proportion: bool) -> None:
+        self.row = row
+        self.job = job
+        self.unit: float = amount_of(job.spec.shapes[0]) if in_proportion and job.spec.gpu_range else 1
+        """Here work and rate are so many times what others are told. Where the speed is in proportion to the GPUs they
+        are GPU-seconds and GPUs: the same numbers however the same work is written."""
+        self.work_s = job.work_s * self.unit
+        self.allocation: Allocation | None = None
+        self.is_suspended = False
+        """It makes no progress, whether its memory still is being copied or not."""
+        self.halts_as: MemoryPlace | None = None
+        """Where its memory goes or went."""
+        self.restart_left_s = 0.0
+        """Of a restart that was under way when it was suspended."""
+        self.starts = 0
+        self.begun_s = 0.0
+        """Work done when the present run began."""
+        self.run = 0
+        """Counts everything that makes a milestone worked out before stale."""
+        self.done_s = 0.0
+        """Work done when the present rate began."""
+        self.rate = 0.0
+        self.target_s = 0.0
+        """Work at the next milestone: the end, or where the rate changes."""
+        self.progress_since_s = 0.0
+        self.saving_since_s = 0.0
+        """Checkpoints are taken every so often from here on."""
+        self.saved_s = 0.0
+        """Work at the last checkpoint before the present rate began."""
+
+    def work_at(self, now_s: float) -> float:
+        if now_s <= self.progress_since_s:
+            return self.done_s
+        return min(self.done_s + (now_s - self.progress_since_s) * self.rate, self.work_s)
+
+    def saved_at(self, now_s: float, checkpoint_s: float) -> float:
+        """Work at the last checkpoint."""
+        if now_s <= self.saving_since_s or self.is_suspended:
+            return self.saved_s
+        count = (now_s - self.saving_since_s) // checkpoint_s if checkpoint_s else math.inf
+        last_s = now_s if count == math.inf else self.saving_since_s + count * checkpoint_s
+        return self.work_at(last_s) if last_s >= self.progress_since_s else self.saved_s
+
+
+def shared_gpus(task: Task) -> list[tuple[int, int]]:
+    assert task.allocation is not None
+    pieces = [piece for piece in task.allocation.slices if piece.milli < WHOLE]
+    return list(dict.fromkeys((piece.node, gpu) for piece in pieces for gpu in bits(piece.gpus)))
+
+
+def progress_of(task: Task) -> ProgressReported:
+    """When its rate has changed."""
+    unit = task.unit
+    return ProgressReported(task.job.spec.id, task.done_s / unit, task.rate / unit, task.saved_s / unit)
+
+
+def halted_as(task: Task, memory: MemoryPlace) -> TasksSuspended:
+    return TasksSuspended(task.job.spec.id, task.done_s / task.unit, memory, saved_s=task.saved_s / task.unit)
