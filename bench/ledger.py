@@ -151,6 +151,25 @@ def shares(nodes: int, chance: random.Random) -> Callable[[], int]:
     return in_turns(empty(nodes), made_shares(nodes, chance, 1), chance)
 
 
+def shares_and_asking(nodes: int, chance: random.Random) -> Callable[[], int]:
+    """After each change somebody asks for what nobody has: the index has to follow every time."""
+    cluster, held = empty(nodes), made_shares(nodes, chance, 1)
+    for allocation, owner in held:
+        cluster.take(allocation, owner)
+    picked = [chance.choice(held) for _ in range(QUERIES)]
+    pool = cluster.pools[0]
+
+    def timed() -> int:
+        for allocation, owner in picked:
+            cluster.give(allocation, owner)
+            assert not any(pool.shares(999, 0))
+            cluster.take(allocation, owner)
+            assert not any(pool.shares(999, 0))
+        return 2 * len(picked)
+
+    return timed
+
+
 def halves_of_two(nodes: int, chance: random.Random) -> Callable[[], int]:
     return in_turns(empty(nodes), made_shares(nodes, chance, 2), chance)
 
@@ -179,6 +198,7 @@ def failing(milli: int, memory_gib: int) -> Callable[[int, random.Random], Calla
                 piece = Slice(node.index, 1 << gpu, milli=used, gpu_mem_mib=chance.randrange(28 * 1024, 30 * 1024))
                 cluster.take(Allocation((piece,), used / 1000), node.index)
         pool = cluster.pools[0]
+        pool.follow()  # What it costs to follow is in the rows above.
 
         def timed() -> int:
             for _ in range(QUERIES):
@@ -200,6 +220,7 @@ def nowhere(role: Role) -> Callable[[int, random.Random], Callable[[], int]]:
             for gpu in range(GPUS):
                 milli = chance.choice((WHOLE, 700, 800, 900))
                 cluster.take(Allocation((Slice(node.index, 1 << gpu, milli=milli),), milli / WHOLE), node.index)
+        cluster.pools[0].follow()
         place, plan, asking = Consolidate(), Plan({}, cluster), Job(JobSpec("asking", (Shape((role,)),)), 0, 0.0)
 
         def timed() -> int:
@@ -217,6 +238,7 @@ CASES = (
     Case("whole GPUs, take or give", 1_000_000, 12, whole_gpus),
     Case("whole GPUs with GPU memory, take or give", 1_000_000, 15, whole_with_memory),
     Case("shares, take or give", 250_000, 50, shares),
+    Case("shares, take or give, and ask", None, 250, shares_and_asking),
     Case("shares of two GPUs, take or give", None, 90, halves_of_two),
     Case("ask for 600 milli, 400 left at most", 50_000, 100, failing(600, 0)),
     Case("ask for 100 milli and 6 GiB, 4 GiB left at most", 50_000, 300, failing(100, 6)),

@@ -83,6 +83,7 @@ class Node:
         "gpu_count",
         "holders",
         "index",
+        "indexed",
         "inner",
         "is_up",
         "lefts",
@@ -114,6 +115,8 @@ class Node:
         """Those of them that were taken with memory, or to be shared in some mode → as what."""
         self.shares: dict[int, Shared] = {}
         """Gpus with tenants that have a part of them, or none of their time."""
+        self.indexed: dict[int, Shared] = {}
+        """What the index takes gpus for that have changed since it was last asked."""
         self.lefts: dict[int, int] = {}
         """For the index: how many shared gpus have just so much left (MiB × 1000 + milli)."""
         self.inner = [cell for cell in walk(self.cell) if cell is not self.cell]

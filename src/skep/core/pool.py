@@ -40,6 +40,7 @@ class Pool:
         "shared_counts",
         "size_max",
         "sized",
+        "stale",
         "tops",
         "total",
         "up",
@@ -69,6 +70,9 @@ class Pool:
         """The most of each `BLOCK` numbers of these."""
         self.shared_counts: list[int] = []
         """shared_counts[milli]: shared gpus with so many milli left."""
+        self.stale: list[Node] = []
+        """Nodes with gpus that the index does not know as they are: it follows when it is asked, because most of what
+        is tried is taken back before."""
 
     def add(self, node: Node) -> None:
         self.nodes.append(node)
@@ -91,6 +95,7 @@ class Pool:
                 self._enter(node, share)
 
     def unindex(self, node: Node) -> None:
+        self.follow()
         self.up ^= node.bit
         self.free -= node.free
         self.by_free[node.free] ^= node.bit
@@ -113,18 +118,28 @@ class Pool:
     # Shared gpus -----------------------------------------------------------------------------------------------
 
     def set_share(self, node: Node, gpu: int, before: Shared, after: Shared) -> None:
-        """The gpu carries just so much now; the index follows. It is free as long as nobody has any of its time."""
+        """The gpu carries just so much now. It is free as long as nobody has any of its time."""
         if after.tenants:
             node.shares[gpu] = after
         else:
             del node.shares[gpu]
-        if node.is_up:
-            if before.milli:
-                self._strike(node, before)
-            if after.milli:
-                self._enter(node, after)
+        if node.is_up and gpu not in node.indexed:
+            node.indexed[gpu] = before
+            self.stale.append(node)
         if bool(before.milli) != bool(after.milli):
             set_free(node, node.free_mask ^ 1 << gpu)
+
+    def follow(self) -> None:
+        """Let the index of shared gpus follow what was taken and given since somebody last asked."""
+        for node in self.stale:
+            for gpu, before in node.indexed.items():
+                after = node.shares.get(gpu)
+                if before.milli:
+                    self._strike(node, before)
+                if after is not None and after.milli:
+                    self._enter(node, after)
+            node.indexed.clear()
+        self.stale.clear()
 
     def _enter(self, node: Node, share: Shared) -> None:
         if not self.shared:
@@ -166,10 +181,14 @@ class Pool:
     @property
     def shared_milli(self) -> int:
         """Thousandths left on all shared gpus."""
+        if self.stale:
+            self.follow()
         return sum(left * count for left, count in enumerate(self.shared_counts))
 
     def with_room(self, milli: int) -> int:
         """GPUs of which so many thousandths are free."""
+        if self.stale:
+            self.follow()
         return self.free if milli >= WHOLE else self.free + sum(self.shared_counts[milli:])
 
     def shares(self, milli: int, memory_mib: int) -> Iterator[tuple[Node, int]]:
@@ -177,6 +196,8 @@ class Pool:
 
         A node comes once for each amount of thousandths that is left on one of its gpus.
         """
+        if self.stale:
+            self.follow()
         for block in range(milli // BLOCK, len(self.tops)):
             if self.tops[block] >= memory_mib:
                 for level in range(max(block * BLOCK, milli), (block + 1) * BLOCK):

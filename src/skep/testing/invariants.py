@@ -298,6 +298,7 @@ def check_books(cluster: Cluster, held: Iterable[Held]) -> None:
 
 def check_index(pool: Pool) -> None:
     """The naive twin of the free index."""
+    pool.follow()
     there = [node for node in pool.nodes if node.is_up]
     by_free = [0] * (max((node.gpu_count for node in pool.nodes), default=0) + 1)
     idle = dict.fromkeys(sorted({node.gpu_count for node in pool.nodes}, reverse=True), 0)

@@ -74,6 +74,7 @@ def snapshot_cluster(cluster: Cluster) -> dict[str, Any]:
 
 
 def shared_index(pool: Pool) -> tuple[Any, ...]:
+    pool.follow()
     buckets = {milli: dict(sorted(bucket.items())) for milli, bucket in enumerate(pool.shared) if bucket}
     counts = {milli: count for milli, count in enumerate(pool.shared_counts) if count}
     roomiest = {milli: left_mib for milli, left_mib in enumerate(pool.roomiest) if left_mib >= 0}
