@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -34,11 +35,13 @@ def folder_names(policies: list[str]) -> list[str]:
     return names
 
 
-def check_out(out: Path, *, force: bool) -> None:
-    """Refuse before hours of work what could not be written after them."""
+def check_out(out: Path, *, force: bool | None) -> None:
+    """Refuse before hours of work what could not be written after them. `force` is none where nothing is replaced."""
     is_empty = out.is_dir() and not any(out.iterdir())
     if out.exists() and not is_empty and not force:
-        raise InputError(f"{out} exists already", hint="--force replaces it")
+        raise InputError(
+            f"{out} exists already", hint="name another folder" if force is None else "--force replaces it"
+        )
     if not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder", hint="create it first")
     if not os.access(out.parent, os.W_OK):
@@ -52,11 +55,17 @@ def is_ours(out: Path) -> bool:
 
 
 def write_runs(runs: list[Run], out: Path, *, force: bool) -> None:
+    write_folder(out, lambda aside: write_folders(runs, aside), force=force)
+
+
+def write_folder(out: Path, fill: Callable[[Path], None], *, force: bool | None) -> None:
+    """Whole or not at all: `fill` writes beside it."""
     check_out(out, force=force)
     try:
         aside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
         try:
-            write_folders(runs, aside)
+            fill(aside)
+            aside.chmod(0o755)
             if out.exists():
                 shutil.rmtree(out)
             aside.rename(out)
@@ -72,7 +81,6 @@ def write_folders(runs: list[Run], aside: Path) -> None:
         folder.mkdir()
         (folder / "jobs.csv").write_text(jobs_csv(run.rows), encoding="utf-8")
         (folder / "summary.json").write_text(json.dumps(summary_dict(run), indent=2) + "\n", encoding="utf-8")
-    aside.chmod(0o755)
 
 
 def jobs_csv(rows: list[JobRow]) -> str:

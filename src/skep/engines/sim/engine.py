@@ -88,7 +88,8 @@ class Simulator:
         """Who is on each shared GPU, by (node, GPU) and row; kept only if the speed model knows sharing."""
         self.agenda: list[tuple[float, int, int, Task]] = []
         """Finishes and changes of rate: (at_s, row, run, task); those of an earlier run are stale."""
-        self.open_count = sum(job.work_s < math.inf for job in jobs)
+        self.open_count = sum(job.work_s < math.inf or job.spec.time_limit_s is not None for job in jobs)
+        """Jobs that will end, by themselves or by their limit."""
         self.ended_count = 0
         self.idle_timers = 0
         """Timers while nothing else was to come, since a job that will end was last started."""

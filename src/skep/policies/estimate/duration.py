@@ -39,7 +39,7 @@ class History(Duration):
             self.learn(job)
 
     def total_s(self, job: JobView) -> float:
-        for kind in self._kinds(job):
+        for kind in kinds_of(job):
             if kind in self.sums:
                 count, sum_s = self.sums[kind]
                 return sum_s / count
@@ -48,10 +48,12 @@ class History(Duration):
     def learn(self, job: JobView) -> None:
         if job.state is not JobState.SUCCEEDED:
             return
-        for kind in self._kinds(job):
+        for kind in kinds_of(job):
             count, sum_s = self.sums.get(kind, (0, 0.0))
             self.sums[kind] = (count + 1, sum_s + job.work_s)
 
-    def _kinds(self, job: JobView) -> tuple[object, ...]:
-        owner = job.spec.user or job.spec.vc
-        return ((owner, job.gpus), owner, (job.gpus,), ())
+
+def kinds_of(job: JobView) -> tuple[object, ...]:
+    """Whom a job is like, the most alike first: jobs of its owner and size, of its owner, of its size, all."""
+    owner = job.spec.user or job.spec.vc
+    return ((owner, job.gpus), owner, (job.gpus,), ())

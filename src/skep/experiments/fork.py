@@ -1,0 +1,188 @@
+"""A live state, simulated onwards: when will each job start and end, if nothing else comes?"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from skep.core.actions import Action
+from skep.core.errors import SkepError
+from skep.core.events import Batch, Event, TasksStarted
+from skep.core.job import Job
+from skep.core.step import Change, Scheduler
+from skep.engines.sim.engine import Simulator
+from skep.experiments.estimates import NONE, estimate_all, weakest
+from skep.experiments.output import cell, write_folder
+from skep.experiments.simulate import own_fault
+from skep.policies.idle import Idle
+from skep.service.book import owner_of, shown_reason
+from skep.service.commands import make_policy
+from skep.service.copy import Kept
+from skep.service.loop import run
+from skep.service.store import JobRow
+
+
+class Expected(msgspec.Struct):
+    """What is to be expected of one job. No `start_s`, no `end_s`: not in this forecast; `note` says why."""
+
+    id: str
+    name: str
+    user: str
+    vc: str
+    gpus: float
+    state: str
+    """When the forecast was made."""
+    start_s: float | None
+    """When it started, or will; of one that was preempted, when it will start again."""
+    end_s: float | None
+    estimate: str
+    """Where its length comes from: `owner`, `history` or `none`."""
+    note: str = ""
+
+
+class Member(NamedTuple):
+    """A job of the core: the whole job, or a task of it that starts by itself."""
+
+    source: str
+    start_s: float | None
+    end_s: float | None
+    note: str
+
+
+class Forecast(msgspec.Struct):
+    at_s: float
+    policy: str
+    until_s: float | None
+    """Where it was cut off."""
+    jobs: list[Expected]
+
+    @property
+    def unknown(self) -> int:
+        return sum(job.estimate == NONE for job in self.jobs)
+
+
+class Bounded:
+    """A simulated world that ends at a moment."""
+
+    def __init__(self, engine: Simulator, until_s: float) -> None:
+        self.engine = engine
+        self.until_s = until_s
+
+    def observe(self, until_s: float) -> Batch | None:
+        batch = self.engine.observe(until_s)
+        return None if batch is None or batch.at_s > self.until_s else batch
+
+    def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
+        return self.engine.execute(at_s, actions)
+
+
+class Starts:
+    """An observer: when jobs start for the first time from now on."""
+
+    def __init__(self, before: dict[str, float]) -> None:
+        self.by_job = before
+        """Those of jobs that run already are known."""
+
+    def __call__(self, at_s: float, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, TasksStarted):
+                self.by_job.setdefault(event.job_id, at_s)
+
+
+def forecast(
+    kept: Kept, *, policy: str = "", now_s: float = 0.0, within_s: float = math.inf, restart_s: float = 30.0
+) -> Forecast:
+    """From the last entry of the store, or from `now_s` if that is later. `policy`: instead of the one in use."""
+    state = kept.state
+    at_s = max(now_s, state.now_s)
+    until_s = at_s + within_s
+    open_jobs = [job for job in state.jobs.values() if not job.state.is_final]
+    starts = Starts({job.id: job.start_s for job in state.held_jobs.values() if job.start_s is not None})
+    try:
+        scheduler = take_over(kept, policy, at_s)
+        estimates = estimate_all(state)
+        work = {job_id: each.work_s for job_id, each in estimates.items()}
+        engine = Simulator.adopt(state, work, restart_s=restart_s)
+        run(scheduler, Bounded(engine, until_s), starts)
+    except SkepError:
+        raise
+    except Exception as error:
+        raise own_fault(kept.ground.policy, error) from error
+    members: dict[str, list[Member]] = {}
+    for job in open_jobs:
+        source = estimates[job.id].source if job.id in estimates else NONE
+        member = Member(
+            source, starts.by_job.get(job.id), job.finish_s, note_on(job, source, is_cut=until_s < math.inf)
+        )
+        members.setdefault(owner_of(state, job.id), []).append(member)
+    jobs = [expect(row, members[job_id]) for job_id, row in kept.rows.items() if job_id in members]
+    return Forecast(at_s, kept.ground.policy, until_s if until_s < math.inf else None, jobs)
+
+
+def take_over(kept: Kept, policy: str, at_s: float) -> Scheduler:
+    """Nothing has happened since the last entry. What is decided now the simulator finds as told and not answered."""
+    state, ground = kept.state, kept.ground
+    if not policy:
+        scheduler = Scheduler(state, ground.planner(state.cluster))
+        scheduler.step(at_s, [])
+        return scheduler
+    changed = make_policy(policy, state.cluster)
+    ground.follow([changed])
+    scheduler = Scheduler(state, Idle())
+    scheduler.step(at_s, [changed], Change(ground.planner))
+    return scheduler
+
+
+def note_on(job: Job, source: str, *, is_cut: bool) -> str:
+    """Why the forecast has no end for it, or why it ends as it does."""
+    if job.reason or job.hold:
+        return shown_reason(job)
+    if job.state.is_final:
+        return ""
+    if job.held is None:
+        return "waits at the end of this time" if is_cut else "waits for what never becomes free"
+    return "taken to run for ever" if source == NONE else "runs on after this time"
+
+
+def expect(row: JobRow, members: list[Member]) -> Expected:
+    """Of the whole job: from the first start of a member to the last end."""
+    starts = [each.start_s for each in members if each.start_s is not None]
+    ends = [each.end_s for each in members if each.end_s is not None]
+    return Expected(
+        id=str(row.seq),
+        name=row.name,
+        user=row.user,
+        vc=row.vc,
+        gpus=row.gpus,
+        state=row.state,
+        start_s=min(starts, default=None),
+        end_s=max(ends) if len(ends) == len(members) else None,
+        estimate=weakest(each.source for each in members),
+        note=next((each.note for each in members if each.note), ""),
+    )
+
+
+def write_forecast(found: Forecast, out: Path) -> None:
+    """`OUT/jobs.csv` and `OUT/summary.json`."""
+
+    def fill(folder: Path) -> None:
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(Expected.__struct_fields__)
+        rows.writerows([cell(value) for value in msgspec.structs.astuple(job)] for job in found.jobs)
+        (folder / "jobs.csv").write_text(text.getvalue(), encoding="utf-8")
+        (folder / "summary.json").write_text(json.dumps(summary(found), indent=2) + "\n", encoding="utf-8")
+
+    write_folder(out, fill, force=None)
+
+
+def summary(found: Forecast) -> dict[str, object]:
+    counts = {"jobs": len(found.jobs), "without_estimate": found.unknown}
+    ends = {"ended": sum(job.end_s is not None for job in found.jobs)}
+    return {"at_s": found.at_s, "policy": found.policy, "until_s": found.until_s, **counts, **ends}
