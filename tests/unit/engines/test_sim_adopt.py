@@ -6,9 +6,21 @@ import math
 
 import pytest
 
+from skep.core.actions import Resume
 from skep.core.cluster import Allocation, Slice
 from skep.core.errors import InvariantBroken
-from skep.core.events import ClockStepped, Event, JobSubmitted, NodeLost, TasksStarted, TasksSuspended
+from skep.core.events import (
+    ClockStepped,
+    Event,
+    Exit,
+    JobSubmitted,
+    NodeLost,
+    TasksExited,
+    TasksMoved,
+    TasksResumed,
+    TasksStarted,
+    TasksSuspended,
+)
 from skep.core.job import JobState
 from skep.core.snapshot import dump, load
 from skep.core.state import State
@@ -163,6 +175,30 @@ def test_memory_that_is_being_copied_is_there_when_it_would_have_been(adopted_s:
     assert (batch.at_s, batch.events) == (seen_s, [TasksSuspended("a", 50.0, "swapped", saved_s=0.0)])
 
 
+def test_a_job_that_is_to_go_on_while_its_memory_is_copied_stands_still_first() -> None:
+    state = swapping()
+    state.now_s = 51.0
+    plan = state.new_plan()
+    plan.resume(state.jobs["a"])
+    state.commit(plan)
+    assert reconcile(state) == []
+    batch = Simulator.adopt(state, {"a": 100.0}).observe(math.inf)
+    assert batch is not None
+    assert (batch.at_s, batch.events) == (52.0, [TasksSuspended("a", 50.0, "swapped", saved_s=0.0)])
+
+
+def test_a_restart_that_a_copy_cut_short_goes_on_after_it() -> None:
+    """It was to last until 60 when the job was told at 50 to swap; 2 s go by on either way."""
+    state = swapping()
+    state.jobs["a"].progress_since_s = 60.0
+    state.now_s = 51.0
+    engine = Simulator.adopt(state, {"a": 100.0})
+    assert engine.observe(math.inf) is not None
+    (resumed,) = engine.execute(70.0, [Resume("a")])
+    assert isinstance(resumed, TasksResumed)
+    assert resumed.progress_since_s == 70.0 + 2.0 + 10.0
+
+
 def test_a_restart_that_a_suspension_cut_short_goes_on_with_what_was_left() -> None:
     live = Live(job(id="a"), on="1x1").decide("start", "a", gpus(0, 1)).tell(TasksStarted("a", 1.0, 30.0)).at(20.0)
     live.decide("suspend", "a", "resident").tell(TasksSuspended("a", 0.0)).at(80.0).decide("resume", "a").at(90.0)
@@ -187,6 +223,30 @@ def test_a_suspended_job_whose_node_fails_goes_back_to_what_was_saved() -> None:
     outages = Outages([(65.0, 0, True), (70.0, 0, False)])
     state = live.at(60.0).adopt({"a": 100.0, "b": 200.0}, outages=outages, restart_s=0.0)
     assert ends(state) == {"a": 70.0 + 60.0, "b": 200.0}
+
+
+def lost(live: Live, at_s: float, checkpoint_s: float = 600.0) -> float | None:
+    """When its job of 100 s ends if both nodes are away for 5 s."""
+    outages = Outages([(at_s + away_s, number, away_s == 0) for number in (0, 1) for away_s in (0, 5)])
+    return live.adopt({"a": 100.0}, outages=outages, checkpoint_s=checkpoint_s, restart_s=0.0).jobs["a"].finish_s
+
+
+def test_what_a_preemption_saved_is_there_if_the_node_fails_during_the_restart() -> None:
+    live = Live(job(2, id="a")).runs("a", gpus(0, 0b11)).at(50.0).decide("stop", "a", "preempted")
+    live.tell(TasksExited("a", Exit.PREEMPTED, 50.0)).at(60.0).decide("start", "a", gpus(1, 0b11))
+    assert lost(live.tell(TasksStarted("a", 1.0, 90.0)).at(70.0), 80.0) == 85.0 + 50.0
+
+
+def test_what_a_move_saved_is_there_if_the_node_fails_during_the_restart() -> None:
+    live = Live(job(2, id="a")).runs("a", gpus(0, 0b11)).at(50.0).decide("move", "a", gpus(1, 0b11))
+    assert lost(live.tell(TasksMoved("a", gpus(1, 0b11), 50.0, 1.0, 80.0)).at(60.0), 70.0) == 75.0 + 50.0
+
+
+def test_checkpoints_count_from_where_a_suspended_job_went_on() -> None:
+    """At 80; the last one before 110 is that of 105, with 75 s of work."""
+    live = Live(job(2, id="a")).runs("a", gpus(0, 0b11)).at(50.0).decide("suspend", "a", "resident")
+    live.tell(TasksSuspended("a", 50.0)).at(80.0).decide("resume", "a").tell(TasksResumed("a", 50.0, 1.0, 80.0))
+    assert lost(live.at(90.0), 110.0, checkpoint_s=25.0) == 115.0 + 25.0
 
 
 def test_moments_move_with_the_clock() -> None:
