@@ -50,8 +50,9 @@ GroupEnd = tuple[str, JobState, str]
 
 T = TypeVar("T")
 
-Step = list[Any] | tuple[Any, ...]  # each function takes what comes after it
-"""The way back: a list whose last item goes, or a function that takes the step back and what that needs to know."""
+Step = list[Any] | tuple[Any, ...]  # each function takes the plan and what comes after it
+"""The way back: a list whose last item goes, or a function of plans that takes the step back and what that needs to
+know. It is not bound to its plan: a plan that refers to itself would stay in memory until it is searched for."""
 
 NO_GROUPS: Mapping[str, Group] = {}
 
@@ -218,7 +219,7 @@ class Plan:
     ) -> None:
         """It is booked: note it, and how to take it back."""
         self._marks.append(len(self._steps))
-        self._steps.append((self._undecide, job, job.state))
+        self._steps.append((Plan._undecide, job, job.state))
         job.allocation = after
         job.state = state
         self.decisions.append(Decision(job.id, before, after, cause, self._bundle, until_s))
@@ -284,8 +285,9 @@ class Plan:
 
     def wake(self, at_s: float | None) -> None:
         """Ask the planner again then, if nothing happens before."""
-        self._steps.append((self._unwake, self.wake_s))
-        self.wake_s = at_s
+        if at_s != self.wake_s:
+            self._steps.append((Plan._unwake, self.wake_s))
+            self.wake_s = at_s
 
     def _unwake(self, at_s: float | None) -> None:
         self.wake_s = at_s
@@ -303,29 +305,35 @@ class Plan:
             if isinstance(step, list):
                 step.pop()
             else:
-                step[0](*step[1:])
+                step[0](self, *step[1:])
 
     def reserve(self, allocation: Allocation) -> None:
         """These cells are nobody's, and not free, until they are released or the step is taken back."""
         self._books.reserve(allocation)
-        self._steps.append((self._books.release, allocation))
+        self._steps.append((Plan._unreserve, allocation))
+
+    def _unreserve(self, allocation: Allocation) -> None:
+        self._books.release(allocation)
 
     def release(self, allocation: Allocation) -> None:
         self._books.release(allocation)
-        self._steps.append((self._books.reserve, allocation))
+        self._steps.append((Plan._unrelease, allocation))
+
+    def _unrelease(self, allocation: Allocation) -> None:
+        self._books.reserve(allocation)
 
     def vacate(self, job: JobView) -> None:
         """What the job has counts as free, until it is occupied again or the step is taken back."""
         allocation = self._jobs[job.id].allocation
         assert allocation is not None
         self._books.give(allocation, job.seq)
-        self._steps.append((self._books.take, allocation, job.seq))
+        self._steps.append((Plan._book, job.id, None, allocation))
 
     def occupy(self, job: JobView) -> None:
         allocation = self._jobs[job.id].allocation
         assert allocation is not None
         self._books.take(allocation, job.seq)
-        self._steps.append((self._books.give, allocation, job.seq))
+        self._steps.append((Plan._book, job.id, allocation, None))
 
     def allows(self, allocation: Allocation) -> bool:
         """Whether cells that are free can be had: of a VC they may have nothing healthy behind them."""
@@ -348,7 +356,7 @@ class Plan:
         if self._bundle:
             decision = msgspec.structs.replace(decision, bundle=self._bundle)
         self._marks.append(len(self._steps))
-        self._steps.append((self._untranslate, made, made._marks[number], is_booked))
+        self._steps.append((Plan._untranslate, made, made._marks[number], is_booked))
         self.decisions.append(decision)
 
     def _untranslate(self, made: Plan, mark: int, is_booked: bool) -> None:
@@ -361,7 +369,7 @@ class Plan:
     def see_as(self, job: JobView, allocation: Allocation) -> None:
         """What the job has is called so from now on; nothing is decided."""
         mine = self._jobs[job.id]
-        self._steps.append((self._unsee, mine, mine.allocation))
+        self._steps.append((Plan._unsee, mine, mine.allocation))
         mine.allocation = allocation
 
     def _unsee(self, job: Job, allocation: Allocation | None) -> None:
@@ -369,4 +377,7 @@ class Plan:
 
     def note(self, undo: Callable[[], object]) -> None:
         """Something beside the plan follows it, and is taken back with it."""
-        self._steps.append((undo,))
+        self._steps.append((Plan._undo, undo))
+
+    def _undo(self, undo: Callable[[], object]) -> None:
+        undo()
