@@ -173,11 +173,12 @@ class Pipeline:
         for job in trigger.started:
             if job.seq in self.running.by_seq:
                 self._set_timer(job, self.order.changes_at(job, job.held_since_s))
-        for job in (*trigger.ended, *trigger.returned):
+        for job in trigger.ended + trigger.returned:
             if job.seq in self.running.by_seq:  # else it was pushed out, and left then
                 self._forget(job)
                 self.order.left(job, plan, now_s)
-        for job in (*trigger.ended, *(job for job in trigger.withdrawn if job.state.is_final)):
+        stopped = [job for job in trigger.withdrawn if job.state.is_final]
+        for job in trigger.ended + stopped:
             self.order.ended(job, plan, now_s)
         if trigger.ended or trigger.nodes_changed:
             self.epoch += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from skep.core.cluster import Allocation, Slice
@@ -120,3 +122,28 @@ def test_needs_are_met_by_success_only() -> None:
     assert waiting.reason == "needs b, which ended as failed"
     assert not state.take_trigger().submitted
     check(state)
+
+
+def test_a_plan_is_gone_when_nobody_has_it() -> None:
+    """Simulations run without the garbage collector."""
+    state = state_with(running=True)
+    plan = state.new_plan()
+    a, b = state.jobs["a"], state.jobs["b"]
+    plan.vacate(a)
+    plan.occupy(a)
+    plan.reserve(OTHER)
+    plan.release(OTHER)
+    plan.stop(a, "b")
+    plan.see_as(b, TWO)
+    plan.note(lambda: None)
+    plan.wake(5.0)
+    part = plan.part(lambda books: books)
+    part.move(b, OTHER)
+    plan.translate(part, 0, part.decisions[0], is_booked=True)
+    gc.collect()
+    gc.disable()
+    try:
+        del plan, part
+        assert not gc.collect()
+    finally:
+        gc.enable()

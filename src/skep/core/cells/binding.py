@@ -26,7 +26,7 @@ def bind_sparing(
 ) -> Bindings | None:
     """A mapping that evicts opportunistic work only if there is none that evicts nothing."""
     found = Binder(chain, is_usable, order).bind(leaves)
-    if found is None or not any(gpu.priority == OPPORTUNISTIC for gpu in found.values()):
+    if found is None or OPPORTUNISTIC not in [gpu.priority for gpu in found.values()]:
         return found
     spared = Binder(chain, lambda cell: is_usable(cell) and not is_lent(cell), order).bind(leaves)
     return found if spared is None else spared

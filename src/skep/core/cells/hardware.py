@@ -70,6 +70,8 @@ class Hardware:
         for leaf in leaves:
             node, bit = self.where[id(leaf)]
             masks[node] = masks.get(node, 0) | bit
+        if len(masks) == 1:
+            return [msgspec.structs.replace(like, node=node, gpus=mask) for node, mask in masks.items()]
         return [part_of(like, node, mask) for node, mask in sorted(masks.items())]
 
 

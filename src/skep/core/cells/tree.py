@@ -167,7 +167,10 @@ def set_use(leaf: Cell, priority: int) -> None:
         if priority != FREE:
             used[priority] = used.get(priority, 0) + 1
         cell.used_total += change
-        cell.priority = max(used) if used else FREE
+        if priority >= cell.priority:
+            cell.priority = priority
+        elif before == cell.priority and before not in used:
+            cell.priority = max(used, default=FREE)
         if cell.view is not None:
             cell.view.touch(cell)
         if is_lending and isinstance(cell, PhysicalCell):

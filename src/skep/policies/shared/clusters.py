@@ -242,6 +242,8 @@ class CellBooks(VcBooks):
         self.virtual: list[list[VirtualCell]] = []
         """The virtual gpus of each node."""
         self.tops: list[VirtualCell] = []
+        self.chains: dict[str, None] = {}
+        """In which it has nodes."""
         specs = []
         tenancy = cells.tenancies[vc]
         for view in [tenancy.views[name] for name in ([f"pinned/{pinned}"] if pinned else tenancy.roots)]:
@@ -249,6 +251,7 @@ class CellBooks(VcBooks):
                 assert isinstance(node, VirtualCell)
                 specs.append(node_spec(cells.layout, cells.chains[node.chain], node, node.address, within(node)))
                 self.tops.append(node)
+                self.chains[node.chain] = None
                 self.virtual.append([leaf for leaf in node.leaves() if isinstance(leaf, VirtualCell)])
         self.users: dict[int, int] = {}
         """Jobs on each virtual gpu, by identity: several may share one."""
@@ -259,16 +262,20 @@ class CellBooks(VcBooks):
         super().__init__(CellsShown(specs, vc))
 
     def leaves_of(self, allocation: Allocation) -> list[VirtualCell]:
-        return [self.virtual[piece.node][bit] for piece in allocation.slices for bit in bits(piece.gpus)]
+        found = []
+        for piece in allocation.slices:
+            gpus = self.virtual[piece.node]
+            found += [gpus[bit] for bit in bits(piece.gpus)]
+        return found
 
     def bindings(self, allocation: Allocation) -> list[Pair] | None:
         """Physical gpus for the virtual ones; none where that would need a bad node."""
         leaves = self.leaves_of(allocation)
         found: Bindings = {}
-        for name in dict.fromkeys(leaf.chain for leaf in leaves):  # nodes of different shapes may have the same gpus
+        for name in self.chains:  # nodes of different shapes may have the same gpus
             chain = self.cells.chains[name]
-            usable = functools.partial(is_usable, chain=chain)
-            bound = bind_sparing(chain, usable, by_layout, [leaf for leaf in leaves if leaf.chain == name])
+            wanted = leaves if len(self.chains) == 1 else [leaf for leaf in leaves if leaf.chain == name]
+            bound = bind_sparing(chain, functools.partial(is_usable, chain=chain), by_layout, wanted)
             if bound is None:
                 return None
             found.update(bound)
@@ -293,31 +300,37 @@ class CellBooks(VcBooks):
         return pairs if [id(leaf) for _, leaf in pairs] == [id(leaf) for leaf in leaves] else []
 
     def _take(self, allocation: Allocation, pairs: list[Pair], owner: int) -> None:
-        super().take(allocation, owner)
+        self.cluster.take(allocation, owner)
         self.pairs[id(allocation)] = (allocation, pairs)
-        with self.cells.books:  # settled half-way, a cell that the next gpu needs might be bound to a bad one
+        books, users = self.cells.books, self.users
+        with books:  # settled half-way, a cell that the next gpu needs might be bound to a bad one
             for leaf, virtual in pairs:
-                users = self.users[id(virtual)] = self.users.get(id(virtual), 0) + 1
-                if users == 1:
+                gpu = id(virtual)
+                count = users[gpu] = users.get(gpu, 0) + 1
+                if count == 1:
                     if leaf.priority == OPPORTUNISTIC:
                         set_use(leaf, FREE)
-                    self.cells.books.take_gpu(leaf, virtual, GUARANTEED_MIN)
+                    books.take_gpu(leaf, virtual, GUARANTEED_MIN)
 
     def give(self, allocation: Allocation, owner: int) -> None:
-        super().give(allocation, owner)
-        pairs = self.pairs[id(allocation)][1]
-        self.given = (owner, pairs, is_suspended(allocation))
-        with self.cells.books:
+        self._give(allocation, self.pairs[id(allocation)][1], owner)
+        self.given = (owner, self.pairs[id(allocation)][1], is_suspended(allocation))
+
+    def _give(self, allocation: Allocation, pairs: list[Pair], owner: int) -> None:
+        self.cluster.give(allocation, owner)
+        books, users = self.cells.books, self.users
+        with books:
             for leaf, virtual in pairs:
-                self.users[id(virtual)] -= 1
-                if not self.users[id(virtual)]:
-                    self.cells.books.give_gpu(leaf)
+                gpu = id(virtual)
+                users[gpu] -= 1
+                if not users[gpu]:
+                    books.give_gpu(leaf)
                     if id(leaf) in self.lent:
                         set_use(leaf, OPPORTUNISTIC)
 
     def ended(self, allocation: Allocation, owner: int) -> None:
-        self.give(allocation, owner)
-        self.forget(allocation)
+        self._give(allocation, self.pairs.pop(id(allocation))[1], owner)
+        self.given = NOTHING_GIVEN
 
     def forget(self, allocation: Allocation) -> Callable[[], None]:
         self.given = NOTHING_GIVEN
@@ -329,11 +342,13 @@ class CellBooks(VcBooks):
         return know
 
     def physical(self, allocation: Allocation) -> Allocation:
-        pairs = iter(self.pairs[id(allocation)][1])
+        pairs = self.pairs[id(allocation)][1]
         slices: list[Slice] = []
+        first = 0
         for piece in allocation.slices:
-            leaves = [next(pairs)[0] for _ in range(piece.gpus.bit_count())]
-            slices += self.hardware.slices(leaves, piece) if leaves else []
+            end = first + piece.gpus.bit_count()
+            slices += self.hardware.slices([leaf for leaf, _ in pairs[first:end]], piece)
+            first = end
         return Allocation(tuple(slices), allocation.gpus)
 
     def gpus_behind(self, allocation: Allocation) -> Gpus:

@@ -146,7 +146,7 @@ class Shared:
             first += len(part.cluster.nodes)
 
     def vc_of(self, job: JobView) -> Vc:
-        return self.vcs[self._key(job)]
+        return self.vcs[self._key(job) if job.spec.pinned else job.spec.vc]
 
     def _key(self, job: JobView) -> str:
         spec = job.spec
@@ -342,7 +342,7 @@ class Shared:
         for job, reason in made.rejects:
             plan.reject(job, why_never(vc, job, reason))
         self._remember(plan, vc, made)
-        if vc.borrows:
+        if vc.borrows and (trigger.submitted or trigger.returned):
             rejected = {job.seq for job, _ in made.rejects}
             fresh = (*trigger.submitted, *trigger.returned)
             waiting = [job for job in fresh if job.state is JobState.PENDING and job.seq not in rejected]
@@ -362,6 +362,9 @@ class Shared:
 
     def _carry_out(self, view: View, plan: Plan, vc: Vc, made: Plan, numbers: list[int]) -> None:
         """Decisions of a VC that need each other, or one by itself, in physical terms."""
+        if len(numbers) == 1 and not self.lent:  # nobody has to leave
+            self._translate(view, plan, vc, made, numbers[0], self._home(view, vc, made.decisions[numbers[0]]))
+            return
         homes = [self._home(view, vc, made.decisions[number]) for number in numbers]
         leavers = [self._borrowers_on(physical) for physical in homes]
         with plan.bundle() if len(numbers) > 1 or any(leavers) else ALONE:
@@ -503,7 +506,8 @@ class Shared:
     def _kept_back(self, view: View) -> Iterator[None]:
         """What is not lent is not free meanwhile."""
         trial = view.new_plan()
-        trial.reserve(self.kept.left(view.cluster))
+        if self.kept.masks:
+            trial.reserve(self.kept.left(view.cluster))
         try:
             yield
         finally:
