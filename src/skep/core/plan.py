@@ -94,14 +94,16 @@ class Plan:
         "wake_s",
     )
 
-    def __init__(self, jobs: Mapping[str, Job], books: Books, groups: Mapping[str, Group] = NO_GROUPS) -> None:
+    def __init__(
+        self, jobs: Mapping[str, Job], books: Books, groups: Mapping[str, Group] = NO_GROUPS, at: At = WHOLE_PLANNER
+    ) -> None:
         self._jobs = jobs
         self._groups = groups
         self._books = books
         self._steps: list[Step] = []
         self._marks: list[int] = []
         """How many steps there were before each decision."""
-        self._at = WHOLE_PLANNER
+        self._at = at
         self._bundle = 0
         self._bundles = 0
         self.decisions: list[Decision] = []
@@ -344,9 +346,7 @@ class Plan:
     def part(self, over: Callable[[Books], Books], at: At = WHOLE_PLANNER) -> Plan:
         """An empty plan for the same jobs on the books of a part, which may rest on those of the whole; `at` is the
         part of the memory that it writes."""
-        found = Plan(self._jobs, over(self._books), self._groups)
-        found._at = at
-        return found
+        return Plan(self._jobs, over(self._books), self._groups, at)
 
     def translate(self, made: Plan, number: int, decision: Decision, *, is_booked: bool) -> None:
         """The decision of that number in the plan of a part, in the terms of the whole; `is_booked` if the part has

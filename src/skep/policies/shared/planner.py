@@ -13,6 +13,7 @@ import functools
 import heapq
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -310,28 +311,31 @@ class Shared:
             else:
                 vc.view.jobs[job.id] = job
                 self._trigger(vc).submitted.append(job)
-        for job in trigger.ended:
+        for job in trigger.ended:  # what is remembered of it is forgotten by the state
             vc = self.vc_of(job)
             self._gone(plan, vc, job)
             self._trigger(vc).ended.append(job)
             to_lender.ended.append(job)
         for job in trigger.returned:
             vc = self.vc_of(job)
-            self._gone(plan, vc, job)
+            slot = self._gone(plan, vc, job)
+            if slot is not None:
+                plan.remember(slot, job.id, None)
             if self.only_borrows(job):
                 to_lender.returned.append(job)
             else:
                 self._trigger(vc).returned.append(job)
 
-    def _gone(self, plan: Plan, vc: Vc, job: JobView) -> None:
-        """The job holds nothing any more."""
+    def _gone(self, plan: Plan, vc: Vc, job: JobView) -> Slot[Any] | None:  # of either type
+        """The job holds nothing any more; where it is remembered that it did."""
         if vc.view.held_jobs.pop(job.seq, None) is not None:
             vc.books.ended(self.virtual.pop(job.seq), job.seq)
-            plan.remember(OWNED, job.id, None)
+            return OWNED
         if job.seq in self.borrowers:
             self.lender.let_go(self.lent_view, plan, job)
             self._unlend(job)
-            plan.remember(LENT, job.id, None)
+            return LENT
+        return None
 
     def _plan_vc(self, view: View, plan: Plan, vc: Vc, to_lender: Trigger) -> None:
         trigger = vc.view.take_trigger()
@@ -534,6 +538,8 @@ class Shared:
         """Whoever could not own what it has is tried again when its VC has changed, when somebody has left cells that
         it is in, or (`is_all`) when nodes are bad: the cost does not grow with the number of borrowers."""
         self._note_freed(is_all=is_all or bool(self.cells.bad_nodes))
+        if not self.untried:
+            return
         tries = [(job.rank, seq, job) for seq, job in self.untried.items()]
         heapq.heapify(tries)
         untried, self.untried = self.untried, {}
