@@ -138,6 +138,28 @@ def test_tasks_that_start_one_by_one_are_one_job(world: LiveWorld) -> None:
     assert (found.start_s, found.end_s) == (world.now_s, world.now_s + 200.0)
 
 
+def test_virtual_clusters_and_what_is_under_way(tmp_path: Path) -> None:
+    """`borrows` was told to make room for `owner`; it goes on there when that one has ended, after its restart."""
+    world = LiveWorld(tmp_path, cluster="nodes: [{count: 2, name: n, gpus: 2}]\nvcs: {a: 1 nodes, b: 1 nodes}\n")
+    world.submit(*(request(name, 2, expect_s=100.0, vc="a") for name in ("owns", "borrows")))
+    world.settle()
+    world.submit(request("owner", 2, expect_s=10.0, vc="b"))
+    found = foreseen(world, restart_s=30.0)
+    assert [each.state for each in found.values()] == ["running", "stopping", "launching"]
+    begun_s = world.now_s - 1.0
+    assert found["owns"].end_s == begun_s + 100.0
+    assert (found["owner"].start_s, found["owner"].end_s) == (world.now_s, world.now_s + 10.0)
+    assert found["borrows"].end_s == world.now_s + 10.0 + 30.0 + 99.0
+
+
+def test_an_error_in_a_policy_of_ones_own_is_one_line(world: LiveWorld, tmp_path: Path) -> None:
+    world.submit(request("a", expect_s=10.0))
+    methods = ("    def attach(self, view, memory): ...", "    def plan(self, view, memory, trigger):", "        1 / 0")
+    (tmp_path / "mine.py").write_text("\n".join(("class Mine:", *methods)))
+    with pytest.raises(InputError, match=r"mine\.py:4: ZeroDivisionError"):
+        foreseen(world, policy=f"{tmp_path}/mine.py:Mine")
+
+
 def test_what_is_written(world: LiveWorld, tmp_path: Path) -> None:
     world.submit(request("a", 2, expect_s=100.0), request("b"))
     world.settle()
