@@ -366,7 +366,7 @@ def test_nothing_is_lost_and_everything_ends(tmp_path: Path, seed: int) -> None:
 
 def test_the_faults_are_there(tmp_path: Path) -> None:
     trials = []
-    for seed in (112, 120):
+    for seed in (118, 130):
         (tmp_path / str(seed)).mkdir()
         trials.append(try_seed(tmp_path / str(seed), seed, 400))
     assert sum(trial.crashes for trial in trials) > 5
