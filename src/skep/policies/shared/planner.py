@@ -13,7 +13,6 @@ import functools
 import heapq
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import msgspec
 
@@ -319,23 +318,23 @@ class Shared:
         for job in trigger.returned:
             vc = self.vc_of(job)
             slot = self._gone(plan, vc, job)
-            if slot is not None:
-                plan.remember(slot, job.id, None)
+            if slot:
+                plan.keep(Change(Of.JOB, job.id, slot, None))
             if self.only_borrows(job):
                 to_lender.returned.append(job)
             else:
                 self._trigger(vc).returned.append(job)
 
-    def _gone(self, plan: Plan, vc: Vc, job: JobView) -> Slot[Any] | None:  # of either type
-        """The job holds nothing any more; where it is remembered that it did."""
+    def _gone(self, plan: Plan, vc: Vc, job: JobView) -> str:
+        """The job holds nothing any more; the slot in which it is remembered that it did."""
         if vc.view.held_jobs.pop(job.seq, None) is not None:
             vc.books.ended(self.virtual.pop(job.seq), job.seq)
-            return OWNED
+            return OWNED.name
         if job.seq in self.borrowers:
             self.lender.let_go(self.lent_view, plan, job)
             self._unlend(job)
-            return LENT
-        return None
+            return LENT.name
+        return ""
 
     def _plan_vc(self, view: View, plan: Plan, vc: Vc, to_lender: Trigger) -> None:
         trigger = vc.view.take_trigger()
