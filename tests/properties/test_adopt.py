@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shared_worlds import shared_worlds
 from test_elastic import elastic
 from test_turns import advance_to_a_suspension, turning, turning_vcs
-from worlds import examples, worlds
+from worlds import examples, taken_up, worlds
 
 from skep.policies.registry import policies
 from skep.testing import World
@@ -34,7 +34,7 @@ def check_goes_on_alike(world: World, original: Course) -> None:
 @examples(20)
 @given(data=st.data())
 def test_an_adopted_run_ends_like_one_that_was_not(name: str, data: st.DataObject) -> None:
-    world = data.draw(worlds(name, eventful=True))
+    world = data.draw(taken_up(name))
     check_goes_on_alike(world, begun(data, world))
 
 

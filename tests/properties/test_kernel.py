@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds import examples, fork_of, worlds
+from worlds import examples, fork_of, taken_up, worlds
 
 from skep.core.chance import draw as draw_bits
 from skep.core.job import Job, JobState
@@ -67,7 +67,7 @@ class Replayer(Recorder):
 @examples(12)
 @given(data=st.data())
 def test_replaying_logged_plans_gives_the_same_state(name: str, data: st.DataObject) -> None:
-    replay_and_compare(data, data.draw(worlds(name, eventful=True)))
+    replay_and_compare(data, data.draw(taken_up(name)))
 
 
 def replay_and_compare(data: st.DataObject, world: World) -> None:
@@ -94,7 +94,7 @@ def replay_and_compare(data: st.DataObject, world: World) -> None:
 @examples(40)
 @given(data=st.data())
 def test_a_fork_goes_on_like_the_original(name: str, data: st.DataObject) -> None:
-    world: World = data.draw(worlds(name, eventful=True))
+    world: World = data.draw(taken_up(name))
     original, fork = fork_of(data, world)
     assert snapshot(fork.state) == snapshot(original.state)
     original.finish()

@@ -236,6 +236,12 @@ def worlds(
     return msgspec.structs.replace(world, script=draw(scripts(world))) if eventful else world
 
 
+def taken_up(name: str) -> st.SearchStrategy[World]:
+    """Worlds in which another planner takes up the state in the middle of a run. Quotas by use are left out: what VCs
+    used in runs that ended since the last decision is not remembered."""
+    return worlds(name, eventful=True, **({"quotas": "equal"} if name == "yarn-cs" else {}))
+
+
 def with_time_limit(draw: st.DrawFn, entry: TraceJob) -> TraceJob:
     limit_s = draw(st.sampled_from([None, None, None, 40.0, 90.0]))
     return msgspec.structs.replace(entry, spec=msgspec.structs.replace(entry.spec, time_limit_s=limit_s))
