@@ -15,7 +15,7 @@ from local_world import World, is_alive, sh, until
 from skep.core.actions import Stop
 from skep.core.reports import Exited, Started
 from skep.engines.local import start
-from skep.engines.local.processes import read
+from skep.engines.local.processes import began, read
 
 
 @pytest.fixture
@@ -54,6 +54,11 @@ def test_another_takes_its_place(
             assert until(lambda pid=before: not is_alive(pid))
         world.do(Stop("1", "preempted"))  # Its shim has lived on, and hears.
         assert world.wait(Exited, "1").was_stopped
+
+
+def test_a_shim_that_left_before_anybody_looked_has_left() -> None:
+    assert start.shim_of(b"4194305 0").has_left
+    assert not start.shim_of(b"%d %d" % (os.getpid(), began(os.getpid()))).has_left
 
 
 def test_what_cannot_be_forked_is_an_error(forks: start.Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,14 +24,14 @@ TRIES = 3
 
 
 class Shim(msgspec.Struct, frozen=True):
-    """A process, by its number and when it began: numbers are used again."""
+    """A process, by its number and when it began: numbers are used again. 0: it had left before anybody looked."""
 
     pid: int
     began: int
 
     @property
     def has_left(self) -> bool:
-        return began(self.pid) != self.began
+        return not self.began or began(self.pid) != self.began
 
 
 class Forks:
