@@ -359,7 +359,10 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_module, "ENDED_KEPT", 3)
 
 
-@pytest.mark.parametrize("seed", range(40))
+SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 40))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_lost_and_everything_ends(tmp_path: Path, seed: int) -> None:
     try_seed(tmp_path, seed)
 

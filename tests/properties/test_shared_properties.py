@@ -25,6 +25,7 @@ def outcome(row: JobRow) -> tuple[object, ...]:
     return (row.job_id, row.start_s, row.finish_s, row.preemptions, row.state)
 
 
+@pytest.mark.slow
 @examples(120)
 @given(world=shared_worlds())
 def test_a_run_is_sound_and_everybody_gets_through(world: SharedWorld) -> None:

@@ -68,6 +68,7 @@ def write_policies(folder: Path) -> None:
         (folder / name).write_text(code, "utf-8")
 
 
+@pytest.mark.slow
 def test_the_policies_of_the_guide_run(tmp_path: Path) -> None:
     write_policies(tmp_path)
     (tmp_path / "pairs.yaml").write_text("default: {sharing: 0.65}\n", "utf-8")
