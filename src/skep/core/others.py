@@ -1,7 +1,7 @@
 """Tenants that are none of Skep's jobs: pods that another scheduler has put on a node, say.
 
-They are told of as what they use of a node, and are booked in the same ledger as jobs. Where a job of ours is in the
-way, what is left of them waits until it has gone: nobody new gets that meanwhile.
+An engine reports what they use of a node, and that is booked in the same ledger as jobs. Where a job is in the way, the
+rest is booked when the job has ended.
 """
 
 from __future__ import annotations
@@ -49,12 +49,17 @@ def settle(state: State, names: Iterable[str]) -> None:
         pieces = list(pieces_of(others.uses, node))
         others.booked = tuple(book(state.cluster, pieces))
         others.is_whole = others.booked == tuple(pieces)
-        if others.is_whole and not others.uses:
+        if not others.is_whole:
+            state.crowded.add(name)
+            continue
+        state.crowded.discard(name)
+        if not others.uses:
             del state.others[name]
 
 
 def book_again(state: State) -> None:
     """The books are new: the nodes are other ones."""
+    state.crowded = set()
     state.others = {name: Others(each.uses) for name, each in state.others.items() if name in state.cluster.by_name}
     settle(state, list(state.others))
 
@@ -62,9 +67,8 @@ def book_again(state: State) -> None:
 def pieces_of(uses: tuple[Use, ...], node: Node) -> Iterator[Slice]:
     """GPU by GPU, so that one which is taken does not keep the others from being booked."""
     for use in uses:
-        for gpu in bits(use.gpus):
-            if gpu < node.gpu_count:
-                yield Slice(node.index, 1 << gpu, use.milli, use.gpu_mem_mib)
+        for gpu in bits(use.gpus & (1 << node.gpu_count) - 1):
+            yield Slice(node.index, 1 << gpu, use.milli, use.gpu_mem_mib)
         if use.cpu_milli or use.memory_mib:
             yield Slice(node.index, cpu_milli=use.cpu_milli, memory_mib=use.memory_mib)
 

@@ -570,7 +570,6 @@ class State:
         """After the events of a moment: let the cluster have the nodes that they told of. Whether they told of any."""
         if self.crowded:
             settle(self, sorted(self.crowded))
-            self.crowded = {name for name, others in self.others.items() if not others.is_whole}
         if not self.are_nodes_told:
             return False
         self.are_nodes_told = False

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from skep.core.allocation import Allocation, Slice
 from skep.core.cluster import Cluster, NodeSpec
-from skep.core.events import Event, Exit, JobSubmitted, NodeChanged, NodeLeft, OthersChanged, TasksExited, TasksStarted
+from skep.core.events import (
+    Event,
+    Exit,
+    JobSubmitted,
+    NodeChanged,
+    NodeJoined,
+    NodeLeft,
+    OthersChanged,
+    TasksExited,
+    TasksStarted,
+)
 from skep.core.others import Use
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
@@ -100,6 +110,27 @@ def test_they_stay_where_the_node_changes_and_go_with_it() -> None:
     assert run.free("b") == 5
     run.step(NodeLeft("b"))
     assert run.state.others == {}
+
+
+def test_a_node_that_others_crowd_may_leave_and_come_back() -> None:
+    run = Run()
+    run.step(OthersChanged("b", (Use(cpu_milli=9000),)))  # More than it has.
+    assert run.state.crowded == {"b"}
+    run.step(NodeLeft("b"))
+    assert run.state.crowded == set()
+    run.submit("one", 1)
+    run.step(NodeJoined(NodeSpec("b", 4, cpu_milli=8000, memory_mib=100)))
+    assert run.state.cluster.by_name["b"].cpu_free == 8000
+
+
+def test_what_they_cannot_have_after_a_change_is_booked_later() -> None:
+    run = Run()
+    run.step(OthersChanged("a", (Use(cpu_milli=8000),)))
+    run.step(NodeChanged(NodeSpec("a", 4, cpu_milli=4000, memory_mib=100)))
+    assert run.state.crowded == {"a"}
+    run.step(NodeChanged(NodeSpec("a", 4, cpu_milli=9000, memory_mib=100)))
+    assert run.state.crowded == set()
+    assert run.state.cluster.by_name["a"].cpu_free == 1000
 
 
 def test_they_are_in_snapshots_and_forks() -> None:

@@ -229,13 +229,18 @@ def test_two_jobs_may_swap_their_cells() -> None:
     assert sorted(set(world.step(TimerDue()))) == ["move a", "move b"]
 
 
-def test_a_move_waits_for_one_that_waits_for_who_is_told_to_stop() -> None:
-    """The engine is told of both at once, so that it can let them swap; before, the second would find the first."""
-    world, planner = movers("1x4")
-    for number, name in enumerate("abc"):
+def launch_all(world: Slow, planner: Mover, names: str) -> None:
+    """Each on the next GPU of the first node."""
+    for number, name in enumerate(names):
         planner.todo = [lambda view, plan, name=name, mask=1 << number: plan.start(view.jobs[name], gpus(0, mask))]
         world.submit(job(1, id=name))
         world.done(f"launch {name}")
+
+
+def test_a_move_waits_for_one_that_waits_for_who_is_told_to_stop() -> None:
+    """The engine is told of both at once, so that it can let them swap; before, the second would find the first."""
+    world, planner = movers("1x4")
+    launch_all(world, planner, "abc")
     planner.todo = [
         lambda view, plan: plan.stop(view.jobs["c"], "a"),
         lambda view, plan: plan.move(view.jobs["a"], gpus(0, 0b100)),
@@ -247,10 +252,7 @@ def test_a_move_waits_for_one_that_waits_for_who_is_told_to_stop() -> None:
 
 def test_a_move_waits_for_who_is_to_stand_still() -> None:
     world, planner = movers("1x2")
-    for number, name in enumerate("ab"):
-        planner.todo = [lambda view, plan, name=name, mask=1 << number: plan.start(view.jobs[name], gpus(0, mask))]
-        world.submit(job(1, id=name))
-        world.done(f"launch {name}")
+    launch_all(world, planner, "ab")
     planner.todo = [
         lambda view, plan: plan.suspend(view.jobs["a"], "swapped"),
         lambda view, plan: plan.move(view.jobs["b"], gpus(0, 0b01)),
