@@ -235,8 +235,8 @@ def nowhere(role: Role) -> Callable[[int, random.Random], Callable[[], int]]:
 
 
 CASES = (
-    Case("whole GPUs, take or give", 1_000_000, 12, whole_gpus),
-    Case("whole GPUs with GPU memory, take or give", 1_000_000, 15, whole_with_memory),
+    Case("whole GPUs, take or give", 1_000_000, 9, whole_gpus),
+    Case("whole GPUs with GPU memory, take or give", None, 14, whole_with_memory),
     Case("shares, take or give", 250_000, 50, shares),
     Case("shares, take or give, and ask", None, 250, shares_and_asking),
     Case("shares of two GPUs, take or give", None, 90, halves_of_two),

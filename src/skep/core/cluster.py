@@ -85,8 +85,10 @@ class Node:
         "index",
         "indexed",
         "inner",
+        "is_moved",
         "is_up",
         "lefts",
+        "listed_free",
         "memory_free",
         "name",
         "pool",
@@ -109,6 +111,10 @@ class Node:
         self.cpu_free = spec.cpu_milli
         self.memory_free = spec.memory_mib
         self.is_up = True
+        self.listed_free = spec.gpus
+        """Under how many free gpus the index of the pool lists it."""
+        self.is_moved = False
+        """Whether the index has yet to be told that this number is another one."""
         self.holders: dict[int, int] = {}
         """Whole gpus: the mask by which they were taken → who has them."""
         self.terms: dict[int, Slice] = {}

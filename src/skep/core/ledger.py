@@ -201,9 +201,10 @@ def with_tenant(node: Node, gpu: int, share: Shared, tenant: Tenant) -> Shared:
 
 def without_tenant(node: Node, gpu: int, share: Shared, tenant: Tenant) -> Shared:
     tenants = share.tenants
-    if tenant not in tenants:
-        raise InvariantBroken(f"gpu {gpu} of node {node.name} does not carry {tenant}")
+    try:
+        at = tenants.index(tenant)
+    except ValueError:
+        raise InvariantBroken(f"gpu {gpu} of node {node.name} does not carry {tenant}") from None
     if len(tenants) == 1:
         return UNSHARED
-    at = tenants.index(tenant)
     return Shared(share.milli - tenant.milli, share.memory_mib - tenant.memory_mib, tenants[:at] + tenants[at + 1 :])

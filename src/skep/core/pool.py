@@ -29,10 +29,11 @@ class Pool:
     """The nodes of one gpu type. Nodes that are down are in no index."""
 
     __slots__ = (
-        "by_free",
         "by_index",
         "free",
         "gpu_type",
+        "listed",
+        "moved",
         "nodes",
         "racks",
         "roomiest",
@@ -57,8 +58,10 @@ class Pool:
         self.free = 0
         self.up = 0
         """Bits of all nodes that are up."""
-        self.by_free: list[int] = [0]
-        """by_free[n]: bits of the nodes with n free gpus."""
+        self.listed: list[int] = [0]
+        """`by_free` as it was when somebody last asked."""
+        self.moved: list[Node] = []
+        """Nodes whose number of free gpus has changed since then."""
         self.sized: dict[int, int] = {}
         """sized[n]: bits of the nodes of n gpus, up or not, largest size first."""
         self.shared: list[dict[int, int]] = []
@@ -80,7 +83,7 @@ class Pool:
         self.racks[node.cell.parent] = self.racks.get(node.cell.parent, 0) | node.bit
         self.total += node.gpu_count
         if node.gpu_count > self.size_max:
-            self.by_free.extend([0] * (node.gpu_count - self.size_max))
+            self.listed.extend([0] * (node.gpu_count - self.size_max))
             self.size_max = node.gpu_count
         self.sized[node.gpu_count] = self.sized.get(node.gpu_count, 0) | node.bit
         self.sized = dict(sorted(self.sized.items(), reverse=True))
@@ -89,7 +92,8 @@ class Pool:
     def index(self, node: Node) -> None:
         self.up |= node.bit
         self.free += node.free
-        self.by_free[node.free] |= node.bit
+        self.listed[node.free] |= node.bit
+        node.listed_free = node.free
         for share in node.shares.values():
             if share.milli:
                 self._enter(node, share)
@@ -104,9 +108,24 @@ class Pool:
                 self._strike(node, share)
 
     @property
+    def by_free(self) -> list[int]:
+        """by_free[n]: bits of the nodes with n free gpus. It follows when it is asked, because most of what is tried is
+        taken back before."""
+        if self.moved:
+            listed = self.listed
+            for node in self.moved:
+                listed[node.listed_free] ^= node.bit
+                listed[node.free] ^= node.bit
+                node.listed_free = node.free
+                node.is_moved = False
+            self.moved.clear()
+        return self.listed
+
+    @property
     def idle(self) -> dict[int, int]:
         """idle[n]: bits of the wholly free nodes of n gpus, largest size first."""
-        return {size: nodes & self.by_free[size] for size, nodes in self.sized.items()}
+        by_free = self.by_free
+        return {size: nodes & by_free[size] for size, nodes in self.sized.items()}
 
     def having(self, gpus: int) -> int:
         """Bits of the nodes with at least so many free gpus."""
@@ -216,12 +235,12 @@ class Pool:
 
 def set_free(node: Node, mask: int) -> None:
     """Make just these gpus the free ones of the node."""
-    free, before = mask.bit_count(), node.free
+    free = mask.bit_count()
+    if node.is_up:
+        pool = node.pool
+        pool.free += free - node.free
+        if not node.is_moved:
+            node.is_moved = True
+            pool.moved.append(node)
     node.free_mask = mask
     node.free = free
-    if node.is_up:
-        pool, bit = node.pool, node.bit
-        by_free = pool.by_free
-        by_free[before] ^= bit
-        by_free[free] ^= bit
-        pool.free += free - before
