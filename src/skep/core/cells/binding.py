@@ -25,11 +25,36 @@ def bind_sparing(
     leaves: list[VirtualCell],
 ) -> Bindings | None:
     """A mapping that evicts opportunistic work only if there is none that evicts nothing."""
+    found = bind_within(is_usable, leaves)
+    if found is not None:
+        return found
     found = Binder(chain, is_usable, order).bind(leaves)
     if found is None or OPPORTUNISTIC not in [gpu.priority for gpu in found.values()]:
         return found
     spared = Binder(chain, lambda cell: is_usable(cell) and not is_lent(cell), order).bind(leaves)
     return found if spared is None else spared
+
+
+def bind_within(is_usable: Callable[[PhysicalCell], bool], leaves: list[VirtualCell]) -> Bindings | None:
+    """What the search would find where there is nothing to search: all lie in one cell, which is bound already, and
+    nobody borrows there. None: there is."""
+    parent = leaves[0].parent if leaves else None
+    if parent is None or parent.physical is None or OPPORTUNISTIC in parent.physical.used:
+        return None
+    found: Bindings = {}
+    left = iter(parent.physical.children)
+    for leaf in leaves:
+        if leaf.parent is not parent:
+            return None
+        gpu = leaf.physical
+        while gpu is None:
+            candidate = next(left, None)
+            if candidate is None:
+                return None
+            if is_usable(candidate):
+                gpu = candidate
+        found[id(leaf)] = gpu
+    return found
 
 
 def is_lent(cell: PhysicalCell) -> bool:

@@ -8,7 +8,16 @@ gets a bad one bound, so that it sees the failure where it would have counted on
 from __future__ import annotations
 
 from skep.core.cells.chain import Chain, Tenancy
-from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, Cell, PhysicalCell, VirtualCell, set_use
+from skep.core.cells.tree import (
+    FREE,
+    GUARANTEED_MIN,
+    OPPORTUNISTIC,
+    Cell,
+    PhysicalCell,
+    VirtualCell,
+    set_use,
+    set_uses,
+)
 
 
 class Books:
@@ -48,16 +57,20 @@ class Books:
         if virtual is None:
             set_use(leaf, OPPORTUNISTIC)
             return True
-        root = virtual.root
+        return self.take_run([leaf], [virtual], priority)
+
+    def take_run(self, leaves: list[PhysicalCell], virtuals: list[VirtualCell], priority: int) -> bool:
+        """`take_gpu` of several that are side by side, physical and virtual (see `runs_of`)."""
+        root = virtuals[0].root
         held = root.physical
-        was_bound = held is not None
         if held is not None and root.priority == FREE and not root.pinned:
             self.chains[held.chain].undoom(root.vc, held)  # it is in real use now
-        set_use(virtual, priority)
-        set_use(leaf, priority)
-        if leaf.virtual is None:
-            bind(leaf, virtual)
-        if was_bound:
+        set_uses(virtuals, priority)
+        set_uses(leaves, priority)
+        for leaf, virtual in zip(leaves, virtuals, strict=True):
+            if leaf.virtual is None:
+                bind(leaf, virtual)
+        if held is not None:
             return True
         assert root.physical is not None
         return self.grant(root.physical, root.vc)
@@ -73,6 +86,24 @@ class Books:
                 assert held is not None
                 self.take_back(held, virtual.vc)
         set_use(leaf, FREE)
+
+    def give_run(self, leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> None:
+        """`give_gpu` of several that are side by side."""
+        last = leaves[-1]
+        if len(leaves) == 1 or (last.parent is not None and last.parent.bad_count):
+            for leaf in leaves:
+                self.give_gpu(leaf)
+            return
+        root = virtuals[0].root
+        held = root.physical
+        set_uses(virtuals, FREE)
+        for leaf in leaves[:-1]:
+            part_pair(leaf)
+        unbind(last)
+        if root.priority < GUARANTEED_MIN and not root.pinned:
+            assert held is not None
+            self.take_back(held, root.vc)
+        set_uses(leaves, FREE)
 
     # Granted cells ---------------------------------------------------------------------------------------------
 
@@ -95,7 +126,7 @@ class Books:
         """
         spare = 0
         for level in range(chain.top, 0, -1):
-            spare = spare * chain.fan_out[level] + len(chain.free[level]) - chain.unused[level]
+            spare = spare * chain.fan_out[level] + len(chain.free[level].cells) - chain.unused[level]
             if spare < 0:
                 return False
         return True
@@ -137,6 +168,7 @@ class Books:
         listed = chain.bad_free[cell.level]
         if is_free != (cell in listed):
             (listed.add if is_free else listed.remove)(cell)
+            chain.bad_free_count += 1 if is_free else -1
 
     # Health ----------------------------------------------------------------------------------------------------
 
@@ -185,7 +217,7 @@ class Books:
 
     def settle_doomed(self, chain: Chain) -> None:
         """Show as many bad cells to the VCs as there are too few healthy ones, and no more."""
-        if not chain.doomed_count and not any(chain.bad_free):
+        if not chain.doomed_count and not chain.bad_free_count:
             return
         if self.depth:
             self.unsettled[chain.name] = chain
@@ -243,10 +275,30 @@ class Books:
         return next((root for root in roots[level] if root.physical is None), None) if roots else None
 
 
+Run = tuple[list[PhysicalCell], list[VirtualCell]]
+"""GPUs in one physical cell, and as many in one virtual cell that is bound to it, or will be."""
+
+
+def runs_of(leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> list[Run]:
+    """These pairs in turn; those that are side by side can be taken and given in one step."""
+    found: list[Run] = []
+    around: PhysicalCell | None = None
+    above: VirtualCell | None = None
+    for leaf, virtual in zip(leaves, virtuals, strict=True):
+        if above is not None and virtual.parent is above and leaf.parent is around:
+            found[-1][0].append(leaf)
+            found[-1][1].append(virtual)
+        else:
+            found.append(([leaf], [virtual]))
+            around, above = leaf.parent, virtual.parent
+    return found
+
+
 def bind_pair(physical: PhysicalCell, virtual: VirtualCell) -> None:
     physical.virtual = virtual
     virtual.physical = physical
-    notice(virtual)
+    if virtual.view is not None:
+        virtual.view.touch(virtual)
 
 
 def part_pair(physical: PhysicalCell) -> None:
@@ -254,7 +306,8 @@ def part_pair(physical: PhysicalCell) -> None:
     if virtual is not None:
         physical.virtual = None
         virtual.physical = None
-        notice(virtual)
+        if virtual.view is not None:
+            virtual.view.touch(virtual)
 
 
 def notice(cell: Cell | None) -> None:

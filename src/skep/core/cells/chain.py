@@ -62,6 +62,8 @@ class Chain:
         self.unused_by: dict[str, list[int]] = {}
         self.bad_free = [CellList() for _ in range(self.top + 1)]
         """Bad cells among those in `left`."""
+        self.bad_free_count = 0
+        """All of these."""
         self.doomed: dict[str, list[list[PhysicalCell]]] = {}
         """By VC and level: bad cells shown to the VC because no healthy one is left for it."""
         self.doomed_count = 0

@@ -8,7 +8,7 @@ one's ancestors.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from skep.core.cells.layout import CellSpec, CellType
@@ -151,21 +151,46 @@ class VirtualCell(Cell):
 
 def set_use(leaf: Cell, priority: int) -> None:
     """Make a gpu cell be in use at this priority (or free), and all cells above it know."""
-    before = leaf.priority
+    if leaf.priority != priority:
+        _count_use(leaf, leaf.priority, priority, 1)
+
+
+def set_uses(leaves: Sequence[Cell], priority: int) -> None:
+    """`set_use` of gpu cells with one parent: the cells above are counted once where all were used alike before."""
+    first = leaves[0]
+    before = first.priority
+    for leaf in leaves:
+        if leaf.priority != before or leaf.view is not None:
+            for each in leaves:
+                set_use(each, priority)
+            return
     if before == priority:
         return
-    change = (priority != FREE) - (before != FREE)
+    is_used = priority != FREE
+    for leaf in leaves:
+        leaf.priority = priority
+        leaf.used = {priority: 1} if is_used else {}
+        leaf.used_total = int(is_used)
+        if isinstance(leaf, PhysicalCell):
+            leaf.turn = ((priority == OPPORTUNISTIC) << 24) + leaf.rank
+    if first.parent is not None:
+        _count_use(first.parent, before, priority, len(leaves))
+
+
+def _count_use(lowest: Cell, before: int, priority: int, count: int) -> None:
+    """So many gpus below this cell are in use at another priority than before; those above know too."""
+    change = count * ((priority != FREE) - (before != FREE))
     is_lending = before == OPPORTUNISTIC or priority == OPPORTUNISTIC
-    cell: Cell | None = leaf
+    cell: Cell | None = lowest
     while cell is not None:
         used = cell.used
         if before != FREE:
-            if used[before] == 1:
+            if used[before] == count:
                 del used[before]
             else:
-                used[before] -= 1
+                used[before] -= count
         if priority != FREE:
-            used[priority] = used.get(priority, 0) + 1
+            used[priority] = used.get(priority, 0) + count
         cell.used_total += change
         if priority >= cell.priority:
             cell.priority = priority

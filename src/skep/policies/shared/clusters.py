@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from skep.core.cells.binding import Bindings, bind_sparing, by_layout
+from skep.core.cells.books import Run, runs_of
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain
 from skep.core.cells.hardware import Hardware, node_spec, within
@@ -223,7 +224,19 @@ class CellsShown(Cluster):
         return Cause.FRAGMENTATION if 0 < gpus <= free else Cause.QUOTA
 
 
-NOTHING_GIVEN: tuple[int, list[Pair], bool] = (NOBODY, [], False)
+class Bound:
+    """What an allocation of a VC is bound to: the physical gpu of each virtual one."""
+
+    __slots__ = ("allocation", "leaves", "runs", "virtuals")
+
+    def __init__(self, allocation: Allocation, leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> None:
+        self.allocation = allocation
+        self.leaves = leaves
+        self.virtuals = virtuals
+        self.runs = runs_of(leaves, virtuals)
+
+
+NOTHING_GIVEN: tuple[int, Bound | None] = (NOBODY, None)
 
 
 def is_suspended(allocation: Allocation) -> bool:
@@ -242,8 +255,8 @@ class CellBooks(VcBooks):
         self.virtual: list[list[VirtualCell]] = []
         """The virtual gpus of each node."""
         self.tops: list[VirtualCell] = []
-        self.chains: dict[str, None] = {}
-        """In which it has nodes."""
+        self.chains: dict[str, tuple[Chain, Callable[[PhysicalCell], bool]]] = {}
+        """In which it has nodes, and which of their cells can be bound."""
         specs = []
         tenancy = cells.tenancies[vc]
         for view in [tenancy.views[name] for name in ([f"pinned/{pinned}"] if pinned else tenancy.roots)]:
@@ -251,14 +264,15 @@ class CellBooks(VcBooks):
                 assert isinstance(node, VirtualCell)
                 specs.append(node_spec(cells.layout, cells.chains[node.chain], node, node.address, within(node)))
                 self.tops.append(node)
-                self.chains[node.chain] = None
+                chain = cells.chains[node.chain]
+                self.chains[node.chain] = (chain, functools.partial(is_usable, chain=chain))
                 self.virtual.append([leaf for leaf in node.leaves() if isinstance(leaf, VirtualCell)])
-        self.users: dict[int, int] = {}
-        """Jobs on each virtual gpu, by identity: several may share one."""
-        self.given: tuple[int, list[Pair], bool] = NOTHING_GIVEN
-        """Who gave something back last, what that was, and whether it was suspended there. Gone with the allocation."""
-        self.pairs: dict[int, tuple[Allocation, list[Pair]]] = {}
-        """What each allocation is bound to, as long as anybody might take it again."""
+        self.sharers: dict[int, int] = {}
+        """How many jobs beside the first are on a virtual gpu that several share, by its identity."""
+        self.given: tuple[int, Bound | None] = NOTHING_GIVEN
+        """Who gave something back last, and what that was. Gone with the allocation."""
+        self.bound: dict[int, Bound] = {}
+        """What each allocation is bound to, by its identity, as long as anybody might take it again."""
         super().__init__(CellsShown(specs, vc))
 
     def leaves_of(self, allocation: Allocation) -> list[VirtualCell]:
@@ -268,97 +282,128 @@ class CellBooks(VcBooks):
             found += [gpus[bit] for bit in bits(piece.gpus)]
         return found
 
-    def bindings(self, allocation: Allocation) -> list[Pair] | None:
+    def bindings(self, allocation: Allocation) -> Bound | None:
         """Physical gpus for the virtual ones; none where that would need a bad node."""
         leaves = self.leaves_of(allocation)
         found: Bindings = {}
-        for name in self.chains:  # nodes of different shapes may have the same gpus
-            chain = self.cells.chains[name]
-            wanted = leaves if len(self.chains) == 1 else [leaf for leaf in leaves if leaf.chain == name]
-            bound = bind_sparing(chain, functools.partial(is_usable, chain=chain), by_layout, wanted)
+        for chain, is_usable in self.chains.values():  # nodes of different shapes may have the same gpus
+            wanted = leaves if len(self.chains) == 1 else [leaf for leaf in leaves if leaf.chain == chain.name]
+            bound = bind_sparing(chain, is_usable, by_layout, wanted)
             if bound is None:
                 return None
             found.update(bound)
-        return [(found[id(leaf)], leaf) for leaf in leaves]
+        return Bound(allocation, [found[id(leaf)] for leaf in leaves], leaves)
 
     def allows(self, allocation: Allocation) -> bool:
         return not self.cells.bad_nodes or self.bindings(allocation) is not None
 
     def take(self, allocation: Allocation, owner: int) -> None:
-        known = self.pairs.get(id(allocation))
-        pairs = known[1] if known is not None else self._kept(allocation, owner) or self.bindings(allocation)
-        if pairs is None:
+        bound = self.bound.get(id(allocation)) or self._kept(allocation, owner) or self.bindings(allocation)
+        if bound is None:
             raise InvariantBroken(f"VC {self.cluster.name} is owed cells that cannot be bound")
-        self._take(allocation, pairs, owner)
+        self._take(bound, owner)
 
-    def _kept(self, allocation: Allocation, owner: int) -> list[Pair]:
+    def _kept(self, allocation: Allocation, owner: int) -> Bound | None:
         """What the gpus of a job that stays where it is (it is suspended or resumed) were bound to a moment ago."""
-        before, pairs, was_suspended = self.given
-        if before != owner or was_suspended == is_suspended(allocation):
-            return []
-        leaves = self.leaves_of(allocation)
-        return pairs if [id(leaf) for _, leaf in pairs] == [id(leaf) for leaf in leaves] else []
+        before, given = self.given
+        if before != owner or given is None or is_suspended(given.allocation) == is_suspended(allocation):
+            return None
+        virtuals = self.leaves_of(allocation)
+        is_same = [id(virtual) for virtual in given.virtuals] == [id(virtual) for virtual in virtuals]
+        return Bound(allocation, given.leaves, virtuals) if is_same else None
 
-    def _take(self, allocation: Allocation, pairs: list[Pair], owner: int) -> None:
-        self.cluster.take(allocation, owner)
-        self.pairs[id(allocation)] = (allocation, pairs)
-        books, users = self.cells.books, self.users
-        with books:  # settled half-way, a cell that the next gpu needs might be bound to a bad one
-            for leaf, virtual in pairs:
-                gpu = id(virtual)
-                count = users[gpu] = users.get(gpu, 0) + 1
-                if count == 1:
-                    if leaf.priority == OPPORTUNISTIC:
-                        set_use(leaf, FREE)
-                    books.take_gpu(leaf, virtual, GUARANTEED_MIN)
+    def _take(self, bound: Bound, owner: int) -> None:
+        self.cluster.take(bound.allocation, owner)
+        self.bound[id(bound.allocation)] = bound
+        if len(bound.runs) == 1:
+            self._take_run(*bound.runs[0])
+            return
+        with self.cells.books:  # settled half-way, a cell that the next gpu needs might be bound to a bad one
+            for run in bound.runs:
+                self._take_run(*run)
+
+    def _take_run(self, leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> None:
+        for virtual in virtuals:
+            if virtual.priority != FREE:
+                break
+        else:
+            self.cells.books.take_run(leaves, virtuals, GUARANTEED_MIN)
+            return
+        for leaf, virtual in zip(leaves, virtuals, strict=True):
+            if virtual.priority != FREE:
+                self.sharers[id(virtual)] = self.sharers.get(id(virtual), 0) + 1
+            else:
+                self.cells.books.take_gpu(leaf, virtual, GUARANTEED_MIN)
 
     def give(self, allocation: Allocation, owner: int) -> None:
-        self._give(allocation, self.pairs[id(allocation)][1], owner)
-        self.given = (owner, self.pairs[id(allocation)][1], is_suspended(allocation))
+        bound = self.bound[id(allocation)]
+        self._give(bound, owner)
+        self.given = (owner, bound)
 
-    def _give(self, allocation: Allocation, pairs: list[Pair], owner: int) -> None:
-        self.cluster.give(allocation, owner)
-        books, users = self.cells.books, self.users
-        with books:
-            for leaf, virtual in pairs:
-                gpu = id(virtual)
-                users[gpu] -= 1
-                if not users[gpu]:
-                    books.give_gpu(leaf)
-                    if id(leaf) in self.lent:
-                        set_use(leaf, OPPORTUNISTIC)
+    def _give(self, bound: Bound, owner: int) -> None:
+        self.cluster.give(bound.allocation, owner)
+        if len(bound.runs) == 1:
+            self._give_run(*bound.runs[0])
+            return
+        with self.cells.books:
+            for run in bound.runs:
+                self._give_run(*run)
+
+    def _give_run(self, leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> None:
+        if self.sharers:
+            leaves, virtuals = self._last_on(leaves, virtuals)
+        if leaves:
+            self.cells.books.give_run(leaves, virtuals)
+        if self.lent:
+            for leaf in leaves:
+                if id(leaf) in self.lent:
+                    set_use(leaf, OPPORTUNISTIC)
+
+    def _last_on(self, leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> Run:
+        """Those of these gpus that nobody else is on."""
+        left: Run = ([], [])
+        for leaf, virtual in zip(leaves, virtuals, strict=True):
+            count = self.sharers.pop(id(virtual), 0)
+            if count > 1:
+                self.sharers[id(virtual)] = count - 1
+            if not count:
+                left[0].append(leaf)
+                left[1].append(virtual)
+        return left
 
     def ended(self, allocation: Allocation, owner: int) -> None:
-        self._give(allocation, self.pairs.pop(id(allocation))[1], owner)
+        self._give(self.bound.pop(id(allocation)), owner)
         self.given = NOTHING_GIVEN
 
     def forget(self, allocation: Allocation) -> Callable[[], None]:
         self.given = NOTHING_GIVEN
-        pairs = self.pairs.pop(id(allocation))
+        bound = self.bound.pop(id(allocation))
 
         def know() -> None:
-            self.pairs[id(allocation)] = pairs
+            self.bound[id(allocation)] = bound
 
         return know
 
     def physical(self, allocation: Allocation) -> Allocation:
-        pairs = self.pairs[id(allocation)][1]
+        leaves = self.bound[id(allocation)].leaves
+        if len(allocation.slices) == 1:
+            return Allocation(tuple(self.hardware.slices(leaves, allocation.slices[0])), allocation.gpus)
         slices: list[Slice] = []
         first = 0
         for piece in allocation.slices:
             end = first + piece.gpus.bit_count()
-            slices += self.hardware.slices([leaf for leaf, _ in pairs[first:end]], piece)
+            slices += self.hardware.slices(leaves[first:end], piece)
             first = end
         return Allocation(tuple(slices), allocation.gpus)
 
     def gpus_behind(self, allocation: Allocation) -> Gpus:
         where = self.hardware.where
-        found = [where[id(leaf)] for leaf, _ in self.pairs[id(allocation)][1]]
+        found = [where[id(leaf)] for leaf in self.bound[id(allocation)].leaves]
         return tuple([(node, bit.bit_length() - 1) for node, bit in found])
 
     def adopt(self, allocation: Allocation, gpus: Gpus, owner: int) -> None:
         leaves = [self.hardware.leaves[node][bit] for node, bit in gpus]
-        self._take(allocation, list(zip(leaves, self.leaves_of(allocation), strict=True)), owner)
+        self._take(Bound(allocation, leaves, self.leaves_of(allocation)), owner)
 
     def follow_health(self) -> bool:
         """A virtual node is down while it is bound to a bad one. Whether any changed."""
