@@ -22,9 +22,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from skep.core.cells.cells import Cells
-from skep.core.cells.gangs import Request
 from skep.core.cells.layout import CellSpec, CellType, Grant, Layout, VcLayout
+from skep.scenarios.gangs import Request
+from skep.scenarios.scheduler import GangScheduler
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # so that it runs as a file and as a module
 
@@ -128,17 +128,17 @@ def row(what: str, nodes: int, seen: dict[int, list[float]], limits: dict[int, t
 # What is timed --------------------------------------------------------------------------------------------------
 
 
-def start_s(layout: Layout) -> tuple[float, Cells]:
+def start_s(layout: Layout) -> tuple[float, GangScheduler]:
     gc.collect()
     before_s = time.process_time()
-    cells = Cells(layout)
+    cells = GangScheduler(layout)
     return time.process_time() - before_s, cells
 
 
 class Steady:
     """A cluster at 70 % where pods come and go."""
 
-    def __init__(self, cells: Cells, nodes: int, seed: int) -> None:
+    def __init__(self, cells: GangScheduler, nodes: int, seed: int) -> None:
         self.cells = cells
         self.chance = random.Random(seed)
         self.limit = SHARE * nodes * GPUS

@@ -7,9 +7,9 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from skep.core.cells.cells import Cells
 from skep.core.cells.layout import CellSpec, CellType, Grant, Layout, VcLayout
 from skep.core.errors import InvariantBroken
+from skep.scenarios.scheduler import GangScheduler
 from skep.testing.cells_invariants import check_safety
 
 Choose = Callable[[int], int]
@@ -138,7 +138,7 @@ def is_valid(plan: Plan) -> bool:
     if any(grant.chain not in names for _, grants, _ in plan.vcs for grant in grants):
         return False
     try:
-        cells = Cells(layout)
+        cells = GangScheduler(layout)
         for chain in cells.chains.values():
             check_safety(cells, chain)
     except InvariantBroken:

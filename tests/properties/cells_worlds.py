@@ -6,11 +6,11 @@ from typing import Any
 
 from cells_layouts import Choose, Plan, changed_plan, make_layout, make_plan, pick
 
-from skep.core.cells.cells import Cells
-from skep.core.cells.gangs import Answer, Gang, GangState, Placement, Request, WaitCause
-from skep.core.cells.recover import PodRecord, Record, record, recover
-from skep.core.cells.tree import OPPORTUNISTIC, PhysicalCell, Use
+from skep.core.cells.tree import OPPORTUNISTIC, PhysicalCell
 from skep.core.errors import InputError
+from skep.scenarios.gangs import Answer, Gang, GangState, Placement, Request, Use, WaitCause
+from skep.scenarios.recover import PodRecord, Record, record, recover
+from skep.scenarios.scheduler import GangScheduler
 from skep.testing.cells_invariants import check_cells, is_within_reach, physical_cells, roots_of
 
 GANGS = (
@@ -34,7 +34,7 @@ class CellsWorld:
     def __init__(self, choose: Choose, *, can_fail: bool = True, can_change: bool = True) -> None:
         self.choose = choose
         self.plan: Plan = make_plan(choose)
-        self.cells = Cells(make_layout(self.plan))
+        self.cells = GangScheduler(make_layout(self.plan))
         self.records: dict[str, Record] = {}
         """As written on the pods when they were started."""
         self.count = 0
@@ -124,7 +124,7 @@ class CellsWorld:
         is_calm = not changes_others(self.cells, answer.placement)
         before = snapshot(self.cells)
         gang = self.cells.reserve(request, answer.placement)
-        assert {victim.name for victim in answer.victims} == set(left_by(gang))
+        assert {victim.name for victim in answer.victims} == set(left_by(self.cells, gang))
         if is_calm and self.choose(2):
             check_cells(self.cells)
             self.cells.cancel(gang)
@@ -151,7 +151,7 @@ class CellsWorld:
         gang = self.gang(GangState.PREEMPTING)
         if gang is None:
             return
-        victims = left_by(gang)
+        victims = left_by(self.cells, gang)
         if victims:
             self.end(pick(self.choose, list(victims.values())))
         elif any(not leaf.is_healthy for leaf, _ in gang.pairs()):
@@ -164,11 +164,11 @@ class CellsWorld:
         gang = self.gang(GangState.PREEMPTING)
         if gang is None:
             return
-        victims = left_by(gang)
+        victims = left_by(self.cells, gang)
         self.cells.cancel(gang)
         assert gang.name not in self.cells.gangs
         for victim in victims.values():
-            assert all(leaf.gang is victim for leaf, _ in victim.pairs())
+            assert all(self.cells.on(leaf).gang is victim for leaf, _ in victim.pairs())
 
     # Nodes -----------------------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class CellsWorld:
 
     def take_up(self, placements: list[tuple[Request, Record]]) -> None:
         bad = sorted(self.cells.bad_nodes)
-        self.cells = Cells(make_layout(self.plan))
+        self.cells = GangScheduler(make_layout(self.plan))
         while placements:
             request, placement = placements.pop(self.choose(len(placements)))
             recover(self.cells, request, placement)
@@ -231,38 +231,39 @@ class CellsWorld:
             self.end(gang)
         for node in sorted(self.cells.bad_nodes):
             self.cells.set_node(node, is_bad=False)
-        assert snapshot(self.cells) == snapshot(Cells(make_layout(self.plan)))
+        assert snapshot(self.cells) == snapshot(GangScheduler(make_layout(self.plan)))
 
 
-def left_by(gang: Gang) -> dict[str, Gang]:
+def left_by(cells: GangScheduler, gang: Gang) -> dict[str, Gang]:
     """Those who have still to leave for a preempting gang."""
-    return {leaf.gang.name: leaf.gang for leaf, _ in gang.pairs() if leaf.use is Use.RESERVING and leaf.gang}
+    held = [cells.on(leaf) for leaf, _ in gang.pairs()]
+    return {gpu.gang.name: gpu.gang for gpu in held if gpu.use is Use.RESERVING and gpu.gang}
 
 
-def changes_others(cells: Cells, placement: Placement) -> bool:
+def changes_others(cells: GangScheduler, placement: Placement) -> bool:
     """Whether somebody loses a reservation or, being lazy, a guarantee: that is not taken back.
 
     Nor is it said which of the bad cells a VC is shown, where it is shown some.
     """
     if has_doomed(cells):
         return True
-    if any(leaf.reserver is not None for pod in placement.physical for leaf in pod):
+    if any(cells.on(leaf).reserver is not None for pod in placement.physical for leaf in pod):
         return True
-    held = [leaf.physical for pod in placement.virtual or () for leaf in pod]
-    return any(leaf is not None and leaf.gang is not None and leaf.gang.request.is_lazy for leaf in held)
+    held = [cells.on(leaf.physical).gang for pod in placement.virtual or () for leaf in pod if leaf.physical]
+    return any(gang is not None and gang.request.is_lazy for gang in held)
 
 
-def has_doomed(cells: Cells) -> bool:
+def has_doomed(cells: GangScheduler) -> bool:
     return any(any(map(any, chain.doomed.values())) for chain in cells.chains.values())
 
 
 # What there is to see -------------------------------------------------------------------------------------------
 
 
-def snapshot(cells: Cells) -> dict[str, Any]:
+def snapshot(cells: GangScheduler) -> dict[str, Any]:
     """Everything, down to which virtual cell is bound to which physical one; where order means nothing, as sets."""
     return {
-        "physical": {f"{cell.chain} {cell.address}": seen(cell) for cell in physical_cells(cells)},
+        "physical": {f"{cell.chain} {cell.address}": seen(cells, cell) for cell in physical_cells(cells)},
         "virtual": {
             cell.address: (str(cell.physical), cell.priority, dict(cell.used))
             for tenancy in cells.tenancies.values()
@@ -284,11 +285,15 @@ def snapshot(cells: Cells) -> dict[str, Any]:
     }
 
 
-def outline(cells: Cells) -> dict[str, Any]:
+def outline(cells: GangScheduler) -> dict[str, Any]:
     """What users and administrators can tell apart: not which of a VC's equal cells something is bound to."""
     return {
         "gpus": {
-            f"{leaf.chain} {leaf.address}": (leaf.use, leaf.gang.name if leaf.gang else "", leaf.priority)
+            f"{leaf.chain} {leaf.address}": (
+                cells.on(leaf).use,
+                getattr(cells.on(leaf).gang, "name", ""),
+                leaf.priority,
+            )
             for chain in cells.chains.values()
             for leaf in chain.cells[1]
         },
@@ -302,9 +307,19 @@ def outline(cells: Cells) -> dict[str, Any]:
     }
 
 
-def seen(cell: PhysicalCell) -> tuple[Any, ...]:
-    users = (str(cell.use), str(cell.gang), str(cell.reserver), cell.priority, dict(cell.used), cell.used_total)
-    return (*users, cell.bad_count, cell.is_split, cell.is_free_listed, str(cell.virtual))
+def seen(cells: GangScheduler, cell: PhysicalCell) -> tuple[Any, ...]:
+    gpu = cells.occupancies.get(id(cell))
+    users = (str(gpu.use), str(gpu.gang), str(gpu.reserver)) if gpu is not None else ()
+    return (
+        *users,
+        cell.priority,
+        dict(cell.used),
+        cell.used_total,
+        cell.bad_count,
+        cell.is_split,
+        cell.is_free_listed,
+        str(cell.virtual),
+    )
 
 
 def shown(gang: Gang) -> tuple[Any, ...]:

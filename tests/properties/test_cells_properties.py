@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import examples
 
-from skep.core.cells.cells import Cells
-from skep.core.cells.gangs import GangState, Request
-from skep.core.cells.recover import record, recover
 from skep.core.errors import InvariantBroken
+from skep.scenarios.gangs import GangState, Request, Use
+from skep.scenarios.recover import record, recover
+from skep.scenarios.scheduler import GangScheduler
 from skep.testing.cells_invariants import check_cells
 
 STEPS = 25
@@ -78,7 +78,7 @@ def test_placements_alone_bring_everything_back_in_any_order(data: st.DataObject
     seen.run(STEPS)
     seen.cancel_all()
     placements = [(gang.request, record(gang)) for gang in seen.cells.gangs.values()]
-    again = Cells(make_layout(seen.plan))
+    again = GangScheduler(make_layout(seen.plan))
     for request, placement in data.draw(st.permutations(placements)):
         recover(again, request, placement)
     check_cells(again)
@@ -109,9 +109,9 @@ def test_the_checker_sees_what_is_wrong(spoil: str) -> None:
     leaf, chain = placement.physical[0][0], cells.chains[placement.chain]
     before = snapshot(cells)
     if spoil == "gang":
-        leaf.gang = None
+        cells.on(leaf).gang = None
     elif spoil == "use":
-        leaf.use = type(leaf.use).RESERVED
+        cells.on(leaf).use = Use.RESERVED
     elif spoil == "count":
         leaf.used_total += 1
     elif spoil == "binding":

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from skep.core.cells.gangs import Request
 from skep.core.cells.tree import GUARANTEED_MAX, OPPORTUNISTIC
 from skep.core.errors import InputError
 from skep.core.model import PRIORITIES
 from skep.files.document import read_document
 from skep.files.text import shorten
+from skep.scenarios.gangs import Request
 from skep.scenarios.values import plain
 
 OLD_NAMES = {"gpuType": "leafCellType", "gpuNumber": "leafCellNumber"}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from skep.core.cells.cells import Cells
-from skep.core.cells.gangs import Answer, Gang, GangState, Placement, Request, WaitCause
 from skep.core.cells.layout import Layout
-from skep.core.cells.recover import Record, record, recover
-from skep.core.cells.tree import PhysicalCell, Use, common_level
-from skep.core.cells.view import Sorts
+from skep.core.cells.tree import PhysicalCell
 from skep.core.errors import InputError
+from skep.scenarios.gangs import Answer, Gang, GangState, Placement, Request, Use, WaitCause
+from skep.scenarios.node_order import Sorts
 from skep.scenarios.pods import parse_annotation, parse_spec
+from skep.scenarios.recover import Record, record, recover
+from skep.scenarios.scheduler import GangScheduler
 
 Step = dict[str, Any]
 Outcome = dict[str, Any]
@@ -147,7 +147,8 @@ class Replay:
             return {"result": "wait", "waitClass": "being-preempted"}
         if gang.state is GangState.PREEMPTING:
             self.waiting_for.setdefault(gang.name, set()).add(step["pod"])
-            victims = [leaf.gang for leaf, _ in gang.pairs() if leaf.use is Use.RESERVING and leaf.gang is not None]
+            held = [self.cells.on(leaf) for leaf, _ in gang.pairs()]
+            victims = [gpu.gang for gpu in held if gpu.use is Use.RESERVING and gpu.gang is not None]
             if victims:
                 return self._preempt(list({victim.name: victim for victim in victims}.values()))
         siblings = [pod for pod in self.pods.values() if pod.request.name == gang.name]
@@ -188,8 +189,8 @@ class Replay:
 
     def _drop_reservers(self, placement: Placement) -> dict[str, set[str]]:
         """The cells cancel the preemptions that a placement overtakes: whose, and the pods that have asked."""
-        leaves = (leaf for pod in placement.physical for leaf in pod)
-        names = {leaf.reserver.name for leaf in leaves if leaf.reserver is not None}
+        reservers = (self.cells.on(leaf).reserver for pod in placement.physical for leaf in pod)
+        names = {gang.name for gang in reservers if gang is not None}
         return {name: self.waiting_for.pop(name, set()) for name in names}
 
     def _cancel(self, gang: Gang) -> None:
@@ -265,9 +266,9 @@ class Replay:
         return {"groupDetails": self.details()}
 
 
-def fresh_cells(layout: Layout, announced: Iterable[str]) -> Cells:
+def fresh_cells(layout: Layout, announced: Iterable[str]) -> GangScheduler:
     """HiveD takes all nodes for bad until it hears of them; which of equal cells comes first depends on that."""
-    cells = Cells(layout, Sorts.WHEN_ASKED)
+    cells = GangScheduler(layout, Sorts.WHEN_ASKED)
     for node in cells.nodes:
         cells.set_node(node, is_bad=True)
     for node in [*announced, *cells.nodes]:
@@ -278,3 +279,18 @@ def fresh_cells(layout: Layout, announced: Iterable[str]) -> Cells:
 def affinity(leaves: list[PhysicalCell]) -> str:
     cell = common_level(leaves) if leaves else None
     return cell.type if cell is not None else "none"
+
+
+def common_level(leaves: list[PhysicalCell]) -> PhysicalCell | None:
+    """The smallest cell that holds them all."""
+    cell: PhysicalCell | None = leaves[0]
+    for leaf in leaves[1:]:
+        other: PhysicalCell | None = leaf
+        while cell is not None and other is not None and cell is not other:
+            if cell.level <= other.level:
+                cell = cell.parent
+            else:
+                other = other.parent
+        if cell is not other:
+            return None
+    return cell

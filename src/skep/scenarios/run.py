@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from skep.core.cells.cells import Cells
-from skep.core.cells.gangs import Gang
 from skep.core.cells.tree import PhysicalCell
 from skep.core.errors import InvariantBroken
 from skep.scenarios.compare import Difference, Verdict, check_expectation, judge
+from skep.scenarios.gangs import Gang
 from skep.scenarios.read import Scenario
 from skep.scenarios.replay import Outcome, Replay
+from skep.scenarios.scheduler import GangScheduler
 
 
 class Played(msgspec.Struct):
@@ -60,7 +60,7 @@ def play_steps(scenario: Scenario, replay: Replay) -> list[Outcome]:
     return outcomes
 
 
-def check_always(cells: Cells, new: list[str]) -> None:
+def check_always(cells: GangScheduler, new: list[str]) -> None:
     """What must hold after every step; `new` are the gangs that this step has placed."""
     for chain in cells.chains.values():
         if not cells.books.is_safe(chain):
@@ -70,7 +70,7 @@ def check_always(cells: Cells, new: list[str]) -> None:
         if [len(pod) for pod in gang.physical] != gang.request.sizes:
             raise InvariantBroken(f"{gang!r} is placed in part")
         for leaf, virtual in gang.pairs():
-            is_leaving = leaf.reserver is not None and leaf.reserver is not gang
+            is_leaving = cells.on(leaf).reserver not in (None, gang)
             if not is_leaving and holders.setdefault(id(leaf), gang) is not gang:
                 raise InvariantBroken(f"{leaf!r} is held by {gang!r} and {holders[id(leaf)]!r}")
             if virtual is not None and not is_leaving and not is_within(leaf, gang.request.vc):

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain, Tenancy
-from skep.core.cells.gangs import Gang, GangState, Request
-from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, Cell, PhysicalCell, Use, VirtualCell
-from skep.core.cells.view import Sorts, View
+from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, Cell, PhysicalCell, VirtualCell
+from skep.scenarios.gangs import Gang, GangState, Request, Use
+from skep.scenarios.node_order import NodeOrder
+from skep.scenarios.scheduler import GangScheduler
 from skep.testing.invariants import expect
 
 USES = {
@@ -26,8 +27,10 @@ USES = {
 }
 
 
-def check_cells(cells: Cells) -> None:
+def check_cells(cells: GangScheduler) -> None:
     """Raise `InvariantBroken` if anything is not as it must be."""
+    for order in [*cells.physical_order.values(), *(one for vc in cells.virtual_order.values() for one in vc.values())]:
+        check_order(order)
     users, reservers = held_gpus(cells)
     check_gangs(cells)
     check_uses(cells, users, reservers)
@@ -42,20 +45,17 @@ def check_cell_books(cells: Cells) -> None:
         check_unused(cells, chain)
         check_doomed(cells, chain)
         check_safety(cells, chain)
-        check_view(chain.view)
     for cell in physical_cells(cells):
         check_physical_binding(cell)
     for tenancy in cells.tenancies.values():
         for root in roots_of(tenancy):
             check_virtual_tree(root)
-        for view in tenancy.views.values():
-            check_view(view)
 
 
 # Gangs and gpus -------------------------------------------------------------------------------------------------
 
 
-def held_gpus(cells: Cells) -> tuple[dict[int, Gang], dict[int, Gang]]:
+def held_gpus(cells: GangScheduler) -> tuple[dict[int, Gang], dict[int, Gang]]:
     """Who runs on each gpu, and who is to run there next (by identity)."""
     users: dict[int, Gang] = {}
     reservers: dict[int, Gang] = {}
@@ -68,7 +68,7 @@ def held_gpus(cells: Cells) -> tuple[dict[int, Gang], dict[int, Gang]]:
     return users, reservers
 
 
-def check_gangs(cells: Cells) -> None:
+def check_gangs(cells: GangScheduler) -> None:
     for name, gang in cells.gangs.items():
         expect(name == gang.name, f"{gang} is known as {name}")
         shape = [len(pod) for pod in gang.physical]
@@ -76,7 +76,10 @@ def check_gangs(cells: Cells) -> None:
         for pod in gang.physical:
             nodes = {leaf.node for leaf in pod if leaf is not None}
             expect(len(nodes) <= 1, f"a pod of {gang} is on {sorted(nodes)}")
-        is_left = any(leaf.use is Use.RESERVING for leaf, _ in gang.pairs()) and gang.state is not GangState.PREEMPTING
+        is_left = (
+            any(cells.on(leaf).use is Use.RESERVING for leaf, _ in gang.pairs())
+            and gang.state is not GangState.PREEMPTING
+        )
         expect((gang.state is GangState.LEAVING) == is_left, f"{gang} has{'' if is_left else ' no'} cells to leave")
         check_guarantee(gang)
 
@@ -96,16 +99,17 @@ def check_guarantee(gang: Gang) -> None:
         expect(virtual.vc == request.vc, f"{gang} of VC {request.vc} is on {virtual!r}")
 
 
-def check_uses(cells: Cells, users: dict[int, Gang], reservers: dict[int, Gang]) -> None:
+def check_uses(cells: GangScheduler, users: dict[int, Gang], reservers: dict[int, Gang]) -> None:
     """What every gpu says of itself, and the counts of all cells above, physical and virtual."""
     physical: dict[int, int] = {}
     virtual: dict[int, int] = {}
     for leaf in (leaf for chain in cells.chains.values() for leaf in chain.cells[1]):
         user, reserver = users.get(id(leaf)), reservers.get(id(leaf))
-        expect(leaf.gang is user, f"{leaf!r} says it is used by {leaf.gang}, not {user}")
-        expect(leaf.reserver is reserver, f"{leaf!r} says it is reserved for {leaf.reserver}, not {reserver}")
+        gpu = cells.on(leaf)
+        expect(gpu.gang is user, f"{leaf!r} says it is used by {gpu.gang}, not {user}")
+        expect(gpu.reserver is reserver, f"{leaf!r} says it is reserved for {gpu.reserver}, not {reserver}")
         use = USES[user is not None, reserver is not None]
-        expect(leaf.use is use, f"{leaf!r} is {leaf.use}, not {use}")
+        expect(gpu.use is use, f"{leaf!r} is {gpu.use}, not {use}")
         holder = reserver or user
         if holder is None:
             continue
@@ -144,20 +148,20 @@ def count_use(cell: Cell, priorities: dict[int, int]) -> Counter[int]:
     return found
 
 
-def check_view(view: View) -> None:
+def check_order(order: NodeOrder) -> None:
     """It knows every node once, under its key; those whose key has changed are to be sorted again."""
-    if view.sorts is Sorts.NEVER:
-        return
-    for node in view.nodes:
-        expect(node.view is view, f"{node!r} is in another view")
-        key = view.place[id(node)][0]
-        expect(view.by_key[key].get(id(node)) is node, f"{node!r} is not where the view says")
-        expect(key == view.key(node) or id(node) in view.changed, f"{node!r} stands under {key}, not {view.key(node)}")
-    for alike in view.by_key.values():
-        numbers = [view.place[node][1] for node in alike]
+    for node in order.nodes:
+        expect(node.watcher is order, f"{node!r} is in another order")
+        key = order.place[id(node)][0]
+        expect(order.by_key[key].get(id(node)) is node, f"{node!r} is not where the order says")
+        expect(
+            key == order.key(node) or id(node) in order.changed, f"{node!r} stands under {key}, not {order.key(node)}"
+        )
+    for alike in order.by_key.values():
+        numbers = [order.place[node][1] for node in alike]
         expect(bool(numbers) and numbers == sorted(numbers), "nodes of one key are not in order")
-    listed = sum(map(len, view.by_key.values()))
-    expect(listed == len(view.nodes), f"the view lists {listed} nodes of {len(view.nodes)}")
+    listed = sum(map(len, order.by_key.values()))
+    expect(listed == len(order.nodes), f"the order lists {listed} nodes of {len(order.nodes)}")
 
 
 # Bindings -------------------------------------------------------------------------------------------------------
@@ -296,7 +300,7 @@ def roots_of(tenancy: Tenancy) -> Iterator[VirtualCell]:
 # What a VC may ask for ------------------------------------------------------------------------------------------
 
 
-def is_within_reach(cells: Cells, request: Request) -> bool:
+def is_within_reach(cells: GangScheduler, request: Request) -> bool:
     """Whether the gang fits the VC's own nodes, counting gpus of lower priorities as free: by trying everything."""
     tenancy = cells.tenancies[request.vc]
     if request.pinned:
@@ -304,7 +308,7 @@ def is_within_reach(cells: Cells, request: Request) -> bool:
     else:
         kinds = (request.gpu_type,) if request.gpu_type else tuple(cells.by_type)
         names = [name for name in tenancy.roots if cells.chains[name].types[0] in kinds]
-    return any(can_pack(rooms(tenancy.views[name].nodes, request.priority), request.sizes[::-1]) for name in names)
+    return any(can_pack(rooms(tenancy.nodes[name], request.priority), request.sizes[::-1]) for name in names)
 
 
 def rooms(nodes: Iterable[Cell], priority: int) -> tuple[int, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from skep.core.cells.cells import Cells
-from skep.core.cells.gangs import Request
 from skep.core.cells.layout import CellSpec, CellType, Grant, Layout, VcLayout
 from skep.core.cells.tree import OPPORTUNISTIC
 from skep.core.chance import draw
+from skep.scenarios.gangs import Request
+from skep.scenarios.scheduler import GangScheduler
 from skep.verify.check import Check, Finding, same, show
 
 NODES, GPUS = 4, 8
@@ -42,7 +42,7 @@ class CellsOnly:
     """Cells, of all VCs or of one alone; borrowed gpus are given back at once."""
 
     def __init__(self, *vcs: str) -> None:
-        self.cells = Cells(rack(*vcs))
+        self.cells = GangScheduler(rack(*vcs))
 
     def start(self, request: Request) -> bool:
         answer = self.cells.ask(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skep.core.cells.cells import Cells
+from skep.scenarios.scheduler import GangScheduler
 from skep.testing.cells_invariants import check_cells
 from skep.verify.cells import OWNED, CellsOnly, QuotaOnly, make_request, play, rack, total
 from skep.verify.check import perform
@@ -12,7 +12,7 @@ from skep.verify.registry import select
 
 
 def test_the_rack_is_that_of_the_paper() -> None:
-    cells = Cells(rack())
+    cells = GangScheduler(rack())
     chain = cells.chains["rack"]
     assert [len(level) for level in chain.cells] == [0, 32, 16, 8, 4, 1]
     assert [sorted(leaf.index for leaf in leaves) for leaves in cells.nodes.values()] == [list(range(8))] * 4

@@ -297,8 +297,8 @@ def runs_of(leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> list[Run
 def bind_pair(physical: PhysicalCell, virtual: VirtualCell) -> None:
     physical.virtual = virtual
     virtual.physical = physical
-    if virtual.view is not None:
-        virtual.view.touch(virtual)
+    if virtual.watcher is not None:
+        virtual.watcher.touch(virtual)
 
 
 def part_pair(physical: PhysicalCell) -> None:
@@ -306,14 +306,14 @@ def part_pair(physical: PhysicalCell) -> None:
     if virtual is not None:
         physical.virtual = None
         virtual.physical = None
-        if virtual.view is not None:
-            virtual.view.touch(virtual)
+        if virtual.watcher is not None:
+            virtual.watcher.touch(virtual)
 
 
 def notice(cell: Cell | None) -> None:
-    """Its place among the nodes of a view may be another one."""
-    if cell is not None and cell.view is not None:
-        cell.view.touch(cell)
+    """Its place among the nodes may be another one."""
+    if cell is not None and cell.watcher is not None:
+        cell.watcher.touch(cell)
 
 
 def bind(leaf: PhysicalCell, virtual: VirtualCell) -> None:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 from skep.core.cells.chain import Chain, Tenancy
 from skep.core.cells.layout import CellSpec, CellType, Layout
-from skep.core.cells.tree import Cell, PhysicalCell, VirtualCell
-from skep.core.cells.view import Sorts, View
+from skep.core.cells.tree import PhysicalCell, VirtualCell
 
 
-def build_chains(layout: Layout, sorts: Sorts) -> dict[str, Chain]:
+def build_chains(layout: Layout) -> dict[str, Chain]:
     chains: dict[str, Chain] = {}
     for spec in layout.cells:
         chain = chains.get(spec.type)
@@ -24,8 +23,6 @@ def build_chains(layout: Layout, sorts: Sorts) -> dict[str, Chain]:
         chain.left = [len(cells) for cells in chain.cells]
         for level in range(1, chain.top):
             chain.fan_out[level] = len(chain.cells[level + 1][0].children)
-        nodes: list[Cell] = list(chain.cells[chain.node_level])
-        chain.view = View(nodes, keeps_apart=True, sorts=sorts)
     return chains
 
 
@@ -62,9 +59,7 @@ def pinned_cells(layout: Layout, chains: dict[str, Chain]) -> dict[str, Physical
     return {names[cell.chain, cell.address]: cell for cell in cells if (cell.chain, cell.address) in names}
 
 
-def build_tenancies(
-    layout: Layout, chains: dict[str, Chain], pins: dict[str, PhysicalCell], sorts: Sorts
-) -> dict[str, Tenancy]:
+def build_tenancies(layout: Layout, chains: dict[str, Chain], pins: dict[str, PhysicalCell]) -> dict[str, Tenancy]:
     tenancies = {}
     for vc in layout.vcs.values():
         tenancy = tenancies[vc.name] = Tenancy(vc.name)
@@ -87,8 +82,7 @@ def build_tenancies(
             root.pinned = name
             tenancy.pinned[name] = root
             number += 1
-        for name, nodes in nodes_of(tenancy, chains, granted):
-            tenancy.views[name] = View(nodes, sorts=sorts)
+        tenancy.nodes = dict(nodes_of(tenancy, chains, granted))
     return tenancies
 
 
@@ -116,8 +110,8 @@ def virtual_tree(
 
 def nodes_of(
     tenancy: Tenancy, chains: dict[str, Chain], granted: dict[str, list[VirtualCell]]
-) -> Iterator[tuple[str, list[Cell]]]:
-    """By the name of the view. `granted` is what the VC owns of each chain, in the order of the file."""
+) -> Iterator[tuple[str, list[VirtualCell]]]:
+    """By chain or pinned cell. `granted` is what the VC owns of each chain, in the order of the file."""
     for name in tenancy.roots:
         level, roots = chains[name].node_level, granted.get(name, [])
         whole = [node for root in roots if root.level >= level for node in at_level(root, level)]
@@ -128,7 +122,7 @@ def nodes_of(
         yield f"pinned/{name}", at_level(root, level) if root.level >= level else [root]
 
 
-def at_level(cell: Cell, level: int) -> list[Cell]:
+def at_level(cell: VirtualCell, level: int) -> list[VirtualCell]:
     if cell.level == level:
         return [cell]
     return [found for child in cell.children for found in at_level(child, level)]

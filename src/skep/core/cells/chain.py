@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from skep.core.cells.tree import PhysicalCell, VirtualCell
-from skep.core.cells.view import View
 from skep.core.errors import InvariantBroken
 
 
@@ -71,7 +70,6 @@ class Chain:
         """By identity: cells that have become free as a whole since `forget_freed`."""
         self.has_merged = False
         """Whether buddies have become one cell since then: there may be more to spare, wherever it is."""
-        self.view: View
 
     def list_free(self, cell: PhysicalCell) -> None:
         self.free[cell.level].add(cell)
@@ -140,5 +138,5 @@ class Tenancy:
         self.roots: dict[str, list[list[VirtualCell]]] = {}
         """By chain and level: the cells it was granted."""
         self.pinned: dict[str, VirtualCell] = {}
-        self.views: dict[str, View] = {}
-        """By chain; a pinned cell has its own, named after it with `pinned/` before."""
+        self.nodes: dict[str, list[VirtualCell]] = {}
+        """What it owns as nodes, by chain; a pinned cell has its own, named after it with `pinned/` before."""

@@ -7,37 +7,26 @@ one's ancestors.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from skep.core.cells.layout import CellSpec, CellType
-
-if TYPE_CHECKING:
-    from skep.core.cells.gangs import Gang
-    from skep.core.cells.view import View
 
 FREE = -2
 OPPORTUNISTIC = -1
 GUARANTEED_MIN, GUARANTEED_MAX = 0, 1000
 
 
-class Use(enum.StrEnum):
-    """Of a gpu cell: who has it, and who is to have it next.
+class Watcher(Protocol):
+    """Keeps nodes in an order that depends on what is in use, bad or bound there."""
 
-    free ──► used ──(preemption)──► reserving ──(victim gone)──► reserved ──► used
-    """
-
-    FREE = "free"
-    USED = "used"
-    RESERVING = "reserving"
-    RESERVED = "reserved"
+    def touch(self, cell: Cell) -> None: ...
 
 
 class Cell:
     """What physical and virtual cells have in common."""
 
-    __slots__ = ("children", "leaf_count", "level", "parent", "priority", "type", "used", "used_total", "view")
+    __slots__ = ("children", "leaf_count", "level", "parent", "priority", "type", "used", "used_total", "watcher")
 
     def __init__(self, kind: CellType, level: int, parent: Cell | None) -> None:
         self.type = kind.name
@@ -50,8 +39,8 @@ class Cell:
         self.used: dict[int, int] = {}
         """Gpus in use below, by priority."""
         self.used_total = 0
-        self.view: View | None = None
-        """Where this cell stands as a node."""
+        self.watcher: Watcher | None = None
+        """To be called when the use, the health or the binding of this cell changes."""
 
     def free_at(self, priority: int) -> int:
         """Gpus that a request of this priority could have here: free ones, and those of lower priorities."""
@@ -71,7 +60,6 @@ class PhysicalCell(Cell):
         "address",
         "bad_count",
         "chain",
-        "gang",
         "index",
         "is_free_listed",
         "is_pinned",
@@ -79,9 +67,7 @@ class PhysicalCell(Cell):
         "node",
         "nodes",
         "rank",
-        "reserver",
         "turn",
-        "use",
         "virtual",
     )
     parent: PhysicalCell | None
@@ -105,19 +91,10 @@ class PhysicalCell(Cell):
         self.is_free_listed = False
         self.bad_count = 0
         """Bad gpus below."""
-        self.use = Use.FREE
-        self.gang: Gang | None = None
-        """Of a gpu: who runs there."""
-        self.reserver: Gang | None = None
-        """Of a gpu: who is to run there next."""
 
     @property
     def is_healthy(self) -> bool:
         return not self.bad_count
-
-    @property
-    def opportunistic_count(self) -> int:
-        return self.used.get(OPPORTUNISTIC, 0)
 
     def __repr__(self) -> str:
         return f"PhysicalCell({self.address}, {self.type})"
@@ -160,7 +137,7 @@ def set_uses(leaves: Sequence[Cell], priority: int) -> None:
     first = leaves[0]
     before = first.priority
     for leaf in leaves:
-        if leaf.priority != before or leaf.view is not None:
+        if leaf.priority != before or leaf.watcher is not None:
             for each in leaves:
                 set_use(each, priority)
             return
@@ -196,23 +173,8 @@ def _count_use(lowest: Cell, before: int, priority: int, count: int) -> None:
             cell.priority = priority
         elif before == cell.priority and before not in used:
             cell.priority = max(used, default=FREE)
-        if cell.view is not None:
-            cell.view.touch(cell)
+        if cell.watcher is not None:
+            cell.watcher.touch(cell)
         if is_lending and isinstance(cell, PhysicalCell):
             cell.turn = (used.get(OPPORTUNISTIC, 0) << 24) + cell.rank
         cell = cell.parent
-
-
-def common_level(leaves: list[PhysicalCell]) -> PhysicalCell | None:
-    """The smallest cell that holds them all."""
-    cell: PhysicalCell | None = leaves[0]
-    for leaf in leaves[1:]:
-        other: PhysicalCell | None = leaf
-        while cell is not None and other is not None and cell is not other:
-            if cell.level <= other.level:
-                cell = cell.parent
-            else:
-                other = other.parent
-        if cell is not other:
-            return None
-    return cell

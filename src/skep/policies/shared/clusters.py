@@ -259,9 +259,8 @@ class CellBooks(VcBooks):
         """In which it has nodes, and which of their cells can be bound."""
         specs = []
         tenancy = cells.tenancies[vc]
-        for view in [tenancy.views[name] for name in ([f"pinned/{pinned}"] if pinned else tenancy.roots)]:
-            for node in view.nodes:
-                assert isinstance(node, VirtualCell)
+        for name in [f"pinned/{pinned}"] if pinned else tenancy.roots:
+            for node in tenancy.nodes[name]:
                 specs.append(node_spec(cells.layout, cells.chains[node.chain], node, node.address, within(node)))
                 self.tops.append(node)
                 chain = cells.chains[node.chain]

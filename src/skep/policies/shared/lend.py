@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 import msgspec
 
 from skep.core.cells.hardware import Hardware
-from skep.core.cells.recover import map_up
+from skep.core.cells.in_place import map_up
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
 from skep.core.cluster import Allocation, Slice, bits
 from skep.core.plan import Books
@@ -137,7 +137,7 @@ class InPlace:
         roots = [] if pinned else self.cells.tenancies[vc].roots.get(chain.name, [])
         tried = [(level, list(granted)) for level, granted in enumerate(roots) if granted]
         for level, granted in tried or [(0, [])]:  # a pinned cell is bound already
-            virtual = map_up(chain, leaf, granted, level, GUARANTEED_MIN, vc)
+            virtual = map_up(leaf, granted, level, GUARANTEED_MIN, vc, lambda cell, _: chain.is_within_free(cell))
             if virtual is None or virtual.priority != FREE or virtual.level != 1 or leaf.bad_count:
                 continue
             if virtual.root.pinned != pinned:

@@ -20,7 +20,6 @@ from skep.core.cells.cells import Cells
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.layout import Layout, VcLayout
 from skep.core.cells.tree import FREE, OPPORTUNISTIC, PhysicalCell, set_use
-from skep.core.cells.view import Sorts
 from skep.core.cluster import Allocation, bits
 from skep.core.job import JobState
 from skep.core.memory import BENEATH, LENT, OWNED, Change, Memory, Of, Owned, Slot
@@ -76,7 +75,7 @@ class Shared:
     # Derived from the state ------------------------------------------------------------------------------------
 
     def attach(self, view: View, memory: Memory) -> None:
-        self.cells = Cells(self.layout, Sorts.NEVER)
+        self.cells = Cells(self.layout)
         self.hardware = Hardware(self.cells, view.cluster.nodes)
         self.lent: Lent = {}
         self.borrowers: dict[int, JobView] = {}

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 from small_cells import cells, fail, request, reserve, start, where
 
-from skep.core.cells.cells import Cells
-from skep.core.cells.gangs import Gang, GangState
-from skep.core.cells.tree import Use
+from skep.scenarios.gangs import Gang, GangState, Use
+from skep.scenarios.scheduler import GangScheduler
 from skep.testing.cells_invariants import check_cells
 
 
-def one_node(lazy: bool = False, priority: int = 0) -> tuple[Cells, Gang]:
+def one_node(lazy: bool = False, priority: int = 0) -> tuple[GangScheduler, Gang]:
     """VC a owns one of two nodes and uses all of it."""
     seen = cells(racks=1, a="1 node", b="1 node")
     return seen, start(seen, request("low", "a", priority, 4, lazy=lazy))
@@ -45,15 +44,15 @@ def test_reserved_cells_pass_from_the_victim_to_the_gang() -> None:
     high, _ = reserve(seen, request("high", "a", 1, 2))
     leaves = [leaf for leaf, _ in high.pairs()]
     assert low.state is GangState.LEAVING
-    assert {leaf.use for leaf in leaves} == {Use.RESERVING}
+    assert {seen.on(leaf).use for leaf in leaves} == {Use.RESERVING}
     seen.release(low)
     check_cells(seen)
-    assert {leaf.use for leaf in leaves} == {Use.RESERVED}
+    assert {seen.on(leaf).use for leaf in leaves} == {Use.RESERVED}
     assert seen.ask(request("other", "a", 1, 4)).placement is None, "nobody of equal priority has them"
     assert seen.ask(request("oppo", "a", -1, 4, 3)).placement is None, "nor a borrower"
     seen.start(high)
     check_cells(seen)
-    assert {leaf.use for leaf in leaves} == {Use.USED}
+    assert {seen.on(leaf).use for leaf in leaves} == {Use.USED}
     assert high.state is GangState.ALLOCATED
 
 
@@ -93,12 +92,12 @@ def test_a_higher_priority_overtakes_a_preemption(has_left: bool) -> None:
         seen.release(low)
         gang = start(seen, request("higher", "a", 2, 4))
         assert list(seen.gangs) == ["higher"]
-        assert {leaf.reserver for leaf, _ in gang.pairs()} == {None}
+        assert {seen.on(leaf).reserver for leaf, _ in gang.pairs()} == {None}
     else:
         higher, answer = reserve(seen, request("higher", "a", 2, 4))
         assert answer.victims == [low]
         assert set(seen.gangs) == {"low", "higher"}
-        assert {leaf.reserver for leaf, _ in higher.pairs()} == {higher}
+        assert {seen.on(leaf).reserver for leaf, _ in higher.pairs()} == {higher}
 
 
 def test_a_lazy_gang_loses_its_guarantee_and_runs_on_where_others_have_room() -> None:

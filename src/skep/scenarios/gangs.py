@@ -9,6 +9,18 @@ import msgspec
 from skep.core.cells.tree import OPPORTUNISTIC, PhysicalCell, VirtualCell
 
 
+class Use(enum.StrEnum):
+    """Of a gpu cell: who has it, and who is to have it next.
+
+    free ──► used ──(preemption)──► reserving ──(victim gone)──► reserved ──► used
+    """
+
+    FREE = "free"
+    USED = "used"
+    RESERVING = "reserving"
+    RESERVED = "reserved"
+
+
 class Request(msgspec.Struct, frozen=True):
     """A gang: pods by the number of gpus each needs, in one chain."""
 
@@ -86,6 +98,19 @@ class Gang:
 
     def __repr__(self) -> str:
         return f"Gang({self.name}, {self.state})"
+
+
+class Occupancy:
+    """Of a GPU cell."""
+
+    __slots__ = ("gang", "reserver", "use")
+
+    def __init__(self) -> None:
+        self.use = Use.FREE
+        self.gang: Gang | None = None
+        """Who runs there."""
+        self.reserver: Gang | None = None
+        """Who is to run there next."""
 
 
 class WaitCause(enum.StrEnum):

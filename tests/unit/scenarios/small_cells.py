@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from skep.core.cells.cells import Cells
-from skep.core.cells.gangs import Answer, Gang, Request
 from skep.core.cells.layout import CellSpec, CellType, Grant, Layout, VcLayout
+from skep.scenarios.gangs import Answer, Gang, Request
+from skep.scenarios.scheduler import GangScheduler
 from skep.testing.cells_invariants import check_cells
 
 LEVELS = ("rack", "node", "switch", "gpu")
@@ -54,8 +54,8 @@ def vc_layout(name: str, owned: str) -> VcLayout:
     return VcLayout(name, grants, pinned)
 
 
-def cells(**given: object) -> Cells:
-    return Cells(layout(**given))  # type: ignore[arg-type]
+def cells(**given: object) -> GangScheduler:
+    return GangScheduler(layout(**given))  # type: ignore[arg-type]
 
 
 def request(name: str, vc: str = "a", priority: int = 0, *pods: int, lazy: bool = False, pinned: str = "") -> Request:
@@ -63,7 +63,7 @@ def request(name: str, vc: str = "a", priority: int = 0, *pods: int, lazy: bool 
     return Request(name, vc, priority, {size: sizes.count(size) for size in sizes}, is_lazy=lazy, pinned=pinned)
 
 
-def start(of: Cells, asked: Request) -> Gang:
+def start(of: GangScheduler, asked: Request) -> Gang:
     """There is room, and nobody has to leave."""
     answer = of.ask(asked)
     assert answer.placement is not None, answer.cause
@@ -73,7 +73,7 @@ def start(of: Cells, asked: Request) -> Gang:
     return gang
 
 
-def reserve(of: Cells, asked: Request) -> tuple[Gang, Answer]:
+def reserve(of: GangScheduler, asked: Request) -> tuple[Gang, Answer]:
     answer = of.ask(asked)
     assert answer.placement is not None, answer.cause
     gang = of.reserve(asked, answer.placement)
@@ -81,13 +81,13 @@ def reserve(of: Cells, asked: Request) -> tuple[Gang, Answer]:
     return gang, answer
 
 
-def fail(of: Cells, *nodes: str) -> None:
+def fail(of: GangScheduler, *nodes: str) -> None:
     for node in nodes:
         of.set_node(node, is_bad=True)
         check_cells(of)
 
 
-def heal(of: Cells, *nodes: str) -> None:
+def heal(of: GangScheduler, *nodes: str) -> None:
     for node in nodes:
         of.set_node(node, is_bad=False)
         check_cells(of)
@@ -98,7 +98,7 @@ def where(gang: Gang) -> list[str]:
     return [leaf.address for leaf, _ in gang.pairs()]
 
 
-def free(of: Cells) -> dict[str, list[str]]:
+def free(of: GangScheduler) -> dict[str, list[str]]:
     """The free list by type, largest cells first."""
     chain = of.chains["rack"]
     found = {kind: sorted(cell.address for cell in chain.free[4 - at]) for at, kind in enumerate(LEVELS)}

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from small_cells import cells, layout, request, start, where
 
-from skep.core.cells.cells import Cells
-from skep.core.cells.gangs import Gang, Request
-from skep.core.cells.recover import PodRecord, Record, record, recover
+from skep.scenarios.gangs import Gang, Request
+from skep.scenarios.recover import PodRecord, Record, record, recover
+from skep.scenarios.scheduler import GangScheduler
 from skep.testing.cells_invariants import check_cells
 
 BEFORE: dict[str, Any] = {"racks": 2, "a": "2 node", "b": "1 rack"}
 
 
-def taken_up(placements: list[tuple[Request, Record]], **given: Any) -> Cells:
-    seen = Cells(layout(**given))
+def taken_up(placements: list[tuple[Request, Record]], **given: Any) -> GangScheduler:
+    seen = GangScheduler(layout(**given))
     for asked, placement in placements:
         recover(seen, asked, placement)
         check_cells(seen)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from small_cells import cells, request, start, where
 
-from skep.core.cells.placement import closest, search, search_packing
 from skep.core.cells.tree import OPPORTUNISTIC, Cell
+from skep.scenarios.packing import closest, search, search_packing
 from skep.testing.cells_invariants import can_pack
 
 

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain
-from skep.core.cells.gangs import Gang, Request
-from skep.core.cells.tree import FREE, OPPORTUNISTIC, PhysicalCell, Use, VirtualCell
+from skep.core.cells.in_place import map_up
+from skep.core.cells.tree import FREE, OPPORTUNISTIC, PhysicalCell, VirtualCell
+from skep.scenarios.gangs import Gang, Request, Use
+from skep.scenarios.scheduler import GangScheduler
 
 
 class PodRecord(msgspec.Struct, frozen=True):
@@ -44,7 +45,7 @@ def record(gang: Gang) -> Record:
     return Record(chain, tuple(pods))
 
 
-def recover(cells: Cells, request: Request, placement: Record) -> Gang:
+def recover(cells: GangScheduler, request: Request, placement: Record) -> Gang:
     """Account for a gang that runs there. It is never stopped by this, but may lose its guarantee.
 
     Take all gangs up before nodes are said to be bad: a bad cell could otherwise be shown to a VC (doomed) that has
@@ -54,7 +55,7 @@ def recover(cells: Cells, request: Request, placement: Record) -> Gang:
         return _recover(cells, request, placement)
 
 
-def _recover(cells: Cells, request: Request, placement: Record) -> Gang:
+def _recover(cells: GangScheduler, request: Request, placement: Record) -> Gang:
     gang = Gang(request, [], [])
     must_downgrade = False
     for pod in placement.pods:
@@ -63,10 +64,10 @@ def _recover(cells: Cells, request: Request, placement: Record) -> Gang:
         for index in pod.gpus:
             leaf = find_gpu(cells, placement.chain, pod.node, index)
             bound = None
-            if leaf is not None and leaf.gang is None and pod.granted:
+            if leaf is not None and cells.on(leaf).gang is None and pod.granted:
                 bound = find_virtual(cells, request, leaf, pod.granted)
                 must_downgrade = must_downgrade or bound is None
-            if leaf is not None and leaf.gang is not None:
+            if leaf is not None and cells.on(leaf).gang is not None:
                 leaf = None  # somebody else was recovered there: two placements that cannot both be true
             if leaf is not None:
                 if bound is not None:
@@ -75,8 +76,8 @@ def _recover(cells: Cells, request: Request, placement: Record) -> Gang:
                         bound, must_downgrade = None, True
                 is_safe = cells.books.take_gpu(leaf, bound, request.priority)
                 must_downgrade = must_downgrade or not is_safe
-                leaf.gang = gang
-                leaf.use = Use.USED
+                cells.on(leaf).gang = gang
+                cells.on(leaf).use = Use.USED
             physical.append(leaf)
             virtual.append(bound)
         gang.physical.append(physical)
@@ -91,13 +92,13 @@ def _recover(cells: Cells, request: Request, placement: Record) -> Gang:
     return gang
 
 
-def find_gpu(cells: Cells, chain: str, node: str, index: int) -> PhysicalCell | None:
+def find_gpu(cells: GangScheduler, chain: str, node: str, index: int) -> PhysicalCell | None:
     """In its chain, or wherever the node is now."""
     found = [leaf for leaf in cells.nodes.get(node, ()) if leaf.index == index]
     return next((leaf for leaf in found if leaf.chain == chain), found[0] if found else None)
 
 
-def find_virtual(cells: Cells, request: Request, leaf: PhysicalCell, granted: str) -> VirtualCell | None:
+def find_virtual(cells: GangScheduler, request: Request, leaf: PhysicalCell, granted: str) -> VirtualCell | None:
     """The virtual gpu that this one is, or can be, bound to for the VC."""
     chain = cells.chains[leaf.chain]
     tenancy = cells.tenancies.get(request.vc)
@@ -107,34 +108,11 @@ def find_virtual(cells: Cells, request: Request, leaf: PhysicalCell, granted: st
     roots: list[VirtualCell] = []
     if not request.pinned and chain.name in tenancy.roots:  # a pinned cell is bound for ever, there or elsewhere
         roots = tenancy.roots[chain.name][level]
-    return map_up(chain, leaf, roots, level, request.priority, request.vc)
 
+    def is_free(cell: PhysicalCell, root: VirtualCell) -> bool:
+        return chain.is_within_free(cell) or is_freed(cells, cell, root)
 
-def map_up(
-    chain: Chain, cell: PhysicalCell, roots: list[VirtualCell], level: int, priority: int, vc: str
-) -> VirtualCell | None:
-    if cell.virtual is not None:
-        return cell.virtual if cell.virtual.vc == vc else None
-    if cell.level == level:
-        found = least_used(roots, priority)
-        if found is not None and (chain.is_within_free(cell) or is_freed(cell, found)):
-            return found
-    if cell.parent is None:  # at most a larger cell of the VC around it could have held it
-        return None
-    above = map_up(chain, cell.parent, roots, level, priority, vc)
-    return least_used(above.children, priority) if above is not None else None
-
-
-def least_used(cells: list[VirtualCell], priority: int) -> VirtualCell | None:
-    """The first that is free and unbound; else the one of the lowest priority below this one."""
-    best: VirtualCell | None = None
-    for cell in cells:
-        if cell.priority == FREE:
-            if cell.physical is None:
-                return cell
-        elif cell.priority < priority and (best is None or cell.priority < best.priority):
-            best = cell
-    return best
+    return map_up(leaf, roots, level, request.priority, request.vc, is_free)
 
 
 def can_bind(chain: Chain, leaf: PhysicalCell, virtual: VirtualCell) -> bool:
@@ -151,13 +129,14 @@ def can_bind(chain: Chain, leaf: PhysicalCell, virtual: VirtualCell) -> bool:
     return False
 
 
-def users_of(root: VirtualCell) -> dict[int, Gang]:
+def users_of(cells: GangScheduler, root: VirtualCell) -> dict[int, Gang]:
     """By identity."""
     held = (leaf.physical for leaf in root.leaves() if isinstance(leaf, VirtualCell))
-    return {id(leaf.gang): leaf.gang for leaf in held if leaf is not None and leaf.gang is not None}
+    gangs = (cells.on(leaf).gang for leaf in held if leaf is not None)
+    return {id(gang): gang for gang in gangs if gang is not None}
 
 
-def is_freed(cell: PhysicalCell, root: VirtualCell) -> bool:
+def is_freed(cells: GangScheduler, cell: PhysicalCell, root: VirtualCell) -> bool:
     """Whether the cell would be free as a whole, were those who use `root` not guaranteed anything.
 
     (If not, because a pinned cell is in it, say, `can_bind` sees that in time.)
@@ -167,9 +146,10 @@ def is_freed(cell: PhysicalCell, root: VirtualCell) -> bool:
         if above.virtual is not None:
             return False
         above = above.parent
-    leaving = users_of(root) if root.priority != FREE else {}
+    leaving = users_of(cells, root) if root.priority != FREE else {}
     return bool(leaving) and all(
-        using and using.keys() <= leaving.keys() for using in map(users_of, granted_below(cell))
+        using and using.keys() <= leaving.keys()
+        for using in (users_of(cells, granted) for granted in granted_below(cell))
     )
 
 
@@ -181,9 +161,9 @@ def granted_below(cell: PhysicalCell) -> Iterator[VirtualCell]:
             yield from granted_below(child)
 
 
-def make_way(cells: Cells, leaf: PhysicalCell, virtual: VirtualCell) -> None:
+def make_way(cells: GangScheduler, leaf: PhysicalCell, virtual: VirtualCell) -> None:
     """The granted cell is bound elsewhere (a VC that shrank): those in it lose their guarantee."""
     root = virtual.root
     if root.physical is not None and root.priority != FREE and cells.chains[leaf.chain].is_within_free(leaf):
-        for gang in users_of(root).values():
+        for gang in users_of(cells, root).values():
             cells.downgrade(gang)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from skep.core.cells.tree import OPPORTUNISTIC, Cell, PhysicalCell, VirtualCell
 
@@ -18,11 +18,9 @@ class Sorts(enum.Enum):
     """The order follows from the changes alone, those that a question tries out (lazy preemptions) among them."""
     WHEN_ASKED = "when asked"
     """As HiveD does: several changes are then one, and every question leaves a trace in the order."""
-    NEVER = "never"
-    """Where others than the cells themselves choose the nodes: the order costs something with every GPU."""
 
 
-class View:
+class NodeOrder:
     """Healthy nodes come before bad ones, and then by what is in use on them.
 
     Nodes that are alike stay behind one another as they were: what is released comes before what was never used. So
@@ -31,7 +29,7 @@ class View:
     Cells smaller than a node that stand alone are little nodes of their own.
     """
 
-    def __init__(self, nodes: list[Cell], *, keeps_apart: bool = False, sorts: Sorts = Sorts.AT_ONCE) -> None:
+    def __init__(self, nodes: Sequence[Cell], *, keeps_apart: bool = False, sorts: Sorts = Sorts.AT_ONCE) -> None:
         self.nodes = nodes
         """In the order of the layout."""
         self.keeps_apart = keeps_apart
@@ -45,8 +43,8 @@ class View:
         self.changed: dict[int, Cell] = {}
         """Nodes that may belong elsewhere, if these wait for the next question."""
         self.first, self.last = 0, -1
-        for node in nodes if sorts is not Sorts.NEVER else ():
-            node.view = self
+        for node in nodes:
+            node.watcher = self
             self._put(node, self.key(node), at_end=True)
 
     def touch(self, node: Cell) -> None:
@@ -78,8 +76,7 @@ class View:
 
         `offered` are the only nodes wanted, if not all: they come before the others.
         """
-        if self.sorts is not Sorts.WHEN_ASKED:
-            assert self.sorts is Sorts.AT_ONCE, "who never sorts is never asked"
+        if self.sorts is Sorts.AT_ONCE:
             return
         if offered != self.offered:
             self.offered = offered

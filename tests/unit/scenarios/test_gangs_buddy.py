@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from small_cells import cells, fail, free, heal, request, start, where
 
-from skep.core.cells.gangs import WaitCause
+from skep.scenarios.gangs import WaitCause
 from skep.testing.cells_invariants import check_cells
 
 

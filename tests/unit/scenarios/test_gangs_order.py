@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from small_cells import cells, layout, request, start
 
-from skep.core.cells.cells import Cells
 from skep.core.cells.chain import CellList
 from skep.core.cells.tree import FREE, OPPORTUNISTIC, Cell, set_use
-from skep.core.cells.view import Sorts, View
-from skep.testing.cells_invariants import check_view
+from skep.scenarios.node_order import NodeOrder, Sorts
+from skep.scenarios.scheduler import GangScheduler
+from skep.testing.cells_invariants import check_order
 
 
 @pytest.mark.parametrize("keeps_apart", [False, True], ids=["any use", "opportunistic work apart"])
@@ -20,7 +20,7 @@ from skep.testing.cells_invariants import check_view
 def test_a_view_is_what_a_stable_sort_of_all_nodes_would_be(seed: int, keeps_apart: bool) -> None:
     chance = random.Random(seed)
     nodes: list[Cell] = list(cells(racks=3, nodes=3).chains["rack"].cells[3])
-    view = View(nodes, keeps_apart=keeps_apart, sorts=Sorts.WHEN_ASKED)
+    view = NodeOrder(nodes, keeps_apart=keeps_apart, sorts=Sorts.WHEN_ASKED)
     naive = list(nodes)
     for _ in range(30):
         for _ in range(chance.randrange(4)):
@@ -30,12 +30,12 @@ def test_a_view_is_what_a_stable_sort_of_all_nodes_would_be(seed: int, keeps_apa
         view.sort(offered)
         naive.sort(key=view.key)
         assert list(view) == naive
-        check_view(view)
+        check_order(view)
 
 
 def test_bad_nodes_come_last_and_are_the_last_of_their_kind_when_they_heal() -> None:
-    seen = Cells(layout(racks=1, nodes=3, a="3 node"), Sorts.WHEN_ASKED)
-    view = seen.chains["rack"].view
+    seen = GangScheduler(layout(racks=1, nodes=3, a="3 node"), Sorts.WHEN_ASKED)
+    view = seen.physical_order["rack"]
     for is_bad in (True, False):
         seen.set_node("n0", is_bad=is_bad)
         view.sort(None)
@@ -52,7 +52,7 @@ def test_questions_leave_no_trace_in_the_order() -> None:
             seen.ask(msgspec.structs.replace(request("offered", "a"), only_suggested=True), ["n3"])
         of.release(gang)
         start(of, request("h", "a", 0, 1))
-    views = [[str(node) for node in of.tenancies["a"].views["rack"]] for of in (seen, quiet)]
+    views = [[str(node) for node in of.virtual_order["a"]["rack"]] for of in (seen, quiet)]
     assert views[0] == views[1]
 
 
