@@ -247,7 +247,7 @@ class Beside:
                 self.clusters[self.state.jobs[event.job_id].spec.vc].give(self.held.pop(event.job_id))
             elif isinstance(event, TasksStarted):
                 self._started(event.job_id, at_s)
-        if not self.state.dirty:
+        if not self.state.orders.dirty:
             self._look(at_s)
 
     def _count_idle(self, at_s: float) -> None:

@@ -311,7 +311,7 @@ class Trial:
     def finish(self) -> None:
         """Faults off: everything must end."""
         self.faults = self.engine.faults = self.store.faults = False
-        for node in list(self.writer.state.drained):
+        for node in list(self.writer.state.health.drained):
             self.ask(commands.drain(node, False, "root"))
         self.engine.down.clear()
         whole = NodeSpec(self.engine.names[-1], 4)

@@ -11,12 +11,13 @@ import math
 from skep.core.actions import Limit
 from skep.core.cluster import GONE, WHOLE, Allocation, Cluster, Node, Slice
 from skep.core.errors import InvariantBroken
+from skep.core.fold.tasks import ENDS
 from skep.core.job import Job, JobState, amount_of
 from skep.core.memory import Of
 from skep.core.model import JobSpec, Shape
 from skep.core.plan import Decision, Plan
 from skep.core.record import PlanRecord, repeat, say
-from skep.core.state import ENDS, State
+from skep.core.state import State
 
 
 class BadPlan(InvariantBroken):

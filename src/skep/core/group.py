@@ -139,3 +139,32 @@ class Group(msgspec.Struct):
             if self.outcome is None and enough is not None and count >= enough:
                 what = f"of role {rule.role}" if rule.role else "of its members"
                 self.outcome, self.reason = outcome, f"{self.spec.title} ended: {count} {what} {outcome}"
+
+
+Groups = dict[str, Group]
+"""By id."""
+
+
+def form(groups: Groups, spec: GroupSpec) -> Group:
+    group = groups[spec.id] = Group(spec)
+    if spec.within is not None:
+        current(groups, spec.within.id).join(spec.id)
+    return group
+
+
+def current(groups: Groups, group_id: str) -> Group:
+    """As it is for somebody who comes now: anew if it has ended."""
+    group = groups.get(group_id)
+    if group is None or group.has_ended:
+        return form(groups, group.spec if group is not None else GroupSpec(group_id))
+    return group
+
+
+def forget(groups: Groups, ref: GroupRef, member: str) -> None:
+    """A group whose last member is forgotten is forgotten with it, unless somebody needs it."""
+    group = groups.get(ref.id)
+    if group is None or group.members.pop(member, None) is None or group.members or group.needed_by:
+        return
+    del groups[ref.id]
+    if group.spec.within is not None:
+        forget(groups, group.spec.within, group.id)

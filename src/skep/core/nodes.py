@@ -15,7 +15,7 @@ import msgspec
 from skep.core.cluster import GONE, Allocation, Cluster, NodeSpec, Slice
 from skep.core.errors import InvariantBroken
 from skep.core.events import NodeChanged, NodeJoined, NodeLeft
-from skep.core.others import book_again
+from skep.core.others import Others, book_again, settle
 
 if TYPE_CHECKING:
     from skep.core.job import Job
@@ -25,6 +25,31 @@ Membership = NodeJoined | NodeLeft | NodeChanged
 
 Uses = dict[int, list[tuple[Slice, bool]]]
 """By the number of a node: what jobs have there, and whether it is booked. What is only seen is on its way out."""
+
+
+class Health:
+    """Which nodes are to be used, by name, and what is to become of them."""
+
+    __slots__ = ("changes", "crowded", "drained", "is_told", "lost", "others")
+
+    def __init__(self) -> None:
+        self.lost: set[str] = set()
+        self.drained: set[str] = set()
+        """Nodes that are not to be used: nobody is there, or nobody is to go there."""
+        self.changes: dict[str, NodeSpec | None] = {}
+        """Nodes that are to become so (none: to leave); those of earlier moments wait for jobs to go."""
+        self.others: dict[str, Others] = {}
+        """What tenants that are none of Skep's jobs use of nodes."""
+        self.crowded: set[str] = set()
+        """Nodes of which others use more than is booked: a job is in the way, or the news has not been settled."""
+        self.is_told = False
+        """Whether the cluster is to get other nodes before anybody decides."""
+
+    def may_use(self, name: str) -> bool:
+        return not (name in self.lost or name in self.drained or name in self.changes)
+
+    def unusable(self) -> set[str]:
+        return {*self.lost, *self.drained, *self.changes}
 
 
 def differences(before: Cluster, after: Cluster) -> list[Membership]:
@@ -68,14 +93,26 @@ def could_keep(spec: NodeSpec, pieces: list[tuple[Slice, bool]]) -> bool:
 
 def settled(state: State) -> list[Membership]:
     """Of the changes that wait for jobs to go, those that need not wait any longer."""
-    if not state.node_changes:
+    if not state.health.changes:
         return []
     used = uses(state)
     return [
         NodeLeft(name) if spec is None else NodeChanged(spec)
-        for name, spec in state.node_changes.items()
+        for name, spec in state.health.changes.items()
         if is_free(spec, used.get(state.cluster.by_name[name].index, []))
     ]
+
+
+def settle_nodes(state: State) -> bool:
+    """After the events of a moment: let the cluster have the nodes that they told of. Whether they told of any."""
+    if state.health.crowded:
+        settle(state, sorted(state.health.crowded))
+    if not state.health.is_told:
+        return False
+    state.health.is_told = False
+    reshape(state)
+    state.trigger.nodes_changed = True
+    return True
 
 
 def reshape(state: State) -> None:
@@ -84,7 +121,7 @@ def reshape(state: State) -> None:
     specs = list(state.cluster.specs)
     joining: list[NodeSpec] = []
     waiting: dict[str, NodeSpec | None] = {}
-    for name, spec in state.node_changes.items():
+    for name, spec in state.health.changes.items():
         node = state.cluster.by_name.get(name)
         if node is None:
             joining += [spec] if spec is not None else []
@@ -93,15 +130,15 @@ def reshape(state: State) -> None:
         else:
             specs[node.index] = GONE if spec is None else spec
             if spec is None:
-                state.lost.discard(name)
-                state.drained.discard(name)
+                state.health.lost.discard(name)
+                state.health.drained.discard(name)
     free = [number for number, spec in enumerate(specs) if spec == GONE]
     for number, spec in zip(free, joining, strict=False):
         specs[number] = spec
     specs += joining[len(free) :]
     while specs and specs[-1] == GONE:
         specs.pop()
-    state.node_changes = waiting
+    state.health.changes = waiting
     renew(state, specs)
 
 
@@ -118,7 +155,7 @@ def renew(state: State, specs: list[NodeSpec]) -> None:
             job.allocation = job.bound
             state.cluster.take(job.bound, job.seq)
     book_again(state)
-    for name in {*state.lost, *state.drained, *state.node_changes}:
+    for name in state.health.unusable():
         state.cluster.lose(state.cluster.by_name[name])
 
 
@@ -131,6 +168,6 @@ def rehouse(state: State, cluster: Cluster) -> None:
             job.held = job.held.renumbered(numbers)
         if job.bound is not None:
             job.bound = job.bound.renumbered(numbers)
-    state.lost &= there.keys()
-    state.drained &= there.keys()
+    state.health.lost &= there.keys()
+    state.health.drained &= there.keys()
     renew(state, cluster.specs)

@@ -44,24 +44,25 @@ class Others(msgspec.Struct):
 def settle(state: State, names: Iterable[str]) -> None:
     """Book what others use of these nodes, as far as nobody of ours has it."""
     for name in names:
-        others, node = state.others[name], state.cluster.by_name[name]
+        others, node = state.health.others[name], state.cluster.by_name[name]
         state.cluster.give(Allocation(others.booked, 0), OTHERS)
         pieces = list(pieces_of(others.uses, node))
         others.booked = tuple(book(state.cluster, pieces))
         others.is_whole = others.booked == tuple(pieces)
         if not others.is_whole:
-            state.crowded.add(name)
+            state.health.crowded.add(name)
             continue
-        state.crowded.discard(name)
+        state.health.crowded.discard(name)
         if not others.uses:
-            del state.others[name]
+            del state.health.others[name]
 
 
 def book_again(state: State) -> None:
     """The books are new: the nodes are other ones."""
-    state.crowded = set()
-    state.others = {name: Others(each.uses) for name, each in state.others.items() if name in state.cluster.by_name}
-    settle(state, list(state.others))
+    health, there = state.health, state.cluster.by_name
+    health.crowded = set()
+    health.others = {name: Others(each.uses) for name, each in health.others.items() if name in there}
+    settle(state, list(health.others))
 
 
 def pieces_of(uses: tuple[Use, ...], node: Node) -> Iterator[Slice]:

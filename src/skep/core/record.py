@@ -13,11 +13,11 @@ from skep.core.actions import JobSetting
 from skep.core.cluster import Cluster
 from skep.core.events import Event
 from skep.core.memory import Change
-from skep.core.nodes import rehouse
+from skep.core.nodes import rehouse, settle_nodes
+from skep.core.orders import reconcile
 from skep.core.plan import Decision, GroupEnd, Plan
 from skep.core.refusal import Cause
 from skep.core.state import State
-from skep.core.step import reconcile
 
 NO_BUNDLE = contextlib.nullcontext()
 
@@ -117,7 +117,7 @@ def take_in(state: State, at_s: float, events: list[Event], cluster: Cluster | N
         rehouse(state, cluster)
     for event in events:
         state.apply(event)
-    state.settle_nodes()
+    settle_nodes(state)
 
 
 ENCODER = msgspec.msgpack.Encoder()

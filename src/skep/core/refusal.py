@@ -57,3 +57,49 @@ class Waiting:
         elif self.cause is Cause.FRAGMENTATION:
             self.fragmentation_s += now_s - self.since_s
         self.since_s = now_s
+
+
+class Waits:
+    """The scopes in which jobs wait."""
+
+    __slots__ = ("fragmented", "scopes")
+
+    def __init__(self) -> None:
+        self.scopes: dict[str, Waiting] = {}
+        self.fragmented: dict[str, Waiting] = {}
+        """Those of them whose jobs find enough free GPUs, but in no acceptable shape."""
+
+    def of(self, scope: str, now_s: float) -> Waiting:
+        waiting = self.scopes.get(scope)
+        if waiting is None:
+            waiting = self.scopes[scope] = Waiting(now_s)
+        return waiting
+
+    def refuse(self, scope: str, cause: Cause, now_s: float) -> None:
+        """From now on the jobs of this scope wait for this cause."""
+        waiting = self.of(scope, now_s)
+        waiting.become(cause, now_s)
+        self.note_cause(scope, waiting)
+
+    def note_cause(self, scope: str, waiting: Waiting) -> None:
+        if waiting.cause is Cause.FRAGMENTATION:
+            self.fragmented[scope] = waiting
+        else:
+            self.fragmented.pop(scope, None)
+
+    @property
+    def is_fragmented(self) -> bool:
+        """Whether some job waits although enough GPUs are free for it."""
+        return any(waiting.jobs for waiting in self.fragmented.values())
+
+    def drop(self, prefix: str) -> list[Waiting]:
+        """The scopes of that prefix, which are no longer used."""
+        dropped = [scope for scope in self.scopes if scope.startswith(prefix)]
+        for scope in dropped:
+            self.fragmented.pop(scope, None)
+        return [self.scopes.pop(scope) for scope in dropped]
+
+    def shift(self, by_s: float) -> None:
+        """The clock was set."""
+        for waiting in self.scopes.values():
+            waiting.since_s += by_s

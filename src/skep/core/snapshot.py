@@ -21,7 +21,7 @@ from skep.core.ledger import OTHERS
 from skep.core.memory import Memory, Part, Values, values_of
 from skep.core.model import JobSpec
 from skep.core.others import Others
-from skep.core.refusal import Cause, Waiting
+from skep.core.refusal import Cause
 from skep.core.state import State
 from skep.core.timers import BACK_OFF, Timer, Timers
 
@@ -113,28 +113,28 @@ def save(state: State) -> Saved:
         jobs=[],
         waiting={
             scope: SavedWaiting(waiting.cause, waiting.since_s, waiting.quota_s, waiting.fragmentation_s)
-            for scope, waiting in state.waiting.items()
+            for scope, waiting in state.waits.scopes.items()
         },
         held=[job.id for job in state.held_jobs.values()],
-        leaving=[job.id for job in state.leaving.values()],
-        moving=[job.id for job in state.moving.values()],
-        dirty=[job.id for job in state.dirty],
+        leaving=[job.id for job in state.orders.leaving.values()],
+        moving=[job.id for job in state.orders.moving.values()],
+        dirty=[job.id for job in state.orders.dirty],
         needed_by={name: [job.id for job in jobs] for name, jobs in state.needed_by.items()},
-        lost=sorted(state.lost),
-        drained=sorted(state.drained),
+        lost=sorted(state.health.lost),
+        drained=sorted(state.health.drained),
         counts=[getattr(state, name) for name in COUNTS],
         policy=state.policy,
         previous_policy=state.previous_policy,
         faults=state.faults,
         timers=state.timers.all(),
-        node_changes=state.node_changes,
-        others=state.others,
+        node_changes=state.health.changes,
+        others=state.health.others,
         groups=list(state.groups.values()),
     )
 
 
 def scopes_of(state: State) -> dict[int, str]:
-    return {id(waiting): scope for scope, waiting in state.waiting.items()}
+    return {id(waiting): scope for scope, waiting in state.waits.scopes.items()}
 
 
 def save_job(job: Job, scopes: dict[int, str]) -> SavedJob:
@@ -190,22 +190,21 @@ def restore(saved: Saved, jobs: Iterable[tuple[Job, str | None]], cluster: Clust
     state.policy, state.previous_policy, state.faults = saved.policy, saved.previous_policy, saved.faults
     state.timers = Timers(saved.timers)
     for scope, kept in saved.waiting.items():
-        waiting = state.waiting[scope] = Waiting(kept.since_s)
+        waiting = state.waits.of(scope, kept.since_s)
         waiting.cause, waiting.quota_s, waiting.fragmentation_s = kept.cause, kept.quota_s, kept.fragmentation_s
-        if kept.cause is Cause.FRAGMENTATION:
-            state.fragmented[scope] = waiting
+        state.waits.note_cause(scope, waiting)
     for job, waits_in in jobs:
         state.jobs[job.id] = job
         job.allocation = job.bound  # a planner of virtual clusters puts its own in place
         if job.bound is not None:
             cluster.take(job.bound, job.seq)
-        job.waiting = state.waiting[waits_in] if waits_in is not None else None
+        job.waiting = state.waits.scopes[waits_in] if waits_in is not None else None
         if job.waiting is not None:
             job.waiting.jobs += 1
     refer(state, saved)
-    for each in state.others.values():
+    for each in state.health.others.values():
         cluster.take(Allocation(each.booked, 0), OTHERS)
-    for name in {*state.lost, *state.drained, *state.node_changes}:
+    for name in state.health.unusable():
         cluster.lose(cluster.by_name[name])
     return state
 
@@ -214,14 +213,14 @@ def refer(state: State, saved: Saved) -> None:
     """What names jobs and nodes, and the counts."""
     jobs = state.jobs
     state.held_jobs = {jobs[name].seq: jobs[name] for name in saved.held}
-    state.leaving = {jobs[name].seq: jobs[name] for name in saved.leaving}
-    state.moving = {jobs[name].seq: jobs[name] for name in saved.moving}
-    state.dirty = [jobs[name] for name in saved.dirty]
+    state.orders.leaving = {jobs[name].seq: jobs[name] for name in saved.leaving}
+    state.orders.moving = {jobs[name].seq: jobs[name] for name in saved.moving}
+    state.orders.dirty = [jobs[name] for name in saved.dirty]
     state.needed_by = {name: [jobs[other] for other in others] for name, others in saved.needed_by.items()}
     state.groups = {group.id: group for group in saved.groups}
-    state.lost, state.drained = set(saved.lost), set(saved.drained)
-    state.node_changes = saved.node_changes
-    state.others = saved.others
-    state.crowded = {name for name, others in saved.others.items() if not others.is_whole}
+    state.health.lost, state.health.drained = set(saved.lost), set(saved.drained)
+    state.health.changes = saved.node_changes
+    state.health.others = saved.others
+    state.health.crowded = {name for name, others in saved.others.items() if not others.is_whole}
     for name, count in zip(COUNTS, saved.counts, strict=True):
         setattr(state, name, count)

@@ -56,6 +56,10 @@ class Timers:
         """Whether there was one."""
         return self._by_job.pop((kind, job_id), None) is not None
 
+    def drop_all(self, job_id: str) -> None:
+        for kind in (LIMIT, LEASE, BACK_OFF):
+            self._by_job.pop((kind, job_id), None)
+
     def at_s(self, kind: TimerKind, job_id: str) -> float | None:
         timer = self._by_job.get((kind, job_id))
         return None if timer is None else timer.at_s

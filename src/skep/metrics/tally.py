@@ -25,6 +25,6 @@ class Tally:
         if self.unusable:
             self.fragmented_gpu_s += (at_s - self.since_s) * self.unusable
         self.since_s = at_s
-        self.unusable = sum(pool.free for pool in state.cluster.pools) if state.is_fragmented else 0
+        self.unusable = sum(pool.free for pool in state.cluster.pools) if state.waits.is_fragmented else 0
         if self.arrival_service_gpu_s is None and state.submitted_count == self.jobs:
             self.arrival_service_gpu_s = sum(job.service_at(at_s) for job in state.jobs.values())

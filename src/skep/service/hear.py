@@ -59,7 +59,7 @@ def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
     if isinstance(report, NodeLost | NodeBack):
         return Heard([report]) if report.node in state.cluster.by_name else None
     if isinstance(report, OthersChanged):
-        known = state.others.get(report.node)
+        known = state.health.others.get(report.node)
         is_news = report.uses != (known.uses if known is not None else ())
         return Heard([report]) if is_news and report.node in state.cluster.by_name else None
     job = state.jobs.get(report.job_id)
@@ -103,7 +103,7 @@ def news_of_nodes(state: State, reports: list[Report]) -> list[Membership]:
 def is_news(state: State, name: str, report: Membership) -> bool:
     """Compared with what the node is to become, where that waits for jobs to go."""
     node = state.cluster.by_name.get(name)
-    known = state.node_changes.get(name, node.spec if node is not None else None)
+    known = state.health.changes.get(name, node.spec if node is not None else None)
     return known != (None if isinstance(report, NodeLeft) else report.spec)
 
 

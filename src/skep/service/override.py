@@ -70,7 +70,7 @@ def _make_room(writer: Writer, turn: Turn, events: list[ClusterChanged | PolicyC
     found = commands.in_the_way(writer, cluster)
     if not found:
         return []
-    names = sorted({name for _, name in found} - writer.state.drained)
+    names = sorted({name for _, name in found} - writer.state.health.drained)
     heard = [_lost(job, name) for job, name in {job.seq: (job, name) for job, name in found}.values()]
     exits = [event for each in heard for event in each.events]
     writer.step(turn, [*exits, *(NodeDrained(name) for name in names)], heard)

@@ -23,12 +23,13 @@ from skep.core.errors import InputError
 from skep.core.events import ClockStepped, Event, JobsForgotten, PolicyFailed
 from skep.core.job import Job, JobState
 from skep.core.model import JobSpec
+from skep.core.orders import reconcile
 from skep.core.ports import Planner
 from skep.core.record import PlanRecord, decode_plan, encode_plan
 from skep.core.refusal import Cause, Refusal
 from skep.core.snapshot import fork
 from skep.core.state import State
-from skep.core.step import Change, Scheduler, reconcile
+from skep.core.step import Change, Scheduler
 from skep.policies.idle import NOBODY
 from skep.policies.own import OWN_MODULE
 from skep.service.bounded import Work

@@ -51,9 +51,9 @@ def borrowers(writer: Writer) -> dict[int, Job]:
 
 
 def node_state(name: str, state: State) -> str:
-    if name in state.lost:
+    if name in state.health.lost:
         return "lost"
-    return "drained" if name in state.drained or name in state.node_changes else "up"
+    return "drained" if name in state.health.drained or name in state.health.changes else "up"
 
 
 # Nodes --------------------------------------------------------------------------------------------------------------
@@ -194,8 +194,8 @@ def sample(writer: Writer) -> Sample:
         gpus=state.cluster.gpu_total,
         used=sum(book.used + book.borrowed for book in books.values()),
         lent=sum(book.borrowed for book in books.values()),
-        bad=sum(counts.get(name, 0) for name in state.lost),
-        drained=sum(counts.get(name, 0) for name in {*state.drained, *state.node_changes} - state.lost),
+        bad=sum(counts.get(name, 0) for name in state.health.lost),
+        drained=sum(counts.get(name, 0) for name in {*state.health.drained, *state.health.changes} - state.health.lost),
         vcs=books,
     )
 

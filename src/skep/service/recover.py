@@ -16,11 +16,12 @@ from skep.core.cluster import WHOLE, Cluster
 from skep.core.errors import InputError, InvariantBroken
 from skep.core.events import ClockStepped, ClusterChanged, Event, JobsForgotten, PolicyChanged, PolicyFailed
 from skep.core.needs import Need
+from skep.core.orders import in_flight
 from skep.core.ports import Planner, Wanted
 from skep.core.record import Entry, PlanRecord, decode, encode, fold, record
 from skep.core.snapshot import load
 from skep.core.state import State
-from skep.core.step import Change, Scheduler, in_flight
+from skep.core.step import Change, Scheduler
 from skep.files.text import Texts
 from skep.policies.idle import Idle
 from skep.policies.registry import Setting
@@ -145,7 +146,7 @@ def wanted(state: State) -> Wanted:
     """What the engine may not have been told before the crash. It knows by their numbers what it has done already."""
     held = [job for job in state.jobs.values() if job.held is not None]
     known = {(job.id, launch) for job in held for launch in (job.held_launch, job.launches)}
-    return Wanted(resume_actions(state), known, set(state.lost))
+    return Wanted(resume_actions(state), known, set(state.health.lost))
 
 
 def resume_actions(state: State) -> list[Action]:

@@ -37,11 +37,11 @@ from skep.core.events import (
 )
 from skep.core.needs import Need
 from skep.core.nodes import Membership, differences, settled
+from skep.core.orders import reconcile
 from skep.core.ports import Engine, StaleEpoch
 from skep.core.record import Entry, PlanRecord, encode, take_in
 from skep.core.reports import Fenced, Looked, Report
 from skep.core.snapshot import dump, fork
-from skep.core.step import reconcile
 from skep.core.timers import BACK_OFF, PLAN
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request

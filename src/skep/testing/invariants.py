@@ -29,9 +29,9 @@ from skep.core.group import Group
 from skep.core.job import Job, JobState
 from skep.core.ledger import OTHERS, Shared
 from skep.core.model import JobSpec, Role, Shape
+from skep.core.orders import resumes
 from skep.core.pool import BLOCK
 from skep.core.state import State
-from skep.core.step import resumes
 
 EPSILON = 1e-6
 
@@ -54,7 +54,7 @@ WANTED = {
 def check(state: State) -> None:
     """Raise `InvariantBroken` if anything is not as it must be."""
     jobs = list(state.jobs.values())
-    others = [(OTHERS, Allocation(each.booked, 0)) for each in state.others.values()]
+    others = [(OTHERS, Allocation(each.booked, 0)) for each in state.health.others.values()]
     check_books(state.cluster, [*((job.seq, job.bound) for job in jobs if job.bound is not None), *others])
     count_use(state.cluster, [(job.seq, job.held) for job in jobs if job.held is not None])
     for job in jobs:
@@ -91,19 +91,19 @@ def check_job(state: State, job: Job) -> None:
     held_gpus = job.held.gpus if job.seq in state.held_jobs and job.held is not None else 0
     expect(job.held_gpus == held_gpus, f"{job!r} counts {job.held_gpus} gpus, it holds {held_gpus}")
     if job.state is JobState.STOPPING:
-        expect(job.seq in state.leaving or job in state.dirty, f"{job!r} was never told to stop")
+        expect(job.seq in state.orders.leaving or job in state.orders.dirty, f"{job!r} was never told to stop")
     elif job.state not in THERE and not job.is_ending:
-        expect(job.seq not in state.leaving, f"{job!r} is leaving")
+        expect(job.seq not in state.orders.leaving, f"{job!r} is leaving")
     if job.state in THERE:
         is_suspended = job.allocation is not None and job.allocation.is_suspended
         expect(is_suspended == (job.state is JobState.SUSPENDED), f"{job!r} has {job.allocation}")
         moves = job.held != job.bound and not job.is_ending and not job.is_expired
-        is_told = job.seq in state.moving or job in state.dirty or resumes(job)
+        is_told = job.seq in state.orders.moving or job in state.orders.dirty or resumes(job)
         expect(is_told or not moves, f"{job!r} was never told: it has {job.held} and is to have {job.bound}")
     else:
-        expect(job.seq not in state.moving, f"{job!r} is moving")
+        expect(job.seq not in state.orders.moving, f"{job!r} is moving")
     if job.state is JobState.LAUNCHING and job.held is None:
-        expect(job in state.dirty, f"{job!r} was forgotten: wanted, and nobody will launch it")
+        expect(job in state.orders.dirty, f"{job!r} was forgotten: wanted, and nobody will launch it")
 
 
 def check_groups(state: State) -> None:

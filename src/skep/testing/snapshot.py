@@ -25,14 +25,14 @@ def snapshot(state: State) -> dict[str, Any]:
             scope: (waiting.cause, waiting.since_s, waiting.quota_s, waiting.fragmentation_s)
             for scope, waiting in state.waiting.items()
         },
-        "leaving": list(state.leaving),
-        "moving": list(state.moving),
+        "leaving": list(state.orders.leaving),
+        "moving": list(state.orders.moving),
         "held_jobs": list(state.held_jobs),
-        "dirty": [job.id for job in state.dirty],
+        "dirty": [job.id for job in state.orders.dirty],
         "needed_by": {name: [job.id for job in jobs] for name, jobs in state.needed_by.items()},
         "groups": [msgspec.to_builtins(group) for group in state.groups.values()],
         "trigger": snapshot_trigger(state),
-        "nodes": (sorted(state.lost), sorted(state.drained), state.node_changes, state.others),
+        "nodes": (sorted(state.health.lost), sorted(state.health.drained), state.health.changes, state.health.others),
         "counts": (state.submitted_count, state.pending_count, state.event_count, state.decision_count),
     }
 

@@ -8,10 +8,10 @@ import pytest
 from skep.core.cluster import Allocation, Slice
 from skep.core.events import ClusterChanged, Event, Exit, JobSubmitted, PolicyChanged, PolicyFailed, TasksExited
 from skep.core.memory import LENT, OWNED, Change, Memory, Of, Owned, Slot, values_of
+from skep.core.orders import reconcile
 from skep.core.record import decode_plan, encode_plan, replay
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
-from skep.core.step import reconcile
 from skep.testing import cluster, job, snapshot, trace
 
 

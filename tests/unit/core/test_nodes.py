@@ -23,7 +23,7 @@ from skep.core.events import (
 )
 from skep.core.job import JobState
 from skep.core.model import JobSpec, gpu_shape
-from skep.core.nodes import differences, settled
+from skep.core.nodes import differences, settle_nodes, settled
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
 from skep.core.step import Scheduler
@@ -106,7 +106,7 @@ def test_a_node_in_use_goes_when_the_last_job_has_gone() -> None:
     assert settled(world.state) == [NodeLeft(name)]
     world.step(*settled(world.state))
     assert world.state.cluster.nodes == []
-    assert (world.state.node_changes, world.state.lost) == ({}, set())
+    assert (world.state.health.changes, world.state.health.lost) == ({}, set())
     world.step(NodeJoined(spec("other", 2)))
     assert sorted(world.where("b") + world.where("c")) == ["other"]
 
@@ -117,7 +117,7 @@ def test_one_that_is_to_leave_may_stay_after_all() -> None:
     (name,) = world.where("a")
     world.step(NodeLeft(name))
     world.step(NodeJoined(world.state.cluster.by_name[name].spec))
-    assert world.state.node_changes == {}
+    assert world.state.health.changes == {}
     world.step(job("b", 2))
     assert world.where("b") == [name]
 
@@ -152,7 +152,7 @@ def test_lost_and_drained_nodes_stay_so() -> None:
     world.step(NodeLeft(three), NodeJoined(spec("new", 2)))
     assert {node.name for node in world.state.cluster.by_name.values() if node.is_up} == {"new"}
     world.step(NodeLeft(one))
-    assert (world.state.lost, world.state.drained) == (set(), {two})
+    assert (world.state.health.lost, world.state.health.drained) == (set(), {two})
 
 
 @pytest.mark.parametrize("name", ["never", "left"])
@@ -168,7 +168,7 @@ def test_the_differences_of_two_clusters_make_one_of_the_other() -> None:
     state = State(before)
     for event in differences(before, after):
         state.apply(event)
-    state.settle_nodes()
+    settle_nodes(state)
     assert {node.spec for node in state.cluster.by_name.values()} == {node.spec for node in after.nodes}
     assert differences(state.cluster, after) == []
 
@@ -177,9 +177,9 @@ def test_thousands_join_in_one_moment() -> None:
     state = State(Cluster([]))
     for number in range(5000):
         state.apply(NodeJoined(spec(f"n{number}", 8)))
-    assert state.settle_nodes()
+    assert settle_nodes(state)
     assert state.cluster.gpu_total == 40_000
-    assert not state.settle_nodes()
+    assert not settle_nodes(state)
 
 
 def test_a_node_that_joins_leaves_every_job_in_its_queue() -> None:

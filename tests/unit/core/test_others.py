@@ -74,7 +74,7 @@ def test_what_others_leave_goes_to_who_waits() -> None:
     assert run.nodes_of("waits") == []
     run.step(OthersChanged("b", ()))
     assert run.nodes_of("waits") == ["b"]
-    assert list(run.state.others) == ["a"]
+    assert list(run.state.health.others) == ["a"]
 
 
 def test_where_a_job_is_in_the_way_they_are_booked_when_it_has_gone() -> None:
@@ -82,7 +82,7 @@ def test_where_a_job_is_in_the_way_they_are_booked_when_it_has_gone() -> None:
     run.start("job", 4)
     run.start("other", 4)
     run.step(OthersChanged("a", (Use(0b0110, cpu_milli=9000, memory_mib=40),)))
-    assert run.state.crowded == {"a"}  # The GPUs are held, and there are not so many CPUs.
+    assert run.state.health.crowded == {"a"}  # The GPUs are held, and there are not so many CPUs.
     run.submit("waits", 4)
     run.end(next(job.id for job in run.state.jobs.values() if run.nodes_of(job.id) == ["a"]))
     assert run.nodes_of("waits") == []
@@ -109,15 +109,15 @@ def test_they_stay_where_the_node_changes_and_go_with_it() -> None:
     run.step(NodeChanged(NodeSpec("b", 6, cpu_milli=8000, memory_mib=100)))
     assert run.free("b") == 5
     run.step(NodeLeft("b"))
-    assert run.state.others == {}
+    assert run.state.health.others == {}
 
 
 def test_a_node_that_others_crowd_may_leave_and_come_back() -> None:
     run = Run()
     run.step(OthersChanged("b", (Use(cpu_milli=9000),)))  # More than it has.
-    assert run.state.crowded == {"b"}
+    assert run.state.health.crowded == {"b"}
     run.step(NodeLeft("b"))
-    assert run.state.crowded == set()
+    assert run.state.health.crowded == set()
     run.submit("one", 1)
     run.step(NodeJoined(NodeSpec("b", 4, cpu_milli=8000, memory_mib=100)))
     assert run.state.cluster.by_name["b"].cpu_free == 8000
@@ -127,9 +127,9 @@ def test_what_they_cannot_have_after_a_change_is_booked_later() -> None:
     run = Run()
     run.step(OthersChanged("a", (Use(cpu_milli=8000),)))
     run.step(NodeChanged(NodeSpec("a", 4, cpu_milli=4000, memory_mib=100)))
-    assert run.state.crowded == {"a"}
+    assert run.state.health.crowded == {"a"}
     run.step(NodeChanged(NodeSpec("a", 4, cpu_milli=9000, memory_mib=100)))
-    assert run.state.crowded == set()
+    assert run.state.health.crowded == set()
     assert run.state.cluster.by_name["a"].cpu_free == 1000
 
 
@@ -141,10 +141,10 @@ def test_they_are_in_snapshots_and_forks() -> None:
     for again in (fork(run.state), load(dump(run.state), run.state.cluster.blank())):
         check(again)
         assert snapshot(again) == snapshot(run.state)
-        assert again.crowded == {on}
+        assert again.health.crowded == {on}
 
 
 def test_a_node_that_nobody_knows_has_no_others() -> None:
     run = Run()
     run.step(OthersChanged("z", (Use(0b1),)))
-    assert run.state.others == {}
+    assert run.state.health.others == {}

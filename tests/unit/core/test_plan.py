@@ -10,9 +10,9 @@ from skep.core.cluster import Allocation, Slice
 from skep.core.errors import InvariantBroken
 from skep.core.events import Exit, JobSubmitted, TasksExited, TasksStarted
 from skep.core.job import JobState
+from skep.core.orders import reconcile
 from skep.core.plan import Decision
 from skep.core.state import State
-from skep.core.step import reconcile
 from skep.testing import check, cluster, job, snapshot, trace
 
 ONE = Allocation((Slice(0, 0b1),), 1)

@@ -12,12 +12,12 @@ from skep.core.cluster import Allocation, Slice
 from skep.core.errors import InvariantBroken
 from skep.core.events import Exit, JobSubmitted, TasksExited, TasksStarted, TimerDue
 from skep.core.job import JobState
+from skep.core.orders import reconcile
 from skep.core.plan import Decision, Plan
 from skep.core.record import PlanRecord, decode_plan, encode_plan, replay
 from skep.core.refusal import Cause
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
-from skep.core.step import reconcile
 from skep.core.timers import LEASE
 from skep.testing import check, cluster, job, snapshot, trace
 

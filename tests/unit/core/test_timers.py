@@ -132,7 +132,7 @@ def test_what_owners_do_ends_a_back_off() -> None:
 def test_a_start_with_an_end_comes_back() -> None:
     world = World("1x1")
     world.step(job("a"), job("b"))
-    world.state.lease(world.state.jobs["a"], 40.0)
+    world.state.timers.set(LEASE, "a", 40.0)
     assert world.due() == [Stop("a", "its lease is over", 1)]
     assert world.state.jobs["a"].state is JobState.RUNNING, "in the books until it has gone"
     assert world.step(TimerDue()) == [], "it is told to stop once"
@@ -153,7 +153,7 @@ def test_a_lease_that_ends_before_its_cells_were_free() -> None:
     plan.stop(a, "test")
     plan.start(b, allocation)
     state.commit(plan)
-    state.lease(b, 10.0)
+    state.timers.set(LEASE, b.id, 10.0)
     assert [type(action) for action in world.step()] == [Stop]
     world.due()
     assert (b.state, b.bound, state.pending_count) == (JobState.PENDING, None, 1)
@@ -162,7 +162,7 @@ def test_a_lease_that_ends_before_its_cells_were_free() -> None:
 def test_copies_keep_them_and_go_on_alike() -> None:
     world = World("1x3")
     world.step(job("a", time_limit_s=100.0), job("b"), job("c"))
-    world.state.lease(world.state.jobs["b"], 60.0)
+    world.state.timers.set(LEASE, "b", 60.0)
     world.step(TasksExited("c", Exit.RETRIED, 0.0), JobHeld("c", "back-off", 80.0), at_s=10.0)
     for copy in copies(world.state):
         assert snapshot(copy) == snapshot(world.state)

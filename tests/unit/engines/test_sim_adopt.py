@@ -22,9 +22,10 @@ from skep.core.events import (
     TasksSuspended,
 )
 from skep.core.job import JobState
+from skep.core.orders import reconcile
 from skep.core.snapshot import dump, load
 from skep.core.state import State
-from skep.core.step import Scheduler, reconcile
+from skep.core.step import Scheduler
 from skep.engines.sim.engine import Simulator
 from skep.engines.sim.outages import Outages
 from skep.experiments.simulate import Experiment

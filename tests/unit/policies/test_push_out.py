@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.core import step
+from skep.core import orders
 from skep.core.job import Job, JobState
 from skep.core.state import State
 from skep.core.view import JobView
@@ -74,7 +74,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> list[int]
 @pytest.mark.parametrize("gap_s", [0.0, 1.0])
 @pytest.mark.parametrize(
     ("policy", "where", "name"),
-    [("srsf", Remaining, "key"), ("fifo", Fifo, "key"), ("srsf", step, "overlaps"), ("fifo", step, "overlaps")],
+    [("srsf", Remaining, "key"), ("fifo", Fifo, "key"), ("srsf", orders, "overlaps"), ("fifo", orders, "overlaps")],
 )
 def test_twice_as_many_cost_about_twice_as_much(
     policy: str, where: Any, name: str, gap_s: float, monkeypatch: pytest.MonkeyPatch

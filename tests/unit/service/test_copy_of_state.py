@@ -44,11 +44,11 @@ def test_what_is_done_to_a_copy_does_not_reach_the_first(tmp_path: Path) -> None
             job.waiting.jobs = job.waiting.quota_s = 99
     for found in (
         copy.memory.jobs,
-        copy.waiting,
+        copy.waits.scopes,
         copy.held_jobs,
-        copy.leaving,
+        copy.orders.leaving,
         copy.needed_by,
-        copy.drained,
+        copy.health.drained,
         copy.jobs,
     ):
         found.clear()

@@ -102,11 +102,11 @@ def test_nodes_are_known_by_name_whatever_their_number(tmp_path: Path) -> None:
     world = LiveWorld(tmp_path, cluster=TWO)
     world.ask(commands.apply_cluster(OTHER_WAY, "other", "root"))
     world.tell(NodeLost("b"))
-    assert world.writer.state.lost == {"b"}
+    assert world.writer.state.health.lost == {"b"}
     together(world, commands.apply_cluster(TWO, "two", "root"), reports=(NodeLost("a"),))
-    assert world.writer.state.lost == {"a", "b"}
+    assert world.writer.state.health.lost == {"a", "b"}
     world.tell(NodeLost("nobody"), NodeBack("b"))
-    assert world.writer.state.lost == {"a"}
+    assert world.writer.state.health.lost == {"a"}
 
 
 def test_a_node_is_lost_once_that_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +125,9 @@ def test_a_node_is_lost_once_that_is_written_down(tmp_path: Path, monkeypatch: p
     world.puppet.lost.clear()
     world.crash()  # perhaps before the engine heard of it
     assert world.puppet.lost == {"a"}
-    assert world.writer.state.lost == {"a"}
+    assert world.writer.state.health.lost == {"a"}
     world.ask(commands.set_node("a", "up", "root"))
-    assert (world.puppet.lost, world.writer.state.lost) == (set(), set())
+    assert (world.puppet.lost, world.writer.state.health.lost) == (set(), set())
 
 
 def single(count: int, needed: int) -> Request:

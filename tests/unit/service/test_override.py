@@ -131,7 +131,7 @@ def test_a_node_with_fewer_gpus_is_used_as_far_as_it_goes(tmp_path: Path) -> Non
     world.settle()
     restart(world, cluster=("new.yaml", "nodes: [{name: a, gpus: 4}, {name: b, gpus: 2}]"))
     world.settle()
-    assert not world.writer.state.drained
+    assert not world.writer.state.health.drained
     assert [world.state(job) for job in (large, small)] == ["failed", "running"]
 
 

@@ -14,8 +14,8 @@ from skep.core.cluster import MemoryPlace
 from skep.core.errors import InvariantBroken
 from skep.core.events import Batch, Event
 from skep.core.job import Job
+from skep.core.orders import in_flight
 from skep.core.state import State
-from skep.core.step import in_flight
 from skep.engines.sim.task import Task
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def take_up(simulator: Simulator, state: State) -> None:
     """Let the simulator, which has a task for every open job, be where the state is."""
     check_future(simulator, state)
     simulator.since_s = state.now_s
-    simulator.outages.down |= {state.cluster.by_name[name].index for name in state.lost}
+    simulator.outages.down |= {state.cluster.by_name[name].index for name in state.health.lost}
     for job_id, task in simulator.tasks.items():
         if job_id in state.jobs:
             restore(task, state.jobs[job_id], state)
@@ -78,7 +78,7 @@ def go_on(simulator: Simulator, state: State, task: Task, job: Job, events: list
 def halts_as(state: State, job: Job) -> MemoryPlace | None:
     """Where the memory of a job goes that was told to suspend, also if it is to go on again by now: then it still is
     being copied."""
-    if job.seq not in state.moving:
+    if job.seq not in state.orders.moving:
         return None
     if job.bound is not None and job.bound.memory is not None:
         return job.bound.memory

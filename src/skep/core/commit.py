@@ -1,0 +1,66 @@
+"""What was decided becomes what is wanted."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from skep.core.actions import JobSetting, Limit, Tune
+from skep.core.fold.endings import close, end_group, unstart
+from skep.core.job import JobState
+from skep.core.memory import Of
+from skep.core.plan import Plan
+from skep.core.timers import LEASE
+
+if TYPE_CHECKING:
+    from skep.core.state import State
+
+JOB = Of.JOB
+PENDING = JobState.PENDING
+
+
+def commit(state: State, plan: Plan) -> None:
+    """Make a plan whose decisions were tried on this very state the wanted one."""
+    state.decision_count += 1
+    now_s, waits, dirty = state.now_s, state.waits, state.orders.dirty
+    state.wake_s = math.inf if plan.wake_s is None else plan.wake_s
+    for scope, cause in plan.refusals:
+        waits.refuse(scope, cause, now_s)
+    for job, scope in plan.joins:
+        job.join(waits.of(scope, now_s), now_s)
+    for decision in plan.decisions:
+        job = state.jobs[decision.job_id]
+        job.bound = decision.after
+        job.decided_s = now_s
+        if decision.before is None:
+            state.pending_count -= 1
+            job.leave(now_s)
+            if decision.until_s is not None:
+                state.timers.set(LEASE, job.id, decision.until_s)
+        elif decision.after is None and job.held is None:
+            unstart(state, job)
+        dirty.append(job)
+    for setting in plan.settings:
+        give_setting(state, setting)
+    for change in plan.memory:
+        if change.of is not JOB or not state.jobs[change.key].state.is_final:
+            state.memory.take_in(change)
+    # What follows from these may stop jobs that were started just now, or were to be rejected too.
+    for job, reason in plan.rejects:
+        if job.state is not PENDING:
+            continue
+        state.pending_count -= 1
+        job.reason = reason
+        close(state, job, JobState.UNRUNNABLE)
+    for group_id, outcome, reason in plan.ends:
+        end_group(state, state.groups[group_id], outcome, reason)
+
+
+def give_setting(state: State, setting: JobSetting) -> None:
+    """The job keeps what it is told as long as it runs: after a crash it is told again."""
+    job = state.jobs[setting.job_id]
+    if isinstance(setting, Limit):
+        job.limit_milli = setting.milli
+    elif isinstance(setting, Tune):
+        job.settings = {**job.settings, **setting.settings}
+    state.orders.settings.append(setting)

@@ -1,0 +1,75 @@
+"""What each event does to the state: one module for each who tells of them, and one for what ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from skep.core.events import (
+    ClockStepped,
+    ClusterChanged,
+    GroupEnded,
+    GroupFormed,
+    JobHeld,
+    JobReleased,
+    JobsForgotten,
+    JobSubmitted,
+    NodeBack,
+    NodeChanged,
+    NodeDrained,
+    NodeJoined,
+    NodeLeft,
+    NodeLost,
+    NodeUndrained,
+    OthersChanged,
+    PolicyChanged,
+    PolicyFailed,
+    PriorityChanged,
+    ProgressReported,
+    StopRequested,
+    SuspendRefused,
+    TasksExited,
+    TasksMoved,
+    TasksResumed,
+    TasksStarted,
+    TasksSuspended,
+    TimeLimitSet,
+    TimerDue,
+)
+from skep.core.fold import admins, endings, nodes, owners, tasks, timers
+
+if TYPE_CHECKING:
+    from skep.core.state import State
+
+# Each function takes the events of its key, which no type of a dictionary can say.
+HANDLERS: dict[type, Callable[[State, Any], None]] = {
+    JobSubmitted: owners.job_submitted,
+    JobHeld: owners.job_held,
+    JobReleased: owners.job_released,
+    StopRequested: owners.stop_requested,
+    GroupFormed: owners.group_formed,
+    GroupEnded: endings.group_ended,
+    PriorityChanged: owners.priority_changed,
+    JobsForgotten: owners.jobs_forgotten,
+    TasksStarted: tasks.tasks_started,
+    TasksExited: tasks.tasks_exited,
+    TasksMoved: tasks.tasks_moved,
+    TasksSuspended: tasks.tasks_suspended,
+    TasksResumed: tasks.tasks_resumed,
+    SuspendRefused: tasks.suspend_refused,
+    ProgressReported: tasks.progress_reported,
+    NodeLost: nodes.node_lost,
+    NodeBack: nodes.node_back,
+    NodeDrained: nodes.node_drained,
+    NodeUndrained: nodes.node_undrained,
+    NodeJoined: nodes.node_changed,
+    NodeLeft: nodes.node_left,
+    NodeChanged: nodes.node_changed,
+    OthersChanged: nodes.others_changed,
+    PolicyChanged: admins.policy_changed,
+    PolicyFailed: admins.policy_failed,
+    ClusterChanged: admins.cluster_changed,
+    ClockStepped: admins.clock_stepped,
+    TimeLimitSet: timers.time_limit_set,
+    TimerDue: timers.timer_due,
+}

@@ -1,0 +1,76 @@
+"""What admins change: the policy, the cluster of VCs, the clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skep.core.events import ClockStepped, ClusterChanged, PolicyChanged, PolicyFailed
+from skep.core.fold.endings import push_out
+from skep.core.job import JobState
+
+if TYPE_CHECKING:
+    from skep.core.state import State
+
+
+def policy_changed(state: State, event: PolicyChanged) -> None:
+    """What the planner before remembered goes with it; who owns what stays."""
+    push_out_suspended(state, "")
+    if "" not in state.faults and state.policy not in ("", event.policy):
+        state.previous_policy = state.policy
+    elif "" in state.faults:
+        state.previous_policy = state.faults.pop("").instead
+    state.policy = event.policy
+    state.memory.drop_policy(list(state.memory.jobs), "")
+    plan_anew(state, "")
+
+
+def policy_failed(state: State, event: PolicyFailed) -> None:
+    """Nothing of the failed decision is in the state, but neither was anybody told of what it was about."""
+    push_out_suspended(state, event.vc)
+    state.faults[event.vc] = event
+    if not event.vc:
+        state.policy, state.previous_policy = event.instead, ""
+    jobs = [name for name in state.memory.jobs if event.vc in ("", state.jobs[name].spec.vc)]
+    state.memory.drop_policy(jobs, event.vc)
+    plan_anew(state, f"{event.vc}/" if event.vc else "")
+
+
+def cluster_changed(state: State, event: ClusterChanged) -> None:
+    """Which of its VC's cells a job has is found anew, from where it runs; all else is remembered."""
+    state.faults = {vc: fault for vc, fault in state.faults.items() if not vc}
+    state.memory.drop_beneath()
+    plan_anew(state, "")
+
+
+def clock_stepped(state: State, event: ClockStepped) -> None:
+    """No time has passed: whatever counts from a moment counts from one that is as much later."""
+    by_s = event.by_s
+    for job in (job for job in state.jobs.values() if not job.state.is_final):
+        job.pending_since_s += by_s
+        job.decided_s += by_s
+        job.held_since_s += by_s
+        job.progress_since_s += by_s
+        job.saving_since_s += by_s
+        job.halting_since_s += by_s
+    state.timers = state.timers.shifted(by_s)
+    state.wake_s += by_s
+    state.waits.shift(by_s)
+    state.trigger.nodes_changed = True
+
+
+def push_out_suspended(state: State, vc: str) -> None:
+    """Those of a VC, or all: another planner may know nothing of who is to go on. They come back as any others
+    that were stopped."""
+    for job in list(state.held_jobs.values()):
+        if job.state is JobState.SUSPENDED and vc in ("", job.spec.vc):
+            state.memory.jobs.pop(job.id, None)
+            push_out(state, job)
+
+
+def plan_anew(state: State, prefix: str) -> None:
+    """The scopes in which jobs wait (those of that prefix) are words of the planner before."""
+    dropped = {id(waiting) for waiting in state.waits.drop(prefix)}
+    for job in state.jobs.values():
+        if job.waiting is not None and id(job.waiting) in dropped:
+            job.leave(state.now_s)
+    state.trigger.nodes_changed = True

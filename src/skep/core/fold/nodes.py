@@ -1,0 +1,68 @@
+"""What becomes of nodes: lost, drained, back, joined, left, changed, used by others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skep.core.events import (
+    NodeBack,
+    NodeChanged,
+    NodeDrained,
+    NodeJoined,
+    NodeLeft,
+    NodeLost,
+    NodeUndrained,
+    OthersChanged,
+)
+from skep.core.others import Others
+
+if TYPE_CHECKING:
+    from skep.core.state import State
+
+
+def node_lost(state: State, event: NodeLost) -> None:
+    state.health.lost.add(event.node)
+    follow_node(state, event.node)
+
+
+def node_back(state: State, event: NodeBack) -> None:
+    state.health.lost.discard(event.node)
+    follow_node(state, event.node)
+
+
+def node_drained(state: State, event: NodeDrained) -> None:
+    state.health.drained.add(event.node)
+    follow_node(state, event.node)
+
+
+def node_undrained(state: State, event: NodeUndrained) -> None:
+    state.health.drained.discard(event.node)
+    follow_node(state, event.node)
+
+
+def follow_node(state: State, name: str) -> None:
+    node = state.cluster.by_name[name]
+    if state.health.may_use(name):
+        state.cluster.restore(node)
+    else:
+        state.cluster.lose(node)
+    state.trigger.nodes_changed = True
+
+
+def node_changed(state: State, event: NodeJoined | NodeChanged) -> None:
+    state.health.changes[event.spec.name] = event.spec
+    state.health.is_told = True
+
+
+def node_left(state: State, event: NodeLeft) -> None:
+    if event.node in state.cluster.by_name or event.node in state.health.changes:
+        state.health.changes[event.node] = None
+        state.health.is_told = True
+
+
+def others_changed(state: State, event: OthersChanged) -> None:
+    if event.node in state.cluster.by_name:
+        known = state.health.others.setdefault(event.node, Others(()))
+        known.uses = event.uses
+        state.health.crowded.add(event.node)
+        state.trigger.nodes_changed = True

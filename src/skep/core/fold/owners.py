@@ -1,0 +1,127 @@
+"""What owners ask for: jobs are submitted, held, released, put in another place of the line, stopped, forgotten."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from skep.core.errors import InvariantBroken
+from skep.core.events import (
+    GroupFormed,
+    JobHeld,
+    JobReleased,
+    JobsForgotten,
+    JobSubmitted,
+    PriorityChanged,
+    StopRequested,
+)
+from skep.core.fold.endings import end_needy, end_pending, stop, withdraw
+from skep.core.group import GroupSpec, current, forget, form
+from skep.core.job import Job, JobState
+from skep.core.model import GroupRef
+from skep.core.timers import BACK_OFF
+
+if TYPE_CHECKING:
+    from skep.core.state import State
+
+PENDING = JobState.PENDING
+
+
+def job_submitted(state: State, event: JobSubmitted) -> None:
+    spec = event.job
+    if spec.id in state.jobs:
+        raise InvariantBroken(f"job {spec.id} was submitted twice")
+    job = state.jobs[spec.id] = Job(spec, state.submitted_count, state.now_s)
+    job.hold = event.hold
+    state.submitted_count += 1
+    state.pending_count += 1
+    if spec.group is not None and not join_group(state, spec.group, job):
+        return
+    for needed in spec.needs:
+        other = state.jobs.get(needed)
+        if other is not None and other.state.is_final and other.state is not JobState.SUCCEEDED:
+            end_needy(state, job, other.id, other.state)
+            return
+        if other is None or other.state is not JobState.SUCCEEDED:
+            job.needs_left += 1
+            state.needed_by.setdefault(needed, []).append(job)
+    if spec.needs_groups and not await_groups(state, job):
+        return
+    if job.is_ready:
+        state.trigger.submitted.append(job)
+
+
+def join_group(state: State, ref: GroupRef, job: Job) -> bool:
+    """Whether the job may go on: not where the others are about to leave."""
+    group = current(state.groups, ref.id)
+    group.join(job.id)
+    if group.outcome is not None:
+        end_pending(state, job, group.reason)
+    return group.outcome is None
+
+
+def await_groups(state: State, job: Job) -> bool:
+    """Whether the job may go on: not where a group that it needs has failed."""
+    for needed in job.spec.needs_groups:
+        group = state.groups.get(needed) or form(state.groups, GroupSpec(needed))
+        if not group.has_ended:
+            job.needs_left += 1
+            group.needed_by.append(job.id)
+        elif group.outcome is not None and group.outcome is not JobState.SUCCEEDED:
+            end_needy(state, job, group.spec.name or group.id, group.outcome)
+            return False
+    return True
+
+
+def job_held(state: State, event: JobHeld) -> None:
+    job = state.jobs[event.job_id]
+    if job.state is PENDING:
+        job.hold = event.reason
+        state.timers.drop(BACK_OFF, job.id)
+        if event.until_s is not None:
+            state.timers.set(BACK_OFF, job.id, event.until_s)
+        withdraw(state, job)
+
+
+def job_released(state: State, event: JobReleased) -> None:
+    release(state, state.jobs[event.job_id])
+
+
+def release(state: State, job: Job) -> None:
+    if job.state is PENDING and job.hold:
+        job.hold = ""
+        state.timers.drop(BACK_OFF, job.id)
+        if job.is_ready:
+            state.trigger.submitted.append(job)
+
+
+def priority_changed(state: State, event: PriorityChanged) -> None:
+    job = state.jobs[event.job_id]
+    if job.state is PENDING:
+        job.spec = msgspec.structs.replace(job.spec, priority=event.priority)
+        job.rank = -event.priority
+        withdraw(state, job)
+        if job.is_ready:
+            state.trigger.submitted.append(job)
+
+
+def stop_requested(state: State, event: StopRequested) -> None:
+    stop(state, state.jobs[event.job_id], event.reason)
+
+
+def jobs_forgotten(state: State, event: JobsForgotten) -> None:
+    for job_id in event.job_ids:
+        job = state.jobs[job_id]
+        if job.state.is_final:
+            del state.jobs[job_id]
+            if job.spec.group is not None:
+                forget(state.groups, job.spec.group, job_id)
+
+
+def group_formed(state: State, event: GroupFormed) -> None:
+    group = state.groups.get(event.group.id)
+    if group is None or group.has_ended:
+        form(state.groups, event.group)
+    else:
+        group.spec = event.group

@@ -1,0 +1,190 @@
+"""What engines report of the tasks of jobs: they run, stand still, have moved, have gone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skep.core.cluster import WHOLE
+from skep.core.events import (
+    Exit,
+    ProgressReported,
+    SuspendRefused,
+    TasksExited,
+    TasksMoved,
+    TasksResumed,
+    TasksStarted,
+    TasksSuspended,
+)
+from skep.core.fold.endings import end, push_out
+from skep.core.fold.timers import limit
+from skep.core.job import Job, JobState
+from skep.core.timers import LIMIT
+
+if TYPE_CHECKING:
+    from skep.core.state import State
+
+LAUNCHING, RUNNING, PENDING = JobState.LAUNCHING, JobState.RUNNING, JobState.PENDING
+SUSPENDED = JobState.SUSPENDED
+
+ENDS = {Exit.FINISHED: JobState.SUCCEEDED, Exit.FAILED: JobState.FAILED, Exit.STOPPED: JobState.STOPPED}
+
+
+def tasks_started(state: State, event: TasksStarted) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is None or job.held is None or job.seq in state.held_jobs or is_late(job, event.launch):
+        return  # late or told twice
+    if job.state is LAUNCHING:
+        job.state = RUNNING
+    if job.start_s is None:
+        job.start_s = state.now_s
+    job.held_since_s = state.now_s
+    job.held_gpus = job.held.gpus
+    job.gpu_count = job.held.gpu_count()
+    job.rate = event.rate
+    job.progress_since_s = job.saving_since_s = event.progress_since_s
+    state.held_jobs[job.seq] = job
+    if job.spec.time_limit_s is not None:
+        limit(state, job)
+    state.trigger.started.append(job)
+    wake_others(state, job)
+
+
+def tasks_moved(state: State, event: TasksMoved) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is None or job.held is None or (event.launch and event.launch <= job.held_launch):
+        return  # late or told twice
+    if job.seq not in state.held_jobs:  # that it had started was told late, or not at all
+        tasks_started(state, TasksStarted(job.id, event.rate, event.progress_since_s, job.held_launch))
+    before = job.held_gpus
+    settle(state, job)
+    job.held = event.allocation
+    job.held_gpus = event.allocation.gpus
+    job.gpu_count = event.allocation.gpu_count()
+    if job.held_gpus == before:
+        job.migrations += 1
+    else:
+        job.resizes += 1
+    job.work_s = job.saved_s = event.work_s
+    job.rate = event.rate
+    job.progress_since_s = job.saving_since_s = event.progress_since_s
+    job.held_launch = event.launch or job.launches
+    job.limit_milli, job.settings = WHOLE, {}
+    state.orders.moving.pop(job.seq, None)
+    if job.held_launch == job.launches:  # else it was told already where to go on
+        follow_up(state, job)
+    wake_others(state, job)
+
+
+def tasks_suspended(state: State, event: TasksSuspended) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is None or job.seq not in state.held_jobs or job.is_halted or is_late(job, event.launch):
+        return  # late or told twice
+    assert job.held is not None
+    job.restart_left_s = max(job.progress_since_s - max(job.halting_since_s, job.held_since_s), 0.0)
+    settle(state, job)
+    job.held = job.held.suspended(event.memory)
+    job.held_gpus = 0
+    job.work_s, job.rate, job.progress_since_s = event.work_s, 0.0, state.now_s
+    job.saved_s = job.saved_s if event.saved_s is None else event.saved_s
+    state.timers.drop(LIMIT, job.id)
+    state.orders.moving.pop(job.seq, None)
+    follow_up(state, job)
+    wake_others(state, job)
+
+
+def tasks_resumed(state: State, event: TasksResumed) -> None:
+    """Because it was told to, or because the engine lets nobody stand still who is not told so again and again."""
+    job = state.jobs.get(event.job_id)
+    if job is None or job.held is None or job.held.resumes_as is None or is_late(job, event.launch):
+        return  # late or told twice
+    job.held = job.held.resumes_as
+    job.held_gpus = job.held.gpus
+    job.held_since_s = state.now_s
+    job.work_s, job.rate, job.progress_since_s = event.work_s, event.rate, event.progress_since_s
+    job.saving_since_s = event.progress_since_s
+    if job.spec.time_limit_s is not None:
+        limit(state, job)
+    follow_up(state, job)
+    wake_others(state, job)
+
+
+def suspend_refused(state: State, event: SuspendRefused) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is not None and job.state is SUSPENDED and not job.is_halted and not is_late(job, event.launch):
+        push_out(state, job)
+
+
+def tasks_exited(state: State, event: TasksExited) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is None or job.held is None or is_late(job, event.launch):
+        return  # late or told twice: what is finished stays finished
+    if job.seq in state.held_jobs:  # else it never came to run
+        settle(state, job)
+        del state.held_jobs[job.seq]
+    if state.timers:
+        state.timers.drop_all(job.id)
+    job.is_expired = False
+    job.held_gpus = 0
+    job.held = None
+    job.limit_milli, job.settings = WHOLE, {}
+    job.rate = 0.0
+    job.work_s = job.saved_s = event.work_s
+    state.orders.leaving.pop(job.seq, None)
+    if state.orders.moving:
+        state.orders.moving.pop(job.seq, None)
+    job.allocation = None
+    if job.bound is not None:
+        state.cluster.give(job.bound, job.seq)
+        job.bound = None
+    final = ENDS.get(event.exit)
+    if job.is_ending and final is not JobState.SUCCEEDED:
+        final = JobState.STOPPED
+    if final is not None:
+        end(state, job, final)
+        return
+    if event.exit is Exit.PREEMPTED:
+        job.preemptions += 1
+    else:
+        job.retries += event.exit is Exit.RETRIED
+        # Whatever waited for its cells was free to count on them; what it lost may wake others.
+        state.trigger.nodes_changed = True
+    job.state = PENDING
+    job.pending_since_s = state.now_s
+    state.pending_count += 1
+    state.trigger.returned.append(job)
+
+
+def progress_reported(state: State, event: ProgressReported) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is None or job.seq not in state.held_jobs:
+        return
+    job.work_s = event.work_s
+    job.rate = event.rate
+    job.saved_s = job.saved_s if event.saved_s is None else event.saved_s
+    job.progress_since_s = max(job.progress_since_s, state.now_s)  # a restart under way goes on
+
+
+def settle(state: State, job: Job) -> None:
+    """Book what the job has held since the last change."""
+    held_s = state.now_s - job.held_since_s
+    job.held_since_s = state.now_s
+    if not job.is_halted:
+        job.run_s += held_s
+        job.service_gpu_s += held_s * job.held_gpus
+
+
+def follow_up(state: State, job: Job) -> None:
+    """Where something else is wanted of the job by now than what it was told last, it is told that."""
+    if job.bound is not None and job.bound != job.held:
+        state.orders.dirty.append(job)
+
+
+def wake_others(state: State, job: Job) -> None:
+    """Whoever is about to start or to move is left alone until it has: others may have asked in vain meanwhile."""
+    if state.now_s > job.decided_s:
+        state.trigger.nodes_changed = True
+
+
+def is_late(job: Job, launch: int) -> bool:
+    """Whether this is told of a start before the one by which the job has what it holds."""
+    return 0 < launch < job.held_launch

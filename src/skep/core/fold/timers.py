@@ -1,0 +1,57 @@
+"""What happens at a moment that was known before: back-offs, leases and time limits end, planners wake."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from skep.core.events import TimeLimitSet, TimerDue
+from skep.core.fold.endings import stop, unstart
+from skep.core.fold.owners import release
+from skep.core.job import Job
+from skep.core.timers import BACK_OFF, LEASE, LIMIT, PLAN, Timer
+
+if TYPE_CHECKING:
+    from skep.core.state import State
+
+
+def timer_due(state: State, event: TimerDue) -> None:
+    """One that is no longer set does not count: what it was for has happened in the same moment."""
+    for timer in event.due or (*state.timers.due(state.now_s), Timer(state.now_s, PLAN)):
+        if timer.kind is PLAN:
+            state.trigger.is_timer = True
+            state.wake_s = math.inf
+        elif state.timers.drop(timer.kind, timer.job_id):
+            job = state.jobs[timer.job_id]
+            if timer.kind is BACK_OFF:
+                release(state, job)
+            elif timer.kind is LEASE:
+                expire(state, job)
+            else:
+                stop(state, job, f"its time limit of {job.spec.time_limit_s:g} s is over")
+
+
+def expire(state: State, job: Job) -> None:
+    """It is stopped like one that is preempted, and told to the planner when it has gone."""
+    if job.held is not None:
+        job.is_expired = True
+        state.orders.dirty.append(job)
+    elif job.bound is not None:  # it still waits for others to leave its cells
+        state.cluster.give(job.bound, job.seq)
+        job.allocation = job.bound = None
+        unstart(state, job)
+
+
+def time_limit_set(state: State, event: TimeLimitSet) -> None:
+    job = state.jobs[event.job_id]
+    job.spec = msgspec.structs.replace(job.spec, time_limit_s=event.limit_s)
+    if job.seq in state.held_jobs:
+        limit(state, job)
+
+
+def limit(state: State, job: Job) -> None:
+    assert job.spec.time_limit_s is not None
+    left_s = job.spec.time_limit_s - job.run_s - (state.now_s - job.held_since_s)
+    state.timers.set(LIMIT, job.id, state.now_s + left_s)

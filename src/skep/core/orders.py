@@ -1,0 +1,157 @@
+"""What the engine is to be told: the difference between what is wanted and what is seen.
+
+Holds need no mechanism of their own: a job that was given cells others are still leaving is wanted there, so nobody
+else gets them, and it is launched when the last of them has gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from skep.core.actions import Action, JobSetting, Launch, Move, Resume, Stop, Suspend
+from skep.core.cluster import WHOLE, Slice
+from skep.core.job import Job, JobState
+
+if TYPE_CHECKING:
+    from skep.core.state import State
+
+
+class Orders:
+    """Jobs of which the engine is to be told something, and those that it has not answered for yet."""
+
+    __slots__ = ("dirty", "leaving", "moving", "settings")
+
+    def __init__(self) -> None:
+        self.dirty: list[Job] = []
+        """Jobs for which wanted and seen may differ."""
+        self.settings: list[JobSetting] = []
+        """What running jobs are to be told."""
+        self.leaving: dict[int, Job] = {}
+        """Jobs that were told to stop and have not gone yet, by seq."""
+        self.moving: dict[int, Job] = {}
+        """Jobs that are to go on elsewhere and still are where they were, by seq."""
+
+
+def reconcile(state: State) -> list[Action]:
+    """The actions that bring what is seen to what is wanted; launches that must wait stay dirty."""
+    orders = state.orders
+    actions: list[Action] = []
+    launches: list[Job] = []
+    for job in orders.dirty:
+        if job.state is JobState.STOPPING or job.is_ending or job.is_expired:
+            if job.held is not None and job.seq not in orders.leaving:
+                orders.leaving[job.seq] = job
+                orders.moving.pop(job.seq, None)
+                actions.append(Stop(job.id, stop_cause(job), job.launches))
+        elif job.bound is None or job.bound == job.held:
+            continue
+        elif job.bound.resumes_as is not None:
+            if job.bound.resumes_as == job.held:  # else it is still on its way there
+                orders.moving[job.seq] = job
+                job.halting_since_s = state.now_s
+                actions.append(Suspend(job.id, job.held_launch, job.bound.memory or "resident"))
+        else:
+            launches.append(job)
+            if is_move(job):
+                orders.moving[job.seq] = job
+    actions += settings_of(state)
+    orders.dirty = []
+    blocked = blocked_of(state, launches) if launches and (orders.leaving or orders.moving) else ()
+    for job in launches:
+        allocation = job.bound
+        assert allocation is not None
+        if job.seq in blocked:
+            orders.dirty.append(job)
+        elif resumes(job):
+            actions.append(Resume(job.id, job.held_launch))
+        elif job.held is not None:
+            job.launches += 1
+            actions.append(Move(job.id, allocation, job.launches))
+        else:
+            job.held = allocation
+            job.launches += 1
+            job.held_launch = job.launches
+            actions.append(Launch(job.id, allocation, job.launches))
+    return actions
+
+
+def in_flight(state: State, job: Job) -> Action | None:
+    """What the engine was told last to do with a job that is there, and has not answered yet."""
+    if job.held is None:
+        return None
+    if job.seq in state.orders.leaving:
+        return Stop(job.id, stop_cause(job), job.launches)
+    if job.seq in state.orders.moving and job.launches > job.held_launch:
+        assert job.bound is not None
+        return Move(job.id, job.bound, job.launches)
+    if job.seq in state.orders.moving and job.bound is not None and job.bound.memory is not None:
+        return Suspend(job.id, job.held_launch, job.bound.memory)
+    if resumes(job) and job not in state.orders.dirty:
+        return Resume(job.id, job.held_launch)
+    return None
+
+
+def stop_cause(job: Job) -> str:
+    if job.is_ending:
+        return job.reason
+    return "its lease is over" if job.is_expired else "preempted"
+
+
+def settings_of(state: State) -> list[Action]:
+    """What jobs are to be told that still run as they did when that was decided."""
+    told, state.orders.settings = state.orders.settings, []
+    return [each for each in told if (job := state.jobs[each.job_id]).held_launch == each.launch and is_there(job)]
+
+
+def is_there(job: Job) -> bool:
+    return job.held is not None and job.state is JobState.RUNNING and not job.is_ending
+
+
+def resumes(job: Job) -> bool:
+    """Whether all that is wanted of a job that stands still is to go on there."""
+    return job.held is not None and job.held.resumes_as is not None and job.held.resumes_as == job.bound
+
+
+def blocked_of(state: State, launches: list[Job]) -> set[int]:
+    """Who must wait: somebody still is where the job is to go, or still runs where it is to go on. Moves do not wait
+    for moves: two jobs may swap their cells, and only the engine, which is told of both, can carry that out. So a move
+    does wait for one that waits itself."""
+    going, moving = list(state.orders.leaving.values()), list(state.orders.moving.values())
+    halting = [job for job in moving if job.bound is not None and job.bound.is_suspended]
+    before_moves, before_others = held_by_node(going + halting), held_by_node(going + moving)
+    blocked = {job.seq for job in launches if is_behind(job, before_moves if is_move(job) else before_others)}
+    moves = [job for job in launches if is_move(job)]
+    waiting = [job for job in moves if job.seq in blocked]
+    for first in waiting:  # which grows
+        held = held_by_node([first])
+        behind = [job for job in moves if job.seq not in blocked and is_behind(job, held)]
+        blocked.update(job.seq for job in behind)
+        waiting += behind
+    return blocked
+
+
+def is_move(job: Job) -> bool:
+    return job.held is not None and not resumes(job)
+
+
+def held_by_node(jobs: Iterable[Job]) -> dict[int, list[Slice]]:
+    """What these jobs, as seen, have on each node."""
+    found: dict[int, list[Slice]] = {}
+    for job in jobs:
+        for piece in job.held.slices if job.held is not None else ():
+            found.setdefault(piece.node, []).append(piece)
+    return found
+
+
+def is_behind(job: Job, held: dict[int, list[Slice]]) -> bool:
+    """Whether others have, of what is held on each node, part of what the job is to have."""
+    wanted = job.bound.slices if job.bound is not None else ()
+    return any(overlaps(mine, theirs) for mine in wanted for theirs in held.get(mine.node, ()))
+
+
+def overlaps(mine: Slice, theirs: Slice) -> bool:
+    """Whether both, on one node, need the same gpus, or its cpus, memory or shares."""
+    both_whole = mine.milli == theirs.milli == WHOLE
+    books = (mine.cpu_milli and theirs.cpu_milli) or (mine.memory_mib and theirs.memory_mib)
+    return bool(mine.gpus & theirs.gpus or books or not both_whole)
