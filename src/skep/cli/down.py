@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+
+from skep.cli.live import connect, say
 
 WAIT_S = 60.0
 STOP_JOBS_S = 600
@@ -92,13 +93,13 @@ def does_run(answer: dict[str, Any]) -> bool:
 
 def refuse_other(folder: Path) -> None:
     """Other commands go to the usual address, where a server with other data may be; it is not stopped by mistake."""
-    from skep.core.errors import InputError
+    from skep.core.errors import InputError, SkepError
     from skep.server.config import PORT
 
     address = f"http://127.0.0.1:{PORT}"
     try:
         is_there = does_answer(address)
-    except InputError:  # something else is
+    except SkepError:  # something else is
         return
     if is_there:
         hint = f"`skep down --url {address}` stops it, or --data with its folder"
@@ -107,7 +108,7 @@ def refuse_other(folder: Path) -> None:
 
 def stop_here(folder: Path, within_s: int | None) -> tuple[str, dict[str, Any]]:
     """By the API, or by a signal where that does not answer or wants a token: the owner of a process needs none."""
-    from skep.core.errors import InputError
+    from skep.core.errors import InputError, SkepError
     from skep.files.running import read_running
 
     server = read_running(folder)
@@ -115,7 +116,7 @@ def stop_here(folder: Path, within_s: int | None) -> tuple[str, dict[str, Any]]:
         raise InputError(f"the server on {folder} is just starting or stopping", hint="try again in a moment")
     try:
         return server.url, ask(server.url, within_s)
-    except InputError:
+    except SkepError:
         if within_s is not None:
             raise
     try:
@@ -129,23 +130,13 @@ def stop_here(folder: Path, within_s: int | None) -> tuple[str, dict[str, Any]]:
 
 def ask(url: str, within_s: int | None) -> dict[str, Any]:
     """What the server answers: how many jobs run, and which process is to end."""
-    import json
-
-    from skep.cli.ask import call
-
-    body = {"stop_jobs": within_s is not None} | ({"within_s": within_s} if within_s is not None else {})
-    with call(url, "/shutdown", body) as answer:
-        return dict(json.load(answer))
+    with connect(url) as client:
+        return client.shut_down(within_s)
 
 
 def does_answer(url: str) -> bool:
-    from skep.cli.ask import NoAnswer, call
-
-    try:
-        call(url, "/health").close()
-    except NoAnswer:
-        return False
-    return True
+    with connect(url) as client:
+        return client.is_there()
 
 
 def wait_while(is_up: Callable[[], bool], url: str, within_s: int | None) -> None:
@@ -172,20 +163,13 @@ def wait_while(is_up: Callable[[], bool], url: str, within_s: int | None) -> Non
 
 
 def left_over(url: str) -> str:
-    """The jobs that have not ended, in words; nothing if there are none, or the server does not say."""
-    import json
-
-    from skep.cli.ask import call
-    from skep.core.errors import InputError
+    """The jobs that have not ended, in words; nothing if there are none, or the server does not answer."""
+    from skep.core.errors import SkepError
 
     try:
-        with call(url, f"/jobs?limit={NAMED + 1}") as answer:
-            jobs = json.load(answer)["jobs"]
-    except (InputError, ValueError, KeyError):
+        with connect(url) as client:
+            jobs, _ = client.page(limit=NAMED + 1)
+    except SkepError:
         return ""
     named = ", ".join(f"job {job['id']} ({job['state']})" for job in jobs[:NAMED])
     return f"{named} and others" if len(jobs) > NAMED else named
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr)

@@ -6,12 +6,11 @@ import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 import msgspec
 
-from skep.cli.live import console, date, duration, table_of
+from skep.cli.live import connect, console, date, duration, table_of
 
 if TYPE_CHECKING:
     from skep.server.tokens import Token, Tokens
@@ -139,27 +138,26 @@ class RemoteTokens:
     """The tokens of a server, by its API; the caller's own must be of role admin."""
 
     def __init__(self, url: str) -> None:
-        from skep.client.wire import Wire
-
-        self.wire = Wire(url, "", None)
+        self.client = connect(url)
 
     def create(self, user: str, role: str, vcs: tuple[str, ...], life_s: float | None) -> tuple[Token, str]:
-        return self._made("/tokens", {"user": user, "role": role, "vcs": list(vcs), "life_s": life_s})
+        return made_of(self.client.create_token(user, role, vcs, life_s))
 
     def rotate(self, token_id: str, overlap_s: float) -> tuple[Token, str]:
-        return self._made(f"/tokens/{quote(token_id, safe='')}/rotate", {"overlap_s": overlap_s})
+        return made_of(self.client.rotate_token(token_id, overlap_s))
 
     def revoke(self, token_id: str) -> bool:
-        self.wire.ask("DELETE", f"/tokens/{quote(token_id, safe='')}")
+        self.client.revoke_token(token_id)
         return True
 
     def list(self) -> list[Token]:
         from skep.server.tokens import Token
 
-        return [msgspec.convert(each, Token) for each in self.wire.ask("GET", "/tokens")]
+        return [msgspec.convert(each, Token) for each in self.client.tokens()]
 
-    def _made(self, path: str, body: dict[str, Any]) -> tuple[Token, str]:
-        from skep.server.tokens import Token
 
-        made = self.wire.ask("POST", path, json=body)
-        return msgspec.convert({key: value for key, value in made.items() if key != "token"}, Token), made["token"]
+def made_of(answer: dict[str, Any]) -> tuple[Token, str]:
+    from skep.server.tokens import Token
+
+    secret = answer.pop("token")
+    return msgspec.convert(answer, Token), secret

@@ -156,7 +156,7 @@ class Client(Insight):
         """What it wrote, in pieces; `follow` goes on until the attempt has ended (attempt 0: the last one)."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         params = given({"task": task, "attempt": attempt, "tail": tail, "follow": follow})
-        for piece in self._wire.stream(self._at(job, "logs"), params):
+        for piece in self._wire.stream("GET", self._at(job, "logs"), params=params):
             yield decoder.decode(piece)
         yield decoder.decode(b"", final=True)
 
@@ -236,9 +236,44 @@ class Client(Insight):
                     raise
             time.sleep(LONGEST_PAUSE_S)
 
+    # The server
+
     def health(self) -> dict[str, Any]:
         found: dict[str, Any] = self._wire.ask("GET", "/health")
         return found
+
+    def is_there(self) -> bool:
+        """Whether the server answers now."""
+        return self._wire.is_there()
+
+    def shut_down(self, stop_jobs_within_s: int | None = None) -> dict[str, Any]:
+        """Ask the server to stop; its jobs run on, or are stopped first. How many run, and which process is to end."""
+        within_s = stop_jobs_within_s
+        body = {"stop_jobs": within_s is not None, **({} if within_s is None else {"within_s": within_s})}
+        found: dict[str, Any] = self._wire.ask("POST", "/shutdown", json=body)
+        return found
+
+    def backup(self) -> Iterator[bytes]:
+        """The store as one SQLite file, in pieces."""
+        return self._wire.stream("POST", "/backup", json={})
+
+    def tokens(self) -> list[dict[str, Any]]:
+        return list(self._wire.ask("GET", "/tokens"))
+
+    def create_token(
+        self, user: str, role: str = "user", vcs: Sequence[str] = (), life_s: float | None = None
+    ) -> dict[str, Any]:
+        """`token` is the secret, which the server does not show again."""
+        body = {"user": user, "role": role, "vcs": list(vcs), "life_s": life_s}
+        return dict(self._wire.ask("POST", "/tokens", json=body))
+
+    def rotate_token(self, token_id: str, overlap_s: float = 0.0) -> dict[str, Any]:
+        """A new one for the same user; the old one expires after `overlap_s`."""
+        path = f"/tokens/{quote(token_id, safe='')}/rotate"
+        return dict(self._wire.ask("POST", path, json={"overlap_s": overlap_s}))
+
+    def revoke_token(self, token_id: str) -> None:
+        self._wire.ask("DELETE", f"/tokens/{quote(token_id, safe='')}")
 
     # Beneath
 

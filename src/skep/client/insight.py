@@ -126,7 +126,7 @@ class Insight(ABC):
 
     def study_report(self, study: str) -> str:
         """The HTML page."""
-        return b"".join(self._wire.stream(f"/studies/{quote(study, safe='')}/report", {})).decode("utf-8")
+        return b"".join(self._wire.stream("GET", f"/studies/{quote(study, safe='')}/report")).decode("utf-8")
 
     def _get(self, path: str, **params: Any) -> Found:
         found: Found = self._wire.ask("GET", path, params=given(params))

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import httpx_sse
 
 from skep.client.profile import DEFAULT_URL, find_token, find_url
 from skep.core.errors import Conflict, InputError, NotFound, SkepError
@@ -78,31 +79,45 @@ class Wire:
         try:
             return answer.json()
         except ValueError:
-            raise InputError(f"what answers at {self.url} is no Skep server") from None
+            raise self._other() from None
 
-    def stream(self, path: str, params: dict[str, Any], headers: dict[str, str] | None = None) -> Iterator[bytes]:
-        """Pieces as they come; there may be hours between two of them."""
+    def is_there(self) -> bool:
+        """Whether a Skep server answers now: one attempt."""
+        try:
+            self._once("GET", "/health")
+        except NoServer:
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def _open(self, method: str, path: str, **content: Any) -> Iterator[httpx.Response]:
+        """An answer that is read while it is sent; hours may pass between two pieces."""
         timeout = httpx.Timeout(None, connect=CONNECT_S)
         try:
-            with self._http.stream("GET", path, params=params, headers=headers, timeout=timeout) as answer:
+            with self._http.stream(method, path, timeout=timeout, **content) as answer:
                 if answer.is_error:
                     answer.read()
                     raise refused(answer)
-                yield from answer.iter_bytes()
+                yield answer
+        except httpx_sse.SSEError:
+            raise self._other() from None
         except httpx.HTTPError as error:
             raise self._lost(error) from error
 
-    def event_stream(self, after: int | None, params: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        import json
+    def stream(self, method: str, path: str, **content: Any) -> Iterator[bytes]:
+        """Pieces as they come."""
+        with self._open(method, path, **content) as answer:
+            yield from answer.iter_bytes()
 
+    def event_stream(self, after: int | None, params: dict[str, Any]) -> Iterator[dict[str, Any]]:
         headers = {"Accept": "text/event-stream", **({} if after is None else {"Last-Event-ID": str(after)})}
-        data: list[str] = []
-        for line in lines(self.stream("/events", params, headers)):
-            if line.startswith("data:"):
-                data.append(line.removeprefix("data:").strip())
-            elif not line and data:
-                yield json.loads("\n".join(data))
-                data = []
+        with self._open("GET", "/events", params=params, headers=headers) as answer:
+            for event in httpx_sse.EventSource(answer).iter_sse():
+                if event.data:  # a comment that keeps the connection open has none
+                    yield event.json()
+
+    def _other(self) -> InputError:
+        return InputError(f"what answers at {self.url} is no Skep server")
 
     def _lost(self, error: httpx.HTTPError) -> NoServer:
         if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
@@ -165,10 +180,3 @@ def refused(answer: httpx.Response) -> SkepError:
         hint = "SKEP_TOKEN holds the token; `skep token create` makes one"
     kinds: dict[int, type[InputError]] = {401: Denied, 403: Denied, 404: NotFound, 409: Conflict}
     return kinds.get(answer.status_code, InputError)(message, hint=hint)
-
-
-def lines(pieces: Iterator[bytes]) -> Iterator[str]:
-    rest = b""
-    for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n")
-        yield from (line.decode("utf-8", "replace").rstrip("\r") for line in whole)

@@ -33,6 +33,12 @@ class Answer(msgspec.Struct):
     """Sent one after the other; what is callable is called between them, and may wait or change something."""
     is_cut: bool = False
     """The connection breaks instead of ending."""
+    media_type: str = "application/json"
+
+
+def events(*pieces: bytes | Callable[[], None], is_cut: bool = False) -> Answer:
+    """A stream of events."""
+    return Answer(pieces=list(pieces), is_cut=is_cut, media_type="text/event-stream")
 
 
 def job(job_id: str = "1", **other: Any) -> dict[str, Any]:
@@ -95,7 +101,7 @@ def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
         def send_whole(self, answer: Answer) -> None:
             body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
             self.send_response(answer.status)
-            self.send_header("content-type", "application/json")
+            self.send_header("content-type", answer.media_type)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -105,6 +111,7 @@ def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
             if answer.pieces is None:
                 return
             self.send_response(answer.status)
+            self.send_header("content-type", answer.media_type)
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
             for piece in answer.pieces:

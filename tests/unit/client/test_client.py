@@ -15,7 +15,7 @@ import pytest
 from skep import Client
 from skep.client import Denied, NoServer, ServerFault, exit_code, name_of
 from skep.core.errors import Conflict, InputError, NotFound
-from skep.testing.fake_api import Answer, FakeApi, job
+from skep.testing.fake_api import Answer, FakeApi, events, job
 
 
 @pytest.fixture
@@ -253,12 +253,20 @@ def test_a_log_that_is_not_there(api: FakeApi, client: Client) -> None:
 
 def test_events_go_on_behind_the_last_one(api: FakeApi, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skep.client.client.LONGEST_PAUSE_S", 0.01)
-    first = Answer(pieces=[b": hello\n\n", b'id: 4\nevent: x\ndata: {"se', b'q": 4}\n\n'], is_cut=True)
-    api.answers["GET /events"] = [first, Answer(pieces=[b'data: {"seq": 5}\r\n\r\n'])]
-    events = client.follow_events()
-    assert [next(events)["seq"], next(events)["seq"]] == [4, 5]
+    alive = b": still here\n\n"
+    first = events(b": hello\n\n", b'id: 4\nevent: x\ndata: {"se', b'q": 4}\n\n', alive, is_cut=True)
+    second = events(alive, b'id: 5\ndata: {"seq": 5}\r\n\r\n', alive, b'id: 6\ndata: {"seq": 6}\n\n')
+    api.answers["GET /events"] = [first, second]
+    followed = client.follow_events()
+    assert [next(followed)["seq"] for _ in range(3)] == [4, 5, 6]
     assert "last-event-id" not in api.asked[0].headers
     assert api.asked[1].headers["last-event-id"] == "4"
+
+
+def test_what_sends_no_events_is_no_server(api: FakeApi, client: Client) -> None:
+    api.answers["GET /events"] = Answer(200, b"<html>", media_type="text/html")
+    with pytest.raises(InputError, match="is no Skep server"):
+        next(client.follow_events(after=3))
 
 
 def test_the_last_events_are_asked_for_at_once(api: FakeApi, client: Client) -> None:

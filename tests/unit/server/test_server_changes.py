@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from board import API, Board
+from httpx_sse import EventSource
 
 from skep.server import changes
 from skep.server.shapes import Change
@@ -33,21 +33,18 @@ class Following:
         )
         answer = self.open.__enter__()
         assert answer.status_code == 200
-        self.lines = answer.iter_lines()
+        self.events = EventSource(answer).iter_sse()
         return self
 
     def __exit__(self, *given: Any) -> None:
         self.open.__exit__(*given)
 
     def next(self) -> dict[str, Any]:
-        names = set()
-        for line in self.lines:
-            name, _, text = line.partition(": ")
-            names.add(name)
-            if name == "data":
-                assert "event" not in names  # with a name, onmessage would not fire
-                Change.model_validate_json(text, strict=True)
-                return dict(json.loads(text))
+        for event in self.events:
+            if event.data:
+                assert event.event == "message"  # with another name, onmessage would not fire
+                Change.model_validate_json(event.data, strict=True)
+                return dict(event.json())
         raise AssertionError("the stream ended")
 
     def until(self, job_id: str, state: str) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from fake_world import World
+from httpx_sse import EventSource
 
 from skep.core.errors import NotFound
 from skep.jobs.limits import LimitRules, Limits
@@ -215,7 +216,7 @@ def test_a_stream_has_the_events_of_its_vcs(two: World, people: dict[str, dict[s
     for begin in ({}, {"Last-Event-ID": "0"}):
         seen: list[dict[str, Any]] = []
         with two.client.stream("GET", f"{API}/events", headers={**people["blue"], **begin}) as stream:
-            lines = stream.iter_lines()
+            lines = stream.iter_lines()  # of the raw stream: it begins after the greeting
             assert next(lines) == ": hello"
             submit(two, people["red"], vc="red", name="secret")
             last = submit(two, people["blue"], vc="blue", name="mark")
@@ -292,7 +293,7 @@ def test_a_follower_that_comes_back_too_late_is_told_how_much_it_missed(
     for after, missed in ((3, newest - 4), (newest - 1, 0)):
         begin = {**people["root"], "Last-Event-ID": str(after)}
         with two.client.stream("GET", f"{API}/events", headers=begin) as stream:
-            first = next(json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: "))
+            first = next(event.json() for event in EventSource(stream).iter_sse() if event.data)
         if missed:
             assert (first["kind"], first["seq"]) == ("missed", newest - 1)
             assert first["text"] == f"{missed:,} events were forgotten before they were read"

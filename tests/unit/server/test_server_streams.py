@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from fake_world import World
+from httpx_sse import EventSource
 
 from skep.engines.local.read_log import Reader
 from skep.server.logs import CHUNK, Labelled
@@ -20,19 +20,11 @@ EVENTS = "/api/v1/events"
 
 
 def sse_events(answer: httpx.Response) -> Iterator[dict[str, Any]]:
-    fields: dict[str, str] = {}
-    for line in answer.iter_lines():
-        if line.startswith(":"):
-            continue
-        if line:
-            name, _, value = line.partition(": ")
-            fields[name] = value
-        elif fields:
-            found = json.loads(fields["data"])
-            assert fields["id"] == str(found["seq"])
-            assert fields["event"] == found["kind"]
+    for event in EventSource(answer).iter_sse():
+        if event.data:
+            found = event.json()
+            assert (event.id, event.event) == (str(found["seq"]), found["kind"])
             yield found
-            fields = {}
 
 
 def take(answer: httpx.Response, count: int) -> list[int]:

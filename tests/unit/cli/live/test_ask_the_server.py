@@ -1,4 +1,4 @@
-"""`skep down` and `skep backup` ask the server by the standard library alone."""
+"""`skep down` and `skep backup` use the same client as all other commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from skep.cli.ask import NoAnswer, call
+from skep.client import NoServer
 from skep.core.errors import InputError
 from skep.testing.fake_api import Answer, FakeApi
 
@@ -24,10 +24,10 @@ def test_host_and_port_are_enough(api: FakeApi, ask: Ask, tmp_path: Path, monkey
     assert api.asked[0].headers["authorization"] == "Bearer skep_1_x"
 
 
-def test_a_token_of_two_lines_is_not_shown(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_of_two_lines_is_not_shown(api: FakeApi, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKEP_TOKEN", "hunter2\nb")
-    with pytest.raises(NoAnswer) as refused:
-        call(api.url, "/health")
+    with pytest.raises(InputError) as refused:
+        ask("down", "--url", api.url)
     assert "hunter2" not in f"{refused.value} {refused.value.hint}"
 
 
@@ -49,3 +49,13 @@ def test_a_server_with_other_data_is_named_and_not_stopped(
     with pytest.raises(InputError, match=f"but one answers at {api.url}"):
         ask("down")
     assert {asked.path for asked in api.asked} == {"/health"}
+
+
+@pytest.mark.parametrize("command", [("backup",), ("down",), ("token", "list"), ("ps",), ("events",)])
+def test_every_command_names_the_server_that_does_not_answer(
+    api: FakeApi, ask: Ask, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKEP_URL", "http://127.0.0.1:9")
+    with pytest.raises(NoServer, match=r"^no server at http://127\.0\.0\.1:9$") as refused:
+        ask(*command)
+    assert "SKEP_URL names another" in refused.value.hint

@@ -15,7 +15,7 @@ from click.testing import Result
 
 from skep.cli.live import clock, duration
 from skep.cli.main import COMMANDS
-from skep.testing.fake_api import Answer, FakeApi, job
+from skep.testing.fake_api import Answer, FakeApi, events, job
 
 Ask = Callable[..., Result]
 NODES = [
@@ -160,7 +160,7 @@ def test_events_of_a_job_are_followed(api: FakeApi, start: Callable[..., subproc
 
     new = f"id: 6\ndata: {json.dumps(event(6, '7'))}\n\n".encode()
     api.answers["GET /jobs/train"] = job("7")
-    api.answers["GET /events"] = [Answer(200, [event(4, "7")]), Answer(pieces=[new, lambda: time.sleep(20)])]
+    api.answers["GET /events"] = [Answer(200, [event(4, "7")]), events(new, lambda: time.sleep(20))]
     with start("events", "train", "-f", "-o", "json") as process:
         assert process.stdout is not None
         assert [json.loads(process.stdout.readline())["seq"] for _ in range(2)] == [4, 6]
