@@ -178,6 +178,16 @@ class Node:
                     mask &= ~(1 << gpu)
         return mask
 
+    def parts(self) -> list[tuple[int, int]]:
+        """(gpu, thousandths left) of the gpus of which somebody has a part."""
+        return [(gpu, WHOLE - share.milli) for gpu, share in self.shares.items() if share.milli]
+
+    def sizes(self) -> list[int]:
+        """How many gpus each of those who hold some of this node has here; 0 for parts of gpus."""
+        return [mask.bit_count() for mask in self.holders] + [
+            0 for share in self.shares.values() for _ in share.tenants
+        ]
+
     def shared_mask(self, milli: int, memory_mib: int) -> int:
         """The mask of the shared gpus with just so many milli and at least so much memory left."""
         mask = 0
@@ -223,6 +233,8 @@ class Cluster(Ledger):
     def renew(self, specs: list[NodeSpec]) -> None:
         """Other nodes from now on, with nothing on them; those that stay are given their numbers again."""
         Cluster.__init__(self, specs, self.name)
+        if self._changes is not None:
+            self._changes.renew()
 
     def pools_for(self, gpu_types: tuple[str, ...]) -> list[Pool]:
         """The pools a job that accepts these types may use, in the order of the cluster's file."""

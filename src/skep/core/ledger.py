@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from skep.core.allocation import MODES, WHOLE, Allocation, Slice, bits
+from skep.core.changes import Changes
 from skep.core.errors import InvariantBroken
 from skep.core.pool import set_free
 
@@ -57,6 +58,13 @@ class Ledger:
     """The books of a cluster's nodes."""
 
     nodes: list[Node]
+    _changes: Changes | None = None
+
+    def changes(self) -> Changes:
+        """Which nodes change from now on. Nothing is noted before somebody asks."""
+        if self._changes is None:
+            self._changes = Changes()
+        return self._changes
 
     def take(self, allocation: Allocation, owner: int = NOBODY) -> None:
         """All of it; where something is not there to be had, `InvariantBroken` and nothing is changed."""
@@ -86,6 +94,8 @@ class Ledger:
         except InvariantBroken:
             self.give(Allocation(allocation.slices[:taken], 0), owner)
             raise
+        if self._changes is not None:
+            self._changes.note(allocation.slices)
 
     def give(self, allocation: Allocation, owner: int = NOBODY) -> None:
         nodes = self.nodes
@@ -106,6 +116,8 @@ class Ledger:
                     give_shares(node, piece, owner)
             if piece.cpu_milli or piece.memory_mib:
                 charge(node, -piece.cpu_milli, -piece.memory_mib)
+        if self._changes is not None:
+            self._changes.note(allocation.slices)
 
     def neighbours(self, allocation: Allocation, owner: int) -> list[int]:
         """The other jobs that have part of a gpu of this allocation, each once."""

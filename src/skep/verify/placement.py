@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from skep.clusters.read import read_cluster
-from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
+from skep.core.cluster import WHOLE, Allocation, Cluster, NodeSpec, Slice
+from skep.core.fragments import Fragments, Typical
 from skep.core.job import Job
 from skep.core.model import JobSpec, gpu_shape
 from skep.core.plan import Plan
-from skep.policies.place import PLACES, Place, Random
+from skep.core.tasks import Task
+from skep.policies.place import PLACES, Fgd, Place, Random
 from skep.verify.check import Check, Finding, between, same
 from skep.verify.play import Rows, node_gpus, play, starts
 
@@ -85,6 +89,53 @@ def random() -> list[Finding]:
         *(between(f"share of node {number}", 0.22, 0.28, share) for number, share in enumerate(shares)),
         same("the same seed draws the same", True, again == draws[:50]),
         same("another seed draws the same", False, other == draws[:50]),
+    ]
+
+
+def nodes_of(place: str, *sizes: int) -> list[Finding]:
+    """The one node on which each of these sizes lands."""
+    wanted = {
+        "worst-fit": {1: "n3", 2: "n3"},
+        "least-utilised": {1: "n3", 3: "n3"},
+        "affinity": {1: "n1", 2: "n2", 3: "n3"},
+        "dot-product": {1: "n0", 2: "n2", 3: "n1"},
+        "gpu-packing": {1: "n0", 2: "n1", 4: "n3"},
+        "gpu-clustering": {1: "n1", 2: "n2", 3: "n3"},
+    }[place]
+    return [same(f"{size} gpus", {wanted[size]: size}, put(PLACES[place](), size)) for size in sizes]
+
+
+def fgd() -> list[Finding]:
+    """A node with 0.3 and 1.0 of its two gpus left; 0.5 gpu (half of all tasks), 1 gpu (0.3) and 2 gpus (0.2)."""
+    tasks = ((Task(1, 500), 5), (Task(1), 3), (Task(2), 2))
+    measure = Fragments(Typical(tasks))
+    there = read_cluster("1x2")
+    there.take(Allocation((Slice(0, 0b01, milli=700),), 0))
+    job = Job(JobSpec("job", (gpu_shape(1, gpu_milli=300),)), 0, 0.0)
+    found = Fgd(Typical(tasks)).find(there, Plan({}, there), job, job.spec.shapes[0], 0.0)
+    per_gpu = WHOLE * measure.scale
+    return [
+        same("fragments before, in gpus", 0.5, measure.of("", 0, 1, (300,)) / per_gpu),
+        same("with 0.3 more on the first gpu", 0.2, measure.of("", 0, 1) / per_gpu),
+        same("with 0.3 more on the second", 0.65, measure.of("", 0, 0, (300, 700)) / per_gpu),
+        same("the gpu that it takes", 0b01, found.slices[0].gpus if found is not None else None),
+    ]
+
+
+def topology() -> list[Finding]:
+    """One node of 8 gpus: two sockets of two switches of two. The first switch is in use but for one gpu."""
+    there = Cluster([NodeSpec("n0", 8, inner=(("socket", 4), ("switch", 2)))])
+    there.take(Allocation((Slice(0, 0b0000_0001),), 1))
+    found = {}
+    for gpus in (1, 2, 4, 6):
+        job = Job(JobSpec("job", (gpu_shape(gpus),)), 0, 0.0)
+        placed = PLACES["topology"]().find(there, Plan({}, there), job, job.spec.shapes[0], 0.0)
+        found[gpus] = placed.slices[0].gpus if placed is not None else 0
+    return [
+        same("1 gpu, the other of the broken switch", 0b0000_0010, found[1]),
+        same("2 gpus, a whole switch", 0b0000_1100, found[2]),
+        same("4 gpus, a whole socket", 0b1111_0000, found[4]),
+        same("6 gpus, that socket and a whole switch", 0b1111_1100, found[6]),
     ]
 
 
@@ -168,6 +219,63 @@ CHECKS = (
         title="Every node with room equally often; chance follows from the seed",
         source="by hand: 2,000 jobs of one gpu, four nodes with room, a quarter each (0.01 is one standard deviation)",
         ask=random,
+    ),
+    Check(
+        name="place-worst-fit",
+        policy="worst-fit",
+        title="The node that keeps the most",
+        source="by hand, 1 3 2 4 free: node 3",
+        ask=partial(nodes_of, "worst-fit", 1, 2),
+    ),
+    Check(
+        name="place-least-utilised",
+        policy="least-utilised",
+        title="The node of which the least is in use",
+        source="Xiao et al. (AntMan), OSDI 2020, by hand, 1 3 2 4 free: node 3",
+        ask=partial(nodes_of, "least-utilised", 1, 3),
+    ),
+    Check(
+        name="place-affinity",
+        policy="affinity",
+        title="Nodes with jobs of the same size, then idle ones, then others",
+        source="Xiao et al. (Gandiva), OSDI 2018, by hand: node 1 hosts one gpu, node 2 two, node 0 three and has "
+        "no room for three more, node 3 nothing",
+        ask=partial(nodes_of, "affinity", 1, 2, 3),
+    ),
+    Check(
+        name="place-dot-product",
+        policy="dot-product",
+        title="The smallest product of what is free and what is asked for",
+        source="Grandl et al. (Tetris), SIGCOMM 2014, as FGD's authors use it. By hand: the fullest node with room",
+        ask=partial(nodes_of, "dot-product", 1, 2, 3),
+    ),
+    Check(
+        name="place-gpu-packing",
+        policy="gpu-packing",
+        title="Idle gpus of nodes in use before idle nodes",
+        source="Weng et al. (FGD), ATC 2023, by hand: nodes in use are equal and the lowest with room is taken",
+        ask=partial(nodes_of, "gpu-packing", 1, 2, 4),
+    ),
+    Check(
+        name="place-gpu-clustering",
+        policy="gpu-clustering",
+        title="The same size beside the same size",
+        source="Weng et al. (FGD), ATC 2023, by hand: node 1 hosts one gpu, node 2 two; three go to idle node 3",
+        ask=partial(nodes_of, "gpu-clustering", 1, 2, 3),
+    ),
+    Check(
+        name="place-fgd",
+        policy="fgd",
+        title="The measure of fragments, and the gpu where it grows least",
+        source="Weng et al. (FGD), ATC 2023, by hand: 0.5 x 0.3 + 0.3 x 0.3 + 0.2 x 1.3 = 0.50",
+        ask=fgd,
+    ),
+    Check(
+        name="place-topology",
+        policy="topology",
+        title="The smallest cell that holds the job",
+        source="Amaral et al., SC 2017, by hand on two sockets of two switches of two gpus, the first gpu taken",
+        ask=topology,
     ),
     Check(
         name="place-skew-gated",

@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 from skep.policies.place.base import Place
+from skep.policies.place.drawn import Random
+from skep.policies.place.fgd import Fgd
 from skep.policies.place.gated import Relaxed, SkewGated
-from skep.policies.place.simple import Anywhere, BestFit, Consolidate, FirstFit, Random, Spread
+from skep.policies.place.packing import (
+    Affinity,
+    BestFit,
+    DotProduct,
+    GpuClustering,
+    GpuPacking,
+    LeastUtilised,
+    WorstFit,
+)
+from skep.policies.place.simple import Anywhere, Consolidate, FirstFit, Spread
+from skep.policies.place.topology import Topology
 
 PLACES: dict[str, type[Place]] = {
-    place.name: place for place in (Anywhere, FirstFit, BestFit, Consolidate, Spread, Random, SkewGated)
+    place.name: place
+    for place in (
+        Anywhere,
+        FirstFit,
+        BestFit,
+        Consolidate,
+        Spread,
+        Random,
+        SkewGated,
+        WorstFit,
+        LeastUtilised,
+        Affinity,
+        Topology,
+        Fgd,
+        DotProduct,
+        GpuPacking,
+        GpuClustering,
+    )
 }
 
-__all__ = ["PLACES", "Place", "Random", "Relaxed"]
+__all__ = ["PLACES", "Fgd", "Place", "Random", "Relaxed"]

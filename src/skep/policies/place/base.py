@@ -8,13 +8,13 @@ general way, which looks at cpus, memory and shares node by node.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator, Sequence
 
 from skep.core.cluster import WHOLE, Allocation, Slice, bits, lowest_bits
 from skep.core.model import Role, Shape
 from skep.core.plan import Plan
+from skep.core.tasks import needs
 from skep.core.view import ClusterView, JobView, NodeView, PoolView
 
 Picks = list[tuple[NodeView, int]]
@@ -231,16 +231,6 @@ def gpus_with_room(
             if free_mask.bit_count() >= missing and has_books(node, role, tasks):
                 return node, mask | lowest_bits(free_mask, missing)
     return None
-
-
-@functools.cache
-def needs(role: Role) -> tuple[int, int, int]:
-    """Thousandths of a cpu, MiB of memory and MiB of each gpu that one task takes."""
-    return (
-        math.ceil(role.cpu * 1000 - 1e-6),
-        math.ceil(role.memory_gib * 1024 - 1e-6),
-        math.ceil(role.gpu_mem_gib * 1024 - 1e-6),
-    )
 
 
 def capacity(node: NodeView, role: Role) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from skep.core.chance import draw
 from skep.core.cluster import bits
 from skep.core.view import ClusterView, JobView, NodeView, PoolView
 from skep.policies.place.base import Picks, Place, nodes_of
@@ -85,19 +84,6 @@ class Anywhere(Place):
         return nodes_of(cluster, among)
 
 
-class BestFit(Place):
-    """Each task goes to the fullest node with room, so that roomy nodes stay roomy; a gang may span nodes."""
-
-    name = "best-fit"
-
-    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
-        return fill(self.prefer(cluster, pool, job, pool.up ^ pool.by_free[0]), count)
-
-    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
-        for mask in pool.by_free:
-            yield from nodes_of(cluster, mask & among)
-
-
 class Spread(Place):
     """Each task goes to the node with the most free gpus, the lowest on ties."""
 
@@ -120,32 +106,6 @@ class Spread(Place):
     def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
         for mask in reversed(pool.by_free):
             yield from nodes_of(cluster, mask & among)
-
-
-class Random(Place):
-    """Each task goes to a random node with room; the draw follows from (seed, job, launch, task)."""
-
-    name = "random"
-
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
-
-    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
-        left = {index: cluster.nodes[index].free for index in bits(pool.up ^ pool.by_free[0])}
-        picked: dict[int, int] = {}
-        for task in range(count):
-            roomy = list(left)
-            index = roomy[draw(self.seed, job.seq, job.launches, task) % len(roomy)]
-            picked[index] = picked.get(index, 0) + 1
-            left[index] -= 1
-            if not left[index]:
-                del left[index]
-        return [(cluster.nodes[index], tasks) for index, tasks in sorted(picked.items())]
-
-    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
-        nodes = list(nodes_of(cluster, among))
-        nodes.sort(key=lambda node: draw(self.seed, job.seq, job.launches, node.index))
-        return iter(nodes)
 
 
 def fill(nodes: Iterator[NodeView], count: int) -> Picks | None:

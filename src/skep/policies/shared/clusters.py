@@ -18,6 +18,7 @@ from skep.core.cells.chain import Chain
 from skep.core.cells.hardware import Hardware, node_spec, within
 from skep.core.cells.layout import VcLayout
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
+from skep.core.changes import Changes
 from skep.core.cluster import NOBODY, WHOLE, Allocation, Cluster, NodeSpec, Slice, bits
 from skep.core.errors import InvariantBroken
 from skep.core.plan import Books
@@ -163,6 +164,9 @@ class NumberCluster:
 
     def common_level(self, allocation: Allocation) -> str:
         return self.whole.common_level(allocation)
+
+    def changes(self) -> Changes:
+        return self.whole.changes()
 
 
 class NumberBooks(VcBooks):

@@ -1,0 +1,82 @@
+"""What of a job must find room on one node."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import msgspec
+
+from skep.core.allocation import WHOLE
+from skep.core.model import Role, Shape
+
+
+class Task(msgspec.Struct, frozen=True, cache_hash=True):
+    """So much of one node: the same part of so many of its gpus, cpus and memory."""
+
+    gpus: int = 0
+    milli: int = WHOLE
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    gpu_mem_mib: int = 0
+    gpu_types: tuple[str, ...] = ()
+
+    @property
+    def total_milli(self) -> int:
+        return self.gpus * self.milli
+
+    @property
+    def is_share(self) -> bool:
+        return bool(self.gpus) and self.milli < WHOLE
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """Tasks of one role that go to one node together, and what they need there."""
+
+    role: int
+    tasks: int
+    task: Task
+
+
+@functools.cache
+def needs(role: Role) -> tuple[int, int, int]:
+    """Thousandths of a cpu, MiB of memory and MiB of each gpu that one task takes."""
+    return (
+        math.ceil(role.cpu * 1000 - 1e-6),
+        math.ceil(role.memory_gib * 1024 - 1e-6),
+        math.ceil(role.gpu_mem_gib * 1024 - 1e-6),
+    )
+
+
+def task_of(role: Role, gpu_types: tuple[str, ...], tasks: int) -> Task:
+    """So many tasks of a role on one node."""
+    cpu_milli, memory_mib, gpu_mem_mib = needs(role)
+    if not role.gpus:
+        return Task(0, WHOLE, cpu_milli * tasks, memory_mib * tasks)
+    return Task(tasks * role.gpus, role.gpu_milli, cpu_milli * tasks, memory_mib * tasks, gpu_mem_mib, gpu_types)
+
+
+def is_loose(role: Role) -> bool:
+    """Whether each task may go where it likes: those without gpus, and parts of a gpu that may share one."""
+    return not role.gpus or (role.gpu_milli < WHOLE and not role.is_apart)
+
+
+@functools.lru_cache(4096)
+def units_of(shape: Shape, gpus_most: int) -> tuple[Unit, ...]:
+    """What of a job goes to one node each: the tasks of a role together, as many as a node of `gpus_most` gpus can
+    hold, or one by one where they are loose."""
+    found: list[Unit] = []
+    for number, role in enumerate(shape.roles):
+        rest, most = role.count, 1 if is_loose(role) else max(gpus_most // role.gpus, 1)
+        while rest:
+            tasks = min(rest, most)
+            found.append(Unit(number, tasks, task_of(role, shape.gpu_types, tasks)))
+            rest -= tasks
+    return tuple(found)
+
+
+@functools.lru_cache(4096)
+def fits_nodes(shape: Shape, gpus_most: int) -> bool:
+    """Whether no role has to be divided because it has more gpus than a node."""
+    wanted = sum(role.count if is_loose(role) else 1 for role in shape.roles)
+    return len(units_of(shape, gpus_most)) == wanted

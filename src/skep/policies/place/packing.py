@@ -1,0 +1,140 @@
+"""The placements that FGD was compared with (Weng et al., ATC'23), and their like. Scores are whole numbers up to 100,
+as there: nodes that are nearly the same are equal, and the lowest of them is taken."""
+
+from __future__ import annotations
+
+from skep.core.cluster import WHOLE, Allocation
+from skep.core.model import Shape
+from skep.core.plan import Plan
+from skep.core.tasks import Task
+from skep.core.view import ClusterView, JobView, NodeView, PoolView
+from skep.policies.place.base import Picks, Place
+from skep.policies.place.board import Entry
+from skep.policies.place.scored import Largest, Scored, left_milli, roomiest, tightest
+from skep.policies.place.simple import fill
+
+BEST = 100
+
+
+class DotProduct(Scored):
+    """The smallest product of what is free and what is asked for, over cpus and gpus (Tetris, as in FGD)."""
+
+    name = "dot-product"
+
+    def score(self, largest: Largest, node: NodeView, task: Task) -> Entry | None:
+        mask = tightest(node, task)
+        if mask is None:
+            return None
+        cpus, gpus = largest
+        cpu_part = min(node.cpu_free / cpus, 1.0) * min(task.cpu_milli / cpus, 1.0)
+        gpu_part = left_milli(node) / gpus * task.total_milli / gpus
+        return int(BEST * (1 - (cpu_part + gpu_part) / 2)), mask
+
+
+class BestFit(Scored):
+    """Each task goes to the fullest node with room, so that roomy nodes stay roomy; a gang may span nodes. Where cpus
+    or parts of gpus are asked for too: to the node that would keep the fewest cpus and gpus, and its fullest gpu."""
+
+    name = "best-fit"
+    is_together = False
+
+    def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
+        way = Place.seek if shape.is_plain else Scored.seek
+        return way(self, cluster, plan, job, shape, now_s)
+
+    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
+        return fill(self.prefer(cluster, pool, job, pool.up ^ pool.by_free[0]), count)
+
+    def score(self, largest: Largest, node: NodeView, task: Task) -> Entry | None:
+        mask = tightest(node, task)
+        return None if mask is None else (int(BEST * (1 - kept(largest, node, task))), mask)
+
+
+class WorstFit(Scored):
+    """The node that would keep the most cpus and gpus, and its emptiest gpus."""
+
+    name = "worst-fit"
+
+    def score(self, largest: Largest, node: NodeView, task: Task) -> Entry | None:
+        mask = roomiest(node, task)
+        return None if mask is None else (int(BEST * kept(largest, node, task)), mask)
+
+
+def kept(largest: Largest, node: NodeView, task: Task) -> float:
+    """What would be left of the node, against the largest one: cpus and gpus weigh the same."""
+    cpus, gpus = largest
+    cpu_part = min((node.cpu_free - task.cpu_milli) / cpus, 1.0)
+    return (cpu_part + (left_milli(node) - task.total_milli) / gpus) / 2
+
+
+class GpuPacking(Scored):
+    """Shared gpus with room first, the fullest of them; then idle gpus of nodes in use; then idle nodes."""
+
+    name = "gpu-packing"
+
+    def score(self, largest: Largest, node: NodeView, task: Task) -> Entry | None:
+        mask = tightest(node, task)
+        if mask is None or not task.gpus:
+            return None if mask is None else (0, mask)
+        if node.free == node.gpu_count:
+            return max(BEST // 3 - node.free, 0), mask
+        idle = (mask & node.free_mask).bit_count()
+        if idle:
+            return max(BEST // 2 - idle, BEST // 3), mask
+        left = sum(left * 100 // WHOLE for gpu, left in node.parts() if mask >> gpu & 1)
+        return max(BEST - left // 10, BEST // 2), mask
+
+
+class GpuClustering(Scored):
+    """Nodes that host only jobs of the same size; then those that host others too; then idle ones; then the rest."""
+
+    name = "gpu-clustering"
+
+    def score(self, largest: Largest, node: NodeView, task: Task) -> Entry | None:
+        mask = tightest(node, task)
+        if mask is None or not task.gpus:
+            return None if mask is None else (0, mask)
+        gpus = largest.gpu_milli
+        return BEST // 4 * (gpus - left_milli(node)) // gpus + BEST // 4 * standing(node, task), mask
+
+
+def standing(node: NodeView, task: Task) -> int:
+    """3: hosts only what has as many gpus, 2: also what has, 1: nothing, 0: only others. Parts of gpus are a size."""
+    sizes = set(node.sizes())
+    if not sizes:
+        return 1
+    size = 0 if task.is_share else task.gpus
+    return (3 if len(sizes) == 1 else 2) if size in sizes else 0
+
+
+class LeastUtilised(Scored):
+    """The gpus of which the least is in use, then the node of which the least is (AntMan for opportunistic jobs)."""
+
+    name = "least-utilised"
+
+    def score(self, largest: Largest, node: NodeView, task: Task) -> Entry | None:
+        mask = roomiest(node, task)
+        if mask is None:
+            return None
+        used = sum(WHOLE - left for gpu, left in node.parts() if mask >> gpu & 1)
+        total = node.gpu_count * WHOLE
+        return -(used * (BEST + 1) + (BEST * (total - left_milli(node)) // total if total else 0)), mask
+
+
+class Affinity(Scored):
+    """Gandiva: nodes that host jobs of the same size, then idle ones, then others; the least loaded of each."""
+
+    name = "affinity"
+
+    def score(self, largest: Largest, node: NodeView, task: Task) -> Entry | None:
+        mask = tightest(node, task)
+        if mask is None:
+            return None
+        rank = (0, 1, 2, 2)[standing(node, task)] if task.gpus else 0
+        return rank * BEST - height(node), mask
+
+
+def height(node: NodeView) -> int:
+    """How many times over the gpus of the node are asked for, rounded up; parts of a gpu count as one."""
+    asked = sum(size or 1 for size in node.sizes())
+    return -(-asked // node.gpu_count) if node.gpu_count else 0
