@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from skep.jobs import table as jobs
 from skep.policies.common import common_knobs
 from skep.policies.place import PLACES
 from skep.policies.registry import ROUND, Knob, Policy, policies, shown_needs, shown_value
@@ -20,6 +21,7 @@ from skep.server.schema import openapi
 README = Path(__file__).parent.parent / "README.md"
 PAGE = Path(__file__).parent / "reference" / "policies.md"
 API = Path(__file__).parent / "reference" / "api.md"
+JOBS = Path(__file__).parent / "reference" / "jobs.md"
 COMMON = {knob.name: knob for knob in (*common_knobs(walk="skip"), ROUND)}
 
 HEAD = """\
@@ -88,6 +90,26 @@ def knob_table(knobs: tuple[Knob, ...], *, with_default: bool = True) -> str:
 
 def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
+
+
+# Job files --------------------------------------------------------------------------------------------------------
+
+TABLES = {"job": jobs.JOB, "role": jobs.ROLE, "group": jobs.GROUP}
+
+
+def jobs_page() -> str:
+    """The page of job files with its tables of fields made anew."""
+    made = {name: f"<!-- fields: {name} -->\n{field_table(table)}<!-- end -->" for name, table in TABLES.items()}
+    text = JOBS.read_text("utf-8")
+    return re.sub(r"<!-- fields: (\w+) -->.*?<!-- end -->", lambda match: made[match[1]], text, flags=re.DOTALL)
+
+
+def field_table(table: jobs.Table) -> str:
+    rows = ["| field | value | meaning | default |", "|---|---|---|---|"]
+    for name, field in table.items():
+        cells = (f"`{name}`", cell(field.kind.words), cell(field.help), cell(jobs.shown_default(table, name)))
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
 
 
 # The session of the README ---------------------------------------------------------------------------------------
@@ -193,5 +215,6 @@ def shape_text(name: str, shape: dict[str, Any]) -> str:
 if __name__ == "__main__":
     API.write_text(api_page(), encoding="utf-8")
     PAGE.write_text(policies_page(), encoding="utf-8")
+    JOBS.write_text(jobs_page(), encoding="utf-8")
     README.write_text(readme_page(), encoding="utf-8")
-    print(f"wrote {PAGE}, {API} and the session of {README}")
+    print(f"wrote {PAGE}, {API}, the tables of {JOBS} and the session of {README}")

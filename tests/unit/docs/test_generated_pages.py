@@ -13,12 +13,13 @@ DOCS = Path(__file__).parents[3] / "docs"
 SUFFIXES = ("_bucket", "_sum", "_count", "_total")
 
 
-def test_the_page_of_the_api_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_pages_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(DOCS))
     import generate
 
     try:
-        assert (DOCS / "reference" / "api.md").read_text("utf-8") == generate.api_page(), "python docs/generate.py"
+        for name, page in (("api", generate.api_page()), ("jobs", generate.jobs_page())):
+            assert (DOCS / "reference" / f"{name}.md").read_text("utf-8") == page, "python docs/generate.py"
     finally:
         sys.modules.pop("generate", None)
 

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from skep.core.errors import InputError
-from skep.jobs import native, openpai, openpai_extras
+from skep.jobs import native, openpai, openpai_extras, table
 from skep.jobs.read import Reading, from_mapping, read_requests
 from skep.jobs.request import Completion, Elastic, Request, TaskRole
 
@@ -189,8 +189,8 @@ def test_shell_text_in_commands_is_the_business_of_its_author() -> None:
 KEYS = sorted(
     {
         *native.OF_ANY,
-        *native.OF_COMPLETION,
-        *native.OF_ELASTIC,
+        *table.COMPLETION,
+        *table.ELASTIC,
         *openpai.OF_JOB,
         *openpai.OF_ROLE,
         *openpai.OF_RESOURCE,

@@ -87,7 +87,7 @@ def test_a_file_may_name_another_folder(api: FakeApi, ask: Ask, folder: Path) ->
 def test_what_is_lost_on_the_way_is_said_once(api: FakeApi, ask: Ask, folder: Path) -> None:
     found = ask("submit", "-", input=GOOD + "locality: node\n")
     assert found.stderr.splitlines() == [
-        "warning: -: locality: noted only, no policy uses it yet",
+        "warning: -: locality: recorded only, no policy uses it yet",
         "warning: -: image is ignored",
     ]
 

@@ -1,0 +1,368 @@
+"""The fields of a job file: one table, from which the reader, the schema of the API and the reference page come.
+
+A field has a kind, which says how its value is read, how that looks in JSON Schema and in words, and a help text. Its
+default is the one of `request.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from skep.core.model import PRIORITIES
+from skep.files.document import Field
+from skep.jobs import fields
+from skep.jobs.groups import COUNT, ENDS_WHEN, KINDS, read_ends_when
+from skep.jobs.request import Completion, Elastic, OfGroup, Request, TaskRole
+
+Schema = dict[str, Any]
+CHECKPOINTS = ("signal", "criu")
+GRACE_MAX = 86_400
+INDEX_MAX = 1_000_000
+"""Jobs of a group, counted from 0."""
+WEIGHT_MAX = 1e6
+SCALAR = ["string", "number", "boolean", "null"]
+DURATION_PATTERN = r"^[0-9]{1,12}(\.[0-9]{0,9})?\s?[smhd]$"
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What values a field takes."""
+
+    words: str
+    """For the reference page."""
+    schema: Schema
+    read: Callable[[Field], Any] | None = None
+    """None: `native.py` reads it together with other fields."""
+    reads_null: bool = False
+    """Otherwise `null` stands for the default."""
+
+
+class JobField(msgspec.Struct, frozen=True):
+    kind: Kind
+    help: str
+    default: str = ""
+    """In words, where the value of `request.py` does not say it."""
+
+
+Table = dict[str, JobField]
+
+
+def whole(least: int, most: int, read: Callable[[Field], int] | None = None) -> Kind:
+    schema: Schema = {"type": ["integer", "null"], "minimum": least, "maximum": most}
+    return Kind(f"{least:,} to {most:,}", schema, read or (lambda field: fields.whole(field, least, most)))
+
+
+def amount(most: float) -> Kind:
+    schema: Schema = {"type": ["number", "null"], "minimum": 0, "maximum": most}
+    return Kind(f"0 to {most:,.0f}", schema, lambda field: fields.number(field, most))
+
+
+def word(read: Callable[[Field], str] = fields.label, words: str = "a word") -> Kind:
+    return Kind(words, {"type": SCALAR}, read)
+
+
+def duration(most: float = fields.SECONDS_MAX, *, can_be_zero: bool = True) -> Kind:
+    schema: Schema = {"anyOf": [amount(most).schema, {"type": "string", "pattern": DURATION_PATTERN}]}
+    if can_be_zero:
+        limit = f", at most {most:,.0f} s" if most < fields.SECONDS_MAX else ""
+        return Kind(f"a duration{limit}", schema, lambda field: fields.duration(field, most=most))
+    return Kind("a duration above 0", schema | {"not": {"enum": [0]}}, _time_limit)
+
+
+def choice(names: tuple[str, ...]) -> Kind:
+    def read(field: Field) -> str:
+        found = field.text()
+        if found not in names:
+            raise field.fault(f"one of {', '.join(names)}" if len(names) > 2 else " or ".join(names))
+        return found
+
+    return Kind(" or ".join(f"`{name}`" for name in names), {"enum": [*names, None]}, read)
+
+
+def mapping(
+    value: Schema, pattern: str, words: str, read: Callable[[Field], Any] | None = None, most: int = fields.LIST_MAX
+) -> Kind:
+    names = {"pattern": f"^{pattern}$"}
+    limits = {"propertyNames": names, "maxProperties": most}
+    return Kind(words, {"type": ["object", "null"], "additionalProperties": value, **limits}, read)
+
+
+def closed(table: Table, *required: str) -> Schema:
+    """JSON Schema of an object with these fields and no others."""
+    return {
+        "type": "object",
+        "properties": {name: field.kind.schema | {"description": field.help} for name, field in table.items()},
+        "additionalProperties": False,
+        **({"required": list(required)} if required else {}),
+    }
+
+
+def part(table: Table, words: str, read: Callable[[Field], Any] | None = None, *required: str) -> Kind:
+    """A field that has fields of its own."""
+    return Kind(words, {"anyOf": [closed(table, *required), {"type": "null"}]}, read)
+
+
+def read_fields(given: Mapping[str, Field], table: Table) -> dict[str, Any]:
+    """The values of those fields that are there and can be read by themselves."""
+    values = {}
+    for name, field in given.items():
+        kind = table[name].kind if name in table else None
+        if kind is not None and kind.read is not None and (kind.reads_null or not field.is_null):
+            values[name] = kind.read(field)
+    return values
+
+
+# How single values are read ---------------------------------------------------------------------------------------
+
+
+def _tasks_or_none(field: Field) -> int | None:
+    return None if field.is_null else fields.whole(field, 1, fields.TASKS_MAX)
+
+
+def _completion(field: Field) -> Completion:
+    return Completion(**read_fields(field.fields(tuple(COMPLETION)), COMPLETION))
+
+
+def _group(field: Field) -> tuple[str, OfGroup]:
+    """A name, or a name and what is to hold for the group."""
+    if not field.is_mapping:
+        return fields.name(field), OfGroup()
+    values = read_fields(field.fields(tuple(GROUP), required=("name",)), GROUP)
+    return values.pop("name"), OfGroup(**values)
+
+
+def _argv(field: Field) -> tuple[str, ...]:
+    items = field.items()
+    if not 0 < len(items) <= fields.LIST_MAX:
+        raise field.fault(f"a list of 1 to {fields.LIST_MAX} arguments")
+    return (fields.content(items[0], may_be_empty=False), *(fields.content(item) for item in items[1:]))
+
+
+def _weight(field: Field) -> float:
+    weight = fields.number(field, WEIGHT_MAX)
+    if not weight:
+        raise field.fault("a number above 0")
+    return weight
+
+
+def _ends_when(field: Field) -> str:
+    text = field.text()
+    if read_ends_when(text) is None:
+        raise field.fault(f"one of {', '.join(ENDS_WHEN)}, min_succeeded=N, min_failed=N")
+    return text
+
+
+def _workdir(field: Field) -> str:
+    text = field.raw.content
+    if text == "":
+        return ""
+    folder = field.text("an absolute path")
+    if not folder.startswith("/") or ".." in folder.split("/") or len(folder) > 4000:
+        raise field.fault("an absolute path without ..")
+    return folder
+
+
+def _time_limit(field: Field) -> float:
+    """Elsewhere 0 means none, here it would end the job at its start."""
+    if seconds := fields.duration(field):
+        return seconds
+    raise field.fault("a duration above 0", hint="without time_limit_s there is no limit")
+
+
+def _labels(field: Field) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(fields.label(item, most=255) for item in fields.entries(field)))
+
+
+# Kinds that several fields have -----------------------------------------------------------------------------------
+
+TEXT: Schema = {"type": SCALAR}
+FLAG = Kind("`true` or `false`", {"type": ["boolean", "null"]}, Field.flag)
+NAME = Kind(
+    "letters, digits, `.`, `-`, `_`; no dot or dash first; at most 255",
+    {"anyOf": [{"type": "string", "pattern": rf"^\s*{fields.NAME.pattern}\s*$"}, {"type": ["number", "boolean"]}]},
+    fields.name,
+    reads_null=True,
+)
+WORDS = Kind(
+    "one or a list of words",
+    {"anyOf": [TEXT, {"type": "array", "items": TEXT, "maxItems": fields.LIST_MAX}]},
+    _labels,
+)
+VARIABLES = mapping(TEXT, fields.VARIABLE.pattern, "names and values", fields.environment)
+RETRIES = whole(-1, fields.RETRIES_MAX)
+COUNT_OR_NULL = msgspec.structs.replace(whole(1, fields.TASKS_MAX, _tasks_or_none), reads_null=True)  # type: ignore[arg-type]
+
+# The table --------------------------------------------------------------------------------------------------------
+
+COMPLETION: Table = {
+    "min_failed": JobField(COUNT_OR_NULL, "As many failed tasks of the role fail the job; `null`: never."),
+    "min_succeeded": JobField(COUNT_OR_NULL, "As many succeeded tasks of the role make the job succeed."),
+}
+ROLE: Table = {
+    "count": JobField(whole(1, fields.TASKS_MAX), "How many tasks."),
+    "gpus": JobField(whole(0, fields.GPUS_MAX, fields.gpus), "Whole GPUs."),
+    "gpu_type": JobField(
+        word(fields.gpu_type, "a type, or several of which any will do: `v100|a100`"),
+        "A gang is on one type: its roles name the same.",
+        "any",
+    ),
+    "gpu_milli": JobField(
+        whole(1, 1000),
+        "Thousandths of each GPU; below 1000 it is shared. `gpus: 2, gpu_milli: 500` is half of each of two GPUs.",
+    ),
+    "gpu_mem_gib": JobField(amount(1e4), "Memory of each GPU, in GiB."),
+    "cpu": JobField(amount(1e5), "CPUs."),
+    "memory_gib": JobField(amount(1e6), "Memory, in GiB."),
+    "ports": JobField(
+        mapping(
+            {"type": "integer", "minimum": 1, "maximum": fields.PORTS_MAX},
+            fields.ROLE.pattern,
+            f"labels, each with 1 to {fields.PORTS_MAX}",
+            fields.ports,
+            fields.PORTS_MAX,
+        ),
+        "How many ports of each label.",
+    ),
+    "command": JobField(word(fields.command, "text, at most 128 KiB"), "Run by `bash -c`."),
+    "argv": JobField(Kind("a list", {"type": ["array", "null"], "items": TEXT}, _argv), "Run as it is."),
+    "env": JobField(VARIABLES, "Environment variables; those that Skep sets itself are refused."),
+    "completion": JobField(
+        part(COMPLETION, "`{min_failed, min_succeeded}`", _completion),
+        "As many failed (succeeded) tasks of the role end the job so; `null`: never. Otherwise it succeeds when all "
+        "tasks have ended.",
+        "`{min_failed: 1, min_succeeded: null}`",
+    ),
+    "image": JobField(
+        word(lambda field: fields.label(field, most=1000)),
+        "Recorded only; the local engine runs the command without a container.",
+    ),
+    "retries": JobField(RETRIES, "Of one task; only with `gang: false`."),
+}
+ELASTIC: Table = {
+    "role": JobField(word(), "The role that grows and shrinks; may be left out where there is one."),
+    "min": JobField(whole(1, fields.TASKS_MAX), "The fewest tasks."),
+    "max": JobField(whole(1, fields.TASKS_MAX), "The most tasks."),
+}
+GROUP: Table = {
+    "name": JobField(NAME, "The name of the group; the same name of another user or VC is another group.", "required"),
+    "kind": JobField(choice(KINDS), "A `sweep` sets it."),
+    "role": JobField(
+        Kind(
+            "letters, digits, `_`",
+            {"type": ["string", "null"], "pattern": f"^{fields.ROLE.pattern}$"},
+            lambda field: fields.role_name(field, field.text()),
+        ),
+        "What the job is in the group.",
+    ),
+    "index": JobField(whole(0, INDEX_MAX), "Its number there; a sweep counts its jobs from 0."),
+    "weight": JobField(
+        Kind(
+            "above 0, at most 1,000,000",
+            {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": WEIGHT_MAX},
+            _weight,
+        ),
+        "Against other groups, for policies that share between groups.",
+    ),
+    "ends_when": JobField(
+        Kind(
+            f"{', '.join(f'`{name}`' for name in ENDS_WHEN)}, `min_succeeded=N`, `min_failed=N`",
+            {"anyOf": [{"enum": [*ENDS_WHEN, None]}, {"type": "string", "pattern": f"^{COUNT.pattern}$"}]},
+            _ends_when,
+        ),
+        "`all-ended`: no member is stopped; `never`: only a policy ends the group; the others: members that have not "
+        "ended then are stopped, with that as their reason.",
+    ),
+}
+JOB: Table = {
+    "name": JobField(NAME, "The name of the job.", "required"),
+    "tasks": JobField(
+        mapping(closed(ROLE), fields.ROLE.pattern, "roles by name (letters, digits, `_`)", most=fields.ROLES_MAX),
+        f"See below; at most {fields.ROLES_MAX} roles and {fields.TASKS_MAX:,} tasks.",
+    ),
+    "vc": JobField(word(), "The virtual cluster."),
+    "pinned": JobField(
+        word(fields.pinned),
+        "A pinned cell of the virtual cluster, by the name it has in the cluster file: the job "
+        "runs there and nowhere else. Not for opportunistic work.",
+        "none, and no pinned cell is used",
+    ),
+    "user": JobField(word(), "Counts only where the submission itself has no user."),
+    "priority": JobField(
+        Kind(
+            "-1 to 1,000, or " + ", ".join(f"`{name}` ({number})" for name, number in PRIORITIES.items()),
+            {"anyOf": [whole(-1, 1000).schema, {"enum": list(PRIORITIES)}]},
+            fields.priority,
+        ),
+        "Higher comes first under policies that know priorities; -1 is opportunistic.",
+        "`test`",
+    ),
+    "gang": JobField(FLAG, "All tasks start together or none; `false`: each starts when it can."),
+    "elastic": JobField(
+        part(ELASTIC, "`{role, min, max}`", None, "min", "max"),
+        "Runs with `min` to `max` tasks of `role`; `count` is what it asks for. `role` may be left out where there is "
+        "one; no other role has GPUs.",
+    ),
+    "locality": JobField(word(), "Recorded only; no policy uses it yet."),
+    "model": JobField(word(), "What is trained, for policies and profiles that know models."),
+    "checkpoint": JobField(
+        choice(CHECKPOINTS), "How it is asked to save itself; `criu` freezes a single process as it is."
+    ),
+    "preemptible": JobField(
+        FLAG, "Whether it may be stopped for others once it runs; `false` also keeps it off lent cells."
+    ),
+    "spans_types": JobField(
+        FLAG,
+        "Whether the gang may sit on several GPU types at once; it then runs at the speed of its slowest member.",
+    ),
+    "grace_s": JobField(duration(GRACE_MAX), "From SIGTERM to SIGKILL."),
+    "expect_s": JobField(duration(), "How long it is expected to run."),
+    "time_limit_s": JobField(duration(can_be_zero=False), "How long it may run.", "no limit"),
+    "deadline_s": JobField(duration(), "When it should be done, after its submission."),
+    "retries": JobField(RETRIES, "Tries after failures that another try may cure, see below; -1: without end."),
+    "workdir": JobField(
+        word(_workdir, "an absolute path"),
+        "Where its tasks run.",
+        "with `skep submit` the folder it is called in, else an empty folder of the job",
+    ),
+    "group": JobField(
+        Kind("a name, or a mapping", {"anyOf": [NAME.schema, closed(GROUP, "name"), {"type": "null"}]}, _group),
+        "Jobs that belong together, see below.",
+    ),
+    "needs": JobField(
+        WORDS,
+        "Jobs, by name or id, that must have succeeded before; a name may be that of a job before it in the same "
+        "submission.",
+    ),
+    "tags": JobField(WORDS, "Words to find it by."),
+    "hold": JobField(FLAG, "Wait until it is released."),
+    "secrets": JobField(VARIABLES, "Variables for every task that are never shown."),
+    "sweep": JobField(
+        Kind("names, each with a list of values", {"type": ["object", "null"], "additionalProperties": WORDS.schema}),
+        "See below.",
+    ),
+}
+BESIDE_NAME: Table = {name: field for name, field in ROLE.items() if name != "retries"}
+"""Fields of a role that may also stand beside the name; `retries` there are those of the job."""
+STRUCTS: tuple[tuple[Table, type[msgspec.Struct]], ...] = (
+    (JOB, Request),
+    (ROLE, TaskRole),
+    (COMPLETION, Completion),
+    (ELASTIC, Elastic),
+    (GROUP, OfGroup),
+)
+"""Which struct has the values, and so the defaults, of a table."""
+
+
+def shown_default(table: Table, name: str) -> str:
+    """In Markdown; nothing where there is none, or an empty one."""
+    if table[name].default:
+        return table[name].default
+    struct = next(struct for each, struct in STRUCTS if each is table)
+    default = {field.name: field.default for field in msgspec.structs.fields(struct)}.get(name)
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    if isinstance(default, int | float):
+        return f"{default:g}"
+    return f"`{default}`" if isinstance(default, str) and default else ""
