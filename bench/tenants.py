@@ -40,7 +40,8 @@ from skep.metrics.run import JobRow
 from skep.metrics.summary import job_rows
 from skep.policies.place import Place
 from skep.policies.shared.clusters import NumberBooks
-from skep.policies.shared.planner import CELLS, NUMBERS, PRIVATE, Shared
+from skep.policies.shared.planner import Shared
+from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
 from skep.service.loop import run
 from skep.traces.read import read_trace
 from skep.traces.synth import synthesize

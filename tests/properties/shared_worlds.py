@@ -13,7 +13,8 @@ from skep.core.events import Event
 from skep.core.ports import Planner
 from skep.experiments.sharing import hardware_cluster
 from skep.experiments.simulate import Experiment, Options
-from skep.policies.shared.planner import CELLS, Shared
+from skep.policies.shared.planner import Shared
+from skep.policies.shared.vc import CELLS
 from skep.testing import World, job, role, trace
 from skep.testing.shared_invariants import check_shared
 from skep.testing.world import Course

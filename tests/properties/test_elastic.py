@@ -12,7 +12,7 @@ from worlds import examples, fork_of, policy_specs, worlds
 from skep.core.events import Event, TasksMoved, TasksStarted
 from skep.core.job import JobState
 from skep.core.step import Scheduler
-from skep.policies.shared.planner import CELLS, NUMBERS, PRIVATE
+from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
 from skep.testing import World, cluster, job, trace
 from skep.testing.invariants import Checker
 from skep.testing.shared_invariants import check_shared

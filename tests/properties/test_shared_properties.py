@@ -13,7 +13,7 @@ from skep.core.events import Exit, JobSubmitted, TasksExited
 from skep.core.record import repeat
 from skep.core.snapshot import dump, load
 from skep.metrics.run import JobRow
-from skep.policies.shared.planner import CELLS, NUMBERS, PRIVATE
+from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
 from skep.testing.shared_invariants import check_shared, unserved
 from skep.testing.snapshot import snapshot, snapshot_cluster
 

@@ -9,8 +9,8 @@ from skep.core.cells.hardware import Hardware, cluster_of
 from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster, NodeSpec
 from skep.core.errors import InputError, did_you_mean
-from skep.policies.shared.clusters import cell_books
-from skep.policies.shared.planner import PRIVATE
+from skep.policies.shared.cell_books import cell_books
+from skep.policies.shared.vc import PRIVATE
 from skep.traces.trace import Trace
 
 

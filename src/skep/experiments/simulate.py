@@ -28,7 +28,7 @@ from skep.metrics.summary import Named, job_rows, summarize
 from skep.metrics.tally import Tally
 from skep.policies.registry import Setting, needs_with
 from skep.policies.shared.build import build_whole
-from skep.policies.shared.planner import CELLS
+from skep.policies.shared.vc import CELLS
 from skep.profiles.speed import Speed
 from skep.service.loop import Observer, run
 from skep.traces.trace import Trace

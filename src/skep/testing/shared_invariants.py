@@ -7,10 +7,11 @@ from skep.core.cluster import bits
 from skep.core.job import Job, JobState
 from skep.core.memory import LENT, OWNED
 from skep.core.state import State
-from skep.policies.shared.clusters import CellBooks, NumberBooks
-from skep.policies.shared.lend import pinned_around
-from skep.policies.shared.planner import CELLS, Shared
-from skep.policies.shared.vc import Vc
+from skep.policies.shared.cell_books import CellBooks
+from skep.policies.shared.clusters import NumberBooks
+from skep.policies.shared.lender import pinned_around
+from skep.policies.shared.planner import Shared
+from skep.policies.shared.vc import CELLS, Vc
 from skep.testing.cells_invariants import check_cell_books, check_counts
 from skep.testing.invariants import check_books, expect
 
@@ -43,13 +44,13 @@ def check_memory(state: State, planner: Shared, job: Job) -> None:
     is_owner, is_borrower = OWNED.get(state.memory, job.id) is not None, bool(LENT.get(state.memory, job.id))
     expect((job.bound is not None) == (is_owner or is_borrower), f"{job!r} has {job.bound}, the memory differs")
     expect(not (is_owner and is_borrower), f"{job!r} is owner and borrower")
-    expect(not (is_owner and planner.only_borrows(job)), f"{job!r} is opportunistic and an owner")
-    expect((job.seq in planner.borrowers) == is_borrower, f"{job!r}: who borrows is wrong")
-    expect((job.seq in planner.vc_of(job).view.held_jobs) == is_owner, f"{job!r}: who owns is wrong")
+    expect(not (is_owner and planner.vcs.only_borrows(job)), f"{job!r} is opportunistic and an owner")
+    expect((job.seq in planner.loans.borrowers) == is_borrower, f"{job!r}: who borrows is wrong")
+    expect((job.seq in planner.vcs.of(job).view.held_jobs) == is_owner, f"{job!r}: who owns is wrong")
 
 
 def owned(state: State, planner: Shared, vc: Vc) -> list[Job]:
-    return [job for job in state.jobs.values() if planner.vc_of(job) is vc and OWNED.get(state.memory, job.id)]
+    return [job for job in state.jobs.values() if planner.vcs.of(job) is vc and OWNED.get(state.memory, job.id)]
 
 
 def check_vc(state: State, planner: Shared, vc: Vc) -> None:
@@ -79,7 +80,7 @@ def gpus_in_use(state: State, planner: Shared) -> tuple[dict[int, int], dict[int
             priority = GUARANTEED_MIN if is_owner else OPPORTUNISTIC
             physical[id(leaf)] = max(physical.get(id(leaf), priority), priority)
         if is_owner:
-            books = planner.vc_of(job).books
+            books = planner.vcs.of(job).books
             assert isinstance(books, CellBooks)
             assert job.allocation is not None
             cells = books.leaves_of(job.allocation)
@@ -97,14 +98,14 @@ def check_lent(state: State, planner: Shared) -> None:
             for piece in job.bound.slices:
                 for bit in bits(piece.gpus):
                     lent.setdefault(id(planner.hardware.leaves[piece.node][bit]), set()).add(job.seq)
-    expect(planner.lent == lent, f"lent are {planner.lent}, counted {lent}")
+    expect(planner.loans.lent == lent, f"lent are {planner.loans.lent}, counted {lent}")
 
 
 def unserved(state: State, planner: Shared) -> list[Job]:
     """Guaranteed jobs that wait although the free cells of their VC could be given to them now."""
     found = []
     for job in state.jobs.values():
-        vc = planner.vc_of(job)
+        vc = planner.vcs.of(job)
         if job.state is JobState.PENDING and job.is_ready and job.spec.priority >= 0 and vc.pipeline is not None:
             place = vc.pipeline.place
             asked = (vc.view.cluster, vc.view.new_plan(), job)

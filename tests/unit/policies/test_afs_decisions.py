@@ -13,7 +13,7 @@ from skep.core.job import JobState
 from skep.experiments.sharing import hardware_cluster
 from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import JobRow, Run
-from skep.policies.shared.planner import CELLS, NUMBERS, PRIVATE
+from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
 from skep.profiles.read import read_profile
 from skep.testing import World, cluster, job, node, role, trace
 from skep.testing.world import Course

@@ -21,7 +21,8 @@ from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import JobRow, Run
 from skep.policies.registry import Setting
 from skep.policies.shared.build import build_whole
-from skep.policies.shared.planner import CELLS, NUMBERS, PRIVATE, Shared
+from skep.policies.shared.planner import Shared
+from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
 from skep.testing import job, role, trace
 from skep.testing.shared_invariants import check_shared
 from skep.testing.world import Course, World
@@ -205,7 +206,7 @@ def test_owners_and_borrowers_are_known_from_the_state_alone(tmp_path: Path) -> 
     again.attach(course.state, course.state.memory)
     check_shared(course.state, again)
     assert OWNED.get(course.state.memory, "own") is not None
-    assert [borrower.id for borrower in again.borrowers.values()] == ["lent"]
+    assert [borrower.id for borrower in again.loans.borrowers.values()] == ["lent"]
 
 
 def begin(world: World, planner: Any) -> Course:

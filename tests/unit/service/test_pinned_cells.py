@@ -71,7 +71,7 @@ def test_who_is_there_is_found_again_on_another_cluster_which_must_have_the_cell
     world.ask(commands.apply_cluster(LAB.replace("count: 3", "count: 4"), "more", "root"))
     settle(world)
     planner: Any = world.writer.planning.planner
-    assert (nodes(world, job), planner.borrowers) == (["n2"], {})
+    assert (nodes(world, job), planner.loans.borrowers) == (["n2"], {})
     with pytest.raises(Conflict) as raised:
         world.ask(commands.apply_cluster(LAB.replace("[n2]", "[n1]"), "other", "root"))
     assert str(raised.value) == f"job {job} asks for pinned cell n2, which VC red of the new cluster lacks"
@@ -109,9 +109,9 @@ def test_a_job_of_a_time_when_all_of_a_vc_used_its_pinned_cells_borrows_what_it_
     assert owned is not None
     state.memory.jobs[job_id][OWNED.name] = Owned(owned.allocation.renumbered({0: 1}), owned.gpus)
     planner.attach(state, state.memory)
-    assert list(planner.borrowers.values()) == [state.jobs[job_id]]
+    assert list(planner.loans.borrowers.values()) == [state.jobs[job_id]]
     plan = planner.plan(state, state.memory, state.trigger)
-    assert not planner.borrowers, "its VC has room, and it owns what it has"
+    assert not planner.loans.borrowers, "its VC has room, and it owns what it has"
     assert [change.value for change in plan.memory if change.slot == OWNED.name][-1] == owned
 
 

@@ -177,6 +177,7 @@ class Books:
         if bool(leaf.bad_count) == is_bad:
             return
         chain = self.chains[leaf.chain]
+        chain.is_eased = True
         changed = []
         cell: PhysicalCell | None = leaf
         while cell is not None:
@@ -186,6 +187,7 @@ class Books:
                 changed.append(cell)
                 notice(cell)
                 notice(cell.virtual)
+                watch(cell)
             cell = cell.parent
         for cell in reversed(changed) if is_bad else changed:
             if chain.is_within_free(cell):
@@ -297,6 +299,8 @@ def runs_of(leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> list[Run
 def bind_pair(physical: PhysicalCell, virtual: VirtualCell) -> None:
     physical.virtual = virtual
     virtual.physical = physical
+    if physical.bad_count:
+        watch(physical)
     if virtual.watcher is not None:
         virtual.watcher.touch(virtual)
 
@@ -304,6 +308,8 @@ def bind_pair(physical: PhysicalCell, virtual: VirtualCell) -> None:
 def part_pair(physical: PhysicalCell) -> None:
     virtual = physical.virtual
     if virtual is not None:
+        if physical.bad_count:
+            watch(physical)
         physical.virtual = None
         virtual.physical = None
         if virtual.watcher is not None:
@@ -314,6 +320,13 @@ def notice(cell: Cell | None) -> None:
     """Its place among the nodes may be another one."""
     if cell is not None and cell.watcher is not None:
         cell.watcher.touch(cell)
+
+
+def watch(cell: PhysicalCell) -> None:
+    """The cell is bad or was, and is bound or was: whoever looks at the virtual one may see another health."""
+    virtual = cell.virtual
+    if virtual is not None and virtual.watched_in is not None:
+        virtual.watched_in[id(virtual)] = virtual
 
 
 def bind(leaf: PhysicalCell, virtual: VirtualCell) -> None:

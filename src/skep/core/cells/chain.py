@@ -68,8 +68,9 @@ class Chain:
         self.doomed_count = 0
         self.freed: dict[int, PhysicalCell] = {}
         """By identity: cells that have become free as a whole since `forget_freed`."""
-        self.has_merged = False
-        """Whether buddies have become one cell since then: there may be more to spare, wherever it is."""
+        self.is_eased = False
+        """Whether there may be more to spare since then, wherever it is: buddies have become one cell, or what is bad,
+        or shown to VCs as such, has changed."""
 
     def list_free(self, cell: PhysicalCell) -> None:
         self.free[cell.level].add(cell)
@@ -82,10 +83,12 @@ class Chain:
     def doom(self, vc: str, cell: PhysicalCell) -> None:
         self.doomed[vc][cell.level].append(cell)
         self.doomed_count += 1
+        self.is_eased = True
 
     def undoom(self, vc: str, cell: PhysicalCell) -> None:
         self.doomed[vc][cell.level].remove(cell)
         self.doomed_count -= 1
+        self.is_eased = True
 
     def take(self, cell: PhysicalCell) -> int:
         """Remove a cell from what is free, splitting the cells above it; the level of the one that was listed."""
@@ -109,7 +112,7 @@ class Chain:
                 self.list_free(cell)
                 self.freed[id(cell)] = cell
                 return cell.level
-            self.has_merged = True
+            self.is_eased = True
             for child in parent.children:
                 if child is not cell:
                     self.unlist_free(child)
@@ -118,7 +121,7 @@ class Chain:
 
     def forget_freed(self) -> None:
         self.freed.clear()
-        self.has_merged = False
+        self.is_eased = False
 
     def is_within_free(self, cell: PhysicalCell) -> bool:
         """Whether the cell, or one it is part of, is free as a whole."""

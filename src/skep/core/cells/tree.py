@@ -101,7 +101,7 @@ class PhysicalCell(Cell):
 
 
 class VirtualCell(Cell):
-    __slots__ = ("address", "chain", "physical", "pinned", "root", "vc")
+    __slots__ = ("address", "chain", "physical", "pinned", "root", "vc", "watched_in")
     parent: VirtualCell | None
     children: list[VirtualCell]  # type: ignore[assignment]  # narrower than in `Cell`: a tree has cells of one kind
 
@@ -116,6 +116,8 @@ class VirtualCell(Cell):
         self.root: VirtualCell = self if parent is None else parent.root
         """The cell the VC was granted."""
         self.physical: PhysicalCell | None = None
+        self.watched_in: dict[int, VirtualCell] | None = None
+        """Where to note, by identity, that what it is bound to may be good or bad now and was not."""
 
     def tree(self) -> Iterator[VirtualCell]:
         yield self

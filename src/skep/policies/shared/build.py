@@ -12,8 +12,9 @@ from skep.core.ports import Planner
 from skep.core.view import ClusterView
 from skep.policies.idle import NOBODY, Idle
 from skep.policies.registry import Setting, build_planner
-from skep.policies.shared.clusters import cell_books
-from skep.policies.shared.planner import CELLS, Shared
+from skep.policies.shared.cell_books import cell_books
+from skep.policies.shared.planner import Shared
+from skep.policies.shared.vc import CELLS
 
 
 def build_whole(policy: str, setting: Setting, layout: Layout | None, sharing: str = CELLS) -> Planner:

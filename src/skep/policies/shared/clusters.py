@@ -6,31 +6,19 @@ Three ways to share, one interface: the plans of a VC are booked here, on gpus o
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from skep.core.cells.binding import Bindings, bind_sparing, by_layout
-from skep.core.cells.books import Run, runs_of
-from skep.core.cells.cells import Cells
-from skep.core.cells.chain import Chain
-from skep.core.cells.hardware import Hardware, node_spec, within
-from skep.core.cells.layout import VcLayout
-from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
 from skep.core.changes import Changes
-from skep.core.cluster import NOBODY, WHOLE, Allocation, Cluster, NodeSpec, Slice, bits
-from skep.core.errors import InvariantBroken
+from skep.core.cluster import WHOLE, Allocation, Cluster, NodeSpec, Slice
 from skep.core.plan import Books
 from skep.core.refusal import Cause
 from skep.core.state import State
 from skep.core.view import ClusterView, NodeView, PoolView, View
 
-Pair = tuple[PhysicalCell, VirtualCell]
 Gpus = tuple[tuple[int, int], ...]
 """Physical gpus, as (node, number on it)."""
-Lent = dict[int, set[int]]
-"""Gpu cells (by identity) that borrowers run on → seqs of these jobs: several where they share it."""
 
 
 class VcBooks:
@@ -41,6 +29,9 @@ class VcBooks:
 
     pinned = ""
     """The pinned cell that it is, of those of its VC."""
+
+    is_refused = False
+    """Whether cells were free and could not be had (`allows`) since somebody reset this."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -218,230 +209,3 @@ class Counted:
 
 def milli_of(allocation: Allocation) -> int:
     return round(allocation.gpus * WHOLE)
-
-
-class CellsShown(Cluster):
-    """The virtual cells of a VC as nodes."""
-
-    def why_not(self, gpus: int, free: int) -> Cause:
-        """A VC that is full has used up its share, whatever else is free."""
-        return Cause.FRAGMENTATION if 0 < gpus <= free else Cause.QUOTA
-
-
-class Bound:
-    """What an allocation of a VC is bound to: the physical gpu of each virtual one."""
-
-    __slots__ = ("allocation", "leaves", "runs", "virtuals")
-
-    def __init__(self, allocation: Allocation, leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> None:
-        self.allocation = allocation
-        self.leaves = leaves
-        self.virtuals = virtuals
-        self.runs = runs_of(leaves, virtuals)
-
-
-NOTHING_GIVEN: tuple[int, Bound | None] = (NOBODY, None)
-
-
-def is_suspended(allocation: Allocation) -> bool:
-    return any(piece.gpus and not piece.milli for piece in allocation.slices)
-
-
-class CellBooks(VcBooks):
-    """The virtual cells of the VC, bound to physical ones as they are used; or those of one of its pinned cells."""
-
-    def __init__(self, vc: str, cells: Cells, hardware: Hardware, lent: Lent, pinned: str = "") -> None:
-        self.pinned = pinned
-        self.cells = cells
-        self.hardware = hardware
-        self.lent = lent
-        """Taking one of these pushes its borrowers out."""
-        self.virtual: list[list[VirtualCell]] = []
-        """The virtual gpus of each node."""
-        self.tops: list[VirtualCell] = []
-        self.chains: dict[str, tuple[Chain, Callable[[PhysicalCell], bool]]] = {}
-        """In which it has nodes, and which of their cells can be bound."""
-        specs = []
-        tenancy = cells.tenancies[vc]
-        for name in [f"pinned/{pinned}"] if pinned else tenancy.roots:
-            for node in tenancy.nodes[name]:
-                specs.append(node_spec(cells.layout, cells.chains[node.chain], node, node.address, within(node)))
-                self.tops.append(node)
-                chain = cells.chains[node.chain]
-                self.chains[node.chain] = (chain, functools.partial(is_usable, chain=chain))
-                self.virtual.append([leaf for leaf in node.leaves() if isinstance(leaf, VirtualCell)])
-        self.sharers: dict[int, int] = {}
-        """How many jobs beside the first are on a virtual gpu that several share, by its identity."""
-        self.given: tuple[int, Bound | None] = NOTHING_GIVEN
-        """Who gave something back last, and what that was. Gone with the allocation."""
-        self.bound: dict[int, Bound] = {}
-        """What each allocation is bound to, by its identity, as long as anybody might take it again."""
-        super().__init__(CellsShown(specs, vc))
-
-    def leaves_of(self, allocation: Allocation) -> list[VirtualCell]:
-        found = []
-        for piece in allocation.slices:
-            gpus = self.virtual[piece.node]
-            found += [gpus[bit] for bit in bits(piece.gpus)]
-        return found
-
-    def bindings(self, allocation: Allocation) -> Bound | None:
-        """Physical gpus for the virtual ones; none where that would need a bad node."""
-        leaves = self.leaves_of(allocation)
-        found: Bindings = {}
-        for chain, is_usable in self.chains.values():  # nodes of different shapes may have the same gpus
-            wanted = leaves if len(self.chains) == 1 else [leaf for leaf in leaves if leaf.chain == chain.name]
-            bound = bind_sparing(chain, is_usable, by_layout, wanted)
-            if bound is None:
-                return None
-            found.update(bound)
-        return Bound(allocation, [found[id(leaf)] for leaf in leaves], leaves)
-
-    def allows(self, allocation: Allocation) -> bool:
-        return not self.cells.bad_nodes or self.bindings(allocation) is not None
-
-    def take(self, allocation: Allocation, owner: int) -> None:
-        bound = self.bound.get(id(allocation)) or self._kept(allocation, owner) or self.bindings(allocation)
-        if bound is None:
-            raise InvariantBroken(f"VC {self.cluster.name} is owed cells that cannot be bound")
-        self._take(bound, owner)
-
-    def _kept(self, allocation: Allocation, owner: int) -> Bound | None:
-        """What the gpus of a job that stays where it is (it is suspended or resumed) were bound to a moment ago."""
-        before, given = self.given
-        if before != owner or given is None or is_suspended(given.allocation) == is_suspended(allocation):
-            return None
-        virtuals = self.leaves_of(allocation)
-        is_same = [id(virtual) for virtual in given.virtuals] == [id(virtual) for virtual in virtuals]
-        return Bound(allocation, given.leaves, virtuals) if is_same else None
-
-    def _take(self, bound: Bound, owner: int) -> None:
-        self.cluster.take(bound.allocation, owner)
-        self.bound[id(bound.allocation)] = bound
-        if len(bound.runs) == 1:
-            self._take_run(*bound.runs[0])
-            return
-        with self.cells.books:  # settled half-way, a cell that the next gpu needs might be bound to a bad one
-            for run in bound.runs:
-                self._take_run(*run)
-
-    def _take_run(self, leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> None:
-        for virtual in virtuals:
-            if virtual.priority != FREE:
-                break
-        else:
-            self.cells.books.take_run(leaves, virtuals, GUARANTEED_MIN)
-            return
-        for leaf, virtual in zip(leaves, virtuals, strict=True):
-            if virtual.priority != FREE:
-                self.sharers[id(virtual)] = self.sharers.get(id(virtual), 0) + 1
-            else:
-                self.cells.books.take_gpu(leaf, virtual, GUARANTEED_MIN)
-
-    def give(self, allocation: Allocation, owner: int) -> None:
-        bound = self.bound[id(allocation)]
-        self._give(bound, owner)
-        self.given = (owner, bound)
-
-    def _give(self, bound: Bound, owner: int) -> None:
-        self.cluster.give(bound.allocation, owner)
-        if len(bound.runs) == 1:
-            self._give_run(*bound.runs[0])
-            return
-        with self.cells.books:
-            for run in bound.runs:
-                self._give_run(*run)
-
-    def _give_run(self, leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> None:
-        if self.sharers:
-            leaves, virtuals = self._last_on(leaves, virtuals)
-        if leaves:
-            self.cells.books.give_run(leaves, virtuals)
-        if self.lent:
-            for leaf in leaves:
-                if id(leaf) in self.lent:
-                    set_use(leaf, OPPORTUNISTIC)
-
-    def _last_on(self, leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> Run:
-        """Those of these gpus that nobody else is on."""
-        left: Run = ([], [])
-        for leaf, virtual in zip(leaves, virtuals, strict=True):
-            count = self.sharers.pop(id(virtual), 0)
-            if count > 1:
-                self.sharers[id(virtual)] = count - 1
-            if not count:
-                left[0].append(leaf)
-                left[1].append(virtual)
-        return left
-
-    def ended(self, allocation: Allocation, owner: int) -> None:
-        self._give(self.bound.pop(id(allocation)), owner)
-        self.given = NOTHING_GIVEN
-
-    def forget(self, allocation: Allocation) -> Callable[[], None]:
-        self.given = NOTHING_GIVEN
-        bound = self.bound.pop(id(allocation))
-
-        def know() -> None:
-            self.bound[id(allocation)] = bound
-
-        return know
-
-    def physical(self, allocation: Allocation) -> Allocation:
-        leaves = self.bound[id(allocation)].leaves
-        if len(allocation.slices) == 1:
-            return Allocation(tuple(self.hardware.slices(leaves, allocation.slices[0])), allocation.gpus)
-        slices: list[Slice] = []
-        first = 0
-        for piece in allocation.slices:
-            end = first + piece.gpus.bit_count()
-            slices += self.hardware.slices(leaves[first:end], piece)
-            first = end
-        return Allocation(tuple(slices), allocation.gpus)
-
-    def gpus_behind(self, allocation: Allocation) -> Gpus:
-        where = self.hardware.where
-        found = [where[id(leaf)] for leaf in self.bound[id(allocation)].leaves]
-        return tuple([(node, bit.bit_length() - 1) for node, bit in found])
-
-    def adopt(self, allocation: Allocation, gpus: Gpus, owner: int) -> None:
-        leaves = [self.hardware.leaves[node][bit] for node, bit in gpus]
-        self._take(Bound(allocation, leaves, self.leaves_of(allocation)), owner)
-
-    def follow_health(self) -> bool:
-        """A virtual node is down while it is bound to a bad one. Whether any changed."""
-        changed = False
-        for node, cell in zip(self.cluster.nodes, self.tops, strict=True):
-            is_up = cell.physical is None or cell.physical.is_healthy
-            changed = changed or is_up != node.is_up
-            (self.cluster.restore if is_up else self.cluster.lose)(node)
-        return changed
-
-
-def cell_books(vc: VcLayout, cells: Cells, hardware: Hardware, lent: Lent) -> list[CellBooks]:
-    """All that a VC owns: what any of its jobs may use, and each of its pinned cells by itself."""
-    return [CellBooks(vc.name, cells, hardware, lent, pinned) for pinned in ("", *vc.pinned)]
-
-
-def with_cpu_pieces(physical: Allocation, virtual: Allocation, cluster: ClusterView) -> Allocation:
-    """And the pieces without gpus, which cells say nothing of: each on the first node that has room for it."""
-    pieces = [piece for piece in virtual.slices if not piece.gpus]
-    if not pieces:
-        return physical
-    slices = list(physical.slices)
-    for piece in pieces:
-        node = next((node for node in cluster.nodes if has_room(node, piece)), None)
-        if node is not None:
-            slices.append(msgspec.structs.replace(piece, node=node.index))
-        else:  # owed by the VC and in pieces: it runs where it can, and is not booked
-            first = next((node for node in cluster.nodes if node.is_up), cluster.nodes[0])
-            slices.append(msgspec.structs.replace(piece, node=first.index, cpu_milli=0, memory_mib=0))
-    return Allocation(tuple(slices), physical.gpus)
-
-
-def has_room(node: NodeView, piece: Slice) -> bool:
-    return node.is_up and node.cpu_free >= piece.cpu_milli and node.memory_free >= piece.memory_mib
-
-
-def is_usable(cell: PhysicalCell, chain: Chain) -> bool:
-    return cell.virtual is None and not (cell.bad_count and cell.level <= chain.node_level)

@@ -7,13 +7,16 @@ from typing import Protocol
 
 import msgspec
 
+from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.refusal import Refusal
 from skep.core.view import JobView
 from skep.policies.explain import gpus_of
 from skep.policies.pipeline import Pipeline
 from skep.policies.shared.clusters import NumberCluster, VcBooks
-from skep.policies.shared.view import VcView
+from skep.policies.shared.view import VcView, key_of
+
+CELLS, NUMBERS, PRIVATE = "cells", "numbers", "private"
 
 
 class Vc:
@@ -34,6 +37,42 @@ class Vc:
         """None for a planner that knows nothing of lending."""
         self.borrows = self.pipeline is not None and self.pipeline.borrows
 
+    def pass_on(self, made: Plan, plan: Plan) -> None:
+        """What its planner writes down goes under the VC's name: others may use the same words."""
+        for job, scope in made.joins:
+            plan.wait(job, f"{self.key}/{scope}")
+        for scope, cause in made.refusals:
+            plan.refuse(f"{self.key}/{scope}", cause)
+        plan.ends += made.ends
+        for change in made.memory:
+            plan.keep(change)
+        for setting in made.settings:
+            plan.set(setting)
+
+
+class Vcs(dict[str, Vc]):
+    """Those of the layout by name, and each of their pinned cells as one by itself."""
+
+    def __init__(self, sharing: str) -> None:
+        super().__init__()
+        self.sharing = sharing
+
+    def of(self, job: JobView) -> Vc:
+        spec = job.spec
+        return self[self.key(job) if spec.pinned else spec.vc]
+
+    def key(self, job: JobView) -> str:
+        spec = job.spec
+        return key_of(spec.vc, spec.pinned) if spec.pinned and self.sharing != NUMBERS else spec.vc
+
+    def only_borrows(self, job: JobView) -> bool:
+        """Opportunistic work never owns cells. Where nothing is lent it is merely the last in its VC."""
+        spec = job.spec
+        return spec.priority < 0 and self.sharing == CELLS and not spec.pinned
+
+    def may_borrow(self, job: JobView) -> bool:
+        return job.spec.preemptible and not job.spec.pinned and self.of(job).borrows
+
 
 class Asks(Protocol):
     asked: str
@@ -42,18 +81,18 @@ class Asks(Protocol):
 class Asking:
     """Notes whose planner is asked, so that its failure can be told from that of the others."""
 
-    __slots__ = ("name", "shared")
+    __slots__ = ("asks", "name")
 
-    def __init__(self, shared: Asks, name: str) -> None:
-        self.shared = shared
+    def __init__(self, asks: Asks, name: str) -> None:
+        self.asks = asks
         self.name = name
 
     def __enter__(self) -> None:
-        self.shared.asked = self.name
+        self.asks.asked = self.name
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self.shared.asked = ""
+            self.asks.asked = ""
 
 
 def in_cell(refusal: Refusal, pinned: str) -> Refusal:

@@ -1,98 +1,16 @@
-"""Idle cells are lent: to whom first, and how a borrower becomes an owner where it stands."""
+"""How a borrower becomes an owner where it stands: its gpus as cells of its VC."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-
 import msgspec
 
-from skep.core.cells.hardware import Hardware
 from skep.core.cells.in_place import map_up
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
 from skep.core.cluster import Allocation, Slice, bits
-from skep.core.plan import Books
-from skep.core.view import ClusterView, JobView, View
-from skep.policies.adjust.preempt import Nothing
-from skep.policies.lines import Entry, Running
-from skep.policies.order.base import Order
-from skep.policies.order.shares import ByUse
-from skep.policies.pipeline import Pipeline
-from skep.policies.place.simple import Consolidate
-from skep.policies.shared.clusters import CellBooks, Pair, VcBooks
+from skep.core.view import JobView
+from skep.policies.shared.cell_books import CellBooks
 
-
-class LeastBorrowed(ByUse):
-    """The VC that has borrowed the fewest gpus goes first."""
-
-    def group(self, job: JobView) -> Hashable:
-        return job.spec.vc
-
-    def group_key(self, group: Hashable) -> float:
-        return self.used.get(group, (0.0, 0.0, 0.0))[0]
-
-
-class NobodyLeaves(Nothing):
-    """Among borrowers there are no priorities: what is lent is lent until its owner wants it."""
-
-    def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
-        return ()
-
-
-def make_lender() -> Pipeline:
-    """Lending is a planner too: over the physical cluster, for jobs that their VCs have no room for."""
-    return Pipeline(name="lend", order=LeastBorrowed(), place=Consolidate(), adjust=NobodyLeaves())
-
-
-class Kept:
-    """GPUs of pinned cells, which are for those who ask for them: they are not lent, idle as they may be."""
-
-    def __init__(self, hardware: Hardware | None = None) -> None:
-        self.masks: dict[int, int] = {}
-        """By node."""
-        for node, leaves in enumerate(hardware.leaves if hardware is not None else ()):
-            mask = sum(1 << bit for bit, leaf in enumerate(leaves) if pinned_around(leaf))
-            if mask:
-                self.masks[node] = mask
-
-    def left(self, cluster: ClusterView) -> Allocation:
-        """All of them that nobody has."""
-        slices = []
-        for number, mask in self.masks.items():
-            node = cluster.nodes[number]
-            slices.append(Slice(number, node.free_mask & mask))
-            shared = ((gpu, node.milli_left(gpu)) for gpu in bits(mask & ~node.free_mask))
-            slices += [Slice(number, 1 << gpu, milli=left) for gpu, left in shared if left]
-        return Allocation(tuple(slices), 0)
-
-
-class LendBooks(VcBooks):
-    """The whole cluster as the lender sees it; what is kept from it is reserved while it plans."""
-
-    is_whole = True
-
-    def __init__(self, whole: ClusterView, kept: Kept) -> None:
-        self.whole = whole
-        self.kept = kept
-
-    @property
-    def shown(self) -> ClusterView:
-        return self.whole
-
-    def over(self, whole: Books) -> Books:
-        return whole
-
-    def blank(self, whole: View) -> tuple[View, VcBooks]:
-        blank = whole.blank()
-        blank.new_plan().reserve(self.kept.left(blank.cluster))
-        return blank, LendBooks(blank.cluster, self.kept)
-
-
-def pinned_around(leaf: PhysicalCell) -> str:
-    """The pinned cell that it is in."""
-    cell: PhysicalCell | None = leaf
-    while cell is not None and not cell.is_pinned:
-        cell = cell.parent
-    return cell.virtual.pinned if cell is not None and cell.virtual is not None else ""
+Pair = tuple[PhysicalCell, VirtualCell]
 
 
 class InPlace:

@@ -1,0 +1,73 @@
+"""What VCs see of bad nodes: a virtual node is down while it is bound to a bad one."""
+
+from __future__ import annotations
+
+from skep.core.cells.cells import Cells
+from skep.core.cells.hardware import Hardware
+from skep.core.cells.tree import VirtualCell
+from skep.core.cluster import Node
+from skep.core.view import ClusterView
+from skep.policies.shared.agenda import Agenda
+from skep.policies.shared.cell_books import CellBooks
+from skep.policies.shared.clusters import PrivateBooks
+from skep.policies.shared.vc import CELLS, Vc, Vcs
+
+
+class Health:
+    """The cost of a decision follows what has changed, not the number of VCs or of bad nodes."""
+
+    def __init__(self, cells: Cells, hardware: Hardware, vcs: Vcs, agenda: Agenda) -> None:
+        self.cells = cells
+        self.hardware = hardware
+        self.vcs = vcs
+        self.agenda = agenda
+        self.changed: dict[int, VirtualCell] = {}
+        """Virtual nodes that may have become good or bad, by identity: the cells themselves say so."""
+        self.places: dict[int, tuple[Vc, CellBooks, Node]] = {}
+        for vc in vcs.values():
+            if isinstance(vc.books, CellBooks):
+                for node, cell in zip(vc.books.cluster.nodes, vc.books.tops, strict=True):
+                    self.places[id(cell)] = (vc, vc.books, node)
+                    cell.watched_in = self.changed
+
+    def follow(self, cluster: ClusterView) -> None:
+        """Nodes were lost or came back; the VCs that see it are told."""
+        if self.vcs.sharing != CELLS:
+            for vc in self.vcs.values():
+                if isinstance(vc.books, PrivateBooks):
+                    vc.books.follow(cluster)
+                self.agenda.trigger(vc).nodes_changed = True
+            return
+        for name, is_up in self._machines(cluster).items():
+            if (name in self.cells.bad_nodes) == is_up:
+                self.cells.set_node(name, is_bad=not is_up)
+        self._tell()
+
+    def _machines(self, cluster: ClusterView) -> dict[str, bool]:
+        """Which machines are up, and ours alone: cells are promised whole. One with gpus of two types is two nodes, and
+        up when both are."""
+        found = dict.fromkeys(self.hardware.missing, False)
+        for node, leaves in zip(cluster.nodes, self.hardware.leaves, strict=True):
+            if leaves:
+                found[leaves[0].node] = found.get(leaves[0].node, True) and node.is_up and not node.has_others
+        return found
+
+    def notice(self, now_s: float) -> None:
+        """What a VC sees of bad nodes can change when others give cells back: it is asked again at once."""
+        for vc in self._tell():
+            self.agenda.set_wake(vc, now_s)
+
+    def _tell(self) -> list[Vc]:
+        """The VCs that see something else than before, in turn."""
+        found: dict[int, Vc] = {}
+        for key, cell in self.changed.items():
+            vc, books, node = self.places[key]
+            is_up = cell.physical is None or cell.physical.is_healthy
+            if is_up != node.is_up:
+                (books.cluster.restore if is_up else books.cluster.lose)(node)
+                found[vc.number] = vc
+        self.changed.clear()
+        told = [found[number] for number in sorted(found)]
+        for vc in told:
+            self.agenda.trigger(vc).nodes_changed = True
+        return told

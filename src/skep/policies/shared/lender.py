@@ -1,0 +1,210 @@
+"""Idle cells are lent: to whom first, and what is kept from it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Hashable, Iterable, Iterator
+
+from skep.core.cells.hardware import Hardware
+from skep.core.cells.tree import PhysicalCell
+from skep.core.cluster import Allocation, Slice, bits
+from skep.core.job import JobState
+from skep.core.memory import LENT, Memory
+from skep.core.plan import Books, Decision, Plan
+from skep.core.refusal import Refusal
+from skep.core.view import ClusterView, JobView, View
+from skep.policies.adjust.preempt import Nothing
+from skep.policies.lines import Entry, Running
+from skep.policies.order.base import Order
+from skep.policies.order.shares import ByUse
+from skep.policies.pipeline import Pipeline
+from skep.policies.place.simple import Consolidate
+from skep.policies.shared.agenda import Agenda
+from skep.policies.shared.clusters import VcBooks
+from skep.policies.shared.loans import Loans
+from skep.policies.shared.vc import CELLS, Asking, Asks, Vcs
+from skep.policies.shared.view import VcView
+
+LENDER = "(lend)"
+"""Stands for the lender where others have the name of their VC."""
+
+NO_MEMORY = Memory()
+
+
+class LeastBorrowed(ByUse):
+    """The VC that has borrowed the fewest gpus goes first."""
+
+    def group(self, job: JobView) -> Hashable:
+        return job.spec.vc
+
+    def group_key(self, group: Hashable) -> float:
+        return self.used.get(group, (0.0, 0.0, 0.0))[0]
+
+
+class NobodyLeaves(Nothing):
+    """Among borrowers there are no priorities: what is lent is lent until its owner wants it."""
+
+    def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
+        return ()
+
+
+def make_lender() -> Pipeline:
+    """Lending is a planner too: over the physical cluster, for jobs that their VCs have no room for."""
+    return Pipeline(name="lend", order=LeastBorrowed(), place=Consolidate(), adjust=NobodyLeaves())
+
+
+class Kept:
+    """GPUs of pinned cells, which are for those who ask for them: they are not lent, idle as they may be."""
+
+    def __init__(self, hardware: Hardware | None = None) -> None:
+        self.masks: dict[int, int] = {}
+        """By node."""
+        for node, leaves in enumerate(hardware.leaves if hardware is not None else ()):
+            mask = sum(1 << bit for bit, leaf in enumerate(leaves) if pinned_around(leaf))
+            if mask:
+                self.masks[node] = mask
+
+    def left(self, cluster: ClusterView) -> Allocation:
+        """All of them that nobody has."""
+        slices = []
+        for number, mask in self.masks.items():
+            node = cluster.nodes[number]
+            slices.append(Slice(number, node.free_mask & mask))
+            shared = ((gpu, node.milli_left(gpu)) for gpu in bits(mask & ~node.free_mask))
+            slices += [Slice(number, 1 << gpu, milli=left) for gpu, left in shared if left]
+        return Allocation(tuple(slices), 0)
+
+
+class LendBooks(VcBooks):
+    """The whole cluster as the lender sees it; what is kept from it is reserved while it plans."""
+
+    is_whole = True
+
+    def __init__(self, whole: ClusterView, kept: Kept) -> None:
+        self.whole = whole
+        self.kept = kept
+
+    @property
+    def shown(self) -> ClusterView:
+        return self.whole
+
+    def over(self, whole: Books) -> Books:
+        return whole
+
+    def blank(self, whole: View) -> tuple[View, VcBooks]:
+        blank = whole.blank()
+        blank.new_plan().reserve(self.kept.left(blank.cluster))
+        return blank, LendBooks(blank.cluster, self.kept)
+
+
+def pinned_around(leaf: PhysicalCell) -> str:
+    """The pinned cell that it is in."""
+    cell: PhysicalCell | None = leaf
+    while cell is not None and not cell.is_pinned:
+        cell = cell.parent
+    return cell.virtual.pinned if cell is not None and cell.virtual is not None else ""
+
+
+class Lender:
+    """A planner over the physical cluster, for jobs that their VCs have no room for."""
+
+    def __init__(self, view: View, vcs: Vcs, loans: Loans, kept: Kept, agenda: Agenda, asks: Asks) -> None:
+        self.whole = view
+        self.vcs = vcs
+        self.loans = loans
+        self.kept = kept
+        self.agenda = agenda
+        self.asks = asks
+        self.pipeline = make_lender()
+        self.view = VcView(view, LendBooks(view.cluster, kept), LENDER)
+        self.view.held_jobs = loans.borrowers
+
+    def attach(self) -> None:
+        """Who borrows runs there; who waits and may borrow waits there too."""
+        self.view.jobs = {
+            job.id: job
+            for job in self.whole.jobs.values()
+            if job.state is JobState.PENDING and (self.vcs.only_borrows(job) or self._was_refused(job))
+        }
+        self.pipeline.attach(self.view, NO_MEMORY)
+
+    def _was_refused(self, job: JobView) -> bool:
+        """Whether its VC has looked at it, and it may borrow."""
+        return job.waiting is not None and self.vcs.may_borrow(job)
+
+    def lend(self, plan: Plan) -> None:
+        """Start whoever can be started on what is idle."""
+        trigger = self.view.trigger
+        if self.vcs.sharing != CELLS or self.pipeline.has_nobody(trigger):
+            trigger.ended.clear()
+            trigger.withdrawn.clear()
+            trigger.nodes_changed = False
+            return
+        if not (trigger.wakes or plan.decisions):
+            return
+        if plan.decisions:
+            self.pipeline.epoch += 1
+        with self._kept_back():
+            made = self.pipeline.plan(self.view, NO_MEMORY, self.view.take_trigger())
+        for number, decision in enumerate(made.decisions):
+            plan.translate(made, number, decision, is_booked=True)
+            self._begin_loan(plan, self.whole.jobs[decision.job_id], decision)
+        for job, scope in made.joins:
+            if job.spec.priority < 0:
+                plan.wait(job, f"{LENDER}/{scope}")
+        for scope, cause in made.refusals:
+            plan.refuse(f"{LENDER}/{scope}", cause)
+        for job, reason in made.rejects:
+            if job.spec.priority < 0:
+                plan.reject(job, reason)
+
+    @contextlib.contextmanager
+    def _kept_back(self) -> Iterator[None]:
+        """What is not lent is not free meanwhile."""
+        trial = self.whole.new_plan()
+        if self.kept.masks:
+            trial.reserve(self.kept.left(self.whole.cluster))
+        try:
+            yield
+        finally:
+            trial.rollback(0)
+
+    def _begin_loan(self, plan: Plan, job: JobView, decision: Decision) -> None:
+        assert decision.after is not None
+        plan.remember(LENT, job.id, True)
+        self.loans.begin(job, decision.after)
+        plan.note(functools.partial(self.loans.end, job))
+        vc = self.vcs.of(job)
+        if vc.pipeline is not None:
+            with Asking(self.asks, vc.name):
+                vc.pipeline.withdraw(job)
+            self.agenda.retries[vc.number] = vc
+
+    def push_out(self, plan: Plan, job: JobView) -> None:
+        if job.seq in self.loans.borrowers:  # else another decision of the same bundle has pushed it out
+            plan.stop(job, "lent cells are wanted back")
+            plan.remember(LENT, job.id, None)
+            self.end_loan(plan, job)
+
+    def end_loan(self, plan: Plan, job: JobView) -> None:
+        physical = self.loans.held[job.seq]
+        self.let_go(plan, job)
+        plan.note(functools.partial(self.loans.begin, job, physical))
+
+    def let_go(self, plan: Plan, job: JobView) -> None:
+        """A borrower holds nothing lent any more."""
+        self.pipeline.let_go(self.view, plan, job)
+        self.loans.end(job)
+
+    def withdraw(self, job: JobView) -> None:
+        """Its VC has started it."""
+        self.pipeline.withdraw(job)
+
+    def why_never(self, job: JobView) -> str:
+        never = self.pipeline.why_never(self.view, job)
+        return f"{never} (pinned cells are not lent)" if never and self.kept.masks else never
+
+    def explain(self, job: JobView) -> Refusal:
+        with self._kept_back():
+            return self.pipeline.explain(self.view, NO_MEMORY, job)

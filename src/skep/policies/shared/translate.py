@@ -1,0 +1,142 @@
+"""What the planner of a VC decides, in physical terms: which GPUs, who has to leave them, and the way back."""
+
+from __future__ import annotations
+
+import functools
+
+from skep.core.cluster import Allocation
+from skep.core.memory import OWNED, Owned
+from skep.core.plan import Decision, Plan
+from skep.core.view import JobView, View
+from skep.policies.shared.cell_books import with_cpu_pieces
+from skep.policies.shared.lender import Lender
+from skep.policies.shared.loans import Loans
+from skep.policies.shared.vc import CELLS, Vc
+
+Homes = dict[str, Allocation | None]
+"""Where jobs are to be, by id, in physical terms."""
+
+
+class Translator:
+    def __init__(self, view: View, sharing: str, loans: Loans, lender: Lender) -> None:
+        self.view = view
+        self.is_bound = sharing == CELLS
+        self.loans = loans
+        self.lender = lender
+        self.virtual: dict[int, Allocation] = {}
+        """What each owner holds in terms of its VC, by its seq."""
+
+    def carry_out(self, plan: Plan, vc: Vc, made: Plan) -> None:
+        """All decisions of this plan of a VC."""
+        homes: Homes = {}
+        if len(made.decisions) == 1:
+            self._carry_out(plan, vc, made, [0], homes)
+        else:
+            for numbers in bundles_of(made.decisions):
+                self._carry_out(plan, vc, made, numbers, homes)
+        for decision in made.decisions:
+            before = decision.before
+            if before is not None and before is not self.view.jobs[decision.job_id].allocation:
+                plan.note(vc.books.forget(before))
+
+    def _carry_out(self, plan: Plan, vc: Vc, made: Plan, numbers: list[int], homes: Homes) -> None:
+        """Decisions that need each other, or one by itself. `homes`: of jobs that this plan has decided about."""
+        leavers = self._leavers(vc, made, numbers, homes) if self.loans.counts else []
+        if len(numbers) == 1 and not leavers:
+            self._translate(plan, vc, made, numbers[0], homes)
+            return
+        with plan.bundle():
+            for number in numbers:
+                for job in leavers[number - numbers[0]] if leavers else ():
+                    self.lender.push_out(plan, job)
+                self._translate(plan, vc, made, number, homes)
+
+    def _leavers(self, vc: Vc, made: Plan, numbers: list[int], homes: Homes) -> list[list[JobView]]:
+        """The borrowers that have to leave for each of these decisions; nothing where there are none."""
+        found = []
+        homes = dict(homes)
+        for number in numbers:
+            job_id = made.decisions[number].job_id
+            bound = homes.get(job_id, self.view.jobs[job_id].bound)
+            homes[job_id] = self._home(vc, made.decisions[number], bound)
+            found.append(self.loans.on(homes[job_id]))
+        return found if any(found) else []
+
+    def _home(self, vc: Vc, decision: Decision, bound: Allocation | None) -> Allocation | None:
+        """Where the job is to be; who is suspended or resumed stays where it is."""
+        after = decision.after
+        if after is None:
+            return None
+        if bound is not None:
+            if after.memory is not None:
+                return bound.suspended(after.memory)
+            if bound.resumes_as is not None:
+                return bound.resumes_as
+        return vc.books.physical(after)
+
+    def _translate(self, plan: Plan, vc: Vc, made: Plan, number: int, homes: Homes) -> None:
+        decision = made.decisions[number]
+        job = self.view.jobs[decision.job_id]
+        bound = homes.get(job.id, job.bound)
+        home, after = self._home(vc, decision, bound), decision.after
+        if home is not None and after is not None and self.is_bound and not self._stays(decision):
+            home = with_cpu_pieces(home, after, self.view.cluster)
+        homes[job.id] = home
+        whole = Decision(job.id, bound, home, decision.cause, until_s=decision.until_s)
+        plan.translate(made, number, whole, is_booked=vc.books.is_whole)
+        if after is None:
+            self.disown(plan, vc, job)
+            plan.remember(OWNED, job.id, None)
+        else:
+            self.lender.withdraw(job)
+            self.own(plan, vc, job, after)
+            plan.remember(OWNED, job.id, Owned(after, vc.books.gpus_behind(after)))
+
+    def _stays(self, decision: Decision) -> bool:
+        """Whether the job is suspended or resumed where it stands."""
+        before, after = decision.before, decision.after
+        return (before is not None and before.is_suspended) or (after is not None and after.is_suspended)
+
+    # Owners ----------------------------------------------------------------------------------------------------
+
+    def adopt(self, vc: Vc, job: JobView, owned: Owned) -> None:
+        """It runs there already."""
+        vc.books.adopt(owned.allocation, owned.gpus, job.seq)
+        self.virtual[job.seq] = owned.allocation
+        vc.view.held_jobs[job.seq] = job
+
+    def own(self, plan: Plan, vc: Vc, job: JobView, virtual: Allocation) -> None:
+        """From now on this is what the job holds in terms of its VC."""
+        plan.note(functools.partial(self._set, vc, job, self.virtual.get(job.seq)))
+        self._set(vc, job, virtual)
+
+    def disown(self, plan: Plan, vc: Vc, job: JobView) -> None:
+        plan.note(functools.partial(self._set, vc, job, self.virtual[job.seq]))
+        self._set(vc, job, None)
+
+    def _set(self, vc: Vc, job: JobView, virtual: Allocation | None) -> None:
+        if virtual is None:
+            del self.virtual[job.seq], vc.view.held_jobs[job.seq]
+        else:
+            self.virtual[job.seq] = virtual
+            vc.view.held_jobs[job.seq] = job
+
+    def let_go(self, vc: Vc, job: JobView) -> bool:
+        """An owner is gone, its physical GPUs are free already. False: it owned nothing."""
+        if vc.view.held_jobs.pop(job.seq, None) is None:
+            return False
+        vc.books.ended(self.virtual.pop(job.seq), job.seq)
+        return True
+
+
+def bundles_of(decisions: list[Decision]) -> list[list[int]]:
+    """The numbers of those that need each other, and of each that stands by itself."""
+    found: list[list[int]] = []
+    last = 0
+    for number, decision in enumerate(decisions):
+        if decision.bundle and decision.bundle == last:
+            found[-1].append(number)
+        else:
+            found.append([number])
+        last = decision.bundle
+    return found
