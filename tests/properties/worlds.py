@@ -237,9 +237,8 @@ def worlds(
 
 
 def taken_up(name: str) -> st.SearchStrategy[World]:
-    """Worlds in which another planner takes up the state in the middle of a run. Quotas by use are left out: what VCs
-    used in runs that ended since the last decision is not remembered."""
-    return worlds(name, eventful=True, **({"quotas": "equal"} if name == "yarn-cs" else {}))
+    """Worlds in which another planner takes up the state in the middle of a run."""
+    return worlds(name, eventful=True)
 
 
 def with_time_limit(draw: st.DrawFn, entry: TraceJob) -> TraceJob:

@@ -11,6 +11,7 @@ from skep.core.group import GroupSpec
 from skep.core.job import JobState
 from skep.core.model import JobSpec
 from skep.core.others import Use
+from skep.core.progress import Report
 from skep.core.timers import Timer
 
 
@@ -75,13 +76,13 @@ class PriorityChanged(msgspec.Struct, frozen=True, tag=True):
 
 
 class TasksStarted(msgspec.Struct, frozen=True, tag=True):
-    """All tasks of the job run; work grows by `rate` a second from `progress_since_s` on.
+    """All tasks of the job run; work grows by `rate` a second from `progress_since_s` on (none: nobody knows).
 
     `launch` is the number of the start this is about, wherever an event has it; 0 means the present one.
     """
 
     job_id: str
-    rate: float
+    rate: float | None
     progress_since_s: float
     launch: int = 0
 
@@ -92,7 +93,7 @@ class TasksMoved(msgspec.Struct, frozen=True, tag=True):
     job_id: str
     allocation: Allocation
     work_s: float
-    rate: float
+    rate: float | None
     progress_since_s: float
     launch: int = 0
 
@@ -115,7 +116,7 @@ class TasksResumed(msgspec.Struct, frozen=True, tag=True):
 
     job_id: str
     work_s: float
-    rate: float
+    rate: float | None
     progress_since_s: float
     launch: int = 0
 
@@ -136,13 +137,17 @@ class TasksExited(msgspec.Struct, frozen=True, tag=True):
     launch: int = 0
 
 
-class ProgressReported(msgspec.Struct, frozen=True, tag=True):
-    """The job's speed changed (a neighbour came or went), or it told how far it is."""
+class ProgressReported(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The job's speed changed (a neighbour came or went), or it told how far it is. Of the many reports of a job few
+    become an event: `core/progress.py` says which."""
 
     job_id: str
-    work_s: float
-    rate: float
+    work_s: float | None = None
+    rate: float | None = None
+    """None: its steps per second have no reference yet, so neither work nor rate is known in seconds."""
     saved_s: float | None = None
+    report: Report | None = None
+    launch: int = 0
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag=True):

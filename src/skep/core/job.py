@@ -62,6 +62,7 @@ class Job:
         "id",
         "is_ending",
         "is_expired",
+        "is_rate_known",
         "launches",
         "limit_milli",
         "mark_fragmentation_s",
@@ -137,6 +138,9 @@ class Job:
         self.work_s = 0.0
         """Work done and kept, as reported."""
         self.rate = 0.0
+        """Work per second, as it is booked."""
+        self.is_rate_known = False
+        """Whether somebody has measured that; else a job is taken to be as fast as its GPUs are many."""
         self.progress_since_s = 0.0
         """Since then work grows by `rate` per second."""
         self.saved_s = 0.0
@@ -160,6 +164,11 @@ class Job:
     def is_ready(self) -> bool:
         """Whether it waits for nothing but its turn."""
         return not self.needs_left and not self.hold
+
+    @property
+    def known_rate(self) -> float | None:
+        """Work per second if anybody knows: 1 at its reference."""
+        return self.rate if self.is_rate_known else None
 
     @property
     def is_halted(self) -> bool:

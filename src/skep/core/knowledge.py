@@ -1,19 +1,50 @@
-"""What is known of how fast jobs run: figures that somebody measured, never the truth of a simulation."""
+"""What is known of the speed and the length of jobs: figures that somebody measured, never the truth of a simulation.
+
+It has three parts: speeds (from a profile, and from what jobs report), the progress of jobs that have not ended, and
+the history of those that have. The last two follow from events, so a replay, a snapshot and a fork know the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
+from skep.core.history import Finished, History, Past, Spread, owner_of
 from skep.core.model import JobSpec, Shape
+from skep.core.progress import Progress, Report, Tally
+
+if TYPE_CHECKING:
+    from skep.core.cluster import Cluster
+    from skep.core.job import Job
+
+SUCCEEDED = "succeeded"
+"""As `JobState` has it, which is above this."""
+
+PLACES_MAX = 10_000
+"""Situations of which speeds are kept; the one that was first seen goes first."""
 
 
-class Knowledge(Protocol):
-    """Part of the view of planners. Whoever sets up a state fills it, from a profile where there is one."""
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """What a speed depends on, as far as it can be looked up."""
+
+    model: str
+    gpu_type: str
+    gpus: int
+    neighbours: tuple[str, ...] = ()
+    """The models on the same GPUs, sorted."""
+
+
+class Measured(Protocol):
+    """Figures that whoever sets up a state gives it, from a profile where there is one. None: not known."""
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
         """Work per second (1 at the job's reference) in this shape, on GPUs of that type, placed as well as the cluster
-        allows, with these jobs on the same GPUs. None: not known, which is not the same as 1."""
+        allows, with these jobs on the same GPUs. None is not the same as 1."""
+
+    def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
+        """Training steps per second, alone and well placed."""
 
 
 class Unknown:
@@ -22,5 +53,154 @@ class Unknown:
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
         return None
 
+    def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
+        return None
+
 
 UNKNOWN = Unknown()
+
+
+class KnowledgeView(Measured, Protocol):
+    """What planners read."""
+
+    def throughput(self, model: str, gpu_type: str, gpus: int, neighbours: tuple[str, ...] = ()) -> Spread | None:
+        """Training steps per second beside jobs of these models (sorted), as jobs reported them, else as the profile
+        says; that is one figure, without a spread."""
+
+    @property
+    def progress(self) -> Mapping[str, Progress]:
+        """By job, of those that report and have not ended: what was logged last."""
+
+    @property
+    def history(self) -> History:
+        """Of finished jobs: those that this view is of."""
+
+    def of_vc(self, vc: str) -> KnowledgeView:
+        """The same with the history of one VC."""
+
+
+class Figures:
+    """Speeds: given ones first, then those that jobs have shown."""
+
+    def __init__(self, measured: Measured = UNKNOWN) -> None:
+        self.measured = measured
+        self.progress: dict[str, Progress] = {}
+        self.speeds: dict[Place, Tally] = {}
+        """Steps per second that jobs with a model reported."""
+
+    def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
+        return self.measured.rate(job, shape, gpu_type, neighbours)
+
+    def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
+        return self.measured.steps_per_s(model, gpu_type, gpus)
+
+    def throughput(self, model: str, gpu_type: str, gpus: int, neighbours: tuple[str, ...] = ()) -> Spread | None:
+        tally = self.speeds.get(Place(model, gpu_type, gpus, neighbours))
+        if tally is not None:
+            return tally.spread
+        given = None if neighbours else self.measured.steps_per_s(model, gpu_type, gpus)
+        return None if given is None else Spread(1, given, 0.0)
+
+
+class Saved(msgspec.Struct):
+    """What a snapshot has of it: all but what was given."""
+
+    whole: Past
+    vcs: dict[str, Past]
+    progress: dict[str, Progress]
+    speeds: list[tuple[Place, Tally]]
+
+
+class Knowledge(Figures):
+    """That of a state, which alone changes it."""
+
+    def __init__(self, measured: Measured = UNKNOWN, saved: Saved | None = None) -> None:
+        super().__init__(measured)
+        saved = saved or Saved(Past(), {}, {}, [])
+        self.whole = saved.whole
+        self.vcs = saved.vcs
+        self.progress = saved.progress
+        self.speeds = dict(saved.speeds)
+        self.history = History(self.whole, self.vcs)
+
+    def of_vc(self, vc: str) -> KnowledgeView:
+        return PartOfVc(self, vc, self._past(vc))
+
+    def saved(self) -> Saved:
+        return Saved(self.whole, self.vcs, self.progress, list(self.speeds.items()))
+
+    def note_end(self, job: Job) -> None:
+        """The job is over. Only of one that has succeeded is known how long its like takes."""
+        if self.progress:
+            self.progress.pop(job.id, None)
+        if job.state != SUCCEEDED:
+            return
+        past = Finished(owner_of(job), job.spec.model, job.gpus, job.work_s, job.run_s, job.service_gpu_s)
+        self.whole.note(past)
+        self._past(job.spec.vc).note(past)
+
+    def note_use(self, vc: str, gpu_s: float) -> None:
+        self.whole.used_gpu_s += gpu_s
+        self._past(vc).used_gpu_s += gpu_s
+
+    def note_report(self, at_s: float, job: Job, report: Report, place: Place | None) -> None:
+        """A job, in a place that has a name if its model has, has said how far it is."""
+        progress = self.progress.get(job.id)
+        if progress is None:
+            progress = self.progress[job.id] = Progress(at_s, job.held_launch, report)
+        progress.take_in(at_s, job.held_launch, report)
+        if report.steps_per_s is not None and place is not None:
+            tally = self.speeds.get(place)
+            if tally is None:
+                if len(self.speeds) >= PLACES_MAX:
+                    del self.speeds[next(iter(self.speeds))]
+                tally = self.speeds[place] = Tally()
+            tally.add(report.steps_per_s)
+
+    def shift(self, by_s: float) -> None:
+        """The clock was set."""
+        for progress in self.progress.values():
+            progress.at_s += by_s
+
+    def _past(self, vc: str) -> Past:
+        past = self.vcs.get(vc)
+        if past is None:
+            past = self.vcs[vc] = Past()
+        return past
+
+
+class PartOfVc(Figures):
+    """Speeds and progress of all, the history of one VC."""
+
+    def __init__(self, whole: Knowledge, vc: str, past: Past) -> None:
+        super().__init__(whole.measured)
+        self.whole = whole
+        self.progress, self.speeds = whole.progress, whole.speeds
+        self.history = History(past, {vc: past})
+
+    def of_vc(self, vc: str) -> KnowledgeView:
+        return self.whole.of_vc(vc)
+
+
+def as_view(knowledge: Knowledge) -> KnowledgeView:
+    """That it is one is for the type checker to say."""
+    return knowledge
+
+
+def neighbours_of(job: Job, there: Mapping[int, Job], cluster: Cluster) -> list[Job]:
+    """Jobs that run on GPUs of this one; `there` are those that hold something, by seq."""
+    if job.held is None:
+        return []
+    found = (there.get(seq) for seq in cluster.neighbours(job.held, job.seq))
+    return [other for other in found if other is not None and not other.is_halted]
+
+
+def place_of(job: Job, there: Mapping[int, Job], cluster: Cluster) -> Place | None:
+    """Where it runs, as a place of which the speed is kept; none of a job without a model, or on several GPU types."""
+    if not job.spec.model or job.held is None:
+        return None
+    types = {cluster.nodes[piece.node].spec.gpu_type for piece in job.held.slices if piece.gpus}
+    if len(types) != 1:
+        return None
+    models = sorted(other.spec.model for other in neighbours_of(job, there, cluster))
+    return Place(job.spec.model, types.pop(), job.held.gpu_count(), tuple(models))

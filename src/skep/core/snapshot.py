@@ -16,7 +16,8 @@ from skep.core.cluster import Allocation, Cluster, NodeSpec
 from skep.core.events import PolicyFailed
 from skep.core.group import Group
 from skep.core.job import Job, JobState
-from skep.core.knowledge import UNKNOWN, Knowledge
+from skep.core.knowledge import UNKNOWN, Knowledge, Measured
+from skep.core.knowledge import Saved as SavedKnowledge
 from skep.core.ledger import OTHERS
 from skep.core.memory import Memory, Part, Values, values_of
 from skep.core.model import JobSpec
@@ -86,6 +87,8 @@ class Saved(msgspec.Struct):
     node_changes: dict[str, NodeSpec | None] = {}
     others: dict[str, Others] = {}
     groups: list[Group] = []
+    knowledge: SavedKnowledge | None = None
+    """Older snapshots have none: what follows from the jobs stands for it."""
 
 
 COUNTS = ("submitted_count", "pending_count", "event_count", "decision_count")
@@ -130,6 +133,7 @@ def save(state: State) -> Saved:
         node_changes=state.health.changes,
         others=state.health.others,
         groups=list(state.groups.values()),
+        knowledge=state.knowledge.saved(),
     )
 
 
@@ -143,17 +147,17 @@ def save_job(job: Job, scopes: dict[int, str]) -> SavedJob:
     return SavedJob(job.spec, job.seq, job.submit_s, job.state, job.bound, job.held, scope, plain)
 
 
-def load(data: bytes, cluster: Cluster, knowledge: Knowledge = UNKNOWN) -> State:
+def load(data: bytes, cluster: Cluster, measured: Measured = UNKNOWN) -> State:
     """On an unused cluster: that of the file. Which nodes it really had by then is written in the snapshot.
 
-    What is known of the speed of jobs is not: whoever gave it to the state gives it again.
+    Speeds that were given to the state are not: whoever gave them gives them again.
     """
     saved = DECODER.decode(data)
     if HOLD_UNTIL in saved.fields:
         saved.timers += old_timers(saved)
     if saved.nodes is not None and saved.nodes != cluster.specs:
         cluster = Cluster(saved.nodes, cluster.name)
-    return restore(saved, ((load_job(each, saved.fields), each.waiting) for each in saved.jobs), cluster, knowledge)
+    return restore(saved, ((load_job(each, saved.fields), each.waiting) for each in saved.jobs), cluster, measured)
 
 
 def load_job(saved: SavedJob, fields: tuple[str, ...]) -> Job:
@@ -179,12 +183,12 @@ def fork(state: State) -> State:
     scopes = scopes_of(state)
     saved = DECODER.decode(ENCODER.encode(save(state)))
     jobs = ((copy(job), scopes[id(job.waiting)] if job.waiting is not None else None) for job in state.jobs.values())
-    return restore(saved, jobs, Cluster(list(state.cluster.specs), state.cluster.name), state.knowledge)
+    return restore(saved, jobs, Cluster(list(state.cluster.specs), state.cluster.name), state.knowledge.measured)
 
 
-def restore(saved: Saved, jobs: Iterable[tuple[Job, str | None]], cluster: Cluster, knowledge: Knowledge) -> State:
+def restore(saved: Saved, jobs: Iterable[tuple[Job, str | None]], cluster: Cluster, measured: Measured) -> State:
     """With these jobs, and the scopes in which they wait."""
-    state = State(cluster, knowledge)
+    state = State(cluster, measured)
     state.now_s, state.wake_s = saved.now_s, saved.wake_s
     state.memory = Memory(saved.memory.jobs, saved.memory.parts)
     state.policy, state.previous_policy, state.faults = saved.policy, saved.previous_policy, saved.faults
@@ -202,11 +206,21 @@ def restore(saved: Saved, jobs: Iterable[tuple[Job, str | None]], cluster: Clust
         if job.waiting is not None:
             job.waiting.jobs += 1
     refer(state, saved)
+    state.knowledge = Knowledge(measured, saved.knowledge or known_by(state.jobs.values()))
     for each in state.health.others.values():
         cluster.take(Allocation(each.booked, 0), OTHERS)
     for name in state.health.unusable():
         cluster.lose(cluster.by_name[name])
     return state
+
+
+def known_by(jobs: Iterable[Job]) -> SavedKnowledge:
+    """What follows from jobs that the state has not forgotten, in the order of their ends."""
+    known = Knowledge()
+    for job in sorted(jobs, key=lambda job: (job.finish_s or 0.0, job.seq)):
+        known.note_end(job)
+        known.note_use(job.spec.vc, job.service_gpu_s)
+    return known.saved()
 
 
 def refer(state: State, saved: Saved) -> None:

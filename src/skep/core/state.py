@@ -15,7 +15,7 @@ from skep.core.events import Event, PolicyFailed
 from skep.core.fold import HANDLERS
 from skep.core.group import Groups
 from skep.core.job import Job
-from skep.core.knowledge import UNKNOWN, Knowledge
+from skep.core.knowledge import UNKNOWN, Knowledge, Measured
 from skep.core.memory import Memory
 from skep.core.nodes import Health
 from skep.core.orders import Orders
@@ -28,10 +28,10 @@ from skep.core.view import Trigger, View
 class State:
     """Everything the scheduler knows. Planners read it; only `apply` and `commit` write it."""
 
-    def __init__(self, cluster: Cluster, knowledge: Knowledge = UNKNOWN) -> None:
+    def __init__(self, cluster: Cluster, measured: Measured = UNKNOWN) -> None:
         self.cluster = cluster
-        self.knowledge = knowledge
-        """Of the speed of jobs: given, not folded from events."""
+        self.knowledge = Knowledge(measured)
+        """Of the speed and the length of jobs; `measured` is given, all else folded from events."""
         self.now_s = 0.0
         self.jobs: dict[str, Job] = {}
         self.held_jobs: dict[int, Job] = {}
@@ -104,7 +104,7 @@ class State:
         return Plan(self.jobs, self.cluster, self.groups)
 
     def blank(self) -> State:
-        return State(self.cluster.blank(), self.knowledge)
+        return State(self.cluster.blank(), self.knowledge.measured)
 
 
 def as_view(state: State) -> View:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from skep.core.actions import Setting
 from skep.core.changes import Changes
 from skep.core.cluster import WHOLE, Allocation, Cell, NodeSpec, Tenant
-from skep.core.knowledge import Knowledge
+from skep.core.knowledge import KnowledgeView
 from skep.core.memory import Memory
 from skep.core.model import JobSpec
 from skep.core.refusal import Cause
@@ -99,6 +99,8 @@ class JobView(Protocol):
     def work_s(self) -> float: ...
     @property
     def rate(self) -> float: ...
+    @property
+    def known_rate(self) -> float | None: ...
     @property
     def progress_since_s(self) -> float: ...
     @property
@@ -241,8 +243,8 @@ class View(Protocol):
     @property
     def groups(self) -> Mapping[str, GroupView]: ...
     @property
-    def knowledge(self) -> Knowledge:
-        """What is known of how fast jobs run."""
+    def knowledge(self) -> KnowledgeView:
+        """What is known of the speed and the length of jobs, never the truth of a simulation."""
         ...
 
     @property

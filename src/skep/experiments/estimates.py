@@ -1,15 +1,16 @@
-"""How much work jobs that have not ended may have in all: what their owners say, or what jobs like them took."""
+"""How much work jobs that have not ended may have in all: as they report, as their owners say, or as jobs like them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from skep.core.job import Job, JobState
+from skep.core.history import History, kinds, kinds_of
+from skep.core.job import Job
+from skep.core.knowledge import KnowledgeView
 from skep.core.state import State
-from skep.policies.estimate.duration import kinds_of
 
-OWNER, HISTORY, NONE = "owner", "history", "none"
+PROGRESS, OWNER, HISTORY, NONE = "progress", "owner", "history", "none"
 
 
 class Estimate(NamedTuple):
@@ -20,17 +21,24 @@ class Estimate(NamedTuple):
 def estimate_all(state: State) -> dict[str, Estimate]:
     """By id; jobs of which nothing is known are not in it. What a job has done already was not all of its work, so an
     expectation that it has passed says nothing, and of the jobs like it only those that took longer count."""
-    works: dict[object, list[float]] = {}
-    for job in state.jobs.values():
-        if job.state is JobState.SUCCEEDED:
-            for kind in kinds_of(job):
-                works.setdefault(kind, []).append(job.work_s)
+    works = works_by_kind(state.knowledge.history)
     open_jobs = (job for job in state.jobs.values() if not job.state.is_final)
-    found = ((job.id, estimate(job, job.work_at(state.now_s), works)) for job in open_jobs)
+    found = ((job.id, estimate(job, job.work_at(state.now_s), state.knowledge, works)) for job in open_jobs)
     return {job_id: each for job_id, each in found if each is not None}
 
 
-def estimate(job: Job, done_s: float, works: dict[object, list[float]]) -> Estimate | None:
+def works_by_kind(history: History) -> dict[object, list[float]]:
+    works: dict[object, list[float]] = {}
+    for job in history.latest():
+        for kind in kinds(job.owner, job.model, job.gpus):
+            works.setdefault(kind, []).append(job.work_s)
+    return works
+
+
+def estimate(job: Job, done_s: float, known: KnowledgeView, works: dict[object, list[float]]) -> Estimate | None:
+    total_s = reported(job, done_s, known)
+    if total_s is not None:
+        return Estimate(total_s, PROGRESS)
     expect_s = job.spec.expect_s
     if expect_s is not None and expect_s > done_s:
         return Estimate(expect_s, OWNER)
@@ -41,6 +49,17 @@ def estimate(job: Job, done_s: float, works: dict[object, list[float]]) -> Estim
     return None
 
 
+def reported(job: Job, done_s: float, known: KnowledgeView) -> float | None:
+    """The work of a job that has said how far it is, if it goes on as it did."""
+    progress = known.progress.get(job.id)
+    if progress is None:
+        return None
+    if progress.reference is None:
+        done_s = job.work_at(progress.at_s)  # how far it is since then it has not said
+    part = progress.done_at(done_s)
+    return done_s / part if part and done_s else None
+
+
 def weakest(sources: Iterable[str]) -> str:
     """Of a job of several tasks: the estimate of the whole is as good as that of the task that is known least."""
-    return max(sources, key=(OWNER, HISTORY, NONE).index)
+    return max(sources, key=(PROGRESS, OWNER, HISTORY, NONE).index)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 
 import msgspec
 
@@ -11,14 +10,13 @@ from skep.core.cluster import Cluster
 from skep.core.job import Job
 from skep.core.model import JobSpec, Shape
 from skep.core.plan import Plan
-from skep.policies.allocate.elastic import in_proportion
 from skep.policies.place import Relaxed
 from skep.policies.place.simple import Consolidate
 from skep.profiles.speed import Speed
 
 
 class Known:
-    """A `Knowledge` of a speed model."""
+    """What a speed model has measured."""
 
     def __init__(self, speed: Callable[[Cluster], Speed], cluster: Cluster) -> None:
         self.idle = Cluster(cluster.specs, cluster.name)
@@ -26,15 +24,11 @@ class Known:
         self.place = Relaxed(Consolidate(), (0.0,))
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
-        if neighbours and not self.speed.knows_sharing:
+        if not self.speed.knows(job, gpu_type, neighbours):
             return None
-        return self._rate(job, msgspec.structs.replace(shape, gpu_types=(gpu_type,)), neighbours)
-
-    def scaling(self, job: JobSpec, shape: Shape) -> float | Fraction:
-        """Alone, on whichever type it finds first."""
-        found = self._rate(job, shape, ())
-        return in_proportion(job, shape) if found is None else found  # it will not run here in any case
-
-    def _rate(self, job: JobSpec, shape: Shape, neighbours: Sequence[JobSpec]) -> float | None:
+        shape = msgspec.structs.replace(shape, gpu_types=(gpu_type,))
         allocation = self.place.find(self.idle, Plan({}, self.idle), Job(job, 0, 0.0), shape, 0.0)
         return None if allocation is None else self.speed.rate(job, allocation, neighbours, 0.0)[0]
+
+    def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
+        return self.speed.steps_per_s(model, gpus, gpu_type)

@@ -13,7 +13,7 @@ from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError, SkepError
 from skep.core.events import Event
-from skep.core.knowledge import UNKNOWN, Knowledge
+from skep.core.knowledge import UNKNOWN, Measured
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.core.state import State
@@ -66,17 +66,16 @@ class Experiment(msgspec.Struct):
             seed=self.options.seed,
             round_s=self.options.round_s,
             vcs=tuple(dict.fromkeys(job.spec.vc for job in self.trace.jobs)),
-            scaling=Known(self.speed, self.cluster).scaling if self.speed is not None else None,
         )
         return build_whole(policy, setting, self.layout, self.sharing)
 
-    def knowledge(self) -> Knowledge:
+    def measured(self) -> Measured:
         """What policies are told of the speed of jobs."""
         return UNKNOWN if self.speed is None else Known(self.speed, self.cluster)
 
     def run(self, policy: str, report: Report | None = None) -> Run:
         started_s = time.perf_counter()
-        state = State(self.cluster.blank(), self.knowledge())
+        state = State(self.cluster.blank(), self.measured())
         planner = Timed(self.planner(policy))
         scheduler = Scheduler(state, planner)
         engine = self._engine(state.cluster, planner.round_s)

@@ -81,7 +81,7 @@ class Afs:
         """When pending jobs accept to be spread."""
         self.blank = view.blank()
         self.trial = self.blank.new_plan()
-        self.allocate.use(view.cluster.gpu_total)
+        self.allocate.use(view)
         self.could_run: dict[Hashable, bool] = {}
         self.unseen = [job for job in view.jobs.values() if job.state is JobState.PENDING and job.is_ready]
 

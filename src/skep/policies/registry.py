@@ -20,7 +20,6 @@ from skep.core.needs import Need, offered_by
 from skep.core.ports import Planner
 from skep.core.view import ClusterView
 from skep.files.text import Texts
-from skep.policies.allocate.elastic import Scaling
 
 ZOO = ("fifo", "shortest", "las", "tiresias", "elas", "yarn_cs", "drf", "afs")
 """The modules that hold named policies."""
@@ -46,8 +45,6 @@ class Setting(msgspec.Struct, frozen=True):
     round_s: float = 0.0
     vcs: tuple[str, ...] = ()
     """Virtual clusters that are known from the start: those of the trace; others become known by their jobs."""
-    scaling: Scaling | None = None
-    """How fast a job is on how many gpus, where somebody has measured it."""
     offers: frozenset[Need] = frozenset(Need)
     """What the engine can do; a policy decides without what it cannot."""
     texts: Texts = msgspec.field(default_factory=Texts)

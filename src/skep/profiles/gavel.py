@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ import msgspec
 
 from skep.core.errors import InputError
 from skep.files.text import shorten
-from skep.profiles.profile import Profile, Situation, nearest_count, shared
+from skep.profiles.profile import Neighbour, Profile, Situation, nearest_count, shared
 
 REFERENCE_TYPE = "v100"
 SPREAD = "_unconsolidated"
@@ -129,6 +129,10 @@ class GavelProfile(Profile):
 
     def can_run(self, model: str, gpus: int, gpu_type: str) -> bool:
         return self._alone(model, gpus, gpu_type, is_spread=False) != 0
+
+    def knows(self, model: str, gpu_type: str, neighbours: Iterable[Neighbour]) -> bool:
+        rows = self.table.get(gpu_type, {}).get(model, {})
+        return bool(rows) and all(any(other in row.pairs for row in rows.values()) for other in neighbours)
 
     def rate(self, situation: Situation, levels: Sequence[str]) -> float:
         model, gpus = situation.model, situation.gpus

@@ -7,11 +7,11 @@ each relative to the job's reference. A model takes from `default` every section
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from skep.files.document import Field, read_document
-from skep.profiles.profile import CPU, Profile, Situation, nearest_count, shared
+from skep.profiles.profile import CPU, Neighbour, Profile, Situation, nearest_count, shared
 
 TOP = ("name", "reference", "default", "models")
 SECTIONS = ("types", "scaling", "locality", "sharing")
@@ -118,6 +118,14 @@ class NativeProfile(Profile):
     def can_run(self, model: str, gpus: int, gpu_type: str) -> bool:
         """Every factor is above 0."""
         return True
+
+    def knows(self, model: str, gpu_type: str, neighbours: Iterable[Neighbour]) -> bool:
+        """A section that is not there says that all types, or all neighbours, are alike to the model; one that is there
+        says nothing of those that it leaves out."""
+        factors = self.by_model.get(model, self.default)
+        if factors is NOTHING or (factors.types and gpu_type not in factors.types):
+            return False
+        return all(other in factors.sharing or OTHERS in factors.sharing for other, _ in neighbours)
 
     def rate(self, situation: Situation, levels: Sequence[str]) -> float:
         factors = self.by_model.get(situation.model, self.default)

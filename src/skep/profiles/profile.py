@@ -43,7 +43,8 @@ class Situation(NamedTuple):
 
 
 class Profile(ABC):
-    """Speeds of models. Where it says nothing a job runs at its reference: rate 1.0."""
+    """Speeds of models. Where it says nothing a simulated job runs at its reference, and policies are told that nobody
+    knows (`knows`)."""
 
     knows_sharing: bool
 
@@ -58,6 +59,10 @@ class Profile(ABC):
     @abstractmethod
     def can_run(self, model: str, gpus: int, gpu_type: str) -> bool:
         """Whether it makes any progress there: its rate would be 0 where it cannot."""
+
+    @abstractmethod
+    def knows(self, model: str, gpu_type: str, neighbours: Iterable[Neighbour]) -> bool:
+        """Whether it has figures of this model, on that type, beside each of these."""
 
     @abstractmethod
     def rate(self, situation: Situation, levels: Sequence[str]) -> float:
@@ -80,6 +85,12 @@ class MeasuredSpeed:
         self._has_inner = [bool(node.spec.inner) for node in cluster.nodes]
         self._outer = self.levels[self.levels.index("node") + 1 :]
         self._rates: dict[tuple[object, ...], tuple[float, float]] = {}
+
+    def knows(self, job: JobSpec, gpu_type: str, neighbours: Sequence[JobSpec]) -> bool:
+        return self.profile.knows(job.model, gpu_type, neighbour_key(neighbours))
+
+    def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
+        return self.profile.steps_per_s(model, gpus, gpu_type)
 
     def rate(
         self, job: JobSpec, allocation: Allocation, neighbours: Sequence[JobSpec], work_s: float

@@ -13,6 +13,12 @@ class Speed(Protocol):
     knows_sharing: bool
     """Whether neighbours on the same gpu matter."""
 
+    def knows(self, job: JobSpec, gpu_type: str, neighbours: Sequence[JobSpec]) -> bool:
+        """Whether anybody has measured this; where not, `rate` is what a simulation takes for it."""
+
+    def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
+        """Training steps per second of a job alone and well placed; none where it is not known."""
+
     def rate(
         self, job: JobSpec, allocation: Allocation, neighbours: Sequence[JobSpec], work_s: float
     ) -> tuple[float, float]:

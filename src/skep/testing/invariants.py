@@ -399,11 +399,11 @@ class Checker:
         elif isinstance(event, TasksMoved):
             before = self._work_at(event.job_id, at_s)
             expect(event.work_s >= before - EPSILON, f"job {event.job_id} lost {before - event.work_s} s by a move")
-            self.progress[event.job_id] = Progress(event.work_s, event.rate, event.progress_since_s, event.work_s)
+            self.progress[event.job_id] = Progress(event.work_s, told(event.rate), event.progress_since_s, event.work_s)
         elif isinstance(event, ProgressReported):
             kept_s = self.progress[event.job_id].kept_s
             since_s = max(at_s, self.progress[event.job_id].since_s)
-            self.progress[event.job_id] = Progress(event.work_s, event.rate, since_s, kept_s)
+            self.progress[event.job_id] = Progress(told(event.work_s), told(event.rate), since_s, kept_s)
         elif isinstance(event, TasksExited):
             self._exited(at_s, event)
 
@@ -411,7 +411,7 @@ class Checker:
         name = event.job_id
         expect(name not in self.over, f"job {name} is over and was started again")
         work_s = self.progress[name].work_s
-        self.progress[name] = Progress(work_s, event.rate, event.progress_since_s, work_s)
+        self.progress[name] = Progress(work_s, told(event.rate), event.progress_since_s, work_s)
         held = self.state.jobs[name].held
         lost = [self.state.cluster.nodes[index].name for index in held.nodes()] if held is not None else []
         expect(not self.down.intersection(lost), f"job {name} was started on {lost}, of which {self.down} are down")
@@ -420,7 +420,7 @@ class Checker:
         """Nothing is lost by standing still, and nothing gained."""
         before, work_s = self.progress[event.job_id], self._work_at(event.job_id, at_s)
         expect(abs(event.work_s - work_s) <= EPSILON, f"job {event.job_id} has {event.work_s} s of work, had {work_s}")
-        rate, since_s = (event.rate, event.progress_since_s) if isinstance(event, TasksResumed) else (0.0, at_s)
+        rate, since_s = (told(event.rate), event.progress_since_s) if isinstance(event, TasksResumed) else (0.0, at_s)
         self.progress[event.job_id] = Progress(event.work_s, rate, since_s, before.kept_s)
 
     def _work_at(self, name: str, now_s: float) -> float:
@@ -467,3 +467,9 @@ class Checker:
                 never.add(job.id)
         left = [job for job in jobs.values() if job.state is not JobState.SUCCEEDED and job.id not in never]
         expect(not left, f"the run is over, but {left} could have run")
+
+
+def told(number: float | None) -> float:
+    """A simulator knows how far jobs are and how fast they go."""
+    expect(number is not None, "a simulator did not say how far a job is, or how fast")
+    return number or 0.0

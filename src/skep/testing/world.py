@@ -148,14 +148,14 @@ class Course:
 
     def fork(self, planner: Planner) -> Course:
         """A copy from here on: the state through what is written down of it, and a planner that begins anew."""
-        state = load(dump(self.state), self.state.cluster.blank(), self.state.knowledge)
+        state = load(dump(self.state), self.state.cluster.blank(), self.state.knowledge.measured)
         engine = copy.deepcopy(self.engine)
         engine.cluster = state.cluster
         return Course(Scheduler(state, planner), engine)
 
     def adopt(self, world: World) -> Course:
         """The same, with an engine that knows only the state and what is to come."""
-        state = load(dump(self.state), self.state.cluster.blank(), self.state.knowledge)
+        state = load(dump(self.state), self.state.cluster.blank(), self.state.knowledge.measured)
         return Course(Scheduler(state, world.planner()), world.adopted(state, self))
 
     def finish(self, observer: Observer | None = None, *, batches_max: int = 20_000) -> None:

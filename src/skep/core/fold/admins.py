@@ -52,6 +52,7 @@ def clock_stepped(state: State, event: ClockStepped) -> None:
         job.progress_since_s += by_s
         job.saving_since_s += by_s
         job.halting_since_s += by_s
+    state.knowledge.shift(by_s)
     state.timers = state.timers.shifted(by_s)
     state.wake_s += by_s
     state.waits.shift(by_s)

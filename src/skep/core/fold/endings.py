@@ -61,6 +61,7 @@ def end(state: State, job: Job, ended_as: JobState) -> None:
 def close(state: State, job: Job, ended_as: JobState) -> None:
     """It is over: those that need it may go on, or never will."""
     job.state = ended_as
+    state.knowledge.note_end(job)
     state.memory.jobs.pop(job.id, None)
     if state.timers:
         state.timers.drop_all(job.id)

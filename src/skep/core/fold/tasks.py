@@ -17,7 +17,8 @@ from skep.core.events import (
 )
 from skep.core.fold.endings import end, push_out
 from skep.core.fold.timers import limit
-from skep.core.job import Job, JobState
+from skep.core.job import Job, JobState, in_proportion
+from skep.core.knowledge import place_of
 from skep.core.timers import LIMIT
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def tasks_started(state: State, event: TasksStarted) -> None:
     job.held_since_s = state.now_s
     job.held_gpus = job.held.gpus
     job.gpu_count = job.held.gpu_count()
-    job.rate = event.rate
+    set_rate(job, event.rate)
     job.progress_since_s = job.saving_since_s = event.progress_since_s
     state.held_jobs[job.seq] = job
     if job.spec.time_limit_s is not None:
@@ -65,7 +66,7 @@ def tasks_moved(state: State, event: TasksMoved) -> None:
     else:
         job.resizes += 1
     job.work_s = job.saved_s = event.work_s
-    job.rate = event.rate
+    set_rate(job, event.rate)
     job.progress_since_s = job.saving_since_s = event.progress_since_s
     job.held_launch = event.launch or job.launches
     job.limit_milli, job.settings = WHOLE, {}
@@ -100,7 +101,8 @@ def tasks_resumed(state: State, event: TasksResumed) -> None:
     job.held = job.held.resumes_as
     job.held_gpus = job.held.gpus
     job.held_since_s = state.now_s
-    job.work_s, job.rate, job.progress_since_s = event.work_s, event.rate, event.progress_since_s
+    set_rate(job, event.rate)
+    job.work_s, job.progress_since_s = event.work_s, event.progress_since_s
     job.saving_since_s = event.progress_since_s
     if job.spec.time_limit_s is not None:
         limit(state, job)
@@ -156,12 +158,25 @@ def tasks_exited(state: State, event: TasksExited) -> None:
 
 def progress_reported(state: State, event: ProgressReported) -> None:
     job = state.jobs.get(event.job_id)
-    if job is None or job.seq not in state.held_jobs:
+    if job is None or job.seq not in state.held_jobs or is_late(job, event.launch):
         return
-    job.work_s = event.work_s
-    job.rate = event.rate
+    if event.report is not None:
+        state.knowledge.note_report(state.now_s, job, event.report, place_of(job, state.held_jobs, state.cluster))
+    if event.rate is None or job.is_halted:
+        return  # nobody knows in seconds how far it is, or it stood still by then
+    set_rate(job, event.rate)
+    job.work_s = job.work_s if event.work_s is None else event.work_s
     job.saved_s = job.saved_s if event.saved_s is None else event.saved_s
     job.progress_since_s = max(job.progress_since_s, state.now_s)  # a restart under way goes on
+
+
+def set_rate(job: Job, rate: float | None) -> None:
+    """Where nobody knows it, work is booked as if it were in proportion to the GPUs."""
+    job.is_rate_known = rate is not None
+    if rate is None:
+        assert job.held is not None
+        rate = in_proportion(job.spec, job.held)
+    job.rate = rate
 
 
 def settle(state: State, job: Job) -> None:
@@ -170,7 +185,9 @@ def settle(state: State, job: Job) -> None:
     job.held_since_s = state.now_s
     if not job.is_halted:
         job.run_s += held_s
-        job.service_gpu_s += held_s * job.held_gpus
+        service_gpu_s = held_s * job.held_gpus
+        job.service_gpu_s += service_gpu_s
+        state.knowledge.note_use(job.spec.vc, service_gpu_s)
 
 
 def follow_up(state: State, job: Job) -> None:

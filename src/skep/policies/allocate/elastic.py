@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from skep.core.model import JobSpec, Shape
+from skep.core.view import View
 
 Scaling = Callable[[JobSpec, Shape], float | Fraction]
 """Work per second of a job in this shape, alone and well placed."""
@@ -16,6 +17,18 @@ Scaling = Callable[[JobSpec, Shape], float | Fraction]
 def in_proportion(spec: JobSpec, shape: Shape) -> Fraction:
     """Where nobody has measured anything: twice the gpus, twice the speed."""
     return Fraction(milli_of(shape), milli_of(spec.shapes[0])) if shape.gpus else Fraction(1)
+
+
+def known_scaling(view: View) -> Scaling:
+    """On the first GPU type for which a speed is known, else in proportion."""
+
+    def scaling(spec: JobSpec, shape: Shape) -> float | Fraction:
+        pools = view.cluster.pools_for(shape.gpu_types)
+        rates = (view.knowledge.rate(spec, shape, pool.gpu_type) for pool in pools)
+        known = next((rate for rate in rates if rate is not None), None)
+        return in_proportion(spec, shape) if known is None else known
+
+    return scaling
 
 
 def milli_of(shape: Shape) -> int:
@@ -57,11 +70,11 @@ class Elastic:
         self.most = most
         self.known: dict[object, Ladder] = {}
 
-    def use(self, gpus: int) -> None:
-        """There are so many GPUs now."""
-        if gpus != self.most:
-            self.most = gpus
-            self.known = {}
+    def use(self, view: View) -> None:
+        """Up to as many GPUs as there are, at speeds that are known there."""
+        self.most = view.cluster.gpu_total
+        self.scaling = known_scaling(view)
+        self.known = {}
 
     def ladder(self, spec: JobSpec) -> Ladder:
         kind = kind_of(spec)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from skep.core.job import JobState
 from skep.core.view import JobView, View
 
 
@@ -16,44 +15,22 @@ class Duration:
     """Whether it tells something else when more jobs are over."""
 
     def attach(self, view: View) -> None:
-        """Nothing to learn."""
+        """Nothing to look up."""
 
     def total_s(self, job: JobView) -> float:
         expected = job.spec.expect_s
         return math.inf if expected is None else expected
 
-    def learn(self, job: JobView) -> None:
-        """A job is over."""
 
-
-class History(Duration):
-    """The mean run time of finished jobs of the same user and size, else of the user, else of the size, else of all."""
+class LikeFinished(Duration):
+    """The mean of the latest finished jobs that are like it, as the history of the view has them."""
 
     name = "history"
     learns = True
 
     def attach(self, view: View) -> None:
-        self.sums: dict[object, tuple[int, float]] = {}
-        ended = [job for job in view.jobs.values() if job.state is JobState.SUCCEEDED]
-        for job in sorted(ended, key=lambda job: (job.finish_s, job.seq)):  # sums depend on the order, by a hair
-            self.learn(job)
+        self.history = view.knowledge.history
 
     def total_s(self, job: JobView) -> float:
-        for kind in kinds_of(job):
-            if kind in self.sums:
-                count, sum_s = self.sums[kind]
-                return sum_s / count
-        return 0.0
-
-    def learn(self, job: JobView) -> None:
-        if job.state is not JobState.SUCCEEDED:
-            return
-        for kind in kinds_of(job):
-            count, sum_s = self.sums.get(kind, (0, 0.0))
-            self.sums[kind] = (count + 1, sum_s + job.work_s)
-
-
-def kinds_of(job: JobView) -> tuple[object, ...]:
-    """Whom a job is like, the most alike first: jobs of its owner and size, of its owner, of its size, all."""
-    owner = job.spec.user or job.spec.vc
-    return ((owner, job.gpus), owner, (job.gpus,), ())
+        like = self.history.like(job)
+        return 0.0 if like is None else like.mean

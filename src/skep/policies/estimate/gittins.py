@@ -10,40 +10,44 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+from collections.abc import Sequence
 
-from skep.core.job import JobState
-from skep.core.view import JobView, View
+from skep.core.history import KEPT, History
+from skep.core.view import View
 
 
 class Gittins:
-    """Samples are total services in gpu-seconds: given, or those of the jobs finished so far."""
+    """Samples are total services in gpu-seconds: given, or those of the latest finished jobs."""
 
     def __init__(self, samples: tuple[float, ...] | None = None, *, by_size: bool = True) -> None:
         self.given = samples
         self.by_size = by_size
-        self._use(sorted(samples or ()))
+        self.history: History | None = None
+        self._use(samples or ())
 
     def attach(self, view: View) -> None:
-        self._use(sorted(self.given or ()))
         if self.given is None:
-            ended = [job for job in view.jobs.values() if job.state is JobState.SUCCEEDED]
-            for job in sorted(ended, key=lambda job: (job.finish_s, job.seq)):
-                self.learn(job)
+            self.history = view.knowledge.history
+            self.counted, self.next = 0, 1
+            self._use(())
 
-    def _use(self, samples: list[float]) -> None:
-        self.samples = samples
-        self.sums = [0.0, *itertools.accumulate(samples)]
-        self.fresh: list[float] = []
+    def _use(self, samples: Sequence[float]) -> None:
+        self.samples = sorted(samples)
+        self.sums = [0.0, *itertools.accumulate(self.samples)]
 
-    def learn(self, job: JobView) -> None:
-        """New samples count once they are a twentieth of all: the sums over the sorted ones are built rarely."""
-        if self.given is None and job.state is JobState.SUCCEEDED:
-            self.fresh.append(job.service_gpu_s if self.by_size else job.run_s)
-            if len(self.fresh) * 20 >= len(self.samples):
-                self._use(sorted(self.samples + self.fresh))
+    def _learn(self, history: History) -> None:
+        """New samples count once they are a twentieth of all: the sums over the sorted ones are built rarely. Which do
+        count follows from how many jobs have finished, so that whoever begins now counts the same."""
+        while history.count >= self.next:
+            self.counted = self.next
+            self.next += max(-(-min(self.counted, KEPT) // 20), 1)
+        finished = history.finished(max(self.counted - KEPT, 0), self.counted)
+        self._use([job.service_gpu_s if self.by_size else job.run_s for job in finished])
 
     def index(self, attained: float, quantum: float) -> float:
         """0 beyond all samples: nothing is known of such a job."""
+        if self.history is not None and self.history.count >= self.next:
+            self._learn(self.history)
         samples = self.samples
         above = bisect.bisect_right(samples, attained)
         alive = len(samples) - above

@@ -156,5 +156,3 @@ class Queues(Order):
     def ended(self, job: JobView, plan: Plan, now_s: float) -> None:
         self.places.pop(job.id, None)
         self.promoted.pop(job.id, None)
-        if self.gittins is not None:
-            self.gittins.learn(job)

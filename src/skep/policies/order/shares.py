@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 
-import msgspec
-
 from skep.core.cluster import UNLIMITED
-from skep.core.memory import Of, Slot
 from skep.core.plan import Plan
 from skep.core.refusal import Cause
 from skep.core.view import ClusterView, JobView, View
@@ -68,20 +65,12 @@ class DominantShare(ByUse):
 EQUAL, USAGE = "equal", "usage"
 
 
-class Served(msgspec.Struct, frozen=True, array_like=True):
-    """What a VC has had in runs that are over."""
-
-    service_gpu_s: float
-
-
-SERVED = Slot("served", Served, Of.VC)
-
-
 class CapacityQueues(ByUse):
     """Each VC has a quota of gpus; the one that uses the smallest part of its own goes first.
 
     A VC may use what others leave idle. A job that does not run while its VC is at its quota waits for quota. Quotas
-    are given, equal, or in proportion to what each VC has used up to now; one that is new counts as an average one.
+    are given, equal, or in proportion to what each VC has used up to now, as seen: a run counts once it is over, or has
+    changed. A VC that is new counts as an average one.
     """
 
     def __init__(self, quotas: str | dict[str, float], vcs: tuple[str, ...] = ()) -> None:
@@ -90,49 +79,32 @@ class CapacityQueues(ByUse):
 
     def attach(self, view: View) -> None:
         self.gpu_total = view.cluster.gpu_total
-        self.served = dict.fromkeys(self.known, 0.0)
-        self.begun: dict[int, float] = {}
-        """GPU-seconds that running jobs had before their present run, by seq."""
-        for job in view.jobs.values():
-            self.served[job.spec.vc] = self.served.get(job.spec.vc, 0.0) + job.service_gpu_s
-        for vc in self.served:
-            kept = SERVED.get(view.memory, vc)
-            if kept is not None:
-                self.served[vc] = kept.service_gpu_s
-        for job in view.placed_jobs():
-            self.begun[job.seq] = job.service_gpu_s
+        self.past = view.knowledge.history
+        self.vcs = dict.fromkeys((*self.known, *(job.spec.vc for job in view.jobs.values())))
         self._quotas: dict[str, float] | None = None
+        self._worked_out_at = -1.0
         super().attach(view)
 
     @property
     def quotas(self) -> dict[str, float]:
-        if self._quotas is None:
+        if self._quotas is None or (self.kind == USAGE and self._worked_out_at != self.past.used_gpu_s):
+            self._worked_out_at = self.past.used_gpu_s
             self._quotas = self.kind if isinstance(self.kind, dict) else self._shared_out(by_use=self.kind == USAGE)
         return self._quotas
 
     def _shared_out(self, *, by_use: bool) -> dict[str, float]:
-        used = [service for service in self.served.values() if service > 0] if by_use else []
-        average = sum(used) / len(used) if used else 1.0
-        parts = {vc: (service if by_use else 0.0) or average for vc, service in self.served.items()}
-        total = sum(parts.values())
+        used = {vc: self.past.used_by(vc) if by_use else 0.0 for vc in self.vcs}
+        known = [gpu_s for gpu_s in used.values() if gpu_s > 0]
+        average = math.fsum(known) / len(known) if known else 1.0
+        parts = {vc: gpu_s or average for vc, gpu_s in used.items()}
+        total = math.fsum(parts.values())  # in whichever order VCs became known
         return {vc: self.gpu_total * part / total for vc, part in parts.items()}
 
     def group(self, job: JobView) -> Hashable:
-        if job.spec.vc not in self.served:
-            self.served[job.spec.vc] = 0.0
+        if job.spec.vc not in self.vcs:
+            self.vcs[job.spec.vc] = None
             self._quotas = None
         return job.spec.vc
-
-    def entered(self, job: JobView, plan: Plan, now_s: float) -> None:
-        super().entered(job, plan, now_s)
-        self.begun[job.seq] = job.service_gpu_s
-
-    def left(self, job: JobView, plan: Plan, now_s: float) -> None:
-        super().left(job, plan, now_s)
-        vc = job.spec.vc
-        self.served[vc] += job.service_at(now_s) - self.begun.pop(job.seq, job.service_gpu_s)
-        plan.remember(SERVED, vc, Served(self.served[vc]))
-        self._quotas = None
 
     def group_key(self, group: Hashable) -> float:
         quota = self.quotas.get(str(group), 0.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from skep.core.plan import Plan
 from skep.core.view import JobView, View
 from skep.policies.estimate.duration import Duration
 from skep.policies.order.base import FALLS, RISES, Order
@@ -38,9 +37,6 @@ class Shortest(Order):
     def key(self, job: JobView, now_s: float) -> float:
         total_s = self.duration.total_s(job)
         return service(total_s, job) if self.by_size else total_s
-
-    def ended(self, job: JobView, plan: Plan, now_s: float) -> None:
-        self.duration.learn(job)
 
 
 def service(run_s: float, job: JobView) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from skep.core.knowledge import Knowledge
 from skep.core.memory import At
 from skep.core.plan import Plan
 from skep.core.view import GroupView, JobView, Trigger, View, WaitingView
@@ -50,6 +49,7 @@ class VcView:
         self.jobs: dict[str, JobView] = {}
         self.held_jobs: dict[int, JobView] = {}
         """Those that run on cells of the VC, not on lent ones."""
+        self.knowledge = whole.knowledge.of_vc(name)
         self._empty = whole.new_plan()
         self.trigger = Trigger()
         """What this VC's planner has not been told yet."""
@@ -66,10 +66,6 @@ class VcView:
     def groups(self) -> Mapping[str, GroupView]:
         """Of all: a group may have members in several VCs."""
         return self.whole.groups
-
-    @property
-    def knowledge(self) -> Knowledge:
-        return self.whole.knowledge
 
     @property
     def pending_count(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.afs import Afs
-from skep.policies.allocate.elastic import Elastic, in_proportion
+from skep.policies.allocate.elastic import Elastic
 from skep.policies.common import common_knobs, make_place
 from skep.policies.pipeline import SKIP, STRICT
 from skep.policies.registry import Knob, Knobs, Policy, Setting
@@ -15,9 +15,7 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
     return Afs(
         name="afs-l",
         place=make_place(knobs, setting),
-        allocate=Elastic(
-            setting.scaling or in_proportion, setting.cluster.gpu_total, can_resize=Need.RESIZE in setting.offers
-        ),
+        allocate=Elastic(can_resize=Need.RESIZE in setting.offers),
         is_strict=knobs["walk"] == STRICT,
         restart_s=knobs["restart"],
         horizon_s=knobs["horizon"],

@@ -8,7 +8,7 @@ from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.adjust.preempt import Nothing, Preempt
 from skep.policies.common import COMPAT, common_knobs, make_pipeline
-from skep.policies.estimate.duration import Duration, History
+from skep.policies.estimate.duration import Duration, LikeFinished
 from skep.policies.order.base import Order
 from skep.policies.order.simple import Remaining, Shortest, Smallest
 from skep.policies.registry import Knob, Knobs, Policy, Setting
@@ -17,7 +17,7 @@ from skep.policies.replica import SortedReplica, check_compat
 Build = Callable[[Knobs, Setting], Planner]
 
 KNOWN = Knob("estimate", "known", "known: what the owner says; history: mean of its like so far", ("known", "history"))
-ESTIMATES = {"known": Duration, "history": History}
+ESTIMATES = {"known": Duration, "history": LikeFinished}
 
 
 CLAIRVOYANT = frozenset({Need.ORACLE, Need.CHECKPOINT})

@@ -1,0 +1,201 @@
+"""How far jobs say they are, and which of their reports are worth an entry of the log.
+
+A job may report many times a second. Logged are the first and the last report of a run, and between them at most one a
+minute, sooner if the speed moves by a tenth. Planners see only what was logged, so a replay sees the same. The service
+and the simulator both ask a `Gauge`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from skep.core.history import Spread
+
+EVERY_S = 60.0
+"""Between two entries about one run."""
+MOVED = 0.1
+"""The part by which a speed moves before it is news at once."""
+LOOK_S, LOOK_STEPS = 10.0, 20
+"""A speed is looked at over at least so many seconds and steps, and has moved when two looks in a row say so: what
+jitters is not news."""
+EXCLUSIVE_S, EXCLUSIVE_STEPS = 60.0, 10
+"""Alone on its GPUs for so long, and for so many steps, a job shows its reference speed."""
+
+
+class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a job says of itself, as it is logged."""
+
+    step: float
+    """Steps done, those of earlier runs included."""
+    steps: float | None = None
+    """In all."""
+    epoch: float | None = None
+    """Epochs done."""
+    epochs: float | None = None
+    """In all."""
+    steps_per_s: float | None = None
+    """Measured since the last entry, in the place where it runs now."""
+    reference: float | None = None
+    """Steps per second at its reference: as the profile says, else in its own first exclusive minute."""
+    series: dict[str, float] = {}
+    """The latest of each: loss, batch size, gradient noise, …"""
+
+
+class Tally(msgspec.Struct, array_like=True):
+    """Numbers in three; nothing is ever taken away."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    """Of the differences from the mean, added up (Welford)."""
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        off = value - self.mean
+        self.mean += off / self.count
+        self.squares += off * (value - self.mean)
+
+    @property
+    def spread(self) -> Spread:
+        return Spread(self.count, self.mean, math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else 0.0)
+
+
+class Progress(msgspec.Struct):
+    """What was logged of a job that has not ended."""
+
+    at_s: float
+    launch: int
+    report: Report
+    """The last one."""
+    speeds: Tally = msgspec.field(default_factory=Tally)
+    """Steps per second."""
+    values: dict[str, Tally] = {}
+    """Of each series."""
+
+    @property
+    def reference(self) -> float | None:
+        return self.report.reference
+
+    @property
+    def speed(self) -> Spread | None:
+        return self.speeds.spread if self.speeds.count else None
+
+    def spread_of(self, series: str) -> Spread | None:
+        tally = self.values.get(series)
+        return None if tally is None else tally.spread
+
+    def done_at(self, work_s: float) -> float | None:
+        """The part of the job that is done, 0 to 1, when it has done so much work; none where the job does not say how
+        much there is to do."""
+        report = self.report
+        if report.steps:
+            step = report.step if report.reference is None else work_s * report.reference
+            return min(step / report.steps, 1.0)
+        if report.epochs and report.epoch is not None:
+            return min(report.epoch / report.epochs, 1.0)
+        return None
+
+    def take_in(self, at_s: float, launch: int, report: Report) -> None:
+        self.at_s, self.launch, self.report = at_s, launch, report
+        if report.steps_per_s is not None:
+            self.speeds.add(report.steps_per_s)
+        for name, value in report.series.items():
+            tally = self.values.get(name)
+            if tally is None:
+                if len(self.values) >= SERIES_MAX:
+                    continue
+                tally = self.values[name] = Tally()
+            tally.add(value)
+
+
+SERIES_MAX = 32
+"""Series of a job of which the spread is kept."""
+
+
+Mark = tuple[float, float]
+"""A moment, and the step that a job was at."""
+
+
+class Gauge:
+    """The reports of one run of a job: how fast it goes, and when that is to be logged."""
+
+    __slots__ = ("began", "launch", "logged_s", "logged_speed", "look", "mark", "moved", "place", "speed")
+
+    def __init__(self, launch: int, place: object = None, logged_s: float | None = None) -> None:
+        self.launch = launch
+        self.place = place
+        """Beside whom it runs: a speed is measured in one place."""
+        self.logged_s = logged_s
+        """When an entry was last made; none: the next is the first."""
+        self.logged_speed: float | None = None
+        self.speed: float | None = None
+        """Steps per second since the last entry, in this place."""
+        self.began: Mark | None = None
+        """Its first report in this place."""
+        self.mark: Mark | None = None
+        """Since when the speed is measured."""
+        self.look: Mark | None = None
+        """When the present look began."""
+        self.moved = 0
+        """Whether the last look was above (1) or below (-1) what was logged."""
+
+    def settle(self, place: object) -> None:
+        """From now on it runs beside others."""
+        if place != self.place:
+            self.place = place
+            self.began = None
+
+    def hear(self, at_s: float, step: float) -> bool:
+        """Take note of a report; whether it is to be logged."""
+        if self.began is None or self.mark is None or step < self.mark[1]:  # or it began anew from a checkpoint
+            self.began = self.mark = self.look = (at_s, step)
+            self.speed, self.moved = None, 0
+            return self.is_due(at_s, None)
+        is_sure = self._looks_moved(at_s, step)
+        self.speed = speed_since(self.mark, at_s, step)
+        return self.is_due(at_s, self.speed if is_sure else None)
+
+    def is_due(self, at_s: float, speed: float | None) -> bool:
+        """The rule: the first is logged, one a minute, and one as soon as the speed (if it is sure) has moved."""
+        if self.logged_s is None or at_s - self.logged_s >= EVERY_S:
+            return True
+        return speed is not None and moves(self.logged_speed, speed) != 0
+
+    def log(self, at_s: float, step: float) -> None:
+        """An entry is made."""
+        self.logged_s = at_s
+        if self.speed is not None:
+            self.logged_speed = self.speed
+        self.mark = self.look = (at_s, step)
+        self.moved = 0
+
+    def reference(self, at_s: float, step: float) -> float | None:
+        """Steps per second since it is in this place, if it has been there for long enough to tell."""
+        began = self.began
+        if began is None or at_s - began[0] < EXCLUSIVE_S or step - began[1] < EXCLUSIVE_STEPS:
+            return None
+        return speed_since(began, at_s, step)
+
+    def _looks_moved(self, at_s: float, step: float) -> bool:
+        """Whether two looks in a row found another speed than was logged; it is then measured since the first."""
+        assert self.look is not None
+        if at_s - self.look[0] < LOOK_S or step - self.look[1] < LOOK_STEPS:
+            return False
+        began, self.look = self.look, (at_s, step)
+        before, self.moved = self.moved, moves(self.logged_speed, speed_since(began, at_s, step) or 0.0)
+        if self.moved and not before:
+            self.mark = began
+        return self.moved != 0 and self.moved == before
+
+
+def speed_since(mark: Mark, at_s: float, step: float) -> float | None:
+    return (step - mark[1]) / (at_s - mark[0]) if at_s > mark[0] else None
+
+
+def moves(before: float | None, now: float) -> int:
+    """1 or -1 if a speed is more than a tenth above or below what it was."""
+    if before is None or abs(now - before) <= MOVED * before:
+        return 0
+    return 1 if now > before else -1
