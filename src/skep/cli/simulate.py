@@ -56,7 +56,14 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--format", "format_", metavar="NAME", help="Format of TRACE, when it is not recognised."),
             click.option("--restart-s", default=30.0, show_default=True, help="Cost of every start but the first."),
             click.option("--checkpoint-s", default=600.0, show_default=True, help="Progress a failure can lose."),
-            click.option("--seed", default=0, show_default=True, help="For failures and random placement."),
+            click.option("--seed", default=0, show_default=True, help="For failures, estimates, random placement."),
+            click.option(
+                "--estimate-error",
+                default=0.0,
+                metavar="E",
+                help="Tell policies durations that are off by a factor of exp(E·z), z standard normal.  [default: 0, "
+                "the true ones]",
+            ),
             click.option("--profile", metavar="FILE", help="Speeds by gpu type, scale, locality and sharing."),
             click.option(
                 "--failures",
@@ -161,6 +168,7 @@ def make_experiment(given: dict[str, Any]) -> Experiment:
         finish_at_boundary=given["round_finish"] == "boundary",
         failures=given["failures"],
         keep_history=given["html"] is not None,
+        estimate_error=estimate_error(given["estimate_error"]),
     )
     if 0 < options.round_s < ROUND_MIN_S:
         raise InputError(f"--round-s is {options.round_s:g}, expected at least {ROUND_MIN_S:g} s")
@@ -208,6 +216,14 @@ def sharing_of(given: dict[str, Any]) -> str:
     if given["private"] and given["by_number"]:
         raise InputError("--private and --by-number exclude each other")
     return "private" if given["private"] else "numbers" if given["by_number"] else "cells"
+
+
+def estimate_error(value: float) -> float:
+    from skep.experiments.owners import ERROR_MAX
+
+    if not 0 <= value <= ERROR_MAX:
+        raise InputError(f"--estimate-error is {value}, expected 0 to {ERROR_MAX:g}", hint="0.3 is usual")
+    return value
 
 
 def seconds(name: str, value: float) -> float:
@@ -302,6 +318,7 @@ def report_facts(experiment: Experiment) -> list[tuple[str, str]]:
     return [
         ("Load", "" if load is None else f"{load:.2f}"),
         ("Restart", f"{options.restart_s:g} s"),
+        ("Estimates", f"error {options.estimate_error:g}" if options.estimate_error else ""),
         ("Checkpoints", f"every {options.checkpoint_s:g} s" if options.failures else ""),
         ("Failures", options.failures),
         ("Rounds", f"{options.round_s:g} s" if options.round_s else ""),

@@ -50,6 +50,9 @@ def studies(ctx: click.Context, output: str, url: str) -> None:
 @click.option("--cluster", default="", metavar="SPEC", help="Such as 16x8.  [default: the cluster of the server]")
 @click.option("--name", default="", help="What to call it.")
 @click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--estimate-error", default=0.0, metavar="E", help="Of the durations that policies are told.  [default: 0]"
+)
 @click.option("-d", "--detach", is_flag=True, help="Do not wait for it.")
 @server_option
 def run(trace: Path | None, policies: tuple[str, ...], detach: bool, url: str, **fields: Any) -> None:

@@ -114,7 +114,8 @@ class Insight(ABC):
         return self._get(f"/studies/{quote(study, safe='')}")
 
     def start_study(self, policies: Sequence[str], *, trace: str = "history", **fields: Any) -> Found:
-        """`trace`: the id of an uploaded one, or `history`. `fields`: name, cluster, seed, since_s, until_s."""
+        """`trace`: the id of an uploaded one, or `history`. `fields`: name, cluster, seed,
+        estimate_error, since_s, until_s."""
         body = {"trace": trace, "policies": list(policies), **fields}
         return dict(self._wire.ask("POST", "/studies", json=body))
 

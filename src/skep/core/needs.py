@@ -89,7 +89,7 @@ OF_JOBS = (Need.PROGRESS, Need.ORACLE, Need.CHECKPOINT, Need.RESIZE)
 def offered_by(job: JobSpec) -> frozenset[Need]:
     """By one job: it says how long it takes or how far it is, may be stopped, is elastic."""
     found = {
-        Need.PROGRESS: job.epochs is not None,
+        Need.PROGRESS: job.epochs is not None or job.steps is not None,
         Need.ORACLE: job.expect_s is not None,
         Need.CHECKPOINT: job.preemptible,
         Need.RESIZE: job.gpu_range is not None,

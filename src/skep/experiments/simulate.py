@@ -21,6 +21,7 @@ from skep.core.step import Scheduler
 from skep.engines.sim.engine import Simulator
 from skep.engines.sim.outages import Outages
 from skep.experiments.known import Known
+from skep.experiments.owners import with_estimates
 from skep.experiments.timed import Timed
 from skep.metrics.history import HistoryFold
 from skep.metrics.run import Run
@@ -31,7 +32,7 @@ from skep.policies.shared.build import build_whole
 from skep.policies.shared.vc import CELLS
 from skep.profiles.speed import Speed
 from skep.service.loop import Observer, run
-from skep.traces.trace import Trace
+from skep.traces.trace import Trace, TraceJob
 
 Report = Callable[[int], None]
 """Told how many jobs have ended, every now and then."""
@@ -47,6 +48,8 @@ class Options(msgspec.Struct, frozen=True):
     finish_at_boundary: bool = False
     failures: str = ""
     keep_history: bool = False
+    estimate_error: float = 0.0
+    """Of what policies are told as the owner's estimate; 0: it is the true duration (`experiments/owners.py`)."""
 
 
 class Experiment(msgspec.Struct):
@@ -69,6 +72,11 @@ class Experiment(msgspec.Struct):
         )
         return build_whole(policy, setting, self.layout, self.sharing)
 
+    @property
+    def jobs(self) -> list[TraceJob]:
+        """Those of the trace, with what their owners are taken to expect."""
+        return with_estimates(self.trace.jobs, self.options.estimate_error, self.options.seed)
+
     def measured(self) -> Measured:
         """What policies are told of the speed of jobs."""
         return UNKNOWN if self.speed is None else Known(self.speed, self.cluster)
@@ -78,7 +86,7 @@ class Experiment(msgspec.Struct):
         state = State(self.cluster.blank(), self.measured())
         planner = Timed(self.planner(policy))
         scheduler = Scheduler(state, planner)
-        engine = self._engine(state.cluster, planner.round_s)
+        engine = self._engine(state.cluster, planner.round_s, reports=Need.PROGRESS in self._needs(policy))
         tally = Tally(state, jobs=len(self.trace.jobs))
         fold = HistoryFold(state) if self.options.keep_history else None
         observers = [tally, fold, Progress(engine, report) if report is not None else None]
@@ -93,7 +101,7 @@ class Experiment(msgspec.Struct):
             state,
             rows,
             tally,
-            Named(policy, self.cluster.name, self.trace.name, self.options.seed, oracle=self._is_oracle(policy)),
+            self._named(policy),
             wall_s=time.perf_counter() - started_s,
             latency_ms=planner.latency_ms(),
         )
@@ -107,10 +115,22 @@ class Experiment(msgspec.Struct):
             unrunnable={job.id: job.reason for job in state.jobs.values() if job.reason},
         )
 
-    def _is_oracle(self, policy: str) -> bool:
-        return Need.ORACLE in needs_with(policy, (job.spec for job in self.trace.jobs))
+    def _needs(self, policy: str) -> frozenset[Need]:
+        """Of the policy, and of those that VCs have instead."""
+        own = self.layout.vcs.values() if self.layout is not None else ()
+        named = dict.fromkeys((policy, *(vc.policy for vc in own if vc.policy)))
+        specs = [job.spec for job in self.trace.jobs]
+        return frozenset().union(*(needs_with(each, specs) for each in named))
 
-    def _engine(self, cluster: Cluster, round_s: float) -> Simulator:
+    def _named(self, policy: str) -> Named:
+        """A policy that is told estimates with an error is no oracle."""
+        options = self.options
+        is_oracle = not options.estimate_error and Need.ORACLE in needs_with(
+            policy, [job.spec for job in self.trace.jobs]
+        )
+        return Named(policy, self.cluster.name, self.trace.name, options.seed, is_oracle, options.estimate_error)
+
+    def _engine(self, cluster: Cluster, round_s: float, *, reports: bool) -> Simulator:
         options = self.options
         outages = None
         if options.failures:
@@ -120,7 +140,7 @@ class Experiment(msgspec.Struct):
             since_s = self.trace.jobs[0].submit_s
             outages = parse_failures(options.failures, cluster, seed=options.seed, since_s=since_s)
         return Simulator(
-            self.trace.jobs,
+            self.jobs,
             cluster,
             speed=self.speed(cluster) if self.speed is not None else None,
             restart_s=options.restart_s,
@@ -128,6 +148,7 @@ class Experiment(msgspec.Struct):
             outages=outages or Outages.none(),
             finish_round_s=round_s if options.finish_at_boundary else 0.0,
             groups=self.trace.groups,
+            reports=reports,
         )
 
 

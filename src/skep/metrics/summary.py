@@ -53,6 +53,7 @@ class Named(msgspec.Struct, frozen=True):
     trace: str
     seed: int
     oracle: bool = False
+    estimate_error: float = 0.0
 
 
 def summarize(

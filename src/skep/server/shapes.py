@@ -472,6 +472,9 @@ class StudyBody(Strict):
     )
     cluster: str = Field(default="", max_length=1000, pattern=LINE, description="A spec such as 16x8; empty: this one.")
     seed: Whole = Field(default=0, ge=0, le=2**31)
+    estimate_error: float = Field(
+        default=0.0, ge=0, le=10, description="Of the durations that policies are told; 0: the true ones."
+    )
     since_s: float = Field(default=0.0, ge=0, le=1e11)
     until_s: float = Field(default=1e11, ge=0, le=1e11)
 
@@ -512,6 +515,7 @@ class Study(Shape):
     cluster: str
     policies: list[str]
     seed: int
+    estimate_error: float
     state: Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
     created_s: float
     start_s: Seconds

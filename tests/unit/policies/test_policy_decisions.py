@@ -224,13 +224,17 @@ def test_e_las_keys(form: str, service: float, done: float, key: float) -> None:
 
 def test_epochs_count_when_they_are_whole() -> None:
     from skep.core.job import Job
-    from skep.policies.estimate.progress import epoch_progress
+    from skep.core.knowledge import Knowledge
+    from skep.core.progress import Progress, Report
+    from skep.policies.estimate.progress import standing_of
 
-    asking = Job(job(id="x", work=100.0, epochs=4).spec, 0, 0.0)
+    asking, known = Job(job(id="x", work=100.0, epochs=4).spec, 0, 0.0), Knowledge()
     asking.work_s = 49.0
-    assert epoch_progress(asking, 0.0) == 0.25
+    assert standing_of(asking, known, 0.0).counted == 0.25
     asking.work_s = 50.0
-    assert epoch_progress(asking, 0.0) == 0.5
+    assert standing_of(asking, known, 0.0).counted == 0.5
+    known.progress["x"] = Progress(0.0, 1, Report(50.0, 200.0, reference=1.0))  # it has more to do than was expected
+    assert standing_of(asking, known, 0.0).counted == 0.25
 
 
 # Shares ------------------------------------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ from skep.core.errors import InvariantBroken
 from skep.core.events import Batch, Event
 from skep.core.job import Job
 from skep.core.orders import in_flight
+from skep.core.progress import Gauge
 from skep.core.state import State
-from skep.engines.sim.task import Task
+from skep.engines.sim.task import Task, has_steps
 
 if TYPE_CHECKING:
     from skep.engines.sim.engine import Simulator
@@ -31,8 +32,9 @@ def take_up(simulator: Simulator, state: State) -> None:
         if job_id in state.jobs:
             restore(task, state.jobs[job_id], state)
     there = [(simulator.tasks[job.id], job) for job in state.held_jobs.values()]
-    for task, _ in there:
+    for task, job in there:
         simulator.running[task.row] = task
+        take_up_reports(simulator, state, task, job)
         simulator._join_shares(task)
     events: list[Event] = []
     for task, job in there:
@@ -62,6 +64,14 @@ def restore(task: Task, job: Job, state: State) -> None:
         task.progress_since_s, task.saving_since_s = job.progress_since_s, job.saving_since_s
         task.is_suspended, task.halts_as = job.is_halted, job.held.memory
         task.restart_left_s = job.restart_left_s
+
+
+def take_up_reports(simulator: Simulator, state: State, task: Task, job: Job) -> None:
+    """What was logged of a run that goes on is not logged again."""
+    progress = state.knowledge.progress.get(job.id)
+    if simulator.gauges is not None and has_steps(task) and progress is not None and progress.launch == job.held_launch:
+        gauge = simulator.gauges[task.row] = Gauge(task.starts, None, progress.at_s)
+        gauge.logged_speed = progress.report.steps_per_s
 
 
 def go_on(simulator: Simulator, state: State, task: Task, job: Job, events: list[Event]) -> None:

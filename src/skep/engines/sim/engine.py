@@ -29,10 +29,11 @@ from skep.core.events import (
     TimerDue,
 )
 from skep.core.group import GroupSpec
+from skep.core.progress import Gauge, Report
 from skep.core.state import State
 from skep.engines.sim.adopt import take_up
 from skep.engines.sim.outages import Outages
-from skep.engines.sim.task import Task, halted_as, progress_of, shared_gpus
+from skep.engines.sim.task import Task, halted_as, has_steps, progress_of, report_of, shared_gpus
 from skep.profiles.speed import Speed
 from skep.traces.trace import TraceJob
 
@@ -52,10 +53,12 @@ class SimulatorOptions(TypedDict, total=False):
     finish_round_s: float
     swap_gib_per_s: float
     groups: tuple[GroupSpec, ...]
+    reports: bool
 
 
 class Simulator:
-    """Runs a trace. `restart_s` is what every start of a job but its first costs."""
+    """Runs a trace. `restart_s` is what every start of a job but its first costs; with `reports`, jobs that know their
+    steps or epochs say how far they are."""
 
     def __init__(
         self,
@@ -69,6 +72,7 @@ class Simulator:
         finish_round_s: float = 0.0,
         swap_gib_per_s: float = SWAP_GIB_PER_S,
         groups: tuple[GroupSpec, ...] = (),
+        reports: bool = False,
     ) -> None:
         self.cluster = cluster
         self.speed = speed
@@ -78,6 +82,8 @@ class Simulator:
         self.swap_gib_per_s = swap_gib_per_s
         self.outages = outages or Outages.none()
         self.groups = groups
+        self.gauges: dict[int, Gauge] | None = {} if reports else None
+        """Of runs that say how far they are, by row. Between two changes of its rate a run has nothing new to say."""
         self.submissions = jobs
         self.next_submission = 0
         self.tasks: dict[str, Task] = {
@@ -204,7 +210,6 @@ class Simulator:
         self.fruitless = 0 if work_s > task.begun_s or exit is Exit.FINISHED else self.fruitless + 1
         others = self._leave_shares(task)
         task.done_s = work_s
-        task.rate = 0.0
         task.run += 1
         task.allocation = None
         task.is_suspended, task.halts_as = False, None
@@ -212,6 +217,9 @@ class Simulator:
         if exit is Exit.FINISHED:
             self.open_count -= 1
             self.ended_count += 1
+        if self.gauges is not None and self.gauges.pop(task.row, None) is not None:
+            events.append(progress_of(task, report_of(task, work_s)))
+        task.rate = 0.0
         told_s = task.job.work_s if exit is Exit.FINISHED else work_s / task.unit
         events.append(TasksExited(task.job.spec.id, exit, told_s))
         return others
@@ -274,6 +282,7 @@ class Simulator:
         self._set_rate(task)
         done_s, rate = task.done_s / task.unit, task.rate / task.unit
         events.append(TasksResumed(task.job.spec.id, done_s, rate, task.progress_since_s))
+        self._first_report(task, at_s, events)
         self._change_rates(self._neighbours(task), at_s, events)
 
     def _copy_s(self, task: Task) -> float:
@@ -292,6 +301,7 @@ class Simulator:
         others = self._begin(task, allocation, at_s)
         self.running[task.row] = task
         events.append(TasksStarted(task.job.spec.id, task.rate / task.unit, task.progress_since_s))
+        self._first_report(task, at_s, events)
         self._change_rates(others, at_s, events)
 
     def _move(self, task: Task, action: Move, at_s: float, events: list[Event]) -> None:
@@ -300,6 +310,7 @@ class Simulator:
         others |= self._begin(task, action.allocation, at_s)
         done_s, rate = task.done_s / task.unit, task.rate / task.unit
         events.append(TasksMoved(task.job.spec.id, action.allocation, done_s, rate, task.progress_since_s))
+        self._first_report(task, at_s, events)
         self._change_rates(others, at_s, events)
 
     def _begin(self, task: Task, allocation: Allocation, at_s: float) -> dict[int, Task]:
@@ -341,7 +352,26 @@ class Simulator:
         task.done_s = task.work_at(at_s)
         task.progress_since_s = max(task.progress_since_s, at_s)
         self._set_rate(task)
-        return progress_of(task)
+        return progress_of(task, self._next_report(task, at_s))
+
+    # What jobs say of themselves -------------------------------------------------------------------------------
+
+    def _first_report(self, task: Task, at_s: float, events: list[Event]) -> None:
+        if self.gauges is not None and has_steps(task):
+            self.gauges[task.row] = Gauge(task.starts)
+            events.append(progress_of(task, self._next_report(task, at_s)))
+
+    def _next_report(self, task: Task, at_s: float) -> Report | None:
+        """None where the rule of `core/progress.py` says that it can wait."""
+        gauge = None if self.gauges is None else self.gauges.get(task.row)
+        if gauge is None:
+            return None
+        report = report_of(task, task.done_s)
+        if not gauge.is_due(at_s, report.steps_per_s):
+            return None
+        gauge.speed = report.steps_per_s
+        gauge.log(at_s, report.step)
+        return report
 
     # Several jobs on one GPU -----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import math
 from skep.core.cluster import WHOLE, Allocation, MemoryPlace, bits
 from skep.core.events import ProgressReported, TasksSuspended
 from skep.core.job import amount_of
+from skep.core.progress import Report
 from skep.traces.trace import TraceJob
 
 
@@ -83,10 +84,25 @@ def shared_gpus(task: Task) -> list[tuple[int, int]]:
     return list(dict.fromkeys((piece.node, gpu) for piece in pieces for gpu in bits(piece.gpus)))
 
 
-def progress_of(task: Task) -> ProgressReported:
-    """When its rate has changed."""
+def progress_of(task: Task, report: Report | None = None) -> ProgressReported:
+    """When its rate has changed, or it says how far it is."""
     unit = task.unit
-    return ProgressReported(task.job.spec.id, task.done_s / unit, task.rate / unit, task.saved_s / unit)
+    return ProgressReported(task.job.spec.id, task.done_s / unit, task.rate / unit, task.saved_s / unit, report)
+
+
+def report_of(task: Task, done_s: float) -> Report:
+    """What a job that knows how many steps or epochs it has says when it has done so much. Where only epochs are known
+    each counts as a step."""
+    spec, part = task.job.spec, done_s / task.work_s
+    steps = float(spec.steps or spec.epochs or 0)
+    reference = steps / task.job.work_s
+    epochs = None if spec.epochs is None else float(spec.epochs)
+    epoch = None if epochs is None else part * epochs
+    return Report(part * steps, steps, epoch, epochs, task.rate / task.unit * reference, reference)
+
+
+def has_steps(task: Task) -> bool:
+    return bool(task.job.spec.steps or task.job.spec.epochs) and 0 < task.work_s < math.inf
 
 
 def halted_as(task: Task, memory: MemoryPlace) -> TasksSuspended:

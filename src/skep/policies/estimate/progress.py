@@ -1,17 +1,45 @@
-"""How far is it? The part of its epochs that a job has done."""
+"""How far is it? The part of a job that is done: as it reports, else as its owner's expectation lets one guess."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
+from skep.core.job import JobState
+from skep.core.knowledge import KnowledgeView
 from skep.core.view import JobView
 
 
-def epoch_progress(job: JobView, now_s: float) -> float:
-    """Whole epochs done ÷ epochs asked for; without epochs, work done ÷ work expected; 0 where nothing is known."""
+class Standing(NamedTuple):
+    """How far a job is, and how fast it gets on."""
+
+    done: float
+    """The part of its work, 0 to 1."""
+    rate: float
+    """By which that part grows per second."""
+    epochs: float
+    """Only whole ones of so many count; 0: there are none."""
+
+    @property
+    def counted(self) -> float:
+        return whole_epochs(self.done, self.epochs) if self.epochs else self.done
+
+
+def standing_of(job: JobView, known: KnowledgeView, now_s: float) -> Standing:
+    """By the steps that the job reports; else work done ÷ work expected; nothing where neither is known."""
+    work_s = job.work_at(now_s)
+    speed = job.rate if job.state is JobState.RUNNING else 0.0
+    progress = known.progress.get(job.id) if known.progress else None
+    part = None if progress is None else progress.done_at(work_s)
+    if progress is not None and part is not None:
+        report = progress.report
+        rate = speed * report.reference / report.steps if report.reference and report.steps else 0.0
+        return Standing(part, rate, job.spec.epochs or report.epochs or 0)
     expected = job.spec.expect_s
     if not expected:
-        return 0.0
-    done = min(job.work_at(now_s) / expected, 1.0)
-    epochs = job.spec.epochs
-    return math.floor(done * epochs + 1e-9) / epochs if epochs else done
+        return Standing(0.0, 0.0, 0)
+    return Standing(min(work_s / expected, 1.0), speed / expected, job.spec.epochs or 0)
+
+
+def whole_epochs(done: float, epochs: float) -> float:
+    return math.floor(done * epochs + 1e-9) / epochs

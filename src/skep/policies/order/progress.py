@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from skep.core.job import JobState
+from skep.core.knowledge import Knowledge, KnowledgeView
 from skep.core.plan import Plan
 from skep.core.view import JobView, View
-from skep.policies.estimate.progress import epoch_progress
+from skep.policies.estimate.progress import standing_of, whole_epochs
 from skep.policies.order.base import RISES, Order
 
 FORMS = ("sum", "product", "remaining")
@@ -46,8 +46,10 @@ class ProgressAndService(Order):
         self.scale = scale
         self.lead = lead
         self.step = lead * STEP
+        self.known: KnowledgeView = Knowledge()
 
     def attach(self, view: View) -> None:
+        self.known = view.knowledge
         self.passing: dict[int, tuple[tuple[object, ...], float]] = {}
         """What was last asked about each job, by seq, and when it passes that key if it goes on as it did."""
 
@@ -60,7 +62,7 @@ class ProgressAndService(Order):
 
     def _value(self, job: JobView, now_s: float) -> float:
         service = job.service_at(now_s)
-        left = 1.0 - epoch_progress(job, now_s)
+        left = 1.0 - standing_of(job, self.known, now_s).counted
         if self.form == "sum":
             return self.weight * service / (service + self.scale) + (1 - self.weight) * left
         if self.form == "product" or left == 1.0:
@@ -74,7 +76,8 @@ class ProgressAndService(Order):
     def reaches(self, job: JobView, key: float, now_s: float) -> float:
         if self.form == "remaining":
             return math.inf
-        asked = (key, job.state, job.rate, job.held_since_s, job.progress_since_s)
+        progress = self.known.progress.get(job.id) if self.known.progress else None
+        asked = (key, job.state, job.rate, job.held_since_s, job.progress_since_s, progress and progress.at_s)
         known = self.passing.get(job.seq)
         if known is None or known[0] != asked or known[1] <= now_s:
             known = self.passing[job.seq] = (asked, self._passes(job, key, now_s))
@@ -88,11 +91,9 @@ class ProgressAndService(Order):
         again then.
         """
         goal = key + self.lead - self.step * SLACK / 2
-        expected, gpus = job.spec.expect_s, job.allocation.gpus if job.allocation else 0.0
-        done = min(job.work_at(now_s) / expected, 1.0) if expected else 0.0
-        rate = job.rate / expected if expected and job.state is JobState.RUNNING else 0.0
+        gpus = job.allocation.gpus if job.allocation else 0.0
+        done, rate, epochs = standing_of(job, self.known, now_s)
         restart_s = max(job.progress_since_s - now_s, 0.0) if rate else 0.0
-        epochs = (job.spec.epochs or 0) if expected else 0
         at_s = now_s
         course = Course(job.service_at(now_s), gpus, done, 0.0)
         for lasts_s, slope in ((restart_s, 0.0), ((1 - done) / rate if rate else 0.0, rate), (math.inf, 0.0)):
@@ -106,7 +107,7 @@ class ProgressAndService(Order):
             course = course.after(lasts_s)
         return math.inf
 
-    def _first(self, course: Course, epochs: int, goal: float, lasts_s: float) -> float:
+    def _first(self, course: Course, epochs: float, goal: float, lasts_s: float) -> float:
         """After how long the key is at the goal while service and progress grow evenly, if before `lasts_s`."""
         if not epochs:
             return self._solve(course, goal)
@@ -132,10 +133,6 @@ class ProgressAndService(Order):
                 -falls * gpus, (self.weight + above) * gpus - falls * total, self.weight * service + above * total
             )
         return first_root(-gpus * rate, gpus * left - rate * service, service * left - goal)
-
-
-def whole_epochs(done: float, epochs: int) -> float:
-    return math.floor(done * epochs + 1e-9) / epochs
 
 
 def first_root(square: float, slope: float, start: float) -> float:

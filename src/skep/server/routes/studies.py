@@ -110,6 +110,7 @@ def start_study(request: Request, body: StudyBody) -> Response:
         cluster_text=text,
         policies=list(dict.fromkeys(body.policies)),
         seed=body.seed,
+        estimate_error=body.estimate_error,
         created_s=reads.clock(),
     )
     return answer(shown(studies.add(study, history)), 201)

@@ -50,6 +50,7 @@ class StudyRecord(msgspec.Struct, kw_only=True):
     policies: list[str]
     seed: int
     created_s: float
+    estimate_error: float = 0.0
     state: str = QUEUED
     start_s: float | None = None
     end_s: float | None = None

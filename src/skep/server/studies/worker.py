@@ -120,7 +120,9 @@ class Study:
             trace = read_trace(self.folder / "trace" / self.record.trace_name)
         if layout is not None:
             check_vcs(trace, layout)
-        return Experiment(trace, cluster, Options(seed=self.record.seed, keep_history=True), layout=layout)
+        record = self.record
+        options = Options(seed=record.seed, keep_history=True, estimate_error=record.estimate_error)
+        return Experiment(trace, cluster, options, layout=layout)
 
     def tell(self, part: Part, done: int) -> None:
         part.done = done
