@@ -32,6 +32,7 @@ READY_S = 120.0
     shell_complete=complete_policies,
 )
 @click.option("--engine", metavar="NAME", help="What runs the jobs: local.  [default: local]")
+@click.option("--profile", metavar="FILE", help="Speeds by model: the reference of jobs that report their steps.")
 @click.option("--data", metavar="DIR", help="Where everything is kept.  [default: ~/.local/share/skep]")
 @click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="[default: 7437]")

@@ -144,7 +144,7 @@ class ProgressReported(msgspec.Struct, frozen=True, tag=True, omit_defaults=True
     job_id: str
     work_s: float | None = None
     rate: float | None = None
-    """None: its steps per second have no reference yet, so neither work nor rate is known in seconds."""
+    """None: not known. Without a reference for its steps per second the work is not known in seconds either."""
     saved_s: float | None = None
     report: Report | None = None
     launch: int = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -91,13 +91,17 @@ ANY = -1.0
 class History:
     """The latest finished jobs and what follows from them, worked out when somebody asks."""
 
-    def __init__(self, past: Past, vcs: Mapping[str, Past]) -> None:
-        self.past = past
-        self.vcs = vcs
-        """Those of which the use is known."""
+    def __init__(self, find: Callable[[], Past], used: Callable[[str], float]) -> None:
+        self._find = find
+        self.used_by = used
+        """GPU-seconds that a VC has used."""
         self._seen = 0
         self._latest: deque[Finished] = deque()
         self._sums: dict[Kind, Sums] = {}
+
+    @property
+    def past(self) -> Past:
+        return self._find()
 
     @property
     def count(self) -> int:
@@ -108,16 +112,12 @@ class History:
     def used_gpu_s(self) -> float:
         return self.past.used_gpu_s
 
-    def used_by(self, vc: str) -> float:
-        """GPU-seconds."""
-        past = self.vcs.get(vc)
-        return 0.0 if past is None else past.used_gpu_s
-
     def finished(self, first: int, last: int) -> list[Finished]:
         """From the job that finished after `first` others up to the `last`, as far as they are kept: more than the
         latest `KEPT`."""
-        begin = self.past.count - len(self.past.finished)
-        return self.past.finished[max(first - begin, 0) : max(last - begin, 0)]
+        past = self.past
+        begin = past.count - len(past.finished)
+        return past.finished[max(first - begin, 0) : max(last - begin, 0)]
 
     def latest(self) -> deque[Finished]:
         self._follow()
@@ -133,15 +133,16 @@ class History:
         return None
 
     def _follow(self) -> None:
-        if self._seen == self.past.count:
+        past = self.past
+        if self._seen == past.count:
             return
-        fresh = self.past.after(self._seen)
+        fresh = past.after(self._seen)
         self._latest += fresh
         for each in fresh:
             self._count(each, +1)
         while len(self._latest) > KEPT:
             self._count(self._latest.popleft(), -1)
-        self._seen = self.past.count
+        self._seen = past.count
 
     def _count(self, job: Finished, sign: int) -> None:
         for kind in kinds(job.owner, job.model, job.gpus):

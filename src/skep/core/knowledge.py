@@ -26,6 +26,10 @@ PLACES_MAX = 10_000
 """Situations of which speeds are kept; the one that was first seen goes first."""
 
 
+NOTHING = Past()
+"""Of a VC that has not run anything; nobody writes there."""
+
+
 class Place(msgspec.Struct, frozen=True, array_like=True):
     """What a speed depends on, as far as it can be looked up."""
 
@@ -79,14 +83,27 @@ class KnowledgeView(Measured, Protocol):
         """The same with the history of one VC."""
 
 
-class Figures:
-    """Speeds: given ones first, then those that jobs have shown."""
+class Saved(msgspec.Struct):
+    """What a snapshot has of it: all but what was given."""
 
-    def __init__(self, measured: Measured = UNKNOWN) -> None:
+    whole: Past
+    vcs: dict[str, Past]
+    progress: dict[str, Progress]
+    speeds: list[tuple[Place, Tally]]
+
+
+class Knowledge:
+    """That of a state, which alone changes it. Speeds are those that jobs have shown, then given ones."""
+
+    def __init__(self, measured: Measured = UNKNOWN, saved: Saved | None = None) -> None:
+        saved = saved or Saved(Past(), {}, {}, [])
         self.measured = measured
-        self.progress: dict[str, Progress] = {}
-        self.speeds: dict[Place, Tally] = {}
+        self.whole = saved.whole
+        self.vcs = saved.vcs
+        self.progress = saved.progress
+        self.speeds = dict(saved.speeds)
         """Steps per second that jobs with a model reported."""
+        self.history = History(lambda: self.whole, self.used_by)
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
         return self.measured.rate(job, shape, gpu_type, neighbours)
@@ -101,30 +118,11 @@ class Figures:
         given = None if neighbours else self.measured.steps_per_s(model, gpu_type, gpus)
         return None if given is None else Spread(1, given, 0.0)
 
-
-class Saved(msgspec.Struct):
-    """What a snapshot has of it: all but what was given."""
-
-    whole: Past
-    vcs: dict[str, Past]
-    progress: dict[str, Progress]
-    speeds: list[tuple[Place, Tally]]
-
-
-class Knowledge(Figures):
-    """That of a state, which alone changes it."""
-
-    def __init__(self, measured: Measured = UNKNOWN, saved: Saved | None = None) -> None:
-        super().__init__(measured)
-        saved = saved or Saved(Past(), {}, {}, [])
-        self.whole = saved.whole
-        self.vcs = saved.vcs
-        self.progress = saved.progress
-        self.speeds = dict(saved.speeds)
-        self.history = History(self.whole, self.vcs)
-
     def of_vc(self, vc: str) -> KnowledgeView:
-        return PartOfVc(self, vc, self._past(vc))
+        return PartOfVc(self, vc)
+
+    def used_by(self, vc: str) -> float:
+        return self.vcs.get(vc, NOTHING).used_gpu_s
 
     def saved(self) -> Saved:
         return Saved(self.whole, self.vcs, self.progress, list(self.speeds.items()))
@@ -135,7 +133,7 @@ class Knowledge(Figures):
             self.progress.pop(job.id, None)
         if job.state != SUCCEEDED:
             return
-        past = Finished(owner_of(job), job.spec.model, job.gpus, job.work_s, job.run_s, job.service_gpu_s)
+        past = Finished(owner_of(job), job.spec.model, float(job.gpus), job.work_s, job.run_s, job.service_gpu_s)
         self.whole.note(past)
         self._past(job.spec.vc).note(past)
 
@@ -169,17 +167,14 @@ class Knowledge(Figures):
         return past
 
 
-class PartOfVc(Figures):
+class PartOfVc:
     """Speeds and progress of all, the history of one VC."""
 
-    def __init__(self, whole: Knowledge, vc: str, past: Past) -> None:
-        super().__init__(whole.measured)
-        self.whole = whole
-        self.progress, self.speeds = whole.progress, whole.speeds
-        self.history = History(past, {vc: past})
-
-    def of_vc(self, vc: str) -> KnowledgeView:
-        return self.whole.of_vc(vc)
+    def __init__(self, whole: Knowledge, vc: str) -> None:
+        self.rate, self.steps_per_s, self.throughput = whole.rate, whole.steps_per_s, whole.throughput
+        self.progress = whole.progress
+        self.of_vc = whole.of_vc
+        self.history = History(lambda: whole.vcs.get(vc, NOTHING), whole.used_by)
 
 
 def as_view(knowledge: Knowledge) -> KnowledgeView:

@@ -17,7 +17,7 @@ EVERY_S = 60.0
 """Between two entries about one run."""
 MOVED = 0.1
 """The part by which a speed moves before it is news at once."""
-LOOK_S, LOOK_STEPS = 10.0, 20
+LOOK_S, LOOK_STEPS = 10.0, 100
 """A speed is looked at over at least so many seconds and steps, and has moved when two looks in a row say so: what
 jitters is not news."""
 EXCLUSIVE_S, EXCLUSIVE_STEPS = 60.0, 10

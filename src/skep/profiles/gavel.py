@@ -124,7 +124,7 @@ class GavelProfile(Profile):
 
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
         """As measured, on one node; no other number of gpus stands in, because work is derived from it."""
-        row = self.table.get(gpu_type, {}).get(model, {}).get(gpus)
+        row = self.table.get(gpu_type or REFERENCE_TYPE, {}).get(model, {}).get(gpus)
         return None if row is None else row.steps_per_s
 
     def can_run(self, model: str, gpus: int, gpu_type: str) -> bool:

@@ -112,7 +112,7 @@ class NativeProfile(Profile):
         factors = self.by_model.get(model)
         if factors is None or factors.steps_per_s is None or gpus < 1:
             return None
-        relative = factors.types.get(gpu_type, 1.0) / factors.types.get(self.reference, 1.0)
+        relative = factors.types.get(gpu_type or self.reference, 1.0) / factors.types.get(self.reference, 1.0)
         return factors.steps_per_s * relative * _width(factors, gpus)
 
     def can_run(self, model: str, gpus: int, gpu_type: str) -> bool:

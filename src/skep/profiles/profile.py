@@ -54,7 +54,8 @@ class Profile(ABC):
 
     @abstractmethod
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
-        """Training steps per second of a job alone and well placed; none where it is not known."""
+        """Training steps per second of a job alone and well placed, without a type on the reference; none where it is
+        not known."""
 
     @abstractmethod
     def can_run(self, model: str, gpus: int, gpu_type: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from skep.server.private import account_name
 from skep.service.clock import machine_clock
 from skep.service.files import open_store
 from skep.service.live import Live
+from skep.service.progress import Measure, nobody_measured
 from skep.service.values import Json
 
 DAY_S = 86400.0
@@ -44,11 +46,22 @@ def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[E
         on_fault=on_fault,
         limits=config.limits,
         offers=offered_needs(kind.capabilities),
+        measure=measure_of(config.profile),
     )
     for difference in differences(config, live):
         say(difference)
         live.note("config", difference)
     return live
+
+
+def measure_of(profile: str) -> Measure:
+    """The speeds of a profile on whatever cluster there is; without one nobody knows any."""
+    if not profile:
+        return nobody_measured
+    from skep.experiments.known import Known
+    from skep.profiles.read import read_profile
+
+    return functools.partial(Known, read_profile(profile).speed)
 
 
 def differences(config: Config, live: Live) -> list[str]:

@@ -23,7 +23,7 @@ AUTH = ("none", "token")
 ENGINES = ("local",)
 KEYS = (
     *("cluster", "policy", "engine", "data", "host", "port", "auth", "names", "keep_days", "limits", "run_as"),
-    "job_files",
+    *("job_files", "profile"),
 )
 
 
@@ -49,6 +49,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitRules = UNLIMITED
     run_as: str = ""
     """Whose account jobs run as, see `engines/local/accounts.py`; empty: what is safe here, see `job_accounts`."""
+    profile: str = ""
+    """A file of speeds by model: the reference of jobs that report their steps, and what policies know of speeds."""
     job_files: str = ""
     """Where jobs of other accounts have their folders; empty: beside the data folder."""
 
@@ -103,7 +105,7 @@ def read_config(path: str) -> Json:
     found = document.fields(KEYS)
     folder = Path(path).absolute().parent
     values = {key: _value(key, field) for key, field in found.items()}
-    for key in ("data", "job_files"):
+    for key in ("data", "job_files", "profile"):
         if key in values:
             values[key] = str(folder / Path(values[key]).expanduser())
     if (beside := folder / values.get("cluster", "")) != folder and beside.is_file():

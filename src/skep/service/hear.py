@@ -15,6 +15,7 @@ from skep.core.events import (
     NodeLeft,
     NodeLost,
     OthersChanged,
+    ProgressReported,
     SuspendRefused,
     TasksExited,
     TasksMoved,
@@ -22,9 +23,21 @@ from skep.core.events import (
     TasksStarted,
     TasksSuspended,
 )
-from skep.core.job import Job, in_proportion
+from skep.core.job import Job
 from skep.core.nodes import Membership
-from skep.core.reports import Exited, Fenced, LaunchFailed, Looked, Moved, Refused, Report, Resumed, Started, Suspended
+from skep.core.reports import (
+    Exited,
+    Fenced,
+    LaunchFailed,
+    Looked,
+    Moved,
+    Progressed,
+    Refused,
+    Report,
+    Resumed,
+    Started,
+    Suspended,
+)
 from skep.core.state import State
 from skep.jobs.exits import classify, react
 from skep.service.book import Record
@@ -66,28 +79,43 @@ def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
     record = writer.book.of(report.job_id)
     if job is None or record is None or job.held is None or report.launch < job.held_launch:
         return None
+    if isinstance(report, Progressed):
+        news = writer.reports.hear(state, job, report.values, now_s)
+        return None if news is None else Heard([news])
     if isinstance(report, Started):
-        return Heard([TasksStarted(job.id, in_proportion(job.spec, job.held), now_s, report.launch)])
+        return Heard([TasksStarted(job.id, None, now_s, report.launch)])
     if isinstance(report, Moved):
         if job.bound is None or report.launch != job.launches:
             return None
-        rate = in_proportion(job.spec, job.bound)
-        return Heard([TasksMoved(job.id, job.bound, job.work_at(now_s), rate, now_s, report.launch)])
+        return Heard([TasksMoved(job.id, job.bound, job.work_at(now_s), None, now_s, report.launch)])
     if isinstance(report, Suspended):
         return Heard([TasksSuspended(job.id, job.work_at(now_s), report.memory, report.launch)])
     if isinstance(report, Resumed):
-        there = job.held.resumes_as or job.held
-        rate = in_proportion(job.spec, there)
-        return Heard([TasksResumed(job.id, job.work_at(now_s), rate, now_s, report.launch)])
+        return Heard([TasksResumed(job.id, job.work_at(now_s), None, now_s, report.launch)])
     if isinstance(report, Refused) and report.action == "suspend":
         return Heard([SuspendRefused(job.id, report.launch)])
     if isinstance(report, LaunchFailed):
-        return _ended(record, job, now_s, report.launch, NOT_STARTED, report.cause, report.reason)
+        return _ended(record, job, Work(job, now_s), report.launch, NOT_STARTED, report.cause, report.reason)
     if isinstance(report, Exited):
-        heard = _exited(record, job, now_s, report)
+        last = writer.reports.last(state, job)
+        heard = _exited(record, job, Work(job, now_s, last), report)
         heard.seconds = report.seconds
+        if last is not None:
+            heard.events.insert(0, last)
         return heard
     return None
+
+
+class Work:
+    """How much a job whose run is over has done, and how much of that is not lost if it ended badly."""
+
+    def __init__(self, job: Job, now_s: float, last: ProgressReported | None = None) -> None:
+        self.now_s = now_s
+        self.done_s = job.work_at(now_s)
+        self.saved_s = job.saved_s
+        if last is not None and last.work_s is not None:
+            self.done_s = last.work_s
+            self.saved_s = job.saved_s if last.saved_s is None else last.saved_s
 
 
 def news_of_nodes(state: State, reports: list[Report]) -> list[Membership]:
@@ -116,34 +144,33 @@ def said_of_node(event: Membership) -> tuple[str, str]:
     return ("joined" if isinstance(event, NodeJoined) else "changed"), f"{spec.name} has {what}"
 
 
-def _exited(record: Record, job: Job, now_s: float, report: Exited) -> Heard:
+def _exited(record: Record, job: Job, work: Work, report: Exited) -> Heard:
     if report.was_stopped:
         is_killed = report.code == KILLED
         said = "killed when its grace period was over" if is_killed else "exited after SIGTERM, as requested"
-        return _left(job, now_s, report, Exit.PREEMPTED, said)
+        return _left(job, work.done_s, report, Exit.PREEMPTED, said)
     if report.cause == "node-lost":
-        return _left(job, now_s, report, Exit.NODE_LOST, "its node was lost")
-    return _ended(record, job, now_s, report.launch, report.code, report.cause, report.log_tail)
+        return _left(job, work.saved_s, report, Exit.NODE_LOST, "its node was lost")
+    return _ended(record, job, work, report.launch, report.code, report.cause, report.log_tail)
 
 
-def _left(job: Job, now_s: float, report: Exited, exit: Exit, said: str) -> Heard:
-    kept_s = job.work_at(now_s) if exit is Exit.PREEMPTED else job.work_s
+def _left(job: Job, kept_s: float, report: Exited, exit: Exit, said: str) -> Heard:
     event = TasksExited(job.id, exit, kept_s, report.launch)
     return Heard([event], job.id, report.launch, said, report.code)
 
 
-def _ended(record: Record, job: Job, now_s: float, launch: int, code: int, cause: str, text: str) -> Heard:
+def _ended(record: Record, job: Job, work: Work, launch: int, code: int, cause: str, text: str) -> Heard:
     """It ended by itself, well or not; a failure that more tries may cure is tried again, perhaps after a while."""
     if code == 0:
-        return Heard([TasksExited(job.id, Exit.FINISHED, job.work_at(now_s), launch)], job.id, launch, "succeeded", 0)
+        return Heard([TasksExited(job.id, Exit.FINISHED, work.done_s, launch)], job.id, launch, "succeeded", 0)
     found = classify(code, text, cause=cause)
     request, member = record.request, job.spec.group
     tries = request.retries if request.gang or member is None else request.tasks[member.role].retries
     retry, delay_s = react(found, job.retries, tries)
     said = f"{found.phrase}: {text}" if code == NOT_STARTED else found.phrase
     exit = Exit.RETRIED if retry and not job.is_ending else Exit.FAILED
-    heard = Heard([TasksExited(job.id, exit, job.work_s, launch)], job.id, launch, said, code, found.advice)
+    heard = Heard([TasksExited(job.id, exit, work.saved_s, launch)], job.id, launch, said, code, found.advice)
     if exit is Exit.RETRIED and delay_s > 0:
         reason = f"back-off of {delay_s:g} s after: {said[:SAID_MAX]}"
-        heard.events.append(JobHeld(job.id, reason, now_s + delay_s))
+        heard.events.append(JobHeld(job.id, reason, work.now_s + delay_s))
     return heard

@@ -6,6 +6,7 @@ server commits many of them with one write to the disk.
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import sqlite3
@@ -33,6 +34,7 @@ from skep.service.check import check_open_jobs, check_rows, damaged
 from skep.service.clock import Clock
 from skep.service.commands import Prepare
 from skep.service.override import override
+from skep.service.progress import Measure, nobody_measured
 from skep.service.reads import Reads, as_event
 from skep.service.recover import DAMAGE
 from skep.service.sight import EVERYTHING, Sight
@@ -67,6 +69,7 @@ class Live(Reads):
         on_fault: Callable[[Exception], None] = lambda error: None,
         limits: LimitRules = UNLIMITED,
         offers: frozenset[Need] = frozenset(Need),
+        measure: Measure = nobody_measured,
     ) -> None:
         """`cluster` is (name, text). On a store that has a cluster and a policy already, those given replace them."""
         self.clock = clock if isinstance(clock, Clock) else Clock(clock, clock)
@@ -80,9 +83,10 @@ class Live(Reads):
             made = commands.make_cluster(cluster[1], cluster[0])
             opening = (made, commands.make_policy(policy or "fifo", read_text(made.text, made.name)[0]))
         self.bounded = Bounded()
-        self.writer = open_writer(
-            store, lambda: Writer(store, self.clock(), opening=opening, limits=limits, call=self.bounded, offers=offers)
+        make = functools.partial(
+            Writer, opening=opening, limits=limits, call=self.bounded, offers=offers, measure=measure
         )
+        self.writer = open_writer(store, lambda: make(store, self.clock()))
         override(self.writer, cluster, policy, self.clock())
         self.lock = self.writer.lock
         self.writer.planning.on_fault = lambda: self._inbox.put([])

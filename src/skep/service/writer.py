@@ -29,6 +29,7 @@ from skep.core.events import (
     JobSubmitted,
     PolicyChanged,
     PolicyFailed,
+    ProgressReported,
     TasksExited,
     TasksMoved,
     TasksStarted,
@@ -52,6 +53,7 @@ from skep.service.hear import Heard, hear, news_of_nodes, said_of_node
 from skep.service.lendable import Lendable
 from skep.service.limits import Limiter
 from skep.service.planning import Call, Fault, Planning, at_once, commit_all, sentence, short, stays
+from skep.service.progress import Measure, Reports, nobody_measured
 from skep.service.recover import recover, wanted
 from skep.service.store import Snapshot, Store, Told, Writes
 from skep.service.turn import Command, NotYet, Turn
@@ -80,8 +82,10 @@ class Writer:
         limits: LimitRules = UNLIMITED,
         call: Call = at_once,
         offers: frozenset[Need] = frozenset(Need),
+        measure: Measure = nobody_measured,
     ) -> None:
-        """`opening` says on what to begin where the store is new; policies are asked through `call`."""
+        """`opening` says on what to begin where the store is new; policies are asked through `call`; `measure` says
+        which speeds are known on a cluster."""
         self.store = store
         self.book = Book()
         self.limits = Limiter(limits)
@@ -104,7 +108,10 @@ class Writer:
         self.wakes_in_vain = 0
         self.state, self.ground = recover(store)
         self.ground.offers = offers
+        self.measure = measure
+        self.reports = Reports()
         self.planning = Planning(call)
+        self._measure()
         self.snapshot_at = self.state.event_count + SNAPSHOT_EVERY
         for row, data in store.open_requests():
             self.book.restore(row, msgspec.json.decode(data, type=Request), self.state)
@@ -118,6 +125,13 @@ class Writer:
                 self._take_up(turn)
         if turn.has_writes:
             store.commit(turn.writes)
+
+    def _measure(self) -> None:
+        """Which speeds are known on the cluster as it is now, for the state and for the planner's copy."""
+        known = self.measure(self.state.cluster)
+        scheduler = self.planning.scheduler
+        for state in (self.state, scheduler.state) if scheduler is not None else (self.state,):
+            state.knowledge.measured = known
 
     def _open(self, turn: Turn, opening: tuple[ClusterChanged, PolicyChanged] | None) -> None:
         if opening is None:
@@ -179,6 +193,7 @@ class Writer:
         with self.lock:
             actions: list[Action | Cluster] = []
             if stepped_s:
+                self.reports = Reports()  # they are counted from other moments now
                 actions += self.step(turn, [ClockStepped(stepped_s)], None)
             actions += self._decide(turn, commands, reports)
         decided_s = time.perf_counter()
@@ -313,6 +328,8 @@ class Writer:
             event.job_id: self.state.jobs[event.job_id].held_gpus for event in events if isinstance(event, TasksMoved)
         }
         take_in(self.state, turn.at_s, events, self.ground.follow(events))
+        if any(isinstance(event, Membership | ClusterChanged) for event in events):
+            self._measure()
         made, fault = self._plan(turn.at_s, events)
         plans, bad = commit_all(self.state, made)
         if bad is not None:
@@ -479,7 +496,7 @@ def is_wake_up(event: Event) -> bool:
 
 def changed_by(events: list[Event], plans: list[PlanRecord]) -> set[str]:
     """Jobs of which something may be told that was not so before."""
-    changed = {name for event in events if (name := job_of(event))}
+    changed = {name for event in events if not isinstance(event, ProgressReported) and (name := job_of(event))}
     due = (timer for event in events if isinstance(event, TimerDue) for timer in event.due)
     changed |= {timer.job_id for timer in due if timer.job_id}
     changed |= {decision.job_id for plan in plans for decision in plan.decisions}

@@ -33,6 +33,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "groups": [msgspec.to_builtins(group) for group in state.groups.values()],
         "trigger": snapshot_trigger(state),
         "nodes": (sorted(state.health.lost), sorted(state.health.drained), state.health.changes, state.health.others),
+        "knowledge": msgspec.to_builtins(state.knowledge.saved()),
         "counts": (state.submitted_count, state.pending_count, state.event_count, state.decision_count),
     }
 

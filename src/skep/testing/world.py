@@ -10,6 +10,7 @@ import msgspec
 from skep.core.cluster import Cluster
 from skep.core.errors import InvariantBroken
 from skep.core.events import Batch, Event, TimerDue
+from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.core.snapshot import dump, load
 from skep.core.state import State
@@ -20,6 +21,7 @@ from skep.experiments.output import jobs_csv
 from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import JobRow
 from skep.metrics.summary import job_rows
+from skep.policies.registry import needs_of
 from skep.service.loop import Observer
 from skep.testing.invariants import Checker
 from skep.traces.trace import Trace
@@ -50,6 +52,11 @@ class World(msgspec.Struct, frozen=True):
         options = Options(seed=self.seed, round_s=self.round_s)
         return Experiment(self.trace, self.cluster, options).planner(self.policy)
 
+    @property
+    def reports(self) -> bool:
+        """Whether jobs say how far they are, as in an `Experiment`."""
+        return Need.PROGRESS in needs_of(self.policy)
+
     def begin(self) -> Course:
         state = State(self.cluster.blank())
         return Course(Scheduler(state, self.planner()), self.engine(state.cluster))
@@ -65,6 +72,7 @@ class World(msgspec.Struct, frozen=True):
             outages=Outages(lost + back),
             finish_round_s=self.round_s if self.finish_at_boundary else 0.0,
             groups=self.trace.groups,
+            reports=self.reports,
         )
         engine.idle_timers_max = 200
         engine.script = list(self.script)
@@ -83,6 +91,7 @@ class World(msgspec.Struct, frozen=True):
             checkpoint_s=self.checkpoint_s,
             finish_round_s=course.engine.finish_round_s,
             groups=() if state.submitted_count else self.trace.groups,
+            reports=self.reports,
         )
         engine.idle_timers_max = 200
         engine.script = list(course.engine.script)

@@ -281,6 +281,8 @@ def known(*jobs: tuple[str, int, float | None, float]) -> State:
         each.work_s = done_s
         each.state = JobState.SUCCEEDED if number < len(ended) else JobState.PENDING
         state.jobs[each.id] = each
+        if each.state is JobState.SUCCEEDED:
+            state.knowledge.note_end(each)
     return state
 
 

@@ -162,10 +162,11 @@ def progress_reported(state: State, event: ProgressReported) -> None:
         return
     if event.report is not None:
         state.knowledge.note_report(state.now_s, job, event.report, place_of(job, state.held_jobs, state.cluster))
-    if event.rate is None or job.is_halted:
+    if event.work_s is None or job.is_halted:
         return  # nobody knows in seconds how far it is, or it stood still by then
-    set_rate(job, event.rate)
-    job.work_s = job.work_s if event.work_s is None else event.work_s
+    if event.rate is not None:
+        set_rate(job, event.rate)
+    job.work_s = event.work_s
     job.saved_s = job.saved_s if event.saved_s is None else event.saved_s
     job.progress_since_s = max(job.progress_since_s, state.now_s)  # a restart under way goes on
 

@@ -1,0 +1,145 @@
+"""What running jobs report of themselves (`skep.train`), made into the few events that are worth a log entry.
+
+Here are the latest reports, logged or not; `core/progress.py` has the rule by which they are logged. What is logged
+carries work and rate in seconds, so a replay needs neither this memory nor the profile.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from skep.core.actions import Setting
+from skep.core.cluster import Cluster
+from skep.core.events import ProgressReported
+from skep.core.job import Job, in_proportion
+from skep.core.knowledge import UNKNOWN, Measured, neighbours_of
+from skep.core.progress import SERIES_MAX, Gauge, Report
+from skep.core.state import State
+
+Measure = Callable[[Cluster], Measured]
+"""Which speeds are known on a cluster: those of a profile."""
+
+
+def nobody_measured(cluster: Cluster) -> Measured:
+    return UNKNOWN
+
+
+OWN = ("step", "steps", "epoch", "epochs", "checkpoint_step", "left", "done", "at_s")
+"""Words of `skep.train`; every other number is a series."""
+NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
+MOST = 1e15
+"""Steps; what is beyond is no number of steps."""
+LATE_S, EARLY_S = 30.0, 5.0
+"""A job whose clock is off by more than this is taken to report when it is heard."""
+
+
+class Said(msgspec.Struct):
+    """The latest report of a job."""
+
+    at_s: float
+    report: Report
+    saved_step: float | None
+
+
+class Reports:
+    """Of the jobs that report, by id."""
+
+    def __init__(self) -> None:
+        self.gauges: dict[str, Gauge] = {}
+        self.unlogged: dict[str, Said] = {}
+
+    def hear(self, state: State, job: Job, values: Mapping[str, Setting], now_s: float) -> ProgressReported | None:
+        """An event, if this report is to be logged."""
+        said = read_report(values, now_s)
+        if said is None or job.seq not in state.held_jobs or job.is_halted:
+            return None
+        gauge = self._gauge(state, job)
+        self.unlogged[job.id] = said
+        return self._log(state, job, gauge) if gauge.hear(said.at_s, said.report.step) else None
+
+    def last(self, state: State, job: Job) -> ProgressReported | None:
+        """The job's run is over: what it said last, if that was not logged."""
+        gauge = self.gauges.pop(job.id, None)
+        is_news = job.id in self.unlogged and gauge is not None and job.seq in state.held_jobs and not job.is_halted
+        found = self._log(state, job, gauge) if is_news and gauge is not None else None
+        self.unlogged.pop(job.id, None)
+        return found
+
+    def _gauge(self, state: State, job: Job) -> Gauge:
+        beside = tuple(other.seq for other in neighbours_of(job, state.held_jobs, state.cluster))
+        place = (job.held_since_s, beside)
+        gauge = self.gauges.get(job.id)
+        if gauge is None or gauge.launch != job.held_launch:
+            gauge = self.gauges[job.id] = Gauge(job.held_launch, place)
+            logged = state.knowledge.progress.get(job.id)
+            if logged is not None and logged.launch == job.held_launch:  # by the server before this one
+                gauge.logged_s, gauge.logged_speed = logged.at_s, logged.report.steps_per_s
+        gauge.settle(place)
+        return gauge
+
+    def _log(self, state: State, job: Job, gauge: Gauge) -> ProgressReported:
+        said = self.unlogged.pop(job.id)
+        step, speed = said.report.step, gauge.speed
+        reference = self._reference(state, job, gauge, said)
+        gauge.log(said.at_s, step)
+        report = msgspec.structs.replace(said.report, steps_per_s=speed, reference=reference)
+        if reference is None:
+            return ProgressReported(job.id, report=report, launch=job.held_launch)
+        return ProgressReported(
+            job.id,
+            work_s=step / reference,
+            rate=None if speed is None else speed / reference,
+            saved_s=None if said.saved_step is None else said.saved_step / reference,
+            report=report,
+            launch=job.held_launch,
+        )
+
+    def _reference(self, state: State, job: Job, gauge: Gauge, said: Said) -> float | None:
+        """Steps per second in its first shape, alone: what was found before, what the profile says, or what the job
+        itself has shown in its first exclusive minute."""
+        known = state.knowledge.progress.get(job.id)
+        if known is not None and known.reference is not None:
+            return known.reference
+        asked = job.spec.shapes[0]
+        gpu_type = asked.gpu_types[0] if asked.gpu_types else ""
+        measured = state.knowledge.steps_per_s(job.spec.model, gpu_type, asked.gpus) if job.spec.model else None
+        if measured:
+            return measured
+        assert job.held is not None
+        is_alone = not neighbours_of(job, state.held_jobs, state.cluster)
+        shown = gauge.reference(said.at_s, said.report.step) if is_alone else None
+        return shown / in_proportion(job.spec, job.held) if shown else None
+
+
+def read_report(values: Mapping[str, Setting], now_s: float) -> Said | None:
+    """What a job wrote may be anything; without a step it tells nothing of how far it is."""
+    step = amount(values.get("step"))
+    if step is None:
+        return None
+    at_s = number(values.get("at_s"))
+    names = sorted(name for name in values if name not in OWN and NAME.fullmatch(name))
+    series = {name: found for name in names if (found := number(values[name])) is not None}
+    report = Report(
+        step,
+        amount(values.get("steps")),
+        amount(values.get("epoch")),
+        amount(values.get("epochs")),
+        series=dict(list(series.items())[:SERIES_MAX]),
+    )
+    is_right = at_s is not None and now_s - LATE_S <= at_s <= now_s + EARLY_S
+    return Said(at_s if at_s is not None and is_right else now_s, report, amount(values.get("checkpoint_step")))
+
+
+def number(value: object) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not -1e300 < value < 1e300:
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def amount(value: object) -> float | None:
+    found = number(value)
+    return found if found is not None and 0 <= found <= MOST else None
