@@ -11,19 +11,24 @@ from click.testing import CliRunner
 
 from skep.cli.main import skep
 from skep.clusters import read_layout
+from skep.core.cluster import Allocation, Slice
 from skep.core.errors import InputError
 from skep.core.job import JobState
-from skep.core.memory import OWNED
+from skep.core.memory import OWNED, Memory
+from skep.core.plan import Plan
 from skep.core.state import State
 from skep.core.step import Scheduler
+from skep.core.view import JobView, Trigger, View
 from skep.experiments.sharing import hardware_cluster
 from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import JobRow, Run
+from skep.policies.idle import Idle
 from skep.policies.registry import Setting
 from skep.policies.shared.build import build_whole
 from skep.policies.shared.planner import Shared
 from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
 from skep.testing import job, role, trace
+from skep.testing.invariants import check_books
 from skep.testing.shared_invariants import check_shared
 from skep.testing.world import Course, World
 from skep.traces.trace import TraceJob
@@ -313,3 +318,50 @@ def test_a_pinned_cell_smaller_than_a_node_leaves_the_rest_of_it_to_others(tmp_p
     text = "nodes: [{gpus: 4, name: n, socket: 2}]\nvcs: {a: {cells: 1 socket, pinned: [n/1]}}\n"
     jobs = (job(2, vc="a", id="x"), job(2, vc="a", id="y", pinned="n/1"), job(2, vc="a", id="z"))
     assert times(simulated(tmp_path, text, *jobs)) == {"x": (0, 100, 0), "y": (0, 100, 0), "z": (100, 200, 0)}
+
+
+# Planners that decide twice about one job -----------------------------------------------------------------------
+
+
+class Twice(Idle):
+    """Starts the first job; when another comes, it does all of this to the first in one plan."""
+
+    def __init__(self, *steps: str) -> None:
+        self.steps = steps
+
+    def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
+        plan = view.new_plan()
+        for new in trigger.submitted:
+            if new.id == "first":
+                plan.start(new, Allocation((Slice(0, 0b11),), 2))
+            else:
+                self.act(plan, view.jobs["first"])
+        return plan
+
+    def act(self, plan: Plan, first: JobView) -> None:
+        for step in self.steps:
+            if step == "move":
+                plan.move(first, Allocation((Slice(0, 0b1100),), 2))
+            else:
+                (plan.suspend if step == "suspend" else plan.resume)(first)
+
+
+@pytest.mark.parametrize("sharing", [CELLS, NUMBERS, PRIVATE])
+@pytest.mark.parametrize(
+    "steps", [("suspend", "resume"), ("suspend", "resume", "suspend"), ("move", "suspend", "resume")], ids="-".join
+)
+def test_a_vc_may_decide_twice_about_one_job_in_one_plan(tmp_path: Path, sharing: str, steps: tuple[str, ...]) -> None:
+    (tmp_path / "lab.yaml").write_text(TWO)
+    layout = read_layout(str(tmp_path / "lab.yaml"))
+    jobs = trace(job(2, vc="b", id="first"), job(1, vc="b", id="second", at=10))
+    planner = Shared(layout, lambda vc, policy, cluster: Twice(*steps), sharing)
+    course = begin(World(jobs, hardware_cluster(layout, sharing), "fifo"), planner)
+    while course.state.now_s < 10:
+        course.advance()
+    first = course.state.jobs["first"]
+    has_moved, is_suspended = "move" in steps, steps[-1] == "suspend"
+    assert first.allocation is not None
+    assert [piece.gpus for piece in first.allocation.slices] == [0b1100 if has_moved else 0b11], "in terms of its VC"
+    assert first.state is (JobState.SUSPENDED if is_suspended else JobState.RUNNING)
+    check_shared(course.state, planner)
+    check_books(course.state.cluster, [(first.seq, first.bound)] if first.bound is not None else [])

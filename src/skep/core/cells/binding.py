@@ -25,7 +25,7 @@ def bind_sparing(
     leaves: list[VirtualCell],
 ) -> Bindings | None:
     """A mapping that evicts opportunistic work only if there is none that evicts nothing."""
-    found = bind_within(is_usable, leaves)
+    found = bind_within(is_usable, order, leaves)
     if found is not None:
         return found
     found = Binder(chain, is_usable, order).bind(leaves)
@@ -35,14 +35,16 @@ def bind_sparing(
     return found if spared is None else spared
 
 
-def bind_within(is_usable: Callable[[PhysicalCell], bool], leaves: list[VirtualCell]) -> Bindings | None:
-    """What the search would find where there is nothing to search: all lie in one cell, which is bound already, and
-    nobody borrows there. None: there is."""
+def bind_within(
+    is_usable: Callable[[PhysicalCell], bool], order: Callable[[PhysicalCell], int], leaves: list[VirtualCell]
+) -> Bindings | None:
+    """What the search would find where there is nothing to search: all lie in one cell, which is bound already. GPUs
+    with opportunistic work come last in either order. None: there is."""
     parent = leaves[0].parent if leaves else None
-    if parent is None or parent.physical is None or OPPORTUNISTIC in parent.physical.used:
+    if parent is None or parent.physical is None:
         return None
     found: Bindings = {}
-    left = iter(parent.physical.children)
+    left = iter(children_of(parent.physical, order))
     for leaf in leaves:
         if leaf.parent is not parent:
             return None
@@ -55,6 +57,11 @@ def bind_within(is_usable: Callable[[PhysicalCell], bool], leaves: list[VirtualC
                 gpu = candidate
         found[id(leaf)] = gpu
     return found
+
+
+def children_of(cell: PhysicalCell, order: Callable[[PhysicalCell], int]) -> list[PhysicalCell]:
+    """In turn: that of the layout where none of them has opportunistic work."""
+    return sorted(cell.children, key=order) if OPPORTUNISTIC in cell.used else cell.children
 
 
 def is_lent(cell: PhysicalCell) -> bool:
@@ -188,8 +195,7 @@ class Binder:
     # Mapping ---------------------------------------------------------------------------------------------------
 
     def _below(self, cell: PhysicalCell) -> list[PhysicalCell]:
-        """Its children in turn: that of the layout where none of them has opportunistic work."""
-        return sorted(cell.children, key=self.order) if OPPORTUNISTIC in cell.used else cell.children
+        return children_of(cell, self.order)
 
     def _map_all(self, cells: list[VirtualCell], ordered: list[PhysicalCell]) -> bool:
         """Each cell onto a usable candidate of its own; back up where the rest finds none.

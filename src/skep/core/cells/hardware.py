@@ -30,8 +30,6 @@ class Hardware:
 
     def __init__(self, cells: Cells, nodes: Sequence[NodeView] | None = None) -> None:
         self.specs: list[NodeSpec] = []
-        self.where: dict[int, tuple[int, int]] = {}
-        """Gpu cell (by identity) → (node, bit)."""
         self.leaves: list[list[PhysicalCell]] = [[] for _ in nodes or ()]
         """By node and bit; none of a node that the layout does not have."""
         self.missing: set[str] = set()
@@ -51,7 +49,7 @@ class Hardware:
         if number is None:
             return
         for bit, leaf in enumerate(leaves):
-            self.where[id(leaf)] = (number, 1 << bit)
+            leaf.place = (number, bit)
         self.leaves[number] = leaves
 
     def _number(self, cell: PhysicalCell, spec: NodeSpec) -> int | None:
@@ -68,8 +66,8 @@ class Hardware:
         """These gpus as slices, with cpus and memory in proportion to one slice of the same role."""
         masks: dict[int, int] = {}
         for leaf in leaves:
-            node, bit = self.where[id(leaf)]
-            masks[node] = masks.get(node, 0) | bit
+            node, bit = leaf.place
+            masks[node] = masks.get(node, 0) | 1 << bit
         if len(masks) == 1:
             return [msgspec.structs.replace(like, node=node, gpus=mask) for node, mask in masks.items()]
         return [part_of(like, node, mask) for node, mask in sorted(masks.items())]

@@ -66,6 +66,7 @@ class PhysicalCell(Cell):
         "is_split",
         "node",
         "nodes",
+        "place",
         "rank",
         "turn",
         "virtual",
@@ -85,6 +86,8 @@ class PhysicalCell(Cell):
         """Its place among these where cells with little opportunistic work come first."""
         self.index = -1
         """Of a gpu: its number on the node."""
+        self.place = (-1, -1)
+        """Of a gpu of a cluster: the node and the bit that it is there."""
         self.virtual: VirtualCell | None = None
         self.is_split = False
         self.is_pinned = False

@@ -207,9 +207,7 @@ class CellBooks(VcBooks):
         return Allocation(tuple(slices), allocation.gpus)
 
     def gpus_behind(self, allocation: Allocation) -> Gpus:
-        where = self.hardware.where
-        found = [where[id(leaf)] for leaf in self.bound[id(allocation)].leaves]
-        return tuple([(node, bit.bit_length() - 1) for node, bit in found])
+        return tuple([leaf.place for leaf in self.bound[id(allocation)].leaves])
 
     def adopt(self, allocation: Allocation, gpus: Gpus, owner: int) -> None:
         leaves = [self.hardware.leaves[node][bit] for node, bit in gpus]

@@ -185,14 +185,17 @@ class Shared:
     def _ask(self, view: View, plan: Plan) -> None:
         """The planners of all VCs to which something happened."""
         for vc in self.agenda.due(view.now_s):
-            if vc.borrowers:
-                self.loans.untried.update(vc.borrowers)
-            if vc.view.trigger.wakes:
+            trigger = vc.view.trigger
+            is_changed = True
+            if trigger.wakes:
                 self.asked = vc.name
-                self._plan_vc(plan, vc)
+                is_changed = self._plan_vc(plan, vc) or not is_only_submitted(trigger)
+            if is_changed and vc.borrowers:
+                self.loans.untried.update(vc.borrowers)
         self.asked = ""
 
-    def _plan_vc(self, plan: Plan, vc: Vc) -> None:
+    def _plan_vc(self, plan: Plan, vc: Vc) -> bool:
+        """Whether it has decided anything."""
         trigger = vc.view.take_trigger()
         vc.books.is_refused = False
         made = vc.planner.plan(vc.view, vc.view.memory, trigger)
@@ -206,6 +209,7 @@ class Shared:
             self.agenda.asked(vc, trigger)
         if vc.borrows and self.sharing == CELLS and (trigger.submitted or trigger.returned):
             self._offer(vc, made, (*trigger.submitted, *trigger.returned))
+        return bool(made.decisions)
 
     def _offer(self, vc: Vc, made: Plan, fresh: tuple[JobView, ...]) -> None:
         """Those that their VC has no room for may be lent something."""
@@ -231,3 +235,9 @@ class Shared:
         with Asking(self, vc.name):
             refusal = vc.planner.explain(vc.view, vc.view.memory, job)
         return in_cell(refusal, vc.books.pinned)
+
+
+def is_only_submitted(trigger: Trigger) -> bool:
+    """Whether nothing happened but that jobs came: their VC has no more room than before."""
+    others = trigger.ended or trigger.returned or trigger.withdrawn or trigger.started
+    return not (others or trigger.nodes_changed or trigger.is_timer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 from skep.core.cluster import Allocation
@@ -12,6 +13,9 @@ from skep.policies.shared.cell_books import with_cpu_pieces
 from skep.policies.shared.lender import Lender
 from skep.policies.shared.loans import Loans
 from skep.policies.shared.vc import CELLS, Vc
+
+ALONE = contextlib.nullcontext()
+"""Around a decision that needs no other."""
 
 Homes = dict[str, Allocation | None]
 """Where jobs are to be, by id, in physical terms."""
@@ -28,31 +32,48 @@ class Translator:
 
     def carry_out(self, plan: Plan, vc: Vc, made: Plan) -> None:
         """All decisions of this plan of a VC."""
-        homes: Homes = {}
         if len(made.decisions) == 1:
-            self._carry_out(plan, vc, made, [0], homes)
+            self._carry_out_one(plan, vc, made)
         else:
+            homes: Homes = {}
             for numbers in bundles_of(made.decisions):
                 self._carry_out(plan, vc, made, numbers, homes)
+        left: dict[int, Allocation] = {}
         for decision in made.decisions:
             before = decision.before
             if before is not None and before is not self.view.jobs[decision.job_id].allocation:
-                plan.note(vc.books.forget(before))
+                left[id(before)] = before
+        for before in left.values():
+            plan.note(vc.books.forget(before))
+
+    def _carry_out_one(self, plan: Plan, vc: Vc, made: Plan) -> None:
+        """Nearly always there is one decision, and nobody has to leave for it."""
+        decision = made.decisions[0]
+        job = self.view.jobs[decision.job_id]
+        home = self._home(vc, decision, job.bound)
+        leavers = self.loans.on(home) if self.loans.counts else ()
+        if not leavers:
+            self._translate(plan, vc, made, 0, job.bound, home)
+            return
+        with plan.bundle():
+            for borrower in leavers:
+                self.lender.push_out(plan, borrower)
+            self._translate(plan, vc, made, 0, job.bound, home)
 
     def _carry_out(self, plan: Plan, vc: Vc, made: Plan, numbers: list[int], homes: Homes) -> None:
         """Decisions that need each other, or one by itself. `homes`: of jobs that this plan has decided about."""
-        leavers = self._leavers(vc, made, numbers, homes) if self.loans.counts else []
-        if len(numbers) == 1 and not leavers:
-            self._translate(plan, vc, made, numbers[0], homes)
-            return
-        with plan.bundle():
-            for number in numbers:
-                for job in leavers[number - numbers[0]] if leavers else ():
-                    self.lender.push_out(plan, job)
-                self._translate(plan, vc, made, number, homes)
+        leavers = self._leavers(vc, made, numbers, homes)
+        with plan.bundle() if len(numbers) > 1 or any(leavers) else ALONE:
+            for number, borrowers in zip(numbers, leavers, strict=True):
+                for borrower in borrowers:
+                    self.lender.push_out(plan, borrower)
+                decision = made.decisions[number]
+                bound = homes.get(decision.job_id, self.view.jobs[decision.job_id].bound)
+                home = self._home(vc, decision, bound)
+                homes[decision.job_id] = self._translate(plan, vc, made, number, bound, home)
 
     def _leavers(self, vc: Vc, made: Plan, numbers: list[int], homes: Homes) -> list[list[JobView]]:
-        """The borrowers that have to leave for each of these decisions; nothing where there are none."""
+        """The borrowers that have to leave for each of these decisions."""
         found = []
         homes = dict(homes)
         for number in numbers:
@@ -60,7 +81,7 @@ class Translator:
             bound = homes.get(job_id, self.view.jobs[job_id].bound)
             homes[job_id] = self._home(vc, made.decisions[number], bound)
             found.append(self.loans.on(homes[job_id]))
-        return found if any(found) else []
+        return found
 
     def _home(self, vc: Vc, decision: Decision, bound: Allocation | None) -> Allocation | None:
         """Where the job is to be; who is suspended or resumed stays where it is."""
@@ -74,14 +95,15 @@ class Translator:
                 return bound.resumes_as
         return vc.books.physical(after)
 
-    def _translate(self, plan: Plan, vc: Vc, made: Plan, number: int, homes: Homes) -> None:
+    def _translate(
+        self, plan: Plan, vc: Vc, made: Plan, number: int, bound: Allocation | None, home: Allocation | None
+    ) -> Allocation | None:
+        """From where it is to its home; the home with all that belongs to it."""
         decision = made.decisions[number]
+        after = decision.after
         job = self.view.jobs[decision.job_id]
-        bound = homes.get(job.id, job.bound)
-        home, after = self._home(vc, decision, bound), decision.after
-        if home is not None and after is not None and self.is_bound and not self._stays(decision):
+        if home is not None and after is not None and self.is_bound and not stays(decision):
             home = with_cpu_pieces(home, after, self.view.cluster)
-        homes[job.id] = home
         whole = Decision(job.id, bound, home, decision.cause, until_s=decision.until_s)
         plan.translate(made, number, whole, is_booked=vc.books.is_whole)
         if after is None:
@@ -91,11 +113,7 @@ class Translator:
             self.lender.withdraw(job)
             self.own(plan, vc, job, after)
             plan.remember(OWNED, job.id, Owned(after, vc.books.gpus_behind(after)))
-
-    def _stays(self, decision: Decision) -> bool:
-        """Whether the job is suspended or resumed where it stands."""
-        before, after = decision.before, decision.after
-        return (before is not None and before.is_suspended) or (after is not None and after.is_suspended)
+        return home
 
     # Owners ----------------------------------------------------------------------------------------------------
 
@@ -127,6 +145,14 @@ class Translator:
             return False
         vc.books.ended(self.virtual.pop(job.seq), job.seq)
         return True
+
+
+def stays(decision: Decision) -> bool:
+    """Whether the job is suspended or resumed where it stands."""
+    before, after = decision.before, decision.after
+    return (before is not None and before.resumes_as is not None) or (
+        after is not None and after.resumes_as is not None
+    )
 
 
 def bundles_of(decisions: list[Decision]) -> list[list[int]]:
