@@ -236,7 +236,7 @@ nothing by moving into the shared cluster.
 
 **Numbers do not.** A promise is broken when a job waits that would start at once if its VC had hardware of its own
 and the same jobs running on it. That happened to {broken} jobs, in {broken_vcs} of the {vcs} VCs; with cells to
-none. The gpus are free, but scattered over nodes that other tenants use too: only for {idle} of the time up to the
+none. The GPUs are free, but scattered over nodes that other tenants use too: only for {idle} of the time up to the
 last submission was there a whole idle node, and without one no job of 8 gpus starts anywhere. {later} jobs start
 later than in (a), by {later_s} on average and by {latest_s} at most.
 

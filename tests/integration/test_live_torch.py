@@ -214,7 +214,7 @@ def test_resized_from_four_to_two_to_four_by_afs(make_world: MakeWorld, whole_el
     history = training.finish()
     assert [attempt["outcome"] for attempt in history] == ["resized", "resized", "succeeded"]
     kinds = [event["text"] for event in world.client.job_events(training.id) if event["kind"] == "resized"]
-    assert kinds == ["from 4 to 2 gpus, on n0", "from 2 to 4 gpus, on n0"]
+    assert kinds == ["from 4 to 2 GPUs, on n0", "from 2 to 4 GPUs, on n0"]
     judge_resized(training, whole_elastic, [4, 2, 4])
 
 

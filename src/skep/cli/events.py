@@ -76,7 +76,7 @@ def print_event(event: dict[str, Any], output: str) -> None:
 @output_option
 @server_option
 def usage(by: str, since: float | None, until: float | None, limits: bool, output: str, url: str) -> None:
-    """Gpu-hours held, by user, virtual cluster or job.
+    """GPU-hours held, by user, virtual cluster or job.
 
     \b
     Examples:

@@ -48,7 +48,7 @@ HEADINGS = {
         "events": ("skep.cli.events:events", "Print what happened, and follow it."),
         "history": ("skep.cli.past:history", "GPUs used and the queue over time."),
         "decisions": ("skep.cli.past:decisions", "What the policy decided, and why."),
-        "usage": ("skep.cli.events:usage", "Gpu-hours by user, virtual cluster or job."),
+        "usage": ("skep.cli.events:usage", "GPU-hours by user, virtual cluster or job."),
         "token": ("skep.cli.token:token", "Make, list, rotate and revoke tokens."),
         "restore": ("skep.cli.restore:restore", "Put a backup in the place of the store."),
         "backup": ("skep.cli.backup:backup", "Save the server's store to a file."),
@@ -112,12 +112,12 @@ class LazyGroup(click.Group):
 def skep(ctx: click.Context) -> None:
     """Skep: a cluster manager for deep learning. One scheduler, several worlds.
 
-    Run training jobs on shared gpus, and compare every scheduler of the literature on your own history.
+    Run training jobs on shared GPUs, and compare every scheduler of the literature on your own history.
 
     \b
     First steps:
       skep demo                                   a small cluster at work, nothing else needed
-      skep up                                     a server on this machine; virtual gpus where there are none
+      skep up                                     a server on this machine; virtual GPUs where there are none
       skep run --gpus 1 -- python train.py        run something; `skep ps` in another terminal shows it
       skep compare TRACE --cluster 64x8           which scheduler would have been better
     """

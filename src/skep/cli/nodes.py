@@ -32,7 +32,7 @@ BAR_MAX = 64
 @watch_option
 @server_option
 def nodes(output: str, watch: bool, url: str) -> None:
-    """List the nodes: state, gpus used and free, jobs.
+    """List the nodes: state, GPUs used and free, jobs.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ def draw_nodes(found: list[dict[str, Any]]) -> RenderableType:
 
 
 def jobs_on(node: dict[str, Any]) -> list[str]:
-    """Each once; the server says it for every gpu."""
+    """Each once; the server says it for every GPU."""
     return list(dict.fromkeys(job for jobs in node["jobs"] for job in jobs))
 
 
@@ -79,7 +79,7 @@ def draw_vcs(found: list[dict[str, Any]]) -> RenderableType:
 
 
 def draw_cluster(found: dict[str, Any]) -> RenderableType:
-    """A line per node with a mark per gpu, then the virtual clusters."""
+    """A line per node with a mark per GPU, then the virtual clusters."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -98,7 +98,7 @@ def headline(found: dict[str, Any]) -> str:
 
 
 def gpu_bar(node: dict[str, Any]) -> Any:
-    """`██░█`, a mark for each gpu; a node with more gpus than fit is drawn to scale."""
+    """`██░█`, a mark for each GPU; a node with more GPUs than fit is drawn to scale."""
     from rich.text import Text
 
     if node["state"] == "lost":

@@ -1,4 +1,4 @@
-"""`skep run -- COMMAND`: like the command itself, only on gpus that are yours for its time."""
+"""`skep run -- COMMAND`: like the command itself, only on GPUs that are yours for its time."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ ROLE = "main"
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("argv", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("-g", "--gpus", type=click.IntRange(min=0), default=0, help="Gpus of each task.  [default: 0]")
-@click.option("--gpu-type", default="", metavar="TYPE", help="Only gpus of this type.")
-@click.option("--gpu-milli", type=click.IntRange(1, 1000), help="Thousandths of the gpu, to share it with others.")
-@click.option("--cpu", type=click.FloatRange(min=0), help="Cpus of each task.")
+@click.option("-g", "--gpus", type=click.IntRange(min=0), default=0, help="GPUs of each task.  [default: 0]")
+@click.option("--gpu-type", default="", metavar="TYPE", help="Only GPUs of this type.")
+@click.option("--gpu-milli", type=click.IntRange(1, 1000), help="Thousandths of the GPU, to share it with others.")
+@click.option("--cpu", type=click.FloatRange(min=0), help="CPUs of each task.")
 @click.option("--memory-gib", type=click.FloatRange(min=0), help="Memory of each task.")
 @click.option("--count", type=click.IntRange(min=1), help="Tasks, all started together.  [default: 1]")
 @click.option("--elastic", metavar="MIN:MAX", help="Runs with so many tasks as there is room for, and is resized.")
@@ -54,7 +54,7 @@ ROLE = "main"
 @click.option("-d", "--detach", is_flag=True, help="Print the id and do not wait.")
 @server_option
 def run(argv: tuple[str, ...], detach: bool, url: str, **asked: Any) -> None:
-    """Run COMMAND as a job: wait for its gpus, show what it writes, exit with its code.
+    """Run COMMAND as a job: wait for its GPUs, show what it writes, exit with its code.
 
     It runs in this folder, with this shell's PATH and Python environment; PYTHONUNBUFFERED=1 unless --env says
     otherwise. Of several tasks each line stands behind the name of its task. Ctrl-C asks it to stop and

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COLOURS = {"ok": "green", "better": "cyan", "quirk": "cyan", "differs": "red", "-": "white"}
 WHY = {
     "insufficient-capacity-vc": "its VC has no room",
-    "insufficient-capacity-physical": "too few gpus are idle",
+    "insufficient-capacity-physical": "too few GPUs are idle",
     "bad-node": "it would need a bad node",
     "non-suggested-node": "it would need a node that was not suggested",
     "mapping-needs-bad-node": "too few healthy cells are left for its VC",
@@ -36,7 +36,7 @@ VICTIMS_SHOWN = 6
 def scenario(paths: tuple[str, ...], out: str | None) -> None:
     """Replay scripted requests against a cluster layout, and compare with what the script expects.
 
-    A scenario is a YAML or JSON file: a cluster, and steps such as pods that ask for gpus, pods that end, nodes that
+    A scenario is a YAML or JSON file: a cluster, and steps such as pods that ask for GPUs, pods that end, nodes that
     fail, a new configuration. Folders are searched; files of other kinds are passed over. With one file every step is
     shown. The exit code is 1 if anything differs from what is expected, 2 if a file cannot be used.
 
@@ -246,7 +246,7 @@ def result(step: Step, outcome: Outcome) -> str:
     if kind == "bind":
         gpus = outcome["leafCells"]
         shown = " ".join(map(str, gpus)) if len(gpus) <= GPUS_SHOWN else f"{len(gpus)} gpus"
-        return f"bind     {outcome['node']}, gpu {shown}"
+        return f"bind     {outcome['node']}, GPU {shown}"
     if kind == "preempt":
         victims = outcome["victims"]
         more = f" and {len(victims) - VICTIMS_SHOWN} more" if len(victims) > VICTIMS_SHOWN else ""

@@ -64,7 +64,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 help="Tell policies durations that are off by a factor of exp(E·z), z standard normal.  [default: 0, "
                 "the true ones]",
             ),
-            click.option("--profile", metavar="FILE", help="Speeds by gpu type, scale, locality and sharing."),
+            click.option("--profile", metavar="FILE", help="Speeds by GPU type, scale, locality and sharing."),
             click.option(
                 "--failures",
                 default="",
@@ -81,7 +81,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--vc-map", default="", metavar="a=b,…", help="Rename virtual clusters of the trace."),
             click.option("--private", is_flag=True, help="Give each virtual cluster hardware of its own."),
-            click.option("--by-number", is_flag=True, help="Share by numbers of gpus only, not by cells."),
+            click.option("--by-number", is_flag=True, help="Share by numbers of GPUs only, not by cells."),
             click.option("--parallel", default=1, show_default=True, metavar="N", help="Policies at the same time."),
         ]
     ):

@@ -45,7 +45,7 @@ def _writing(command: Callable[..., Any]) -> Callable[..., Any]:
 def trace() -> None:
     """Look at traces, convert them, take samples, make new ones.
 
-    A trace is a file with jobs: when each was submitted, how long it ran, how many gpus it had. Skep reads
+    A trace is a file with jobs: when each was submitted, how long it ran, how many GPUs it had. Skep reads
     its own CSV (native) and, as they were published, philly-json, philly-csv, helios, alibaba-2023,
     alibaba-2020, gavel, tiresias, blox and what Slurm's sacct prints (slurm).
 
@@ -58,7 +58,7 @@ def trace() -> None:
 
 @trace.command()
 @_reading
-@click.option("--gpus", type=click.IntRange(min=1), help="Gpus of a cluster, to work out the load on it.")
+@click.option("--gpus", type=click.IntRange(min=1), help="GPUs of a cluster, to work out the load on it.")
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Virtual clusters shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def info(path: Path, format_: str | None, profile: Path | None, gpus: int | None, top: int, as_json: bool) -> None:
@@ -175,7 +175,7 @@ def sample(
 @_writing
 @click.option("--jobs", type=int, default=1000, show_default=True, help="Number of jobs.")
 @click.option("--load", type=float, default=0.8, show_default=True, help="Share of the cluster they ask for.")
-@click.option("--gpus", type=int, default=448, show_default=True, help="Gpus of the cluster.")
+@click.option("--gpus", type=int, default=448, show_default=True, help="GPUs of the cluster.")
 @click.option("--vcs", type=int, default=15, show_default=True, help="Number of virtual clusters.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another trace.")
 def synth(out: Path, force: bool, jobs: int, load: float, gpus: int, vcs: int, seed: int) -> None:
@@ -254,7 +254,7 @@ def _facts_table(found: TraceInfo) -> Table:
     table.add_row("jobs", f"{found.jobs:,}")
     counts = {
         "without gpus": found.cpu_only_jobs,
-        "sharing a gpu": found.shared_gpu_jobs,
+        "sharing a GPU": found.shared_gpu_jobs,
         "never ending": found.endless_jobs,
         "users": found.users,
         "models": found.models,
@@ -267,7 +267,7 @@ def _facts_table(found: TraceInfo) -> Table:
     table.add_row("gpu-hours", f"{found.gpu_hours:,.0f}")
     if found.gpus is not None:
         load = "all jobs arrive at once" if found.load is None else f"{found.load:.3f}"
-        table.add_row(f"load on {found.gpus:,} gpus", load)
+        table.add_row(f"load on {found.gpus:,} GPUs", load)
     return table
 
 

@@ -23,7 +23,7 @@ READY_S = 120.0
 @click.option(
     "--cluster",
     metavar="SPEC|FILE",
-    help="The nodes and gpus.  [default: as it was; at first the gpus of this machine]",
+    help="The nodes and GPUs.  [default: as it was; at first the GPUs of this machine]",
 )
 @click.option(
     "--policy",
@@ -41,7 +41,7 @@ READY_S = 120.0
 @click.option("--new", "is_new", is_flag=True, help="Begin anew where the store is gone and files of jobs are left.")
 @click.option("-d", "--detach", is_flag=True, help="Return once it answers.")
 def up(file: str | None, detach: bool, is_new: bool, **flags: Any) -> None:
-    """Start the server: real jobs on the gpus of this machine, or on virtual ones.
+    """Start the server: real jobs on the GPUs of this machine, or on virtual ones.
 
     Jobs survive the end of the server; the next `skep up` on the same data takes them over.
 

@@ -16,7 +16,7 @@ AMOUNT_MAX = 10**12
 
 
 def is_node_list(text: str) -> bool:
-    """Whether the first line is a header that has the name and the gpus of a node."""
+    """Whether the first line is a header that has the name and the GPUs of a node."""
     header = {cell.strip(' "') for cell in text.lstrip().split("\n", 1)[0].strip().split(",")}
     return {"sn", "gpu"} <= header
 

@@ -1,6 +1,6 @@
 """From nodes to chains of cells: what a plain list of nodes is as a layout.
 
-Nodes that are alike (gpu type, gpus, cells inside) form one chain, so that a virtual cluster can own some of them
+Nodes that are alike (GPU type, GPUs, cells inside) form one chain, so that a virtual cluster can own some of them
 without saying which. The cells around them (racks) are levels of the chain as far out as they are all of one size:
 a job that spans uneven racks would otherwise have to fit one of two chains.
 """
@@ -15,7 +15,7 @@ from skep.core.cells.layout import CellSpec, CellType, Layout, Sku
 from skep.core.cluster import UNLIMITED, NodeSpec
 
 GPU = "gpu"
-"""The level of gpus, and the type of gpus that have none."""
+"""The level of GPUs, and the type of GPUs that have none."""
 
 
 class Shape(NamedTuple):
@@ -75,7 +75,7 @@ class NodeChain:
         return self.shape.gpu_type or GPU
 
     def levels(self) -> list[str]:
-        """Words for the levels, from the gpu outwards."""
+        """Words for the levels, from the GPU outwards."""
         inner = [level for level, _ in reversed(self.shape.inner)]
         return [GPU, *inner, "node", *(level for level, _ in self.above)]
 
@@ -114,7 +114,7 @@ def piece_cell(piece: Piece, types: Sequence[str], sizes: Sequence[int], prefix:
 
 
 def inner_cell(types: Sequence[str], sizes: Sequence[int], start: int, address: str, node: str) -> CellSpec:
-    """A cell of `sizes[0]` gpus from gpu `start` on; cells of a level are numbered through the node, as in HiveD."""
+    """A cell of `sizes[0]` GPUs from GPU `start` on; cells of a level are numbered through the node, as in HiveD."""
     cell = CellSpec(types[0], address, node)
     if len(sizes) > 1:
         size = sizes[1]
@@ -126,7 +126,7 @@ def inner_cell(types: Sequence[str], sizes: Sequence[int], start: int, address: 
 
 
 def node_chains(nodes: Sequence[NodeSpec]) -> list[NodeChain]:
-    """One per shape, in the order of the file; nodes without gpus are in none."""
+    """One per shape, in the order of the file; nodes without GPUs are in none."""
     alike: dict[Shape, list[NodeSpec]] = {}
     for node in nodes:
         if node.gpus:
@@ -137,7 +137,7 @@ def node_chains(nodes: Sequence[NodeSpec]) -> list[NodeChain]:
 
 
 def _label(chains: list[NodeChain]) -> None:
-    """Names under which no cell type is called as a gpu type, or as a cell type of another chain."""
+    """Names under which no cell type is called as a GPU type, or as a cell type of another chain."""
     gpu_types = [chain.gpu_type for chain in chains]
     taken = set(gpu_types)
     for chain in chains:
@@ -165,7 +165,7 @@ def layout_of(chains: Sequence[NodeChain], nodes: Sequence[NodeSpec], name: str)
 
 
 def _skus(nodes: Sequence[NodeSpec]) -> dict[str, Sku]:
-    """What every gpu of a type has at least, of types whose nodes say so."""
+    """What every GPU of a type has at least, of types whose nodes say so."""
     found: dict[str, Sku] = {}
     for node in nodes:
         if node.gpus:
@@ -183,5 +183,5 @@ def _each(amount: int, gpus: int) -> int:
 def notes_of(chains: Sequence[NodeChain], nodes: Sequence[NodeSpec]) -> list[str]:
     """What of the nodes is not in the cells."""
     idle = sum(not node.gpus for node in nodes)
-    plain = [f"{idle:,} {'nodes have' if idle > 1 else 'node has'} no gpus and no cells"] if idle else []
+    plain = [f"{idle:,} {'nodes have' if idle > 1 else 'node has'} no GPUs and no cells"] if idle else []
     return [*plain, *(note for chain in chains for note in chain.notes)]

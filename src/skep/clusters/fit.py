@@ -24,7 +24,7 @@ class Shortage(NamedTuple):
 
 
 class Account:
-    """The cells of one chain: index 0 of each list is the level of gpus."""
+    """The cells of one chain: index 0 of each list is the level of GPUs."""
 
     def __init__(self, chain: str, types: list[CellType]) -> None:
         self.chain = chain
@@ -37,7 +37,7 @@ class Account:
         self.granted = [0] * len(types)
         """Without the pinned ones."""
         self.sizes = _sizes(types)
-        """Gpus in one cell."""
+        """GPUs in one cell."""
 
     def shortage(self) -> Shortage | None:
         """The highest level where more is granted than larger grants leave, as HiveD counts: from the top."""

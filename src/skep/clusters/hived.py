@@ -65,7 +65,7 @@ def _top(document: Field) -> dict[str, Field]:
 
 
 def _skus(field: Field) -> dict[str, Sku]:
-    """What comes with one gpu of a type. An entry for a type that is not used does no harm."""
+    """What comes with one GPU of a type. An entry for a type that is not used does no harm."""
     return {} if field.is_null else {name: _sku(entry) for name, entry in field.fields().items()}
 
 

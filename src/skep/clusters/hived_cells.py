@@ -1,7 +1,7 @@
 """Cell types and physical cells of HiveD's configuration, with the addresses that it leaves to be inferred.
 
 A cell without an address is numbered: top cells by their place in the file, child i of cell number n of a type with
-c children as n·c + i. Below a node numbering starts again at 0, so that gpus get their index within the node. The
+c children as n·c + i. Below a node numbering starts again at 0, so that GPUs get their index within the node. The
 full address of a cell is the path from its top cell: `7/14/0.0.3.1/0/1/3`.
 """
 
@@ -17,7 +17,7 @@ from skep.files.text import shorten
 
 LEVELS_MAX = 20
 CELLS_MAX = 4_000_000
-"""Of all levels: 100,000 nodes of 16 gpus with switches and sockets. More is a slip of the keyboard."""
+"""Of all levels: 100,000 nodes of 16 GPUs with switches and sockets. More is a slip of the keyboard."""
 CHILDREN_MAX = 100_000
 INDEX_MAX = 9_999
 
@@ -26,7 +26,7 @@ OF_CELL = ("cellType", "cellAddress", "pinnedCellId", "cellChildren")
 
 
 def read_types(field: Field) -> dict[str, CellType]:
-    """The types that have children; a gpu type is only ever named as a child."""
+    """The types that have children; a GPU type is only ever named as a child."""
     entries = field.fields()
     types = {name: _type(name, entry) for name, entry in entries.items()}
     for name, entry in entries.items():
@@ -58,7 +58,7 @@ class Level(NamedTuple):
 
     type: str
     children: int
-    """Of one cell; 0: it is a gpu."""
+    """Of one cell; 0: it is a GPU."""
     is_node: bool
 
 
@@ -139,7 +139,7 @@ class _CellReader:
 
     def _gpu(self, level: Level, node: str, index: int, near: Field) -> None:
         scope = "" if node in self.named else self.chain
-        self._once((scope, level.type, node, index), near, f"a second gpu {index} of type {level.type} on node {node}")
+        self._once((scope, level.type, node, index), near, f"a second GPU {index} of type {level.type} on node {node}")
 
     def _children(self, field: Field | None, cell: CellSpec, place: _Place) -> list[CellSpec]:
         level = self.levels[place.depth]
@@ -182,7 +182,7 @@ class _CellReader:
 
 
 def chain_levels(field: Field, chain: str, types: dict[str, CellType]) -> list[Level]:
-    """The levels of a chain from its top cell down to the gpu."""
+    """The levels of a chain from its top cell down to the GPU."""
     if chain not in types:
         near = did_you_mean(chain, types, start=", ")
         problem = f"{field.path}: unknown cell type {shorten(chain)}{near}"
@@ -220,10 +220,10 @@ def address(field: Field | None, number: int, *, is_gpu: bool) -> str:
     if "/" in name:
         raise field.fault("a name without /")
     if is_gpu and not (name.isascii() and name.isdigit() and len(name) < 10 and int(name) <= INDEX_MAX):
-        raise field.fault(f"the index of a gpu, a whole number from 0 to {INDEX_MAX:,}")
+        raise field.fault(f"the index of a GPU, a whole number from 0 to {INDEX_MAX:,}")
     return name
 
 
 def refuse_children(field: Field | None, level: Level) -> None:
     if field is not None and not field.is_null and field.items():
-        raise field.trouble(f"{field.path}: a {level.type} is a gpu type and has no children")
+        raise field.trouble(f"{field.path}: a {level.type} is a GPU type and has no children")

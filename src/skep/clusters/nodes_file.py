@@ -72,10 +72,10 @@ def _group(field: Field, levels: tuple[str, ...]) -> Group:
 
 def _check_without_gpus(field: Field, given: dict[str, Field]) -> None:
     if "cpus" not in given or given["cpus"].number() == 0:
-        raise field.trouble(f"{field.path} has neither gpus nor cpus, expected at least one", hint=EXAMPLE)
+        raise field.trouble(f"{field.path} has neither GPUs nor CPUs, expected at least one", hint=EXAMPLE)
     for key in ("gpu_type", "gpu_mem_gib", *INNER):
         if key in given:
-            raise given[key].fault("none where a node has no gpus")
+            raise given[key].fault("none where a node has no GPUs")
 
 
 def _scaled(field: Field | None, unit: int, most: float) -> int:

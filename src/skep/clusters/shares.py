@@ -21,7 +21,7 @@ from skep.files.text import shorten
 
 OF_VC = ("cells", "gpu_type", "pinned", "policy")
 COUNT_MAX = 1_000_000
-EXAMPLE = "a share such as 4 nodes, 2 nodes of v100, 1 rack or 8 gpus"
+EXAMPLE = "a share such as 4 nodes, 2 nodes of v100, 1 rack or 8 GPUs"
 
 _SHARE = re.compile(r"([0-9]{1,9})\s+([^\s]+)(?:\s+of\s+([^\s]+))?")
 
@@ -98,7 +98,7 @@ class _ShareReader:
         fitting = [chain for chain in self.chains if gpu_type in ("", chain.gpu_type, chain.label)]
         if not fitting:
             near = did_you_mean(gpu_type, [chain.label for chain in self.chains], start=", ")
-            raise field.trouble(f"{field.path}: unknown gpu type {shorten(gpu_type)}{near}")
+            raise field.trouble(f"{field.path}: unknown GPU type {shorten(gpu_type)}{near}")
         having = [chain for chain in fitting if level in chain.levels()]
         if len(having) == 1:
             return having[0]

@@ -12,7 +12,7 @@ NODES_MAX = 100_000
 GPUS_MAX = 1_000
 """Of one node. Beyond any hardware: a larger number is a slip of the keyboard."""
 
-EXAMPLES = "nodes x gpus of each, for example 64x8, 64x8:v100 or 32x8:v100+16x4:p100; or a YAML file"
+EXAMPLES = "nodes x GPUs of each, for example 64x8, 64x8:v100 or 32x8:v100+16x4:p100; or a YAML file"
 
 _PART = re.compile(r"([0-9]+)[xX×]([0-9]+)(?::([A-Za-z0-9][\w.-]*))?")
 _ATTEMPT = re.compile(r"[0-9]*\s*[xX×*]\s*[0-9]*(:[\w.+:*-]*|\+.*)?", re.DOTALL)

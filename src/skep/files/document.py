@@ -2,7 +2,7 @@
 
 Values are built from the parser's events rather than by PyYAML's own composer, for three reasons: the
 composer in C overruns the stack on deep nesting, aliases can be counted before anything is expanded, and a
-value keeps its text, so that a gpu type `3090` or a node `no` is what its author wrote. JSON is read too,
+value keeps its text, so that a GPU type `3090` or a node `no` is what its author wrote. JSON is read too,
 being YAML. PyYAML is imported when the first file is read, not when Skep starts.
 """
 

@@ -60,7 +60,7 @@ def _spec(request: Request, job_id: str, shape: Shape, group: GroupRef | None, n
 
 
 def _gpu_range(request: Request) -> tuple[int | None, int | None]:
-    """Of an elastic job only the elastic role has gpus, so its range is that of the job."""
+    """Of an elastic job only the elastic role has GPUs, so its range is that of the job."""
     if request.elastic is None:
         return None, None
     each = request.tasks[request.elastic.role].gpus

@@ -1,8 +1,8 @@
-"""The environment of a task: who it is, where the others are, which gpus are its own.
+"""The environment of a task: who it is, where the others are, which GPUs are its own.
 
-A task is one process and counts as one rank, whatever number of gpus it has. It sees only its own gpus, so to itself it
+A task is one process and counts as one rank, whatever number of GPUs it has. It sees only its own GPUs, so to itself it
 is alone on its node: `LOCAL_RANK` is 0 and `LOCAL_WORLD_SIZE` 1, and the usual `cuda:{LOCAL_RANK}` is right. A task
-with several gpus may start `torchrun --nproc-per-node` itself, with `--nnodes $WORLD_SIZE --node-rank $NODE_RANK`.
+with several GPUs may start `torchrun --nproc-per-node` itself, with `--nnodes $WORLD_SIZE --node-rank $NODE_RANK`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def task_env(
     """What task number `rank` of a launch gets on top of what every process has.
 
     `places` and `ports` are those of all tasks of the launch, role by role and by index. Our own names come last: a job
-    cannot be on gpus it was not given by saying so.
+    cannot be on GPUs it was not given by saying so.
     """
     place = places[rank]
     return {

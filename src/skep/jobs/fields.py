@@ -20,7 +20,7 @@ TASKS_MAX = 10_000
 """Tasks of a job."""
 ROLES_MAX = 100
 GPUS_MAX = 1024
-"""Gpus of a task."""
+"""GPUs of a task."""
 PORTS_MAX = 100
 """Ports of one label of a task."""
 SECONDS_MAX = 1e9
@@ -228,7 +228,7 @@ def gpu_type(field: Field) -> str:
     """In lower case as everywhere in Skep, each of several once."""
     types = dict.fromkeys(name for part in label(field).lower().split("|") if (name := part.strip()))
     if not types:
-        raise field.fault("a gpu type, or several as in v100|a100")
+        raise field.fault("a GPU type, or several as in v100|a100")
     return "|".join(types)
 
 
@@ -246,12 +246,12 @@ def checked(request: Request, tasks: Field) -> Request:
         types = sorted({role.gpu_type for role in request.tasks.values() if role.gpu_type})
         if len(types) > 1:
             hint = "name one type for all, or set gang to false"
-            raise tasks.trouble(f"{tasks.path}: a gang is on one gpu type, not on {' and '.join(types)}", hint=hint)
+            raise tasks.trouble(f"{tasks.path}: a gang is on one GPU type, not on {' and '.join(types)}", hint=hint)
     if request.pinned and request.priority < 0:
         hint = "leave out one of them"
         raise tasks.trouble(
             f"opportunistic work (priority oppo) cannot ask for pinned cell {request.pinned}", hint=hint
         )
     if request.pinned and not request.gpus:
-        raise tasks.trouble(f"pinned cell {request.pinned} is asked for without gpus", hint="gpus says how many of it")
+        raise tasks.trouble(f"pinned cell {request.pinned} is asked for without GPUs", hint="gpus says how many of it")
     return request

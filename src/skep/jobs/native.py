@@ -61,14 +61,14 @@ def _role(field: Field, given: dict[str, Field], warnings: list[str]) -> TaskRol
         problem = "command and argv are both there" if role.command else "command (or argv) is missing"
         raise field.trouble(where + problem)
     if role.gpu_milli < 1000 and not role.gpus:
-        raise given["gpu_milli"].trouble(f"{given['gpu_milli'].path} is there without gpus")
+        raise given["gpu_milli"].trouble(f"{given['gpu_milli'].path} is there without GPUs")
     if role.image:
         warnings.append(IMAGE_NOTED)
     return role
 
 
 def _elastic(field: Field, tasks: dict[str, TaskRole], *, is_gang: bool) -> Elastic:
-    """Only the elastic role has gpus, so that a number of gpus says how many tasks there are."""
+    """Only the elastic role has GPUs, so that a number of GPUs says how many tasks there are."""
     given = field.fields(tuple(ELASTIC), required=("min", "max"))
     least = fields.whole(given["min"], 1, fields.TASKS_MAX)
     most = fields.whole(given["max"], least, fields.TASKS_MAX)
@@ -76,7 +76,7 @@ def _elastic(field: Field, tasks: dict[str, TaskRole], *, is_gang: bool) -> Elas
     if not is_gang:
         raise field.trouble(f"{field.path}: an elastic job is a gang", hint="leave out gang: false")
     if not tasks[name].gpus or any(role.gpus for other, role in tasks.items() if other != name):
-        raise field.trouble(f"{field.path}: the elastic role, and no other, has gpus")
+        raise field.trouble(f"{field.path}: the elastic role, and no other, has GPUs")
     if not least <= tasks[name].count <= most:
         raise field.trouble(f"{field.path}: count of {name} is {tasks[name].count}, expected {least} to {most}")
     return Elastic(name, least, most)

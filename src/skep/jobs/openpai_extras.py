@@ -1,4 +1,4 @@
-"""The `extras` of an OpenPAI job: gang or not, priority class, and what kind of gpu each role wants."""
+"""The `extras` of an OpenPAI job: gang or not, priority class, and what kind of GPU each role wants."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITHOUT_EFFECT = ("submitFrom", "ignoreK8sSuggestedNodes")
 class Sku(msgspec.Struct, frozen=True):
     type: str = ""
     number: int = 0
-    """Gpus of a task; 0: as many as the role asks for."""
+    """GPUs of a task; 0: as many as the role asks for."""
 
 
 class Extras(msgspec.Struct, frozen=True):

@@ -104,7 +104,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def gpus(self) -> int:
-        """Gpus of all tasks together."""
+        """GPUs of all tasks together."""
         return sum(role.count * role.gpus for role in self.tasks.values())
 
 

@@ -11,7 +11,7 @@ class JobRow(msgspec.Struct):
     job_id: str
     vc: str
     gpus: float
-    """Gpus asked for; a fraction where the job shares one."""
+    """GPUs asked for; a fraction where the job shares one."""
     submit_s: float
     start_s: float | None
     finish_s: float | None
@@ -59,7 +59,7 @@ class Summary(msgspec.Struct):
     deadline_misses: int
     """Jobs that ended after their deadline, or had not ended when it passed."""
     fragmented_gpus: float | None
-    """Gpus that were free while some job found enough of them but in no acceptable shape: average over the makespan."""
+    """GPUs that were free while some job found enough of them but in no acceptable shape: average over the makespan."""
     arrival_utilization: float | None
     """As `utilization`, from the first submission to the last."""
     events: int
@@ -76,13 +76,13 @@ class Summary(msgspec.Struct):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A job held gpus of one node from `start_s` to `end_s`."""
+    """A job held GPUs of one node from `start_s` to `end_s`."""
 
     job: int
     """Index into `Run.rows`."""
     node: int
     gpus: int
-    """Bit mask of the node's gpus."""
+    """Bit mask of the node's GPUs."""
     start_s: float
     end_s: float
 

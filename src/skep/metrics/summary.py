@@ -141,7 +141,7 @@ def jain(values: list[float]) -> float | None:
 
 
 def finish_time_fairness(state: State) -> dict[str, float]:
-    """For each finished gpu job: its time ÷ the time it would have had with an equal part of the cluster.
+    """For each finished GPU job: its time ÷ the time it would have had with an equal part of the cluster.
 
     The part is by the number of jobs present on average during its life.
     """

@@ -4,14 +4,14 @@
 type such as `v100_unconsolidated` is for gangs on more than one node. A rate is the throughput where the job
 is, divided by that at its reference. What the table leaves open is decided here:
 
-- a model it does not have runs at rate 1, or in proportion to its gpus where they are not as many as it asked for;
-- a gpu type it does not have counts as the reference type;
-- a number of gpus it does not have: the throughput per gpu of the nearest number, times the gpus;
+- a model it does not have runs at rate 1, or in proportion to its GPUs where they are not as many as it asked for;
+- a GPU type it does not have counts as the reference type;
+- a number of GPUs it does not have: the throughput per GPU of the nearest number, times the GPUs;
 - no figure for a spread gang of this model and type: that of the gang on one node;
-- a throughput of 0 says the model does not fit there. The rate is then 0 as well: the job holds its gpus and
+- a throughput of 0 says the model does not fit there. The rate is then 0 as well: the job holds its GPUs and
   gets nowhere. A tiny rate instead would turn an impossible placement into a plausible, very long job.
-- pairs were measured on one gpu only, those of gangs are all 0 in the table. Two gangs that share take the
-  figure of their models on one gpu; there 0 does mean that the two do not fit together.
+- pairs were measured on one GPU only, those of gangs are all 0 in the table. Two gangs that share take the
+  figure of their models on one GPU; there 0 does mean that the two do not fit together.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEAD = re.compile(r"""\s*\{\s*"[^"]*"\s*:\s*\{\s*"\(['\\]""")
 
 
 class Row(NamedTuple):
-    """One job type on one gpu type."""
+    """One job type on one GPU type."""
 
     steps_per_s: float
     pairs: dict[tuple[str, int], float]
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 Table = dict[str, dict[str, dict[int, Row]]]
-"""gpu type → model → gpus."""
+"""GPU type → model → GPUs."""
 
 
 def is_gavel_table(text: str) -> bool:
@@ -66,7 +66,7 @@ def read_gavel_table(text: str, path: str) -> GavelProfile:
             model, gpus = _job_type(where, key)
             models.setdefault(model, {})[gpus] = _row(where, cells)
     if REFERENCE_TYPE not in table:
-        raise InputError(f"{path}: has no gpu type {REFERENCE_TYPE}, expected Gavel's table of throughputs")
+        raise InputError(f"{path}: has no GPU type {REFERENCE_TYPE}, expected Gavel's table of throughputs")
     return GavelProfile(table)
 
 
@@ -92,7 +92,7 @@ def _throughput(where: str, value: object) -> float:
 def _job_type(where: str, key: str) -> tuple[str, int]:
     found = _parse_job_type(key)
     if found is None:
-        raise InputError(f"{where}: {shorten(key)} is no job type, expected ('Model', gpus)")
+        raise InputError(f"{where}: {shorten(key)} is no job type, expected ('Model', GPUs)")
     return found
 
 
@@ -123,7 +123,7 @@ class GavelProfile(Profile):
         return {model for models in self.table.values() for model in models}
 
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
-        """As measured, on one node; no other number of gpus stands in, because work is derived from it."""
+        """As measured, on one node; no other number of GPUs stands in, because work is derived from it."""
         row = self.table.get(gpu_type or REFERENCE_TYPE, {}).get(model, {}).get(gpus)
         return None if row is None else row.steps_per_s
 
@@ -167,7 +167,7 @@ class GavelProfile(Profile):
         """What was measured of the model where it is, or else where that comes nearest."""
         known = gpu_type if gpu_type in self.table else REFERENCE_TYPE
         if is_spread:
-            # The table repeats the figures of single gpus there, which say nothing about spread gangs.
+            # The table repeats the figures of single GPUs there, which say nothing about spread gangs.
             rows = self.table.get(known + SPREAD, {}).get(model, {})
             gangs = {count: row for count, row in rows.items() if count > 1}
             if gangs:

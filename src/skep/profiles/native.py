@@ -20,7 +20,7 @@ OTHERS = "default"
 
 TYPE_MAX = 1e6
 SCALING_MAX = 10.0
-"""Twice the gpus may give more than twice the speed (caches), ten times more is a slip."""
+"""Twice the GPUs may give more than twice the speed (caches), ten times more is a slip."""
 GPUS_MAX = 1_000_000
 STEPS_MAX = 1e12
 
@@ -29,15 +29,15 @@ class Factors(NamedTuple):
     """What is known of a model."""
 
     types: dict[str, float]
-    """Speed of one gpu of a type, relative to one of factor 1."""
+    """Speed of one GPU of a type, relative to one of factor 1."""
     scaling: dict[int, float]
-    """Speed of a gang, relative to as many times one gpu."""
+    """Speed of a gang, relative to as many times one GPU."""
     locality: dict[str, float]
     """What is left when the smallest cell around the gang is of this level."""
     sharing: dict[str, float]
     """What is left beside a neighbour of this model."""
     steps_per_s: float | None = None
-    """Of one gpu of the reference type."""
+    """Of one GPU of the reference type."""
 
 
 NOTHING = Factors({}, {1: 1.0}, {}, {})
@@ -50,7 +50,7 @@ def read_native(text: str, path: str) -> NativeProfile:
         raise document.trouble("neither default nor models is there, expected at least one")
     if "name" in top:
         top["name"].text()
-    reference = top["reference"].text("a gpu type").lower() if "reference" in top else ""
+    reference = top["reference"].text("a GPU type").lower() if "reference" in top else ""
     default = _factors(top["default"].fields(SECTIONS), NOTHING) if "default" in top else NOTHING
     models = {}
     if "models" in top:
@@ -79,10 +79,10 @@ def _scaling(field: Field) -> dict[int, float]:
     factors = {1: 1.0}
     for key, each in field.fields().items():
         if not (key.isascii() and key.isdigit() and len(key) < 8 and 1 <= int(key) <= GPUS_MAX):
-            raise each.trouble(f"{each.path} is not a number of gpus, expected 1 to {GPUS_MAX:,}")
+            raise each.trouble(f"{each.path} is not a number of GPUs, expected 1 to {GPUS_MAX:,}")
         factors[int(key)] = each.number(above=0, most=SCALING_MAX)
     if factors[1] != 1.0:
-        raise field.fields()["1"].fault("1, because the other factors are relative to one gpu")
+        raise field.fields()["1"].fault("1, because the other factors are relative to one GPU")
     return factors
 
 
@@ -141,7 +141,7 @@ class NativeProfile(Profile):
 
 
 def _width(factors: Factors, gpus: int) -> float:
-    """How many times the speed of one gpu; a number that is not listed scales as the nearest that is."""
+    """How many times the speed of one GPU; a number that is not listed scales as the nearest that is."""
     return gpus * factors.scaling[nearest_count(factors.scaling, gpus)]
 
 

@@ -1,7 +1,7 @@
 """What a profile is: measured speeds of models, and the rates of jobs that follow from them.
 
 A rate depends on a job and its allocation only through few things: the model, what was asked for, and on
-which types, how near and beside whom the gpus are. These are a `Situation`; a profile works out its rate
+which types, how near and beside whom the GPUs are. These are a `Situation`; a profile works out its rate
 once, and `MeasuredSpeed` finds the situation of an allocation and remembers the rate.
 """
 
@@ -17,12 +17,12 @@ from skep.core.model import JobSpec
 from skep.profiles.speed import Speed
 
 CPU = "cpu"
-"""The type that an allocation without gpus is on."""
+"""The type that an allocation without GPUs is on."""
 CACHE_MAX = 100_000
 """Situations kept; real runs have hundreds, and a strange trace must not eat the memory."""
 
 Neighbour = tuple[str, int]
-"""(model, gpus) of a job on the same gpu."""
+"""(model, GPUs) of a job on the same GPU."""
 
 
 class Situation(NamedTuple):
@@ -34,7 +34,7 @@ class Situation(NamedTuple):
     """The first type the job named, or nothing."""
     gpus: int
     types: tuple[str, ...]
-    """Each gpu type of the allocation once; `cpu` without gpus."""
+    """Each GPU type of the allocation once; `cpu` without GPUs."""
     level: str
     """Of the smallest cell that holds the allocation."""
     is_spread: bool
@@ -150,7 +150,7 @@ def neighbour_key(neighbours: Iterable[JobSpec]) -> tuple[Neighbour, ...]:
 
 
 def levels_of(cluster: Cluster) -> tuple[str, ...]:
-    """The levels of a cluster from the inside out: gpu, cells in a node, node, cells around it, cluster."""
+    """The levels of a cluster from the inside out: GPU, cells in a node, node, cells around it, cluster."""
     inside: dict[str, int] = {}
     around: dict[str, int] = {}
     for inner, within in dict.fromkeys((node.spec.inner, node.spec.within) for node in cluster.nodes):
@@ -171,7 +171,7 @@ def nearest_count(counts: Iterable[int], wanted: int) -> int:
 def shared(factors: Sequence[float], gpus: int) -> float:
     """What neighbours leave of a job's speed, of the factor that each leaves alone.
 
-    All neighbours of a job with one gpu are on that gpu, and each costs its part. Those of a gang are taken
+    All neighbours of a job with one GPU are on that GPU, and each costs its part. Those of a gang are taken
     to sit beside different members, and the gang is as fast as its slowest.
     """
     if not factors:

@@ -11,7 +11,7 @@ from skep.core.model import JobSpec
 
 class Speed(Protocol):
     knows_sharing: bool
-    """Whether neighbours on the same gpu matter."""
+    """Whether neighbours on the same GPU matter."""
 
     def knows(self, job: JobSpec, gpu_type: str, neighbours: Sequence[JobSpec]) -> bool:
         """Whether anybody has measured this; where not, `rate` is what a simulation takes for it."""

@@ -65,7 +65,7 @@ class _Drawing:
 
 
 def cell_form(cell: CellSpec) -> Form:
-    """Equal for cells that look alike in all but their names; inside a node gpus count from the first of the cell."""
+    """Equal for cells that look alike in all but their names; inside a node GPUs count from the first of the cell."""
     first = cell
     while first.children:
         first = first.children[0]

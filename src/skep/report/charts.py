@@ -147,7 +147,7 @@ def _log_count_axis(peak: float) -> tuple[Scale, str]:
 
 
 def utilization_chart(name: str, runs: Sequence[Run], courses: Sequence[Course | None], reach: Reach) -> Chart:
-    """Share of busy gpus over time."""
+    """Share of busy GPUs over time."""
     series = [_shares(run, course, reach) if course else [] for run, course in zip(runs, courses, strict=True)]
     y = _PANEL_FRAME.upward(0.0, 1.0)
     rule = y_axis(_PANEL_FRAME, y, (0.0, 0.5, 1.0), lambda share: f"{share:.0%}")

@@ -1,6 +1,6 @@
-"""Who held which gpu in the busiest hours: rows are gpus, grouped by node; bars are jobs.
+"""Who held which GPU in the busiest hours: rows are GPUs, grouped by node; bars are jobs.
 
-A cluster of thousands of gpus does not fit on a page, so the same few nodes and the same window are drawn for
+A cluster of thousands of GPUs does not fit on a page, so the same few nodes and the same window are drawn for
 all policies, and the page says what was left out.
 """
 
@@ -22,7 +22,7 @@ GPUS_MOST, NODES_MOST, BARS_MOST = 64, 24, 4800
 _GPU_PX, _NODE_PX, _GAP_PX = 7.0, 13.0, 5.0
 HUES = 12
 """Colours by virtual cluster or job; further ones begin anew."""
-SIZES = ((1, "1 gpu or less"), (4, "2 to 4"), (8, "5 to 8"), (float("inf"), "more than 8"))
+SIZES = ((1, "1 GPU or less"), (4, "2 to 4"), (8, "5 to 8"), (float("inf"), "more than 8"))
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """A job on neighbouring gpus of a node; `slot` of `slots` where a gpu is shared."""
+    """A job on neighbouring GPUs of a node; `slot` of `slots` where a GPU is shared."""
 
     span: Span
     first: int
@@ -54,7 +54,7 @@ class Gantt(msgspec.Struct, frozen=True):
 
 
 def spans_within(run: Run, window: Reach) -> list[Span]:
-    """What held gpus at some instant of the window."""
+    """What held GPUs at some instant of the window."""
     spans = run.history.spans if run.history else []
     lo, hi = window.start_s, window.end_s
     return [span for span in spans if span.start_s < hi and span.end_s > lo and span.gpus]
@@ -91,7 +91,7 @@ def draw_gantt(
         entry = entries.setdefault((span.job, span.start_s, span.end_s), len(entries))
         parts.append(_draw(run, bar, by_node[span.node], x, base_s, entry, vcs))
     policy = clip(run.summary.policy, 60)
-    text = f"Jobs on gpus under {policy}: {format_count(len(drawn))} bars on {len(lanes)} nodes"
+    text = f"Jobs on GPUs under {policy}: {format_count(len(drawn))} bars on {len(lanes)} nodes"
     drawing = picture(frame, "".join(parts), label=text, class_="gantt", data_gantt=True)
     jobs = [_told(run, job, start_s - base_s, end_s - base_s) for job, start_s, end_s in entries]
     return Gantt(drawing, jobs, len(drawn), len(bars) - len(drawn))
@@ -129,7 +129,7 @@ def _bars(spans: Sequence[Span], lanes: Sequence[Lane]) -> list[Bar]:
 
 
 def _node_bars(spans: list[Span]) -> list[Bar]:
-    """Neighbouring gpus of a job make one bar; where jobs share gpus, each gpu is drawn by itself."""
+    """Neighbouring GPUs of a job make one bar; where jobs share GPUs, each GPU is drawn by itself."""
     spans.sort(key=lambda span: (span.start_s, span.job))
     slots: dict[int, list[float]] = {}
     placed: list[tuple[Span, int, int]] = []

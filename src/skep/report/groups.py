@@ -70,7 +70,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 Tallies = dict[tuple[str, float], Tally]
-"""By VC and gpus: from these few all other groups are put together."""
+"""By VC and GPUs: from these few all other groups are put together."""
 
 
 def tally_rows(rows: Sequence[JobRow]) -> Tallies:
@@ -105,12 +105,12 @@ def by_vc(tallies: Tallies) -> dict[str, Tally]:
 
 
 def by_size(tallies: Tallies) -> dict[int, Tally]:
-    """Tallies by class of gpus asked for, see `size_name`."""
+    """Tallies by class of GPUs asked for, see `size_name`."""
     return _merge(tallies, lambda vc, gpus: bisect_left(_SIZE_LIMITS, gpus))
 
 
 def size_name(size: int) -> str:
-    """How many gpus the jobs of a size class ask for."""
+    """How many GPUs the jobs of a size class ask for."""
     return _SIZE_NAMES[size]
 
 

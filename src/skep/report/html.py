@@ -169,8 +169,8 @@ def _busiest(runs: Sequence[Run], courses: Courses, data: Data) -> str:
         figures.append(_figure(caption, gantt.drawing, note=note if gantt.left_out else "", series=index))
     body = _colouring(runs) + tag("div", "".join(figures), class_="pair wide")
     body = tag("div", body, class_="gantts", data_by="size")
-    heading = "Who held which gpu" if window == reach else f"The busiest {format_duration(window.length_s)}"
-    note = f"{_when(courses, reach, window)}; {_which(runs, nodes)}. A row is a gpu, a bar a job that holds it."
+    heading = "Who held which GPU" if window == reach else f"The busiest {format_duration(window.length_s)}"
+    note = f"{_when(courses, reach, window)}; {_which(runs, nodes)}. A row is a GPU, a bar a job that holds it."
     return section("busiest", heading, body, note=note)
 
 
@@ -178,7 +178,7 @@ def _when(courses: Courses, reach: Reach, window: Reach) -> str:
     if window == reach:
         return "The whole run"
     since, until = (format_instant(at_s - reach.start_s) for at_s in (window.start_s, window.end_s))
-    why = "most jobs were pending" if anyone_waits(courses) else "most gpus were busy"
+    why = "most jobs were pending" if anyone_waits(courses) else "most GPUs were busy"
     return f"From {since} to {until} after the start, when {why}"
 
 
@@ -201,7 +201,7 @@ def _colouring(runs: Sequence[Run]) -> str:
     named = [_key(f"v{number}", clip(name, 30)) for number, name in enumerate(vcs[:HUES])]
     if len(vcs) > HUES:
         named.append(tag("span", f"and {len(vcs) - HUES} more in the same colours"))
-    keys = tag("span", "Gpus of the job: " + "".join(sizes), class_="of-size")
+    keys = tag("span", "GPUs of the job: " + "".join(sizes), class_="of-size")
     keys += tag("span", "".join(named), class_="of-vc")
     keys += tag("span", "neighbouring jobs differ; the same colour is not the same job", class_="of-job")
     return tag("p", tag("span", "Colour by " + "".join(buttons)) + keys + _key("idle", "idle"), class_="keys")

@@ -116,7 +116,7 @@ def horizon(courses: Sequence[Course | None]) -> Reach | None:
 
 
 def busiest_window(courses: Sequence[Course | None], *, length_s: float = WINDOW_S) -> Reach | None:
-    """The stretch of `length_s` with most pending jobs over all runs, or most busy gpus if nobody ever waits.
+    """The stretch of `length_s` with most pending jobs over all runs, or most busy GPUs if nobody ever waits.
 
     One window for all policies, so that their pictures can be compared.
     """
@@ -138,7 +138,7 @@ def anyone_waits(courses: Sequence[Course | None]) -> bool:
 
 
 def _load(courses: Sequence[Course | None], reach: Reach, count: int) -> list[float]:
-    """Mean number of pending jobs, or else of busy gpus, of all runs together."""
+    """Mean number of pending jobs, or else of busy GPUs, of all runs together."""
     known = [course for course in courses if course]
     load, waits = [0.0] * count, anyone_waits(known)
     for course in known:

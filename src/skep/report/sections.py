@@ -81,7 +81,7 @@ def waiting_table(runs: Sequence[Run], tallies: Sequence[Tallies]) -> str:
     table = tag("table", caption + tag("thead", tag("tr", head)) + tag("tbody", "".join(rows)), class_="waiting")
     note = (
         "Average waiting of a finished job. <em>Quota</em>: the share of its virtual cluster was used up. "
-        "<em>Fragmentation</em>: enough gpus were free, but in no acceptable shape."
+        "<em>Fragmentation</em>: enough GPUs were free, but in no acceptable shape."
     )
     return section("causes", "Waiting by cause", tag("div", table, class_="scroll"), note=note)
 
@@ -107,14 +107,14 @@ def vc_table(runs: Sequence[Run], tallies: Sequence[Tallies]) -> str:
         hours = first.service_gpu_s / HOUR_S
         cells = [Cell(format_count(first.jobs), first.jobs), Cell(format_count(round(hours)), hours)]
         lines.append(Line(name, cells + _policy_cells(grouped, name, [value for _, value in kinds])))
-    note = f"Averages of the finished jobs; gpu-hours are those held under {policy_name(runs[0])}."
+    note = f"Averages of the finished jobs; GPU-hours are those held under {policy_name(runs[0])}."
     if len(ranked) > VCS_MOST:
         note += f" The {VCS_MOST} largest of {format_count(len(ranked))} are listed."
     return section("vcs", "Virtual clusters", data_table(heads, lines, caption="Virtual clusters"), note=note)
 
 
 def size_table(runs: Sequence[Run], tallies: Sequence[Tallies]) -> str:
-    """A row per class of gpus asked for, the smallest first."""
+    """A row per class of GPUs asked for, the smallest first."""
     grouped = [by_size(tally) for tally in tallies]
     heads = [Head("gpus per job", is_text=True), Head("jobs")]
     heads += [Head(run.summary.policy, note=clip(run.summary.policy), series=index) for index, run in enumerate(runs)]

@@ -10,7 +10,7 @@ from skep.core.cells.tree import OPPORTUNISTIC, PhysicalCell, VirtualCell
 
 
 class Use(enum.StrEnum):
-    """Of a gpu cell: who has it, and who is to have it next.
+    """Of a GPU cell: who has it, and who is to have it next.
 
     free ──► used ──(preemption)──► reserving ──(victim gone)──► reserved ──► used
     """
@@ -22,13 +22,13 @@ class Use(enum.StrEnum):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A gang: pods by the number of gpus each needs, in one chain."""
+    """A gang: pods by the number of GPUs each needs, in one chain."""
 
     name: str
     vc: str
     priority: int
     pods: dict[int, int]
-    """Gpus of a pod → number of such pods."""
+    """GPUs of a pod → number of such pods."""
     gpu_type: str = ""
     pinned: str = ""
     is_lazy: bool = False
@@ -54,7 +54,7 @@ class GangState(enum.StrEnum):
 
 
 PhysicalPlacement = list[list[PhysicalCell | None]]
-"""The gpus of each pod, pods by ascending size; none where a gpu is no longer in the configuration."""
+"""The GPUs of each pod, pods by ascending size; none where a GPU is no longer in the configuration."""
 VirtualPlacement = list[list[VirtualCell | None]]
 
 
@@ -88,7 +88,7 @@ class Gang:
         return self.request.priority if self.virtual is not None else OPPORTUNISTIC
 
     def pairs(self) -> list[tuple[PhysicalCell, VirtualCell | None]]:
-        """Every gpu it holds with the virtual one it is bound to."""
+        """Every GPU it holds with the virtual one it is bound to."""
         found = []
         for number, pod in enumerate(self.physical):
             for index, leaf in enumerate(pod):

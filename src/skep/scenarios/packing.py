@@ -1,4 +1,4 @@
-"""Topology-aware placement of a gang on the nodes of a view: which nodes, and which gpus of them.
+"""Topology-aware placement of a gang on the nodes of a view: which nodes, and which GPUs of them.
 
 Pods go to the fullest nodes first. A walk over the nodes, the smallest pods first, settles nearly every gang; where it
 fails although there is room (2+2+3 on 3|4), a bounded search looks for another way to pack.
@@ -18,12 +18,12 @@ SEARCH_PODS = 64
 
 Usable = Callable[[Cell], bool]
 Seats = list[tuple[int, Cell]]
-"""(gpus of a pod, its node), the smallest pods first."""
+"""(GPUs of a pod, its node), the smallest pods first."""
 Seat = Callable[[Iterable[Cell], list[int], int, Usable], Seats | None]
 
 
 def walk(nodes: Iterable[Cell], pods: list[int], priority: int, usable: Usable) -> Seats | None:
-    """A node for every pod (gpu counts, ascending), each on the first that has room and never before the last one's.
+    """A node for every pod (GPU counts, ascending), each on the first that has room and never before the last one's.
 
     Exact for pods of one size: each node takes as many as fit.
     """
@@ -99,7 +99,7 @@ def best_fit(nodes: list[tuple[Cell, int]], pods: list[int]) -> Seats | None:
 
 
 def seat_gpus(seats: Seats, priority: int) -> list[list[Cell]]:
-    """The gpus of each pod, each set below the smallest cell that can hold it."""
+    """The GPUs of each pod, each set below the smallest cell that can hold it."""
     offered: dict[int, list[Cell]] = {}
     placed = []
     for size, node in seats:
@@ -114,7 +114,7 @@ def seat_gpus(seats: Seats, priority: int) -> list[list[Cell]]:
 
 
 def candidate_gpus(node: Cell, priority: int) -> list[Cell]:
-    """Free gpus in the order of the tree, then those of lower priorities."""
+    """Free GPUs in the order of the tree, then those of lower priorities."""
     leaves = list(node.leaves())
     free = [leaf for leaf in leaves if leaf.priority < OPPORTUNISTIC]
     if priority == OPPORTUNISTIC:

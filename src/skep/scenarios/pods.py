@@ -41,7 +41,7 @@ def parse_annotation(pod: str, text: Any) -> Any:
 
 
 def parse_spec(pod: str, spec: Any) -> tuple[Request, int]:
-    """The gang that a pod's scheduling spec describes, and the gpus of this pod."""
+    """The gang that a pod's scheduling spec describes, and the GPUs of this pod."""
     try:
         return _parse(pod, spec)
     except InputError as error:
@@ -100,10 +100,10 @@ def gang_of(pod: str, spec: dict[str, Any], size: int) -> tuple[str, dict[int, i
             raise InputError("affinityGroup.members has something else than mappings")
         count, gpus = whole(member, "podNumber"), whole(member, "leafCellNumber")
         if count <= 0 or gpus <= 0:
-            raise InputError(f"affinityGroup.members has {count} pods of {gpus} gpus, expected 1 or more")
+            raise InputError(f"affinityGroup.members has {count} pods of {gpus} GPUs, expected 1 or more")
         pods[gpus] = pods.get(gpus, 0) + count
     if size not in pods:
-        raise InputError(f"affinityGroup.members has no pod of {size} gpus")
+        raise InputError(f"affinityGroup.members has no pod of {size} GPUs")
     return name, pods
 
 

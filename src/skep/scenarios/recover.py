@@ -1,6 +1,6 @@
 """Taking a running gang up again from its placement alone: after a restart, and after the configuration changed.
 
-The placement says for each gpu where it is, and of which type the granted cell was. Whatever of that no longer
+The placement says for each GPU where it is, and of which type the granted cell was. Whatever of that no longer
 exists is left out; a gang whose guarantee no longer exists runs on as opportunistic work.
 """
 
@@ -99,7 +99,7 @@ def find_gpu(cells: GangScheduler, chain: str, node: str, index: int) -> Physica
 
 
 def find_virtual(cells: GangScheduler, request: Request, leaf: PhysicalCell, granted: str) -> VirtualCell | None:
-    """The virtual gpu that this one is, or can be, bound to for the VC."""
+    """The virtual GPU that this one is, or can be, bound to for the VC."""
     chain = cells.chains[leaf.chain]
     tenancy = cells.tenancies.get(request.vc)
     if tenancy is None or granted not in chain.types:

@@ -78,7 +78,7 @@ class Replay:
         return dict(sorted(found.items()))
 
     def details(self) -> dict[str, Any]:
-        """Where each gang is, and how many of its gpus the configuration no longer has."""
+        """Where each gang is, and how many of its GPUs the configuration no longer has."""
         found: dict[str, Any] = {}
         for name, gang in sorted(self.cells.gangs.items()):
             places: dict[str, list[int]] = {}
@@ -176,7 +176,7 @@ class Replay:
         for slot, gpus in enumerate(request.sizes):
             if gpus == size and slot not in taken:
                 return slot
-        raise InputError(f"gang {request.name} has no place left for a pod of {size} gpus")
+        raise InputError(f"gang {request.name} has no place left for a pod of {size} GPUs")
 
     def _is_spoiled(self, gang: Gang, nodes: list[str] | None) -> bool:
         only = nodes if gang.request.only_suggested else None

@@ -1,6 +1,6 @@
 """A scenario from its first step to its last: the answers, and whether they are the expected ones.
 
-After every step what must always hold is checked, whatever was placed where: no gpu is used twice, a gang is placed as
+After every step what must always hold is checked, whatever was placed where: no GPU is used twice, a gang is placed as
 a whole, guaranteed work lies inside cells of its VC, every VC could still be given all that it owns, and nothing new
 was put on a bad node.
 """

@@ -76,9 +76,9 @@ class GangScheduler(Cells):
                 raise InputError("opportunistic work cannot use a pinned cell")
         elif request.gpu_type:
             if request.gpu_type not in self.by_type:
-                raise InputError(f"there is no gpu type '{request.gpu_type}'")
+                raise InputError(f"there is no GPU type '{request.gpu_type}'")
             if request.priority != OPPORTUNISTIC and not self.chains_for(request):
-                raise InputError(f"VC {request.vc} has no gpus of type {request.gpu_type}")
+                raise InputError(f"VC {request.vc} has no GPUs of type {request.gpu_type}")
 
     def chains_for(self, request: Request) -> list[Chain]:
         """The chains to try, in order."""

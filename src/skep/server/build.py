@@ -134,9 +134,9 @@ def chosen_cluster(spec: str, say: Callable[[str], None]) -> tuple[str, str]:
         return (spec, spec) if looks_like_spec(spec) else (Path(spec).name, cluster_text(spec))
     gpus = find_gpus()
     if gpus:
-        say(f"found {len(gpus)} gpus on this machine: {', '.join(sorted({gpu.name for gpu in gpus}))}")
+        say(f"found {len(gpus)} GPUs on this machine: {', '.join(sorted({gpu.name for gpu in gpus}))}")
         return "this machine", describe_machine(gpus)
-    say(f"no gpus found: a virtual cluster {VIRTUAL} is used, 1 node with 8 gpus that jobs do not see (or: --cluster)")
+    say(f"no GPUs found: a virtual cluster {VIRTUAL} is used, 1 node with 8 GPUs that jobs do not see (or: --cluster)")
     return VIRTUAL, VIRTUAL
 
 
@@ -148,14 +148,14 @@ def cluster_text(path: str) -> str:
 
 
 def describe_machine(gpus: list[Gpu]) -> str:
-    """As a cluster file. A node has gpus of one type."""
+    """As a cluster file. A node has GPUs of one type."""
     import yaml
 
     name = socket.gethostname().split(".")[0] or "this"
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
     kinds = sorted({gpu.name for gpu in gpus})
     if len(kinds) > 1:
-        raise InputError(f"this machine has gpus of {len(kinds)} types ({', '.join(kinds)})", hint="say --cluster FILE")
+        raise InputError(f"this machine has GPUs of {len(kinds)} types ({', '.join(kinds)})", hint="say --cluster FILE")
     node: Json = {"name": name, "gpus": len(gpus), "gpu_type": kinds[0].lower().replace(" ", "-")}
     node |= {"gpu_mem_gib": gpus[0].memory_mib // 1024, "cpus": os.cpu_count() or 1, "memory_gib": memory_gib}
     return str(yaml.safe_dump({"nodes": [node]}, sort_keys=False))

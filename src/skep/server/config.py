@@ -28,7 +28,7 @@ KEYS = (
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """`cluster` or `policy` empty: as it was; at first the gpus of this machine, or virtual ones, and `fifo`."""
+    """`cluster` or `policy` empty: as it was; at first the GPUs of this machine, or virtual ones, and `fifo`."""
 
     cluster: str = ""
     policy: str = ""

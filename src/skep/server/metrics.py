@@ -86,7 +86,7 @@ class _LiveCollector:
         for state in STATES:
             jobs.add_metric([state], stats["jobs"].get(state, 0))
         yield jobs
-        yield GaugeMetricFamily("skep_jobs_pending", "Jobs that wait for gpus.", stats["jobs"].get("pending", 0))
+        yield GaugeMetricFamily("skep_jobs_pending", "Jobs that wait for GPUs.", stats["jobs"].get("pending", 0))
         yield from _gpus(self._live)
         now = self._live.sample()
         yield GaugeMetricFamily("skep_gpus_lent", "GPUs that jobs have beyond the guarantee of their VC.", now.lent)
@@ -112,8 +112,8 @@ class _LiveCollector:
 
 def _gpus(live: Live) -> Iterator[Metric]:
     for place, rows in (("node", live.nodes()), ("vc", live.vcs())):
-        total = GaugeMetricFamily(f"skep_{place}_gpus", f"Gpus by {place}.", labels=[place])
-        used = GaugeMetricFamily(f"skep_{place}_gpus_used", f"Gpus held by jobs, by {place}.", labels=[place])
+        total = GaugeMetricFamily(f"skep_{place}_gpus", f"GPUs by {place}.", labels=[place])
+        used = GaugeMetricFamily(f"skep_{place}_gpus_used", f"GPUs held by jobs, by {place}.", labels=[place])
         for row in rows:
             total.add_metric([row["name"]], row["gpus"])
             used.add_metric([row["name"]], row["used"])

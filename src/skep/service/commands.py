@@ -416,7 +416,7 @@ def refuse_orphans(writer: Writer, layout: Layout | None) -> None:
 
 def _node_changes(writer: Writer, cluster: Cluster) -> list[str]:
     before, after = writer.state.cluster.by_name, cluster.by_name
-    changes = [f"node {name} comes, with {after[name].gpu_count} gpus" for name in after if name not in before]
+    changes = [f"node {name} comes, with {after[name].gpu_count} GPUs" for name in after if name not in before]
     changes += [f"node {name} goes" for name in before if name not in after]
     for name in before:
         if name in after and before[name].spec != after[name].spec:
@@ -425,7 +425,7 @@ def _node_changes(writer: Writer, cluster: Cluster) -> list[str]:
 
 
 def in_the_way(writer: Writer, cluster: Cluster) -> list[tuple[Job, str]]:
-    """(job, node): what these jobs are on is not there any more in another cluster: gpus, cpus or memory."""
+    """(job, node): what these jobs are on is not there any more in another cluster: GPUs, CPUs or memory."""
     found = []
     trial = cluster.blank()
     names = [node.name for node in writer.state.cluster.nodes]

@@ -375,7 +375,7 @@ class Store:
     def usage(
         self, column: str, since_s: float, until_s: float, sight: Sight = EVERYTHING
     ) -> list[tuple[str, int, float]]:
-        """(whose, jobs, gpu-seconds held between these moments), the most first."""
+        """(whose, jobs, GPU-seconds held between these moments), the most first."""
         clause, values = sight.clause("jobs.vc")
         query = f"""SELECT jobs.{column}, count(DISTINCT job), sum(attempts.gpus * (end - begin)) FROM (
                 SELECT job, gpus, max(start_s, ?) AS begin, min(coalesce(end_s, ?), ?) AS end

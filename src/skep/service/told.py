@@ -79,7 +79,7 @@ def tell_moved(turn: Turn, state: State, record: Record, job: Job, event: TasksM
     turn.writes.attempts.append(attempt)
     nodes = attempt.nodes
     if is_resized:
-        turn.say("resized", f"from {gpus_before:g} to {job.held_gpus:g} gpus, on {', '.join(nodes)}", record.id)
+        turn.say("resized", f"from {gpus_before:g} to {job.held_gpus:g} GPUs, on {', '.join(nodes)}", record.id)
     else:
         turn.say("moved", f"to {', '.join(nodes)}", record.id)
 

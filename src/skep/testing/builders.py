@@ -26,9 +26,9 @@ def job(
     roles: tuple[Role, ...] = (),
     **more: Any,
 ) -> TraceJob:
-    """A job of a trace. `more` goes to its shape (gpu_milli, cpu, …) or its spec (vc, priority, needs, …).
+    """A job of a trace. `more` goes to its shape (gpu_milli, CPU, …) or its spec (vc, priority, needs, …).
 
-    Its owner expects what it really needs unless `expect` says otherwise; `roles` replace the one role of a gpu job.
+    Its owner expects what it really needs unless `expect` says otherwise; `roles` replace the one role of a GPU job.
     """
     types = tuple(gpu_type.split("|")) if gpu_type else ()
     wants = {name: more.pop(name) for name in SHAPE if name in more}

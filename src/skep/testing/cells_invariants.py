@@ -1,6 +1,6 @@
 """What must always hold for the cells of a shared cluster, counted again the slow way.
 
-`check_cells(cells)` looks at one moment: who uses which gpu, what is bound to what, which cells are free, what each VC
+`check_cells(cells)` looks at one moment: who uses which GPU, what is bound to what, which cells are free, what each VC
 may still ask for, and that all of it could be given at once (VC safety). `is_within_reach` is the naive answer to
 whether a guaranteed request fits what its VC owns.
 """
@@ -52,11 +52,11 @@ def check_cell_books(cells: Cells) -> None:
             check_virtual_tree(root)
 
 
-# Gangs and gpus -------------------------------------------------------------------------------------------------
+# Gangs and GPUs -------------------------------------------------------------------------------------------------
 
 
 def held_gpus(cells: GangScheduler) -> tuple[dict[int, Gang], dict[int, Gang]]:
-    """Who runs on each gpu, and who is to run there next (by identity)."""
+    """Who runs on each GPU, and who is to run there next (by identity)."""
     users: dict[int, Gang] = {}
     reservers: dict[int, Gang] = {}
     for gang in cells.gangs.values():
@@ -72,7 +72,7 @@ def check_gangs(cells: GangScheduler) -> None:
     for name, gang in cells.gangs.items():
         expect(name == gang.name, f"{gang} is known as {name}")
         shape = [len(pod) for pod in gang.physical]
-        expect(shape == gang.request.sizes, f"{gang} has pods of {shape} gpus, not {gang.request.sizes}")
+        expect(shape == gang.request.sizes, f"{gang} has pods of {shape} GPUs, not {gang.request.sizes}")
         for pod in gang.physical:
             nodes = {leaf.node for leaf in pod if leaf is not None}
             expect(len(nodes) <= 1, f"a pod of {gang} is on {sorted(nodes)}")
@@ -85,7 +85,7 @@ def check_gangs(cells: GangScheduler) -> None:
 
 
 def check_guarantee(gang: Gang) -> None:
-    """Opportunistic work has no virtual cells; guaranteed work has those of its VC for every gpu there is."""
+    """Opportunistic work has no virtual cells; guaranteed work has those of its VC for every GPU there is."""
     request = gang.request
     if gang.virtual is None:
         is_downgraded = request.priority != OPPORTUNISTIC
@@ -100,7 +100,7 @@ def check_guarantee(gang: Gang) -> None:
 
 
 def check_uses(cells: GangScheduler, users: dict[int, Gang], reservers: dict[int, Gang]) -> None:
-    """What every gpu says of itself, and the counts of all cells above, physical and virtual."""
+    """What every GPU says of itself, and the counts of all cells above, physical and virtual."""
     physical: dict[int, int] = {}
     virtual: dict[int, int] = {}
     for leaf in (leaf for chain in cells.chains.values() for leaf in chain.cells[1]):
@@ -123,7 +123,7 @@ def check_uses(cells: GangScheduler, users: dict[int, Gang], reservers: dict[int
 
 
 def check_counts(cells: Cells, physical: dict[int, int], virtual: dict[int, int]) -> None:
-    """The counts of every cell, given the priority at which each gpu (by identity) is in use."""
+    """The counts of every cell, given the priority at which each GPU (by identity) is in use."""
     for chain in cells.chains.values():
         for root in chain.cells[chain.top]:
             count_use(root, physical)
@@ -140,11 +140,11 @@ def count_use(cell: Cell, priorities: dict[int, int]) -> Counter[int]:
         expect(child.parent is cell, f"{child!r} is not below {cell!r}")
         found += count_use(child, priorities)
     expect(cell.used == dict(found), f"{cell!r} counts {cell.used}, not {dict(found)}")
-    expect(cell.used_total == found.total(), f"{cell!r} counts {cell.used_total} gpus, not {found.total()}")
+    expect(cell.used_total == found.total(), f"{cell!r} counts {cell.used_total} GPUs, not {found.total()}")
     highest = max(found, default=FREE)
     expect(cell.priority == highest, f"{cell!r} has priority {cell.priority}, not {highest}")
     size = sum(child.leaf_count for child in cell.children) or 1
-    expect(cell.leaf_count == size, f"{cell!r} has {cell.leaf_count} gpus, not {size}")
+    expect(cell.leaf_count == size, f"{cell!r} has {cell.leaf_count} GPUs, not {size}")
     return found
 
 
@@ -202,7 +202,7 @@ def check_bad(cells: Cells, chain: Chain) -> None:
     for level in range(1, chain.top + 1):
         for cell in chain.cells[level]:
             bad = sum(leaf.node in cells.bad_nodes for leaf in cell.leaves() if isinstance(leaf, PhysicalCell))
-            expect(cell.bad_count == bad, f"{cell!r} counts {cell.bad_count} bad gpus, not {bad}")
+            expect(cell.bad_count == bad, f"{cell!r} counts {cell.bad_count} bad GPUs, not {bad}")
         whole = {id(cell) for cell in chain.cells[level] if cell.bad_count and is_free(cell)}
         expect(set(map(id, chain.bad_free[level])) == whole, f"{chain.name}: bad free cells of level {level} are wrong")
 
@@ -301,7 +301,7 @@ def roots_of(tenancy: Tenancy) -> Iterator[VirtualCell]:
 
 
 def is_within_reach(cells: GangScheduler, request: Request) -> bool:
-    """Whether the gang fits the VC's own nodes, counting gpus of lower priorities as free: by trying everything."""
+    """Whether the gang fits the VC's own nodes, counting GPUs of lower priorities as free: by trying everything."""
     tenancy = cells.tenancies[request.vc]
     if request.pinned:
         names = [f"pinned/{request.pinned}"]

@@ -89,7 +89,7 @@ def check_job(state: State, job: Job) -> None:
     expect(job.waiting is None or job.state is JobState.PENDING, f"{job!r} is still booked as waiting")
     expect(not job.needs_left or job.state is JobState.PENDING, f"{job!r} needs {job.needs_left} more jobs")
     held_gpus = job.held.gpus if job.seq in state.held_jobs and job.held is not None else 0
-    expect(job.held_gpus == held_gpus, f"{job!r} counts {job.held_gpus} gpus, it holds {held_gpus}")
+    expect(job.held_gpus == held_gpus, f"{job!r} counts {job.held_gpus} GPUs, it holds {held_gpus}")
     if job.state is JobState.STOPPING:
         expect(job.seq in state.orders.leaving or job in state.orders.dirty, f"{job!r} was never told to stop")
     elif job.state not in THERE and not job.is_ending:
@@ -148,7 +148,7 @@ def check_whole(cluster: Cluster, job: Job, allocation: Allocation) -> None:
 
 
 def sizes_like(spec: JobSpec, allocation: Allocation) -> list[Shape]:
-    """The size of an elastic job that has as many gpus as this, if it is one."""
+    """The size of an elastic job that has as many GPUs as this, if it is one."""
     low, high = spec.gpu_range or (0, -1)
     gpus = sum(piece.gpus.bit_count() for piece in allocation.slices if piece.role == spec.elastic_role)
     return [spec.resized(gpus)] if low <= gpus <= high else []
@@ -165,7 +165,7 @@ def fault_of(cluster: Cluster, shape: Shape, allocation: Allocation) -> str:
                 return f"{piece} is not what {role} asks for"
         gpus = [(piece.node, gpu) for piece in pieces for gpu in bits(piece.gpus)]
         if role.is_apart and len(set(gpus)) < len(gpus):
-            return f"tasks of role {number} share a gpu with each other"
+            return f"tasks of role {number} share a GPU with each other"
     if any(piece.role >= len(shape.roles) for piece in allocation.slices):
         return "a role too many"
     types = {cluster.nodes[piece.node].pool.gpu_type for piece in allocation.slices}
@@ -174,11 +174,11 @@ def fault_of(cluster: Cluster, shape: Shape, allocation: Allocation) -> str:
     if shape.gpus and len(types) > 1 and not shape.spans_types:
         return f"spans {types}"
     amount = sum(piece.gpus.bit_count() * piece.milli for piece in allocation.slices) / WHOLE
-    return "" if abs(allocation.gpus - amount) < EPSILON else f"says {allocation.gpus} gpus, not {amount}"
+    return "" if abs(allocation.gpus - amount) < EPSILON else f"says {allocation.gpus} GPUs, not {amount}"
 
 
 def piece_of(role: Role, piece: Slice) -> Slice:
-    """What so many tasks of the role take on this node. Which gpus is free to choose, and in a share mode how much of
+    """What so many tasks of the role take on this node. Which GPUs is free to choose, and in a share mode how much of
     what is asked for is guaranteed."""
     in_mode = piece.mode in MODES and piece.milli <= role.gpu_milli <= piece.limit
     return Slice(
@@ -210,7 +210,7 @@ class Use:
     def __init__(self) -> None:
         self.whole: dict[int, tuple[int, Slice]] = {}
         self.tenants: dict[int, list[Tenant]] = {}
-        """Of each gpu, but for who has it whole."""
+        """Of each GPU, but for who has it whole."""
         self.cpu_milli = 0
         self.memory_mib = 0
 
@@ -233,7 +233,7 @@ def count_use(cluster: Cluster, held: Iterable[Held]) -> dict[int, Use]:
 def add_piece(node: Node, use: Use, piece: Slice, owner: int) -> None:
     use.cpu_milli += piece.cpu_milli
     use.memory_mib += piece.memory_mib
-    expect(not piece.gpus >> node.gpu_count, f"node {node.name} has no gpus {piece.gpus:#b}")
+    expect(not piece.gpus >> node.gpu_count, f"node {node.name} has no GPUs {piece.gpus:#b}")
     if not piece.gpus:
         return
     if piece.milli == WHOLE:
@@ -242,7 +242,7 @@ def add_piece(node: Node, use: Use, piece: Slice, owner: int) -> None:
         use.whole[piece.gpus] = (owner, piece)
         return
     limit = piece.limit or piece.milli
-    expect(piece.milli <= limit <= WHOLE, f"{piece} has more than a gpu")
+    expect(piece.milli <= limit <= WHOLE, f"{piece} has more than a GPU")
     expect(limit == piece.milli or piece.mode in MODES, f"{piece} may use more than is guaranteed in no share mode")
     tenant = Tenant(owner, piece.milli, limit, piece.gpu_mem_mib, piece.mode, piece.slot, piece.group)
     for gpu in bits(piece.gpus):
@@ -250,7 +250,7 @@ def add_piece(node: Node, use: Use, piece: Slice, owner: int) -> None:
 
 
 def has_terms(piece: Slice) -> bool:
-    """Whether it says more than which gpus somebody has whole."""
+    """Whether it says more than which GPUs somebody has whole."""
     return bool(piece.gpu_mem_mib or piece.mode or piece.group or piece.slot)
 
 
@@ -280,20 +280,20 @@ def check_books(cluster: Cluster, held: Iterable[Held]) -> None:
         free_mask = ((1 << node.gpu_count) - 1) & ~used
         name = f"node {node.name}"
         expect(node.free_mask == free_mask, f"{name} says {node.free_mask:#b} are free, not {free_mask:#b}")
-        expect(node.free == free_mask.bit_count(), f"{name} says {node.free} gpus are free")
+        expect(node.free == free_mask.bit_count(), f"{name} says {node.free} GPUs are free")
         holders = {mask: owner for mask, (owner, _) in use.whole.items()}
         expect(node.holders == holders, f"{name} says {node.holders} are held whole, not {holders}")
         terms = {mask: piece for mask, (_, piece) in use.whole.items() if has_terms(piece)}
         expect(node.terms == terms, f"{name} says {node.terms} are the terms of its holders, not {terms}")
         expect(node.shares == shares, f"{name} says shares {node.shares}, not {shares}")
-        expect(node.cpu_free == node.spec.cpu_milli - use.cpu_milli, f"{name} says {node.cpu_free} milli cpus are free")
+        expect(node.cpu_free == node.spec.cpu_milli - use.cpu_milli, f"{name} says {node.cpu_free} milli CPUs are free")
         expect(
             node.memory_free == node.spec.memory_mib - use.memory_mib, f"{name} says {node.memory_free} MiB are free"
         )
         expect(0 <= node.cpu_free <= UNLIMITED and 0 <= node.memory_free <= UNLIMITED, f"{name} over capacity")
     for pool in cluster.pools:
         check_index(pool)
-    expect(cluster.gpu_total == sum(node.gpu_count for node in cluster.nodes), "gpu_total is not all gpus")
+    expect(cluster.gpu_total == sum(node.gpu_count for node in cluster.nodes), "gpu_total is not all GPUs")
 
 
 def check_index(pool: Pool) -> None:

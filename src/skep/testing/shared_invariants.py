@@ -68,7 +68,7 @@ def check_vc(state: State, planner: Shared, vc: Vc) -> None:
 
 
 def gpus_in_use(state: State, planner: Shared) -> tuple[dict[int, int], dict[int, int]]:
-    """The priority of every gpu that is in use, physical and virtual, by identity."""
+    """The priority of every GPU that is in use, physical and virtual, by identity."""
     physical: dict[int, int] = {}
     virtual: dict[int, int] = {}
     for job in state.jobs.values():
@@ -86,12 +86,12 @@ def gpus_in_use(state: State, planner: Shared) -> tuple[dict[int, int], dict[int
             cells = books.leaves_of(job.allocation)
             virtual.update((id(cell), GUARANTEED_MIN) for cell in cells)
             bound = {id(cell.physical) for cell in cells}
-            expect(bound == set(map(id, leaves)), f"{job!r} runs on other gpus than those its cells are bound to")
+            expect(bound == set(map(id, leaves)), f"{job!r} runs on other GPUs than those its cells are bound to")
     return physical, virtual
 
 
 def check_lent(state: State, planner: Shared) -> None:
-    """Every lent gpu is known to be, and to whom."""
+    """Every lent GPU is known to be, and to whom."""
     lent: dict[int, set[int]] = {}
     for job in state.jobs.values():
         if job.bound is not None and LENT.get(state.memory, job.id):

@@ -1,4 +1,4 @@
-"""Alibaba's gpu traces: pods of 2023 (Weng et al., ATC'23), and the input of the 2020 simulator (NSDI'22)."""
+"""Alibaba's GPU traces: pods of 2023 (Weng et al., ATC'23), and the input of the 2020 simulator (NSDI'22)."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def _pod_times(columns: Columns) -> Callable[[list[str]], tuple[float, float]]:
 
 
 def _share(cell: str, gpus: int) -> int:
-    """Thousandths of its gpu; only a pod with one gpu may take a part, and one without gpus says 0."""
+    """Thousandths of its GPU; only a pod with one GPU may take a part, and one without GPUs says 0."""
     if gpus == 0:
         return 1000
     milli = whole(cell, "gpu_milli", least=1, most=1000)
     if gpus > 1 and milli < 1000:
-        raise BadRow("shares of several gpus")
+        raise BadRow("shares of several GPUs")
     return milli
 
 
@@ -113,7 +113,7 @@ def _parser_2020(columns: Columns) -> RowParser:
 
 
 def _gpus_2020(cell: str, instances: int) -> tuple[int, int]:
-    """(gpus, thousandths of each) of all instances: an instance may take a part of one gpu, `0.25`."""
+    """(GPUs, thousandths of each) of all instances: an instance may take a part of one GPU, `0.25`."""
     gpus = amount(cell, "num_gpu")
     if 0 < gpus < 1:
         return instances, max(round(gpus * 1000), 1)

@@ -21,7 +21,7 @@ from skep.traces.table import (
 )
 
 REFERENCE_TYPE = "v100"
-"""Gavel generates its steps from durations on this gpu type."""
+"""Gavel generates its steps from durations on this GPU type."""
 
 
 class Throughputs(Protocol):
@@ -53,7 +53,7 @@ def _parser(columns: Columns, profile: Throughputs) -> RowParser:
         gpus = whole(row[columns["scale_factor"]], "scale_factor", least=1)
         steps_per_s = profile.steps_per_s(model, gpus, REFERENCE_TYPE)
         if not steps_per_s:
-            raise BadRow(f"no throughput of its job type and gpus on {REFERENCE_TYPE}")
+            raise BadRow(f"no throughput of its job type and GPUs on {REFERENCE_TYPE}")
         work_s = steps / steps_per_s
         spec = JobSpec(
             str(number),

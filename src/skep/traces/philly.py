@@ -89,7 +89,7 @@ def _job(entry: Any, shapes: Any) -> Draft:
     work_s = sum(_run_times(attempts))
     gpus = next(filter(None, map(_gpus, attempts)), 0)
     if not gpus:
-        raise BadRow("no attempt held gpus")
+        raise BadRow("no attempt held GPUs")
     vc = _cell(entry, "vc").strip() or DEFAULT_VC
     spec = JobSpec(id, shapes(gpus), vc, _cell(entry, "user").strip(), expect_s=work_s)
     return submit_s, work_s, spec

@@ -68,7 +68,7 @@ def _resources(cell: str) -> tuple[int, tuple[str, ...], float, float]:
     total = total or sum(whole(count, "gres/gpu") for count in types.values())
     cpu = float(whole(amounts.get("cpu", "0"), "cpu"))
     if not total and not cpu:
-        raise BadRow("AllocTRES names neither GPUs nor CPUs", reason="asks for neither gpus nor cpus")
+        raise BadRow("AllocTRES names neither GPUs nor CPUs", reason="asks for neither GPUs nor CPUs")
     return total, tuple(types) if total else (), cpu, _gib(amounts.get("mem", "0"))
 
 

@@ -38,7 +38,7 @@ class TraceInfo(msgspec.Struct, frozen=True):
     jobs: int
     cpu_only_jobs: int
     shared_gpu_jobs: int
-    """Jobs that ask for a part of a gpu."""
+    """Jobs that ask for a part of a GPU."""
     endless_jobs: int
     users: int
     models: int
@@ -46,7 +46,7 @@ class TraceInfo(msgspec.Struct, frozen=True):
     """From the first submission to the last."""
     gpu_hours: float
     gpus: int | None
-    """Gpus of the cluster that `load` is about."""
+    """GPUs of the cluster that `load` is about."""
     load: float | None
     duration_s: dict[str, float]
     sizes: list[Part]
@@ -57,7 +57,7 @@ class TraceInfo(msgspec.Struct, frozen=True):
 
 
 def describe(trace: Trace, *, gpus: int | None = None) -> TraceInfo:
-    """Everything about a trace; with the gpus of a cluster also the load it offers to that cluster."""
+    """Everything about a trace; with the GPUs of a cluster also the load it offers to that cluster."""
     jobs = trace.jobs
     ending = [job for job in jobs if job.work_s < math.inf]
     return TraceInfo(
@@ -82,7 +82,7 @@ def describe(trace: Trace, *, gpus: int | None = None) -> TraceInfo:
 
 
 def gpus_of(job: TraceJob) -> float:
-    """Gpus asked for; a fraction where the job shares one."""
+    """GPUs asked for; a fraction where the job shares one."""
     return sum(role.count * role.gpus * role.gpu_milli for role in job.spec.shapes[0].roles) / 1000
 
 
@@ -100,7 +100,7 @@ def span_s(trace: Trace) -> float:
 
 
 def offered_load(trace: Trace, *, gpus: int) -> float | None:
-    """Gpu-seconds asked for ÷ gpu-seconds there are while jobs arrive; none when all arrive at once."""
+    """GPU-seconds asked for ÷ GPU-seconds there are while jobs arrive; none when all arrive at once."""
     there = gpus * span_s(trace)
     return sum(map(gpu_hours_of, trace.jobs)) * 3600 / there if there else None
 
@@ -119,7 +119,7 @@ def quantile(ordered: list[float], share: float) -> float:
 
 
 def sizes(jobs: Iterable[TraceJob]) -> list[Part]:
-    """By gpus asked for, the smallest first; all parts of a gpu are one size."""
+    """By GPUs asked for, the smallest first; all parts of a GPU are one size."""
     groups: dict[tuple[int, str], list[TraceJob]] = {}
     for job in jobs:
         groups.setdefault(_size(job), []).append(job)

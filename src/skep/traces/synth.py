@@ -8,7 +8,7 @@ average is overloaded for weeks, which is what makes queues. The numbers were fi
 trace; docs/reference/traces.md compares both.
 
 The requested load decides how long the trace is: the jobs are drawn first, then spread over as much time
-as makes their gpu-seconds the wanted share of the cluster. Only `random()` is drawn on, which Python keeps
+as makes their GPU-seconds the wanted share of the cluster. Only `random()` is drawn on, which Python keeps
 the same for ever, and times are whole seconds, so that equal arguments give equal bytes on any machine.
 """
 
@@ -34,7 +34,7 @@ Draw = Callable[[], float]
 
 
 class Size(NamedTuple):
-    """How the jobs with this many gpus come."""
+    """How the jobs with this many GPUs come."""
 
     gpus: int
     sweeps: float
@@ -90,7 +90,7 @@ _HOUR_NOISE = 0.3
 _HOUR_PERSISTS = 0.5
 """Noise of a day and of an hour: standard deviation of the logarithm, correlation with the one before."""
 _LARGE_SWINGS = 0.3
-"""How much sweeps of several gpus per job follow days and hours; they follow the seasons in full."""
+"""How much sweeps of several GPUs per job follow days and hours; they follow the seasons in full."""
 
 _VC_SHARES = (
     (1.8, 25.9),
@@ -109,7 +109,7 @@ _VC_SHARES = (
     (0.02, 0.02),
     (0.02, 0.02),
 )
-"""Philly's 15 VCs, the largest first: weights of each in jobs with one gpu and in the gpu time of larger jobs."""
+"""Philly's 15 VCs, the largest first: weights of each in jobs with one GPU and in the GPU time of larger jobs."""
 
 _MODELS = (
     ("resnet50", 30),
@@ -137,7 +137,7 @@ class _Sweep(NamedTuple):
 
 
 def synthesize(*, jobs: int, load: float, seed: int, gpus: int = GPUS, vcs: int = VCS) -> Trace:
-    """A trace of `jobs` jobs that offers `load` (gpu-seconds per gpu and second) to a cluster of `gpus`."""
+    """A trace of `jobs` jobs that offers `load` (GPU-seconds per GPU and second) to a cluster of `gpus`."""
     _check(jobs=jobs, load=load, gpus=gpus, vcs=vcs)
     draw = random.Random(seed).random
     sweeps = _draw_sweeps(draw, jobs=jobs, gpus=gpus, vcs=vcs)
@@ -159,7 +159,7 @@ def _check(*, jobs: int, load: float, gpus: int, vcs: int) -> None:
 
 
 def _draw_sweeps(draw: Draw, *, jobs: int, gpus: int, vcs: int) -> list[_Sweep]:
-    """Sweeps with `jobs` jobs altogether; nobody asks for more gpus than there are."""
+    """Sweeps with `jobs` jobs altogether; nobody asks for more GPUs than there are."""
     sizes = [size for size in _SIZES if size.gpus <= gpus]
     size_shares = _cumulative([size.sweeps for size in sizes])
     model_shares = _cumulative([weight for _, weight in _MODELS])
@@ -289,7 +289,7 @@ def _draw_arrivals(
 
 
 def _spread_evenly(draw: Draw, sweeps: list[_Sweep], durations_s: list[list[int]]) -> dict[int, float]:
-    """For each sweep of several gpus per job a share of all their work, which comes before it.
+    """For each sweep of several GPUs per job a share of all their work, which comes before it.
 
     In random order they cut the range from 0 to 1 into pieces as long as their work, so that as much of it comes in a
     time as that time is busy; else where a few very long jobs happen to meet would decide how long all others wait.

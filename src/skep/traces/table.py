@@ -231,7 +231,7 @@ def identity(cell: str, column: str) -> str:
 def needs_something(gpus: int, cpu: float) -> None:
     if not gpus and not cpu:
         message = "gpus is 0 and cpu is 0, expected one of them above 0"
-        raise BadRow(message, reason="asks for neither gpus nor cpus")
+        raise BadRow(message, reason="asks for neither GPUs nor CPUs")
 
 
 def gpu_types(cell: str) -> tuple[str, ...]:

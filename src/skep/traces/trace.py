@@ -13,7 +13,7 @@ class TraceJob(msgspec.Struct, frozen=True):
 
     submit_s: float
     work_s: float
-    """Seconds of work at the job's reference (as asked, reference gpu type, best placement, alone).
+    """Seconds of work at the job's reference (as asked, reference GPU type, best placement, alone).
 
     `inf` for a job that never ends.
     """

@@ -47,7 +47,7 @@ def _required_cells(job: TraceJob) -> list[str]:
 
 
 def _check_expressible(job: TraceJob) -> None:
-    """A row has one task per gpu, all alike; a job of other roles or shapes would be read as another job."""
+    """A row has one task per GPU, all alike; a job of other roles or shapes would be read as another job."""
     shape = job.spec.shapes[0]
     role = shape.roles[0]
     same = gpu_shape(
@@ -62,7 +62,7 @@ def _check_expressible(job: TraceJob) -> None:
     if job.spec.shapes != (same,):
         raise InputError(
             f"job {printable(job.spec.id)} cannot be written: its tasks do not fit one row",
-            hint="a row is one task per gpu, and parts of several gpus are of different ones",
+            hint="a row is one task per GPU, and parts of several GPUs are of different ones",
         )
 
 

@@ -89,7 +89,7 @@ class Progress:
 
 
 def _noted(value: Any) -> Any:
-    """A number; but a value on a gpu stays there until it is written: asking for it makes the cpu wait for the gpu."""
+    """A number; but a value on a GPU stays there until it is written: asking for it makes the CPU wait for the GPU."""
     value = value.detach() if hasattr(value, "detach") else value
     return value.clone() if getattr(value, "is_cuda", False) else _number(value)
 

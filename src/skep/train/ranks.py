@@ -34,7 +34,7 @@ class Alone:
 
 class Group(Alone):
     """The processes of torch.distributed. Where they do not talk over gloo anyway they get a gloo group for this: with
-    NCCL, agreeing on gpu memory would make the cpu wait for the gpu in every step."""
+    NCCL, agreeing on GPU memory would make the CPU wait for the GPU in every step."""
 
     def __init__(self, torch: Any) -> None:
         is_gloo = torch.distributed.get_backend() == "gloo"

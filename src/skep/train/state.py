@@ -110,7 +110,7 @@ def dump(value: Any, file: BinaryIO) -> None:
 
 
 def load(file: BinaryIO) -> Any:
-    """On the cpu: every rank reads the file of rank 0, and must not fill rank 0's gpu with it."""
+    """On the CPU: every rank reads the file of rank 0, and must not fill rank 0's GPU with it."""
     is_torch = file.read(2) == ZIP
     file.seek(0)
     if not is_torch:

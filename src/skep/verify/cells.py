@@ -13,7 +13,7 @@ from skep.verify.check import Check, Finding, same, show
 
 NODES, GPUS = 4, 8
 LEVELS = (("rack", NODES), ("node", 2), ("socket", 2), ("switch", 2))
-"""From the top: a rack of 4 nodes of 2 sockets of 2 switches of 2 gpus."""
+"""From the top: a rack of 4 nodes of 2 sockets of 2 switches of 2 GPUs."""
 OWNED = {
     "A": {"socket": 1, "switch": 1, "gpu": 1},
     "B": {"socket": 1, "switch": 1, "gpu": 1},
@@ -39,7 +39,7 @@ class Shared(Protocol):
 
 
 class CellsOnly:
-    """Cells, of all VCs or of one alone; borrowed gpus are given back at once."""
+    """Cells, of all VCs or of one alone; borrowed GPUs are given back at once."""
 
     def __init__(self, *vcs: str) -> None:
         self.cells = GangScheduler(rack(*vcs))
@@ -59,14 +59,14 @@ class CellsOnly:
 
 
 class QuotaOnly:
-    """Each VC may use as many gpus as it owns, wherever a cell of that size is free; on the fullest node that has one.
+    """Each VC may use as many GPUs as it owns, wherever a cell of that size is free; on the fullest node that has one.
 
-    The number is never what is missing: a VC alone has no more gpus.
+    The number is never what is missing: a VC alone has no more GPUs.
     """
 
     def __init__(self) -> None:
         self.used = [0] * NODES
-        """The gpus in use on each node, as bits."""
+        """The GPUs in use on each node, as bits."""
         self.held: dict[str, tuple[int, int]] = {}
 
     def start(self, request: Request) -> bool:
@@ -97,7 +97,7 @@ def rack(*vcs: str) -> Layout:
 
 
 def cell_spec(types: dict[str, CellType], name: str, address: str, node: str) -> CellSpec:
-    """Gpus are numbered within their node."""
+    """GPUs are numbered within their node."""
     kind = types.get(name)
     if kind is None:
         head, _, socket, switch, gpu = address.rsplit("/", 4)
@@ -162,7 +162,7 @@ CHECKS = (
     Check(
         name="hived",
         policy="hived",
-        title="What a VC would get on its own gpus it gets on shared ones, with cells but not with quotas",
+        title="What a VC would get on its own GPUs it gets on shared ones, with cells but not with quotas",
         source="Zhao et al., OSDI 2020, its example: a rack of four 8-gpu nodes; A and B own a 4-gpu, a 2-gpu and a "
         f"1-gpu cell each, C two nodes and a 2-gpu cell; random requests and departures over {SEEDS} seeds",
         ask=safety,

@@ -74,7 +74,7 @@ def falling(what: str, seen: Sequence[float]) -> Finding:
 
 
 def show(value: object) -> str:
-    """Numbers to four digits, gpus by node; what never was is a dash."""
+    """Numbers to four digits, GPUs by node; what never was is a dash."""
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -23,17 +23,17 @@ CLUSTER, GPUS = "16x4", 64
 JOBS, LOAD = 1000, 0.9
 
 Curves = Sequence[tuple[float, float]]
-"""(exponent, seconds of work left) of each job: its speed is the number of gpus to the power of the exponent."""
+"""(exponent, seconds of work left) of each job: its speed is the number of GPUs to the power of the exponent."""
 
 
 def afs_shares() -> list[Finding]:
     return [
-        same("exponents 0.9 0.5, work 10 4, 4 gpus", (2, 2), shares(4, ((0.9, 10), (0.5, 4)))),
-        same("exponents 0.5 0.5 0.9, work 4 6 20, 8 gpus", (2, 2, 4), shares(8, ((0.5, 4), (0.5, 6), (0.9, 20)))),
+        same("exponents 0.9 0.5, work 10 4, 4 GPUs", (2, 2), shares(4, ((0.9, 10), (0.5, 4)))),
+        same("exponents 0.5 0.5 0.9, work 4 6 20, 8 GPUs", (2, 2, 4), shares(8, ((0.5, 4), (0.5, 6), (0.9, 20)))),
         same(
-            "5 jobs, 3 gpus: the shortest", (0, 1, 0, 1, 1), shares(3, [(0.9, left) for left in (50, 10, 40, 20, 30)])
+            "5 jobs, 3 GPUs: the shortest", (0, 1, 0, 1, 1), shares(3, [(0.9, left) for left in (50, 10, 40, 20, 30)])
         ),
-        same("equal near-linear jobs, work 9 5, 7 gpus", (3, 4), shares(7, ((0.98, 9), (0.98, 5)))),
+        same("equal near-linear jobs, work 9 5, 7 GPUs", (3, 4), shares(7, ((0.98, 9), (0.98, 5)))),
     ]
 
 
@@ -52,7 +52,7 @@ def entrant(seq: int, exponent: float, left_s: float, most: int) -> Entrant:
 
 
 def afs_rule() -> list[Finding]:
-    """Every pair of some curves and sizes: the gpu goes where the sum of both ends is smaller."""
+    """Every pair of some curves and sizes: the GPU goes where the sum of both ends is smaller."""
     cases = wrong = 0
     exponents, held = (0.2, 0.5, 0.8, 0.95), (1, 2, 3, 5)
     for one, other, mine, theirs in itertools.product(exponents, exponents, held, held):
@@ -61,14 +61,14 @@ def afs_rule() -> list[Finding]:
         if abs(at_once - later) > 1e-9 * later:
             cases += 1
             wrong += (shares_next(one, other, mine, theirs) == "other") != (at_once < later)
-    return [Finding("pairs in which the gpu goes where the sum is larger", "0", f"{wrong} of {cases}", not wrong)]
+    return [Finding("pairs in which the GPU goes where the sum is larger", "0", f"{wrong} of {cases}", not wrong)]
 
 
 WORK_S, LONGER_S = 10.0, 200.0
 
 
 def both_ends(one: float, other: float, mine: int, theirs: int, *, at_once: bool) -> float:
-    """When a job and a much longer one end, added up: the longer has a gpu more at once, or when the first has ended
+    """When a job and a much longer one end, added up: the longer has a GPU more at once, or when the first has ended
     with it."""
     first_s = WORK_S / float(mine**one if at_once else (mine + 1) ** one)
     slow, fast = float(theirs**other), float((theirs + 1) ** other)
@@ -99,9 +99,9 @@ def elastic_job(submit_s: float, work_s: float, name: str) -> TraceJob:
 
 
 def afs_exact() -> list[Finding]:
-    """Five jobs of 3,000 gpu-seconds each, written as one gpu for long and as five for a fifth of the time."""
+    """Five jobs of 3,000 GPU-seconds each, written as one GPU for long and as five for a fifth of the time."""
     ends = [finishes(play_jobs("afs-l:restart=0", "1x8", written(gpus))) for gpus in (1, 5)]
-    return [same("ends of the jobs, each written as 3,000 s x 1 gpu and as 600 s x 5", ends[0], ends[1])]
+    return [same("ends of the jobs, each written as 3,000 s x 1 GPU and as 600 s x 5", ends[0], ends[1])]
 
 
 def written(gpus: int) -> list[TraceJob]:
@@ -125,7 +125,7 @@ def afs_ranking() -> list[Finding]:
 
 
 def stretched(job: TraceJob) -> TraceJob:
-    """Anything from one gpu to four times what was asked for."""
+    """Anything from one GPU to four times what was asked for."""
     most = 4 * job.spec.shapes[0].gpus
     return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, min_gpus=1, max_gpus=most))
 
@@ -134,14 +134,14 @@ CHECKS = (
     Check(
         name="afs-shares",
         policy="afs-l",
-        title="Who gets how many gpus, handed out one by one",
+        title="Who gets how many GPUs, handed out one by one",
         source="Hwang et al. (AFS), NSDI 2021: its rule worked through by hand for given curves",
         ask=afs_shares,
     ),
     Check(
         name="afs-rule",
         policy="afs-l",
-        title="Of two jobs the next gpu goes where it makes the sum of both ends smaller",
+        title="Of two jobs the next GPU goes where it makes the sum of both ends smaller",
         source="Hwang et al. (AFS), NSDI 2021: both ways worked out in full, for a job of 10 s and one of 200 s",
         ask=afs_rule,
     ),
@@ -149,7 +149,7 @@ CHECKS = (
         name="afs-resizes",
         policy="afs-l",
         title="A job grows into what is idle, and shrinks for one that comes",
-        source="by hand, 4 gpus asked for and 1 to 8 accepted, twice as fast with twice as many: a has 8 to 100 and "
+        source="by hand, 4 GPUs asked for and 1 to 8 accepted, twice as fast with twice as many: a has 8 to 100 and "
         "does 200 s of work; then a has 3 and the shorter b has 5 and ends at 500; a, with 500 s left, has 8 again",
         ask=afs_resizes,
     ),
@@ -157,7 +157,7 @@ CHECKS = (
         name="afs-exact",
         policy="afs-l",
         title="The same work gives the same result however it is written",
-        source="speeds in proportion: 3,000 s on one gpu are 600 s on five, and equal jobs tie by submission",
+        source="speeds in proportion: 3,000 s on one GPU are 600 s on five, and equal jobs tie by submission",
         ask=afs_exact,
     ),
     Check(
@@ -165,7 +165,7 @@ CHECKS = (
         policy="afs-l",
         title="Elastic jobs end far sooner than the same jobs with what they asked for",
         source="Hwang et al. (AFS), NSDI 2021: average JCT up to 2.7 times better than SRTF's, 3.1 times than "
-        f"Tiresias-L's. Here: {JOBS:,} made-up jobs, load {LOAD}, on {CLUSTER}, each with 1 gpu to 4 times as many as "
+        f"Tiresias-L's. Here: {JOBS:,} made-up jobs, load {LOAD}, on {CLUSTER}, each with 1 GPU to 4 times as many as "
         "it asked for, in proportion as fast",
         ask=afs_ranking,
     ),

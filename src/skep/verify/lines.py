@@ -6,13 +6,13 @@ from skep.verify.check import Check, Finding, same
 from skep.verify.play import Rows, finishes, play, row_names, starts
 
 BLOCKED: Rows = ((0, 100, 3), (10, 100, 2), (20, 50, 1))
-"""On 4 gpus: b does not fit beside a, c would."""
+"""On 4 GPUs: b does not fit beside a, c would."""
 
 DELAYED: Rows = ((0, 100, 3), (10, 100, 4), (20, 50, 1), (20, 200, 1))
-"""On 4 gpus: b needs all of them, c would be gone when a is, d would not."""
+"""On 4 GPUs: b needs all of them, c would be gone when a is, d would not."""
 
 BESIDE: Rows = ((0, 100, 2), (10, 100, 3), (20, 200, 1))
-"""On 4 gpus: c outlasts a, but b does not need its gpu."""
+"""On 4 GPUs: c outlasts a, but b does not need its GPU."""
 
 
 def strict() -> list[Finding]:
@@ -47,29 +47,29 @@ CHECKS = (
         name="fifo-strict",
         policy="fifo",
         title="A head that does not fit holds up everyone behind it",
-        source="by hand: a leaves 1 of 4 gpus until 100, b needs 2, c needs 1 and stays behind b",
+        source="by hand: a leaves 1 of 4 GPUs until 100, b needs 2, c needs 1 and stays behind b",
         ask=strict,
     ),
     Check(
         name="fifo-skip",
         policy="fifo",
         title="With walk=skip the next that fits goes",
-        source="by hand: the same jobs; c takes the gpu that b cannot use as soon as it comes, at 20",
+        source="by hand: the same jobs; c takes the GPU that b cannot use as soon as it comes, at 20",
         ask=skip,
     ),
     Check(
         name="fifo-easy",
         policy="fifo",
         title="EASY backfilling does not delay the head",
-        source="Lifka, JSSPP 1995, by hand: b is due at 100; c is gone by 70 and may pass, d would hold a gpu until "
+        source="Lifka, JSSPP 1995, by hand: b is due at 100; c is gone by 70 and may pass, d would hold a GPU until "
         "220 and may not. With skip c and d pass, and b starts when d ends, at 70 + 200",
         ask=easy,
     ),
     Check(
         name="fifo-easy-beside",
         policy="fifo",
-        title="EASY backfilling lets a long job pass on gpus the head does not need",
-        source="Lifka, JSSPP 1995, by hand: at 100 there are 4 gpus for b's 3, so c may keep the fourth until 220",
+        title="EASY backfilling lets a long job pass on GPUs the head does not need",
+        source="Lifka, JSSPP 1995, by hand: at 100 there are 4 GPUs for b's 3, so c may keep the fourth until 220",
         ask=easy_beside,
     ),
 )

@@ -1,4 +1,4 @@
-"""Checks of the placements: on which nodes a job lands when these have 1, 3, 2 and 4 of 4 gpus free."""
+"""Checks of the placements: on which nodes a job lands when these have 1, 3, 2 and 4 of 4 GPUs free."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from skep.verify.play import Rows, node_gpus, play, starts
 FREE = (1, 3, 2, 4)
 
 SCATTERED: Rows = ((0, 100, 3), (0, 100, 3), (10, 50, 2))
-"""On 2 nodes of 4 gpus: one gpu is free on each node, c asks for two."""
+"""On 2 nodes of 4 GPUs: one GPU is free on each node, c asks for two."""
 
 ONE_EACH: Rows = ((0, 200, 3), (0, 200, 3), (0, 200, 3), (0, 200, 3), (10, 50, 2))
-"""On 2 racks of 2 nodes of 4 gpus: one gpu is free on every node, e asks for two."""
+"""On 2 racks of 2 nodes of 4 GPUs: one GPU is free on every node, e asks for two."""
 
 ONE_A_RACK: Rows = ((0, 200, 4), (0, 200, 3), (0, 200, 4), (0, 200, 3), (10, 50, 2))
-"""On the same nodes: one gpu is free in each rack."""
+"""On the same nodes: one GPU is free in each rack."""
 
 
 def used_cluster() -> Cluster:
@@ -36,7 +36,7 @@ def used_cluster() -> Cluster:
 
 
 def put(place: Place, gpus: int, *, model: str = "", seq: int = 0) -> dict[str, int]:
-    """How many gpus of which nodes a job gets; nothing where it has to wait."""
+    """How many GPUs of which nodes a job gets; nothing where it has to wait."""
     cluster = used_cluster()
     job = Job(JobSpec("job", (gpu_shape(gpus),), model=model), seq, 0.0)
     found = place.find(cluster, Plan({}, cluster), job, job.spec.shapes[0], 0.0)
@@ -72,7 +72,7 @@ def consolidate() -> list[Finding]:
         same("2 gpus", {"n2": 2}, put(place, 2)),
         same("3 gpus", {"n1": 3}, put(place, 3)),
         same("6 gpus", {"n2": 2, "n3": 4}, put(place, 6)),
-        same("8 gpus, 10 free", {}, put(place, 8)),
+        same("8 GPUs, 10 free", {}, put(place, 8)),
     ]
 
 
@@ -106,7 +106,7 @@ def nodes_of(place: str, *sizes: int) -> list[Finding]:
 
 
 def fgd() -> list[Finding]:
-    """A node with 0.3 and 1.0 of its two gpus left; 0.5 gpu (half of all tasks), 1 gpu (0.3) and 2 gpus (0.2)."""
+    """A node with 0.3 and 1.0 of its two GPUs left; 0.5 GPU (half of all tasks), 1 GPU (0.3) and 2 GPUs (0.2)."""
     tasks = ((Task(1, 500), 5), (Task(1), 3), (Task(2), 2))
     measure = Fragments(Typical(tasks))
     there = read_cluster("1x2")
@@ -115,15 +115,15 @@ def fgd() -> list[Finding]:
     found = Fgd(Typical(tasks)).find(there, Plan({}, there), job, job.spec.shapes[0], 0.0)
     per_gpu = WHOLE * measure.scale
     return [
-        same("fragments before, in gpus", 0.5, measure.of("", 0, 1, (300,)) / per_gpu),
-        same("with 0.3 more on the first gpu", 0.2, measure.of("", 0, 1) / per_gpu),
+        same("fragments before, in GPUs", 0.5, measure.of("", 0, 1, (300,)) / per_gpu),
+        same("with 0.3 more on the first GPU", 0.2, measure.of("", 0, 1) / per_gpu),
         same("with 0.3 more on the second", 0.65, measure.of("", 0, 0, (300, 700)) / per_gpu),
-        same("the gpu that it takes", 0b01, found.slices[0].gpus if found is not None else None),
+        same("the GPU that it takes", 0b01, found.slices[0].gpus if found is not None else None),
     ]
 
 
 def topology() -> list[Finding]:
-    """One node of 8 gpus: two sockets of two switches of two. The first switch is in use but for one gpu."""
+    """One node of 8 GPUs: two sockets of two switches of two. The first switch is in use but for one GPU."""
     there = Cluster([NodeSpec("n0", 8, inner=(("socket", 4), ("switch", 2)))])
     there.take(Allocation((Slice(0, 0b0000_0001),), 1))
     found = {}
@@ -132,19 +132,19 @@ def topology() -> list[Finding]:
         placed = PLACES["topology"]().find(there, Plan({}, there), job, job.spec.shapes[0], 0.0)
         found[gpus] = placed.slices[0].gpus if placed is not None else 0
     return [
-        same("1 gpu, the other of the broken switch", 0b0000_0010, found[1]),
-        same("2 gpus, a whole switch", 0b0000_1100, found[2]),
-        same("4 gpus, a whole socket", 0b1111_0000, found[4]),
-        same("6 gpus, that socket and a whole switch", 0b1111_1100, found[6]),
+        same("1 GPU, the other of the broken switch", 0b0000_0010, found[1]),
+        same("2 GPUs, a whole switch", 0b0000_1100, found[2]),
+        same("4 GPUs, a whole socket", 0b1111_0000, found[4]),
+        same("6 GPUs, that socket and a whole switch", 0b1111_1100, found[6]),
     ]
 
 
 def skew_gated() -> list[Finding]:
     place = PLACES["skew-gated"]()
     return [
-        same("3 gpus of vgg16", {"n1": 3}, put(place, 3, model="vgg16")),
-        same("3 gpus of resnet50", {"n0": 1, "n1": 2}, put(place, 3, model="resnet50")),
-        same("3 gpus, no model said", {"n0": 1, "n1": 2}, put(place, 3)),
+        same("3 GPUs of vgg16", {"n1": 3}, put(place, 3, model="vgg16")),
+        same("3 GPUs of resnet50", {"n0": 1, "n1": 2}, put(place, 3, model="resnet50")),
+        same("3 GPUs, no model said", {"n0": 1, "n1": 2}, put(place, 3)),
     ]
 
 
@@ -154,7 +154,7 @@ def skew_waits() -> list[Finding]:
     return [
         same("start of c if it is vgg16", 100.0, starts(vgg)[2]),
         same("start of c if it is resnet50", 10.0, starts(resnet)[2]),
-        same("its gpus on each node", {"n0": 1, "n1": 1}, node_gpus(resnet, 2)),
+        same("its GPUs on each node", {"n0": 1, "n1": 1}, node_gpus(resnet, 2)),
     ]
 
 
@@ -164,14 +164,14 @@ def patience() -> list[Finding]:
     anywhere = play(policy, racks(), ONE_A_RACK)
     return [
         same("start of e, a rack has room", 40.0, starts(in_rack)[4]),
-        same("its gpus on each node", {"n0": 1, "n1": 1}, node_gpus(in_rack, 4)),
+        same("its GPUs on each node", {"n0": 1, "n1": 1}, node_gpus(in_rack, 4)),
         same("start of e, no rack has room", 100.0, starts(anywhere)[4]),
-        same("its gpus on each node", {"n1": 1, "n3": 1}, node_gpus(anywhere, 4)),
+        same("its GPUs on each node", {"n1": 1, "n3": 1}, node_gpus(anywhere, 4)),
     ]
 
 
 def racks() -> Cluster:
-    """4 nodes of 4 gpus, the first two in one rack, the others in another."""
+    """4 nodes of 4 GPUs, the first two in one rack, the others in another."""
     nodes = [NodeSpec(f"n{number}", 4, within=(("rack", f"r{number // 2}"),)) for number in range(4)]
     return Cluster(nodes, "2 racks of 2x4")
 
@@ -180,7 +180,7 @@ CHECKS = (
     Check(
         name="place-any",
         policy="any",
-        title="Free gpus anywhere, in the order of the nodes",
+        title="Free GPUs anywhere, in the order of the nodes",
         source="by hand, 1 3 2 4 free: node 0 has one, node 1 the other two",
         ask=place_any,
     ),
@@ -209,7 +209,7 @@ CHECKS = (
     Check(
         name="place-spread",
         policy="spread",
-        title="Each task on the node with the most free gpus",
+        title="Each task on the node with the most free GPUs",
         source="by hand, 1 3 2 4 free: node 3 (4), node 1 (3, the lower of two), node 3 (3)",
         ask=spread,
     ),
@@ -217,7 +217,7 @@ CHECKS = (
         name="place-random",
         policy="random",
         title="Every node with room equally often; chance follows from the seed",
-        source="by hand: 2,000 jobs of one gpu, four nodes with room, a quarter each (0.01 is one standard deviation)",
+        source="by hand: 2,000 jobs of one GPU, four nodes with room, a quarter each (0.01 is one standard deviation)",
         ask=random,
     ),
     Check(
@@ -238,7 +238,7 @@ CHECKS = (
         name="place-affinity",
         policy="affinity",
         title="Nodes with jobs of the same size, then idle ones, then others",
-        source="Xiao et al. (Gandiva), OSDI 2018, by hand: node 1 hosts one gpu, node 2 two, node 0 three and has "
+        source="Xiao et al. (Gandiva), OSDI 2018, by hand: node 1 hosts one GPU, node 2 two, node 0 three and has "
         "no room for three more, node 3 nothing",
         ask=partial(nodes_of, "affinity", 1, 2, 3),
     ),
@@ -252,7 +252,7 @@ CHECKS = (
     Check(
         name="place-gpu-packing",
         policy="gpu-packing",
-        title="Idle gpus of nodes in use before idle nodes",
+        title="Idle GPUs of nodes in use before idle nodes",
         source="Weng et al. (FGD), ATC 2023, by hand: nodes in use are equal and the lowest with room is taken",
         ask=partial(nodes_of, "gpu-packing", 1, 2, 4),
     ),
@@ -260,13 +260,13 @@ CHECKS = (
         name="place-gpu-clustering",
         policy="gpu-clustering",
         title="The same size beside the same size",
-        source="Weng et al. (FGD), ATC 2023, by hand: node 1 hosts one gpu, node 2 two; three go to idle node 3",
+        source="Weng et al. (FGD), ATC 2023, by hand: node 1 hosts one GPU, node 2 two; three go to idle node 3",
         ask=partial(nodes_of, "gpu-clustering", 1, 2, 3),
     ),
     Check(
         name="place-fgd",
         policy="fgd",
-        title="The measure of fragments, and the gpu where it grows least",
+        title="The measure of fragments, and the GPU where it grows least",
         source="Weng et al. (FGD), ATC 2023, by hand: 0.5 x 0.3 + 0.3 x 0.3 + 0.2 x 1.3 = 0.50",
         ask=fgd,
     ),
@@ -274,7 +274,7 @@ CHECKS = (
         name="place-topology",
         policy="topology",
         title="The smallest cell that holds the job",
-        source="Amaral et al., SC 2017, by hand on two sockets of two switches of two gpus, the first gpu taken",
+        source="Amaral et al., SC 2017, by hand on two sockets of two switches of two GPUs, the first GPU taken",
         ask=topology,
     ),
     Check(
@@ -288,7 +288,7 @@ CHECKS = (
         name="place-skew-waits",
         policy="skew-gated",
         title="A skewed model waits for a node, another starts at once",
-        source="Gu et al. (Tiresias), NSDI 2019, by hand: one gpu is free on each of two nodes until 100",
+        source="Gu et al. (Tiresias), NSDI 2019, by hand: one GPU is free on each of two nodes until 100",
         ask=skew_waits,
     ),
     Check(

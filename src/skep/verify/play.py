@@ -14,7 +14,7 @@ from skep.profiles.speed import Speed
 from skep.traces.trace import Trace, TraceJob
 
 Rows = Sequence[tuple[float, float, int]]
-"""(submitted, seconds of work, gpus) of each job."""
+"""(submitted, seconds of work, GPUs) of each job."""
 Times = tuple[float | None, ...]
 
 
@@ -83,7 +83,7 @@ def mean_jct_s(run: Run) -> float:
 
 
 def node_gpus(run: Run, row: int) -> dict[str, int]:
-    """On which nodes a job held how many gpus (when it ran last)."""
+    """On which nodes a job held how many GPUs (when it ran last)."""
     assert run.history is not None
     spans = [span for span in run.history.spans if span.job == row]
     last_s = max((span.start_s for span in spans), default=0.0)

@@ -6,7 +6,7 @@ from skep.verify.check import Check, Finding, at_most, near, same
 from skep.verify.play import Rows, finishes, play, preemptions, row_names, starts
 
 TWINS: Rows = ((0, 400, 2), (0, 400, 2))
-"""On 2 gpus: two equal jobs, only one of which can run."""
+"""On 2 GPUs: two equal jobs, only one of which can run."""
 
 LATE: Rows = ((0, 100, 1), (50, 30, 1))
 ALIKE: Rows = ((0, 100, 1), (0, 100, 1))
@@ -15,20 +15,20 @@ NEARLY_DONE: Rows = ((0, 100, 1), (95, 50, 1))
 HARDLY_BEGUN: Rows = ((0, 100_000, 1), (7200, 1000, 1))
 
 STREAM: Rows = ((0, 200, 1), (10, 40, 1), (10, 40, 1), (10, 40, 1), (10, 40, 1), (105, 40, 1))
-"""On one gpu: a sinks at 50 and then waits behind a stream of new jobs."""
+"""On one GPU: a sinks at 50 and then waits behind a stream of new jobs."""
 
 POINT: Rows = ((0, 500, 1), (500, 400, 1), (650, 400, 1), (750, 20, 1))
-"""On one gpu: after one job of 500 s, b and c wait in the second queue with 150 and 100 s; d ends at 770."""
+"""On one GPU: after one job of 500 s, b and c wait in the second queue with 150 and 100 s; d ends at 770."""
 
 TAIL: Rows = ((0, 110, 1), (110, 5000, 1), (5110, 400, 1), (5260, 400, 1), (5360, 20, 1))
 """The same after jobs of 110 and 5000 s: now c and d wait, with 150 and 100 s; e ends at 5380."""
 
 
 TURNS: Rows = ((0, 100_000, 2), (0, 100_000, 1), (0, 100_000, 1), (60_000, 100_000, 1))
-"""On 2 gpus: a wants both; while d, who is new, has one of them, b and c take turns on the other."""
+"""On 2 GPUs: a wants both; while d, who is new, has one of them, b and c take turns on the other."""
 
 TOGETHER: Rows = ((0, 3000, 1), (0, 3000, 1), (500, 100, 2), (1050, 500, 1))
-"""On 2 gpus: a and b leave the first queue at 1000, and c pushes both out."""
+"""On 2 GPUs: a and b leave the first queue at 1000, and c pushes both out."""
 
 
 def las() -> list[Finding]:
@@ -66,7 +66,7 @@ def las_queues() -> list[Finding]:
     in_gpu_s = play("las:queues=100", "1x2", SUNK)
     in_s = play("las:queues=100,service=seconds", "1x2", SUNK)
     return [
-        same("start of b (gpu-seconds)", 50.0, starts(in_gpu_s)[1]),
+        same("start of b (GPU-seconds)", 50.0, starts(in_gpu_s)[1]),
         same("start of b (seconds)", 100.0, starts(in_s)[1]),
         same(f"ends of {row_names(in_gpu_s)}", (230.0, 80.0), finishes(in_gpu_s)),
     ]
@@ -130,7 +130,7 @@ CHECKS = (
         name="las",
         policy="las",
         title="Who has had more service than the newcomer by the lead is pushed out",
-        source="by hand: at 50 a has had 50 gpu-s, b none, the lead is 20; b ends at 80, a has 50 s left",
+        source="by hand: at 50 a has had 50 GPU-s, b none, the lead is 20; b ends at 80, a has 50 s left",
         ask=las,
     ),
     Check(
@@ -152,7 +152,7 @@ CHECKS = (
         name="tiresias-l-ties",
         policy="tiresias-l",
         title="Jobs that are demoted and preempted at one instant come back in the order of submission",
-        source="by hand: a and b have 1000 gpu-s at 1000, c runs to 1100, d, still in the first queue, to 1600; a goes "
+        source="by hand: a and b have 1000 GPU-s at 1000, c runs to 1100, d, still in the first queue, to 1600; a goes "
         "on at 1100 with 2000 s left, b at 1600",
         ask=at_one_instant,
     ),
@@ -160,15 +160,15 @@ CHECKS = (
         name="las-queues",
         policy="las",
         title="In queues a running job gives way when it sinks, not before",
-        source="by hand: a on 2 gpus has its 100 gpu-s at 50, its 100 s at 100; only then b, still in the first, "
+        source="by hand: a on 2 GPUs has its 100 GPU-s at 50, its 100 s at 100; only then b, still in the first, "
         "may run",
         ask=las_queues,
     ),
     Check(
         name="tiresias-l-demotion",
         policy="tiresias-l",
-        title="Demotion at (limit - service) / gpus of running, last to start is last in the queue",
-        source="Gu et al., NSDI 2019, by hand, limits 100 and 300 gpu-s on 2 gpus: out of the first queue after 50 s "
+        title="Demotion at (limit - service) / GPUs of running, last to start is last in the queue",
+        source="Gu et al., NSDI 2019, by hand, limits 100 and 300 GPU-s on 2 GPUs: out of the first queue after 50 s "
         "of running, out of the second after 100 more; in the last nobody is pushed out",
         ask=demotion,
     ),

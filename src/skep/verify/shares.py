@@ -10,21 +10,21 @@ from skep.verify.play import Rows, endless, finishes, node_gpus, play, play_jobs
 
 CPUS, MEMORY_GIB = 9, 18
 DEMANDS = {"A": (1, 4), "B": (3, 1)}
-"""Cpus and GiB of one task of each user."""
+"""CPUs and GiB of one task of each user."""
 
 SCATTERED: Rows = ((0, 100, 3), (0, 100, 3), (10, 50, 2))
-"""On 2 nodes of 4 gpus: one gpu is free on each node, c asks for two."""
+"""On 2 nodes of 4 GPUs: one GPU is free on each node, c asks for two."""
 
 LENT: Rows = ((0, 100, 2), (0, 100, 2), (0, 100, 2), (10, 50, 2))
 LENT_VCS = ("x", "x", "x", "y")
-"""On 4 gpus, 2 each for x and y: x uses all of them when y comes."""
+"""On 4 GPUs, 2 each for x and y: x uses all of them when y comes."""
 
 QUEUED: Rows = ((0, 100, 1), (0, 50, 1), (5, 50, 1), (10, 50, 1))
-"""On 2 gpus, one each: the same."""
+"""On 2 GPUs, one each: the same."""
 
 
 def drf_two_resources() -> list[Finding]:
-    cluster = Cluster([NodeSpec("n0", 0, cpu_milli=CPUS * 1000, memory_mib=MEMORY_GIB * 1024)], "9 cpus, 18 GiB")
+    cluster = Cluster([NodeSpec("n0", 0, cpu_milli=CPUS * 1000, memory_mib=MEMORY_GIB * 1024)], "9 CPUs, 18 GiB")
     jobs = [
         endless(f"{user}{number}", gpu_shape(0, cpu=cpu, memory_gib=memory_gib), user=user)
         for user, (cpu, memory_gib) in DEMANDS.items()
@@ -95,15 +95,15 @@ CHECKS = (
     Check(
         name="drf-two-resources",
         policy="drf",
-        title="Two users on 9 cpus and 18 GiB end with 3 and 2 tasks",
-        source="Ghodsi et al., NSDI 2011, its example: A's tasks take 1 cpu and 4 GiB, B's 3 cpus and 1 GiB; A ends "
-        "with 12 of 18 GiB, B with 6 of 9 cpus",
+        title="Two users on 9 CPUs and 18 GiB end with 3 and 2 tasks",
+        source="Ghodsi et al., NSDI 2011, its example: A's tasks take 1 CPU and 4 GiB, B's 3 CPUs and 1 GiB; A ends "
+        "with 12 of 18 GiB, B with 6 of 9 CPUs",
         ask=drf_two_resources,
     ),
     Check(
         name="drf-gpus",
         policy="drf",
-        title="Where gpus are everyone's dominant resource, all get the same number",
+        title="Where GPUs are everyone's dominant resource, all get the same number",
         source="Ghodsi et al., NSDI 2011: with one dominant resource DRF is max-min fair; all of A's jobs came first",
         ask=drf_gpus,
     ),
@@ -111,7 +111,7 @@ CHECKS = (
         name="yarn-cs-patience",
         policy="yarn-cs",
         title="A job waits for locality as long as its patience, then is spread",
-        source="Jeon et al., ATC 2019, by hand: c comes at 10, accepts two nodes at 10 + 60; 2 gpus are free "
+        source="Jeon et al., ATC 2019, by hand: c comes at 10, accepts two nodes at 10 + 60; 2 GPUs are free "
         "all the time",
         ask=yarn_patience,
     ),
@@ -119,14 +119,14 @@ CHECKS = (
         name="yarn-cs-no-patience",
         policy="yarn-cs",
         title="Without end to its patience it waits for a node",
-        source="by hand: the same jobs; a node has 2 free gpus when a and b end at 100",
+        source="by hand: the same jobs; a node has 2 free GPUs when a and b end at 100",
         ask=yarn_no_patience,
     ),
     Check(
         name="yarn-cs-take-back",
         policy="yarn-cs",
         title="Lent quota is taken back from the newest job above its own",
-        source="Jeon et al., ATC 2019, by hand: x runs a and b on all gpus; at 10 y is owed 2 of them and b is the "
+        source="Jeon et al., ATC 2019, by hand: x runs a and b on all GPUs; at 10 y is owed 2 of them and b is the "
         "newer; it has 90 s left at 60, when y is done; c has to wait for a",
         ask=yarn_take_back,
     ),

@@ -6,17 +6,17 @@ from skep.verify.check import Check, Finding, same
 from skep.verify.play import Rows, finishes, mean_jct_s, play, preemptions, row_names, starts
 
 SHRINKING: Rows = ((0, 100, 1), (10, 50, 1), (20, 20, 1))
-"""On one gpu: each job is shorter than the one before."""
+"""On one GPU: each job is shorter than the one before."""
 
 WIDE: Rows = ((0, 40, 4), (0, 50, 1), (0, 50, 1), (0, 50, 1), (0, 50, 1))
-"""On 4 gpus: a is the shortest job and the largest service."""
+"""On 4 GPUs: a is the shortest job and the largest service."""
 
 NESTED: Rows = ((0, 100, 4), (10, 30, 2), (20, 30, 1))
-"""On 4 gpus: each job is smaller than the one before."""
+"""On 4 GPUs: each job is smaller than the one before."""
 
 OWNED: Rows = ((0, 10, 1), (0, 100, 1), (100, 50, 1), (120, 10, 1), (130, 10, 1))
 OWNERS = ("u", "v", "w", "v", "u")
-"""On one gpu: while c runs, one job each of v (who had a long one before) and u (a short one) come to wait."""
+"""On one GPU: while c runs, one job each of v (who had a long one before) and u (a short one) come to wait."""
 
 
 def sjf() -> list[Finding]:
@@ -93,16 +93,16 @@ CHECKS = (
     Check(
         name="srsf",
         policy="srsf",
-        title="Gangs count by gpus x time: four small jobs before one wide one",
-        source="by hand: a asks for 160 gpu-s, the others for 50 each. They run to 50, then a to 90: "
+        title="Gangs count by GPUs x time: four small jobs before one wide one",
+        source="by hand: a asks for 160 GPU-s, the others for 50 each. They run to 50, then a to 90: "
         "(90 + 4 x 50) / 5; by time alone, or by arrival, a goes first: (40 + 4 x 90) / 5",
         ask=srsf,
     ),
     Check(
         name="smallest",
         policy="smallest",
-        title="Fewer gpus push out more",
-        source="by hand: b (2 gpus) pushes a (4) out at 10, c (1) fits beside b; a has its 4 again at 50, with 90 s "
+        title="Fewer GPUs push out more",
+        source="by hand: b (2 GPUs) pushes a (4) out at 10, c (1) fits beside b; a has its 4 again at 50, with 90 s "
         "left",
         ask=smallest,
     ),

@@ -69,7 +69,7 @@ def test_it_lists_the_shares_and_what_is_left(lab: str) -> None:
 
 def test_a_note_goes_to_stderr(lab: str) -> None:
     found = CliRunner().invoke(skep, ["cluster", "check", lab])
-    assert found.stderr == "warning: 1 node has no gpus and no cells\n"
+    assert found.stderr == "warning: 1 node has no GPUs and no cells\n"
 
 
 def test_json_has_all_of_it(lab: str) -> None:
@@ -96,7 +96,7 @@ def test_json_has_all_of_it(lab: str) -> None:
         ],
         "pinned": [{"name": "a2", "address": "r1/a2", "chain": "v100-rack", "type": "v100-node", "gpus": 4}],
     }
-    assert found["notes"] == ["1 node has no gpus and no cells"]
+    assert found["notes"] == ["1 node has no GPUs and no cells"]
 
 
 def test_a_policy_that_does_not_exist_is_a_fault_of_the_file(lab: str) -> None:

@@ -246,7 +246,7 @@ FAULTS = {
     ),
     "children of a gpu": (
         layout_text("[{cellType: NODE, cellChildren: [{}, {cellChildren: [{}, {cellChildren: [{}]}]}]}]"),
-        "cellChildren[1].cellChildren[1].cellChildren: a K80 is a gpu type and has no children",
+        "cellChildren[1].cellChildren[1].cellChildren: a K80 is a GPU type and has no children",
     ),
     "a child of another type": (
         layout_text("[{cellType: RACK, cellChildren: [{cellType: SWITCH}, {}]}]"),
@@ -279,11 +279,11 @@ FAULTS = {
     ),
     "a gpu twice in a node": (
         layout_text("[{cellType: NODE, cellChildren: [{cellChildren: [{cellAddress: 2}, {}]}, {}]}]"),
-        "physicalCells[0].cellChildren[1]: a second gpu 2 of type K80 on node 0",
+        "physicalCells[0].cellChildren[1]: a second GPU 2 of type K80 on node 0",
     ),
     "a gpu in two chains": (
         layout_text("[{cellType: NODE, cellAddress: a}, {cellType: RACK, cellChildren: [{cellAddress: a}, {}]}]"),
-        "physicalCells[1].cellChildren[0]: a second gpu 0 of type K80 on node a",
+        "physicalCells[1].cellChildren[0]: a second GPU 0 of type K80 on node a",
     ),
     "more cells than anybody has": (
         layout_text(RACK)

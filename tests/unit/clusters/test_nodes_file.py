@@ -146,9 +146,9 @@ FAULTS = {
         "nodes are 120,000, expected 1 to 100,000",
     ),
     "too many gpus": ("nodes: [{gpus: 1001}]", "from 0 to 1,000"),
-    "neither gpus nor cpus": ("nodes: [{memory_gib: 8}]", "nodes[0] has neither gpus nor cpus"),
-    "no cpus and no gpus in so many words": ("nodes: [{gpus: 0, cpus: 0}]", "has neither gpus nor cpus"),
-    "a gpu type without gpus": ("nodes: [{cpus: 8, gpu_type: t4}]", "expected none where a node has no gpus"),
+    "neither gpus nor cpus": ("nodes: [{memory_gib: 8}]", "nodes[0] has neither GPUs nor CPUs"),
+    "no cpus and no gpus in so many words": ("nodes: [{gpus: 0, cpus: 0}]", "has neither GPUs nor CPUs"),
+    "a GPU type without gpus": ("nodes: [{cpus: 8, gpu_type: t4}]", "expected none where a node has no GPUs"),
     "a switch that does not divide": (
         "nodes: [{gpus: 8, switch: 3}]",
         "switch is 3, expected gpus of one switch",

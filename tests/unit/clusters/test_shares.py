@@ -66,7 +66,7 @@ def test_nodes_of_one_shape_are_a_chain(tmp_path: Path) -> None:
         ("4x8+2x4", ["gpux8-node", "gpux4-node"]),
         ("4x8+2x4:node", ["gpux8-node", "node-node"]),
     ],
-    ids=["no type", "a type", "nodes of two sizes", "of no type", "a gpu type that is called like a cell"],
+    ids=["no type", "a type", "nodes of two sizes", "of no type", "a GPU type that is called like a cell"],
 )
 def test_chains_have_names_of_their_own(spec: str, types: list[str]) -> None:
     assert list(read_layout(spec).types) == types
@@ -77,7 +77,7 @@ def test_alibabas_node_list_has_cells_too(tmp_path: Path) -> None:
     path.write_text("sn,cpu_milli,memory_mib,gpu,model\na,64000,262144,2,P100\nb,32000,1024,0,\n")
     layout, notes = describe_layout(path)
     assert addresses(layout.cells) == ["a", "a/0", "a/1"]
-    assert notes == ["1 node has no gpus and no cells"]
+    assert notes == ["1 node has no GPUs and no cells"]
 
 
 def test_uneven_racks_are_no_level(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ FAULTS = {
     "no share": ("vcs: {v: lots}", ":6: vcs.v is lots, expected a share such as 4 nodes"),
     "no cells": ("vcs: {v: 0 nodes of v100}", "vcs.v is 0 nodes of v100, expected a share"),
     "an unknown level": ("vcs: {v: 1 rak}", "vcs.v: no cells rak, did you mean rack?"),
-    "an unknown gpu type": ("vcs: {v: 1 node of v10}", "vcs.v: unknown gpu type v10, did you mean v100?"),
+    "an unknown gpu type": ("vcs: {v: 1 node of v10}", "vcs.v: unknown GPU type v10, did you mean v100?"),
     "a share that may be of two types": ("vcs: {v: 1 node}", "vcs.v: node may be of v100 or p100"),
     "a level the type has not": ("vcs: {v: 1 rack of p100}", "vcs.v: no rack of p100"),
     "an unknown key": ("vcs: {v: {cell: 1 node}}", "unknown key vcs.v.cell, did you mean cells?"),

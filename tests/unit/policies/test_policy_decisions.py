@@ -331,7 +331,7 @@ def test_waiting_is_booked_on_its_cause() -> None:
         job(2, id="a", work=10.0),
         job(4, id="b", work=10.0),
     )
-    # a: two gpus are free, on two nodes. b: two are free, it wants four.
+    # a: two GPUs are free, on two nodes. b: two are free, it wants four.
     assert (found["a"].queue_s, found["a"].queue_fragmentation_s) == (100.0, 100.0)
     assert found["b"].queue_quota_s == 0.0
     assert found["b"].queue_fragmentation_s == 0.0
@@ -364,7 +364,7 @@ def test_a_strict_line_looks_at_the_gpus_its_head_accepts() -> None:
 
 
 def test_a_head_that_ran_and_came_back_is_booked_anew() -> None:
-    # Lost with its node at 10; until 110 four gpus are free, on two nodes.
+    # Lost with its node at 10; until 110 four GPUs are free, on two nodes.
     there = cluster([node(4), node(2), node(2)])
     row = run("fifo", there, job(4, id="a", work=50.0), outages=((0, 10.0, 20.0), (0, 30.0, 110.0)))["a"]
     assert row.queue_s == 90.0

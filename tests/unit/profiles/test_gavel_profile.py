@@ -141,7 +141,7 @@ FAULTS = {
         HEAD + '{"null": 1}, "__import__(\'os\')": {"null": 1}}}',
         "__import__('os') is no job type",
     ),
-    "no reference type": ('{"k80": {"(\'A\', 1)": {"null": 1}}}', "has no gpu type v100"),
+    "no reference type": ('{"k80": {"(\'A\', 1)": {"null": 1}}}', "has no GPU type v100"),
 }
 
 

@@ -165,9 +165,9 @@ FAULTS = {
     "an absurd factor": ("default: {types: {k80: 1e7}}", "at most 1e+06"),
     "gpus that are no number": (
         "default: {scaling: {two: 1}}",
-        "default.scaling.two is not a number of gpus",
+        "default.scaling.two is not a number of GPUs",
     ),
-    "no gpus": ("default: {scaling: {0: 1}}", "default.scaling.0 is not a number of gpus"),
+    "no gpus": ("default: {scaling: {0: 1}}", "default.scaling.0 is not a number of GPUs"),
     "one gpu that is not itself": ("default: {scaling: {1: 0.9}}", "default.scaling.1 is 0.9, expected 1"),
     "locality that makes faster": ("default: {locality: {rack: 1.2}}", "default.locality.rack is 1.2"),
     "sharing that makes faster": ("default: {sharing: 1.5}", "default.sharing is 1.5"),

@@ -29,10 +29,10 @@ def test_one_file_shows_every_step(tmp_path: Path, monkeypatch: Patch, capsys: S
     assert capsys.readouterr().out == (
         "A small one.\n"
         "\n"
-        "  1  first asks for a, priority 0       bind     n0, gpu 0 1 2 3\n"
+        "  1  first asks for a, priority 0       bind     n0, GPU 0 1 2 3\n"
         "  2  second asks for a, priority 5      preempt  first must leave first\n"
         "  3  first ends\n"
-        "  4  second asks for a, priority 5      bind     n0, gpu 0 1 2 3\n"
+        "  4  second asks for a, priority 5      bind     n0, GPU 0 1 2 3\n"
         "  5  third asks for a, priority 0       wait     its VC has no room\n"
         "  6  other asks for nobody, priority 0  error    there is no virtual cluster 'nobody'\n"
         "\n"

@@ -73,7 +73,7 @@ CASES = {
             "never ran": 1,
             "submitted_time is not a date YYYY-MM-DD HH:MM:SS": 1,
             "no attempt with a start and an end": 1,
-            "no attempt held gpus": 1,
+            "no attempt held GPUs": 1,
             "an attempt ends before it starts": 1,
             "jobid is used twice": 1,
             "not an object": 1,
@@ -106,7 +106,7 @@ CASES = {
             job("2", 0, 7, gpu_shape(0, cpu=4), vc="v2", user="u2"),
             job("1", 10, 60, gpu_shape(8, cpu=16), vc="v1", user="u1"),
         ],
-        {"asks for neither gpus nor cpus": 1, "job_id is used twice": 1},
+        {"asks for neither GPUs nor CPUs": 1, "job_id is used twice": 1},
     ),
     "alibaba-2023": (
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,"
@@ -127,7 +127,7 @@ CASES = {
                 gpu_shape(1, gpu_types=("v100m16", "t4"), gpu_milli=460, cpu=12, memory_gib=16),
             ),
         ],
-        {"never scheduled": 1, "deleted before it ran": 1, "shares of several gpus": 1},
+        {"never scheduled": 1, "deleted before it ran": 1, "shares of several GPUs": 1},
     ),
     "alibaba-2020": (
         "job_id,num_gpu,num_cpu,num_inst,duration,submit_time,user\n"
@@ -154,7 +154,7 @@ CASES = {
             job("1", 0, 50, model="CycleGAN", steps=100, deadline_s=75.0),
             job("0", 12.5, 100, 4, model="LM (batch size 5)", steps=800),
         ],
-        {"no throughput of its job type and gpus on v100": 1},
+        {"no throughput of its job type and GPUs on v100": 1},
     ),
     "tiresias": (
         "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n"

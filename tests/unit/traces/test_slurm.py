@@ -53,7 +53,7 @@ def test_memory_has_units(tmp_path: Path, tres: str, gib: float) -> None:
         (row("8", start="Unknown", end="Unknown"), "never ran"),
         (row("8", end="Unknown"), "still runs"),
         (row("8", start="07:00:00"), "times out of order"),
-        (row("8", tres=""), "asks for neither gpus nor cpus"),
+        (row("8", tres=""), "asks for neither GPUs nor CPUs"),
         (row("8", tres="cpu=1,mem=lots"), "mem is not an amount such as 64G"),
         (row("7"), "job_id is used twice"),
     ],

@@ -65,8 +65,8 @@ def setting(experiment: Experiment) -> str:
     most = max(gpus_of(job) for job in jobs)
     teams = len({job.spec.vc for job in jobs})
     return (
-        f"A made-up week on {len(experiment.cluster.nodes)} nodes with 8 gpus each: {len(jobs):,} jobs of {teams} "
-        f"teams, enough to keep {LOAD:.0%} of the cluster busy. {len(single) / len(jobs):.0%} of them want one gpu, "
+        f"A made-up week on {len(experiment.cluster.nodes)} nodes with 8 GPUs each: {len(jobs):,} jobs of {teams} "
+        f"teams, enough to keep {LOAD:.0%} of the cluster busy. {len(single) / len(jobs):.0%} of them want one GPU, "
         f"half of these for less than {format_duration(single[len(single) // 2])}; the others want up to {most:g} "
         "gpus, some for days."
     )
@@ -84,7 +84,7 @@ def show_table(runs: list[Run]) -> None:
     from skep.report.table import comparison_table
 
     Console().print(comparison_table(runs))
-    tell("JCT: from submission to end. wait: the part of it without gpus. used: until the very last job has ended.")
+    tell("JCT: from submission to end. wait: the part of it without GPUs. used: until the very last job has ended.")
 
 
 def lessons(runs: list[Run]) -> list[str]:
@@ -99,9 +99,9 @@ def lessons(runs: list[Run]) -> list[str]:
         f"- tiresias-l knows nothing beforehand and is within {near_s / best_s - 1:.0%} of that: it lets new jobs push "
         f"out those that have had much already ({format_count(tiresias.summary.preemptions)} times; each goes on later "
         "where it was).",
-        f"- Under fifo the small wait for the large: when the first in line needs more gpus than are free, nobody "
-        f"behind it starts. Jobs of one gpu wait {format_duration(waited(fifo, is_small))} on average, while "
-        f"{idle_while_waiting(fifo):.0f} of {fifo.gpu_total} gpus are idle.",
+        f"- Under fifo the small wait for the large: when the first in line needs more GPUs than are free, nobody "
+        f"behind it starts. Jobs of one GPU wait {format_duration(waited(fifo, is_small))} on average, while "
+        f"{idle_while_waiting(fifo):.0f} of {fifo.gpu_total} GPUs are idle.",
         f"- Let them pass (walk=skip) and they wait {format_duration(waited(skip, is_small))}; now the large wait: "
         f"jobs of more than a node {format_duration(waited(skip, is_large))} instead of "
         f"{format_duration(waited(fifo, is_large))}.",
@@ -126,7 +126,7 @@ def average(run: Run, value: Callable[[JobRow], float | None]) -> float:
 
 
 def idle_while_waiting(run: Run) -> float:
-    """Gpus that nobody holds, on average over the time in which a job waits."""
+    """GPUs that nobody holds, on average over the time in which a job waits."""
     history = run.history
     assert history is not None
     idle = total_s = 0.0

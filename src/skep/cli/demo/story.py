@@ -9,7 +9,7 @@ from skep.cli.demo.steps import Steps, steps_of
 from skep.cli.demo.voice import tell
 
 LONG, BORROWING, SHORT, GROWING = 330, 100, 35, 220
-"""Steps of jobs; a step takes 0.1 s of a virtual gpu."""
+"""Steps of jobs; a step takes 0.1 s of a virtual GPU."""
 STEPS = {
     **{"resnet": LONG, "whisper": LONG, "bert": LONG, "explore": BORROWING},
     **{"detector": SHORT, "evaluate": SHORT, "vit": GROWING},
@@ -19,8 +19,8 @@ POLICY = "afs-l:restart=1"
 
 def play(*, is_kept: bool) -> None:
     tell(
-        "A server with 4 nodes of 4 virtual gpus, for three teams: vision owns two nodes, speech and research one "
-        f"each. The jobs are real processes that train a small model ({SCRIPT}) on the cpu; the time a gpu would take "
+        "A server with 4 nodes of 4 virtual GPUs, for three teams: vision owns two nodes, speech and research one "
+        f"each. The jobs are real processes that train a small model ({SCRIPT}) on the CPU; the time a GPU would take "
         "is slept. This takes less than a minute."
     )
     with stage(is_kept=is_kept) as on:
@@ -53,7 +53,7 @@ def borrow(on: Stage) -> None:
     on.until_state("explore", "running")
     on.until_step("explore", 20)
     on.type("skep vc")
-    on.expect(vc_of(on, "research")["borrowed"] == 4, "research borrows 4 gpus")
+    on.expect(vc_of(on, "research")["borrowed"] == 4, "research borrows 4 GPUs")
 
 
 def give_back(on: Stage) -> None:
@@ -115,7 +115,7 @@ def grow(on: Stage) -> None:
     on.submit("evaluate", "vision", steps=SHORT, options="--gpus 2 --expect 4s")
     on.submit("vit", "vision", steps=GROWING, options="--gpus 1 --elastic 1:4 --expect 60s")
     few = on.until_state("vit", "running")["gpus"]
-    tell(f"vit takes what is free of vision's gpus: {few} of the 4 it can use. evaluate ends soon:")
+    tell(f"vit takes what is free of vision's GPUs: {few} of the 4 it can use. evaluate ends soon:")
     on.until("vit grows", lambda: on.job("vit")["gpus"] > few)
     on.until("vit goes on", lambda: "loss" in on.log("vit", attempt=2))
     on.type("skep ps --vc vision")

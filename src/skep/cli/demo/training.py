@@ -1,6 +1,6 @@
 """A training script for the demo: logistic regression on made-up points, by the standard library alone.
 
-The gpus are virtual, so the time they would take is slept: a step takes as long as the largest share of its batch.
+The GPUs are virtual, so the time they would take is slept: a step takes as long as the largest share of its batch.
 With several tasks the first one trains; the others compute their shares for it, and leave when it leaves.
 """
 
@@ -101,7 +101,7 @@ def help_out(rank: int, world_size: int) -> None:
 
 
 def compute(points: Sequence[Point], weights: Sequence[float], step: int, rank: int, world_size: int) -> Slope:
-    time.sleep(STEP_S / world_size)  # the gpu at work
+    time.sleep(STEP_S / world_size)  # the GPU at work
     return slope(weights, share_of(points, step, rank, world_size))
 
 

@@ -27,7 +27,7 @@ from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
 
 BASE_ENV = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1"}
-"""Gpus numbered as we count them; output that is seen when it is printed."""
+"""GPUs numbered as we count them; output that is seen when it is printed."""
 SHARED_ENV = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH")
 SHARED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_")
 """Variables of the server that jobs of other accounts have too."""
@@ -82,14 +82,14 @@ def place_tasks(request: Request, member: GroupRef | None, allocation: Allocatio
 
 
 def seats_of(allocation: Allocation) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """Number of the role, number of the node and gpus of every task."""
+    """Number of the role, number of the node and GPUs of every task."""
     for piece in allocation.slices:
         for number in range(piece.tasks):
             yield piece.role, piece.node, part(piece, number)
 
 
 def part(piece: Slice, number: int) -> tuple[int, ...]:
-    """The gpus of one task of a slice; tasks that share a gpu have all of the slice's."""
+    """The GPUs of one task of a slice; tasks that share a GPU have all of the slice's."""
     gpus = tuple(bits(piece.gpus))
     each = len(gpus) // piece.tasks
     return gpus[number * each : (number + 1) * each] if each else gpus

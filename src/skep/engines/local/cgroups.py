@@ -1,4 +1,4 @@
-"""Limits of cpu and memory by the kernel's control groups, version 1 and 2, where we may make groups.
+"""Limits of CPU and memory by the kernel's control groups, version 1 and 2, where we may make groups.
 
 A task's group also finds its processes again if its shim was killed. Groups are made below the server's own, so that a
 limit on the server holds for its tasks too; in version 2 a group with processes cannot have groups with limits below
@@ -92,7 +92,7 @@ class Cgroups:
 
 
 def quota(cpu: float) -> int:
-    """Microseconds of cpu in each period; the kernel takes no less than 1000."""
+    """Microseconds of CPU in each period; the kernel takes no less than 1000."""
     return max(int(cpu * PERIOD_US), 1000)
 
 

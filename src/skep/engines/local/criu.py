@@ -1,6 +1,6 @@
 """Freezing a task as it is, and thawing it, with CRIU: for a job that does not know how to save itself.
 
-One process tree, no gpu, no open connection to elsewhere. A frozen task comes back under the process number it had and
+One process tree, no GPU, no open connection to elsewhere. A frozen task comes back under the process number it had and
 with the environment it had; its output goes on in the same file, which therefore lies in the checkpoint folder.
 """
 

@@ -1,4 +1,4 @@
-"""The gpus of this machine, through NVIDIA's library. Where there is none, the cluster file declares virtual ones."""
+"""The GPUs of this machine, through NVIDIA's library. Where there is none, the cluster file declares virtual ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 def find_gpus() -> list[Gpu]:
-    """Nothing where the library, the driver or the gpus are missing: that is no error on a laptop."""
+    """Nothing where the library, the driver or the GPUs are missing: that is no error on a laptop."""
     return _of_each(_gpu)
 
 

@@ -152,7 +152,7 @@ class Run:
                         path.chmod(mode)
 
     def gpus_in_use(self, phase: Phase) -> set[tuple[str, int]]:
-        """(node, gpu) of its tasks that have come so far and are not gone."""
+        """(node, GPU) of its tasks that have come so far and are not gone."""
         there = (task for task in self.tasks if phase <= task.phase < Phase.GONE)
         return {(task.record.node, gpu) for task in there for gpu in task.record.gpus}
 

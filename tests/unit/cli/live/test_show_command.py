@@ -80,7 +80,7 @@ def test_a_preempted_job_says_by_whom(api: FakeApi, ask: Ask) -> None:
         "state": "pending",
         "code": "x",
         "cause": "capacity",
-        "reason": "0 gpus are free",
+        "reason": "0 GPUs are free",
         "remedy": "",
     }
     attempt = {"launch": 1, "outcome": "preempted", "phrase": "preempted by job 9; exited after SIGTERM, as requested"}

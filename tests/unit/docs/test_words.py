@@ -1,0 +1,68 @@
+"""GPU and CPU are written in capitals in prose: in docstrings, comments and pages, outside code."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+UNFINISHED = {"core", "policies"}
+"""Rooms whose docstrings and comments are still to be written anew."""
+GENERATED = {ROOT / "docs/reference/policies.md", ROOT / "docs/reference/api.md"}
+"""Made of texts in these rooms, and of the names of shapes."""
+ROOMS = sorted(each.name for each in (ROOT / "src/skep").iterdir() if each.is_dir() and each.name not in UNFINISHED)
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")} - GENERATED)
+FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`+[^`]*`+|<!--.*?-->|\]\([^)]*\)|^(?: {4}|\t).*$", re.MULTILINE | re.DOTALL)
+WORD = re.compile(r"(?<![\w./=:+])(?<!--)[gcGC]pus?(?![\w=/(]|[.:]\w)")
+
+
+def lower_case(prose: str) -> list[str]:
+    return WORD.findall(CODE.sub(" ", FENCE.sub(" ", prose)))
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Those of modules, classes and functions, and strings beneath what they describe."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+
+
+def comments(text: str) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_docstrings_and_comments(room: str) -> None:
+    found = []
+    for file in sorted((ROOT / "src/skep" / room).rglob("*.py")):
+        text = file.read_text("utf-8")
+        for line, prose in (*docstrings(ast.parse(text)), *comments(text)):
+            found += [f"{file.relative_to(ROOT)}:{line}: {word}" for word in lower_case(prose)]
+    assert found == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages(page: Path) -> None:
+    assert lower_case(page.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("prose", "count"),
+    [
+        ("Two gpus and a cpu.", 2),
+        ("Gpus of a node, 8-gpu nodes", 2),
+        ("GPUs, `gpus: 2`, gpu_type, --cpus, node.gpus, gpu=1", 0),
+        ("```yaml\ngpus: 2\n```\nno more", 0),
+    ],
+)
+def test_what_counts_as_prose(prose: str, count: int) -> None:
+    assert len(lower_case(prose)) == count
