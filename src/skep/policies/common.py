@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from skep.core.errors import InputError
-from skep.policies.adjust.preempt import Nothing
+from skep.policies.adjust.base import Adjuster, Preemption, usable
 from skep.policies.estimate.duration import Duration
 from skep.policies.order.base import Order
 from skep.policies.pipeline import EASY, SKIP, STRICT, Pipeline
@@ -46,17 +46,19 @@ def make_pipeline(
     setting: Setting,
     *,
     order: Order,
-    adjust: Nothing | None = None,
+    preempt: Preemption | None = None,
+    adjust: tuple[Adjuster, ...] = (),
     estimate: Duration | None = None,
 ) -> Pipeline:
-    if knobs["walk"] == EASY and adjust is not None and adjust.preempts:
+    if knobs["walk"] == EASY and preempt is not None and preempt.preempts:
         raise InputError(f"{name}: walk=easy is for policies that do not preempt", hint="use walk=skip")
     return Pipeline(
         name=name,
         estimate=estimate,
         order=order,
         place=make_place(knobs, setting),
-        adjust=adjust,
+        preempt=preempt,
+        adjust=usable(adjust, setting.offers),
         walk=knobs["walk"],
         borrows=knobs["borrow"] == "auto",
     )

@@ -16,7 +16,7 @@ from skep.core.errors import InputError, did_you_mean
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.files.text import Texts
-from skep.policies.adjust.preempt import Nothing, Preempt
+from skep.policies.adjust.preempt import ByPriority, Preempt
 from skep.policies.common import common_knobs, make_pipeline
 from skep.policies.order.base import Order
 from skep.policies.registry import ROUND, Setting, parse_value, round_of, split_knobs, with_walk
@@ -44,8 +44,8 @@ def build_own(spec: str, setting: Setting) -> Planner:
             f"{file}.py: {name} is neither an order nor a planner",
             hint="derive it from skep.policies.Order and give it key(job, now_s)",
         )
-    adjust = Preempt() if getattr(made, "preemptive", False) else Nothing()
-    planner = make_pipeline(name, own.for_pipeline, setting, order=made, adjust=adjust)
+    preempt = Preempt() if getattr(made, "preemptive", False) else ByPriority()
+    planner = make_pipeline(name, own.for_pipeline, setting, order=made, preempt=preempt)
     planner.round_s = round_of(spec, setting, 0.0)
     return planner
 

@@ -1,10 +1,11 @@
-"""Most planners: five small parts, and the walk that asks them.
+"""Most planners: small parts, and the walk that asks them.
 
     estimate   what will it need?          read by the order
     order      who goes first?             keys of the lines
     allocate   how much does each get?     the shapes to try
     place      on which cells?             `find`
-    adjust     what may be changed?        who can be pushed out to make room
+    preempt    who makes room?             running jobs that may be stopped for a pending one
+    adjust     what else may be changed?   after the walk: move, resize, suspend, pack
 
 A decision costs what it touches: a line whose head failed is tried again only after something happened that could
 help it (the *epoch*), and the heads of the lines are walked in order, not the jobs.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import bisect
 import heapq
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 
 import msgspec
 
@@ -23,11 +24,12 @@ from skep.core.cluster import WHOLE, Allocation
 from skep.core.job import JobState
 from skep.core.memory import Memory, Slot
 from skep.core.model import Shape
-from skep.core.plan import Plan
+from skep.core.plan import Decision, Plan
 from skep.core.refusal import Cause, Refusal
 from skep.core.view import JobView, Trigger, View
-from skep.policies.adjust.preempt import Nothing
-from skep.policies.allocate.gang import AsAsked
+from skep.policies.adjust.base import Adjuster, Preemption
+from skep.policies.adjust.preempt import ByPriority
+from skep.policies.allocate.base import Allocator, AsRequested
 from skep.policies.easy import backfill
 from skep.policies.estimate.duration import Duration
 from skep.policies.explain import never_fits, refusal_of
@@ -49,7 +51,7 @@ KEY = Slot("key", Kept)
 
 
 class Pipeline:
-    """The planner made of five parts."""
+    """The planner made of these parts."""
 
     round_s = 0.0
 
@@ -60,17 +62,19 @@ class Pipeline:
         order: Order,
         place: Place,
         estimate: Duration | None = None,
-        allocate: AsAsked | None = None,
-        adjust: Nothing | None = None,
+        allocate: Allocator | None = None,
+        preempt: Preemption | None = None,
+        adjust: tuple[Adjuster, ...] = (),
         walk: str = SKIP,
         borrows: bool = True,
     ) -> None:
         self.name = name
-        self.estimate = estimate or Duration()
+        self.estimate: Duration = estimate or Duration()
         self.order = order
-        self.allocate = allocate or AsAsked()
+        self.allocate: Allocator = allocate or AsRequested()
         self.place = place
-        self.adjust = adjust or Nothing()
+        self.preempt: Preemption = preempt or ByPriority()
+        self.adjust = adjust
         self.walk = walk
         self.borrows = borrows
         """In a virtual cluster: whether a job that finds no room may run on lent cells."""
@@ -84,6 +88,8 @@ class Pipeline:
         self.entries: dict[int, tuple[Line, Entry]] = {}
         """Where each pending job stands, by seq."""
         self.running = Running()
+        self.suspended: dict[int, JobView] = {}
+        """By seq, in the order of their suspension."""
         self.leaving: list[JobView] = []
         """Jobs that were pushed out: in a strict line nobody passes them while they are not back in it."""
         self.ahead: dict[Hashable, tuple[int, Key, int]] = {}
@@ -106,7 +112,10 @@ class Pipeline:
         """Keys of running jobs that no planner has written down: another policy started them."""
         self.order.attach(view)
         for job in view.placed_jobs():
-            self._keep_running(job, None, view.now_s)
+            if job.state is JobState.SUSPENDED:
+                self.suspended[job.seq] = job
+            else:
+                self._keep_running(job, None, view.now_s)
         self.unseen: list[JobView] = []
         """Pending jobs that no planner has looked at yet."""
         for job in view.jobs.values():
@@ -114,6 +123,8 @@ class Pipeline:
                 self._resume(view, job)
             elif job.state is JobState.STOPPING:
                 self.leaving.append(job)
+        for adjuster in self.adjust:
+            adjuster.attach(view)
 
     def _resume(self, view: View, job: JobView) -> None:
         """Take up a pending job where the planner before left it."""
@@ -139,13 +150,15 @@ class Pipeline:
         self._take_in(view, plan, trigger)
         is_idle = self.has_nobody(trigger)
         fresh = [] if is_idle else self._fill(view, plan, trigger)
+        wake_s = self._adjust(view, plan, trigger) if self.adjust else math.inf
         for job in self.order.settle(plan, view.now_s):
             self.running.remove(job)
             self._keep_running(job, plan, view.now_s)
         if not is_idle:
             changed = bool(plan.decisions or trigger.ended or trigger.nodes_changed or trigger.withdrawn)
             self._say_why(view, plan, fresh, changed=changed)
-        plan.wake(self._next_wake(view))
+        wake_s = min(wake_s, self._next_wake(view))
+        plan.wake(wake_s if wake_s < math.inf else None)
         return plan
 
     def _fill(self, view: View, plan: Plan, trigger: Trigger) -> list[JobView]:
@@ -174,9 +187,7 @@ class Pipeline:
             if job.seq in self.running.by_seq:
                 self._set_timer(job, self.order.changes_at(job, job.held_since_s))
         for job in trigger.ended + trigger.returned:
-            if job.seq in self.running.by_seq:  # else it was pushed out, and left then
-                self._forget(job)
-                self.order.left(job, plan, now_s)
+            self.let_go(view, plan, job)
         stopped = [job for job in trigger.withdrawn if job.state.is_final]
         for job in trigger.ended + stopped:
             self.order.ended(job, plan, now_s)
@@ -339,7 +350,7 @@ class Pipeline:
     def _heads(self) -> list[tuple[float, int, Key, int, Line]]:
         """A heap of the lines worth a try: all after something was freed, else those with a new head."""
         group_key = self.order.group_key
-        may_help = self.adjust.may_help
+        may_help = self.preempt.may_help
         rising = self.order.moves == RISES
         lines = self.active if rising or self.epoch != self.walked_epoch else self.touched
         heads = []
@@ -360,13 +371,13 @@ class Pipeline:
             if allocation is not None:
                 self._give(view, plan, job, allocation)
                 return True
-        return self.adjust.may_help(self.order, self.running, entry) and self._push_out(view, plan, entry)
+        return self.preempt.may_help(self.order, self.running, entry) and self._push_out(view, plan, entry)
 
     def _push_out(self, view: View, plan: Plan, entry: Entry) -> bool:
         job = entry[3]
         for shape in self.allocate.shapes(job):
             missing = self._missing(view, job, shape)
-            candidates = self.adjust.candidates(view, self.order, self.running, entry, missing)
+            candidates = self.preempt.candidates(view, self.order, self.running, entry, missing)
             if self.has_fixed and candidates:
                 candidates = (victim for victim in candidates if victim.spec.preemptible)
             if not candidates:
@@ -395,6 +406,58 @@ class Pipeline:
         self.order.entered(job, plan, view.now_s)
         self._keep_running(job, plan, view.now_s)
 
+    # Adjusters ---------------------------------------------------------------------------------------------------
+
+    def pending_jobs(self) -> Iterator[JobView]:
+        """Jobs that the walk could not start, the first to be started first."""
+        group_key = self.order.group_key
+        lines = [
+            [(group_key(line.group), rank, key, seq, job) for rank, key, seq, job in line.entries]
+            for line in self.active.values()
+        ]
+        return (each[4] for each in heapq.merge(*lines))
+
+    def running_jobs(self) -> Iterator[JobView]:
+        """Jobs that run or are about to, the first to be stopped last."""
+        return (entry[3] for entry in self.running.entries)
+
+    def suspended_jobs(self) -> Iterator[JobView]:
+        return iter(self.suspended.values())
+
+    def _adjust(self, view: View, plan: Plan, trigger: Trigger) -> float:
+        """Ask the adjusters in turn; walk again if GPUs became free. Returns when they want to be asked again."""
+        wake_s, has_freed = math.inf, False
+        for adjuster in self.adjust:
+            number = len(plan.decisions)
+            wake_s = min(wake_s, adjuster.adjust(view, plan, trigger, self))
+            has_freed |= self._follow(view, plan, plan.decisions[number:])
+        if has_freed and self.entries:
+            self.epoch += 1
+            self._walk(view, plan)
+        return wake_s
+
+    def _follow(self, view: View, plan: Plan, decisions: list[Decision]) -> bool:
+        """Bring the queue and the running jobs up to what an adjuster decided. Returns whether cells were given up."""
+        has_freed = False
+        for job_id, before in {each.job_id: each.before for each in reversed(decisions)}.items():
+            job = view.jobs[job_id]
+            if job.seq in self.entries and job.state is not JobState.PENDING:
+                self._leave_line(job)
+            had_cells = before is not None and not before.is_suspended
+            has_cells = job.allocation is not None and not job.allocation.is_suspended
+            has_freed |= had_cells
+            if had_cells and not has_cells:
+                self.let_go(view, plan, job)
+            if job.state is JobState.SUSPENDED:
+                self.suspended[job.seq] = job
+            elif has_cells:
+                self.suspended.pop(job.seq, None)
+                self.running.remove(job)
+                if not had_cells:
+                    self.order.entered(job, plan, view.now_s)
+                self._keep_running(job, plan, view.now_s)
+        return has_freed
+
     # Virtual clusters -------------------------------------------------------------------------------------------
 
     def withdraw(self, job: JobView) -> None:
@@ -413,8 +476,9 @@ class Pipeline:
         self._keep_running(job, plan, view.now_s)
 
     def let_go(self, view: View, plan: Plan, job: JobView) -> None:
-        """A running job is no longer ours: stopped, or taken over."""
-        if job.seq in self.running.by_seq:
+        """The job gave up what it had: it ended, was preempted, or another planner has taken it over."""
+        self.suspended.pop(job.seq, None)
+        if job.seq in self.running.by_seq:  # else it was stopped or suspended by us, and left then
             self._forget(job)
             self.order.left(job, plan, view.now_s)
 
@@ -476,14 +540,14 @@ class Pipeline:
             free += pool.free if milli == WHOLE else pool.with_room(milli)
         return view.cluster.why_not(shape.gpus, free)
 
-    def _next_wake(self, view: View) -> float | None:
+    def _next_wake(self, view: View) -> float:
         timers = self.timers
         while timers and self.due.get(timers[0][1]) != timers[0][0]:
             heapq.heappop(timers)
         wake_s = timers[0][0] if timers else math.inf
-        if self.order.moves == RISES and self.adjust.preempts:
+        if self.order.moves == RISES and self.preempt.preempts:
             wake_s = min(wake_s, self._next_crossing(view))
-        return None if wake_s == math.inf else wake_s
+        return wake_s
 
     def _next_crossing(self, view: View) -> float:
         """When a pending job could next push out running ones that it could not before: the first of any line."""

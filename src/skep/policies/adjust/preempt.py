@@ -1,4 +1,4 @@
-"""What of the running may be changed? Nothing, or: later ones may be pushed out with their checkpoint."""
+"""Preemption by priority, which every policy has, and by order: later jobs may be stopped with their checkpoint."""
 
 from __future__ import annotations
 
@@ -10,26 +10,21 @@ from skep.policies.lines import Entry, Running
 from skep.policies.order.base import FALLS, RISES, Order
 
 
-class Nothing:
-    """Running jobs are left alone, but by jobs of a higher priority, which no policy can keep waiting."""
+class ByPriority:
+    """Only jobs of a lower priority are stopped."""
 
-    name = "nothing"
+    name = "by-priority"
     preempts = False
 
     def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
-        """False only if nobody could be pushed out for this pending job: a quick question before `candidates`."""
         return bool(running.entries) and running.entries[-1][0] > entry[0]
 
     def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
-        """Running jobs that may be stopped for this pending one, in the order in which to stop them.
-
-        None need be named when all together hold less than the `missing` gpus.
-        """
         return (later[3] for later in running.beyond((entry[0] + 1,)) if later[3].state is JobState.RUNNING)
 
 
-class Preempt(Nothing):
-    """A pending job may push out running jobs that are ordered after it, the last first."""
+class Preempt:
+    """A pending job may stop running jobs that are ordered after it, the last first."""
 
     name = "preempt"
     preempts = True
@@ -55,8 +50,9 @@ class Preempt(Nothing):
         return (later[3] for later in running.beyond(cutoff) if later[3].state is JobState.RUNNING)
 
     def _fallen(self, view: View, order: Order, running: Running, cutoff: tuple[object, ...]) -> Iterator[JobView]:
-        """The last by present key first. Whoever is looked at is entered anew with that key, which is at most the one
-        before: who then is still last comes last of all, and at one moment nobody is moved twice."""
+        """The last by present key first. Each job that is looked at is entered again with its present key, which is at
+        most the one before. If it is then still the last entry, it is the last by present keys. No job is entered
+        twice at one moment."""
         at = len(running.entries) - 1
         while at >= 0:
             rank, before, seq, job = running.entries[at]

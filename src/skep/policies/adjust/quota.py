@@ -6,21 +6,22 @@ from collections.abc import Hashable, Iterable
 
 from skep.core.job import JobState
 from skep.core.view import JobView, View
-from skep.policies.adjust.preempt import Nothing
+from skep.policies.adjust.preempt import ByPriority
 from skep.policies.lines import Entry, Running
 from skep.policies.order.base import Order
 from skep.policies.order.shares import CapacityQueues
 
 
-class TakeBack(Nothing):
-    """Only when at least `busy` of all gpus are in use; the newest jobs of VCs above their quota go first, and no VC
-    is pushed below its quota."""
+class TakeBack:
+    """Only while at least `busy` of all GPUs are in use. The newest jobs of VCs above their quota are stopped first,
+    and no VC is pushed below its quota."""
 
     name = "take-back"
     preempts = True
 
     def __init__(self, busy: float) -> None:
         self.busy = busy
+        self.by_priority = ByPriority()
 
     def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
         return bool(running.entries)
@@ -28,7 +29,7 @@ class TakeBack(Nothing):
     def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
         assert isinstance(order, CapacityQueues)
         if running.entries and running.entries[-1][0] > entry[0]:
-            return super().candidates(view, order, running, entry, missing)
+            return self.by_priority.candidates(view, order, running, entry, missing)
         cluster = view.cluster
         in_use = cluster.gpu_total - cluster.free_gpus()
         if in_use < self.busy * cluster.gpu_total or not order.is_within(entry[3]):

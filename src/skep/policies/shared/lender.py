@@ -14,7 +14,6 @@ from skep.core.memory import LENT, Memory
 from skep.core.plan import Books, Decision, Plan
 from skep.core.refusal import Refusal
 from skep.core.view import ClusterView, JobView, View
-from skep.policies.adjust.preempt import Nothing
 from skep.policies.lines import Entry, Running
 from skep.policies.order.base import Order
 from skep.policies.order.shares import ByUse
@@ -42,8 +41,14 @@ class LeastBorrowed(ByUse):
         return self.used.get(group, (0.0, 0.0, 0.0))[0]
 
 
-class NobodyLeaves(Nothing):
-    """Among borrowers there are no priorities: what is lent is lent until its owner wants it."""
+class NoPreemption:
+    """Borrowers never stop each other, whatever their priorities; only owners take back what is lent."""
+
+    name = "none"
+    preempts = False
+
+    def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
+        return False
 
     def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
         return ()
@@ -51,7 +56,7 @@ class NobodyLeaves(Nothing):
 
 def make_lender() -> Pipeline:
     """Lending is a planner too: over the physical cluster, for jobs that their VCs have no room for."""
-    return Pipeline(name="lend", order=LeastBorrowed(), place=Consolidate(), adjust=NobodyLeaves())
+    return Pipeline(name="lend", order=LeastBorrowed(), place=Consolidate(), preempt=NoPreemption())
 
 
 class Kept:

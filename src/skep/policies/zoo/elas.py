@@ -30,7 +30,7 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
             hint=f"a lead of at least {least if form == 'sum' else least / knobs['scale']:g}, or decisions in rounds",
         )
     order = ProgressAndService(form=form, weight=knobs["weight"], scale=knobs["scale"], lead=lead)
-    return make_pipeline("e-las", knobs, setting, order=order, adjust=Preempt())
+    return make_pipeline("e-las", knobs, setting, order=order, preempt=Preempt())
 
 
 POLICIES = (

@@ -24,7 +24,7 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
             raise InputError("las: compat=true needs queues", hint="for example queues=3250+7200")
         return QueuesReplica("las", limits, by_size=by_size)
     if limits:
-        return make_pipeline("las", knobs, setting, order=Queues(limits, by_size=by_size), adjust=Preempt())
+        return make_pipeline("las", knobs, setting, order=Queues(limits, by_size=by_size), preempt=Preempt())
     # In rounds the round itself keeps jobs from switching all the time.
     lead = 0.0 if setting.round_s else knobs["lead"]
     if not setting.round_s and lead < LEAD_MIN_S:
@@ -33,7 +33,7 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
             hint=f"a lead of at least {LEAD_MIN_S:g} s, queues, or decisions in rounds",
         )
     order = LeastAttained(by_size=by_size, lead=lead)
-    return make_pipeline("las", knobs, setting, order=order, adjust=Preempt())
+    return make_pipeline("las", knobs, setting, order=order, preempt=Preempt())
 
 
 def check_limits(limits: tuple[float, ...]) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from skep.core.needs import Need
 from skep.core.ports import Planner
-from skep.policies.adjust.preempt import Nothing, Preempt
+from skep.policies.adjust.preempt import Preempt
 from skep.policies.common import COMPAT, common_knobs, make_pipeline
 from skep.policies.estimate.duration import Duration, LikeFinished
 from skep.policies.order.base import Order
@@ -31,7 +31,7 @@ def non_preemptive(name: str, *, by_size: bool) -> Build:
     def build(knobs: Knobs, setting: Setting) -> Planner:
         estimate = ESTIMATES[knobs["estimate"]]()
         order = Shortest(estimate, by_size=by_size)
-        return make_pipeline(name, knobs, setting, order=order, adjust=Nothing(), estimate=estimate)
+        return make_pipeline(name, knobs, setting, order=order, estimate=estimate)
 
     return build
 
@@ -41,7 +41,7 @@ def preemptive(name: str, order: Callable[[], Order]) -> Build:
         if knobs["compat"]:
             check_compat(knobs)
             return SortedReplica(name, name)
-        return make_pipeline(name, knobs, setting, order=order(), adjust=Preempt())
+        return make_pipeline(name, knobs, setting, order=order(), preempt=Preempt())
 
     return build
 

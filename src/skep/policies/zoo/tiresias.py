@@ -29,7 +29,7 @@ def build_l(knobs: Knobs, setting: Setting) -> Planner:
         check_compat(knobs)
         return QueuesReplica("tiresias-l", limits, by_size=True, promote=knobs["promote"])
     order = Queues(limits, promote=knobs["promote"])
-    return make_pipeline("tiresias-l", knobs, setting, order=order, adjust=Preempt())
+    return make_pipeline("tiresias-l", knobs, setting, order=order, preempt=Preempt())
 
 
 def build_g(knobs: Knobs, setting: Setting) -> Planner:
@@ -41,7 +41,7 @@ def build_g(knobs: Knobs, setting: Setting) -> Planner:
             raise InputError("tiresias-g: compat=true needs samples=FILE, one service in gpu-seconds a line")
         return QueuesReplica("tiresias-g", limits, by_size=True, gittins=GittinsTable(samples))
     order = Queues(limits, gittins=Gittins(samples))
-    return make_pipeline("tiresias-g", knobs, setting, order=order, adjust=Preempt())
+    return make_pipeline("tiresias-g", knobs, setting, order=order, preempt=Preempt())
 
 
 def read_samples(name: str, texts: Texts) -> tuple[float, ...]:

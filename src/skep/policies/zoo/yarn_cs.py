@@ -6,7 +6,7 @@ from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.files.text import Texts
-from skep.policies.adjust.preempt import Nothing
+from skep.policies.adjust.preempt import ByPriority
 from skep.policies.adjust.quota import TakeBack
 from skep.policies.common import common_knobs, make_pipeline
 from skep.policies.order.shares import EQUAL, USAGE, CapacityQueues
@@ -15,8 +15,8 @@ from skep.policies.registry import Knob, Knobs, Policy, Setting, parse_number
 
 def build(knobs: Knobs, setting: Setting) -> Planner:
     order = CapacityQueues(quotas(knobs["quotas"], setting), setting.vcs)
-    adjust = TakeBack(knobs["take_back"]) if knobs["take_back"] <= 1 else Nothing()
-    return make_pipeline("yarn-cs", knobs, setting, order=order, adjust=adjust)
+    preempt = TakeBack(knobs["take_back"]) if knobs["take_back"] <= 1 else ByPriority()
+    return make_pipeline("yarn-cs", knobs, setting, order=order, preempt=preempt)
 
 
 def quotas(kind: str, setting: Setting) -> str | dict[str, float]:

@@ -1,0 +1,27 @@
+"""How much of what does a job get? A gang gets what it asked for, in the first of its shapes that can be placed."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from skep.core.model import Shape
+from skep.core.view import JobView
+
+
+class Allocator(Protocol):
+    """The shapes to try for a pending job."""
+
+    @property
+    def name(self) -> str: ...
+    def shapes(self, job: JobView) -> tuple[Shape, ...]:
+        """The preferred one first."""
+        ...
+
+
+class AsRequested:
+    """The shapes that the job accepts, in its own order."""
+
+    name = "as-requested"
+
+    def shapes(self, job: JobView) -> tuple[Shape, ...]:
+        return job.spec.shapes
