@@ -214,20 +214,21 @@ def test_the_gittins_index_is_the_textbook_formula(samples: list[float], attaine
 
 @examples(100)
 @given(samples=st.lists(st.integers(1, 1000).map(float), min_size=1, max_size=100))
-def test_gittins_learns_from_whoever_finished(samples: list[float]) -> None:
-    learning = Gittins()
-    learning.attach(State(cluster("1x1")))
+def test_gittins_learns_from_finished_jobs(samples: list[float]) -> None:
+    state, learning = State(cluster("1x1")), Gittins()
+    learning.attach(state)
     for sample in samples:
         ended = Job(job(id="x").spec, 0, 0.0)
         ended.service_gpu_s = sample
         ended.state = JobState.SUCCEEDED
-        learning.learn(ended)
-    stopped = Job(job(id="y").spec, 1, 0.0)
-    stopped.state = JobState.STOPPED
-    learning.learn(stopped)  # says nothing of how long jobs are
-    known = sorted(learning.samples + learning.fresh)
-    assert known == sorted(samples)
-    assert len(learning.fresh) * 20 < max(len(learning.samples), 1)
+        state.knowledge.note_end(ended)
+        stopped = Job(job(id="y").spec, 1, 0.0)
+        stopped.state = JobState.STOPPED
+        state.knowledge.note_end(stopped)  # says nothing of how long jobs are
+        learning.index(0.0, math.inf)
+    counted = len(learning.samples)
+    assert learning.samples == sorted(samples[:counted])
+    assert (len(samples) - counted) * 20 < max(counted, 1)
     assert learning.index(10.0, 500.0) == pytest.approx(textbook_index(learning.samples, 10.0, 500.0))
 
 

@@ -78,14 +78,13 @@ class Node:
         "bit",
         "cell",
         "cpu_free",
-        "free",
         "free_mask",
         "gpu_count",
         "holders",
         "index",
         "indexed",
         "inner",
-        "is_moved",
+        "is_listed",
         "is_up",
         "lefts",
         "listed_free",
@@ -105,16 +104,15 @@ class Node:
         self.pool = pool
         self.cell = cell
         self.gpu_count = spec.gpus
-        self.free = spec.gpus
-        """Gpus of whose time nobody has any part."""
         self.free_mask = cell.mask
+        """GPUs of whose time nobody has any part."""
         self.cpu_free = spec.cpu_milli
         self.memory_free = spec.memory_mib
         self.is_up = True
         self.listed_free = spec.gpus
         """Under how many free gpus the index of the pool lists it."""
-        self.is_moved = False
-        """Whether the index has yet to be told that this number is another one."""
+        self.is_listed = False
+        """Whether the index of the pool has it as it is. False for a node that is down, which is in no index."""
         self.holders: dict[int, int] = {}
         """Whole gpus: the mask by which they were taken → who has them."""
         self.terms: dict[int, Slice] = {}
@@ -126,6 +124,11 @@ class Node:
         self.lefts: dict[int, int] = {}
         """For the index: how many shared gpus have just so much left (MiB × 1000 + milli)."""
         self.inner = [cell for cell in walk(self.cell) if cell is not self.cell]
+
+    @property
+    def free(self) -> int:
+        """How many GPUs are free."""
+        return self.free_mask.bit_count()
 
     def pick(self, count: int, memory_mib: int = 0) -> int:
         """A mask of `count` free gpus that have so much memory left: from the smallest inner cell that has them, the

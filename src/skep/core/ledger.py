@@ -18,7 +18,7 @@ import msgspec
 from skep.core.allocation import MODES, WHOLE, Allocation, Slice, bits
 from skep.core.changes import Changes
 from skep.core.errors import InvariantBroken
-from skep.core.pool import set_free
+from skep.core.pool import unlist
 
 if TYPE_CHECKING:
     from skep.core.cluster import Node
@@ -87,7 +87,9 @@ class Ledger:
                     node.holders[gpus] = owner
                     if piece.gpu_mem_mib or piece.mode or piece.group or piece.slot:
                         node.terms[gpus] = piece
-                    set_free(node, free_mask ^ gpus)
+                    node.free_mask = free_mask ^ gpus
+                    if node.is_listed:
+                        unlist(node)
                 else:
                     take_shares(node, piece, owner)
                 taken += 1
@@ -111,7 +113,9 @@ class Ledger:
                         raise InvariantBroken(f"gpus {gpus:#b} of node {node.name} are not held by {owner}")
                     if node.terms:
                         node.terms.pop(gpus, None)
-                    set_free(node, node.free_mask | gpus)
+                    node.free_mask |= gpus
+                    if node.is_listed:
+                        unlist(node)
                 else:
                     give_shares(node, piece, owner)
             if piece.cpu_milli or piece.memory_mib:

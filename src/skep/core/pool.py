@@ -30,9 +30,9 @@ class Pool:
 
     __slots__ = (
         "by_index",
-        "free",
         "gpu_type",
         "listed",
+        "listed_total",
         "moved",
         "nodes",
         "racks",
@@ -55,13 +55,14 @@ class Pool:
         """Bits of the nodes right below each cell."""
         self.size_max = 0
         self.total = 0
-        self.free = 0
         self.up = 0
         """Bits of all nodes that are up."""
         self.listed: list[int] = [0]
         """`by_free` as it was when somebody last asked."""
         self.moved: list[Node] = []
-        """Nodes whose number of free gpus has changed since then."""
+        """Nodes whose number of free gpus may have changed since then."""
+        self.listed_total = 0
+        """The free gpus of the listed nodes."""
         self.sized: dict[int, int] = {}
         """sized[n]: bits of the nodes of n gpus, up or not, largest size first."""
         self.shared: list[dict[int, int]] = []
@@ -90,19 +91,23 @@ class Pool:
         self.index(node)
 
     def index(self, node: Node) -> None:
+        free = node.free
         self.up |= node.bit
-        self.free += node.free
-        self.listed[node.free] |= node.bit
-        node.listed_free = node.free
+        self.listed_total += free
+        self.listed[free] |= node.bit
+        node.listed_free = free
+        node.is_listed = True
         for share in node.shares.values():
             if share.milli:
                 self._enter(node, share)
 
     def unindex(self, node: Node) -> None:
         self.follow()
+        free = node.free
+        self.by_free[free] ^= node.bit
+        self.listed_total -= free
         self.up ^= node.bit
-        self.free -= node.free
-        self.by_free[node.free] ^= node.bit
+        node.is_listed = False
         for share in node.shares.values():
             if share.milli:
                 self._strike(node, share)
@@ -112,14 +117,27 @@ class Pool:
         """by_free[n]: bits of the nodes with n free gpus. It follows when it is asked, because most of what is tried is
         taken back before."""
         if self.moved:
-            listed = self.listed
-            for node in self.moved:
-                listed[node.listed_free] ^= node.bit
-                listed[node.free] ^= node.bit
-                node.listed_free = node.free
-                node.is_moved = False
-            self.moved.clear()
+            self._list_moved()
         return self.listed
+
+    @property
+    def free(self) -> int:
+        """Free gpus of all nodes that are up."""
+        if self.moved:
+            self._list_moved()
+        return self.listed_total
+
+    def _list_moved(self) -> None:
+        listed = self.listed
+        for node in self.moved:
+            before, free = node.listed_free, node.free_mask.bit_count()
+            if free != before:
+                listed[before] ^= node.bit
+                listed[free] ^= node.bit
+                self.listed_total += free - before
+                node.listed_free = free
+            node.is_listed = True
+        self.moved.clear()
 
     @property
     def idle(self) -> dict[int, int]:
@@ -146,7 +164,9 @@ class Pool:
             node.indexed[gpu] = before
             self.stale.append(node)
         if bool(before.milli) != bool(after.milli):
-            set_free(node, node.free_mask ^ 1 << gpu)
+            node.free_mask ^= 1 << gpu
+            if node.is_listed:
+                unlist(node)
 
     def follow(self) -> None:
         """Let the index of shared gpus follow what was taken and given since somebody last asked."""
@@ -233,14 +253,7 @@ class Pool:
             yield node, node.shared_mask(milli, memory_mib)
 
 
-def set_free(node: Node, mask: int) -> None:
-    """Make just these gpus the free ones of the node."""
-    free = mask.bit_count()
-    if node.is_up:
-        pool = node.pool
-        pool.free += free - node.free
-        if not node.is_moved:
-            node.is_moved = True
-            pool.moved.append(node)
-    node.free_mask = mask
-    node.free = free
+def unlist(node: Node) -> None:
+    """Note that the node's free GPUs have changed; the index follows when it is next asked."""
+    node.is_listed = False
+    node.pool.moved.append(node)
