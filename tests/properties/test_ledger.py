@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import examples
 
-from skep.core.cluster import MODES, NOBODY, UNLIMITED, Allocation, Cluster, Slice, bits
+from skep.core.cluster import NOBODY, UNLIMITED, Allocation, Cluster, Slice, bits
 from skep.core.errors import InvariantBroken
+from skep.core.share import SHARED
 from skep.testing import cluster, node, snapshot_cluster
 from skep.testing.invariants import Held, check_books, count_use
 
@@ -25,8 +26,8 @@ def small(spare_mib: int = MEMORY_MIB) -> Cluster:
 @st.composite
 def slices(draw: st.DrawFn) -> Slice:
     index = draw(st.sampled_from([0, 0, 1, 1, 2]))
-    milli = draw(st.sampled_from([0, 100, 300, 500, 500, 1000, 1000]))
-    mode = draw(st.sampled_from(["", "", *sorted(MODES)]))
+    milli = draw(st.sampled_from([0, 0, 100, 300, 428, 500, 500, 1000, 1000]))
+    mode = draw(st.sampled_from(["", "", *sorted(SHARED)]))
     return Slice(
         index,
         draw(st.integers(0, (1 << (2, 3, 1)[index]) - 1)),
@@ -37,8 +38,10 @@ def slices(draw: st.DrawFn) -> Slice:
         role=draw(st.sampled_from([0, 1])),
         limit=draw(st.sampled_from([0, milli, 1000])),
         mode=mode,
-        slot=draw(st.sampled_from([0, 1])),
-        group=draw(st.sampled_from(["", "g"])),
+        slot=draw(st.sampled_from([0, 0, 4])),
+        group=draw(st.sampled_from(["", "g", "g", "h"])),
+        weight=draw(st.sampled_from([1, 2])),
+        quantum_ms=draw(st.sampled_from([0, 100])),
     )
 
 
@@ -150,7 +153,10 @@ def test_shared_gpus_with_room_come_fullest_first_then_by_number(steps: list, mi
             (each.milli_left(gpu), each.index, gpu)
             for each in pool.nodes
             for gpu in each.shares
-            if each.is_up and milli <= each.milli_left(gpu) < 1000 and each.memory_left(gpu) >= memory_mib
+            if each.is_up
+            and each.shares[gpu].mode == ""
+            and milli <= each.milli_left(gpu)
+            and each.memory_left(gpu) >= memory_mib
         )
         found = [(each.index, gpu) for each, mask in pool.shares(milli, memory_mib) for gpu in bits(mask)]
         assert found == [(index, gpu) for _, index, gpu in naive]

@@ -78,7 +78,16 @@ class Checkpoint(msgspec.Struct, frozen=True, tag=True):
     launch: int = 0
 
 
+class Reshare(msgspec.Struct, frozen=True, tag=True):
+    """Go on in the same seats on other terms: another mode, guaranteed part, limit, share group, weight or quantum. It
+    is not answered. Told again, it says the same; a server that starts tells every job in a share mode its terms."""
+
+    job_id: str
+    launch: int
+    allocation: Allocation
+
+
 JobSetting = Limit | Tune | Checkpoint
 """What changes a running job and not what it holds."""
 
-Action = Launch | Stop | Move | Suspend | Resume | Limit | Tune | Checkpoint
+Action = Launch | Stop | Move | Suspend | Resume | Limit | Tune | Checkpoint | Reshare

@@ -13,9 +13,6 @@ import msgspec
 WHOLE = 1000
 """Thousandths in a gpu."""
 
-MODES = frozenset({"slice", "pack", "token", "lend", "lane", "instant", "mps", "mig"})
-"""Ways to share in which a tenant may use more of a gpu than is guaranteed to it."""
-
 MemoryPlace = Literal["resident", "swapped"]
 """Where the memory of a suspended job is: still on its GPUs, or in the memory of its nodes."""
 
@@ -37,15 +34,20 @@ class Slice(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: int = 0
     """The most it may use of each of these gpus; 0: what is guaranteed."""
     mode: str = ""
-    """The share mode; nothing: it uses what is guaranteed and no more."""
+    """The share mode (`core/share.py`); nothing: it uses what is guaranteed and no more."""
     slot: int = 0
     """Which part of the gpu, where a mode counts them."""
     group: str = ""
     """The share group with which it takes turns."""
+    weight: int = 1
+    """Its part of the turns, against the other members of the group."""
+    quantum_ms: int = 0
+    """How long a turn is to be; that of a group is the smallest of its members'. 0: as the engine sees fit."""
 
 
 class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything a job holds. `gpus` is their amount: 0.46 for a share of one."""
+    """Everything a job holds. `gpus` is the amount that it asked for: 0.46 for a part of one, also where a share mode
+    guarantees less of it."""
 
     slices: tuple[Slice, ...]
     gpus: float
@@ -68,6 +70,40 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
             count += piece.gpus.bit_count()
         return count
 
+    @property
+    def terms(self) -> Slice:
+        """A slice with the terms on which the job has its GPUs; without GPUs, of nothing."""
+        return next((piece for piece in self.slices if piece.gpus), NO_SLICE)
+
+    def has_seats_of(self, other: Allocation) -> bool:
+        """Whether both are the same GPUs, memory and tasks, on whatever terms, and neither is suspended."""
+        if self.resumes_as is not None or other.resumes_as is not None or self.gpus != other.gpus:
+            return False
+        return list(map(seat_of, self.slices)) == list(map(seat_of, other.slices))
+
+    def on_terms(
+        self, *, mode: str = "", milli: int, limit: int = 0, group: str = "", weight: int = 1, quantum_ms: int = 0
+    ) -> Allocation:
+        """The same seats with these terms for every GPU."""
+        terms = Slice(-1, milli=milli, limit=limit, mode=mode, group=group, weight=weight, quantum_ms=quantum_ms)
+        slices = [on_terms(piece, terms) if piece.gpus else piece for piece in self.slices]
+        return Allocation(tuple(slices), self.gpus)
+
+    def with_terms_of(self, other: Allocation) -> Allocation:
+        """The same seats, each on the terms of its role in the other one."""
+        of_role = {piece.role: piece for piece in reversed(other.slices) if piece.gpus}
+        slices = [on_terms(piece, of_role[piece.role]) if piece.gpus else piece for piece in self.slices]
+        return Allocation(tuple(slices), self.gpus)
+
+    def parked(self) -> Allocation:
+        """The same seats without compute, in nobody's way: a step between two sets of terms within one plan."""
+        return self.on_terms(milli=0)
+
+    @property
+    def is_parked(self) -> bool:
+        terms = self.terms
+        return self.resumes_as is None and not terms.milli and not terms.limit
+
     def renumbered(self, numbers: dict[int, int]) -> Allocation:
         """The same on a cluster that counts its nodes otherwise."""
         slices = [msgspec.structs.replace(piece, node=numbers[piece.node]) for piece in self.slices]
@@ -77,6 +113,35 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     def suspended(self, memory: MemoryPlace) -> Allocation:
         """The same without compute: no gpu time, no cpus. The memory of its gpus stays there or goes to the node."""
         return Allocation(tuple(halted(piece, memory) for piece in self.slices), 0, memory, self)
+
+
+NO_SLICE = Slice(-1)
+
+
+def seat_of(piece: Slice) -> tuple[int, ...]:
+    """Where a slice sits, whatever its terms. Another slot of a GPU is another seat."""
+    return (
+        piece.node,
+        piece.gpus,
+        piece.gpu_mem_mib,
+        piece.cpu_milli,
+        piece.memory_mib,
+        piece.role,
+        piece.tasks,
+        piece.slot,
+    )
+
+
+def on_terms(piece: Slice, terms: Slice) -> Slice:
+    return msgspec.structs.replace(
+        piece,
+        milli=terms.milli,
+        limit=terms.limit,
+        mode=terms.mode,
+        group=terms.group,
+        weight=terms.weight,
+        quantum_ms=terms.quantum_ms,
+    )
 
 
 def halted(piece: Slice, memory: MemoryPlace) -> Slice:

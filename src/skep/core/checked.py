@@ -14,7 +14,7 @@ from skep.core.errors import InvariantBroken
 from skep.core.fold.tasks import ENDS
 from skep.core.job import Job, JobState, amount_of
 from skep.core.memory import Of
-from skep.core.model import JobSpec, Shape
+from skep.core.model import JobSpec, Role, Shape
 from skep.core.plan import Decision, Plan
 from skep.core.record import PlanRecord, repeat, say
 from skep.core.state import State
@@ -38,6 +38,9 @@ def checked_plan(state: State, logged: PlanRecord) -> Plan:
             job_id = decision.job_id
             check_decision(state, decision)
             repeat(state, plan, decision)
+        for decision in logged.decisions:
+            job_id = decision.job_id
+            check_terms(state.jobs[job_id])
         job_id = ""
         check_settings(state, logged)
         say(state, plan, logged)
@@ -91,9 +94,17 @@ def check_decision(state: State, decision: Decision) -> None:
         raise InvariantBroken(f"it starts job {job.id}, which is {(job.hold and 'held') or job.state}")
     if decision.before is not None and (after.is_suspended or decision.before.is_suspended):
         check_stays(job, after)
+    elif decision.before is not None and after.is_parked and after.has_seats_of(decision.before):
+        pass  # it gets other terms, within this plan
     elif not any(is_shape(state.cluster, after, shape) for shape in shapes_of(job.spec, after)):
         raise InvariantBroken(f"it gives job {job.id} what that does not ask for: {after.gpus:g} gpus")
     check_room(state.cluster, after, job.allocation if decision.before is not None else None, job.seq)
+
+
+def check_terms(job: Job) -> None:
+    """When all is decided nobody is left without compute that is not suspended."""
+    if job.allocation is not None and job.allocation.is_parked:
+        raise InvariantBroken(f"it leaves job {job.id} in its seats without any compute")
 
 
 def check_stays(job: Job, after: Allocation) -> None:
@@ -115,16 +126,24 @@ def shapes_of(spec: JobSpec, allocation: Allocation) -> list[Shape]:
 
 
 def is_shape(cluster: Cluster, allocation: Allocation, shape: Shape) -> bool:
-    """Whether this is so many gpus of the types that it accepts; in a share mode the limit counts."""
+    """Whether this is so many gpus of the types that it accepts."""
     pieces = [piece for piece in allocation.slices if piece.gpus]
     count = len(cluster.nodes)
     if any(not 0 <= piece.node < count or cluster.nodes[piece.node].spec == GONE for piece in allocation.slices):
         raise InvariantBroken("it names a node that is not there")
-    guaranteed = sum(piece.gpus.bit_count() * piece.milli for piece in pieces)
-    usable = sum(piece.gpus.bit_count() * (piece.limit if piece.mode else piece.milli) for piece in pieces)
+    if any(not 0 <= piece.role < len(shape.roles) or not is_part(shape.roles[piece.role], piece) for piece in pieces):
+        return False
+    asked = sum(piece.gpus.bit_count() * shape.roles[piece.role].gpu_milli for piece in pieces)
     types = {cluster.nodes[piece.node].spec.gpu_type for piece in pieces}
-    is_all = guaranteed == round(allocation.gpus * WHOLE) and usable == round(amount_of(shape) * WHOLE)
+    is_all = asked == round(allocation.gpus * WHOLE) == round(amount_of(shape) * WHOLE)
     return is_all and (not shape.gpu_types or types <= set(shape.gpu_types))
+
+
+def is_part(role: Role, piece: Slice) -> bool:
+    """Whether it is as much of each GPU as the role asks for; in a share mode it may be guaranteed less."""
+    if piece.mode:
+        return piece.milli <= role.gpu_milli <= max(piece.milli, piece.limit)
+    return piece.milli == role.gpu_milli
 
 
 def check_room(cluster: Cluster, allocation: Allocation, before: Allocation | None, owner: int) -> None:

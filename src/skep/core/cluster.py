@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from skep.core.allocation import MODES, WHOLE, Allocation, MemoryPlace, Slice, bits, lowest_bits
-from skep.core.ledger import NOBODY, OTHERS, Ledger, Shared, Tenant, tenant_of
+from skep.core.allocation import WHOLE, Allocation, MemoryPlace, Slice, bits, lowest_bits
+from skep.core.ledger import NOBODY, OTHERS, Ledger, Shared, tenant_of
 from skep.core.pool import Pool
 from skep.core.refusal import Cause
+from skep.core.share import Tenant, clash
 
 __all__ = [
-    "MODES",
     "NOBODY",
     "UNLIMITED",
     "WHOLE",
@@ -105,7 +105,7 @@ class Node:
         self.cell = cell
         self.gpu_count = spec.gpus
         self.free_mask = cell.mask
-        """GPUs of whose time nobody has any part."""
+        """GPUs on which nobody has compute."""
         self.cpu_free = spec.cpu_milli
         self.memory_free = spec.memory_mib
         self.is_up = True
@@ -149,9 +149,33 @@ class Node:
     def tenants(self, gpu: int) -> tuple[Tenant, ...]:
         """Everybody on a gpu, its holder first."""
         share = self.shares.get(gpu)
-        if self.free_mask >> gpu & 1 or (share is not None and share.milli):
-            return share.tenants if share is not None else ()
-        return (self.holder(gpu), *(share.tenants if share is not None else ()))
+        tenants = share.tenants if share is not None else ()
+        if self.free_mask >> gpu & 1 or (share is not None and share.milli) or not self.is_held(gpu):
+            return tenants
+        return (self.holder(gpu), *tenants)
+
+    def is_held(self, gpu: int) -> bool:
+        """Whether somebody has this gpu whole."""
+        return any(mask >> gpu & 1 for mask in self.holders)
+
+    def used_mask(self) -> int:
+        """The gpus on which tenants, those aside that have them whole, have compute."""
+        mask = 0
+        for gpu, share in self.shares.items():
+            if share.mode is not None:
+                mask |= 1 << gpu
+        return mask
+
+    def clash(self, gpu: int, tenant: Tenant) -> str:
+        """Why this tenant does not fit on a gpu beside those who are there; nothing: it fits."""
+        if not 0 <= gpu < self.gpu_count:
+            return "there is no such gpu"
+        there = self.tenants(gpu)
+        milli = tenant.milli + sum(each.milli for each in there)
+        memory_mib = tenant.memory_mib + sum(each.memory_mib for each in there)
+        if milli > WHOLE or memory_mib > self.spec.gpu_mem_mib:
+            return f"it would carry {milli} milli, {memory_mib} MiB"
+        return clash(tenant, there)
 
     @property
     def has_others(self) -> bool:
@@ -164,7 +188,7 @@ class Node:
         if self.free_mask >> gpu & 1:
             return WHOLE
         share = self.shares.get(gpu)
-        return WHOLE - share.milli if share is not None and share.milli else 0
+        return WHOLE - share.milli if share is not None and (share.milli or not self.is_held(gpu)) else 0
 
     def memory_left(self, gpu: int) -> int:
         """MiB of a gpu that nobody has."""
@@ -182,8 +206,8 @@ class Node:
         return mask
 
     def parts(self) -> list[tuple[int, int]]:
-        """(gpu, thousandths left) of the gpus of which somebody has a part."""
-        return [(gpu, WHOLE - share.milli) for gpu, share in self.shares.items() if share.milli]
+        """(gpu, thousandths left) of the gpus of which jobs have parts, in no share mode."""
+        return [(gpu, WHOLE - share.milli) for gpu, share in self.shares.items() if share.mode == ""]
 
     def sizes(self) -> list[int]:
         """How many gpus each of those who hold some of this node has here; 0 for parts of gpus."""
@@ -196,7 +220,7 @@ class Node:
         mask = 0
         used, most_mib = WHOLE - milli, self.spec.gpu_mem_mib - memory_mib
         for gpu, share in self.shares.items():
-            if share.milli == used and share.memory_mib <= most_mib:
+            if share.milli == used and share.mode == "" and share.memory_mib <= most_mib:
                 mask |= 1 << gpu
         return mask
 

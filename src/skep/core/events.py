@@ -78,13 +78,15 @@ class PriorityChanged(msgspec.Struct, frozen=True, tag=True):
 class TasksStarted(msgspec.Struct, frozen=True, tag=True):
     """All tasks of the job run; work grows by `rate` a second from `progress_since_s` on (none: nobody knows).
 
-    `launch` is the number of the start this is about, wherever an event has it; 0 means the present one.
+    `launch` is the number of the start this is about, wherever an event has it; 0 means the present one. `share` is the
+    part of the time of each of its GPUs that the job gets, wherever an event has it; none: not known.
     """
 
     job_id: str
     rate: float | None
     progress_since_s: float
     launch: int = 0
+    share: float | None = None
 
 
 class TasksMoved(msgspec.Struct, frozen=True, tag=True):
@@ -96,6 +98,7 @@ class TasksMoved(msgspec.Struct, frozen=True, tag=True):
     rate: float | None
     progress_since_s: float
     launch: int = 0
+    share: float | None = None
 
 
 class TasksSuspended(msgspec.Struct, frozen=True, tag=True):
@@ -119,6 +122,7 @@ class TasksResumed(msgspec.Struct, frozen=True, tag=True):
     rate: float | None
     progress_since_s: float
     launch: int = 0
+    share: float | None = None
 
 
 class SuspendRefused(msgspec.Struct, frozen=True, tag=True):
@@ -148,6 +152,8 @@ class ProgressReported(msgspec.Struct, frozen=True, tag=True, omit_defaults=True
     saved_s: float | None = None
     report: Report | None = None
     launch: int = 0
+    share: float | None = None
+    """Coalesced as reports are: `ShareGauge` in `core/progress.py` says when it is news."""
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag=True):

@@ -85,6 +85,8 @@ class Job:
         "seq",
         "service_gpu_s",
         "settings",
+        "share",
+        "share_since_s",
         "spec",
         "start_s",
         "state",
@@ -133,6 +135,11 @@ class Job:
         self.retries = 0
         self.held_since_s = 0.0
         self.held_gpus: float = 0
+        self.share: float | None = None
+        """The part of the time of each of its GPUs that it gets, as last measured; none: nobody has measured it, and
+        service counts what it asked for."""
+        self.share_since_s: float | None = None
+        """Since when it gets that, where that changed after it was given its GPUs; service is booked up to then."""
         self.run_s = 0.0
         self.service_gpu_s = 0.0
         self.work_s = 0.0
@@ -178,8 +185,15 @@ class Job:
     def service_at(self, now_s: float) -> float:
         """Gpu-seconds held so far."""
         if self.held_gpus:
-            return self.service_gpu_s + (now_s - self.held_since_s) * self.held_gpus
+            return self.service_gpu_s + self.unbooked_at(now_s)
         return self.service_gpu_s
+
+    def unbooked_at(self, now_s: float) -> float:
+        """GPU-seconds since service was last booked, of a job that is not suspended."""
+        if self.share is None:
+            return (now_s - self.held_since_s) * self.held_gpus
+        since_s = self.held_since_s if self.share_since_s is None else self.share_since_s
+        return (now_s - since_s) * self.share * self.gpu_count
 
     def run_at(self, now_s: float) -> float:
         """Seconds it has held what it runs on."""

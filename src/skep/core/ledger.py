@@ -4,7 +4,7 @@ A whole gpu is a bit of the mask by which its holder took it: one entry of a nod
 is, and one of `terms` where it has more than their time. A gpu of which tenants have parts has an entry in `shares`. A
 tenant without any part of a gpu's time (it is suspended, or uses what others leave) stands in `shares` too, also beside
 a holder of the whole: where a tenant is entered follows from its own slice alone, so that the books do not depend on
-who came first.
+who came first. Who may be beside whom is said by `core/share.py`. A gpu is free as long as nobody has compute there.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from skep.core.allocation import MODES, WHOLE, Allocation, Slice, bits
+from skep.core.allocation import WHOLE, Allocation, Slice, bits
 from skep.core.changes import Changes
 from skep.core.errors import InvariantBroken
 from skep.core.pool import unlist
+from skep.core.share import Tenant, fault_of
 
 if TYPE_CHECKING:
     from skep.core.cluster import Node
@@ -30,18 +31,6 @@ OTHERS = -2
 """The owner of what tenants have that are none of Skep's jobs."""
 
 
-class Tenant(msgspec.Struct, frozen=True, order=True):
-    """What one slice has of one gpu. The launch is that of the job, which is wanted in one place at a time."""
-
-    owner: int
-    milli: int
-    limit: int
-    memory_mib: int
-    mode: str = ""
-    slot: int = 0
-    group: str = ""
-
-
 class Shared(msgspec.Struct, frozen=True):
     """What tenants have of a gpu, whoever has it whole aside."""
 
@@ -49,6 +38,8 @@ class Shared(msgspec.Struct, frozen=True):
     memory_mib: int
     tenants: tuple[Tenant, ...]
     """Sorted."""
+    mode: str | None = None
+    """The share mode of those that have compute; none: nobody has any, all are suspended."""
 
 
 UNSHARED = Shared(0, 0, ())
@@ -79,7 +70,9 @@ class Ledger:
                 elif piece.milli == WHOLE:
                     free_mask = node.free_mask
                     if free_mask & gpus != gpus:
-                        raise InvariantBroken(f"gpus {gpus:#b} of node {node.name} are not all free")
+                        check_over(node, piece, owner)
+                    if piece.mode:
+                        tenant_of(piece, owner)
                     if piece.gpu_mem_mib:
                         check_memory(node, piece)
                     if piece.cpu_milli or piece.memory_mib:
@@ -87,7 +80,7 @@ class Ledger:
                     node.holders[gpus] = owner
                     if piece.gpu_mem_mib or piece.mode or piece.group or piece.slot:
                         node.terms[gpus] = piece
-                    node.free_mask = free_mask ^ gpus
+                    node.free_mask = free_mask & ~gpus
                     if node.is_listed:
                         unlist(node)
                 else:
@@ -113,7 +106,7 @@ class Ledger:
                         raise InvariantBroken(f"gpus {gpus:#b} of node {node.name} are not held by {owner}")
                     if node.terms:
                         node.terms.pop(gpus, None)
-                    node.free_mask |= gpus
+                    node.free_mask |= gpus & ~node.used_mask() if node.shares else gpus
                     if node.is_listed:
                         unlist(node)
                 else:
@@ -155,21 +148,29 @@ def check_memory(node: Node, piece: Slice) -> None:
                 raise InvariantBroken(f"gpu {gpu} of node {node.name} has no {piece.gpu_mem_mib} MiB left")
 
 
+def check_over(node: Node, piece: Slice, owner: int) -> None:
+    """Whether somebody may have whole gpus that are not all free: there are only such who take what others leave."""
+    tenant = tenant_of(piece, owner)
+    for gpu in bits(piece.gpus & ~node.free_mask):
+        if why := node.clash(gpu, tenant):
+            raise InvariantBroken(f"gpu {gpu} of node {node.name} is not free: {why}")
+
+
 def tenant_of(piece: Slice, owner: int) -> Tenant:
-    milli = piece.milli
-    if 0 <= milli <= WHOLE and not piece.limit and not piece.mode:
-        return Tenant(owner, milli, milli, piece.gpu_mem_mib, "", piece.slot, piece.group)
-    limit = piece.limit or milli
-    if not 0 <= piece.milli <= limit <= WHOLE:
-        raise InvariantBroken(f"{piece.milli} milli with a limit of {limit} are no part of a gpu")
-    if piece.mode:
-        if piece.mode not in MODES:
-            raise InvariantBroken(f"there is no share mode {piece.mode!r}")
-    elif limit > piece.milli:
-        raise InvariantBroken(
-            f"{piece.milli} milli with a limit of {limit}: more than is guaranteed needs a share mode"
-        )
-    return Tenant(owner, piece.milli, limit, piece.gpu_mem_mib, piece.mode, piece.slot, piece.group)
+    tenant = Tenant(
+        owner,
+        piece.milli,
+        piece.limit or piece.milli,
+        piece.gpu_mem_mib,
+        piece.mode,
+        piece.slot,
+        piece.group,
+        piece.weight,
+        piece.quantum_ms,
+    )
+    if (piece.mode or piece.limit or not 0 <= piece.milli <= WHOLE) and (why := fault_of(tenant)):
+        raise InvariantBroken(why)
+    return tenant
 
 
 def take_shares(node: Node, piece: Slice, owner: int) -> None:
@@ -203,16 +204,17 @@ def with_tenant(node: Node, gpu: int, share: Shared, tenant: Tenant) -> Shared:
     """What the gpu carries once this tenant is there too."""
     milli = share.milli + tenant.milli
     memory_mib = share.memory_mib + tenant.memory_mib
-    held_mib = 0
-    if not share.milli and not node.free_mask >> gpu & 1:  # somebody has it whole
-        if gpu >= node.gpu_count or tenant.milli:
-            raise InvariantBroken(f"gpu {gpu} of node {node.name} is not free")
-        held_mib = node.holder(gpu).memory_mib
-    if milli > WHOLE or memory_mib + held_mib > node.spec.gpu_mem_mib:
-        raise InvariantBroken(f"gpu {gpu} of node {node.name} would carry {milli} milli, {memory_mib + held_mib} MiB")
+    mode = share.mode
+    if milli > WHOLE or memory_mib > node.spec.gpu_mem_mib:
+        raise InvariantBroken(f"gpu {gpu} of node {node.name} would carry {milli} milli, {memory_mib} MiB")
+    is_plain = not tenant.mode and not mode and (share.milli or node.free_mask >> gpu & 1)  # all have parts, or nobody
+    if not is_plain and (why := node.clash(gpu, tenant)):
+        raise InvariantBroken(f"gpu {gpu} of node {node.name} is not free: {why}")
+    if tenant.limit:
+        mode = tenant.mode
     tenants = share.tenants
     at = bisect.bisect_left(tenants, tenant)
-    return Shared(milli, memory_mib, (*tenants[:at], tenant, *tenants[at:]))
+    return Shared(milli, memory_mib, (*tenants[:at], tenant, *tenants[at:]), mode)
 
 
 def without_tenant(node: Node, gpu: int, share: Shared, tenant: Tenant) -> Shared:
@@ -223,4 +225,6 @@ def without_tenant(node: Node, gpu: int, share: Shared, tenant: Tenant) -> Share
         raise InvariantBroken(f"gpu {gpu} of node {node.name} does not carry {tenant}") from None
     if len(tenants) == 1:
         return UNSHARED
-    return Shared(share.milli - tenant.milli, share.memory_mib - tenant.memory_mib, tenants[:at] + tenants[at + 1 :])
+    left = tenants[:at] + tenants[at + 1 :]
+    mode = share.mode if not tenant.limit or any(each.limit for each in left) else None
+    return Shared(share.milli - tenant.milli, share.memory_mib - tenant.memory_mib, left, mode)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from skep.core.share import Share
+
 DEFAULT_VC = "default"
 
 PRIORITIES = {"oppo": -1, "test": 10, "prod": 100}
@@ -92,6 +94,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The pinned cell of its VC that it runs in and nowhere else; nothing: it runs in none of them."""
     time_limit_s: float | None = None
     """It ends when it has held what it runs on for so long."""
+    share: Share | None = None
+    """How it wants to share its GPUs; none: it says nothing about that."""
 
     @property
     def elastic_role(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from skep.core.actions import Action, JobSetting, Launch, Move, Resume, Stop, Suspend
+from skep.core.actions import Action, JobSetting, Launch, Move, Reshare, Resume, Stop, Suspend
 from skep.core.cluster import WHOLE, Slice
 from skep.core.job import Job, JobState
 
@@ -51,6 +51,9 @@ def reconcile(state: State) -> list[Action]:
                 orders.moving[job.seq] = job
                 job.halting_since_s = state.now_s
                 actions.append(Suspend(job.id, job.held_launch, job.bound.memory or "resident"))
+        elif job.held is not None and job.bound.has_seats_of(job.held):
+            job.held = job.bound
+            actions.append(Reshare(job.id, job.held_launch, job.bound))
         else:
             launches.append(job)
             if is_move(job):
@@ -61,6 +64,8 @@ def reconcile(state: State) -> list[Action]:
     for job in launches:
         allocation = job.bound
         assert allocation is not None
+        if allocation == job.held:
+            continue  # decided twice in one plan: it was started, and then got other terms
         if job.seq in blocked:
             orders.dirty.append(job)
         elif resumes(job):

@@ -9,7 +9,7 @@ Planners see jobs and clusters that they cannot change (`core/view.py`); a plan 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -30,7 +30,7 @@ SUSPENDED, STOPPING = JobState.SUSPENDED, JobState.STOPPING
 
 class Decision(msgspec.Struct, frozen=True):
     """From `before` to `after`: a start has no before, a stop no after, a move or resize both. A suspension and what
-    ends it have the same before and after, once without compute.
+    ends it have the same before and after, once without compute. A reshare has the same seats before and after.
 
     Decisions with the same `bundle` need each other: the stops that make room and the start that they are for. One
     with 0 stands by itself. `until_s`: a start with an end; the job is stopped then as if it were preempted.
@@ -155,6 +155,31 @@ class Plan:
         if before is not None and before.gpus == allocation.gpus:
             raise InvariantBroken(f"resize of {job!r}: it has {before.gpus:g} gpus already")
         self.move(job, allocation)
+
+    def reshare(self, job: JobView, allocation: Allocation) -> None:
+        """Let a job that runs, or is about to, go on in its seats on other terms, without a restart."""
+        mine = self._jobs[job.id]
+        before = mine.allocation
+        if before is None or mine.state not in (RUNNING, LAUNCHING):
+            raise InvariantBroken(f"reshare of {mine!r}: only a job that runs, or is about to, has terms")
+        if not allocation.has_seats_of(before):
+            raise InvariantBroken(f"reshare of {mine!r}: it stays where it is, with the GPUs and memory that it has")
+        self._rebook(mine, before, allocation)
+        self._decide(mine, mine.state, before, allocation)
+
+    def reshare_all(self, changes: Sequence[tuple[JobView, Allocation]]) -> None:
+        """Other terms for several jobs, that do not go with the terms which the others have now: all are parked first.
+        All of them or, with everything as before, none."""
+        mark = self.mark()
+        try:
+            with self.bundle():
+                for job, allocation in changes:
+                    self.reshare(job, allocation.parked())
+                for job, allocation in changes:
+                    self.reshare(job, allocation)
+        except InvariantBroken:
+            self.rollback(mark)
+            raise
 
     def limit(self, job: JobView, milli: int) -> None:
         """Let a running job use at most so many thousandths of each of its gpus from now on."""

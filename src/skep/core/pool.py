@@ -2,9 +2,9 @@
 
 For each number of free gpus the set of nodes that have just so many, kept as the bits of one integer: "the fullest
 node with at least 3 free gpus, lowest first" is then two machine operations, whatever the size of the cluster, and a
-change flips two bits. Shared gpus are in buckets: by the thousandths left, then by the memory left, the nodes that
-have such a gpu. The most memory of every number of thousandths, and of every `BLOCK` of them, says at once that
-nothing fits.
+change flips two bits. Gpus of which jobs have parts, and which are in no share mode, are in buckets: by the thousandths
+left, then by the memory left, the nodes that have such a gpu. The most memory of every number of thousandths, and of
+every `BLOCK` of them, says at once that nothing fits.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Pool:
         node.listed_free = free
         node.is_listed = True
         for share in node.shares.values():
-            if share.milli:
+            if share.mode == "":
                 self._enter(node, share)
 
     def unindex(self, node: Node) -> None:
@@ -109,7 +109,7 @@ class Pool:
         self.up ^= node.bit
         node.is_listed = False
         for share in node.shares.values():
-            if share.milli:
+            if share.mode == "":
                 self._strike(node, share)
 
     @property
@@ -155,7 +155,7 @@ class Pool:
     # Shared gpus -----------------------------------------------------------------------------------------------
 
     def set_share(self, node: Node, gpu: int, before: Shared, after: Shared) -> None:
-        """The gpu carries just so much now. It is free as long as nobody has any of its time."""
+        """The gpu carries just so much now. It is free as long as nobody has compute there."""
         if after.tenants:
             node.shares[gpu] = after
         else:
@@ -163,7 +163,8 @@ class Pool:
         if node.is_up and gpu not in node.indexed:
             node.indexed[gpu] = before
             self.stale.append(node)
-        if bool(before.milli) != bool(after.milli):
+        is_used = after.mode is not None
+        if is_used != (before.mode is not None) and (before.milli or after.milli or not node.is_held(gpu)):
             node.free_mask ^= 1 << gpu
             if node.is_listed:
                 unlist(node)
@@ -173,9 +174,9 @@ class Pool:
         for node in self.stale:
             for gpu, before in node.indexed.items():
                 after = node.shares.get(gpu)
-                if before.milli:
+                if before.mode == "":
                     self._strike(node, before)
-                if after is not None and after.milli:
+                if after is not None and after.mode == "":
                     self._enter(node, after)
             node.indexed.clear()
         self.stale.clear()

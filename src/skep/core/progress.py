@@ -190,6 +190,29 @@ class Gauge:
         return self.moved != 0 and self.moved == before
 
 
+SHARE_MOVED = 0.05
+"""A measured share that has moved by so much of a GPU is news at once, by less once a minute."""
+
+
+class ShareGauge:
+    """The measured shares of one run of a job: which of them are to be logged."""
+
+    __slots__ = ("logged", "logged_s")
+
+    def __init__(self, logged: float | None = None, logged_s: float = -math.inf) -> None:
+        self.logged = logged
+        """The last one."""
+        self.logged_s = logged_s
+
+    def hear(self, at_s: float, share: float) -> bool:
+        """Take note of what was measured; whether it is to be logged, and is then taken to be."""
+        moved = math.inf if self.logged is None else abs(share - self.logged)
+        if moved < SHARE_MOVED and (at_s - self.logged_s < EVERY_S or moved < SHARE_MOVED / 10):
+            return False
+        self.logged, self.logged_s = share, at_s
+        return True
+
+
 def speed_since(mark: Mark, at_s: float, step: float) -> float | None:
     return (step - mark[1]) / (at_s - mark[0]) if at_s > mark[0] else None
 

@@ -96,6 +96,8 @@ def _repeat(state: State, plan: Plan, decision: Decision) -> None:
         plan.suspend(job, decision.after.memory)
     elif decision.before.resumes_as is not None:
         plan.resume(job)
+    elif decision.after.has_seats_of(decision.before):
+        plan.reshare(job, decision.after)
     else:
         plan.move(job, decision.after)
 

@@ -87,6 +87,15 @@ class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
     values: dict[str, Setting]
 
 
+class ShareMeasured(msgspec.Struct, frozen=True, tag="share-measured"):
+    """What a job got of each of its GPUs since this was last told of it, of one in a share mode."""
+
+    job_id: str
+    launch: int
+    share: float
+    """The part of the time, 0 to 1. Those of all tenants of a GPU add up to 1 at most."""
+
+
 class Looked(msgspec.Struct, frozen=True, tag="looked"):
     """The engine was asked to look at everything it runs, and has told whatever had ended by then."""
 
@@ -106,6 +115,7 @@ Report = (
     | Exited
     | LaunchFailed
     | Progressed
+    | ShareMeasured
     | NodeLost
     | NodeBack
     | NodeJoined

@@ -35,6 +35,7 @@ from skep.core.reports import (
     Refused,
     Report,
     Resumed,
+    ShareMeasured,
     Started,
     Suspended,
 )
@@ -82,6 +83,9 @@ def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
     if isinstance(report, Progressed):
         news = writer.reports.hear(state, job, report.values, now_s)
         return None if news is None else Heard([news])
+    if isinstance(report, ShareMeasured):
+        measured = writer.reports.hear_share(state, job, report.share, now_s)
+        return None if measured is None else Heard([measured])
     if isinstance(report, Started):
         return Heard([TasksStarted(job.id, None, now_s, report.launch)])
     if isinstance(report, Moved):

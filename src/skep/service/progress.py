@@ -17,7 +17,7 @@ from skep.core.cluster import Cluster
 from skep.core.events import ProgressReported
 from skep.core.job import Job, in_proportion
 from skep.core.knowledge import UNKNOWN, Measured, neighbours_of
-from skep.core.progress import SERIES_MAX, Gauge, Report
+from skep.core.progress import SERIES_MAX, Gauge, Report, ShareGauge
 from skep.core.state import State
 
 Measure = Callable[[Cluster], Measured]
@@ -51,6 +51,7 @@ class Reports:
     def __init__(self) -> None:
         self.gauges: dict[str, Gauge] = {}
         self.unlogged: dict[str, Said] = {}
+        self.shares: dict[str, ShareGauge] = {}
 
     def hear(self, state: State, job: Job, values: Mapping[str, Setting], now_s: float) -> ProgressReported | None:
         """An event, if this report is to be logged."""
@@ -61,9 +62,19 @@ class Reports:
         self.unlogged[job.id] = said
         return self._log(state, job, gauge) if gauge.hear(said.at_s, said.report.step) else None
 
+    def hear_share(self, state: State, job: Job, share: float, now_s: float) -> ProgressReported | None:
+        """An event, if what the engine has measured of the job is to be logged."""
+        if job.seq not in state.held_jobs or job.is_halted or not 0 <= share <= 1:
+            return None
+        gauge = self.shares.get(job.id)
+        if gauge is None:
+            gauge = self.shares[job.id] = ShareGauge(job.share)
+        return ProgressReported(job.id, launch=job.held_launch, share=share) if gauge.hear(now_s, share) else None
+
     def last(self, state: State, job: Job) -> ProgressReported | None:
         """The job's run is over: what it said last, if that was not logged."""
         gauge = self.gauges.pop(job.id, None)
+        self.shares.pop(job.id, None)
         is_news = job.id in self.unlogged and gauge is not None and job.seq in state.held_jobs and not job.is_halted
         found = self._log(state, job, gauge) if is_news and gauge is not None else None
         self.unlogged.pop(job.id, None)

@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from skep.clusters.read import read_text
-from skep.core.actions import Action, Launch, Limit, Suspend, Tune
+from skep.core.actions import Action, Launch, Limit, Reshare, Suspend, Tune
 from skep.core.cells.layout import Layout
 from skep.core.cluster import WHOLE, Cluster
 from skep.core.errors import InputError, InvariantBroken
@@ -155,6 +155,8 @@ def resume_actions(state: State) -> list[Action]:
         if job.held is None:
             continue
         actions.append(Launch(job.id, job.held.resumes_as or job.held, job.held_launch))
+        if job.held.terms.mode:
+            actions.append(Reshare(job.id, job.held_launch, job.held))
         if job.limit_milli < WHOLE:
             actions.append(Limit(job.id, job.held_launch, job.limit_milli))
         if job.settings:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from skep.core.actions import Action, Checkpoint, Launch, Limit, Move, Resume, Setting, Stop, Suspend, Tune
+from skep.core.actions import Action, Checkpoint, Launch, Limit, Move, Reshare, Resume, Setting, Stop, Suspend, Tune
 from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import NotFound
 from skep.core.events import NodeBack, NodeLost
@@ -232,7 +232,7 @@ class FakeEngine(NoEngine):
         run.end = run.end or Exited(job_id, run.launch, code, was_stopped=was_stopped, cause=cause)
         return run.end
 
-    def _on_running(self, action: Suspend | Resume | Limit | Tune | Checkpoint, run: Run) -> list[Report]:
+    def _on_running(self, action: Suspend | Resume | Limit | Tune | Checkpoint | Reshare, run: Run) -> list[Report]:
         job_id = action.job_id
         if isinstance(action, Suspend) and action.memory == "resident":
             run.is_suspended = True
@@ -242,6 +242,9 @@ class FakeEngine(NoEngine):
             return [Resumed(job_id, run.launch)]
         if isinstance(action, Tune):
             self.machine.settings.setdefault(job_id, {}).update(action.settings)
+            return []
+        if isinstance(action, Reshare):
+            run.allocation = action.allocation
             return []
         if isinstance(action, Checkpoint):
             said = self.machine.said.setdefault(job_id, {})

@@ -10,7 +10,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from skep.core.cluster import MODES, UNLIMITED, WHOLE, Allocation, Cluster, Node, Pool, Slice, Tenant, bits
+import msgspec
+
+from skep.core.cluster import UNLIMITED, WHOLE, Allocation, Cluster, Node, Pool, Slice, Tenant, bits
 from skep.core.errors import InvariantBroken
 from skep.core.events import (
     Event,
@@ -26,11 +28,12 @@ from skep.core.events import (
     TasksSuspended,
 )
 from skep.core.group import Group
-from skep.core.job import Job, JobState
+from skep.core.job import Job, JobState, amount_of
 from skep.core.ledger import OTHERS, Shared
 from skep.core.model import JobSpec, Role, Shape
 from skep.core.orders import resumes
 from skep.core.pool import BLOCK
+from skep.core.share import SHARED
 from skep.core.state import State
 
 EPSILON = 1e-6
@@ -173,14 +176,14 @@ def fault_of(cluster: Cluster, shape: Shape, allocation: Allocation) -> str:
         return f"on {types}"
     if shape.gpus and len(types) > 1 and not shape.spans_types:
         return f"spans {types}"
-    amount = sum(piece.gpus.bit_count() * piece.milli for piece in allocation.slices) / WHOLE
+    amount = amount_of(shape)
     return "" if abs(allocation.gpus - amount) < EPSILON else f"says {allocation.gpus} GPUs, not {amount}"
 
 
 def piece_of(role: Role, piece: Slice) -> Slice:
     """What so many tasks of the role take on this node. Which GPUs is free to choose, and in a share mode how much of
     what is asked for is guaranteed."""
-    in_mode = piece.mode in MODES and piece.milli <= role.gpu_milli <= piece.limit
+    in_mode = piece.mode in SHARED and piece.milli <= role.gpu_milli <= max(piece.milli, piece.limit)
     return Slice(
         piece.node,
         piece.gpus,
@@ -194,6 +197,8 @@ def piece_of(role: Role, piece: Slice) -> Slice:
         mode=piece.mode if in_mode else "",
         slot=piece.slot,
         group=piece.group,
+        weight=piece.weight,
+        quantum_ms=piece.quantum_ms,
     )
 
 
@@ -240,13 +245,22 @@ def add_piece(node: Node, use: Use, piece: Slice, owner: int) -> None:
         twice = piece.gpus & sum(use.whole)
         expect(not twice, f"gpus {twice:#b} of node {node.name} are held twice")
         use.whole[piece.gpus] = (owner, piece)
+        if has_terms(piece):
+            check_mode(tenant_of_piece(piece, owner))
         return
     limit = piece.limit or piece.milli
     expect(piece.milli <= limit <= WHOLE, f"{piece} has more than a GPU")
-    expect(limit == piece.milli or piece.mode in MODES, f"{piece} may use more than is guaranteed in no share mode")
-    tenant = Tenant(owner, piece.milli, limit, piece.gpu_mem_mib, piece.mode, piece.slot, piece.group)
+    expect(limit == piece.milli or piece.mode in SHARED, f"{piece} may use more than is guaranteed in no share mode")
+    tenant = tenant_of_piece(piece, owner)
+    check_mode(tenant)
     for gpu in bits(piece.gpus):
         use.tenants.setdefault(gpu, []).append(tenant)
+
+
+def tenant_of_piece(piece: Slice, owner: int) -> Tenant:
+    limit = piece.limit or piece.milli
+    tenant = Tenant(owner, piece.milli, limit, piece.gpu_mem_mib, piece.mode, piece.slot, piece.group)
+    return msgspec.structs.replace(tenant, weight=piece.weight, quantum_ms=piece.quantum_ms)
 
 
 def has_terms(piece: Slice) -> bool:
@@ -261,9 +275,45 @@ def check_capacity(node: Node, use: Use) -> None:
         milli = sum(piece.milli for piece in holders) + sum(tenant.milli for tenant in tenants)
         memory_mib = sum(piece.gpu_mem_mib for piece in holders) + sum(tenant.memory_mib for tenant in tenants)
         expect(milli <= WHOLE, f"gpu {gpu} of node {node.name} carries {milli} milli")
+        check_together([*(tenant_of_piece(piece, 0) for piece in holders), *tenants], f"gpu {gpu} of node {node.name}")
         expect(memory_mib <= node.spec.gpu_mem_mib, f"gpu {gpu} of node {node.name} carries {memory_mib} MiB")
     expect(use.cpu_milli <= node.spec.cpu_milli, f"cpus of node {node.name} over capacity")
     expect(use.memory_mib <= node.spec.memory_mib, f"memory of node {node.name} over capacity")
+
+
+def check_mode(tenant: Tenant) -> None:
+    """That a tenant by itself is what its mode allows."""
+    if not tenant.mode:
+        return
+    expect(tenant.mode in SHARED, f"{tenant} is in no share mode that there is")
+    expect(tenant.limit > 0, f"{tenant} has no compute and a share mode")
+    expect(tenant.weight >= 1 and tenant.quantum_ms >= 0, f"{tenant} has an impossible weight or quantum")
+    if tenant.mode in ("mps", "mig"):
+        expect(tenant.limit == tenant.milli, f"{tenant} may exceed a fixed part")
+    if tenant.mode == "slice":
+        expect(tenant.group != "", f"{tenant} takes turns with nobody")
+    if tenant.mode == "mig":
+        expect(any(mig_eighths(tenant)), f"{tenant} has no MIG profile")
+
+
+def check_together(tenants: list[Tenant], where: str) -> None:
+    """That those with compute on one GPU go together."""
+    there = [tenant for tenant in tenants if tenant.limit]
+    modes = {tenant.mode for tenant in there}
+    expect(len(modes) <= 1, f"{where} is shared in modes {modes}")
+    if modes == {"slice"}:
+        groups = {tenant.group for tenant in there}
+        expect(len(groups) == 1, f"{where} has members of groups {groups}")
+    if modes == {"mig"}:
+        taken = [eighth for tenant in there for eighth in mig_eighths(tenant)]
+        expect(len(set(taken)) == len(taken), f"{where} has slots {sorted(taken)} taken twice")
+
+
+def mig_eighths(tenant: Tenant) -> range:
+    """The eighths of an A100 that an instance takes; none: there is no such instance."""
+    sizes = {142: (1, range(7)), 285: (2, (0, 2, 4)), 428: (4, (0, 4)), 571: (4, (0,)), 1000: (8, (0,))}
+    size, starts = sizes.get(tenant.milli, (0, ()))
+    return range(tenant.slot, tenant.slot + size) if tenant.slot in starts else range(0)
 
 
 def check_books(cluster: Cluster, held: Iterable[Held]) -> None:
@@ -275,8 +325,9 @@ def check_books(cluster: Cluster, held: Iterable[Held]) -> None:
         shares = {}
         for gpu, tenants in use.tenants.items():
             milli, memory_mib = sum(each.milli for each in tenants), sum(each.memory_mib for each in tenants)
-            shares[gpu] = Shared(milli, memory_mib, tuple(sorted(tenants)))
-            used |= bool(milli) << gpu
+            mode = next((each.mode for each in tenants if each.limit), None)
+            shares[gpu] = Shared(milli, memory_mib, tuple(sorted(tenants)), mode)
+            used |= (mode is not None) << gpu
         free_mask = ((1 << node.gpu_count) - 1) & ~used
         name = f"node {node.name}"
         expect(node.free_mask == free_mask, f"{name} says {node.free_mask:#b} are free, not {free_mask:#b}")
@@ -306,7 +357,7 @@ def check_index(pool: Pool) -> None:
         by_free[node.free] |= 1 << node.index
         if node.free == node.gpu_count:
             idle[node.gpu_count] |= 1 << node.index
-    shares = [(node, share) for node in there for share in node.shares.values() if share.milli]
+    shares = [(node, share) for node in there for share in node.shares.values() if share.mode == ""]
     shared: dict[int, dict[int, int]] = {}
     counts: dict[int, int] = {}
     for node, share in shares:

@@ -64,9 +64,9 @@ def test_giving_back_restores_exactly_what_was(taken: list[Allocation]) -> None:
 @pytest.mark.parametrize(
     ("first", "second", "says"),
     [
-        (whole(0, 0b11), whole(0, 0b10), "not all free"),
+        (whole(0, 0b11), whole(0, 0b10), "is not free"),
         (whole(0, 0b1), share(0, 0, 10), "is not free"),
-        (share(0, 0, 10), whole(0, 0b1), "not all free"),
+        (share(0, 0, 10), whole(0, 0b1), "is not free"),
         (share(0, 0, 600), share(0, 0, 401), "1001 milli"),
         (share(0, 1, 501), halves(0, 0b11), "gpu 1 .* 1001 milli"),
         (whole(0, 0b10), halves(0, 0b11), "gpu 1 of node n0 is not free"),

@@ -92,7 +92,7 @@ def test_cells_that_are_taken_cannot_be_given_again() -> None:
     state = state_with(running=False)
     plan = state.new_plan()
     plan.start(state.jobs["a"], ONE)
-    with pytest.raises(InvariantBroken, match="not all free"):
+    with pytest.raises(InvariantBroken, match="is not free"):
         plan.start(state.jobs["b"], Allocation((Slice(0, 0b11, tasks=2),), 2))
 
 

@@ -41,6 +41,7 @@ def tasks_started(state: State, event: TasksStarted) -> None:
     job.held_since_s = state.now_s
     job.held_gpus = job.held.gpus
     job.gpu_count = job.held.gpu_count()
+    job.share = event.share
     set_rate(job, event.rate)
     job.progress_since_s = job.saving_since_s = event.progress_since_s
     state.held_jobs[job.seq] = job
@@ -61,6 +62,7 @@ def tasks_moved(state: State, event: TasksMoved) -> None:
     job.held = event.allocation
     job.held_gpus = event.allocation.gpus
     job.gpu_count = event.allocation.gpu_count()
+    job.share = event.share
     if job.held_gpus == before:
         job.migrations += 1
     else:
@@ -101,6 +103,7 @@ def tasks_resumed(state: State, event: TasksResumed) -> None:
     job.held = job.held.resumes_as
     job.held_gpus = job.held.gpus
     job.held_since_s = state.now_s
+    job.share = event.share
     set_rate(job, event.rate)
     job.work_s, job.progress_since_s = event.work_s, event.progress_since_s
     job.saving_since_s = event.progress_since_s
@@ -128,6 +131,7 @@ def tasks_exited(state: State, event: TasksExited) -> None:
     job.is_expired = False
     job.held_gpus = 0
     job.held = None
+    job.share = None
     job.limit_milli, job.settings = WHOLE, {}
     job.rate = 0.0
     job.work_s = job.saved_s = event.work_s
@@ -162,6 +166,9 @@ def progress_reported(state: State, event: ProgressReported) -> None:
         return
     if event.report is not None:
         state.knowledge.note_report(state.now_s, job, event.report, place_of(job, state.held_jobs, state.cluster))
+    if event.share is not None and not job.is_halted:
+        book_service(state, job)
+        job.share, job.share_since_s = event.share, state.now_s
     if event.work_s is None or job.is_halted:
         return  # nobody knows in seconds how far it is, or it stood still by then
     if event.rate is not None:
@@ -182,13 +189,19 @@ def set_rate(job: Job, rate: float | None) -> None:
 
 def settle(state: State, job: Job) -> None:
     """Book what the job has held since the last change."""
+    if not job.is_halted:
+        book_service(state, job)
+    job.share_since_s = None
     held_s = state.now_s - job.held_since_s
     job.held_since_s = state.now_s
     if not job.is_halted:
         job.run_s += held_s
-        service_gpu_s = held_s * job.held_gpus
-        job.service_gpu_s += service_gpu_s
-        state.knowledge.note_use(job.spec.vc, service_gpu_s)
+
+
+def book_service(state: State, job: Job) -> None:
+    service_gpu_s = job.unbooked_at(state.now_s)
+    job.service_gpu_s += service_gpu_s
+    state.knowledge.note_use(job.spec.vc, service_gpu_s)
 
 
 def follow_up(state: State, job: Job) -> None:

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from skep.core.actions import Action, Checkpoint, Launch, Limit, Move, Resume, Stop, Suspend, Tune
+from skep.core.actions import Action, Checkpoint, Launch, Limit, Move, Reshare, Resume, Stop, Suspend, Tune
 from skep.core.cluster import Cluster
 from skep.core.events import NodeBack, NodeLost
 from skep.core.reports import Exited, Progressed, Refused, Report
@@ -60,7 +60,7 @@ class Runs(Launches):
         elif run is not None and action.launch in (0, run.launch) and not run.is_stopping and not run.is_over:
             self._on_running(action, run)
 
-    def _on_running(self, action: Suspend | Resume | Limit | Tune | Checkpoint, run: Run) -> None:
+    def _on_running(self, action: Suspend | Resume | Limit | Tune | Checkpoint | Reshare, run: Run) -> None:
         if isinstance(action, Suspend) and action.memory == "resident":
             run.is_to_stand, run.told_standing = True, False
             self._hold(run)

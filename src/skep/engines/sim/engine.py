@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Self, TypedDict, Unpack
 
-from skep.core.actions import Action, Launch, Move, Resume, Stop, Suspend
+from skep.core.actions import Action, Launch, Move, Reshare, Resume, Stop, Suspend
 from skep.core.cluster import UNLIMITED, Allocation, Cluster, MemoryPlace
 from skep.core.events import (
     Batch,
@@ -254,6 +254,8 @@ class Simulator:
                 self._suspend(task, action.memory, at_s, events)
             elif isinstance(action, Resume):
                 self._resume(task, at_s, events)
+            elif isinstance(action, Reshare):
+                self._reshare(task, action.allocation, at_s, events)
         return events
 
     def _suspend(self, task: Task, memory: MemoryPlace, at_s: float, events: list[Event]) -> None:
@@ -284,6 +286,13 @@ class Simulator:
         events.append(TasksResumed(task.job.spec.id, done_s, rate, task.progress_since_s))
         self._first_report(task, at_s, events)
         self._change_rates(self._neighbours(task), at_s, events)
+
+    def _reshare(self, task: Task, allocation: Allocation, at_s: float, events: list[Event]) -> None:
+        """It goes on where it is, at the speed of its new terms, and so do its neighbours."""
+        others = self._leave_shares(task)
+        task.allocation = allocation
+        others |= self._join_shares(task)
+        self._change_rates({task.row: task} | others, at_s, events)
 
     def _copy_s(self, task: Task) -> float:
         """Seconds to copy the memory of its GPUs, all at once, to the nodes or back. Where the job does not say how

@@ -80,7 +80,7 @@ class Task:
 
 def shared_gpus(task: Task) -> list[tuple[int, int]]:
     assert task.allocation is not None
-    pieces = [piece for piece in task.allocation.slices if piece.milli < WHOLE]
+    pieces = [piece for piece in task.allocation.slices if piece.milli < WHOLE or piece.mode]
     return list(dict.fromkeys((piece.node, gpu) for piece in pieces for gpu in bits(piece.gpus)))
 
 

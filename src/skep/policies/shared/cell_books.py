@@ -47,10 +47,6 @@ class Bound:
 NOTHING_GIVEN: tuple[int, Bound | None] = (NOBODY, None)
 
 
-def is_suspended(allocation: Allocation) -> bool:
-    return any(piece.gpus and not piece.milli for piece in allocation.slices)
-
-
 class CellBooks(VcBooks):
     """The virtual cells of the VC, bound to physical ones as they are used; or those of one of its pinned cells."""
 
@@ -114,9 +110,12 @@ class CellBooks(VcBooks):
         self._take(bound, owner)
 
     def _kept(self, allocation: Allocation, owner: int) -> Bound | None:
-        """What the gpus of a job that stays where it is (it is suspended or resumed) were bound to a moment ago."""
+        """What the gpus of a job that stays where it is (it is suspended, resumed or has other terms) were bound to a
+        moment ago."""
         before, given = self.given
-        if before != owner or given is None or is_suspended(given.allocation) == is_suspended(allocation):
+        if before != owner or given is None:
+            return None
+        if given.allocation.is_suspended == allocation.is_suspended and not allocation.has_seats_of(given.allocation):
             return None
         virtuals = self.leaves_of(allocation)
         is_same = [id(virtual) for virtual in given.virtuals] == [id(virtual) for virtual in virtuals]

@@ -84,7 +84,7 @@ class Translator:
         return found
 
     def _home(self, vc: Vc, decision: Decision, bound: Allocation | None) -> Allocation | None:
-        """Where the job is to be; who is suspended or resumed stays where it is."""
+        """Where the job is to be; who is suspended, resumed or reshared stays where it is."""
         after = decision.after
         if after is None:
             return None
@@ -93,6 +93,8 @@ class Translator:
                 return bound.suspended(after.memory)
             if bound.resumes_as is not None:
                 return bound.resumes_as
+            if is_reshared(decision):
+                return bound.with_terms_of(after)
         return vc.books.physical(after)
 
     def _translate(
@@ -148,11 +150,18 @@ class Translator:
 
 
 def stays(decision: Decision) -> bool:
-    """Whether the job is suspended or resumed where it stands."""
+    """Whether the job is suspended, resumed or reshared where it stands."""
     before, after = decision.before, decision.after
-    return (before is not None and before.resumes_as is not None) or (
-        after is not None and after.resumes_as is not None
+    return (
+        (before is not None and before.resumes_as is not None)
+        or (after is not None and after.resumes_as is not None)
+        or is_reshared(decision)
     )
+
+
+def is_reshared(decision: Decision) -> bool:
+    before, after = decision.before, decision.after
+    return before is not None and after is not None and after.has_seats_of(before)
 
 
 def bundles_of(decisions: list[Decision]) -> list[list[int]]:
