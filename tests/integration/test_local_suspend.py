@@ -126,7 +126,7 @@ def test_what_is_not_offered_is_refused(tmp_path: Path) -> None:
         world.start()
         world.do(Limit("1", 1, 500), Suspend("1", 1, "swapped"))
         assert world.wait(Refused, count=2).action == "suspend"
-        assert [told.action for told in world.of(Refused)] == ["limit", "suspend"]
+        assert [told.action for told in world.of(Refused)] == ["limit", "suspend"]  # it has no GPU to limit
         assert goes_on(tmp_path)
 
 

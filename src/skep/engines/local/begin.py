@@ -114,6 +114,8 @@ class Beginning(msgspec.Struct, frozen=True):
     request: Request
     places: list[Place]
     ports: list[dict[str, list[int]]]
+    owned: set[tuple[str, int]]
+    """(node, GPU) of those that no other job may use."""
     account: Account | None = None
 
 
@@ -178,7 +180,7 @@ class Beginner:
                 (aside / own.parent.name / own.name).mkdir(mode=0o700)
             else:
                 self._give(what, own)
-            gpus = own_gpus(what.request, place)
+            gpus = [gpu for gpu in place.gpus if (place.node, gpu) in what.owned]
             tasks.append(
                 TaskRecord(place.role, place.index, place.node, what.ports[rank], group.folders, gpus, str(own))
             )
@@ -275,7 +277,3 @@ def make_task(path: Path, file: TaskFile) -> None:
     if file.output:
         Path(file.output).touch(0o600)
         (path / "log").hardlink_to(file.output)
-
-
-def own_gpus(request: Request, place: Place) -> list[int]:
-    return list(place.gpus) if request.tasks[place.role].gpu_milli == 1000 else []

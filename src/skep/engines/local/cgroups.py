@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from skep.engines.local.folder import safe_name
-from skep.engines.local.processes import send
+from skep.engines.local.processes import TURN, send
 
 PERIOD_US = 100_000
 UNESCAPED = {"\\040": " ", "\\011": "\t", "\\134": "\\"}
@@ -77,7 +77,7 @@ class Cgroups:
             put(folders["pids"] / "pids.max", processes)
         oom_file = str(folders["memory"] / "memory.oom_control") if "memory" in folders else ""
         freezer = [str(self.bases["freezer"] / name)] if "freezer" in self.bases else []
-        return Group([*map(str, folders.values()), *freezer], oom_file, "".join(freezer))
+        return Group([*map(str, folders.values()), *within(freezer)], oom_file, "".join(freezer))
 
     def _make_v2(self, name: str, cpu: float, memory: int, processes: int) -> Group:
         folder = made(self.bases["unified"] / name)
@@ -88,7 +88,12 @@ class Cgroups:
             put(folder / "pids.max", processes)
         if cpu:
             put(folder / "cpu.max", f"{quota(cpu)} {PERIOD_US}")
-        return Group([str(folder)], str(folder / "memory.events") if memory else "", str(folder))
+        return Group(within([str(folder)]), str(folder / "memory.events") if memory else "", str(folder))
+
+
+def within(folders: list[str]) -> list[str]:
+    """These groups, after the groups inside them which take turns: an empty group can be removed from the inside."""
+    return [f"{folder}/{TURN}" for folder in folders] + folders
 
 
 def quota(cpu: float) -> int:

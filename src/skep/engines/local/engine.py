@@ -48,7 +48,7 @@ class LocalEngine(JobFiles):
     capabilities = frozenset(
         {
             *(Capability.CHECKPOINT, Capability.TUNE, Capability.SUSPEND, Capability.MIGRATE, Capability.RESIZE),
-            *(Capability.SHARE, Capability.LOGS, Capability.PROGRESS, Capability.EXEC),
+            *(Capability.SHARE, Capability.LIMIT, Capability.LOGS, Capability.PROGRESS, Capability.EXEC),
         }
     )
 
@@ -158,6 +158,7 @@ class LocalEngine(JobFiles):
                 else:
                     self._try(self.runs.check)
                 look_at = time.monotonic() + LOOK_S
+            self._try(self.runs.share)
             self._deliver()
 
     def _wait_ms(self, look_at: float) -> float | None:

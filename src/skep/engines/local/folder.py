@@ -96,6 +96,8 @@ class Folder:
         self.reports = root / "reports"
         self.epoch = root / "epoch"
         """Of the server that acts here; see `fence.py`."""
+        self.turns = root / "turns"
+        """Of the turn keeper; see `keeper.py`."""
         self.python = (own or root) / "python"
         """What jobs can import, whatever is installed where they run."""
 

@@ -1,9 +1,9 @@
 """The process that forks shims: with everything loaded that takes a millisecond, where a new Python takes thirty.
 
 Run as `python -I -S forks.py ROOM`. Its standard input is a socket to the server. Each message names the folder of a
-task, after `+` if its task is to go at once and `-` if it is to wait for `go`. The answer is the number of the shim's
-process and when that began, or `!` and what was wrong. It ends with the server; the shims live on. ROOM is an argument
-whose place in memory shims use for their names.
+task, after `+` if its task is to go at once and `-` if it is to wait for `go`, or after `=` the folder of a turn keeper
+(`keeper.py`). The answer is the number of the new process and when that began, or `!` and what was wrong. It ends with
+the server; its children live on. ROOM is an argument whose place in memory they use for their names.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from skep.engines.local import keeper, shim
     from skep.engines.local.processes import began, read
-    from skep.engines.local.shim import main
 else:
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter was told to look nowhere.
+    import keeper
+    import shim
     from processes import began, read
-    from shim import main
 
 CHANNEL = 0
 MESSAGE_MAX = 1 << 16
 FILES_MAX = 1 << 30
+KEEPER = b"="
 
 
 def serve() -> None:
@@ -41,13 +43,13 @@ def serve() -> None:
             answer = f"!{error.errno} {os.strerror(error.errno or 0)}"
         else:
             if pid == 0:
-                become_shim(os.fsdecode(message[1:]), goes_at_once=message[:1] == b"+")
+                become(message[:1], os.fsdecode(message[1:]))
             answer = f"{pid} {began(pid)}"
         os.write(CHANNEL, answer.encode())
 
 
-def become_shim(folder: str, *, goes_at_once: bool) -> NoReturn:
-    """With no file of the server's; what breaks it is said in `shim.err`."""
+def become(kind: bytes, folder: str) -> NoReturn:
+    """A shim or a turn keeper, with no file of the server's; what breaks it is said in `shim.err`."""
     code = 1
     try:
         os.closerange(3, FILES_MAX)
@@ -57,8 +59,12 @@ def become_shim(folder: str, *, goes_at_once: bool) -> NoReturn:
         os.close(null)
         os.chdir(folder)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        rename(f"skep-shim {folder}")
-        main(goes_at_once=goes_at_once)
+        if kind == KEEPER:
+            rename(f"skep-turns {folder}")
+            keeper.main()
+        else:
+            rename(f"skep-shim {folder}")
+            shim.main(goes_at_once=kind == b"+")
         code = 0
     except BaseException:
         os.dup2(os.open("shim.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600), 2)

@@ -26,7 +26,9 @@ from skep.engines.local.folder import Folder, LaunchRecord, read_launch
 from skep.engines.local.logs import trim_logs
 from skep.engines.local.ports import Ports
 from skep.engines.local.run import SERVER_AWAY, SHIM_KILLED, Phase, Run, Task
+from skep.engines.local.shares import Shares
 from skep.engines.local.start import start_shim
+from skep.engines.local.terms import owned, terms_of
 from skep.jobs.env import ports_wanted
 from skep.jobs.request import Request
 
@@ -56,6 +58,9 @@ class Launches:
         request_of: Callable[[str], tuple[Request, GroupRef | None]],
     ) -> None:
         self.folder = folder
+        self.shares = Shares(folder.turns)
+        self.sharing: dict[str, Run] = {}
+        """Those of `by_job` that take turns on their GPUs."""
         self.cluster = cluster
         self.request_of = request_of
         self.beginner = beginner
@@ -140,13 +145,16 @@ class Launches:
         owner = (action.job_id, action.launch)
         ports = self.ports.take(owner, ports_wanted(request, places))
         try:
-            record = self.beginner.write(Beginning(action, request, places, ports, account))
+            record = self.beginner.write(
+                Beginning(action, request, places, ports, owned(action.allocation, self.cluster), account)
+            )
         except BaseException:
             self.ports.give(owner)
             raise
         trim_logs(self.folder.job(action.job_id), action.launch, self.beginner.log_bytes(request))
         run = self._run_of(record, action, request, member)
         self.by_job[action.job_id] = run
+        self._set_share(run, action.allocation)
         self._spawn(run)
 
     def _run_of(self, record: LaunchRecord, action: Launch | Move, request: Request, member: GroupRef | None) -> Run:
@@ -154,6 +162,15 @@ class Launches:
         run = Run(action, request, member, tasks)
         run.force_at_s = time.monotonic() + START_S
         return run
+
+    def _set_share(self, run: Run, allocation: Allocation) -> None:
+        """Note how it shares its GPUs; the turn keeper hears of it when everything else that is to be done is done."""
+        run.allocation = allocation
+        run.terms = terms_of(allocation, self.cluster, run.limit)
+        if run.terms is not None:
+            self.sharing[run.job_id] = run
+        else:
+            self.sharing.pop(run.job_id, None)
 
     def _spawn(self, run: Run) -> None:
         """Start the shims that are missing. They wait for each other; if one cannot be started, none goes."""
@@ -264,6 +281,7 @@ class Launches:
 
     def _drop(self, run: Run) -> None:
         self.by_job.pop(run.job_id, None)
+        self.sharing.pop(run.job_id, None)
         self.ports.give((run.job_id, run.launch))
 
 

@@ -8,6 +8,10 @@ import signal
 
 ROUNDS_MAX = 100
 SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
+FREEZE = "cgroup.freeze"
+TURN = "turn"
+"""The control group inside that of a task in which its processes are while it takes turns or stands still."""
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def below(root: int) -> dict[int, int]:
@@ -26,6 +30,38 @@ def below(root: int) -> dict[int, int]:
             tree[child] = parent
             todo.append(child)
     return tree
+
+
+def family(root: int) -> list[int]:
+    """All processes below this one, without a look at those of others; parents first.
+
+    It may miss a process whose siblings leave at this moment.
+    """
+    if not os.path.exists(f"/proc/{root}/task/{root}/children"):  # The kernel does not list them.
+        return list(below(root))
+    found = [root]
+    for parent in found:
+        for thread in listed(f"/proc/{parent}/task"):
+            found += map(int, read(f"/proc/{parent}/task/{thread}/children").split())
+    return found[1:]
+
+
+def cpu_below(root: int) -> float:
+    """Seconds of CPU that the processes below this one have used, those that have left included."""
+    ticks = 0
+    for pid in (root, *family(root)):
+        fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        if fields:
+            own = 0 if pid == root else int(fields[11]) + int(fields[12])
+            ticks += own + int(fields[13]) + int(fields[14])
+    return ticks * TICK_S
+
+
+def listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def has_caretaker(pid: int, tree: dict[int, int]) -> bool:
@@ -126,21 +162,37 @@ def write(file: str, content: bytes) -> None:
 def freeze(group: str, root: int) -> bool:
     """Let all processes below this one stand still in a control group; whether that could be done.
 
-    They are moved there only now: to move a process takes a lock over all forks of the machine. Only groups of version
-    2: in version 1 who stands still cannot even be killed.
+    Only groups of version 2: in version 1 who stands still cannot even be killed.
     """
     try:
         with contextlib.suppress(FileExistsError):
             os.mkdir(group)
-        write(f"{group}/cgroup.freeze", b"1")
+        write(f"{group}/{FREEZE}", b"1")
+    except OSError:
+        return False
+    return gather(group, root)
+
+
+def gather(group: str, root: int) -> bool:
+    """Put all processes below this one into a control group, so that they can be frozen; whether that could be done.
+
+    It is done when it is needed: to move a process takes a lock over all forks of the machine. They are put into a
+    group inside the group, which takes turns may freeze, while the outer one is frozen by an order to stand still:
+    who goes on after one of them still stands for the other.
+    """
+    inner = f"{group}/{TURN}"
+    try:
+        for folder in (group, inner):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder)
         for _ in range(ROUNDS_MAX):
-            inside = {int(line) for line in read_all(f"{group}/cgroup.procs").split()}
+            inside = {int(line) for line in read_all(f"{inner}/cgroup.procs").split()}
             outside = [pid for pid in below(root) if pid not in inside and not is_zombie(pid)]
             if not outside:
                 return True
             for pid in outside:
                 with contextlib.suppress(ProcessLookupError):
-                    write(f"{group}/cgroup.procs", str(pid).encode())
+                    write(f"{inner}/cgroup.procs", str(pid).encode())
     except OSError:
         pass
     return False
@@ -148,7 +200,7 @@ def freeze(group: str, root: int) -> bool:
 
 def thaw(group: str) -> None:
     with contextlib.suppress(OSError):
-        write(f"{group}/cgroup.freeze", b"0")
+        write(f"{group}/{FREEZE}", b"0")
 
 
 def kill_marked(marks: set[str]) -> set[str]:

@@ -15,6 +15,7 @@ from skep.core.reports import Exited, LaunchFailed
 from skep.engines.local.folder import ExitRecord, TaskRecord
 from skep.engines.local.logs import log_tail
 from skep.engines.local.start import Shim
+from skep.engines.local.terms import Terms
 from skep.files.untrusted import decode_as, is_file, lock_holder, read_small, read_values, status_of, write_line
 from skep.jobs.completion import Outcome, outcome
 from skep.jobs.groups import task_name
@@ -119,6 +120,11 @@ class Run:
         self.member = member
         self.tasks = tasks
         self.is_move = isinstance(action, Move)
+        self.allocation = action.allocation
+        self.limit = 0
+        """Thousandths of each GPU that it was told to use at most; 0: no such order."""
+        self.terms: Terms | None = None
+        """How it shares its GPUs; none: it has them to itself, or takes no turns."""
         self.has_gone = False
         """All were ready and were told to go."""
         self.was_told = False

@@ -70,6 +70,11 @@ class Runs(Launches):
                 task.send(self.epoch, "resume")
         elif isinstance(action, Checkpoint | Tune):
             self._ask_job(action, run)
+        elif isinstance(action, Reshare):
+            self._set_share(run, action.allocation)
+        elif isinstance(action, Limit) and run.allocation.terms.gpus:
+            run.limit = action.milli
+            self._set_share(run, run.allocation)
         else:
             self._refuse(action, run, "the local engine cannot do this")
         self._advance(run)
@@ -102,6 +107,8 @@ class Runs(Launches):
             # Asked for again, perhaps by one who has not heard yet that it has moved on: tell how it stands.
             run.was_told, run.is_move = False, isinstance(action, Move) or run.launch > action.launch
             run.told_standing = False
+            if run.launch == action.launch:
+                self._set_share(run, action.allocation)
             self._unsettled.append(run)
         elif run.is_over and isinstance(action, Launch):
             self._drop(run)
@@ -138,6 +145,11 @@ class Runs(Launches):
         for run in unsettled:
             if self.by_job.get(run.job_id) is run:
                 self._guarded(run, self._advance, run)
+
+    def share(self) -> None:
+        """Tell the turn keeper who takes turns now. A server that starts first hears what it has to go on with."""
+        if self.epoch or self.sharing or self.shares.is_used:
+            self.shares.settle(self.sharing.values(), self.epoch)
 
     # Nodes
 
@@ -188,6 +200,8 @@ class Runs(Launches):
         for run in self.by_job.values():
             if run.is_to_stand and not run.is_stopping:
                 self._guarded(run, self._hold, run)  # First: what follows may take long.
+        self.shares.check()
+        self._reports += self.shares.news()
         self.retry()
         self.kill_strays([])
         for run in list(self.by_job.values()):

@@ -2,10 +2,10 @@
 
 Forked by `forks.py`: standard library only, and nothing is imported later, because each task has one. It knows
 nothing but its folder, where it is: `task.json` says what to run, the `control` fifo brings orders (`go -`,
-`stop GRACE`, `kill CAUSE`, `suspend LEASE`, `resume -`, each with the epoch of the server that gives it), a lock on
-`lock` is held for life, `pid` and `main` appear when it is ready and when the task runs, `suspended` is there while the
-task stands still, and `exit.json` is on the disk before the lock is gone. As a subreaper it inherits every
-process that the task left behind, so "no child is left" means that no process of the task is left.
+`stop GRACE`, `kill CAUSE`, `suspend LEASE`, `resume -`, `turns LEASE`, each with the epoch of the server that gives
+it), a lock on `lock` is held for life, `pid` and `main` appear when it is ready and when the task runs, `suspended` is
+there while the task stands still by order, and `exit.json` is on the disk before the lock is gone. As a subreaper it
+inherits every process that the task left behind, so "no child is left" means that no process of the task is left.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from skep.engines.local.disk import SAFELY, Log, remove_folder, write_whole
     from skep.engines.local.processes import (
+        TURN,
         below,
         freeze,
         has_caretaker,
@@ -42,7 +43,18 @@ if TYPE_CHECKING:
 else:
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter was told to look nowhere.
     from disk import SAFELY, Log, remove_folder, write_whole
-    from processes import below, freeze, has_caretaker, join_groups, kill_below, run, send, signal_below, thaw
+    from processes import (
+        TURN,
+        below,
+        freeze,
+        has_caretaker,
+        join_groups,
+        kill_below,
+        run,
+        send,
+        signal_below,
+        thaw,
+    )
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -82,6 +94,8 @@ class Shim:
         """When the task goes on unless it is told to stand still again; none: it does not stand still."""
         self.was_signalled = False
         """Some of it was stopped by a signal."""
+        self.turns_until: float | None = None
+        """Until when the turn keeper may pause the task without a word; none: it takes no turns."""
         self.epoch = 0
         """Of the latest server that we have heard of."""
         self.began_at = now()
@@ -107,6 +121,8 @@ class Shim:
                     self.hear(*line.split()[:3])
             if self.resume_at is not None and time.monotonic() >= self.resume_at:
                 self.resume()  # Nobody renewed the order: its server is gone, or stuck.
+            if self.turns_until is not None and time.monotonic() >= self.turns_until:
+                self.leave_turns()  # It was told to, or the turn keeper is gone.
             if self.kill_at is not None and time.monotonic() >= self.kill_at:
                 self.kill_rest()
         if self.output >= 0:
@@ -115,7 +131,7 @@ class Shim:
                     break
 
     def timeout_ms(self) -> float | None:
-        nexts = [at for at in (self.kill_at, self.resume_at) if at is not None]
+        nexts = [at for at in (self.kill_at, self.resume_at, self.turns_until) if at is not None]
         return max(min(nexts) - time.monotonic(), 0.0) * 1000 + 1 if nexts else None
 
     def on_signals(self, numbers: bytes) -> None:
@@ -151,6 +167,8 @@ class Shim:
             self.suspend(float(value))
         elif word == "resume":
             self.resume()
+        elif word == "turns" and is_seconds(value):
+            self.take_turns(float(value))
         if not self.ran and self.stop_asked:
             self.is_over = True
 
@@ -259,6 +277,7 @@ class Shim:
             return
         self.stop_asked = True
         self.resume()
+        self.leave_turns()
         if self.task["freeze"] and self.main:
             if run([word.replace("{pid}", str(self.main)) for word in self.task["freeze"]]) == 0:
                 self.cause = "frozen"
@@ -282,6 +301,7 @@ class Shim:
                 send(pid, signal.SIGTERM)
                 self.asked.add(pid)
         self.resume()
+        self.leave_turns()
         for pid in tree:
             send(pid, signal.SIGCONT)  # Who stands still cannot hear.
         if self.kill_at is None:
@@ -321,6 +341,22 @@ class Shim:
         with contextlib.suppress(OSError):
             os.unlink("suspended")
         self.ring()
+
+    # Turns
+
+    def take_turns(self, lease_s: float) -> None:
+        """For so long the turn keeper may pause and continue the task; see `keeper.py`."""
+        if self.ran and not self.stop_asked and self.code is None:
+            self.turns_until = time.monotonic() + lease_s
+
+    def leave_turns(self) -> None:
+        """Let the task go on, unless it is ordered to stand still."""
+        if self.turns_until is None:
+            return
+        self.turns_until = None
+        thaw(f"{self.task.get('freezer', '')}/{TURN}")
+        if not self.was_signalled:
+            signal_below(os.getpid(), signal.SIGCONT)
 
     def finish(self) -> None:
         code = self.code if self.code is not None else 128 + signal.SIGTERM

@@ -1,4 +1,4 @@
-"""Starting shims, through a process that forks them: see `forks.py`."""
+"""Starting shims and turn keepers, through a process that forks them: see `forks.py`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ class Forks:
 
     def start(self, task: Path, *, goes_at_once: bool) -> Shim:
         """A task that was asked for twice, because the answer was lost, still runs once: its shim sees to that."""
-        message = (b"+" if goes_at_once else b"-") + os.fsencode(task)
+        return self.fork((b"+" if goes_at_once else b"-") + os.fsencode(task))
+
+    def fork(self, message: bytes) -> Shim:
         with self._lock:
             for _ in range(TRIES):
                 with contextlib.suppress(ConnectionError, TimeoutError):
@@ -107,3 +109,8 @@ atexit.register(forks.end)
 def start_shim(task: Path, *, goes_at_once: bool = False) -> Shim:
     """One process forks for the whole program, however many engines it has."""
     return forks.start(task, goes_at_once=goes_at_once)
+
+
+def start_keeper(folder: Path) -> None:
+    """Where another one is at work already, the new one leaves at once."""
+    forks.fork(b"=" + os.fsencode(folder))

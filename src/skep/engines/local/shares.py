@@ -1,0 +1,208 @@
+"""Which launches take turns, and with whom; the turn keeper (`keeper.py`) does the rest.
+
+Launches that hold parts of the same GPU in a mode with turns form a group, and so do all that are connected through a
+gang on several GPUs: a gang takes its turns as a whole. The groups are a file, because the keeper outlives us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from skep.core.reports import ShareMeasured
+from skep.engines.local.disk import write_whole
+from skep.engines.local.processes import TURN, send
+from skep.engines.local.run import Phase, Run, Task
+from skep.engines.local.start import start_keeper
+from skep.engines.local.terms import Terms
+from skep.files.untrusted import decode_as, lock_holder, read_small, write_line
+
+STUCK_S = 10.0
+"""A keeper that has not written what it measured for so long is replaced."""
+FILE_MAX = 16 << 20
+TELL_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class TurnTask(msgspec.Struct, frozen=True):
+    path: str
+    own: str
+    freezer: str
+    shim: int
+
+
+class TurnMember(msgspec.Struct, frozen=True):
+    lanes: tuple[str, ...]
+    request: float
+    limit: float
+    weight: float
+    is_lent: bool
+    tasks: list[TurnTask]
+
+
+class TurnGroup(msgspec.Struct, frozen=True):
+    name: str
+    quantum_s: float
+    members: dict[str, TurnMember]
+    """By job and launch."""
+
+
+class TurnFile(msgspec.Struct, frozen=True):
+    epoch: int
+    groups: list[TurnGroup]
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What a member of a share group has had."""
+
+    share: float
+    """The part of the time that it got lately; those of all members on a GPU add up to 1 at most."""
+    cpu: float
+    """CPUs that it used lately."""
+    turn_s: float
+    """The time of all its turns since it joined."""
+    cpu_s: float
+    wall_s: float
+    """Since it joined."""
+    idle_s: float
+    """Since it last used any CPU: one that has turns and uses none may hang."""
+    is_settled: bool
+    """The group has been as it is for so long that the share tells something."""
+    way: str
+    """How it is paused: by the `freezer` of control groups or by `signals`."""
+    duty: float | None = None
+    """The part of the time in which an opportunistic job may run."""
+    is_idle_class: bool = False
+    """It also has the kernel's scheduling class SCHED_IDLE."""
+
+
+class MeasuredFile(msgspec.Struct, frozen=True):
+    at_s: float = 0.0
+    """By the machine's steady clock."""
+    members: dict[str, Measured] = {}
+
+
+class Shares:
+    """Our end of the turn keeper. Not for several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._written: TurnFile | None = None
+        self._began_s = 0.0
+        """When a keeper was last started."""
+        self._told_s = 0.0
+
+    @property
+    def is_used(self) -> bool:
+        """Groups were written since we began."""
+        return self._written is not None
+
+    def settle(self, runs: Iterable[Run], epoch: int) -> None:
+        """Tell the keeper who takes turns now, if that is new."""
+        wanted = TurnFile(epoch, groups_of([run for run in runs if takes_turns(run)]))
+        if wanted == self._written or (self._written is None and not wanted.groups and not self.folder.exists()):
+            return
+        self._prepare()
+        write_whole(str(self.folder / "groups.json"), msgspec.json.encode(wanted).decode())
+        self._written = wanted
+        self._ring_or_start()
+
+    def check(self) -> None:
+        """Replace a keeper that died or is stuck."""
+        if self._written is None:
+            return
+        keeper = lock_holder(self.folder / "lock")
+        since_s = max(self.measured().at_s, self._began_s)
+        if keeper and time.monotonic() - since_s > STUCK_S:
+            log.warning("the turn keeper (process %d) does not answer: it is replaced", keeper)
+            send(keeper, signal.SIGKILL)
+            keeper = 0
+        if not keeper and self._written.groups:
+            self._ring_or_start()
+
+    def news(self) -> list[ShareMeasured]:
+        """What is to be told of the members now: often enough to be seen, too rarely to show single turns."""
+        if self._written is None or not self._written.groups or time.monotonic() - self._told_s < TELL_S:
+            return []
+        self._told_s = time.monotonic()
+        return [
+            ShareMeasured(key.rpartition("/")[0], int(key.rpartition("/")[2]), min(each.share, 1.0))
+            for key, each in self.measured().members.items()
+            if each.is_settled
+        ]
+
+    def measured(self) -> MeasuredFile:
+        return decode_as(read_small(self.folder / "measured.json", FILE_MAX), MeasuredFile) or MeasuredFile()
+
+    def _prepare(self) -> None:
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        for name in ("bell", "lock"):
+            with contextlib.suppress(FileExistsError):
+                if name == "bell":
+                    os.mkfifo(self.folder / name, 0o600)
+                else:
+                    os.close(os.open(self.folder / name, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+    def _ring_or_start(self) -> None:
+        assert self._written is not None
+        is_heard = lock_holder(self.folder / "lock") and write_line(self.folder / "bell", "new")
+        if self._written.groups and not is_heard:
+            self._began_s = time.monotonic()
+            start_keeper(self.folder)
+
+
+def takes_turns(run: Run) -> bool:
+    """One that is suspended or leaves does not: its shims alone see to it."""
+    return run.terms is not None and run.was_told and not (run.is_stopping or run.is_over or run.is_to_stand)
+
+
+def groups_of(runs: list[Run]) -> list[TurnGroup]:
+    found = []
+    for together in connected(runs):
+        terms = [run.terms for run in together if run.terms is not None]
+        if len(together) > 1 or terms[0].limit < 1.0:
+            members = {
+                f"{run.job_id}/{run.launch}": member_of(run, each) for run, each in zip(together, terms, strict=True)
+            }
+            name = min(lane for each in terms for lane in each.lanes)
+            found.append(TurnGroup(name, min(each.quantum_s for each in terms), members))
+    return found
+
+
+def connected(runs: list[Run]) -> Iterator[list[Run]]:
+    """Runs that share a GPU, directly or through others; in the order in which they are given."""
+    by_lane: dict[str, list[Run]] = {}
+    for run in runs:
+        for lane in run.terms.lanes if run.terms else ():
+            by_lane.setdefault(lane, []).append(run)
+    seen: set[Run] = set()
+    for run in runs:
+        together: list[Run] = []
+        todo = [run]
+        while todo:
+            each = todo.pop()
+            if each not in seen and each.terms is not None:
+                seen.add(each)
+                together.append(each)
+                todo += [other for lane in each.terms.lanes for other in by_lane[lane]]
+        if together:
+            yield sorted(together, key=runs.index)
+
+
+def member_of(run: Run, terms: Terms) -> TurnMember:
+    tasks = [turn_task(task) for task in run.tasks if task.phase is Phase.RUNNING]
+    return TurnMember(terms.lanes, terms.request, terms.limit, terms.weight, terms.is_lent, tasks)
+
+
+def turn_task(task: Task) -> TurnTask:
+    groups = task.record.cgroups
+    freezer = next((group for group in groups if f"{group}/{TURN}" in groups), "")
+    return TurnTask(str(task.path), str(task.own), freezer, task.shim_pid())
