@@ -32,7 +32,7 @@ from skep.jobs.request import Elastic, Request, TaskRole
 from skep.service import commands
 from skep.service import writer as writer_module
 from skep.service.recover import recompute, recover
-from skep.service.store import JobFilter, Store, Told, Writes
+from skep.service.store import JobFilter, Notice, Store, Writes
 from skep.service.turn import Command
 from skep.service.writer import Writer
 from skep.testing.engines import NoEngine
@@ -215,7 +215,7 @@ class Trial:
         self.now_s = 1000.0
         self.keys: dict[str, list[str]] = {}
         self.crashes = 0
-        self.told: list[Told] = []
+        self.told: list[Notice] = []
         cluster = VCS if self.has_vcs else "3x4"
         self.opening = (ClusterChanged("test", cluster), PolicyChanged(self.chance.choice(POLICIES)))
         self.faults = True
@@ -340,7 +340,7 @@ def try_seed(folder: Path, seed: int, steps: int = 150) -> Trial:
         assert row.finish_s is not None
         assert (str(row.seq) in trial.engine.done) == (row.state == "succeeded"), row
     assert not [run for run in trial.engine.runs.values() if not run.is_over], "somebody runs for nobody"
-    trial.told = trial.store.told(0, None, 100_000)
+    trial.told = trial.store.notices(0, None, 100_000)
     folded, _ = recover(trial.store, from_start=True)
     trial.store.close()
     store = Store(folder / "skep.db")

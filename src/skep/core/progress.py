@@ -147,7 +147,7 @@ class Gauge:
             self.place = place
             self.began = None
 
-    def hear(self, at_s: float, step: float) -> bool:
+    def add(self, at_s: float, step: float) -> bool:
         """Take note of a report; whether it is to be logged."""
         if self.began is None or self.mark is None or step < self.mark[1]:  # or it began anew from a checkpoint
             self.began = self.mark = self.look = (at_s, step)
@@ -204,7 +204,7 @@ class ShareGauge:
         """The last one."""
         self.logged_s = logged_s
 
-    def hear(self, at_s: float, share: float) -> bool:
+    def add(self, at_s: float, share: float) -> bool:
         """Take note of what was measured; whether it is to be logged, and is then taken to be."""
         moved = math.inf if self.logged is None else abs(share - self.logged)
         if moved < SHARE_MOVED and (at_s - self.logged_s < EVERY_S or moved < SHARE_MOVED / 10):

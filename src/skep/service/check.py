@@ -17,7 +17,7 @@ from skep.core.errors import InputError
 from skep.core.state import State
 from skep.jobs.request import Request
 from skep.service.book import Book, owner_of
-from skep.service.store import JOB_COLUMNS, PUT_BACK, Attempt, JobRow, Store, Told, attempt_row, job_row
+from skep.service.store import JOB_COLUMNS, PUT_BACK, Attempt, JobRow, Notice, Store, attempt_row, job_row
 
 CHECK_S = 5.0
 """A large store is checked for so long, its newest rows first."""
@@ -81,7 +81,7 @@ def _attempts(db: sqlite3.Connection) -> Iterator[None]:
 
 def _events(db: sqlite3.Connection) -> Iterator[None]:
     for row in db.execute("SELECT at_s, kind, text, job, who, seq FROM events ORDER BY seq DESC"):
-        validate(Told(*row), Told)
+        validate(Notice(*row), Notice)
         yield
 
 

@@ -40,7 +40,7 @@ class Tick(msgspec.Struct):
     at_s: float
     stepped_s: float = 0.0
     """By how much our time was set forward since the last tick, without any time having passed."""
-    said: list[str] = []
+    texts: list[str] = []
 
 
 class Clock:
@@ -98,8 +98,8 @@ class Clock:
             passed_s, self._ticked_s = steady_s - self._ticked_s, steady_s
             off_s = self._wall() - (steady_s + self._offset_s)
             stepped_s = self._compare(off_s, passed_s, steady_s)
-            said, self._news = self._news, []
-            return Tick(steady_s + self._offset_s, stepped_s, said)
+            texts, self._news = self._news, []
+            return Tick(steady_s + self._offset_s, stepped_s, texts)
 
     def _compare(self, off_s: float, passed_s: float, steady_s: float) -> float:
         """Follow the wall clock; by how much our time was set."""

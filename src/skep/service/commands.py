@@ -151,7 +151,7 @@ def _add(writer: Writer, turn: Turn, request: Request, specs: list[JobSpec], dat
     held = f"by {who}" if request.hold else ""
     turn.events += [JobSubmitted(spec, held or writer.limits.hold_for(spec)) for spec in specs]
     gpus = f"{row.gpus:g} gpu{'' if row.gpus == 1 else 's'}"
-    turn.say("submitted", f"{request.name}: {gpus} in VC {row.vc}", str(seq), who)
+    turn.notify("submitted", f"{request.name}: {gpus} in VC {row.vc}", str(seq), who)
     return str(seq)
 
 
@@ -195,7 +195,7 @@ def stop(ref: str, who: str, reason: str) -> Prepare:
         record = find_open(writer, turn, ref, "stopped")
         why = reason or (f"stopped by {who}" if who else "stopped")
         turn.events += [StopRequested(name, why) for name in record.members]
-        turn.say("stop-requested", why, record.id, who)
+        turn.notify("stop-requested", why, record.id, who)
 
     return prepare
 
@@ -205,7 +205,7 @@ def hold(ref: str, is_held: bool, who: str) -> Prepare:
         record = find_open(writer, turn, ref, "held" if is_held else "released")
         _refuse_running(writer, record, "held" if is_held else "released")
         turn.events += [JobHeld(name, f"by {who}") for name in record.members] if is_held else _releases(writer, record)
-        turn.say("held" if is_held else "released", f"by {who}", record.id, who)
+        turn.notify("held" if is_held else "released", f"by {who}", record.id, who)
 
     return prepare
 
@@ -226,7 +226,7 @@ def reprioritise(ref: str, priority: int, who: str) -> Prepare:
         record = find_open(writer, turn, ref, "given another priority")
         _refuse_running(writer, record, "given another priority")
         turn.events += [PriorityChanged(name, priority) for name in record.members]
-        turn.say("priority", f"from {record.row.priority} to {priority}", record.id, who)
+        turn.notify("priority", f"from {record.row.priority} to {priority}", record.id, who)
 
     return prepare
 
@@ -263,7 +263,7 @@ def tag(ref: str, tags: tuple[str, ...], who: str) -> Prepare:
             raise NotFound(f"there is no job {ref}")
         row.tags = tags
         turn.writes.jobs[seq] = row
-        turn.say("tagged", ", ".join(tags) or "no tags", str(seq), who)
+        turn.notify("tagged", ", ".join(tags) or "no tags", str(seq), who)
 
     return prepare
 
@@ -272,7 +272,7 @@ def drain(node: str, is_drained: bool, who: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
         check_node(writer, node)
         turn.events.append(NodeDrained(node) if is_drained else NodeUndrained(node))
-        turn.say("drained" if is_drained else "undrained", node, None, who)
+        turn.notify("drained" if is_drained else "undrained", node, None, who)
 
     return prepare
 
@@ -286,7 +286,7 @@ def set_node(node: str, state: str, who: str) -> Prepare:
         if state == "lost":
             turn.events.append(NodeLost(node))
             turn.then.append(lambda engine, epoch: engine.lose_node(epoch, node))
-            turn.say("lost", node, None, who)
+            turn.notify("lost", node, None, who)
             return
         if state == "up":
             turn.events.append(NodeBack(node))
@@ -310,7 +310,7 @@ def use_policy(spec: str, who: str, files: Mapping[str, str] | None = None) -> P
         event = guarded(writer, lambda: make_policy(spec, writer.state.cluster, files))
         writer.rehearse(event)
         turn.changes.append([event])
-        turn.say("policy", f"{described(spec, event.files)} instead of {writer.ground.policy}", None, who)
+        turn.notify("policy", f"{described(spec, event.files)} instead of {writer.ground.policy}", None, who)
 
     return prepare
 
@@ -366,7 +366,7 @@ def apply_cluster(text: str, name: str, who: str) -> Prepare:
         event = guarded(writer, lambda: make_cluster(text, name))
         compare(writer, event)
         turn.changes.append(writer.with_nodes(event))
-        turn.say("cluster", f"{described(name, event.files)} instead of {writer.ground.name}", None, who)
+        turn.notify("cluster", f"{described(name, event.files)} instead of {writer.ground.name}", None, who)
 
     return prepare
 

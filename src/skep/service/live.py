@@ -38,14 +38,14 @@ from skep.service.progress import Measure, nobody_measured
 from skep.service.reads import Reads, as_event
 from skep.service.recover import DAMAGE
 from skep.service.sight import EVERYTHING, Sight
-from skep.service.store import Store, Told
+from skep.service.store import Notice, Store
 from skep.service.turn import Busy, Command
 from skep.service.values import Json
 from skep.service.writer import Writer, answer_all
 
 BATCH_MAX = 2000
 SLOW_S = 5.0
-"""A policy that takes longer than this is a problem that admins are told of."""
+"""A policy that takes longer than this is a problem shown to admins."""
 IDLE_S = 10.0
 """A wall clock that was set is noticed within this time."""
 FORGET_EVERY_S = 3600.0
@@ -134,7 +134,7 @@ class Live(Reads):
 
     def _turn(self, asked: list[Command], reports: list[Report]) -> None:
         tick = self.clock.tick()
-        for text in tick.said:
+        for text in tick.texts:
             log.warning("%s", text)
             asked.append(Command(saying("clock", text), Future()))
         self.store.mark = msgspec.json.encode(self.clock.mark()).decode()
@@ -270,22 +270,22 @@ class Live(Reads):
         """Called by the writer's thread with what has happened, and with the ids of jobs that are new or changed, once
         it is on the disk; how to end that."""
 
-        def tell(told: list[Told], changed: list[int]) -> None:
-            listener([as_event(each) for each in told], [str(seq) for seq in changed])
+        def notify(notices: list[Notice], changed: list[int]) -> None:
+            listener([as_event(each) for each in notices], [str(seq) for seq in changed])
 
-        self.writer.listeners.append(tell)
-        return lambda: self.writer.listeners.remove(tell)
+        self.writer.listeners.append(notify)
+        return lambda: self.writer.listeners.remove(notify)
 
     def backup(self, path: Path) -> None:
         self.store.backup(path)
 
 
 def saying(kind: str, text: str, who: str = "") -> Prepare:
-    return lambda writer, turn: turn.say(kind, text, None, who)
+    return lambda writer, turn: turn.notify(kind, text, None, who)
 
 
 def open_writer(store: Store, make: Callable[[], Writer]) -> Writer:
-    """On a store that was looked at first: what is damaged is said now, and not later by a request that fails."""
+    """On a store that was checked first, so that damage is reported at the start and not by a later request."""
     if not check_rows(store):
         log.warning("%s is large: its oldest rows were not checked", store.path)
     try:

@@ -10,7 +10,7 @@ from skep.core.errors import Conflict
 from skep.core.events import ClusterChanged, Event, Exit, NodeDrained, NodeUndrained, PolicyChanged, TasksExited
 from skep.core.job import Job
 from skep.service import commands
-from skep.service.hear import Heard
+from skep.service.receive import Received
 from skep.service.turn import Turn
 from skep.service.writer import Writer
 
@@ -23,14 +23,14 @@ def override(writer: Writer, cluster: tuple[str, str] | None, policy: str | None
     if not events:
         return
     turn = Turn(max(now_s, writer.state.now_s))
-    said = f"{_described(events)} instead of {writer.ground.name}, {writer.ground.policy}"
+    text = f"{_described(events)} instead of {writer.ground.name}, {writer.ground.policy}"
     with writer.lock:
         undrained = _make_room(writer, turn, events)
-        told = [writer.with_nodes(event) if isinstance(event, ClusterChanged) else [event] for event in events]
-        writer.step(turn, [each for group in told for each in group], None)
+        steps = [writer.with_nodes(event) if isinstance(event, ClusterChanged) else [event] for event in events]
+        writer.step(turn, [each for group in steps for each in group], None)
         if undrained:
             writer.step(turn, undrained, None)
-    turn.say("started-with", said)
+    turn.notify("started-with", text)
     writer.store.commit(turn.writes)
 
 
@@ -71,14 +71,14 @@ def _make_room(writer: Writer, turn: Turn, events: list[ClusterChanged | PolicyC
     if not found:
         return []
     names = sorted({name for _, name in found} - writer.state.health.drained)
-    heard = [_lost(job, name) for job, name in {job.seq: (job, name) for job, name in found}.values()]
-    exits = [event for each in heard for event in each.events]
-    writer.step(turn, [*exits, *(NodeDrained(name) for name in names)], heard)
+    received = [_lost(job, name) for job, name in {job.seq: (job, name) for job, name in found}.values()]
+    exits = [event for each in received for event in each.events]
+    writer.step(turn, [*exits, *(NodeDrained(name) for name in names)], received)
     for job, name in commands.in_the_way(writer, cluster):
         raise Conflict(f"job {job.id} is about to start on node {name}, which --cluster lacks", hint=KEEP)
     return [NodeUndrained(name) for name in names if name in cluster.by_name]
 
 
-def _lost(job: Job, node: str) -> Heard:
+def _lost(job: Job, node: str) -> Received:
     event = TasksExited(job.id, Exit.NODE_LOST, job.work_s, job.held_launch)
-    return Heard([event], job.id, job.held_launch, f"its node {node} is not in the new cluster, or has less")
+    return Received([event], job.id, job.held_launch, f"its node {node} is not in the new cluster, or has less")

@@ -34,10 +34,10 @@ NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
 MOST = 1e15
 """Steps; what is beyond is no number of steps."""
 LATE_S, EARLY_S = 30.0, 5.0
-"""A job whose clock is off by more than this is taken to report when it is heard."""
+"""A job whose clock is off by more than this is taken to report at the time of receipt."""
 
 
-class Said(msgspec.Struct):
+class LatestReport(msgspec.Struct):
     """The latest report of a job."""
 
     at_s: float
@@ -50,29 +50,29 @@ class Reports:
 
     def __init__(self) -> None:
         self.gauges: dict[str, Gauge] = {}
-        self.unlogged: dict[str, Said] = {}
+        self.unlogged: dict[str, LatestReport] = {}
         self.shares: dict[str, ShareGauge] = {}
 
-    def hear(self, state: State, job: Job, values: Mapping[str, Setting], now_s: float) -> ProgressReported | None:
+    def receive(self, state: State, job: Job, values: Mapping[str, Setting], now_s: float) -> ProgressReported | None:
         """An event, if this report is to be logged."""
-        said = read_report(values, now_s)
-        if said is None or job.seq not in state.held_jobs or job.is_halted:
+        latest = read_report(values, now_s)
+        if latest is None or job.seq not in state.held_jobs or job.is_halted:
             return None
         gauge = self._gauge(state, job)
-        self.unlogged[job.id] = said
-        return self._log(state, job, gauge) if gauge.hear(said.at_s, said.report.step) else None
+        self.unlogged[job.id] = latest
+        return self._log(state, job, gauge) if gauge.add(latest.at_s, latest.report.step) else None
 
-    def hear_share(self, state: State, job: Job, share: float, now_s: float) -> ProgressReported | None:
+    def receive_share(self, state: State, job: Job, share: float, now_s: float) -> ProgressReported | None:
         """An event, if what the engine has measured of the job is to be logged."""
         if job.seq not in state.held_jobs or job.is_halted or not 0 <= share <= 1:
             return None
         gauge = self.shares.get(job.id)
         if gauge is None:
             gauge = self.shares[job.id] = ShareGauge(job.share)
-        return ProgressReported(job.id, launch=job.held_launch, share=share) if gauge.hear(now_s, share) else None
+        return ProgressReported(job.id, launch=job.held_launch, share=share) if gauge.add(now_s, share) else None
 
     def last(self, state: State, job: Job) -> ProgressReported | None:
-        """The job's run is over: what it said last, if that was not logged."""
+        """The job's run is over: its latest report, if that was not logged."""
         gauge = self.gauges.pop(job.id, None)
         self.shares.pop(job.id, None)
         is_news = job.id in self.unlogged and gauge is not None and job.seq in state.held_jobs and not job.is_halted
@@ -93,23 +93,23 @@ class Reports:
         return gauge
 
     def _log(self, state: State, job: Job, gauge: Gauge) -> ProgressReported:
-        said = self.unlogged.pop(job.id)
-        step, speed = said.report.step, gauge.speed
-        reference = self._reference(state, job, gauge, said)
-        gauge.log(said.at_s, step)
-        report = msgspec.structs.replace(said.report, steps_per_s=speed, reference=reference)
+        latest = self.unlogged.pop(job.id)
+        step, speed = latest.report.step, gauge.speed
+        reference = self._reference(state, job, gauge, latest)
+        gauge.log(latest.at_s, step)
+        report = msgspec.structs.replace(latest.report, steps_per_s=speed, reference=reference)
         if reference is None:
             return ProgressReported(job.id, report=report, launch=job.held_launch)
         return ProgressReported(
             job.id,
             work_s=step / reference,
             rate=None if speed is None else speed / reference,
-            saved_s=None if said.saved_step is None else said.saved_step / reference,
+            saved_s=None if latest.saved_step is None else latest.saved_step / reference,
             report=report,
             launch=job.held_launch,
         )
 
-    def _reference(self, state: State, job: Job, gauge: Gauge, said: Said) -> float | None:
+    def _reference(self, state: State, job: Job, gauge: Gauge, latest: LatestReport) -> float | None:
         """Steps per second in its first shape, alone: what was found before, what the profile says, or what the job
         itself has shown in its first exclusive minute."""
         known = state.knowledge.progress.get(job.id)
@@ -122,11 +122,11 @@ class Reports:
             return measured
         assert job.held is not None
         is_alone = not neighbours_of(job, state.held_jobs, state.cluster)
-        shown = gauge.reference(said.at_s, said.report.step) if is_alone else None
+        shown = gauge.reference(latest.at_s, latest.report.step) if is_alone else None
         return shown / in_proportion(job.spec, job.held) if shown else None
 
 
-def read_report(values: Mapping[str, Setting], now_s: float) -> Said | None:
+def read_report(values: Mapping[str, Setting], now_s: float) -> LatestReport | None:
     """What a job wrote may be anything; without a step it tells nothing of how far it is."""
     step = amount(values.get("step"))
     if step is None:
@@ -142,7 +142,7 @@ def read_report(values: Mapping[str, Setting], now_s: float) -> Said | None:
         series=dict(list(series.items())[:SERIES_MAX]),
     )
     is_right = at_s is not None and now_s - LATE_S <= at_s <= now_s + EARLY_S
-    return Said(at_s if at_s is not None and is_right else now_s, report, amount(values.get("checkpoint_step")))
+    return LatestReport(at_s if at_s is not None and is_right else now_s, report, amount(values.get("checkpoint_step")))
 
 
 def number(value: object) -> float | None:

@@ -30,7 +30,7 @@ from skep.service.lendable import Lendable
 from skep.service.order import parse_order, read_cursor, write_cursor
 from skep.service.planning import error_text, sentence
 from skep.service.sight import EVERYTHING, Sight
-from skep.service.store import JobFilter, JobRow, Store, Told
+from skep.service.store import JobFilter, JobRow, Notice, Store
 from skep.service.turn import Turn
 from skep.service.values import Json
 from skep.service.writer import Writer
@@ -110,7 +110,7 @@ class Reads:
     def _find(self, ref: str) -> tuple[JobRow, Request]:
         seq = commands.seq_of(self.writer, ref, self.sight)
         found = self.store.job(seq)
-        if found is None or not self.sight.sees(found[0].vc):  # the same answer: that it exists is not told either
+        if found is None or not self.sight.sees(found[0].vc):  # the same answer, which does not reveal that it exists
             raise NotFound(f"there is no job {ref}", hint="`skep ps --all` lists them")
         return found[0], msgspec.json.decode(found[1], type=Request)
 
@@ -287,15 +287,15 @@ class Reads:
 
     def events(self, after: int, job_id: str | None, limit: int) -> list[Json]:
         """Of one job (found in sight before), of all jobs in sight, or all."""
-        return [as_event(told) for told in self.store.told(after, job_id, limit, self.sight)]
+        return [as_event(notice) for notice in self.store.notices(after, job_id, limit, self.sight)]
 
     def first_event(self) -> int | None:
         """The number of the oldest event that is kept."""
-        return self.store.first_told()
+        return self.store.first_notice()
 
     def last_event(self, job_id: str | None, back: int) -> int:
         """The number behind which the last `back` events are."""
-        return self.store.last_told(back, job_id, self.sight)
+        return self.store.last_notice(back, job_id, self.sight)
 
     def vcs_of(self, job_ids: Iterable[str]) -> dict[str, str]:
         return self.store.vcs_of(job_ids)
@@ -345,8 +345,8 @@ def core_id(row: JobRow, request: Request, task: str) -> str:
     return member_id(str(row.seq), task or task_name(GroupRef("", next(iter(request.tasks)))))
 
 
-def as_event(told: Told) -> Json:
-    shown = msgspec.structs.asdict(told)
+def as_event(notice: Notice) -> Json:
+    shown = msgspec.structs.asdict(notice)
     shown["job_id"] = shown.pop("job")
     return shown
 

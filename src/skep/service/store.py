@@ -1,6 +1,6 @@
 """The embedded store: the log, which is the truth, and tables that answer questions about it.
 
-One connection writes, and everything of one turn is one transaction: the log and what is told of it never differ.
+One connection writes, and everything of one turn is one transaction: the log and the tables never differ.
 Readers have connections of their own and never wait for the writer.
 """
 
@@ -90,7 +90,7 @@ class Attempt(msgspec.Struct):
         return values
 
 
-class Told(msgspec.Struct):
+class Notice(msgspec.Struct):
     """Something people may want to know happened."""
 
     at_s: float
@@ -113,7 +113,7 @@ class Writes(msgspec.Struct):
     members: list[Member] = []
     jobs: dict[int, JobRow] = {}
     attempts: list[Attempt] = []
-    told: list[Told] = []
+    notices: list[Notice] = []
     keys: list[tuple[str, str, str, str, float]] = []
     meta: dict[str, str] = {}
 
@@ -216,12 +216,12 @@ class Store:
             "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [each.values() for each in writes.attempts],
         )
-        for told in writes.told:
+        for notice in writes.notices:
             found = db.execute(
                 "INSERT INTO events (at_s, kind, job, who, text) VALUES (?, ?, ?, ?, ?)",
-                (told.at_s, told.kind, told.job, told.who, told.text),
+                (notice.at_s, notice.kind, notice.job, notice.who, notice.text),
             )
-            told.seq = found.lastrowid or 0
+            notice.seq = found.lastrowid or 0
         db.executemany("INSERT INTO keys VALUES (?, ?, ?, ?, ?)", writes.keys)
         db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(writes.meta.items()))
         if self.mark:
@@ -343,16 +343,16 @@ class Store:
         rows = self.reader.execute("SELECT * FROM attempts WHERE job=? ORDER BY launch, task", (seq,))
         return [attempt_row(row) for row in rows]
 
-    def told(self, after: int, job: str | None, limit: int, sight: Sight = EVERYTHING) -> list[Told]:
+    def notices(self, after: int, job: str | None, limit: int, sight: Sight = EVERYTHING) -> list[Notice]:
         clause, values = events_of(job, sight)
         query = f"SELECT at_s, kind, text, job, who, seq FROM events WHERE seq > ? AND {clause} ORDER BY seq LIMIT ?"
-        return [Told(*row) for row in self.reader.execute(query, (after, *values, limit))]
+        return [Notice(*row) for row in self.reader.execute(query, (after, *values, limit))]
 
-    def first_told(self) -> int | None:
+    def first_notice(self) -> int | None:
         found: int | None = self.reader.execute("SELECT min(seq) FROM events").fetchone()[0]
         return found
 
-    def last_told(self, back: int, job: str | None, sight: Sight = EVERYTHING) -> int:
+    def last_notice(self, back: int, job: str | None, sight: Sight = EVERYTHING) -> int:
         """The number of the event behind which the last `back` events are; 0 if there are not so many."""
         clause, values = events_of(job, sight)
         query = f"SELECT seq FROM events WHERE {clause} ORDER BY seq DESC LIMIT 1 OFFSET ?"

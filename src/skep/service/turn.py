@@ -24,7 +24,7 @@ from skep.core.events import (
     TimerDue,
 )
 from skep.core.group import GroupSpec
-from skep.service.store import JobRow, Store, Told, Writes
+from skep.service.store import JobRow, Notice, Store, Writes
 
 if TYPE_CHECKING:
     from skep.core.ports import Engine
@@ -82,8 +82,8 @@ class Turn:
     def has_writes(self) -> bool:
         return self.writes != Writes()
 
-    def say(self, kind: str, text: str, job: str | None = None, who: str = "") -> None:
-        self.writes.told.append(Told(self.at_s, kind, text, job, who))
+    def notify(self, kind: str, text: str, job: str | None = None, who: str = "") -> None:
+        self.writes.notices.append(Notice(self.at_s, kind, text, job, who))
 
     def take_events(self) -> list[Event]:
         """All that has gathered, in order."""

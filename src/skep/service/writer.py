@@ -1,6 +1,6 @@
 """The single writer: everything that changes the cluster's state goes through `turn`.
 
-A turn gathers what was asked and what engines told, lets the scheduler decide, writes all of it as one transaction,
+A turn gathers commands and reports of engines, lets the scheduler decide, writes all of it as one transaction,
 and only then answers those who asked and tells the engine what to do. A crash at any point loses nothing: before the
 write nothing was promised, after it the state says what is still to be done.
 
@@ -47,15 +47,15 @@ from skep.core.timers import BACK_OFF, PLAN
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
 from skep.policies.idle import NOBODY
-from skep.service import told
+from skep.service import notices
 from skep.service.book import Book, Record, owner_of, shown_state
-from skep.service.hear import Heard, hear, news_of_nodes, said_of_node
 from skep.service.lendable import Lendable
 from skep.service.limits import Limiter
 from skep.service.planning import Call, Fault, Planning, at_once, commit_all, sentence, short, stays
 from skep.service.progress import Measure, Reports, nobody_measured
+from skep.service.receive import Received, news_of_nodes, node_notice, receive
 from skep.service.recover import recover, wanted
-from skep.service.store import Snapshot, Store, Told, Writes
+from skep.service.store import Notice, Snapshot, Store, Writes
 from skep.service.turn import Command, NotYet, Turn
 
 SNAPSHOT_EVERY = 20_000
@@ -91,20 +91,20 @@ class Writer:
         self.limits = Limiter(limits)
         self.engine: Engine | None = None
         self.epoch = 0
-        """Ours: the engine obeys no server with an earlier one than the latest it has heard of."""
+        """Ours: the engine obeys no server with an earlier one than the latest it has received of."""
         self._is_looking = False
-        """Timers are due, and the engine was asked what has ended: that is to be heard first."""
+        """Timers are due, and the engine was asked what has ended: that is to be received first."""
         self.lock = Lendable()
         """Held while the state changes; whoever reads it from another thread holds it too. It is lent where the state
         can be read, although jobs may be in the book which the state does not have yet."""
         self.turns = 0
         self.decide_s = self.commit_s = 0.0
         """Seconds spent so far, for those who watch over the server."""
-        self.listeners: list[Callable[[list[Told], list[int]], None]] = []
+        self.listeners: list[Callable[[list[Notice], list[int]], None]] = []
         """Told what happened, and which jobs are new or changed."""
         self.policy_failures = 0
         self.own_needs: dict[str, frozenset[Need]] = {}
-        """What policies of somebody's own have said since the start that they need."""
+        """What user-written policies have declared since the start that they need."""
         self.wakes_in_vain = 0
         self.state, self.ground = recover(store)
         self.ground.offers = offers
@@ -138,7 +138,7 @@ class Writer:
             raise InputError("the store is new: a cluster and a policy are needed")
         changed, policy = opening
         self.step(turn, [*self.with_nodes(changed), policy], None)
-        turn.say("opened", f"cluster {self.ground.name}, policy {self.ground.policy}")
+        turn.notify("opened", f"cluster {self.ground.name}, policy {self.ground.policy}")
 
     def _take_up(self, turn: Turn) -> None:
         """The planner takes up the state where the one before the restart left it."""
@@ -161,7 +161,7 @@ class Writer:
                     yield self.limits.release(job)
 
     def start(self, engine: Engine) -> None:
-        """Meet the engine: it is told again what the state wants, and knows what of it is done already."""
+        """Meet the engine: repeat what the state wants; the engine knows by launch numbers what it has done already."""
         self.engine = engine
         self.epoch = max(int(self.store.meta("epoch") or 0), engine.last_epoch()) + 1
         self.store.commit(Writes(meta={"epoch": str(self.epoch)}))
@@ -206,27 +206,27 @@ class Writer:
 
     def _decide(self, turn: Turn, commands: list[Command], reports: list[Report]) -> list[Action | Cluster]:
         """What the engine is to do; a cluster: what follows counts the nodes of that one."""
-        heard = [found for report in reports if (found := hear(self, turn.at_s, report)) is not None]
-        for each in heard:
+        received = [found for report in reports if (found := receive(self, turn.at_s, report)) is not None]
+        for each in received:
             turn.events += each.events
         actions: list[Action | Cluster] = []
         if nodes := news_of_nodes(self.state, reports):
-            actions += self._take_in(turn, heard)  # what has ended first
+            actions += self._take_in(turn, received)  # what has ended first
             actions += self._change(turn, [*nodes])
             for event in nodes:
-                turn.say(*said_of_node(event))
+                turn.notify(*node_notice(event))
         is_timer_alone = False
         if Looked() in reports:
             # Whatever had ended when the timers became due is known now, and comes first.
             self._is_looking = False
             if turn.events and self.state.next_timer_s <= turn.at_s:
-                actions += self._take_in(turn, heard)
+                actions += self._take_in(turn, received)
             turn.events += self._take_due(turn)
             is_timer_alone = not commands and [*map(is_wake_up, turn.events)] == [True]
         for command in commands:
-            actions += self._prepare(turn, command, heard)
+            actions += self._prepare(turn, command, received)
         is_idle = not turn.events
-        actions += self._take_in(turn, heard)
+        actions += self._take_in(turn, received)
         if ready := settled(self.state):  # nobody is in the way any more
             actions += self._change(turn, [*ready])
         if not is_idle:
@@ -239,7 +239,7 @@ class Writer:
         """Jobs of the core whose owners' jobs have ended, as they were submitted."""
         return [name for name in self.state.jobs if name not in self.book.by_member]
 
-    def _prepare(self, turn: Turn, command: Command, heard: list[Heard]) -> list[Action | Cluster]:
+    def _prepare(self, turn: Turn, command: Command, received: list[Received]) -> list[Action | Cluster]:
         """Ask whether it can be done. It sees the state as those before it in the turn leave it, wherever that could
         make a difference: they are taken in first."""
         actions: list[Action | Cluster] = []
@@ -248,7 +248,7 @@ class Writer:
             try:
                 answer = command.prepare(self, turn)
             except NotYet:
-                actions += self._take_in(turn, heard)
+                actions += self._take_in(turn, received)
                 count = 0
                 answer = command.prepare(self, turn)
         except Exception as error:  # the asker's fault, or ours: nothing was added to the turn, the others go on
@@ -273,13 +273,13 @@ class Writer:
         has_nodes = any(isinstance(event, Membership) for event in events)
         return [self.state.cluster.blank(), *following] if has_nodes else [*following]
 
-    def _take_in(self, turn: Turn, heard: list[Heard]) -> list[Action]:
+    def _take_in(self, turn: Turn, received: list[Received]) -> list[Action]:
         """A step with all that has gathered in this turn."""
         actions: list[Action] = []
         if self.planning.fault is not None:
             actions += self._hand_over(turn, self.planning.fault)
         events = turn.take_events()
-        return actions + self.step(turn, events, heard) if events else actions
+        return actions + self.step(turn, events, received) if events else actions
 
     def _after(self, turn: Turn, actions: list[Action | Cluster]) -> None:
         """It is on the disk: now it may be acted on and answered."""
@@ -293,9 +293,9 @@ class Writer:
         for future, answer in turn.answers:
             future.set_result(answer)
         changed = [*turn.writes.jobs, *(row.seq for row, _ in turn.writes.new_jobs)]
-        if turn.writes.told or changed:
+        if turn.writes.notices or changed:
             for listener in self.listeners:
-                listener(turn.writes.told, changed)
+                listener(turn.writes.notices, changed)
         if self.state.event_count >= self.snapshot_at:
             self.save_snapshot()
 
@@ -321,7 +321,7 @@ class Writer:
             Snapshot(self.store.log_seq, ground.name, ground.text, ground.policy, ground.files, state)
         )
 
-    def step(self, turn: Turn, events: list[Event], heard: list[Heard] | None) -> list[Action]:
+    def step(self, turn: Turn, events: list[Event], received: list[Received] | None) -> list[Action]:
         """Let the planner decide, and note what follows for the owners of jobs; again, if more follows from that.
         The lock is held."""
         before = {
@@ -336,8 +336,8 @@ class Writer:
             fault = self._fault_of(bad)
         actions = reconcile(self.state)
         turn.writes.log.append((turn.at_s, encode(Entry(turn.at_s, events, plans))))
-        self._tell(turn, events, heard or [], before, actions, told.preemptors(plans))
-        self._tell_rejected(turn, plans)
+        self._notify(turn, events, received or [], before, actions, notices.preemptors(plans))
+        self._notify_rejected(turn, plans)
         changed = changed_by(events, plans)
         for group_id in ended_by(events, plans):
             changed.update(self.book.ended_with(self.state, group_id))
@@ -366,7 +366,7 @@ class Writer:
         failed = own or self.ground.policy
         event = PolicyFailed(failed, fault.error, self._successor(failed, bool(own)), fault.vc if own else "")
         self.policy_failures += 1
-        turn.say("policy-failed", sentence(event))
+        turn.notify("policy-failed", sentence(event))
         return self.step(turn, [event], None)
 
     def _refuse_restlessness(self, turn: Turn, is_timer_alone: bool) -> None:
@@ -405,7 +405,7 @@ class Writer:
                 turn.writes.jobs[record.row.seq] = record.row
             is_over = record.row.finish_s is not None
             if record.row.reason != before:
-                told.tell_stopped_by_group(turn, self.state, record)
+                notices.notify_stopped_by_group(turn, self.state, record)
             self.limits.look(record, [self.state.jobs[each] for each in (record.members if is_over else names)])
         return self.limits.releases()
 
@@ -428,38 +428,38 @@ class Writer:
                 names |= dict.fromkeys(more)
         return list(found.values())
 
-    def _tell(
+    def _notify(
         self,
         turn: Turn,
         events: list[Event],
-        heard: list[Heard],
+        received: list[Received],
         before: dict[str, float],
         actions: list[Action],
         preemptors: dict[str, str],
     ) -> None:
-        said = {(each.job_id, each.launch): each for each in heard}
+        of_launch = {(each.job_id, each.launch): each for each in received}
         for event in self.lock.in_pieces(events):
             record = self.book.of(event.job_id) if hasattr(event, "job_id") else None
             if record is None:
                 continue
             job = self.state.jobs[event.job_id]  # type: ignore[union-attr]  # `book.of` found a record, so it has a job
             if isinstance(event, TasksStarted):
-                told.tell_started(turn, record, job, event)
+                notices.notify_started(turn, record, job, event)
             elif isinstance(event, TasksMoved):
-                told.tell_moved(turn, self.state, record, job, event, before[job.id])
-            elif isinstance(event, TasksExited) and (each := said.get((job.id, event.launch))) is not None:
-                told.tell_exited(turn, record, job, event, each)
+                notices.notify_moved(turn, self.state, record, job, event, before[job.id])
+            elif isinstance(event, TasksExited) and (each := of_launch.get((job.id, event.launch))) is not None:
+                notices.notify_exited(turn, record, job, event, each)
         for action in self.lock.in_pieces(actions):
             record = self.book.of(action.job_id)
             if record is not None:
-                # Actions that are told: launches, stops, moves.
-                told.tell_action(turn, self.state, record, action, preemptors)  # type: ignore[arg-type]
+                # Actions with a notice: launches, stops, moves.
+                notices.notify_action(turn, self.state, record, action, preemptors)  # type: ignore[arg-type]
 
-    def _tell_rejected(self, turn: Turn, plans: list[PlanRecord]) -> None:
+    def _notify_rejected(self, turn: Turn, plans: list[PlanRecord]) -> None:
         for job_id in (job_id for plan in plans for job_id, _ in plan.rejects):
             record = self.book.of(job_id)
             if record is not None:
-                told.tell_rejected(turn, record, self.state.jobs[job_id])
+                notices.notify_rejected(turn, record, self.state.jobs[job_id])
 
     def forget(self, before_s: float) -> list[str]:
         """Let go of all that is left of jobs that ended before that; their ids."""
@@ -495,7 +495,7 @@ def is_wake_up(event: Event) -> bool:
 
 
 def changed_by(events: list[Event], plans: list[PlanRecord]) -> set[str]:
-    """Jobs of which something may be told that was not so before."""
+    """Jobs whose description may have changed."""
     changed = {name for event in events if not isinstance(event, ProgressReported) and (name := job_of(event))}
     due = (timer for event in events if isinstance(event, TimerDue) for timer in event.due)
     changed |= {timer.job_id for timer in due if timer.job_id}

@@ -16,7 +16,7 @@ def logged(steps: list[float], gauge: Gauge | None = None, every_s: float = 1.0)
     found = []
     for number, step in enumerate(steps):
         at_s = number * every_s
-        if gauge.hear(at_s, step):
+        if gauge.add(at_s, step):
             gauge.log(at_s, step)
             found.append(at_s)
     return found
@@ -64,11 +64,11 @@ def test_an_older_checkpoint_is_no_negative_speed() -> None:
 def test_the_reference_is_the_speed_of_a_minute_in_one_place() -> None:
     gauge = Gauge(1, "alone")
     for second in range(60):
-        gauge.hear(second, second * 2.0)
+        gauge.add(second, second * 2.0)
     assert gauge.reference(59.0, 118.0) is None
     assert gauge.reference(60.0, 120.0) == 2.0
     gauge.settle("beside another")
-    gauge.hear(61.0, 122.0)
+    gauge.add(61.0, 122.0)
     assert gauge.reference(100.0, 160.0) is None
 
 

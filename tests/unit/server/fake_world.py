@@ -124,7 +124,7 @@ class World:
 
     def say(self, kind: str, job_id: str | None = None, text: str = "") -> Future[None]:
         """Something happens that is told to those who listen."""
-        return self.live._ask(lambda writer, turn: turn.say(kind, text, job_id, "test"))
+        return self.live._ask(lambda writer, turn: turn.notify(kind, text, job_id, "test"))
 
     def events(self) -> list[dict[str, Any]]:
         return self.live.events(0, None, 1_000_000)

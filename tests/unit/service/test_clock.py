@@ -29,7 +29,7 @@ class Machine:
             self.steady_s += every_s
             tick = clock.tick()
             stepped_s += tick.stepped_s
-            self.said += tick.said
+            self.said += tick.texts
             assert tick.at_s >= last_s
             assert tick.at_s - last_s - tick.stepped_s <= every_s * (1 + SLEW) + 1e-6
             last_s = tick.at_s

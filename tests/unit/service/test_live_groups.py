@@ -37,7 +37,7 @@ def test_the_first_trial_that_succeeds_stops_the_others_and_they_say_why(world: 
     assert [world.state(job) for job in jobs] == ["succeeded", "stopped", "stopped"]
     assert world.state(other) == "running"
     assert {reason(world, job) for job in jobs[1:]} == {"group tune ended: 1 of its members succeeded"}
-    told = [each for each in world.store.told(0, None, 100) if each.kind == "stop-requested"]
+    told = [each for each in world.store.notices(0, None, 100) if each.kind == "stop-requested"]
     assert [each.job for each in told] == jobs[1:]
 
 

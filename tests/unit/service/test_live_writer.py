@@ -31,7 +31,7 @@ def test_a_job_goes_from_pending_to_its_end(world: LiveWorld) -> None:
     assert world.state(job) == "running"
     world.end(job)
     assert world.state(job) == "succeeded"
-    kinds = [told.kind for told in world.store.told(0, job, 100)]
+    kinds = [told.kind for told in world.store.notices(0, job, 100)]
     assert kinds == ["submitted", "started", "succeeded"]
     (attempt,) = world.store.attempts(int(job))
     assert (attempt.launch, attempt.outcome, attempt.code) == (1, "succeeded", 0)
@@ -179,7 +179,7 @@ def test_a_job_that_failed_says_why(world: LiveWorld) -> None:
     reason = world.store.job(int(single))[0].reason
     assert reason.startswith("task task-1: ")
     assert reason.endswith(", exit code 7")
-    assert reason in [told.text for told in world.store.told(0, single, 100)]
+    assert reason in [told.text for told in world.store.notices(0, single, 100)]
 
 
 def test_the_same_key_is_one_job(world: LiveWorld) -> None:
@@ -368,7 +368,7 @@ def test_guarantees_are_found_again_on_another_cluster(tmp_path: Path) -> None:
     changed = VCS.replace("cpus: 4}]", "cpus: 4}, {name: c, gpus: 2, cpus: 4}]").replace("blue: 1", "blue: 2")
     with world.writer.lock:
         changes = commands.changes_of(world.writer, changed, "more")
-    assert changes == ["node c comes, with 2 gpus", "VC blue gets other cells"]
+    assert changes == ["node c comes, with 2 GPUs", "VC blue gets other cells"]
     world.ask(commands.apply_cluster(changed, "more", "root"))
     assert not world.writer.planning.planner.borrowers
     shrunk = changed.replace("red: 1", "green: 1")
@@ -396,7 +396,7 @@ def test_an_exit_told_twice_is_told_once(world: LiveWorld) -> None:
     (job,) = world.submit(request())
     world.settle()
     world.tell(Exited(job, 1, 0), Exited(job, 1, 0))
-    assert [told.kind for told in world.store.told(0, job, 100)] == ["submitted", "started", "succeeded"]
+    assert [told.kind for told in world.store.notices(0, job, 100)] == ["submitted", "started", "succeeded"]
 
 
 def test_a_priority_that_is_raised_preempts(tmp_path: Path) -> None:
@@ -435,7 +435,7 @@ def test_a_job_that_can_no_longer_run_is_told(tmp_path: Path) -> None:
     world.ask(commands.apply_cluster("2x4", "less", "root"))
     world.ask(commands.hold(other, False, "ann"))
     assert world.state(other) == "failed"
-    assert world.store.told(0, other, 100)[-1].text == "can never run: asks for 12 gpus, the cluster has 8"
+    assert world.store.notices(0, other, 100)[-1].text == "can never run: asks for 12 gpus, the cluster has 8"
 
 
 def test_usage_is_what_was_held_in_between(world: LiveWorld) -> None:
@@ -465,7 +465,7 @@ def test_attempts_say_how_they_ended(tmp_path: Path) -> None:
     world.ask(commands.stop(job, "ann", "enough"))
     world.settle()
     assert [attempt.outcome for attempt in world.store.attempts(int(job))] == ["resized", "stopped"]
-    assert world.store.told(0, job, 100)[-1].text == "enough"
+    assert world.store.notices(0, job, 100)[-1].text == "enough"
 
 
 def test_an_end_that_nobody_heard_is_told_as_it_was(world: LiveWorld) -> None:
@@ -483,7 +483,7 @@ def test_an_end_that_nobody_heard_is_told_as_it_was(world: LiveWorld) -> None:
     assert (attempt.start_s, attempt.end_s) == (start_s, start_s + 100)
     assert world.store.usage("user", 0.0, world.now_s) == [("ann", 1, 400.0)]
     assert world.writer.state.jobs[job].finish_s == world.now_s
-    assert world.store.told(0, job, 100)[-1].at_s == world.now_s
+    assert world.store.notices(0, job, 100)[-1].at_s == world.now_s
 
 
 def test_a_start_and_an_end_that_nobody_heard(world: LiveWorld) -> None:

@@ -66,7 +66,7 @@ def test_the_events_tell_which_text_is_in_charge(tmp_path: Path, own: Path) -> N
     for text in (OWN, OWN + "# changed"):
         own.write_text(text)
         world.ask(commands.use_policy(f"{own}:Mine", "ann"))
-        said.append(world.store.told(0, None, 100)[-1].text)
+        said.append(world.store.notices(0, None, 100)[-1].text)
     assert "(sha256 " in said[0]
     assert said[0].partition(" instead")[0] != said[1].partition(" instead")[0]
 

@@ -188,7 +188,7 @@ def test_a_plan_that_fails_is_taken_back_and_another_policy_decides(world: LiveW
     assert [world.state(job) for job in (first, second)] == ["running", "running"]
     assert world.writer.ground.policy == "las"
     assert world.writer.policy_failures == 1
-    told = [told.text for told in world.store.told(0, None, 100) if told.kind == "policy-failed"]
+    told = [told.text for told in world.store.notices(0, None, 100) if told.kind == "policy-failed"]
     assert len(told) == 1
     assert told[0].startswith("policy odd.py:Odd failed (")
     assert told[0].endswith("; the previous policy las stays in charge")
@@ -302,7 +302,7 @@ def test_in_a_virtual_cluster_only_that_one_falls_back(tmp_path: Path, odd: str)
     fault = world.writer.state.faults["red"]
     assert (fault.vc, fault.instead) == ("red", "tiresias-l")
     assert STANDING.get(world.writer.state.memory, blue) == kept
-    told = world.store.told(0, None, 100)
+    told = world.store.notices(0, None, 100)
     assert any(" of VC red failed (ValueError: red only" in each.text for each in told)
     folded, _ = recover(world.store, from_start=True)
     assert snapshot(folded) == snapshot(world.writer.state)

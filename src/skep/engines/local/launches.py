@@ -19,12 +19,12 @@ from skep.core.errors import InputError
 from skep.core.model import GroupRef
 from skep.core.reports import Exited, LaunchFailed, Moved, Report, Resumed, Started, Suspended
 from skep.engines.local.begin import Beginner, Beginning, place_tasks
-from skep.engines.local.bury import clear, kill_rest
 from skep.engines.local.cgroups import members
 from skep.engines.local.disk import remove_folder
 from skep.engines.local.folder import Folder, LaunchRecord, read_launch
 from skep.engines.local.logs import trim_logs
 from skep.engines.local.ports import Ports
+from skep.engines.local.reap import clear, kill_rest
 from skep.engines.local.run import SERVER_AWAY, SHIM_KILLED, Phase, Run, Task
 from skep.engines.local.shares import Shares
 from skep.engines.local.start import start_shim

@@ -12,10 +12,10 @@ from skep.core.cluster import Cluster
 from skep.core.events import NodeBack, NodeLost
 from skep.core.reports import Exited, Progressed, Refused, Report
 from skep.engines.local.ask import ask
-from skep.engines.local.bury import Dead, bury, clear, kill_by_force
 from skep.engines.local.folder import read_launch
 from skep.engines.local.launches import NOWHERE, START_S, Launches, reason_of
 from skep.engines.local.processes import send, state_of
+from skep.engines.local.reap import DeadTask, clear, kill_by_force, reap
 from skep.engines.local.run import SHIM_KILLED, Phase, Run, Task
 from skep.files.untrusted import is_file, read_small
 from skep.jobs.request import Request
@@ -140,7 +140,7 @@ class Runs(Launches):
 
         A job that a move had stopped before the server crashed is to go on, not to be told as stopped.
         """
-        self.bury_dead()
+        self.reap_dead()
         unsettled, self._unsettled = self._unsettled, []
         for run in unsettled:
             if self.by_job.get(run.job_id) is run:
@@ -209,7 +209,7 @@ class Runs(Launches):
             self._guarded(run, self._read_progress, run)
         for stray in self.strays:
             self._guarded(stray, self._check, stray)
-        self.bury_dead()
+        self.reap_dead()
         self.strays = [stray for stray in self.strays if not stray.is_over]
 
     def _check(self, run: Run) -> None:
@@ -260,10 +260,10 @@ class Runs(Launches):
                 send(task.shim.pid, signal.SIGKILL)
         self.dead[task] = (run, SHIM_KILLED)
 
-    def bury_dead(self) -> None:
+    def reap_dead(self) -> None:
         """All at once; what would not die is found again at the next look."""
         dead, self.dead = self.dead, {}
-        for task in bury([Dead(task, run.is_stopping, cause) for task, (run, cause) in dead.items()]):
+        for task in reap([DeadTask(task, run.is_stopping, cause) for task, (run, cause) in dead.items()]):
             self._guarded(dead[task][0], self._look, task)
         for run in dict.fromkeys(run for run, _ in dead.values()):
             self._guarded(run, self._advance, run)

@@ -10,12 +10,12 @@ from skep.core.job import Job, JobState
 from skep.core.record import PlanRecord
 from skep.core.state import State
 from skep.service.book import Record, new_attempt, owner_of
-from skep.service.hear import Heard
+from skep.service.receive import Received
 from skep.service.store import Attempt
 from skep.service.turn import Turn
 
 LATE_S = 5.0
-"""An exit that is heard within this time is taken to be of the moment in which it is heard."""
+"""An exit that is received within this time is taken to be of the moment in which it is received."""
 
 KINDS = {
     Exit.FINISHED: "succeeded",
@@ -27,50 +27,50 @@ KINDS = {
 }
 
 
-def tell_started(turn: Turn, record: Record, job: Job, event: TasksStarted) -> None:
+def notify_started(turn: Turn, record: Record, job: Job, event: TasksStarted) -> None:
     attempt = record.attempts.get(event.job_id)
     if attempt is None or attempt.start_s is not None or attempt.launch != event.launch:
-        return  # late or told twice
+        return  # stale or duplicate
     attempt.start_s = turn.at_s
     attempt.outcome = "running"
     turn.writes.attempts.append(attempt)
     again = f", attempt {attempt.launch}" if attempt.launch > 1 else ""
-    turn.say("started", f"{which(record, job)}runs on {', '.join(attempt.nodes)}{again}", record.id)
+    turn.notify("started", f"{which(record, job)}runs on {', '.join(attempt.nodes)}{again}", record.id)
 
 
-def tell_exited(turn: Turn, record: Record, job: Job, event: TasksExited, heard: Heard) -> None:
+def notify_exited(turn: Turn, record: Record, job: Job, event: TasksExited, received: Received) -> None:
     attempt = record.attempts.pop(event.job_id, None)
     if attempt is None:
-        return  # told twice
+        return  # duplicate
     is_stopped = job.state is JobState.STOPPED
-    set_times(attempt, turn.at_s, heard.seconds)
+    set_times(attempt, turn.at_s, received.seconds)
     if job.state.is_final and attempt.end_s != turn.at_s:
         record.ended[job.id] = attempt.end_s or turn.at_s
     attempt.outcome = KINDS[Exit.STOPPED if is_stopped else event.exit]
     before = f"{attempt.phrase}; " if attempt.phrase and event.exit is Exit.PREEMPTED else ""
-    attempt.code, attempt.phrase, attempt.advice = heard.code, f"{before}{heard.said}", heard.advice
+    attempt.code, attempt.phrase, attempt.advice = received.code, f"{before}{received.text}", received.advice
     turn.writes.attempts.append(attempt)
-    text = job.reason if is_stopped else heard.said
+    text = job.reason if is_stopped else received.text
     if event.exit in (Exit.FAILED, Exit.RETRIED) and not is_stopped:
-        text += f", exit code {heard.code}" if heard.code and heard.code > 0 else ""
+        text += f", exit code {received.code}" if received.code and received.code > 0 else ""
         record.why_failed = f"{which(record, job)}{text}"
-    turn.say(attempt.outcome, f"{which(record, job)}{text}", record.id)
+    turn.notify(attempt.outcome, f"{which(record, job)}{text}", record.id)
 
 
 def set_times(attempt: Attempt, now_s: float, seconds: float) -> None:
-    """It ended now, unless that was while no server was there to hear of it: then how long it ran tells when."""
+    """The attempt ended now. If the exit was reported late (no server was up), its end follows from how long it ran."""
     attempt.end_s = now_s
-    if seconds and attempt.start_s == now_s:  # its start was not heard either
+    if seconds and attempt.start_s == now_s:  # its start was not received either
         attempt.start_s = now_s - seconds
     elif seconds and attempt.start_s is not None and attempt.start_s + seconds < now_s - LATE_S:
         attempt.end_s = attempt.start_s + seconds
 
 
-def tell_moved(turn: Turn, state: State, record: Record, job: Job, event: TasksMoved, gpus_before: float) -> None:
+def notify_moved(turn: Turn, state: State, record: Record, job: Job, event: TasksMoved, gpus_before: float) -> None:
     is_resized = job.held_gpus != gpus_before
     before = record.attempts.get(event.job_id)
     if before is not None and before.launch >= event.launch:
-        return  # told twice
+        return  # duplicate
     if before is not None:
         before.end_s, before.outcome = turn.at_s, "resized" if is_resized else "moved"
         turn.writes.attempts.append(before)
@@ -79,9 +79,9 @@ def tell_moved(turn: Turn, state: State, record: Record, job: Job, event: TasksM
     turn.writes.attempts.append(attempt)
     nodes = attempt.nodes
     if is_resized:
-        turn.say("resized", f"from {gpus_before:g} to {job.held_gpus:g} GPUs, on {', '.join(nodes)}", record.id)
+        turn.notify("resized", f"from {gpus_before:g} to {job.held_gpus:g} GPUs, on {', '.join(nodes)}", record.id)
     else:
-        turn.say("moved", f"to {', '.join(nodes)}", record.id)
+        turn.notify("moved", f"to {', '.join(nodes)}", record.id)
 
 
 def preemptors(plans: Iterable[PlanRecord]) -> dict[str, str]:
@@ -90,7 +90,7 @@ def preemptors(plans: Iterable[PlanRecord]) -> dict[str, str]:
     return {decision.job_id: decision.cause for decision in stops}
 
 
-def tell_action(
+def notify_action(
     turn: Turn, state: State, record: Record, action: Launch | Stop | Move, preemptors: dict[str, str]
 ) -> None:
     job = state.jobs[action.job_id]
@@ -103,15 +103,15 @@ def tell_action(
         why = f"preempted by job {owner_of(state, cause)}" if cause in state.jobs else cause or action.cause
         if (present := record.attempts.get(job.id)) is not None:
             present.phrase = why  # until it is known how the attempt ended
-        turn.say("stopping", f"{which(record, job)}asked to checkpoint and exit: {why}", record.id)
+        turn.notify("stopping", f"{which(record, job)}asked to checkpoint and exit: {why}", record.id)
 
 
-def tell_stopped_by_group(turn: Turn, state: State, record: Record) -> None:
+def notify_stopped_by_group(turn: Turn, state: State, record: Record) -> None:
     """Whose other members ended it. Of a job's own tasks that is no news: they end together."""
     ref = state.jobs[record.members[0]].spec.group
     group = state.groups.get(ref.id) if ref is not None else None
     if record.request.gang and group is not None and group.reason == record.row.reason:
-        turn.say("stop-requested", group.reason, record.id)
+        turn.notify("stop-requested", group.reason, record.id)
 
 
 def which(record: Record, job: Job) -> str:
@@ -120,5 +120,5 @@ def which(record: Record, job: Job) -> str:
     return f"task {task}: " if task else ""
 
 
-def tell_rejected(turn: Turn, record: Record, job: Job) -> None:
-    turn.say("failed", f"{which(record, job)}can never run: {job.reason}", record.id)
+def notify_rejected(turn: Turn, record: Record, job: Job) -> None:
+    turn.notify("failed", f"{which(record, job)}can never run: {job.reason}", record.id)

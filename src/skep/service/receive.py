@@ -49,64 +49,64 @@ if TYPE_CHECKING:
 
 KILLED = 137
 NOT_STARTED = -310
-SAID_MAX = 300
+TEXT_MAX = 300
 
 
-class Heard(msgspec.Struct):
-    """The events of one report, and what is to be said of an exit."""
+class Received(msgspec.Struct):
+    """The events of one report, and the text that describes an exit to users."""
 
     events: list[Event]
     job_id: str = ""
     launch: int = 0
-    said: str = ""
+    text: str = ""
     code: int | None = None
     advice: str = ""
     seconds: float = 0.0
     """How long it ran; 0 if that is not known."""
 
 
-def hear(writer: Writer, now_s: float, report: Report) -> Heard | None:
+def receive(writer: Writer, now_s: float, report: Report) -> Received | None:
     """None for what is late, doubled or of no consequence."""
     state = writer.state
     if isinstance(report, Looked | Fenced | Membership):
         return None  # The writer itself sees to them.
     if isinstance(report, NodeLost | NodeBack):
-        return Heard([report]) if report.node in state.cluster.by_name else None
+        return Received([report]) if report.node in state.cluster.by_name else None
     if isinstance(report, OthersChanged):
         known = state.health.others.get(report.node)
         is_news = report.uses != (known.uses if known is not None else ())
-        return Heard([report]) if is_news and report.node in state.cluster.by_name else None
+        return Received([report]) if is_news and report.node in state.cluster.by_name else None
     job = state.jobs.get(report.job_id)
     record = writer.book.of(report.job_id)
     if job is None or record is None or job.held is None or report.launch < job.held_launch:
         return None
     if isinstance(report, Progressed):
-        news = writer.reports.hear(state, job, report.values, now_s)
-        return None if news is None else Heard([news])
+        news = writer.reports.receive(state, job, report.values, now_s)
+        return None if news is None else Received([news])
     if isinstance(report, ShareMeasured):
-        measured = writer.reports.hear_share(state, job, report.share, now_s)
-        return None if measured is None else Heard([measured])
+        measured = writer.reports.receive_share(state, job, report.share, now_s)
+        return None if measured is None else Received([measured])
     if isinstance(report, Started):
-        return Heard([TasksStarted(job.id, None, now_s, report.launch)])
+        return Received([TasksStarted(job.id, None, now_s, report.launch)])
     if isinstance(report, Moved):
         if job.bound is None or report.launch != job.launches:
             return None
-        return Heard([TasksMoved(job.id, job.bound, job.work_at(now_s), None, now_s, report.launch)])
+        return Received([TasksMoved(job.id, job.bound, job.work_at(now_s), None, now_s, report.launch)])
     if isinstance(report, Suspended):
-        return Heard([TasksSuspended(job.id, job.work_at(now_s), report.memory, report.launch)])
+        return Received([TasksSuspended(job.id, job.work_at(now_s), report.memory, report.launch)])
     if isinstance(report, Resumed):
-        return Heard([TasksResumed(job.id, job.work_at(now_s), None, now_s, report.launch)])
+        return Received([TasksResumed(job.id, job.work_at(now_s), None, now_s, report.launch)])
     if isinstance(report, Refused) and report.action == "suspend":
-        return Heard([SuspendRefused(job.id, report.launch)])
+        return Received([SuspendRefused(job.id, report.launch)])
     if isinstance(report, LaunchFailed):
         return _ended(record, job, Work(job, now_s), report.launch, NOT_STARTED, report.cause, report.reason)
     if isinstance(report, Exited):
         last = writer.reports.last(state, job)
-        heard = _exited(record, job, Work(job, now_s, last), report)
-        heard.seconds = report.seconds
+        received = _exited(record, job, Work(job, now_s, last), report)
+        received.seconds = report.seconds
         if last is not None:
-            heard.events.insert(0, last)
-        return heard
+            received.events.insert(0, last)
+        return received
     return None
 
 
@@ -139,7 +139,7 @@ def is_news(state: State, name: str, report: Membership) -> bool:
     return known != (None if isinstance(report, NodeLeft) else report.spec)
 
 
-def said_of_node(event: Membership) -> tuple[str, str]:
+def node_notice(event: Membership) -> tuple[str, str]:
     """For people: the kind, and a sentence."""
     if isinstance(event, NodeLeft):
         return "left", f"{event.node} leaves the cluster"
@@ -148,33 +148,33 @@ def said_of_node(event: Membership) -> tuple[str, str]:
     return ("joined" if isinstance(event, NodeJoined) else "changed"), f"{spec.name} has {what}"
 
 
-def _exited(record: Record, job: Job, work: Work, report: Exited) -> Heard:
+def _exited(record: Record, job: Job, work: Work, report: Exited) -> Received:
     if report.was_stopped:
         is_killed = report.code == KILLED
-        said = "killed when its grace period was over" if is_killed else "exited after SIGTERM, as requested"
-        return _left(job, work.done_s, report, Exit.PREEMPTED, said)
+        text = "killed when its grace period was over" if is_killed else "exited after SIGTERM, as requested"
+        return _left(job, work.done_s, report, Exit.PREEMPTED, text)
     if report.cause == "node-lost":
         return _left(job, work.saved_s, report, Exit.NODE_LOST, "its node was lost")
     return _ended(record, job, work, report.launch, report.code, report.cause, report.log_tail)
 
 
-def _left(job: Job, kept_s: float, report: Exited, exit: Exit, said: str) -> Heard:
+def _left(job: Job, kept_s: float, report: Exited, exit: Exit, text: str) -> Received:
     event = TasksExited(job.id, exit, kept_s, report.launch)
-    return Heard([event], job.id, report.launch, said, report.code)
+    return Received([event], job.id, report.launch, text, report.code)
 
 
-def _ended(record: Record, job: Job, work: Work, launch: int, code: int, cause: str, text: str) -> Heard:
+def _ended(record: Record, job: Job, work: Work, launch: int, code: int, cause: str, text: str) -> Received:
     """It ended by itself, well or not; a failure that more tries may cure is tried again, perhaps after a while."""
     if code == 0:
-        return Heard([TasksExited(job.id, Exit.FINISHED, work.done_s, launch)], job.id, launch, "succeeded", 0)
+        return Received([TasksExited(job.id, Exit.FINISHED, work.done_s, launch)], job.id, launch, "succeeded", 0)
     found = classify(code, text, cause=cause)
     request, member = record.request, job.spec.group
     tries = request.retries if request.gang or member is None else request.tasks[member.role].retries
     retry, delay_s = react(found, job.retries, tries)
-    said = f"{found.phrase}: {text}" if code == NOT_STARTED else found.phrase
+    text = f"{found.phrase}: {text}" if code == NOT_STARTED else found.phrase
     exit = Exit.RETRIED if retry and not job.is_ending else Exit.FAILED
-    heard = Heard([TasksExited(job.id, exit, work.saved_s, launch)], job.id, launch, said, code, found.advice)
+    received = Received([TasksExited(job.id, exit, work.saved_s, launch)], job.id, launch, text, code, found.advice)
     if exit is Exit.RETRIED and delay_s > 0:
-        reason = f"back-off of {delay_s:g} s after: {said[:SAID_MAX]}"
-        heard.events.append(JobHeld(job.id, reason, work.now_s + delay_s))
-    return heard
+        reason = f"back-off of {delay_s:g} s after: {text[:TEXT_MAX]}"
+        received.events.append(JobHeld(job.id, reason, work.now_s + delay_s))
+    return received

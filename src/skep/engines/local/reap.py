@@ -30,7 +30,7 @@ AT_ONCE = 64
 log = logging.getLogger(__name__)
 
 
-class Dead(msgspec.Struct, frozen=True):
+class DeadTask(msgspec.Struct, frozen=True):
     """A task without a shim, and what is to be written of its end."""
 
     task: Task
@@ -38,7 +38,7 @@ class Dead(msgspec.Struct, frozen=True):
     cause: str = ""
 
 
-def bury(dead: list[Dead]) -> list[Task]:
+def reap(dead: list[DeadTask]) -> list[Task]:
     """End what is left of these tasks and write down their exits. Returns those that are over.
 
     Under the lock of each shim, so that no shim that is late to start can begin meanwhile. A task is missing from the
@@ -47,11 +47,11 @@ def bury(dead: list[Dead]) -> list[Task]:
     """
     over = []
     for begin in range(0, len(dead), AT_ONCE):
-        over += _bury(dead[begin : begin + AT_ONCE])
+        over += _reap(dead[begin : begin + AT_ONCE])
     return over
 
 
-def _bury(dead: list[Dead]) -> list[Task]:
+def _reap(dead: list[DeadTask]) -> list[Task]:
     with contextlib.ExitStack() as locks:
         held = [each for each in dead if locks.enter_context(lock_of(each.task))]
         alive = kill_rest([each.task for each in held])
@@ -86,7 +86,7 @@ def open_lock(path: Path) -> int:
     return reserve.open(path / "lock", os.O_RDWR | os.O_CREAT | CAREFULLY)
 
 
-def write_exit(dead: Dead) -> bool:
+def write_exit(dead: DeadTask) -> bool:
     """Whether it is written, by us or by the shim before."""
     path = dead.task.path
     try:
@@ -146,6 +146,6 @@ def clear(folder: Folder, launch: Path) -> None:
         own = folder.own / path.relative_to(folder.jobs) / "own"
         task = Task(TaskRecord(path.name, 0, "", own=str(own)), path)
         by_s = time.monotonic() + CLEAR_S
-        while not bury([Dead(task, stop_asked=True)]) and time.monotonic() < by_s:
+        while not reap([DeadTask(task, stop_asked=True)]) and time.monotonic() < by_s:
             time.sleep(0.01)
     remove_tree(str(launch))
