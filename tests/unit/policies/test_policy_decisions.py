@@ -189,15 +189,15 @@ def test_promotion_brings_back_who_has_waited_long_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epochs_done", "preemptions"),
+    ("work_s", "preemptions"),
     [
-        pytest.param(0, 1, id="much service and no progress: pushed out"),
-        pytest.param(9, 0, id="near its end: finished first"),
+        pytest.param(100_000.0, 1, id="much service and no progress: pushed out"),
+        pytest.param(1000.0, 0, id="near its end: finished first"),
     ],
 )
-def test_e_las_finishes_what_is_nearly_done(epochs_done: int, preemptions: int) -> None:
+def test_e_las_finishes_what_is_nearly_done(work_s: float, preemptions: int) -> None:
     # By sum, 900 s: 0.5·900/(900+900) + 0.5·(1-p) against 0.5 of a new job.
-    old = job(id="old", work=1000.0, expect=1000.0 if epochs_done else 1e9, epochs=10)
+    old = job(id="old", work=work_s, epochs=10)
     found = run("e-las:scale=900,lead=0.1", "1x1", old, job(id="new", at=900.0, work=500.0, epochs=10))
     assert found["old"].preemptions == preemptions
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from skep.core.chance import draw
-from skep.core.cluster import Allocation, bits, lowest_bits
-from skep.core.model import Shape
-from skep.core.plan import Plan
+from skep.core.cluster import bits, lowest_bits
 from skep.core.tasks import Task
 from skep.core.view import ClusterView, JobView, NodeView, PoolView
-from skep.policies.place.base import Picks, Place, nodes_of
+from skep.policies.place.base import Picks, nodes_of
 from skep.policies.place.board import Board, Entry
 from skep.policies.place.scored import Largest, Scored, mask_of, roomy_parts, tightest
 
@@ -24,10 +22,6 @@ class Random(Scored):
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         self.seed = seed
-
-    def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
-        way = Place.seek if shape.is_plain else Scored.seek
-        return way(self, cluster, plan, job, shape, now_s)
 
     def score(self, largest: Largest, node: NodeView, task: Task) -> Entry | None:
         """All nodes with room are equal."""

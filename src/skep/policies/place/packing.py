@@ -3,12 +3,10 @@ as there: nodes that are nearly the same are equal, and the lowest of them is ta
 
 from __future__ import annotations
 
-from skep.core.cluster import WHOLE, Allocation
-from skep.core.model import Shape
-from skep.core.plan import Plan
+from skep.core.cluster import WHOLE
 from skep.core.tasks import Task
 from skep.core.view import ClusterView, JobView, NodeView, PoolView
-from skep.policies.place.base import Picks, Place
+from skep.policies.place.base import Picks
 from skep.policies.place.board import Entry
 from skep.policies.place.scored import Largest, Scored, left_milli, roomiest, tightest
 from skep.policies.place.simple import fill
@@ -37,10 +35,6 @@ class BestFit(Scored):
 
     name = "best-fit"
     is_together = False
-
-    def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
-        way = Place.seek if shape.is_plain else Scored.seek
-        return way(self, cluster, plan, job, shape, now_s)
 
     def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
         return fill(self.prefer(cluster, pool, job, pool.up ^ pool.by_free[0]), count)

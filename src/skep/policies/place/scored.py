@@ -1,7 +1,8 @@
 """Placements that give each node a score for what a job wants of it, and take the highest.
 
 What goes to one node is a whole role of the job (`is_together`), or one task after the other. A job that must sit
-together and that no node could hold is placed as `consolidate` would.
+together and that no node could hold is placed as `consolidate` would. Tasks that go one by one are scored where more
+than numbers of free GPUs matters; those that must not share a GPU with each other are placed by preferred nodes.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class Scored(Place):
         pools = cluster.pools_for(shape.gpu_types if shape.gpus else ())
         gpus_most = max((pool.size_max for pool in pools), default=0) if self.is_together else 1
         units = units_of(shape, gpus_most)
+        if not self.is_together and (shape.is_plain or any(role.is_apart for role in shape.roles)):
+            return super().seek(cluster, plan, job, shape, now_s)
         if self.is_together:
             is_held = fits_nodes(shape, gpus_most) and all(could_hold(pools, unit) for unit in units)
             if not is_held:

@@ -73,9 +73,15 @@ def test_a_study_is_run_to_its_end(ask: Callable[..., Result], api: FakeApi, tmp
     api.answers["GET /studies/1f0c9a2e"] = [{**STUDY, "state": "running"}, STUDY]
     said = ask("studies", "run", str(trace), "--policy", "fifo", "--policy", "srtf", "--cluster", "4x8")
     assert said.output.strip() == "1f0c9a2e done"
-    assert api.bodies("POST", "/studies") == [
-        {"trace": "0000000a", "policies": ["fifo", "srtf"], "cluster": "4x8", "name": "", "seed": 0}
-    ]
+    (asked,) = api.bodies("POST", "/studies")
+    assert asked == {
+        "trace": "0000000a",
+        "policies": ["fifo", "srtf"],
+        "cluster": "4x8",
+        "name": "",
+        "seed": 0,
+        "estimate_error": 0.0,
+    }
     assert next(each for each in api.asked if each.path == "/traces").query == {"name": ["a-b.csv"]}
     api.answers["GET /studies"] = [[STUDY]]
     assert "100%" in ask("studies").output
