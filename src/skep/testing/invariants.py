@@ -171,7 +171,7 @@ def fault_of(cluster: Cluster, shape: Shape, allocation: Allocation) -> str:
             return f"tasks of role {number} share a GPU with each other"
     if any(piece.role >= len(shape.roles) for piece in allocation.slices):
         return "a role too many"
-    types = {cluster.nodes[piece.node].pool.gpu_type for piece in allocation.slices}
+    types = {cluster.nodes[piece.node].pool.gpu_type for piece in allocation.slices if piece.gpus}
     if shape.gpus and shape.gpu_types and not types <= set(shape.gpu_types):
         return f"on {types}"
     if shape.gpus and len(types) > 1 and not shape.spans_types:

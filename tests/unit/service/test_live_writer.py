@@ -370,7 +370,7 @@ def test_guarantees_are_found_again_on_another_cluster(tmp_path: Path) -> None:
         changes = commands.changes_of(world.writer, changed, "more")
     assert changes == ["node c comes, with 2 GPUs", "VC blue gets other cells"]
     world.ask(commands.apply_cluster(changed, "more", "root"))
-    assert not world.writer.planning.planner.borrowers
+    assert not world.writer.planning.planner.loans.borrowers
     shrunk = changed.replace("red: 1", "green: 1")
     with pytest.raises(Conflict, match="VC red has jobs"):
         world.ask(commands.apply_cluster(shrunk, "less", "root"))
@@ -378,7 +378,7 @@ def test_guarantees_are_found_again_on_another_cluster(tmp_path: Path) -> None:
     world.ask(commands.apply_cluster(less, "less", "root"))
     assert [world.state(job) for job in (red, blue)] == ["running", "running"]
     world.crash()
-    assert not world.writer.planning.planner.borrowers
+    assert not world.writer.planning.planner.loans.borrowers
 
 
 def test_what_is_held_by_its_owner_outlives_a_back_off(world: LiveWorld) -> None:
