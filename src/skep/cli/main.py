@@ -58,6 +58,7 @@ HEADINGS = {
         "simulate": ("skep.cli.simulate:simulate", "Run a trace under one or more policies."),
         "compare": ("skep.cli.simulate:compare", "Compare policies on a trace, with an HTML report."),
         "studies": ("skep.cli.studies:studies", "Compare policies on the server, on a trace or its own history."),
+        "fill": ("skep.cli.fill:fill", "Fill a cluster with jobs: which placement wastes least."),
         "fork": ("skep.cli.fork:fork", "Predict when the jobs of a server start and end."),
         "policies": ("skep.cli.policies:policies", "List the policies, or explain one with its knobs."),
         "trace": ("skep.cli.trace:trace", "Look at traces, convert, sample and make them."),

@@ -17,6 +17,7 @@ import msgspec
 from skep.core.allocation import WHOLE
 from skep.core.model import Shape
 from skep.core.tasks import Task, units_of
+from skep.core.view import NodeView
 
 COVERED = 0.95
 """Typical are the most frequent classes of tasks that make up so much of all."""
@@ -101,6 +102,11 @@ class Fragments:
                 self._found.clear()
             found = self._found[key] = self._level(gpu_type, key[1], cpu_free).fragment(free, parts)
         return found
+
+    def of_node(self, node: NodeView) -> int:
+        """Of a node as it is."""
+        parts = tuple(sorted(left for _, left in node.parts() if left)) if node.free < node.gpu_count else ()
+        return self.of(node.spec.gpu_type, node.cpu_free, node.free, parts)
 
     def _wanting(self, gpu_type: str) -> list[tuple[Task, int]]:
         return [

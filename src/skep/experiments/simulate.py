@@ -13,6 +13,7 @@ from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError, SkepError
 from skep.core.events import Event
+from skep.core.fragments import Typical, typical_tasks
 from skep.core.knowledge import UNKNOWN, Measured
 from skep.core.needs import Need
 from skep.core.ports import Planner
@@ -69,8 +70,15 @@ class Experiment(msgspec.Struct):
             seed=self.options.seed,
             round_s=self.options.round_s,
             vcs=tuple(dict.fromkeys(job.spec.vc for job in self.trace.jobs)),
+            typical=self.typical,
         )
         return build_whole(policy, setting, self.layout, self.sharing)
+
+    @property
+    def typical(self) -> Typical:
+        """The tasks by which fragments are measured: those of the trace."""
+        size_max = max((pool.size_max for pool in self.cluster.pools), default=0)
+        return typical_tasks((job.spec.shapes[0] for job in self.trace.jobs), size_max)
 
     @property
     def jobs(self) -> list[TraceJob]:

@@ -9,7 +9,7 @@ from skep.policies.adjust.base import Adjuster, Preemption, usable
 from skep.policies.estimate.duration import Duration
 from skep.policies.order.base import Order
 from skep.policies.pipeline import EASY, SKIP, STRICT, Pipeline
-from skep.policies.place import PLACES, Place, Random, Relaxed
+from skep.policies.place import PLACES, Place, Relaxed, build_place
 from skep.policies.registry import Knob, Knobs, Setting
 
 COMPAT = Knob("compat", False, "imitate the paper's released simulator to the letter, ties too (place=any, walk=skip)")
@@ -65,8 +65,7 @@ def make_pipeline(
 
 
 def make_place(knobs: Knobs, setting: Setting) -> Place:
-    kind = PLACES[knobs["place"]]
-    place = Random(setting.seed) if kind is Random else kind()
+    place = build_place(knobs["place"], seed=setting.seed, typical=setting.typical)
     if len(knobs["patience"]) > 2:
         raise InputError("patience: expected one number, or two: within a rack + anywhere", hint="patience=60+120")
     patience = tuple(step_s for step_s in knobs["patience"] if step_s < math.inf)

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from skep.core.errors import InputError, did_you_mean
+from skep.core.fragments import Typical
 from skep.core.model import JobSpec
 from skep.core.needs import Need, offered_by
 from skep.core.ports import Planner
@@ -45,6 +46,8 @@ class Setting(msgspec.Struct, frozen=True):
     round_s: float = 0.0
     vcs: tuple[str, ...] = ()
     """Virtual clusters that are known from the start: those of the trace; others become known by their jobs."""
+    typical: Typical = Typical()
+    """What jobs usually ask for: the measure of `place=fgd`. Without any, all nodes are equal to it."""
     offers: frozenset[Need] = frozenset(Need)
     """What the engine can do; a policy decides without what it cannot."""
     texts: Texts = msgspec.field(default_factory=Texts)

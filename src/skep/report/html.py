@@ -28,7 +28,7 @@ from skep.report.sample import (
 )
 from skep.report.sections import comparison, glossary, legend, section, size_table, vc_table, waiting_table
 from skep.report.units import format_count, format_duration, format_instant
-from skep.report.verdict import masthead, tiles, warnings
+from skep.report.verdict import masthead, oracle_badge, tiles, warnings
 
 Data = dict[str, Any]
 """What the script is told, by chart."""
@@ -45,7 +45,7 @@ def render_report(runs: Sequence[Run], *, title: str, facts: Sequence[tuple[str,
     if runs:
         body += "".join(_sections(runs, data))
     body += tag("footer", "Written by skep" + (f": {tag('code', escape(clip(command, 2000)))}" if command else "."))
-    return _page(title, body, data)
+    return page(title, body, data)
 
 
 def _sections(runs: Sequence[Run], data: Data) -> list[str]:
@@ -56,7 +56,7 @@ def _sections(runs: Sequence[Run], data: Data) -> list[str]:
         tiles(runs),
         warnings(runs),
         comparison(runs),
-        legend(runs),
+        legend([run.summary.policy for run in runs], badges=[oracle_badge(run) for run in runs]),
         _distributions(runs, data),
         _over_time(runs, courses, data),
         waiting_table(runs, tallies),
@@ -67,7 +67,8 @@ def _sections(runs: Sequence[Run], data: Data) -> list[str]:
     ]
 
 
-def _page(title: str, body: str, data: Data) -> str:
+def page(title: str, body: str, data: Data) -> str:
+    """The whole document around a body, with what the script is told."""
     head = (
         tag("meta", charset="utf-8")
         + tag("meta", name="viewport", content="width=device-width, initial-scale=1")
@@ -79,8 +80,8 @@ def _page(title: str, body: str, data: Data) -> str:
     )
     scripts = tag("script", script_json(data), type="application/json", id="data")
     scripts += tag("script", _resource("report.js"))
-    page = tag("head", head) + tag("body", tag("main", body) + scripts)
-    return f"<!doctype html>\n{tag('html', page, lang='en')}\n"
+    whole = tag("head", head) + tag("body", tag("main", body) + scripts)
+    return f"<!doctype html>\n{tag('html', whole, lang='en')}\n"
 
 
 def _resource(name: str) -> str:
@@ -97,7 +98,7 @@ def _distributions(runs: Sequence[Run], data: Data) -> str:
     for name, heading, note, field in kinds:
         chart = cdf_chart(name, [_curve(run, field) for run in runs], what=heading, policies=policies)
         data["charts"][name] = chart.data
-        figures.append(_figure(escape(heading), chart.drawings[0], note=note))
+        figures.append(figure(escape(heading), chart.drawings[0], note=note))
     note = "Shares of all jobs: a curve that ends below 100% left some unfinished. The time axis is logarithmic."
     return section("distributions", "Distributions", tag("div", "".join(figures), class_="pair"), note=note)
 
@@ -107,7 +108,7 @@ def _curve(run: Run, field: str) -> Curve:
     return cdf_points(known, total=len(run.rows))
 
 
-def _figure(caption: str, drawing: str, *, note: str = "", series: int | None = None) -> str:
+def figure(caption: str, drawing: str, *, note: str = "", series: int | None = None) -> str:
     """A drawing under its name; `caption` is ready markup."""
     quiet = tag("span", escape(note), class_="quiet") if note else ""
     return tag("figure", tag("figcaption", caption + quiet) + drawing, data_p=series)
@@ -137,7 +138,7 @@ def _over_time(runs: Sequence[Run], courses: Courses, data: Data) -> str:
 
 def _panels(runs: Sequence[Run], chart: Chart) -> str:
     figures = [
-        _figure(_policy(run, index), drawing, note=note, series=index)
+        figure(_policy(run, index), drawing, note=note, series=index)
         for index, (run, drawing, note) in enumerate(zip(runs, chart.drawings, chart.notes, strict=True))
     ]
     return tag("div", "".join(figures), class_="panels")
@@ -166,7 +167,7 @@ def _busiest(runs: Sequence[Run], courses: Courses, data: Data) -> str:
     for index, (run, gantt) in enumerate(zip(runs, gantts, strict=True)):
         note = f"the longest {format_count(gantt.bars)} of {format_count(gantt.bars + gantt.left_out)} bars"
         caption = _policy(run, index)
-        figures.append(_figure(caption, gantt.drawing, note=note if gantt.left_out else "", series=index))
+        figures.append(figure(caption, gantt.drawing, note=note if gantt.left_out else "", series=index))
     body = _colouring(runs) + tag("div", "".join(figures), class_="pair wide")
     body = tag("div", body, class_="gantts", data_by="size")
     heading = "Who held which GPU" if window == reach else f"The busiest {format_duration(window.length_s)}"

@@ -80,6 +80,12 @@
     const lines = chart.series.map(([xs, ys], series) => [series, data.policies[series], percent(ys[before(xs, at)] ?? 0)]);
     showTip(event, `within ${duration(at)}`, lines.filter(([series]) => !hidden.has(series)));
   };
+  const demandTip = (event, chart, share) => {
+    const [lo, hi] = chart.domain;
+    const at = lo + (hi - lo) * share;
+    const lines = chart.series.map(([xs, ys], series) => [series, data.policies[series], `${ys[Math.max(before(xs, at), 0)].toFixed(1)}%`]);
+    showTip(event, `demand ${at.toFixed(0)}%`, lines.filter(([series]) => !hidden.has(series)));
+  };
   const timeTip = (event, chart, share) => {
     const [lo, hi] = chart.domain;
     const steps = Math.max(...chart.series.map(([means]) => means.length)); // none where a policy has no history
@@ -102,7 +108,7 @@
       const share = (point.x - chart.x[0]) / (chart.x[1] - chart.x[0]);
       if (share < 0 || share > 1) return leave();
       family().forEach((other) => cross(other, data.charts[other.dataset.chart], point.x));
-      if (chart.kind === "cdf") cdfTip(event, chart, share); else timeTip(event, chart, share);
+      ({ cdf: cdfTip, time: timeTip, demand: demandTip })[chart.kind](event, chart, share);
     });
     svg.addEventListener("pointerleave", leave);
   }

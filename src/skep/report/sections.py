@@ -24,20 +24,20 @@ def section(name: str, heading: str, body: str, *, note: str = "") -> str:
     return tag("section", tag("header", head) + body, class_="card", aria_labelledby=name)
 
 
-def legend(runs: Sequence[Run]) -> str:
-    """A button per policy that hides it on the whole page."""
+def legend(names: Sequence[str], *, badges: Sequence[str] = (), what: str = "Policies") -> str:
+    """A button per policy that hides it on the whole page; `badges` are ready markup."""
     buttons = [
         tag(
             "button",
-            swatch(index) + tag("span", escape(clip(run.summary.policy, 80)), class_="name") + oracle_badge(run),
+            swatch(index) + tag("span", escape(clip(name, 80)), class_="name") + (badges[index] if badges else ""),
             type="button",
             aria_pressed="true",
             data_toggle=index,
-            title=f"Show or hide {clip(run.summary.policy)}",
+            title=f"Show or hide {clip(name)}",
         )
-        for index, run in enumerate(runs)
+        for index, name in enumerate(names)
     ]
-    return tag("nav", "".join(buttons), class_="legend", aria_label="Policies shown") if len(runs) > 1 else ""
+    return tag("nav", "".join(buttons), class_="legend", aria_label=f"{what} shown") if len(names) > 1 else ""
 
 
 def comparison(runs: Sequence[Run]) -> str:

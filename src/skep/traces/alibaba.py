@@ -90,6 +90,9 @@ ALIBABA_2023 = TableFormat(
     parser=_parser_2023,
 )
 
+PODS = ALIBABA_2023._replace(optional=("gpu_spec",))
+"""The same list without its times: what every pod asks for, also of those that never ran."""
+
 
 def _parser_2020(columns: Columns) -> RowParser:
     id_at, gpus_at, instances_at, duration_at, submit_at = (columns[name] for name in ALIBABA_2020.required)

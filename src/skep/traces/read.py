@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from skep.core.errors import InputError
-from skep.traces.alibaba import ALIBABA_2020, ALIBABA_2023
+from skep.traces.alibaba import ALIBABA_2020, ALIBABA_2023, PODS
 from skep.traces.gavel import GAVEL, Throughputs, gavel_table
 from skep.traces.helios import HELIOS
 from skep.traces.native import NATIVE, native_table
@@ -37,8 +37,11 @@ FORMATS = (
 )
 
 
-def read_trace(path: str | Path, *, format: str | None = None, profile: Throughputs | None = None) -> Trace:
-    """The trace in a file; `profile` turns the steps of a Gavel trace into seconds."""
+def read_trace(
+    path: str | Path, *, format: str | None = None, profile: Throughputs | None = None, keeps_unscheduled: bool = False
+) -> Trace:
+    """The trace in a file; `profile` turns the steps of a Gavel trace into seconds. `keeps_unscheduled`: times do not
+    matter, so pods of Alibaba's list that were never scheduled are kept."""
     if format is not None and format not in FORMATS:
         raise InputError(f"unknown trace format {format}", hint=f"known formats: {', '.join(FORMATS)}")
     source = load(path)
@@ -50,6 +53,8 @@ def read_trace(path: str | Path, *, format: str | None = None, profile: Throughp
             return read_table(source, gavel_table(source, profile))
         if name == NATIVE.name:
             return read_table(source, native_table(source))
+        if name == ALIBABA_2023.name and keeps_unscheduled:
+            return read_table(source, PODS)
         return read_table(source, _WITH_HEADER[name])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skep.core.fragments import Typical
 from skep.policies.place.base import Place
 from skep.policies.place.drawn import Random
 from skep.policies.place.fgd import Fgd
@@ -39,4 +40,13 @@ PLACES: dict[str, type[Place]] = {
     )
 }
 
-__all__ = ["PLACES", "Fgd", "Place", "Random", "Relaxed"]
+
+def build_place(name: str, *, seed: int = 0, typical: Typical | None = None) -> Place:
+    """The placement of this name; `typical` are the tasks by which `fgd` measures fragments."""
+    kind = PLACES[name]
+    if kind is Random:
+        return Random(seed)
+    return Fgd(typical) if kind is Fgd else kind()
+
+
+__all__ = ["PLACES", "Fgd", "Place", "Random", "Relaxed", "build_place"]
