@@ -8,6 +8,7 @@ import pytest
 from subjects import Subject
 
 from skep.core.actions import Action, Checkpoint, Launch, Limit, Move, Resume, Stop, Suspend, Tune
+from skep.core.allocation import Seat
 from skep.core.cluster import Allocation, Slice
 from skep.core.errors import NotFound
 from skep.core.events import NodeBack, NodeLost
@@ -404,6 +405,17 @@ def test_tasks_say_how_they_stand(subject: Subject) -> None:
     subject.finish()
     subject.wait(Exited)
     assert [(task.state, task.exit_code) for task in subject.engine.tasks("1")] == [("succeeded", 0)]
+
+
+@pytest.mark.needs(LOGS)
+def test_tasks_sit_where_the_allocation_seats_them(subject: Subject) -> None:
+    subject.do(Launch("1", Allocation((Slice(0, gpus=0b111, tasks=3),), 3), 1))
+    subject.wait(Started)
+    assert [(task.node, task.gpus) for task in subject.engine.tasks("1")] == [("n0", [0]), ("n0", [1]), ("n0", [2])]
+    usual = Allocation((Slice(1, gpus=0b111, tasks=3),), 3)
+    subject.do(Launch("2", usual.seated([Seat(0, 1, (gpu,)) for gpu in (1, 2, 0)]), 1))
+    subject.wait(Started, "2")
+    assert [(task.node, task.gpus) for task in subject.engine.tasks("2")] == [("n1", [1]), ("n1", [2]), ("n1", [0])]
 
 
 @pytest.mark.slow

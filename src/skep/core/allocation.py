@@ -5,7 +5,8 @@ All amounts are integers (thousandths of a cpu, MiB), so that giving back restor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -45,6 +46,14 @@ class Slice(msgspec.Struct, frozen=True, omit_defaults=True):
     """How long a turn is to be; that of a group is the smallest of its members'. 0: as the engine sees fit."""
 
 
+class Seat(msgspec.Struct, frozen=True, array_like=True):
+    """Where one task of a job sits: on which node, with which of its GPUs."""
+
+    role: int
+    node: int
+    gpus: tuple[int, ...] = ()
+
+
 class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything a job holds. `gpus` is the amount that it asked for: 0.46 for a part of one, also where a share mode
     guarantees less of it."""
@@ -55,6 +64,8 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a suspended job: where the memory of its gpus is."""
     resumes_as: Allocation | None = None
     """Of a suspended job: what it had, and will have again."""
+    seats: tuple[Seat, ...] = ()
+    """Of every task of the roles whose tasks do not sit as by default, in the order of their ranks."""
 
     @property
     def is_suspended(self) -> bool:
@@ -79,6 +90,8 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether both are the same GPUs, memory and tasks, on whatever terms, and neither is suspended."""
         if self.resumes_as is not None or other.resumes_as is not None or self.gpus != other.gpus:
             return False
+        if self.seats != other.seats:
+            return False
         return list(map(seat_of, self.slices)) == list(map(seat_of, other.slices))
 
     def on_terms(
@@ -87,13 +100,13 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
         """The same seats with these terms for every GPU."""
         terms = Slice(-1, milli=milli, limit=limit, mode=mode, group=group, weight=weight, quantum_ms=quantum_ms)
         slices = [on_terms(piece, terms) if piece.gpus else piece for piece in self.slices]
-        return Allocation(tuple(slices), self.gpus)
+        return Allocation(tuple(slices), self.gpus, seats=self.seats)
 
     def with_terms_of(self, other: Allocation) -> Allocation:
         """The same seats, each on the terms of its role in the other one."""
         of_role = {piece.role: piece for piece in reversed(other.slices) if piece.gpus}
         slices = [on_terms(piece, of_role[piece.role]) if piece.gpus else piece for piece in self.slices]
-        return Allocation(tuple(slices), self.gpus)
+        return Allocation(tuple(slices), self.gpus, seats=self.seats)
 
     def parked(self) -> Allocation:
         """The same seats without compute, in nobody's way: a step between two sets of terms within one plan."""
@@ -108,11 +121,64 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
         """The same on a cluster that counts its nodes otherwise."""
         slices = [msgspec.structs.replace(piece, node=numbers[piece.node]) for piece in self.slices]
         resumes_as = None if self.resumes_as is None else self.resumes_as.renumbered(numbers)
-        return Allocation(tuple(slices), self.gpus, self.memory, resumes_as)
+        seats = tuple(msgspec.structs.replace(seat, node=numbers[seat.node]) for seat in self.seats)
+        return Allocation(tuple(slices), self.gpus, self.memory, resumes_as, seats)
 
     def suspended(self, memory: MemoryPlace) -> Allocation:
         """The same without compute: no gpu time, no cpus. The memory of its gpus stays there or goes to the node."""
-        return Allocation(tuple(halted(piece, memory) for piece in self.slices), 0, memory, self)
+        return Allocation(tuple(halted(piece, memory) for piece in self.slices), 0, memory, self, self.seats)
+
+    def seating(self) -> list[Seat]:
+        """Of every task, role by role, in the order of ranks. By default the tasks of a slice have equal parts of its
+        GPUs, the lowest first, and slices follow each other."""
+        if not self.seats:
+            return default_seats(self.slices)
+        given = {seat.role for seat in self.seats}
+        rest = default_seats(tuple(piece for piece in self.slices if piece.role not in given))
+        return sorted([*self.seats, *rest], key=lambda seat: seat.role)
+
+    def seated(self, seats: Iterable[Seat]) -> Allocation:
+        """The same with tasks that sit so; roles that sit as by default are not written down."""
+        wanted, usual = by_role(seats), by_role(default_seats(self.slices))
+        kept = [seat for role in sorted(wanted) if wanted[role] != usual.get(role) for seat in wanted[role]]
+        return msgspec.structs.replace(self, seats=tuple(kept))
+
+
+def default_seats(slices: tuple[Slice, ...]) -> list[Seat]:
+    found = [Seat(piece.role, piece.node, part(piece, number)) for piece in slices for number in range(piece.tasks)]
+    return sorted(found, key=lambda seat: seat.role)
+
+
+def part(piece: Slice, number: int) -> tuple[int, ...]:
+    """The GPUs of one task of a slice; tasks that share a GPU have all of the slice's."""
+    gpus = tuple(bits(piece.gpus))
+    each = len(gpus) // piece.tasks
+    return gpus[number * each : (number + 1) * each] if each else gpus
+
+
+def by_role(seats: Iterable[Seat]) -> dict[int, list[Seat]]:
+    found: dict[int, list[Seat]] = {}
+    for seat in seats:
+        found.setdefault(seat.role, []).append(seat)
+    return found
+
+
+def sits_right(allocation: Allocation) -> bool:
+    """Whether the seats have what the slices have: on each node as many tasks of the role, with the same GPUs, and each
+    task with as many of them as by default."""
+    if not allocation.seats:
+        return True
+    given = {seat.role for seat in allocation.seats}
+    usual = default_seats(tuple(piece for piece in allocation.slices if piece.role in given))
+    return all(count_of(allocation.seats) == count_of(usual) for count_of in (sizes_of, gpus_of))
+
+
+def sizes_of(seats: Iterable[Seat]) -> Counter[tuple[int, int, int]]:
+    return Counter((seat.role, seat.node, len(seat.gpus)) for seat in seats)
+
+
+def gpus_of(seats: Iterable[Seat]) -> Counter[tuple[int, int, int]]:
+    return Counter((seat.role, seat.node, gpu) for seat in seats for gpu in seat.gpus)
 
 
 NO_SLICE = Slice(-1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from skep.core.actions import Limit
+from skep.core.allocation import sits_right
 from skep.core.cluster import GONE, WHOLE, Allocation, Cluster, Node, Slice
 from skep.core.errors import InvariantBroken
 from skep.core.fold.tasks import ENDS
@@ -52,8 +53,7 @@ def checked_plan(state: State, logged: PlanRecord) -> Plan:
 
 def check_words(state: State, logged: PlanRecord) -> None:
     """Who waits and who can never run is pending; a wake-up is a moment."""
-    if logged.wake_s is not None and math.isnan(logged.wake_s):
-        raise InvariantBroken("it asks to be woken at no time at all")
+    check_wake(logged.wake_s)
     for job_id, _ in (*logged.joins, *logged.rejects):
         if find(state, job_id).state is not JobState.PENDING:
             raise InvariantBroken(f"it says that job {job_id} waits, which is {state.jobs[job_id].state}")
@@ -66,6 +66,11 @@ def check_words(state: State, logged: PlanRecord) -> None:
     rejected = {job_id for job_id, _ in logged.rejects}
     if len(rejected) < len(logged.rejects) or not rejected.isdisjoint(each.job_id for each in logged.decisions):
         raise InvariantBroken("it rejects a job twice, or one that it starts")
+
+
+def check_wake(wake_s: float | None) -> None:
+    if wake_s is not None and math.isnan(wake_s):
+        raise InvariantBroken("it asks to be woken at no time at all")
 
 
 def check_settings(state: State, logged: PlanRecord) -> None:
@@ -98,6 +103,8 @@ def check_decision(state: State, decision: Decision) -> None:
         pass  # it gets other terms, within this plan
     elif not any(is_shape(state.cluster, after, shape) for shape in shapes_of(job.spec, after)):
         raise InvariantBroken(f"it gives job {job.id} what that does not ask for: {after.gpus:g} gpus")
+    if not sits_right(after):
+        raise InvariantBroken(f"it seats tasks of job {job.id} on other gpus than those that the job has")
     check_room(state.cluster, after, job.allocation if decision.before is not None else None, job.seq)
 
 

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from skep.core.actions import JobSetting, Limit, Tune
+from skep.core.errors import InvariantBroken
 from skep.core.fold.endings import close, end_group, unstart
 from skep.core.job import JobState
 from skep.core.memory import Of
@@ -21,7 +22,14 @@ PENDING = JobState.PENDING
 
 def commit(state: State, plan: Plan) -> None:
     """Make a plan whose decisions were tried on this very state the wanted one."""
+    if plan.version != state.version:
+        raise InvariantBroken(f"a plan for version {plan.version} of the state, which has version {state.version}")
     state.decision_count += 1
+    if plan.made_on:
+        state.late_count += 1
+        state.dropped_count += plan.dropped
+        if plan.dropped:  # its planner has to look at everything again
+            state.trigger.nodes_changed = True
     now_s, waits, dirty = state.now_s, state.waits, state.orders.dirty
     state.wake_s = math.inf if plan.wake_s is None else plan.wake_s
     for scope, cause in plan.refusals:

@@ -111,6 +111,7 @@ def settle_nodes(state: State) -> bool:
         return False
     state.health.is_told = False
     reshape(state)
+    state.reshaped_at = state.version
     state.trigger.nodes_changed = True
     return True
 

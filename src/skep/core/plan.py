@@ -85,17 +85,25 @@ class Plan:
         "_marks",
         "_steps",
         "decisions",
+        "dropped",
         "ends",
         "joins",
+        "made_on",
         "memory",
         "refusals",
         "rejects",
         "settings",
+        "version",
         "wake_s",
     )
 
     def __init__(
-        self, jobs: Mapping[str, Job], books: Books, groups: Mapping[str, Group] = NO_GROUPS, at: At = WHOLE_PLANNER
+        self,
+        jobs: Mapping[str, Job],
+        books: Books,
+        groups: Mapping[str, Group] = NO_GROUPS,
+        at: At = WHOLE_PLANNER,
+        version: int = 0,
     ) -> None:
         self._jobs = jobs
         self._groups = groups
@@ -106,6 +114,12 @@ class Plan:
         self._at = at
         self._bundle = 0
         self._bundles = 0
+        self.version = version
+        """Of the state on which it is tried; it can be committed on no other. 0: of a part of the whole."""
+        self.made_on = 0
+        """Of a late plan (`core/late.py`): the earlier version on which its planner decided; 0: it is not late."""
+        self.dropped = 0
+        """Of a late plan: its steps that no longer made sense."""
         self.decisions: list[Decision] = []
         self.joins: list[tuple[Job, str]] = []
         """Jobs that wait in this scope from now on."""

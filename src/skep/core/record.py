@@ -33,6 +33,10 @@ class PlanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: list[JobSetting] = []
     wake_s: float | None = None
     ends: list[GroupEnd] = []
+    made_on: int = 0
+    """Of a late plan: the version of the state on which it was made. What is recorded is the part that was kept."""
+    dropped: int = 0
+    """Of a late plan: its steps that were not kept."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -53,6 +57,8 @@ def record(plan: Plan) -> PlanRecord:
         memory=list({change.name: change for change in plan.memory}.values()),
         wake_s=plan.wake_s,
         ends=plan.ends,
+        made_on=plan.made_on,
+        dropped=plan.dropped,
     )
 
 
@@ -62,6 +68,7 @@ def replay(state: State, logged: PlanRecord) -> Plan:
     for decision in logged.decisions:
         repeat(state, plan, decision)
     say(state, plan, logged)
+    plan.made_on, plan.dropped = logged.made_on, logged.dropped
     return plan
 
 
@@ -107,7 +114,8 @@ def fold(state: State, entry: Entry, cluster: Cluster | None = None) -> None:
     carried out when it was written."""
     take_in(state, entry.at_s, entry.events, cluster)
     for logged in entry.plans:
-        state.take_trigger()
+        if not logged.made_on:  # what happened after a late plan was made is still news to its planner
+            state.take_trigger()
         state.commit(replay(state, logged))
     reconcile(state)
 

@@ -89,6 +89,9 @@ class Saved(msgspec.Struct):
     groups: list[Group] = []
     knowledge: SavedKnowledge | None = None
     """Older snapshots have none: what follows from the jobs stands for it."""
+    late_count: int = 0
+    dropped_count: int = 0
+    reshaped_at: int = 0
 
 
 COUNTS = ("submitted_count", "pending_count", "event_count", "decision_count")
@@ -134,6 +137,9 @@ def save(state: State) -> Saved:
         others=state.health.others,
         groups=list(state.groups.values()),
         knowledge=state.knowledge.saved(),
+        late_count=state.late_count,
+        dropped_count=state.dropped_count,
+        reshaped_at=state.reshaped_at,
     )
 
 
@@ -193,6 +199,7 @@ def restore(saved: Saved, jobs: Iterable[tuple[Job, str | None]], cluster: Clust
     state.memory = Memory(saved.memory.jobs, saved.memory.parts)
     state.policy, state.previous_policy, state.faults = saved.policy, saved.previous_policy, saved.faults
     state.timers = Timers(saved.timers)
+    state.late_count, state.dropped_count, state.reshaped_at = saved.late_count, saved.dropped_count, saved.reshaped_at
     for scope, kept in saved.waiting.items():
         waiting = state.waits.of(scope, kept.since_s)
         waiting.cause, waiting.quota_s, waiting.fragmentation_s = kept.cause, kept.quota_s, kept.fragmentation_s

@@ -62,6 +62,12 @@ class State:
         self.pending_count = 0
         self.event_count = 0
         self.decision_count = 0
+        self.late_count = 0
+        """Plans that were made on an earlier version than the one they were committed on."""
+        self.dropped_count = 0
+        """Steps of these that no longer made sense."""
+        self.reshaped_at = 0
+        """The version at which nodes last joined, left or changed."""
 
     def apply(self, event: Event) -> None:
         self.event_count += 1
@@ -101,7 +107,7 @@ class State:
         return held + [job for job in others if job.seq not in self.held_jobs]
 
     def new_plan(self) -> Plan:
-        return Plan(self.jobs, self.cluster, self.groups)
+        return Plan(self.jobs, self.cluster, self.groups, version=self.version)
 
     def blank(self) -> State:
         return State(self.cluster.blank(), self.knowledge.measured)

@@ -10,6 +10,7 @@ from skep.core.actions import Action
 from skep.core.cluster import Cluster
 from skep.core.errors import InvariantBroken
 from skep.core.events import Event
+from skep.core.late import Proposal, accept
 from skep.core.nodes import rehouse, settle_nodes
 from skep.core.orders import reconcile
 from skep.core.plan import Plan
@@ -38,6 +39,8 @@ class Scheduler:
         self.planner = planner
         self.plans: list[Plan] = []
         """Of the last step, in turn."""
+        self.accepted: Plan | None = None
+        """The last plan that was made elsewhere, as far as it was kept."""
         self._attach()
 
     def _attach(self) -> None:
@@ -61,6 +64,17 @@ class Scheduler:
         self.decide()
         orders = state.orders
         return reconcile(state) if orders.dirty or orders.settings else []
+
+    def accept(self, proposal: Proposal) -> list[Action]:
+        """Take a plan that a planner beside this one has made, perhaps on an earlier version. Then everything is
+        derived anew from what of it was kept, and, if something was dropped, decided again."""
+        state = self.state
+        for job in state.placed_jobs():
+            job.allocation = job.bound  # a planner of virtual clusters puts its own in place
+        self.accepted = accept(state, proposal)
+        self._attach()
+        self.decide()
+        return reconcile(state)
 
     def decide(self) -> None:
         """Ask the planner until nothing is news to it any more."""

@@ -104,6 +104,9 @@ class _LiveCollector:
         yield GaugeMetricFamily("skep_policies_replaced", "Of these, that still are.", stats["policies_replaced"])
         yield GaugeMetricFamily("skep_decision_longest_seconds", "The longest time a policy took to decide.", longest_s)
         yield CounterMetricFamily("skep_decisions", "Times a policy was asked.", stats["decisions"])
+        late, dropped = stats["late_plans"], stats["dropped_steps"]
+        yield CounterMetricFamily("skep_late_plans", "Plans committed on a later version than theirs.", late)
+        yield CounterMetricFamily("skep_late_steps_dropped", "Steps of late plans that no longer made sense.", dropped)
         yield CounterMetricFamily("skep_events", "Events written to the log.", stats["events"])
         ahead = "Seconds that the wall clock is ahead of the time that is logged, since it was set; else 0."
         yield GaugeMetricFamily("skep_clock_ahead_seconds", ahead, stats["clock_off_s"])

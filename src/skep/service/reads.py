@@ -322,6 +322,8 @@ class Reads:
                 "jobs": counts,
                 "waiting": self._waiting(),
                 "events": state.event_count,
+                "late_plans": state.late_count,
+                "dropped_steps": state.dropped_count,
                 "decisions": state.decision_count,
                 "turns": self.writer.turns,
                 "decide_s": self.writer.decide_s,

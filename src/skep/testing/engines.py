@@ -260,8 +260,10 @@ class FakeEngine(NoEngine):
             return []
         code = run.end.code if isinstance(run.end, Exited) else None
         state = "running" if run.end is None else "succeeded" if code == 0 else "failed"
-        nodes = [self.cluster.nodes[node].name for node in run.allocation.nodes()]
-        return [TaskStatus(f"task-{number}", state, node, exit_code=code) for number, node in enumerate(nodes)]
+        return [
+            TaskStatus(f"task-{rank}", state, self.cluster.nodes[seat.node].name, [*seat.gpus], code)
+            for rank, seat in enumerate(run.allocation.seating())
+        ]
 
     def progress(self, job_id: str) -> dict[str, Setting]:
         return self.machine.said.get(job_id, {})

@@ -39,6 +39,7 @@ def cluster_changed(state: State, event: ClusterChanged) -> None:
     """Which of its VC's cells a job has is found anew, from where it runs; all else is remembered."""
     state.faults = {vc: fault for vc, fault in state.faults.items() if not vc}
     state.memory.drop_beneath()
+    state.reshaped_at = state.version
     plan_anew(state, "")
 
 

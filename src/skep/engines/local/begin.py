@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from skep.core.actions import Launch, Move
-from skep.core.cluster import Allocation, Cluster, Slice, bits
+from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import InputError
 from skep.core.model import GroupRef
 from skep.engines.local.accounts import Account, Accounts, give, make_passage
@@ -66,33 +65,18 @@ class TaskFile(msgspec.Struct, frozen=True):
 def place_tasks(request: Request, member: GroupRef | None, allocation: Allocation, cluster: Cluster) -> list[Place]:
     """The tasks of a launch, role by role. A member of an incremental job is alone in its launch."""
     names = list(request.tasks)
-    seats = sorted(seats_of(allocation), key=lambda seat: seat[0])
+    seats = allocation.seating()
     if member is not None:
-        _, node, gpus = seats[0]
-        return [Place(member.role, member.index, cluster.nodes[node].name, gpus)]
+        return [Place(member.role, member.index, cluster.nodes[seats[0].node].name, seats[0].gpus)]
     counts = dict.fromkeys(names, 0)
     places = []
-    for number, node, gpus in seats:
-        role = names[number]
-        places.append(Place(role, counts[role], cluster.nodes[node].name, gpus))
+    for seat in seats:
+        role = names[seat.role]
+        places.append(Place(role, counts[role], cluster.nodes[seat.node].name, seat.gpus))
         counts[role] += 1
     if not places:
         raise InputError("the allocation has no task")
     return places
-
-
-def seats_of(allocation: Allocation) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """Number of the role, number of the node and GPUs of every task."""
-    for piece in allocation.slices:
-        for number in range(piece.tasks):
-            yield piece.role, piece.node, part(piece, number)
-
-
-def part(piece: Slice, number: int) -> tuple[int, ...]:
-    """The GPUs of one task of a slice; tasks that share a GPU have all of the slice's."""
-    gpus = tuple(bits(piece.gpus))
-    each = len(gpus) // piece.tasks
-    return gpus[number * each : (number + 1) * each] if each else gpus
 
 
 def warnings_of(request: Request) -> list[str]:

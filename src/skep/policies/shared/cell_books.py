@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from skep.core.allocation import Seat
 from skep.core.cells.binding import Bindings, bind_sparing, by_layout
 from skep.core.cells.books import Run, runs_of
 from skep.core.cells.cells import Cells
@@ -195,15 +196,17 @@ class CellBooks(VcBooks):
 
     def physical(self, allocation: Allocation) -> Allocation:
         leaves = self.bound[id(allocation)].leaves
+        seats = seats_behind(allocation, leaves) if allocation.seats else ()
         if len(allocation.slices) == 1:
-            return Allocation(tuple(self.hardware.slices(leaves, allocation.slices[0])), allocation.gpus)
-        slices: list[Slice] = []
+            slices = self.hardware.slices(leaves, allocation.slices[0])
+            return Allocation(tuple(slices), allocation.gpus, seats=seats)
+        slices = []
         first = 0
         for piece in allocation.slices:
             end = first + piece.gpus.bit_count()
             slices += self.hardware.slices(leaves[first:end], piece)
             first = end
-        return Allocation(tuple(slices), allocation.gpus)
+        return Allocation(tuple(slices), allocation.gpus, seats=seats)
 
     def gpus_behind(self, allocation: Allocation) -> Gpus:
         return tuple([leaf.place for leaf in self.bound[id(allocation)].leaves])
@@ -231,7 +234,21 @@ def with_cpu_pieces(physical: Allocation, virtual: Allocation, cluster: ClusterV
         else:  # owed by the VC and in pieces: it runs where it can, and is not booked
             first = next((node for node in cluster.nodes if node.is_up), cluster.nodes[0])
             slices.append(msgspec.structs.replace(piece, node=first.index, cpu_milli=0, memory_mib=0))
-    return Allocation(tuple(slices), physical.gpus)
+    return msgspec.structs.replace(physical, slices=tuple(slices))
+
+
+def seats_behind(allocation: Allocation, leaves: list[PhysicalCell]) -> tuple[Seat, ...]:
+    """The seats of tasks with GPUs on the physical GPUs; `leaves` are those behind each virtual one, in turn. Where a
+    task would have GPUs of two machines, all sit as by default."""
+    virtual = [(piece.node, gpu) for piece in allocation.slices for gpu in bits(piece.gpus)]
+    places = {at: leaf.place for at, leaf in zip(virtual, leaves, strict=True)}
+    found = []
+    for seat in (seat for seat in allocation.seats if seat.gpus):
+        behind = [places[seat.node, gpu] for gpu in seat.gpus]
+        if len({node for node, _ in behind}) > 1:
+            return ()
+        found.append(Seat(seat.role, behind[0][0], tuple(gpu for _, gpu in behind)))
+    return tuple(found)
 
 
 def has_room(node: NodeView, piece: Slice) -> bool:

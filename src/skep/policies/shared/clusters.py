@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from skep.core.changes import Changes
-from skep.core.cluster import WHOLE, Allocation, Cluster, NodeSpec, Slice
+from skep.core.cluster import WHOLE, Allocation, Cluster, NodeSpec
 from skep.core.plan import Books
 from skep.core.refusal import Cause
 from skep.core.state import State
@@ -104,12 +102,7 @@ class PrivateBooks(VcBooks):
             (self.cluster.restore if real.is_up else self.cluster.lose)(node)
 
     def physical(self, allocation: Allocation) -> Allocation:
-        slices = (shifted(piece, piece.node + self.first) for piece in allocation.slices)
-        return Allocation(tuple(slices), allocation.gpus)
-
-
-def shifted(piece: Slice, node: int) -> Slice:
-    return msgspec.structs.replace(piece, node=node)
+        return allocation.renumbered({node: node + self.first for node in allocation.nodes()})
 
 
 class NumberCluster:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from skep.core.allocation import Seat
 from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
 from skep.core.errors import InputError
 from skep.core.model import GroupRef
@@ -24,6 +25,15 @@ def places(roles: dict[str, TaskRole], *slices: Slice, member: GroupRef | None =
 def test_tasks_of_a_slice_get_equal_parts_in_order() -> None:
     found = places({"w": TaskRole(count=3, gpus=2)}, Slice(1, gpus=0b1011_0001, tasks=2), Slice(0, gpus=0b11))
     assert found == [Place("w", 0, "b", (0, 4)), Place("w", 1, "b", (5, 7)), Place("w", 2, "a", (0, 1))]
+
+
+def test_ranks_sit_where_the_allocation_says() -> None:
+    roles = {"ps": TaskRole(), "w": TaskRole(count=3, gpus=1)}
+    usual = Allocation((Slice(0, role=0), Slice(0, gpus=0b11, role=1, tasks=2), Slice(1, gpus=0b1, role=1)), 3)
+    other = usual.seated([Seat(1, 1, (0,)), Seat(1, 0, (1,)), Seat(1, 0, (0,))])
+    found = place_tasks(Request("job", roles), None, other, CLUSTER)
+    workers = [Place("w", 0, "b", (0,)), Place("w", 1, "a", (1,)), Place("w", 2, "a", (0,))]
+    assert found == [Place("ps", 0, "a", ()), *workers]
 
 
 def test_roles_come_in_their_order() -> None:
