@@ -91,7 +91,7 @@ def release(jobs: tuple[str, ...], yes: bool, url: str, **where: str) -> None:
 
 
 def filtered(client: Client, jobs: Sequence[str], where: dict[str, str], yes: bool, doing: str) -> list[str]:
-    """Ids of the jobs that fit the filters. Whoever names a group means its jobs; the other filters ask first."""
+    """Ids of the jobs that fit the filters. A group alone needs no confirmation; the other filters ask first."""
     given = {name: value for name, value in where.items() if value}
     if not given:
         if not jobs:

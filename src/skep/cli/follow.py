@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from skep.client import Client, Job
 
 PATIENCE_S = 1.0
-"""Nobody is told about shorter waiting."""
+"""Shorter waits are not reported."""
 LAST = 0
 """The attempt that is the last one at any time."""
 SLOW_S = 10.0
@@ -162,7 +162,7 @@ class Follower:
             self.tell(f"job {self.job_id} is {job['state']}{': ' if why else ''}{why}")
 
     def tell_running(self, job: Job) -> None:
-        """Only to those who were told that it waits."""
+        """Printed only if waiting was printed before."""
         if self.said and job["state"] == "running":
             self.tell(f"job {self.job_id} runs on {', '.join(job.get('nodes') or ['?'])}")
 

@@ -251,7 +251,7 @@ def progress_of(values: dict[str, Any]) -> str:
 
 
 def last_words(job: dict[str, Any]) -> str:
-    """Why a job has ended: how it failed; else what was said of it, or the exit code of its last attempt."""
+    """Why a job has ended: how it failed; else its reason, or the exit code of its last attempt."""
     history = [each for each in job.get("history") or [] if each.get("code") is not None]
     # Where tasks start one by one the reason is that of a task which was stopped because another had failed.
     failures = [each for each in history if job["state"] == "failed" and each.get("outcome") == "failed"]

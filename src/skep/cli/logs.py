@@ -91,7 +91,7 @@ def check_task(job: dict[str, Any], task: str) -> None:
 def exec_(job: str, argv: tuple[str, ...], task: str, url: str) -> None:
     """Run COMMAND here with the environment and in the folder of a job's task, to debug it.
 
-    It is not part of the job: it holds nothing, and nobody stops it with the job.
+    It is not part of the job: it holds no resources, and is not stopped with the job.
 
     \b
     Examples:

@@ -95,7 +95,7 @@ def title(job: Job) -> Any:
 
 
 def facts(job: Job, now_s: float) -> list[str]:
-    """Lines of a label and what it says; nothing is said about what is not there."""
+    """Lines of a label and a value; values that are not there are left out."""
     from skep.client import ENDED
 
     request = job.get("request") or {}
@@ -223,7 +223,7 @@ def explain(job: str, output: str, url: str) -> None:
 
 
 def sentences(found: dict[str, Any], why: str, *, is_ended: bool) -> list[str]:
-    """A cause is one of waiting; whoever has ended, or runs, has none."""
+    """The cause is shown for waiting jobs only."""
     is_waiting = found["state"] == "pending"
     said = [f"Job {found['job']} {'has' if is_ended and found['state'] != 'stopped' else 'is'} {found['state']}"]
     said[0] += f" ({found['cause']})." if is_waiting else "."

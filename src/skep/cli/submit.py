@@ -76,7 +76,7 @@ def read_text(file: str) -> str:
 
 
 def to_submit(text: str, file: str, changes: dict[str, Any], env: dict[str, str], vc: str) -> tuple[str, list[str]]:
-    """The jobs of a file as they are submitted, and what is to be said about them.
+    """The jobs of a file as they are submitted, and warnings about them.
 
     The server does not know this folder and this shell, nor the file's name for a line about what is wrong in it.
     """

@@ -74,7 +74,7 @@ def start_behind(config: Config, file: str | None, flags: dict[str, Any]) -> Non
     from skep.server.datadir import DataDir
     from skep.server.own_log import set_aside
 
-    # What can be said at once is said here rather than in a log; both are free again when the server takes them.
+    # Errors that can be found now are printed here and not in a log. Lock and port are released for the server.
     open_socket(config).close()
     DataDir(config.data).close()
     words = [word for key, value in flags.items() if value is not None for word in (f"--{key}", str(value))]

@@ -294,7 +294,7 @@ class Client(Insight):
         return list(found["changes"])
 
     def _at(self, job: str, what: str = "") -> str:
-        """Quoted, whatever somebody takes for a name."""
+        """The name quoted for a URL; it may contain any character."""
         if not job:
             raise InputError("an empty name is no job")
         return f"/jobs/{quote(job, safe='')}" + (f"/{what}" if what else "")

@@ -135,5 +135,5 @@ class Insight(ABC):
 
 
 def given(params: dict[str, Any]) -> dict[str, Any]:
-    """Only what was said; a list is a repeated parameter."""
+    """Only parameters that were given; a list becomes a repeated parameter."""
     return {name: value for name, value in params.items() if value not in (None, "", False, 0, [], ())}

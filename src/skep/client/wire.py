@@ -21,7 +21,7 @@ USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
 class NoServer(InputError):
-    """Nobody answers at that address."""
+    """No server answers at that address."""
 
 
 class Denied(InputError):
@@ -155,7 +155,7 @@ def identity(token: str) -> dict[str, str]:
 
 
 def user_name() -> str:
-    """A user id without a name, as containers have them, is nobody."""
+    """The name of this user; empty for a user id without a name, as in containers."""
     import getpass
 
     try:

@@ -158,14 +158,14 @@ def chain_names(first: list[str], sized: str) -> Iterator[str]:
 
 
 def layout_of(chains: Sequence[NodeChain], nodes: Sequence[NodeSpec], name: str) -> Layout:
-    """All cells, owned by nobody yet."""
+    """All cells, none of them owned yet."""
     types = {kind.name: kind for chain in chains for kind in chain.types()}
     cells = [cell for chain in chains for cell in chain.cells()]
     return Layout(types, cells, skus=_skus(nodes), name=name)
 
 
 def _skus(nodes: Sequence[NodeSpec]) -> dict[str, Sku]:
-    """What every GPU of a type has at least, of types whose nodes say so."""
+    """What every GPU of a type has at least, for types whose nodes declare it."""
     found: dict[str, Sku] = {}
     for node in nodes:
         if node.gpus:

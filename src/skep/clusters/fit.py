@@ -53,7 +53,7 @@ class Account:
         return None
 
     def left(self) -> list[int]:
-        """Cells nobody owns, as large as they can be kept: a cell is broken up only for a grant below it."""
+        """Cells without an owner, as large as they can be kept: a cell is broken up only for a grant below it."""
         broken = self._broken()
         left = []
         for at, granted in enumerate(self.granted):

@@ -29,7 +29,7 @@ def read_cluster(spec: str) -> Cluster:
 
 
 class Described(NamedTuple):
-    """A layout, and what is to be said about how it came from its file."""
+    """A layout, and warnings about how it was read from its file."""
 
     layout: Layout
     notes: list[str]

@@ -50,12 +50,12 @@ def estimate(job: Job, done_s: float, known: KnowledgeView, works: dict[object, 
 
 
 def reported(job: Job, done_s: float, known: KnowledgeView) -> float | None:
-    """The work of a job that has said how far it is, if it goes on as it did."""
+    """The work of a job that reports progress, if it goes on at the same speed."""
     progress = known.progress.get(job.id)
     if progress is None:
         return None
     if progress.reference is None:
-        done_s = job.work_at(progress.at_s)  # how far it is since then it has not said
+        done_s = job.work_at(progress.at_s)  # as of its latest report
     part = progress.done_at(done_s)
     return done_s / part if part and done_s else None
 

@@ -1,4 +1,4 @@
-"""What policies are told of the speed of jobs: what the profile says of an idle cluster, on as few nodes as can be."""
+"""What policies know of the speed of jobs: the profile's values on an idle cluster, on as few nodes as possible."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The estimate of a job is its duration times `exp(error · z)`, with z from the standard normal distribution: the median
 estimate is right, too much is as likely as too little, and of three estimates two are within a factor of `exp(error)`
-(1.35 for 0.3). It depends on the seed and the job's id alone, so every policy is told the same. What a trace itself
+(1.35 for 0.3). It depends on the seed and the job's id alone, so policies get equal estimates. What a trace itself
 gives as an expectation stays as it is.
 """
 

@@ -50,7 +50,7 @@ class Options(msgspec.Struct, frozen=True):
     failures: str = ""
     keep_history: bool = False
     estimate_error: float = 0.0
-    """Of what policies are told as the owner's estimate; 0: it is the true duration (`experiments/owners.py`)."""
+    """The error of the owner's estimate that policies get; 0: the true duration (`experiments/owners.py`)."""
 
 
 class Experiment(msgspec.Struct):
@@ -86,7 +86,7 @@ class Experiment(msgspec.Struct):
         return with_estimates(self.trace.jobs, self.options.estimate_error, self.options.seed)
 
     def measured(self) -> Measured:
-        """What policies are told of the speed of jobs."""
+        """What policies know of the speed of jobs."""
         return UNKNOWN if self.speed is None else Known(self.speed, self.cluster)
 
     def run(self, policy: str, report: Report | None = None) -> Run:
@@ -131,7 +131,7 @@ class Experiment(msgspec.Struct):
         return frozenset().union(*(needs_with(each, specs) for each in named))
 
     def _named(self, policy: str) -> Named:
-        """A policy that is told estimates with an error is no oracle."""
+        """A policy that gets estimates with an error is no oracle."""
         options = self.options
         is_oracle = not options.estimate_error and Need.ORACLE in needs_with(
             policy, [job.spec for job in self.trace.jobs]
@@ -144,7 +144,7 @@ class Experiment(msgspec.Struct):
         if options.failures:
             from skep.engines.sim.outages import parse_failures
 
-            # A trace may count from 1970: nobody needs the failures of fifty years without jobs.
+            # A trace may count from 1970: failures of fifty years without jobs are left out.
             since_s = self.trace.jobs[0].submit_s
             outages = parse_failures(options.failures, cluster, seed=options.seed, since_s=since_s)
         return Simulator(
@@ -190,7 +190,7 @@ class Progress:
 
 
 def own_fault(policy: str, error: Exception) -> Exception:
-    """An error raised by the user's own policy file is said in one line; any other is ours and rises as it is."""
+    """An error raised by the user's own policy file becomes one line; any other is a bug and is raised unchanged."""
     file = policy.partition(".py:")[0] + ".py"
     if ".py:" not in policy:
         return error

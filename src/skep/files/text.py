@@ -1,4 +1,4 @@
-"""The text of a file that somebody wrote, and files that are written whole or not at all."""
+"""Reads text files of users, and writes files atomically: completely or not at all."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class Outcome(msgspec.Struct, frozen=True):
     code: int
     """Of the task that decided."""
     task: str
-    """That task, as `role-index`; none where all ended and nobody in particular decided."""
+    """That task, as `role-index`; none where all ended and no single task decided."""
 
 
 class Tally:

@@ -16,7 +16,7 @@ Kind = Literal["success", "stop", "user", "platform", "resource", "unknown"]
 Reaction = Literal["never", "always", "backoff", "to-max", "some"]
 
 LINES_READ = 30
-"""Only the end of a log tells why it ended; earlier lines are full of errors that were caught."""
+"""Only the end of a log is searched for the cause; earlier lines may show errors that were caught."""
 QUICK_DELAYS_S = (1.0, 60.0)
 BACKOFF_DELAYS_S = (60.0, 900.0)
 """Least and most seconds between two tries; each is twice the one before."""

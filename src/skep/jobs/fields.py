@@ -1,7 +1,6 @@
 """Values that job files of both kinds have: names, durations, commands, environments, and how far they may go.
 
-The limits are far from what anybody needs. They are there so that no job file costs more than it should, whoever
-sent it.
+The limits are far above real needs. They bound what a hostile job file can cost.
 """
 
 from __future__ import annotations
@@ -238,7 +237,7 @@ def pinned(field: Field) -> str:
 
 
 def checked(request: Request, tasks: Field) -> Request:
-    """What holds for a job as a whole, whoever wrote it."""
+    """Checks of a job as a whole, for every format."""
     count = sum(role.count for role in request.tasks.values())
     if count > TASKS_MAX:
         raise tasks.trouble(f"{tasks.path} has {count:,} tasks, expected at most {TASKS_MAX:,}")

@@ -1,7 +1,7 @@
 """OpenPAI's job protocol, version 2, read as it is.
 
 What OpenPAI refuses is refused here, with a line. What it does beyond running a command in a place (images, storages,
-plugins, mails) is not done, and said in a warning.
+plugins, mails) is ignored with a warning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading what somebody submits: Skep's own job file or OpenPAI's, one job or many, as YAML, JSON or values.
+"""Reads what a user submits: Skep's own job file or OpenPAI's, one job or many, as YAML, JSON or values.
 
 There is one set of rules, in `native.py` and `openpai.py`, on values that may know their line. JSON is first read
 quickly and without lines; only where it has a fault it is read again as a document, to say where.

@@ -1,7 +1,7 @@
 """A job as submitted: what the scheduler must know of it, and everything else that running it takes.
 
 These are values: frozen, comparable, and the same again after a trip through JSON. They hold only what `read.py`
-let through; whoever builds one by hand answers for its sense.
+accept; values built by hand are not checked again.
 """
 
 from __future__ import annotations

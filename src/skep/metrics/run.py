@@ -72,7 +72,7 @@ class Summary(msgspec.Struct):
     oracle: bool = False
     """Whether the policy knew the true durations: a bound for the others, not one of them."""
     estimate_error: float = 0.0
-    """Of the durations that policies were told as estimates; 0: they were true."""
+    """The error of the durations that policies got as estimates; 0: they were true."""
 
 
 class Span(msgspec.Struct, frozen=True):

@@ -43,8 +43,7 @@ class Situation(NamedTuple):
 
 
 class Profile(ABC):
-    """Speeds of models. Where it says nothing a simulated job runs at its reference, and policies are told that nobody
-    knows (`knows`)."""
+    """Speeds of models. A simulated job without an entry runs at its reference; `knows` is then false."""
 
     knows_sharing: bool
 
@@ -145,7 +144,7 @@ class MeasuredSpeed:
 
 
 def neighbour_key(neighbours: Iterable[JobSpec]) -> tuple[Neighbour, ...]:
-    """In one order whoever came first, so that equal situations have equal rates to the last bit."""
+    """In a fixed order, so that equal situations have exactly equal rates."""
     return tuple(sorted((other.model, other.shapes[0].gpus) for other in neighbours))
 
 

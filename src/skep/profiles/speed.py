@@ -14,7 +14,7 @@ class Speed(Protocol):
     """Whether neighbours on the same GPU matter."""
 
     def knows(self, job: JobSpec, gpu_type: str, neighbours: Sequence[JobSpec]) -> bool:
-        """Whether anybody has measured this; where not, `rate` is what a simulation takes for it."""
+        """True if this was measured; otherwise `rate` is an assumption of the simulation."""
 
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
         """Training steps per second of a job alone and well placed; none where it is not known."""

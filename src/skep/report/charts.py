@@ -139,7 +139,7 @@ def _count_axis(peak: float) -> tuple[Scale, str]:
 
 
 def _log_count_axis(peak: float) -> tuple[Scale, str]:
-    """Powers of ten above a floor that stands for nobody waiting."""
+    """Powers of ten above a floor that stands for zero waiting jobs."""
     powers = [10.0**power for power in range(math.ceil(math.log10(max(peak, 10.0))) + 1)]
     y = _PANEL_FRAME.upward(_NOBODY, powers[-1], is_log=True)
     shown = [_NOBODY, *powers[:: 1 + len(powers) // 5]]

@@ -31,7 +31,7 @@ from skep.report.units import format_count, format_duration, format_instant
 from skep.report.verdict import masthead, oracle_badge, tiles, warnings
 
 Data = dict[str, Any]
-"""What the script is told, by chart."""
+"""The data of the script, by chart."""
 Courses = Sequence[Course | None]
 
 

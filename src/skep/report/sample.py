@@ -1,7 +1,7 @@
 """Hundreds of thousands of points made few enough to draw, without bending what they say.
 
 A distribution keeps exact points at even quantiles; a series over time becomes buckets whose mean is weighted
-by time. Everything runs over slices at the speed of `sum`, `map` and `bisect`: nobody waits for a report.
+by time. Everything runs over slices at the speed of `sum`, `map` and `bisect`: so a report takes seconds.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def horizon(courses: Sequence[Course | None]) -> Reach | None:
 
 
 def busiest_window(courses: Sequence[Course | None], *, length_s: float = WINDOW_S) -> Reach | None:
-    """The stretch of `length_s` with most pending jobs over all runs, or most busy GPUs if nobody ever waits.
+    """The stretch of `length_s` with most pending jobs over all runs, or most busy GPUs if no job ever waits.
 
     One window for all policies, so that their pictures can be compared.
     """

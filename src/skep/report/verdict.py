@@ -135,7 +135,7 @@ def _tile(runs: Sequence[Run], column: Column) -> str:
 
 
 def warnings(runs: Sequence[Run]) -> str:
-    """Jobs that did not finish or never can, with reasons; policies that agree are told together."""
+    """Jobs that did not finish or never can, with reasons; policies that agree share a line."""
     told: dict[str, list[str]] = {}
     for run in runs:
         for text in (_unfinished(run), _unrunnable(run)):

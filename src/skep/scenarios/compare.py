@@ -1,6 +1,6 @@
 """What came of a step against what should have.
 
-A scenario that somebody wrote is compared with all it says. A recorded case is compared as HiveD's `check.py` does:
+A hand-written scenario is compared in full. A recorded case is compared as HiveD's `check.py` does:
 only the steps that hang on no tie, only what any correct scheduler must agree on; where ours is plainly better (a gang
 placed that HiveD lets wait, fewer nodes, fewer victims, …) the case is *better* and not compared further, because later
 steps start from another state.

@@ -2,7 +2,7 @@
 
 The schema is that of HiveD's recorded cases, in JSON or in YAML. A scenario holds its configuration (`config`) or names
 a cluster file beside it (`cluster`). Recorded cases say how far their answers are sure (`robustPrefix`) and may hold
-more than we know; in a scenario that somebody wrote, a word that nobody reads is a slip and therefore a fault.
+more than we know; in a hand-written scenario an unknown field is an error.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def record(gang: Gang) -> Record:
 def recover(cells: GangScheduler, request: Request, placement: Record) -> Gang:
     """Account for a gang that runs there. It is never stopped by this, but may lose its guarantee.
 
-    Take all gangs up before nodes are said to be bad: a bad cell could otherwise be shown to a VC (doomed) that has
+    Recover all gangs before nodes are marked as bad: a bad cell could otherwise be shown to a VC (doomed) that has
     work running on another one.
     """
     with cells.books:
@@ -68,7 +68,7 @@ def _recover(cells: GangScheduler, request: Request, placement: Record) -> Gang:
                 bound = find_virtual(cells, request, leaf, pod.granted)
                 must_downgrade = must_downgrade or bound is None
             if leaf is not None and cells.on(leaf).gang is not None:
-                leaf = None  # somebody else was recovered there: two placements that cannot both be true
+                leaf = None  # another gang was recovered there: the two placements contradict each other
             if leaf is not None:
                 if bound is not None:
                     make_way(cells, leaf, bound)

@@ -267,7 +267,7 @@ class Replay:
 
 
 def fresh_cells(layout: Layout, announced: Iterable[str]) -> GangScheduler:
-    """HiveD takes all nodes for bad until it hears of them; which of equal cells comes first depends on that."""
+    """HiveD treats all nodes as bad until they are reported; which of equal cells comes first depends on that."""
     cells = GangScheduler(layout, Sorts.WHEN_ASKED)
     for node in cells.nodes:
         cells.set_node(node, is_bad=True)

@@ -133,7 +133,7 @@ class GangScheduler(Cells):
         nodes.sort(suggested)
         if request.gpu_count > nodes.gpu_count:  # a gang of a billion pods is not even written out
             return Answer(cause=WaitCause.VC_FULL)
-        for priority in (OPPORTUNISTIC, request.priority):  # first without pushing anybody of its own VC out
+        for priority in (OPPORTUNISTIC, request.priority):  # first without preempting gangs of its own VC
             seats = seat(nodes, request.sizes, priority, lambda node: self._is_good_virtual(node, suggested))
             if seats is not None:
                 return self._bind(request, chain, seats, priority, suggested)
@@ -212,7 +212,7 @@ class GangScheduler(Cells):
     # Changes ---------------------------------------------------------------------------------------------------
 
     def allocate(self, request: Request, placement: Placement) -> Gang:
-        """Nobody runs there any more: the gang does. Preemptions of lower priority that it overtakes are cancelled."""
+        """The victims are gone and the gang runs. It cancels preemptions of lower priority that it overtakes."""
         with self.books:
             self._clear(placement)
             # Lists are invariant: the same cells, some may be none.
@@ -234,7 +234,7 @@ class GangScheduler(Cells):
             self.downgrade(gang)
 
     def reserve(self, request: Request, placement: Placement) -> Gang:
-        """The gang gets cells that others have still to leave; nobody of lower or equal priority can have them."""
+        """The gang gets cells that others have still to leave; no gang of lower or equal priority can have them."""
         with self.books:
             assert placement.virtual is not None
             self._clear(placement)
@@ -282,7 +282,7 @@ class GangScheduler(Cells):
                     victim.state = GangState.ALLOCATED
 
     def release(self, gang: Gang) -> None:
-        """The gang is gone; cells that somebody waits for stay with that one."""
+        """The gang is gone; cells that another gang waits for stay reserved for that one."""
         with self.books:
             if gang.state is GangState.PREEMPTING:
                 self.cancel(gang)
@@ -324,7 +324,7 @@ class GangScheduler(Cells):
 
 
 def spares(answer: Answer, other: Answer) -> bool:
-    """Whether fewer have to leave: some of the other's victims, and nobody else."""
+    """True if fewer gangs must leave: a proper subset of the other's victims."""
     return {victim.name for victim in answer.victims} < {victim.name for victim in other.victims}
 
 

@@ -55,7 +55,7 @@ def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[E
 
 
 def measure_of(profile: str) -> Measure:
-    """The speeds of a profile on whatever cluster there is; without one nobody knows any."""
+    """The speeds of a profile on whatever cluster there is; without one speeds are unknown."""
     if not profile:
         return nobody_measured
     from skep.experiments.known import Known
@@ -91,7 +91,7 @@ def stated_text(spec: str) -> str:
 
 
 def job_accounts(config: Config, say: Callable[[str], None]) -> Accounts:
-    """Who has a token is not the server: where it may choose, their jobs run as somebody else.
+    """Users with a token are not the server's account: where possible, their jobs run as another account.
 
     Without tokens only the account of the server itself is meant to ask, and its jobs are its own.
     """
@@ -109,7 +109,7 @@ def job_accounts(config: Config, say: Callable[[str], None]) -> Accounts:
 
 
 def server_umask() -> int:
-    """That of whoever started the server, for their jobs; what the server itself makes is for its account alone."""
+    """The umask for jobs is that of the account that started the server; the server's own files are private."""
     return os.umask(0o077)
 
 

@@ -1,7 +1,7 @@
 """What changes, for dashboards: events together with the jobs they changed.
 
 Everything of a quarter of a second is gathered into one batch, whose rows are read once for all listeners. A listener
-that was away for long, or reads slowly, is told to read everything again: so nobody's slowness costs memory.
+that was away for long, or reads slowly, is notified to read everything again, so a slow client costs no memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `skep up` was told: flags over a config file over defaults."""
+"""The configuration of `skep up`: flags override a config file, which overrides defaults."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def make_config(file: str | None, flags: Json, *, is_new: bool = False) -> Confi
         )
     if config.run_as == SUBMITTER and config.auth != "token":
         raise InputError(
-            "run_as: submitter needs --auth token: without tokens everybody could be anybody",
+            "run_as: submitter needs --auth token: without tokens a client could claim to be any user",
             hint="run_as: separate also keeps users apart",
         )
     return config

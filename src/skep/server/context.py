@@ -57,7 +57,7 @@ def identity_of(request: Request) -> Identity:
 
 
 def reads_of(request: Request) -> Reads:
-    """The service as whoever asks may see it. Routes that read jobs, logs, events or numbers use this, not `live`."""
+    """The service restricted to what the user may see. Routes that read jobs, logs, events or numbers use it."""
     return context_of(request).live.seen_by(identity_of(request).sight)
 
 

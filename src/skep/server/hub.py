@@ -1,7 +1,7 @@
 """Events as they happen, for any number of listeners.
 
 What happened is kept once, in a short ring that all listeners share, and each listener knows only the number of the
-last event it has sent on. One that falls out of the ring reads from the store; so nobody's slowness costs memory.
+last event it has sent on. One that falls out of the ring reads from the store; so a slow client costs no memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Hub:
         self._heartbeat_s = heartbeat_s
         self._ring: deque[Event] = deque(maxlen=RING)
         self._newest: int | None = None
-        """Of the events heard since this server started; before the first one there is none."""
+        """The latest event since this server started; none before the first one."""
         self._vcs: dict[str, str] = {}
         """By id, the VC of jobs that readers of some VCs asked about."""
         self._listeners = 0
@@ -122,7 +122,7 @@ class Hub:
 
 
 def forgotten_since(reads: Reads, after: int) -> Event | None:
-    """For somebody who comes back so late that events behind its last one are not kept any more."""
+    """For a client that comes back so late that events after its last one were deleted."""
     oldest = reads.first_event()
     if oldest is None or oldest <= after + 1:
         return None

@@ -40,7 +40,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def user(self) -> str:
-        """Whose jobs are submitted; where nobody said who they are, the job file may."""
+        """The user whose jobs are submitted; a request without a user may name one in the job file."""
         return "" if self.who == NOBODY else self.who
 
     @property

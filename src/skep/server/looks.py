@@ -1,4 +1,4 @@
-"""What a job file names on the machine of the server: is it there? Said at submission rather than by a failed job.
+"""Checks at submission that what a job file names on the server's machine is there, so that jobs do not fail later.
 
 A job that needs others may find what they make, so it is not asked about. Files may be on a slow or hanging disk, so
 they are not looked at on the event loop, and a result is kept for a while.

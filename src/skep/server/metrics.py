@@ -155,7 +155,7 @@ class Measure:
 
 
 def _method(scope: Scope) -> str:
-    """Anybody may send any word as a method."""
+    """A client may send any word as a method."""
     method: str = scope["method"]
     return method if method in ("GET", "POST", "PUT", "PATCH", "DELETE") else "other"
 

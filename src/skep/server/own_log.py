@@ -1,7 +1,7 @@
 """What the server itself says under `skep up -d`: `server.log` in the data folder, and one older part of it.
 
 Standard output and standard error are that file. When it has grown too large it is renamed and both go on in a new
-one, so that no line is lost, whoever in the process writes it.
+one, so that no line is lost, whichever part of the process writes it.
 """
 
 from __future__ import annotations

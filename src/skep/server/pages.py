@@ -1,6 +1,6 @@
 """The dashboard: files that were built with the package, or a page that says why there are none.
 
-They hold nothing about anybody, so they need no token; what they show comes from the API, which asks for one.
+They contain no data of users, so they need no token; what they show comes from the API, which asks for one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def why_missing(folder: Path = FOLDER) -> str | None:
     if (folder / "index.html").exists():
         return None
     note = folder / "missing.txt"
-    return f"the dashboard was not built: {note.read_text().strip() if note.exists() else 'nobody has built it yet'}"
+    return f"the dashboard was not built: {note.read_text().strip() if note.exists() else 'run web/build.py'}"
 
 
 class Pages:

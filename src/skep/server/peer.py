@@ -23,11 +23,11 @@ ROOT = 0
 
 
 class Unknown(Exception):
-    """This kernel does not tell."""
+    """The kernel does not provide the account of a connection."""
 
 
 def only_root(scope_client: tuple[str, int] | None, server: tuple[str, int | None] | None) -> None:
-    """Refuse everybody else. Where the kernel does not tell who it is, nobody is refused."""
+    """Refuse other accounts. Where the kernel does not provide the account, all are accepted."""
     if scope_client is None or server is None or not server[1]:
         return
     try:
@@ -43,7 +43,7 @@ def only_root(scope_client: tuple[str, int] | None, server: tuple[str, int | Non
 
 
 def account_of(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """The number of the account that holds the client's socket; none if nobody holds it any more."""
+    """The number of the account that holds the client's socket; none if it was closed."""
     try:
         answer = ask(client, server)
     except (OSError, ValueError):
@@ -54,7 +54,7 @@ def account_of(client: tuple[str, int], server: tuple[str, int]) -> int | None:
             return None
         raise Unknown
     uid, inode = struct.unpack_from("=II", answer, UID_AT)
-    return uid if inode else None  # A socket that was closed belongs to root, whoever had it.
+    return uid if inode else None  # A closed socket counts as root's, whichever account had it.
 
 
 def ask(client: tuple[str, int], server: tuple[str, int]) -> bytes:

@@ -16,14 +16,14 @@ NEVER_SHARED = ("tokens.db",)
 
 
 def check_private(folder: Path) -> None:
-    """Refuse a folder of somebody else's, or one that others can look into. An empty one is closed."""
+    """Refuse a folder that belongs to another account or that others can read. An empty one is made private."""
     status = folder.stat()
     must_own(folder, status, "the data folder ")
     if status.st_mode & OTHERS:
         if any(folder.iterdir()):
             raise InputError(
                 f"the data folder {folder} is open to other accounts (mode {stat.S_IMODE(status.st_mode):04o})",
-                hint=f"`chmod 700 {folder}`, and if somebody may have read it, make new tokens",
+                hint=f"`chmod 700 {folder}`, and if others may have read it, make new tokens",
             )
         folder.chmod(0o700)
     for entry in folder.iterdir():

@@ -1,4 +1,4 @@
-"""Refused requests as events, so many a minute at most: whoever is refused must not be able to fill the disk."""
+"""Refused requests as events, at most so many a minute, so that refused clients cannot fill the disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST = 20
 """Refusals that are written in full in one window; of the others there is one line with their number."""
 PATH_MAX = 200
 EXPECTED = ("GET", "/api/v1/me")
-"""How the dashboard asks whether somebody is logged in."""
+"""The route by which the dashboard checks whether the user is logged in."""
 
 
 class Refusals:

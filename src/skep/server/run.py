@@ -45,7 +45,7 @@ MakeLive = Callable[[Config, Say, Callable[[Exception], None]], Live]
 
 
 def serve(config: Config, say: Say, make_live: MakeLive = build_live) -> None:
-    """Until it is told to stop. Jobs run on."""
+    """Serve until a stop is requested. Jobs run on."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     raise_limit()
     with contextlib.ExitStack() as stack:
@@ -73,7 +73,7 @@ async def run_until_stopped(
     stopping: list[asyncio.Task[None]] = []
 
     def shut_down(within_s: float | None) -> None:
-        if server.should_exit:  # whoever asks twice does not want to wait for anybody, nor to read what was cut off
+        if server.should_exit:  # a second signal: do not wait for clients, and print no errors of cut connections
             server.force_exit = logging.getLogger("uvicorn.error").disabled = True
         stopping.append(loop.create_task(server.stop(context, within_s)))
 
@@ -115,20 +115,20 @@ class Herald:
 
 
 class Alarm:
-    """The service cannot go on; it says so from a thread of its own, perhaps before anybody listens."""
+    """The service cannot go on; it reports this from another thread, perhaps before the server listens."""
 
     def __init__(self) -> None:
         self.fault: Exception | None = None
-        self._tell: Callable[[], object] = lambda: None
+        self._notify: Callable[[], object] = lambda: None
 
     def ring(self, fault: Exception) -> None:
         self.fault = fault
-        self._tell()
+        self._notify()
 
-    def connect(self, tell: Callable[[], object]) -> None:
-        self._tell = tell
+    def connect(self, notify: Callable[[], object]) -> None:
+        self._notify = notify
         if self.fault is not None:
-            tell()
+            notify()
 
 
 class _Server(uvicorn.Server):

@@ -120,7 +120,7 @@ class Guard:
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower() not in (f"http://{host}", f"https://{host}"):
             raise Refused(403, "web pages of another origin may not use this server")
-        # A link on another site may lead here, as it tells that site nothing.
+        # A link on another site may lead here: that site learns nothing by it.
         follows_link = headers.get(b"sec-fetch-mode") == b"navigate" and is_page(scope["method"], scope["path"])
         if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin") and not follows_link:
             raise Refused(403, "web pages of another site may not use this server")
@@ -170,7 +170,7 @@ def host_name(host: str) -> str:
 
 
 def is_address(name: str) -> bool:
-    """Nobody can let a number point elsewhere."""
+    """A numeric address cannot be pointed elsewhere (DNS rebinding)."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -179,7 +179,7 @@ def is_address(name: str) -> bool:
 
 
 class LimitedBody:
-    """A body is cut where it becomes too long, whatever its header said."""
+    """Bounds the size of a body, whatever its Content-Length says."""
 
     def __init__(self, receive: Receive, most: int) -> None:
         self._receive = receive

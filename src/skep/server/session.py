@@ -43,7 +43,7 @@ def cookie_name(headers: Headers) -> str:
 
 def make_cookie(headers: Headers, scheme: str, token: str) -> str:
     """The value of `Set-Cookie`; an empty token takes the cookie away. Behind a proxy that speaks TLS the browser's
-    own `Origin` tells."""
+    own `Origin` shows it."""
     is_secure = scheme == "https" or headers.get(b"origin", b"").lower().startswith(b"https://")
     parts = [f"{cookie_name(headers)}={token}", "Path=/", f"Max-Age={AGE_S if token else 0}"]
     return "; ".join([*parts, "HttpOnly", "SameSite=Strict", *(["Secure"] if is_secure else [])])

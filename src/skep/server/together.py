@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 class Together(Generic[T]):
     """By key, for those who may see the same. Those who ask while an answer is worked out share the next one: it was
-    begun after they asked, so nobody gets an older answer than alone."""
+    begun after they asked, so no answer is older than if it had been asked alone."""
 
     def __init__(self) -> None:
         self._count = itertools.count()

@@ -1,4 +1,4 @@
-"""Tokens: who somebody is, and what they may do.
+"""Tokens: the user of a request, and what this user may do.
 
 Only the SHA-256 of a token is kept; a token has 256 random bits, so no slow hash is needed. The file is read at every
 request, so that a token made or revoked by `skep token` counts at once.
@@ -65,7 +65,7 @@ class Tokens:
         self._lock = threading.Lock()
 
     def create(self, user: str, role: str, vcs: tuple[str, ...] = (), life_s: float | None = None) -> tuple[Token, str]:
-        """The token, and its secret text, which nobody can show again. `life_s` None: it does not expire."""
+        """The token and its secret text, which is not stored. `life_s` None: the token does not expire."""
         for word in (user, *vcs):
             if not NAME.fullmatch(word):
                 raise InputError(f"{word[:80]!r} is no name of a user or VC", hint="letters, digits, . _ - and @")

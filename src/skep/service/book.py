@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 class Record(msgspec.Struct):
-    """A job that has not ended. What is told of it is added up as its members change, so that a job of thousands of
+    """A job that has not ended. Its description is updated as its members change, so that a job of thousands of
     tasks costs no more for each of them."""
 
     row: JobRow
@@ -42,7 +42,7 @@ class Record(msgspec.Struct):
     attempts: dict[str, Attempt] = {}
     """The present one of each member."""
     ended: dict[str, float] = {}
-    """When members ended whose exit was heard late; the scheduler counts from when it was heard."""
+    """End times of members whose exit was reported late; the scheduler counts from the report."""
     why_failed: str = ""
     """In the words of its last failure."""
     parts: dict[str, Part] = {}

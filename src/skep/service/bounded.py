@@ -84,4 +84,4 @@ def serve(inbox: queue.SimpleQueue[Job | None]) -> None:
             future.set_result(work())
         except BaseException as error:
             future.set_exception(error)
-        del item, work, future  # else the last copy of the state stays here as long as nobody asks
+        del item, work, future  # else the last copy of the state stays here until the next question

@@ -1,6 +1,6 @@
-"""Whether what is stored can be read: asked once at the start, so that damage is said then and not later, by a request.
+"""Checks at the start that what is stored can be read, so that damage is reported then and not by a later request.
 
-SQLite's own check finds damaged pages and indexes; every row that somebody may ask for is decoded; and the tables must
+SQLite's own check finds damaged pages and indexes; every row that a request may need is decoded; and the tables must
 know the same open jobs as the log. The log and the snapshots carry checksums, which recovery looks at.
 """
 

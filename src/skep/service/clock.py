@@ -1,6 +1,6 @@
 """The time that is logged: it never goes backward, and no more of it passes than really does.
 
-It moves with the machine's steady clock, which nobody can set. The wall clock, which anybody can, is followed slowly
+It moves with the machine's steady clock, which cannot be set. The wall clock, which can, is followed slowly
 where it is nearly right. Where it is far off it was set: that is reported, and nothing is done about it at once. If it
 stays so, a clock that was set forward is taken over by one step, which the log has as such (`ClockStepped`), so that no
 limit runs out and nothing is counted that did not pass; after one that was set back, our time goes a little slower.
@@ -33,7 +33,7 @@ class Mark(msgspec.Struct):
     steady_s: float
     at_s: float
     jumps: list[tuple[float, float]] = []
-    """(when, by how much): time that is in our dates although nobody saw it pass."""
+    """(when, by how much): steps of the clock, during which no time passed for jobs."""
 
 
 class Tick(msgspec.Struct):
@@ -44,7 +44,7 @@ class Tick(msgspec.Struct):
 
 
 class Clock:
-    """Called it tells the time, from any thread; `tick` is for the one thread that writes."""
+    """Calling it gives the time, from any thread; `tick` is for the writer's thread only."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Clock:
         return off_s
 
     def old_before(self, keep_s: float) -> float:
-        """What ended before this moment is older than `keep_s`. Time that nobody saw pass makes nothing old."""
+        """What ended before this moment is older than `keep_s`. Steps of the clock do not count."""
         now_s = self()
         unseen_s = sum(by_s for _, by_s in self.jumps)
         self.jumps = [(at_s, by_s) for at_s, by_s in self.jumps if at_s >= now_s - keep_s - unseen_s]
@@ -147,7 +147,7 @@ def machine_clock(kept: str | None) -> Clock:
 
 
 def steady() -> float:
-    """Seconds that nobody can set; it goes on while the machine sleeps."""
+    """Seconds of a clock that cannot be set and goes on while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -211,7 +211,7 @@ def hold(ref: str, is_held: bool, who: str) -> Prepare:
 
 
 def _releases(writer: Writer, record: Record) -> list[Event]:
-    """Members that wait for a limit stay held: nobody but the limit releases them."""
+    """Members that wait for a limit stay held: only the limiter releases them."""
     held = [job for name in record.members if (job := writer.state.jobs[name]).hold]
     found = [writer.limits.release(job) for job in held if not job.hold.startswith(LIMIT)]
     if held and not found:
@@ -319,7 +319,7 @@ T = TypeVar("T")
 
 
 def guarded(writer: Writer, work: Callable[[], T]) -> T:
-    """What has to do with somebody's own policy may fail in any way."""
+    """Run user-written policy code, which may fail in any way."""
     try:
         with writer.lock.lent():
             made: T = writer.planning.call(work)

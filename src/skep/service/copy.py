@@ -1,4 +1,4 @@
-"""The store of a server, running or not, read through a copy: nothing in its folder is written, nobody waits for it."""
+"""The store of a server, running or not, read through a copy: nothing in its folder is written or locked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_copy(source: Path) -> Kept:
 
 
 def copy_store(path: Path, copy: Path) -> None:
-    # Without a journal nobody has it open, and SQLite would leave an empty one there.
+    # Without a journal no server has it open, and SQLite would leave an empty journal there.
     mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     source = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=5.0)
     try:

@@ -93,7 +93,7 @@ def with_jobs(reads: Reads, found: list[Json]) -> list[Json]:
 
 
 def is_older_cluster(reads: Reads, before: int) -> bool:
-    """Whether the cluster changed since then, as events for people tell."""
+    """Whether the cluster changed since then, according to the notices."""
     at = reads.store.reader.execute("SELECT at_s FROM log WHERE seq >= ? ORDER BY seq LIMIT 1", (before,)).fetchone()
     if at is None:
         return False

@@ -14,7 +14,7 @@ PUT_BACK = "`skep restore FILE` puts a backup in its place; `skep up --new` begi
 
 
 def open_store(data: Path, *, is_new: bool = False) -> Store:
-    """The store of a data folder. `is_new`: whoever asks knows that it is gone, and begins anew."""
+    """The store of a data folder. `is_new`: the caller knows that the store is gone and begins a new one."""
     path = data / NAME
     is_there = size_of(path) > 0
     if is_new and is_there:
@@ -22,7 +22,7 @@ def open_store(data: Path, *, is_new: bool = False) -> Store:
     if not is_there and not is_new:
         refuse_lost(path)
     if not is_there:
-        # SQLite would delete them; perhaps somebody can still make something of them.
+        # SQLite would delete them; an admin may still recover data from them.
         for journal in (path.with_name(f"{NAME}{ending}") for ending in JOURNALS):
             if journal.exists():
                 journal.replace(journal.with_name(f"{journal.name}.lost"))

@@ -1,7 +1,7 @@
 """The numbers of the cluster over time, sampled four times a minute into a small database of their own.
 
 They are not needed to recover, so they are kept apart from the store: losing the last of them in a crash costs nothing,
-and nobody waits for them to be written. What is old is kept in longer steps.
+and no request waits for them to be written. What is old is kept in longer steps.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class History:
                 if now_s >= thin_at_s:
                     thin_at_s = now_s + THIN_EVERY_S
                     self.thin(now_s)
-            except sqlite3.Error as error:  # a full disk; the store will say so too
+            except sqlite3.Error as error:  # a full disk; the store reports it too
                 log.warning("the history was not written: %s", error)
             if self._closing.wait(EVERY_S - self._clock() % EVERY_S):
                 return

@@ -1,7 +1,7 @@
 """The lock of the state, which the writer lends to readers in the middle of long work.
 
-Whoever waits for a plain lock wakes up too late if it is released and acquired again at once. Here nobody overtakes the
-one who waits first, so each time the lock is lent at least one reader gets it.
+A thread that waits for a plain lock wakes up too late if it is released and acquired again at once. This lock is fair:
+no thread overtakes the one that waited first, so each time the lock is lent at least one reader gets it.
 """
 
 from __future__ import annotations

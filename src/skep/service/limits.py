@@ -86,7 +86,7 @@ class Limiter:
         self._queued: dict[str, int] = {}
         """By id of a job that waits, the rank with which it is in its line."""
         self._is_due = False
-        """Whether somebody who waits may have room now."""
+        """True if a job that waits for a limit may have room now."""
 
     def restore(self, book: Book, state: State) -> None:
         for record in book.records.values():

@@ -153,7 +153,7 @@ class Live(Reads):
                     log.warning("the journal of the store grows: %s", error)
 
     def _look_for_store(self) -> None:
-        """Where nobody asks for anything, nobody would notice."""
+        """Check regularly that the files are still there, also while no request comes."""
         try:
             self.store.anchor.check()
         except Gone:

@@ -9,7 +9,7 @@ from skep.core.ports import World
 from skep.core.step import Scheduler
 
 Observer = Callable[[float, list[Event]], None]
-"""Told of every event, in order, once the state holds it."""
+"""Called with every event, in order, after the state has applied it."""
 
 
 def run(scheduler: Scheduler, engine: World, observer: Observer | None = None) -> None:

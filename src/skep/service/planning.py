@@ -1,6 +1,6 @@
 """Planners at work on a copy of the state, so that nothing they do can spoil the state itself.
 
-A policy may be anybody's file. Whatever it does — raise, return nonsense, change what it should only read, never come
+A policy may be a file of a user. Whatever it does — raise, return nonsense, change what it should only read, never come
 back — happens to the copy. What it decided comes over as bytes, is checked (`core/checked.py`), and only then becomes
 part of the log. The copy of a planner that failed is thrown away, and the next one begins on a new copy.
 """
@@ -223,7 +223,7 @@ def sentence(fault: PolicyFailed) -> str:
 
 def in_charge(fault: PolicyFailed) -> str:
     if fault.instead == NOBODY:
-        return "nobody decides until another policy is chosen"
+        return "no policy decides until another one is chosen"
     return f"the policy {short(fault.instead)} is in charge there" if fault.vc else stays(fault.instead)
 
 

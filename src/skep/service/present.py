@@ -1,6 +1,6 @@
 """The cluster as it is now: who has which GPU, what each VC has, what waits. Read under the writer's lock, and quickly.
 
-Readers who see only some VCs see the hardware whole, and of other VCs' jobs only that somebody is there.
+Readers who see only some VCs see the hardware whole, and of other VCs' jobs only that GPUs are taken.
 """
 
 from __future__ import annotations
@@ -379,7 +379,7 @@ def stuck_without(writer: Writer, up: list[Node], node: Node) -> set[str]:
 
 
 def possible(nodes: list[Node]) -> Callable[[Job], bool]:
-    """Whether a job would fit on these nodes if nobody else were there."""
+    """True if the job would fit on these nodes if they were empty."""
     if not nodes:
         return lambda job: False
     trial = State(Cluster([node.spec for node in nodes]))

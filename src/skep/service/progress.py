@@ -127,7 +127,7 @@ class Reports:
 
 
 def read_report(values: Mapping[str, Setting], now_s: float) -> LatestReport | None:
-    """What a job wrote may be anything; without a step it tells nothing of how far it is."""
+    """Reads a report, whose content is not trusted. None if it has no step: its progress is then unknown."""
     step = amount(values.get("step"))
     if step is None:
         return None

@@ -1,6 +1,6 @@
 """What can be asked of a running Skep without changing it, from any thread.
 
-Lists come from the store's tables; what only the state knows (who is where, why somebody waits) is read under the lock
+Lists come from the store's tables; what only the state knows (where jobs run, why jobs wait) is read under the lock
 that the writer holds while it decides.
 """
 
@@ -50,7 +50,7 @@ class Reads:
     clock: Clock
 
     def seen_by(self, sight: Sight) -> Reads:
-        """The same reads for somebody who may see less."""
+        """The same reads, restricted to what `sight` allows."""
         seen = Reads()
         seen.store, seen.writer, seen.engine = self.store, self.writer, self.engine
         seen.lock, seen.clock, seen.sight = self.lock, self.clock, sight
@@ -153,7 +153,7 @@ class Reads:
         return {"job": job_id, "state": state, **shown, "problems": self.policy_problems()}
 
     def policy_problems(self) -> list[str]:
-        """Policies that failed and were replaced, in sentences. Waits for nobody."""
+        """Policies that failed and were replaced, in sentences. Takes no lock."""
         faults = list(self.writer.state.faults.values())
         return [sentence(fault) for fault in faults if not fault.vc or self.sight.sees(fault.vc)]
 
@@ -248,7 +248,7 @@ class Reads:
             return limiter.shown(users, vcs)
 
     def policy(self) -> Json:
-        """Waits for nobody, so a policy of one's own is not asked what it needs: that was when it was chosen."""
+        """Takes no lock: the needs of a user-written policy were read when it was chosen."""
         policy = self.writer.ground.policy
         is_named = policy.partition(":")[0] in policies()
         needs = needs_of(policy) if is_named else self.writer.own_needs.get(policy, frozenset())
@@ -269,7 +269,7 @@ class Reads:
             needs: frozenset[Need] = self.writer.planning.call(lambda: needs_of(policy, Texts(files)))
         except InputError:
             raise
-        except BaseException as error:  # whatever somebody's own code does
+        except BaseException as error:  # user-written code may raise anything
             raise InputError(f"the policy failed ({error_text(error)})", hint="correct it, and try again") from error
         self.writer.own_needs[policy] = needs
         return [str(lack) for lack in lacks(needs, self.offer())]

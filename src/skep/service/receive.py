@@ -1,4 +1,4 @@
-"""What an engine tells, as events: what an exit means, and whether the job is tried again."""
+"""Turns reports of an engine into events: what an exit means, and whether the job is tried again."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Received(msgspec.Struct):
 
 
 def receive(writer: Writer, now_s: float, report: Report) -> Received | None:
-    """None for what is late, doubled or of no consequence."""
+    """The events of a report; none if it is stale, a duplicate, or changes nothing."""
     state = writer.state
     if isinstance(report, Looked | Fenced | Membership):
         return None  # The writer itself sees to them.

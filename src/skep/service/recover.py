@@ -55,7 +55,7 @@ class Ground(msgspec.Struct):
         return self._guaranteed
 
     def follow(self, events: Sequence[Event]) -> Cluster | None:
-        """The new cluster, if the events tell of one and not of its nodes."""
+        """The new cluster, if the events contain one without events for its nodes (older logs)."""
         cluster = None
         for event in events:
             if isinstance(event, PolicyChanged):
@@ -143,7 +143,7 @@ def _from(store: Store, seq: int) -> tuple[State, Ground]:
 
 
 def wanted(state: State) -> Wanted:
-    """What the engine may not have been told before the crash. It knows by their numbers what it has done already."""
+    """Actions that may not have reached the engine before the crash. It knows by launch numbers what it has done."""
     held = [job for job in state.jobs.values() if job.held is not None]
     known = {(job.id, launch) for job in held for launch in (job.held_launch, job.launches)}
     return Wanted(resume_actions(state), known, set(state.health.lost))
@@ -172,7 +172,7 @@ def resume_actions(state: State) -> list[Action]:
 def recompute(entries: list[Entry]) -> list[tuple[Entry, list[PlanRecord]]]:
     """Decide again on what was recorded, as the simulator would; entries where that decides otherwise.
 
-    What is said about those who wait may differ where a restart made the server say it again.
+    Waiting may differ: a restart makes the planner report the reasons again.
     """
     ground = Ground()
     scheduler: Scheduler | None = None

@@ -117,7 +117,7 @@ def copy_path(path: Path, version: int) -> Path:
 
 
 def keep_copy(db: sqlite3.Connection, path: Path, version: int) -> None:
-    """For whoever must go back to the older program. Whole or not there at all."""
+    """A copy for going back to the older program. It is written completely or not at all."""
     target = copy_path(path, version)
     aside = target.with_name(f".{target.name}.part")
     aside.unlink(missing_ok=True)

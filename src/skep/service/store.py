@@ -155,7 +155,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.mark = ""
-        """Where the clocks stand, written with whatever is written next; nothing: nobody says."""
+        """Where the clocks stand, written with whatever is written next; none if there is no clock."""
         self._local = threading.local()
         self._readers: list[sqlite3.Connection] = []
         try:
@@ -180,7 +180,7 @@ class Store:
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=5.0)
         db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA wal_autocheckpoint=0")  # `checkpoint` does it, and nobody waits for it
+        db.execute("PRAGMA wal_autocheckpoint=0")  # `checkpoint` does it, outside any transaction
         db.execute("PRAGMA synchronous=FULL")  # a commit is on the disk, not on its way there
         return db
 

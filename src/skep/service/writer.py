@@ -1,7 +1,7 @@
 """The single writer: everything that changes the cluster's state goes through `turn`.
 
 A turn gathers commands and reports of engines, lets the scheduler decide, writes all of it as one transaction,
-and only then answers those who asked and tells the engine what to do. A crash at any point loses nothing: before the
+and only then answers the commands and gives the engine its actions. A crash at any point loses nothing: before the
 write nothing was promised, after it the state says what is still to be done.
 
 No thread and no clock is in here, so that a seeded simulation can drive it through any order of faults.
@@ -95,13 +95,13 @@ class Writer:
         self._is_looking = False
         """Timers are due, and the engine was asked what has ended: that is to be received first."""
         self.lock = Lendable()
-        """Held while the state changes; whoever reads it from another thread holds it too. It is lent where the state
+        """Held while the state changes; other threads hold it while they read. It is lent where the state
         can be read, although jobs may be in the book which the state does not have yet."""
         self.turns = 0
         self.decide_s = self.commit_s = 0.0
         """Seconds spent so far, for those who watch over the server."""
         self.listeners: list[Callable[[list[Notice], list[int]], None]] = []
-        """Told what happened, and which jobs are new or changed."""
+        """Called with the notices of a turn and the numbers of new and changed jobs."""
         self.policy_failures = 0
         self.own_needs: dict[str, frozenset[Need]] = {}
         """What user-written policies have declared since the start that they need."""
@@ -151,7 +151,7 @@ class Writer:
             self.step(turn, events, None)
 
     def _old_timers(self) -> Iterator[Event]:
-        """Logs of older formats tell no time limits, and the oldest not until when a job waits after a failure."""
+        """Logs of older formats have no time limits, and the oldest no end of a back-off."""
         for record in self.book.records.values():
             limit_s = record.request.time_limit_s
             for job in (self.state.jobs[name] for name in record.members):
@@ -171,7 +171,7 @@ class Writer:
 
     @property
     def wake_s(self) -> float:
-        """When a turn is needed although nobody asks for one."""
+        """When a turn is needed although no command or report comes."""
         return math.inf if self._is_looking else self.state.next_timer_s
 
     def _take_due(self, turn: Turn) -> list[Event]:
@@ -227,7 +227,7 @@ class Writer:
             actions += self._prepare(turn, command, received)
         is_idle = not turn.events
         actions += self._take_in(turn, received)
-        if ready := settled(self.state):  # nobody is in the way any more
+        if ready := settled(self.state):  # no job is in the way any more
             actions += self._change(turn, [*ready])
         if not is_idle:
             self._refuse_restlessness(turn, is_timer_alone)
@@ -347,7 +347,7 @@ class Writer:
         return actions + self.step(turn, more, None) if more else actions
 
     def _plan(self, at_s: float, events: list[Event]) -> tuple[list[PlanRecord], Fault | None]:
-        """The planner works on a copy, so whoever reads the state need not wait for it."""
+        """The planner works on a copy, so readers of the state need not wait for it."""
         begins = any(isinstance(event, PolicyChanged | PolicyFailed | ClusterChanged) for event in events)
         with self.lock.lent():
             if begins:
@@ -377,7 +377,7 @@ class Writer:
             self._hand_over(turn, Fault("it asks to be woken again at once, without end"))
 
     def _successor(self, failed: str, is_of_vc: bool) -> str:
-        """The policy before it (of a VC: the one of the others), else fifo, and when that failed too, nobody."""
+        """The policy before it (in a VC: that of the other VCs), else fifo, else a planner that decides nothing."""
         if failed == LAST_RESORT:
             return NOBODY
         trusted = self.ground.policy if is_of_vc else self.state.previous_policy
@@ -505,7 +505,7 @@ def changed_by(events: list[Event], plans: list[PlanRecord]) -> set[str]:
 
 
 def ended_by(events: list[Event], plans: list[PlanRecord]) -> list[str]:
-    """Groups that were ended by somebody's wish, and not by what their members did."""
+    """Groups that an event ended, not the rule of the group."""
     asked = [event.group_id for event in events if isinstance(event, GroupEnded)]
     return asked + [group_id for plan in plans for group_id, _, _ in plan.ends]
 

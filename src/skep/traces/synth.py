@@ -159,7 +159,7 @@ def _check(*, jobs: int, load: float, gpus: int, vcs: int) -> None:
 
 
 def _draw_sweeps(draw: Draw, *, jobs: int, gpus: int, vcs: int) -> list[_Sweep]:
-    """Sweeps with `jobs` jobs altogether; nobody asks for more GPUs than there are."""
+    """Sweeps with `jobs` jobs altogether; no job asks for more GPUs than the cluster has."""
     sizes = [size for size in _SIZES if size.gpus <= gpus]
     size_shares = _cumulative([size.sweeps for size in sizes])
     model_shares = _cumulative([weight for _, weight in _MODELS])

@@ -2,7 +2,7 @@
 
 A format says which columns it has and how one row becomes a job. Everything else is here: opening the
 file, finding the columns, checking cells, and deciding what a bad row means. In a strict format it is an
-error that names the line; in a published one it is dropped and counted, because nobody can repair it.
+error that names the line; in a published one it is dropped and counted, because published files cannot be repaired.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RowParser = Callable[[int, list[str]], Draft]
 """(number of the row counted from 0, its cells) → job, or `BadRow`."""
 
 TIME_MAX_S = 1e12
-"""Beyond any history, and far enough for seconds to be told apart; dates in milliseconds are larger."""
+"""Later than any trace, and small enough to keep seconds exact; dates in milliseconds are larger."""
 
 COUNT_MAX = 10**9
 """Beyond any cluster: a larger count is a slip, and would overflow somewhere less clear."""

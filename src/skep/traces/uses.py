@@ -48,6 +48,6 @@ def uses(trace: Trace) -> list[Use]:
 
 
 def _shared(names: Iterable[str]) -> int:
-    """How many jobs belong to somebody, if there are at least two of them."""
+    """The number of jobs with an owner, if there are at least two owners."""
     named = [name for name in names if name]
     return len(named) if len(set(named)) > 1 else 0

@@ -46,7 +46,7 @@ def batches_per_epoch(loader: Any) -> int:
 
 
 def set_epoch(loader: Any, epoch: int) -> None:
-    """DistributedSampler and its kin shuffle by (seed, epoch), and need to be told."""
+    """DistributedSampler and similar ones shuffle by (seed, epoch), so they need the epoch."""
     for sampler in (getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)):
         if sampler is not None and hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)

@@ -74,7 +74,7 @@ class Job:
         self._saved_at_s = 0.0
         self._total: int | None = None
         if self.is_managed and not self._stop.install():
-            warn("join() was not called in the main thread: a stop cannot be heard, and will lose steps")
+            warn("join() was not called in the main thread: stop signals are not handled, and a stop will lose steps")
 
     @property
     def rank(self) -> int:
@@ -186,7 +186,7 @@ class Job:
         is_asked, number = self._asked.look(), self._asked.number
         wants_save = is_asked or self._is_wanted or self._is_due()
         is_stopping, is_wanted, newest, oldest = self._ranks.agree(self._stop.is_asked, wants_save, number, -number)
-        if newest == -oldest != self._settings_number:  # all ranks have heard of the same
+        if newest == -oldest != self._settings_number:  # all ranks have the same settings
             self._settings, self._settings_number = self._asked.settings, number
         if (is_stopping or is_wanted) and not is_last:
             self._save()

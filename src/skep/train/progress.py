@@ -1,4 +1,4 @@
-"""What a rank tells about itself in its task folder: `progress.json` (how far it is), `metrics.jsonl` (its curve)."""
+"""What a rank reports in its task folder: `progress.json` (how far it is), `metrics.jsonl` (its curve)."""
 
 from __future__ import annotations
 

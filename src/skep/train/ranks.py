@@ -60,7 +60,7 @@ class Group(Alone):
 
 def _leave_for_good(code: int) -> None:
     """Whatever else is to be done at exit is done first. Then no thread of gloo may abort what is left of the process:
-    what had to be saved is saved, and the code is what tells that it left as asked."""
+    what had to be saved is saved, and the exit code shows that it left as requested."""
     atexit.unregister(_leave_for_good)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -71,7 +71,7 @@ def _leave_for_good(code: int) -> None:
 
 def _disband() -> None:
     """A thread of gloo that still holds a tensor needs the interpreter to let go of it, and would abort the process if
-    it asked while the interpreter is being taken down. Nothing tells when it has, so it is given a moment."""
+    it asked while the interpreter is being taken down. Nothing reports when it has, so it gets a moment."""
     torch = distributed()
     if torch is not None:
         torch.distributed.destroy_process_group()

@@ -102,7 +102,7 @@ class Saving:
     # -- saving
 
     def save(self, ranks: Alone, place: Place) -> None:
-        """A failure is told and survived: going on without this checkpoint is better than not going on."""
+        """A failure is a warning: training goes on without this checkpoint."""
         if self._checkpoints is None or vars(place) == self._saved:
             return
         checkpoints, step = self._checkpoints, place.step
@@ -170,7 +170,7 @@ def _has(states: dict[str, Any], name: str) -> bool:
 
 
 def _attempt(action: Callable[[], None]) -> Exception | None:
-    """The error instead of raising it: the other ranks must hear of it before anything else happens."""
+    """The error instead of raising it: the other ranks must learn of it first."""
     try:
         action()
     except Exception as error:

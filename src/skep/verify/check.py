@@ -1,7 +1,7 @@
 """A check: a small experiment whose answer is known before it is run, from a paper or worked by hand.
 
 It is asked and returns findings: what was looked at, what was expected, what was seen, and whether they agree. A check
-that breaks down is a finding too: whoever asks wants to know of all the others all the same.
+that breaks down is a finding too: the other checks still run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All checks, and those that somebody names."""
+"""All checks, and those that a user names."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_a_link_on_another_site_may_lead_to_a_page_and_to_nothing_else(guarded: 
 
 
 def test_without_a_dashboard_the_page_says_why_and_what_to_do(world: World, tmp_path: Path) -> None:
-    assert why_missing(tmp_path) == "the dashboard was not built: nobody has built it yet"
+    assert why_missing(tmp_path) == "the dashboard was not built: run web/build.py"
     (tmp_path / "missing.txt").write_text("the <npm> registry cannot be reached\n")
     answer = fetch(world, tmp_path, "/jobs")
     assert answer.status_code == 503

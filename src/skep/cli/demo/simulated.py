@@ -73,7 +73,7 @@ def setting(experiment: Experiment) -> str:
 
 
 def run_told(experiment: Experiment, policy: str) -> Run:
-    """Said before it runs, so that one sees something happen."""
+    """Printed before the run, so that the user sees progress."""
     click.echo(f"  {policy:<15} {COMPARED[policy]}")
     return experiment.run(policy)
 
@@ -126,7 +126,7 @@ def average(run: Run, value: Callable[[JobRow], float | None]) -> float:
 
 
 def idle_while_waiting(run: Run) -> float:
-    """GPUs that nobody holds, on average over the time in which a job waits."""
+    """GPUs that no job holds, on average over the time in which a job waits."""
     history = run.history
     assert history is not None
     idle = total_s = 0.0

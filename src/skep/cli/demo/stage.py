@@ -52,7 +52,7 @@ def stage(*, is_kept: bool) -> Iterator[Stage]:
         try:
             with contextlib.chdir(folder):
                 with interrupts.held():
-                    os.environ["XDG_STATE_HOME"] = str(folder)  # nothing of the demo is left in anybody's home
+                    os.environ["XDG_STATE_HOME"] = str(folder)  # the demo leaves nothing in the home folder
                     os.environ["SKEP_URL"] = set_up(folder)
                 with Client() as client:
                     yield Stage(folder, client)
@@ -93,7 +93,7 @@ def run_skep(line: str) -> str:
 
 
 class Interrupts:
-    """Whoever ends the demo by a signal, or closes its terminal, does not want its server to stay: signals interrupt.
+    """A signal, or a closed terminal, ends the demo and its server: signals become interrupts.
 
     They are held while the server is half up or half down: it would be left over.
     """
@@ -202,5 +202,5 @@ class Stage:
             raise Unexpected(f"expected that {what}; it is not so")
 
     def log(self, name: str, attempt: int) -> str:
-        """Of its first task: it tells of all steps."""
+        """The log of its first task, which reports all steps."""
         return "".join(self.client.logs(name, task="main-0", attempt=attempt))

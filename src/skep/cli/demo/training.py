@@ -63,7 +63,7 @@ def share_of(points: Sequence[Point], step: int, rank: int, world_size: int) -> 
 
 
 def undisturbed(steps: int) -> list[float]:
-    """The loss of every step of one task that nobody interrupts."""
+    """The loss of every step of one task without interruptions."""
     points, weights = make_points(), [0.0] * FEATURES
     return [descend(weights, [slope(weights, share_of(points, step, 0, 1))]) for step in range(steps)]
 

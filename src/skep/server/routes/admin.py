@@ -107,7 +107,7 @@ def make_backup(context: Context) -> FilePath:
 
 def pieces_of(path: FilePath) -> Iterator[bytes]:
     with path.open("rb") as file:
-        path.unlink()  # nobody else needs its name, and it is gone however this ends
+        path.unlink()  # the open file is enough, and is removed however this ends
         while piece := file.read(CHUNK):
             yield piece
 
@@ -150,7 +150,7 @@ def revoke_token(request: Request, id: TokenId) -> Response:
 
 
 def tokens_of(request: Request) -> Tokens:
-    """Without login anybody could make a token that outlives it."""
+    """Without login any client could make a token that stays valid when login is required later."""
     identity_of(request).must_be_admin("managing tokens")
     tokens = context_of(request).tokens
     if tokens is None:

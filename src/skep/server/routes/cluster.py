@@ -119,7 +119,7 @@ def preview_drain(request: Request, name: Annotated[str, Path(pattern=NODE)]) ->
 
 @router.get("/limits", response_model=None, responses={200: {"model": list[Limit]}, **errors()})
 def show_limits(request: Request) -> Response:
-    """Limits and what is used of them: of whoever asks (of all users, where everything may be seen), and of VCs."""
+    """Limits and what is used of them: of the asking user (of all users for those who see every VC), and of VCs."""
     identity = identity_of(request)
     sees_all = identity.sight.is_whole and identity.role != "user"
     return answer(reads_of(request).limits(None if sees_all else identity.user))

@@ -54,7 +54,7 @@ def list_jobs(
     group: Word = "",
     tag: Word = "",
     name: Word = "",
-    mine: Annotated[bool, Query(description="Only those of whoever asks.")] = False,
+    mine: Annotated[bool, Query(description="Only jobs of the asking user.")] = False,
     all: Annotated[bool, Query(description="Ended jobs too.")] = False,
     q: Annotated[str, Query(max_length=200, description="Words of id, name, user, VC, group or tags.")] = "",
     sort: Annotated[str, Query(pattern=SORT, description="Behind `-` the largest first.")] = "-id",
@@ -68,7 +68,7 @@ def list_jobs(
     words = tuple(q.split()[:WORDS_MAX])
     where = JobFilter(states=tuple(state), vc=vc, user=user, group=group, tag=tag, name=name, all=all, words=words)
     reads = reads_of(request)
-    seq = reads.last_seq()  # asked first: what happens meanwhile is told again, not lost
+    seq = reads.last_seq()  # read first: what happens meanwhile is sent again, not lost
     with LISTS:
         found, following = reads.jobs(where, limit, cursor or None, sort)
         counted = all_states(reads.counts(where)) if counts else None
@@ -197,7 +197,7 @@ def detail(request: Request, ref: str) -> Json:
 
 
 def check_priority(request: Request, job: Json, priority: int) -> None:
-    """Not everybody raises it beyond a limit; whoever may change a job may lower it."""
+    """Raising the priority beyond a limit needs a role; any user who may change the job may lower it."""
     if priority > job["priority"]:
         identity_of(request).must_prioritise(priority, job["vc"], context_of(request).config.limits)
 
@@ -208,7 +208,7 @@ async def found_job(request: Request, ref: str) -> Json:
 
 
 async def job_to_change(request: Request, ref: str) -> Json:
-    """The job, if whoever asks may change it."""
+    """The job, if the asking user may change it."""
     job = await found_job(request, ref)
     identity_of(request).must_change(job)
     return job

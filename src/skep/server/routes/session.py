@@ -1,4 +1,4 @@
-"""Who asks: the session of a browser, and what the server knows of whoever asks."""
+"""Who asks: the session of a browser, and what the server knows of the asking user."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def chosen_cluster(request: Request, spec: str) -> tuple[str, str]:
 
 
 def may_see(request: Request, made: StudyRecord | TraceRecord) -> bool:
-    """What somebody made is theirs; those who see every VC see what others made too."""
+    """The user's own studies; users who see every VC see those of others too."""
     identity = identity_of(request)
     return identity.sight.is_whole or made.user == identity.user
 

@@ -121,7 +121,7 @@ class Studies:
                 process.stdin.close()
 
     def _finish(self, study_id: str, code: int | None) -> None:
-        """Under the lock. Somebody may have cancelled or removed it."""
+        """Called under the lock. The study may have been cancelled or removed."""
         study = self._read(study_id)
         if study is None or study.state != RUNNING:
             return

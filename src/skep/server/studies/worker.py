@@ -94,7 +94,7 @@ class Study:
         gc.disable()  # jobs hold no cycles, and a collector that walks them only costs
         experiment = self.experiment()
         for policy in self.record.policies:
-            experiment.planner(policy)  # what cannot be built is said before anything runs
+            experiment.planner(policy)  # what cannot be built is reported before anything runs
         self.parts = [Part(policy, len(experiment.trace.jobs)) for policy in self.record.policies]
         self.note()
         runs = []
