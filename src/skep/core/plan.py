@@ -387,6 +387,10 @@ class Plan:
         part of the memory that it writes."""
         return Plan(self._jobs, over(self._books), self._groups, at)
 
+    def anew(self) -> Plan:
+        """An empty plan for the same jobs on the same books."""
+        return Plan(self._jobs, self._books, self._groups, self._at)
+
     def translate(self, made: Plan, number: int, decision: Decision, *, is_booked: bool) -> None:
         """The decision of that number in the plan of a part, in the terms of the whole; `is_booked` if the part has
         the books of the whole. To take it back takes back everything since it in the plan of the part."""

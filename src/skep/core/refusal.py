@@ -90,7 +90,7 @@ class Waits:
     @property
     def is_fragmented(self) -> bool:
         """Whether some job waits although enough GPUs are free for it."""
-        return any(waiting.jobs for waiting in self.fragmented.values())
+        return bool(self.fragmented) and any(waiting.jobs for waiting in self.fragmented.values())
 
     def drop(self, prefix: str) -> list[Waiting]:
         """The scopes of that prefix, which are no longer used."""

@@ -78,6 +78,8 @@ class Pipeline:
         self.walk = walk
         self.borrows = borrows
         """In a virtual cluster: whether a job that finds no room may run on lent cells."""
+        self.ignores_ends = not adjust and order.ignores_ends() and type(self).plan is Pipeline.plan
+        """Whether the end of a job decides nothing as long as no job waits."""
 
     # Derived from the state ------------------------------------------------------------------------------------
 
@@ -459,6 +461,18 @@ class Pipeline:
         return has_freed
 
     # Virtual clusters -------------------------------------------------------------------------------------------
+
+    def absorb(self, trigger: Trigger) -> bool:
+        """Take in jobs that have ended where `plan` would decide and write nothing. False: `plan` must be called."""
+        if not self.ignores_ends or self.timers or self.unwritten or not self.has_nobody(trigger):
+            return False
+        if trigger.withdrawn or trigger.nodes_changed or trigger.is_timer:
+            return False
+        for job in trigger.ended:
+            self.suspended.pop(job.seq, None)
+            self.running.remove(job)
+        self.epoch += 1
+        return True
 
     def withdraw(self, job: JobView) -> None:
         """This pending job is not ours to start: it is held, or over, or somebody else has started it."""

@@ -10,6 +10,7 @@ This is the scheduler of HiveD by itself, without jobs, queues or time: scenario
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection
 
 from skep.core.cells.binding import bind_sparing, by_history
@@ -150,7 +151,8 @@ class GangScheduler(Cells):
             bindings = bind_sparing(chain, lambda cell: self._is_usable(cell, chain, suggested), by_history, leaves)
             answer = Answer(cause=WaitCause.NO_HEALTHY_MAPPING if suggested is None else WaitCause.NO_SUGGESTED_MAPPING)
             if bindings is not None:
-                physical = [[bindings[id(leaf)] for leaf in pod] for pod in virtual]
+                left = iter(bindings)
+                physical = [list(itertools.islice(left, len(pod))) for pod in virtual]
                 victims = self._users(physical)
                 answer = Answer(Placement(chain.name, physical, virtual), victims)
             for gang, before in reversed(downgraded):

@@ -1,6 +1,6 @@
 """Which physical cells for the virtual ones of a placement? Buddy allocation that no VC can suffer from.
 
-Nothing is changed here: the answer is a mapping from virtual to physical gpus.
+Nothing is changed here: the answer is a physical GPU for each virtual one.
 """
 
 from __future__ import annotations
@@ -23,39 +23,42 @@ def bind_sparing(
     is_usable: Callable[[PhysicalCell], bool],
     order: Callable[[PhysicalCell], int],
     leaves: list[VirtualCell],
-) -> Bindings | None:
-    """A mapping that evicts opportunistic work only if there is none that evicts nothing."""
-    found = bind_within(is_usable, order, leaves)
-    if found is not None:
-        return found
+) -> list[PhysicalCell] | None:
+    """The physical GPU of each of these; opportunistic work is evicted only if there is no other way."""
+    near = bind_within(is_usable, order, leaves)
+    if near is not None:
+        return near
     found = Binder(chain, is_usable, order).bind(leaves)
-    if found is None or OPPORTUNISTIC not in [gpu.priority for gpu in found.values()]:
-        return found
-    spared = Binder(chain, lambda cell: is_usable(cell) and not is_lent(cell), order).bind(leaves)
-    return found if spared is None else spared
+    if found is None:
+        return None
+    if OPPORTUNISTIC in [gpu.priority for gpu in found.values()]:
+        spared = Binder(chain, lambda cell: is_usable(cell) and not is_lent(cell), order).bind(leaves)
+        found = found if spared is None else spared
+    return [found[id(leaf)] for leaf in leaves]
 
 
 def bind_within(
     is_usable: Callable[[PhysicalCell], bool], order: Callable[[PhysicalCell], int], leaves: list[VirtualCell]
-) -> Bindings | None:
+) -> list[PhysicalCell] | None:
     """What the search would find where there is nothing to search: all lie in one cell, which is bound already. GPUs
     with opportunistic work come last in either order. None: there is."""
     parent = leaves[0].parent if leaves else None
     if parent is None or parent.physical is None:
         return None
-    found: Bindings = {}
+    found = []
     left = iter(children_of(parent.physical, order))
     for leaf in leaves:
         if leaf.parent is not parent:
             return None
         gpu = leaf.physical
-        while gpu is None:
-            candidate = next(left, None)
-            if candidate is None:
+        if gpu is None:
+            for candidate in left:
+                if candidate.virtual is None and is_usable(candidate):
+                    gpu = candidate
+                    break
+            else:
                 return None
-            if is_usable(candidate):
-                gpu = candidate
-        found[id(leaf)] = gpu
+        found.append(gpu)
     return found
 
 

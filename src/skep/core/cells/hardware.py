@@ -69,7 +69,7 @@ class Hardware:
             node, bit = leaf.place
             masks[node] = masks.get(node, 0) | 1 << bit
         if len(masks) == 1:
-            return [msgspec.structs.replace(like, node=node, gpus=mask) for node, mask in masks.items()]
+            return [msgspec.structs.replace(like, node=node, gpus=masks[node])]
         return [part_of(like, node, mask) for node, mask in sorted(masks.items())]
 
 

@@ -134,52 +134,53 @@ class VirtualCell(Cell):
 def set_use(leaf: Cell, priority: int) -> None:
     """Make a gpu cell be in use at this priority (or free), and all cells above it know."""
     if leaf.priority != priority:
-        _count_use(leaf, leaf.priority, priority, 1)
+        _use((leaf,), leaf.priority, priority)
 
 
 def set_uses(leaves: Sequence[Cell], priority: int) -> None:
     """`set_use` of gpu cells with one parent: the cells above are counted once where all were used alike before."""
-    first = leaves[0]
-    before = first.priority
+    before = leaves[0].priority
     for leaf in leaves:
-        if leaf.priority != before or leaf.watcher is not None:
+        if leaf.priority != before:
             for each in leaves:
                 set_use(each, priority)
             return
-    if before == priority:
-        return
+    if before != priority:
+        _use(leaves, before, priority)
+
+
+def _use(leaves: Sequence[Cell], before: int, priority: int) -> None:
+    """These gpu cells of one parent, which all were in use at the priority before, are in use at another one."""
     is_used = priority != FREE
-    for leaf in leaves:
-        leaf.priority = priority
-        leaf.used = {priority: 1} if is_used else {}
-        leaf.used_total = int(is_used)
-        if isinstance(leaf, PhysicalCell):
-            leaf.turn = ((priority == OPPORTUNISTIC) << 24) + leaf.rank
-    if first.parent is not None:
-        _count_use(first.parent, before, priority, len(leaves))
-
-
-def _count_use(lowest: Cell, before: int, priority: int, count: int) -> None:
-    """So many gpus below this cell are in use at another priority than before; those above know too."""
-    change = count * ((priority != FREE) - (before != FREE))
     is_lending = before == OPPORTUNISTIC or priority == OPPORTUNISTIC
-    cell: Cell | None = lowest
-    while cell is not None:
-        used = cell.used
-        if before != FREE:
-            if used[before] == count:
-                del used[before]
-            else:
-                used[before] -= count
-        if priority != FREE:
-            used[priority] = used.get(priority, 0) + count
-        cell.used_total += change
-        if priority >= cell.priority:
-            cell.priority = priority
-        elif before == cell.priority and before not in used:
-            cell.priority = max(used, default=FREE)
+    for cell in leaves:
+        cell.priority = priority
+        cell.used = {priority: 1} if is_used else {}
+        cell.used_total = int(is_used)
         if cell.watcher is not None:
             cell.watcher.touch(cell)
         if is_lending and isinstance(cell, PhysicalCell):
-            cell.turn = (used.get(OPPORTUNISTIC, 0) << 24) + cell.rank
-        cell = cell.parent
+            cell.turn = ((priority == OPPORTUNISTIC) << 24) + cell.rank
+    count = len(leaves)
+    change = count * (is_used - (before != FREE))
+    above = leaves[0].parent
+    while above is not None:
+        used = above.used
+        if before != FREE:
+            left = used[before] - count
+            if left:
+                used[before] = left
+            else:
+                del used[before]
+        if is_used:
+            used[priority] = used.get(priority, 0) + count
+        above.used_total += change
+        if priority >= above.priority:
+            above.priority = priority
+        elif before == above.priority and before not in used:
+            above.priority = max(used, default=FREE)
+        if above.watcher is not None:
+            above.watcher.touch(above)
+        if is_lending and isinstance(above, PhysicalCell):
+            above.turn = (used.get(OPPORTUNISTIC, 0) << 24) + above.rank
+        above = above.parent

@@ -195,6 +195,8 @@ class Simulator:
             _, _, run, task = heapq.heappop(agenda)
             if run == task.run:
                 due.append(task)
+        if not due:
+            return
         halted = [task for task in due if task.halts_as is not None]
         due = [task for task in due if task.halts_as is None]
         for task in halted:

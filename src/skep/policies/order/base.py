@@ -85,3 +85,13 @@ class Order:
 
     def ended(self, job: JobView, plan: Plan, now_s: float) -> None:
         """The job is over."""
+
+    @classmethod
+    def ignores_ends(cls) -> bool:
+        """Whether it does nothing when a job leaves: it keeps no account, and its keys jump at no moment."""
+        return (
+            cls.left is Order.left
+            and cls.ended is Order.ended
+            and cls.settle is Order.settle
+            and cls.changes_at is Order.changes_at
+        )

@@ -88,15 +88,19 @@ class CellBooks(VcBooks):
 
     def bindings(self, allocation: Allocation) -> Bound | None:
         """Physical gpus for the virtual ones; none where that would need a bad node."""
-        leaves = self.leaves_of(allocation)
+        virtuals = self.leaves_of(allocation)
+        if len(self.chains) == 1:
+            [(chain, is_usable)] = self.chains.values()
+            leaves = bind_sparing(chain, is_usable, by_layout, virtuals)
+            return None if leaves is None else Bound(allocation, leaves, virtuals)
         found: Bindings = {}
-        for chain, is_usable in self.chains.values():  # nodes of different shapes may have the same gpus
-            wanted = leaves if len(self.chains) == 1 else [leaf for leaf in leaves if leaf.chain == chain.name]
+        for chain, is_usable in self.chains.values():  # nodes of different shapes may have the same GPUs
+            wanted = [virtual for virtual in virtuals if virtual.chain == chain.name]
             bound = bind_sparing(chain, is_usable, by_layout, wanted)
             if bound is None:
                 return None
-            found.update(bound)
-        return Bound(allocation, [found[id(leaf)] for leaf in leaves], leaves)
+            found.update((id(virtual), leaf) for virtual, leaf in zip(wanted, bound, strict=True))
+        return Bound(allocation, [found[id(virtual)] for virtual in virtuals], virtuals)
 
     def allows(self, allocation: Allocation) -> bool:
         if not self.cells.bad_nodes or self.bindings(allocation) is not None:
@@ -105,16 +109,20 @@ class CellBooks(VcBooks):
         return False
 
     def take(self, allocation: Allocation, owner: int) -> None:
-        bound = self.bound.get(id(allocation)) or self._kept(allocation, owner) or self.bindings(allocation)
+        bound = self.bound.get(id(allocation))
+        if bound is None and self.given[0] == owner:
+            bound = self._kept(allocation)
+        if bound is None:
+            bound = self.bindings(allocation)
         if bound is None:
             raise InvariantBroken(f"VC {self.cluster.name} is owed cells that cannot be bound")
         self._take(bound, owner)
 
-    def _kept(self, allocation: Allocation, owner: int) -> Bound | None:
+    def _kept(self, allocation: Allocation) -> Bound | None:
         """What the gpus of a job that stays where it is (it is suspended, resumed or has other terms) were bound to a
         moment ago."""
-        before, given = self.given
-        if before != owner or given is None:
+        given = self.given[1]
+        if given is None:
             return None
         if given.allocation.is_suspended == allocation.is_suspended and not allocation.has_seats_of(given.allocation):
             return None

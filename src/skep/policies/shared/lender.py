@@ -167,9 +167,11 @@ class Lender:
     @contextlib.contextmanager
     def _kept_back(self) -> Iterator[None]:
         """What is not lent is not free meanwhile."""
+        if not self.kept.masks:
+            yield
+            return
         trial = self.whole.new_plan()
-        if self.kept.masks:
-            trial.reserve(self.kept.left(self.whole.cluster))
+        trial.reserve(self.kept.left(self.whole.cluster))
         try:
             yield
         finally:

@@ -198,6 +198,10 @@ class Shared:
         """Whether it has decided anything."""
         trigger = vc.view.take_trigger()
         vc.books.is_refused = False
+        if vc.pipeline is not None and vc.pipeline.absorb(trigger):
+            self.agenda.set_wake(vc, None)
+            self.agenda.asked(vc, trigger)
+            return False
         made = vc.planner.plan(vc.view, vc.view.memory, trigger)
         self.agenda.set_wake(vc, made.wake_s)
         if made.decisions:

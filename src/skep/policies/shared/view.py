@@ -50,7 +50,7 @@ class VcView:
         self.held_jobs: dict[int, JobView] = {}
         """Those that run on cells of the VC, not on lent ones."""
         self.knowledge = whole.knowledge.of_vc(name)
-        self._empty = whole.new_plan()
+        self._empty = whole.new_plan().part(books.over, self.at)
         self.trigger = Trigger()
         """What this VC's planner has not been told yet."""
 
@@ -79,7 +79,7 @@ class VcView:
         return list(self.held_jobs.values())
 
     def new_plan(self) -> Plan:
-        return self._empty.part(self.books.over, self.at)
+        return self._empty.anew()
 
     def blank(self) -> View:
         return VcView(*self.books.blank(self.whole), self.name)
