@@ -29,6 +29,12 @@ class Place(msgspec.Struct, frozen=True):
     gpus: tuple[int, ...] = ()
     """As `CUDA_VISIBLE_DEVICES` counts them on its node."""
     address: str = "127.0.0.1"
+    gpu_mem_mib: int = 0
+    """Of each of its GPUs that it may use; 0: not said."""
+    mps_percent: float = 0.0
+    """Of the threads of each of its GPUs that it may use under NVIDIA MPS; 0: not said."""
+    devices: tuple[str, ...] = ()
+    """What it sees instead of whole GPUs: MIG instances."""
 
     @property
     def task(self) -> str:
@@ -73,6 +79,7 @@ def task_env(
         **request.secrets,
         **_of_pai(request, places, rank, ports),
         **_of_torch(places, rank, ports),
+        **_of_share(place),
         **_of_skep(request, job_id, launch, place, folders),
     }
 
@@ -94,8 +101,21 @@ def _of_torch(places: Sequence[Place], rank: int, ports: Sequence[Ports]) -> dic
         "ROLE_WORLD_SIZE": str(len(alike)),
         # A restart under torchrun can meet keys of the start before in a store that is shared (pytorch issue 135712).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in place.gpus),
+        "CUDA_VISIBLE_DEVICES": ",".join(place.devices or map(str, place.gpus)),
     }
+
+
+def _of_share(place: Place) -> dict[str, str]:
+    """What bounds a job on GPUs that it shares. `skep.train` heeds the memory, the driver what is about MPS."""
+    env = {}
+    if place.gpu_mem_mib:
+        env["SKEP_GPU_MEM_MIB"] = str(place.gpu_mem_mib)
+    if place.mps_percent:
+        env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{place.mps_percent:g}"
+        if place.gpu_mem_mib:
+            limits = [f"{number}={place.gpu_mem_mib}M" for number in range(len(place.gpus))]
+            env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = ",".join(limits)
+    return env
 
 
 def _of_skep(request: Request, job_id: str, launch: int, place: Place, folders: Folders) -> dict[str, str]:

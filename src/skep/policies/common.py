@@ -49,7 +49,6 @@ def make_pipeline(
     preempt: Preemption | None = None,
     adjust: tuple[Adjuster, ...] = (),
     estimate: Duration | None = None,
-    place: Place | None = None,
 ) -> Pipeline:
     if knobs["walk"] == EASY and preempt is not None and preempt.preempts:
         raise InputError(f"{name}: walk=easy is for policies that do not preempt", hint="use walk=skip")
@@ -57,7 +56,7 @@ def make_pipeline(
         name=name,
         estimate=estimate,
         order=order,
-        place=place or make_place(knobs, setting),
+        place=make_place(knobs, setting),
         preempt=preempt,
         adjust=usable(adjust, setting.offers),
         walk=knobs["walk"],

@@ -9,6 +9,7 @@ from pathlib import Path
 from skep.train import data, state
 from skep.train.asked import Asked
 from skep.train.checkpoints import Checkpoints, warn
+from skep.train.memory import bound_gpu_memory
 from skep.train.progress import Progress
 from skep.train.ranks import Alone, find_ranks, rank_and_size
 from skep.train.saving import Place, Saving
@@ -73,6 +74,7 @@ class Job:
         self._asked.note_saved()
         self._saved_at_s = 0.0
         self._total: int | None = None
+        bound_gpu_memory()
         if self.is_managed and not self._stop.install():
             warn("join() was not called in the main thread: stop signals are not handled, and a stop will lose steps")
 
@@ -190,6 +192,8 @@ class Job:
             self._settings, self._settings_number = self._asked.settings, number
         if (is_stopping or is_wanted) and not is_last:
             self._save()
+        if self._progress.is_due():  # also where the script reports nothing: its steps tell how fast it is
+            self._tell()
         if is_stopping and not is_last:
             self._stop.is_asked = True  # also where only another rank was
             self._tell(left=True)

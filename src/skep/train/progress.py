@@ -35,6 +35,10 @@ class Progress:
         """Throughput counts from here: restoring is not training."""
         self._since_s = time.monotonic()
 
+    def is_due(self) -> bool:
+        """Whether it is time to write."""
+        return self._folder is not None and time.monotonic() - self._written_s >= EVERY_S
+
     def report(self, step: int, values: dict[str, Any], samples: float) -> bool:
         """Takes note; true when it is time to write."""
         if self._folder is None:
@@ -43,7 +47,7 @@ class Progress:
         self._values.update(noted)
         self._samples += samples
         self._reports += 1
-        is_due = time.monotonic() - self._written_s >= EVERY_S
+        is_due = self.is_due()
         if is_due or self._reports <= FULL_CURVE:
             self._curve.append({**noted, "step": step, "at_s": round(_now_s(), 3)})
         return is_due

@@ -10,12 +10,15 @@ from pathlib import Path
 import msgspec
 
 from skep.core.actions import Launch, Move
+from skep.core.allocation import Seat
 from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import InputError
 from skep.core.model import GroupRef
+from skep.core.share import MIG
 from skep.engines.local.accounts import Account, Accounts, give, make_passage
 from skep.engines.local.cgroups import Cgroups, Group
 from skep.engines.local.criu import Freezer, criu_problem
+from skep.engines.local.devices import mig_devices, mps_problem
 from skep.engines.local.disk import remove_folder
 from skep.engines.local.folder import FILES_VERSION, Folder, LaunchRecord, TaskRecord, safe_name
 from skep.engines.local.library import prepare_library, with_library
@@ -25,6 +28,7 @@ from skep.jobs.env import Folders, Place, command_line, task_env
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
 
+MPS = "mps"
 BASE_ENV = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1"}
 """GPUs numbered as we count them; output that is seen when it is printed."""
 SHARED_ENV = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH")
@@ -66,17 +70,36 @@ def place_tasks(request: Request, member: GroupRef | None, allocation: Allocatio
     """The tasks of a launch, role by role. A member of an incremental job is alone in its launch."""
     names = list(request.tasks)
     seats = allocation.seating()
+    if not seats:
+        raise InputError("the allocation has no task")
     if member is not None:
-        return [Place(member.role, member.index, cluster.nodes[seats[0].node].name, seats[0].gpus)]
+        return [place_of(member.role, member.index, seats[0], allocation, cluster)]
     counts = dict.fromkeys(names, 0)
     places = []
     for seat in seats:
         role = names[seat.role]
-        places.append(Place(role, counts[role], cluster.nodes[seat.node].name, seat.gpus))
+        places.append(place_of(role, counts[role], seat, allocation, cluster))
         counts[role] += 1
-    if not places:
-        raise InputError("the allocation has no task")
     return places
+
+
+def place_of(role: str, index: int, seat: Seat, allocation: Allocation, cluster: Cluster) -> Place:
+    node = cluster.nodes[seat.node].name
+    if not seat.gpus:
+        return Place(role, index, node)
+    mask = sum(1 << gpu for gpu in seat.gpus)
+    pieces = [piece for piece in allocation.slices if (piece.node, piece.role) == (seat.node, seat.role)]
+    piece = next(piece for piece in pieces if piece.gpus & mask)
+    together = piece.tasks if piece.tasks > piece.gpus.bit_count() else 1
+    return Place(
+        role,
+        index,
+        node,
+        seat.gpus,
+        gpu_mem_mib=piece.gpu_mem_mib // together,
+        mps_percent=piece.milli / 10 if piece.mode == MPS else 0.0,
+        devices=mig_devices(seat.gpus, piece.milli, piece.slot) if piece.mode == MIG else (),
+    )
 
 
 def warnings_of(request: Request) -> list[str]:
@@ -89,6 +112,12 @@ def warnings_of(request: Request) -> list[str]:
     if request.checkpoint == "criu" and (problem := criu_problem()):
         found.append(problem)
     return found
+
+
+def share_notes(place: Place) -> list[str]:
+    """What does not bound a job on the GPUs that it shares, though its mode says so."""
+    problem = mps_problem() if place.mps_percent else None
+    return [problem] if problem else []
 
 
 class Beginning(msgspec.Struct, frozen=True):
@@ -199,7 +228,7 @@ class Beginner:
             cwd=request.workdir or work,
             reports=str(self.folder.reports),
             grace_s=request.grace_s,
-            notes=warnings_of(request),
+            notes=[*warnings_of(request), *share_notes(place)],
             cgroups=group.folders,
             oom_file=group.oom_file,
             freezer=group.freezer,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -33,6 +34,17 @@ class Reading(msgspec.Struct, frozen=True):
     """Uncorrected memory errors since the driver was loaded."""
 
 
+class MigInstance(msgspec.Struct, frozen=True):
+    """A part of a GPU that the hardware isolates."""
+
+    gpu: int
+    start: int
+    """The first of the eighths of the GPU's memory that it has."""
+    size: int
+    uuid: str
+    """As `CUDA_VISIBLE_DEVICES` names it."""
+
+
 def find_gpus() -> list[Gpu]:
     """Nothing where the library, the driver or the GPUs are missing: that is no error on a laptop."""
     return _of_each(_gpu)
@@ -40,6 +52,11 @@ def find_gpus() -> list[Gpu]:
 
 def read_gpus() -> list[Reading]:
     return _of_each(_reading)
+
+
+def find_mig_instances() -> list[MigInstance]:
+    """Nothing where MIG is off, or the driver does not know it."""
+    return [each for found in _of_each(_mig_instances) for each in found]
 
 
 def _of_each(ask: Callable[[Any, int], T]) -> list[T]:
@@ -89,6 +106,21 @@ def _gpu(nvml: Any, index: int) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     return Gpu(index, text(nvml.nvmlDeviceGetName(handle)), text(nvml.nvmlDeviceGetUUID(handle)), memory.total >> 20)
+
+
+def _mig_instances(nvml: Any, index: int) -> list[MigInstance]:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    found = []
+    try:
+        for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+            with contextlib.suppress(nvml.NVMLError):  # Not every number has an instance.
+                device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+                instance = nvml.nvmlDeviceGetGpuInstanceById(handle, nvml.nvmlDeviceGetGpuInstanceId(device))
+                where = nvml.nvmlGpuInstanceGetInfo(instance).placement
+                found.append(MigInstance(index, where.start, where.size, text(nvml.nvmlDeviceGetUUID(device))))
+    except (nvml.NVMLError, AttributeError):
+        return []
+    return found
 
 
 def text(value: str | bytes) -> str:

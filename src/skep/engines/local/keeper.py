@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         listed,
         read,
         send,
+        state_of,
         thaw,
         write,
     )
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 else:
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter was told to look nowhere.
     from disk import SAFELY, write_whole
-    from processes import FREEZE, TURN, began, cpu_below, family, gather, listed, read, send, thaw, write
+    from processes import FREEZE, TURN, began, cpu_below, family, gather, listed, read, send, state_of, thaw, write
     from throttle import Throttle
     from turns import Member, choose, window_of
 
@@ -70,6 +71,9 @@ NICE = -10
 LOOKS = 11
 """At CPU times, once a second, over which their use is measured."""
 ROUNDS_MAX = 20
+LOOK_S, PATIENCE_S = 0.001, 0.05
+"""Between two looks whether those who are paused have come to stand still, and for how long the next ones wait."""
+STOPPED = b"TtZX"
 
 
 class Task:
@@ -107,6 +111,13 @@ class Task:
                 write(f"{self.inner}/{FREEZE}", b"1")
         else:
             self._signal(signal.SIGSTOP)
+
+    @property
+    def stands(self) -> bool:
+        """Whether it has come to stand still: a process that waits for a CPU must run once more to do so."""
+        if self.is_gathered:
+            return b"frozen 0" not in read(f"{self.inner}/cgroup.events")
+        return all(state_of(pid) in STOPPED for pid in self._processes())
 
     def go_on(self) -> None:
         if self.is_gathered:
@@ -165,6 +176,8 @@ class Tenant:
         self.is_lent = False
         self.is_idle_class = False
         """Its threads have the scheduling class SCHED_IDLE."""
+        self.late = 0
+        """How often it did not come to stand still in time."""
         self.is_paused: bool | None = None
         """None: it may be either, as the keeper before this one left it."""
         self.cpu_from_s = self.cpu_s = self._cpu_now()
@@ -190,6 +203,10 @@ class Tenant:
 
     def renew(self, lease_s: float, epoch: int) -> bool:
         return all([task.order(lease_s, epoch) for task in self.tasks])
+
+    @property
+    def stands(self) -> bool:
+        return all(task.stands for task in self.tasks)
 
     def pause(self, now_s: float) -> None:
         for task in self.tasks:
@@ -264,6 +281,10 @@ class Group:
         self.quantum_s = 0.1
         self.tenants: dict[str, Tenant] = {}
         self.next_s = 0.0
+        self.chosen: set[str] = set()
+        """Who has the present turn, or the next one while a switch is under way."""
+        self.switch_by_s = 0.0
+        """Until when the next ones wait for the others to stand still; 0: no switch is under way."""
         self.throttle = Throttle()
         self.duty = 1.0
         self.is_second_half = False
@@ -278,7 +299,7 @@ class Group:
 
     def restart(self, now_s: float) -> None:
         """Its members have changed: what they had before counts no more."""
-        self.next_s = now_s
+        self.next_s, self.switch_by_s = now_s, 0.0
         for tenant in self.tenants.values():
             tenant.turns.since_s = now_s
 
@@ -289,18 +310,31 @@ class Group:
         if lent:
             self._lend([tenant for tenant in there if not tenant.is_lent], lent, now_s)
             return
+        if self.switch_by_s:
+            self._finish_switch(there, now_s)
+            return
         members = [tenant.turns for tenant in there]
-        chosen = {member.key for member in choose(members, now_s, self.window_s)}
+        self.chosen = {member.key for member in choose(members, now_s, self.window_s)}
         for tenant in there:
-            if tenant.key not in chosen:
+            if tenant.key not in self.chosen:
                 tenant.pause(now_s)
+        self.switch_by_s = now_s + PATIENCE_S
+        self._finish_switch(there, now_s)
+
+    def _finish_switch(self, there: list[Tenant], now_s: float) -> None:
+        """The next ones go on when the others have come to stand still, or are too late."""
+        late = [tenant for tenant in there if tenant.key not in self.chosen and not tenant.stands]
+        if late and now_s < self.switch_by_s:
+            self.next_s = now_s + LOOK_S
+            return
+        self.switch_by_s = 0.0
+        for tenant in late:
+            tenant.late += 1
         for tenant in there:
-            if tenant.key in chosen:
+            if tenant.key in self.chosen:
                 tenant.go_on(now_s)
-        has_all = len(chosen) == len(there) and all(tenant.turns.limit >= 1.0 for tenant in there)
-        self.next_s = now_s + (self.quantum_s if chosen else SHORT_S)
-        if has_all:
-            self.next_s = now_s + RENEW_S
+        is_endless = len(self.chosen) == len(there) and all(tenant.turns.limit >= 1.0 for tenant in there)
+        self.next_s = now_s + (RENEW_S if is_endless else self.quantum_s if self.chosen else SHORT_S)
 
     def _lend(self, guaranteed: list[Tenant], lent: list[Tenant], now_s: float) -> None:
         """Guaranteed members run all the time, the others for a part of each period."""
@@ -345,6 +379,7 @@ class Group:
                 "turn_s": round(tenant.turns.turn_s(now_s), 3),
                 "cpu_s": round(tenant.cpu_s - tenant.cpu_from_s, 3),
                 "wall_s": round(now_s - tenant.joined_s, 3),
+                "late": tenant.late,
                 "idle_s": round(now_s - tenant.cpu_moved_s, 1),
                 "is_settled": now_s - tenant.turns.since_s >= self.window_s,
                 "way": "freezer" if all(task.is_gathered for task in tenant.tasks) else "signals",

@@ -72,6 +72,8 @@ class Measured(msgspec.Struct, frozen=True):
     cpu_s: float
     wall_s: float
     """Since it joined."""
+    late: int
+    """How often it did not stand still in time when its turn was over."""
     idle_s: float
     """Since it last used any CPU: one that has turns and uses none may hang."""
     is_settled: bool

@@ -40,7 +40,8 @@ def test_the_group_that_freezes_is_made_when_it_is_needed(tmp_path: Path) -> Non
         (tmp_path / name).mkdir()
     group = Cgroups({"pids": tmp_path / "pids", "freezer": tmp_path / "unified"}, tmp_path / "data").make("t", 0, 0)
     assert group.freezer == group.folders[-1]
-    assert [Path(folder).exists() for folder in group.folders] == [True, False]
+    assert group.folders[-2] == f"{group.freezer}/turn"  # it can be removed before the group it is in
+    assert [Path(folder).exists() for folder in group.folders] == [True, False, False]
 
 
 def test_a_container_sees_its_own_part_only(tmp_path: Path) -> None:

@@ -1,0 +1,33 @@
+"""Short versions of `bench.shares`, with limits for a machine that has other work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bench.shares import trials
+
+pytestmark = pytest.mark.slow
+CORE = 0
+
+
+def test_two_jobs_in_slices_get_half_each(tmp_path: Path) -> None:
+    found = trials.slices(tmp_path, CORE, 12.0)
+    assert 40 < found[0].seen < 60
+    assert found[2].seen < 25
+
+
+def test_the_kubeshare_jobs_hold_their_shares(tmp_path: Path) -> None:
+    assert all(figure.seen < 0.1 for figure in trials.tokens(tmp_path, CORE, 12.0))
+
+
+def test_a_guaranteed_job_is_hardly_slower_beside_an_opportunistic_one(tmp_path: Path) -> None:
+    _, ratio, busy, idle = trials.lend(tmp_path, CORE, 3.0, phases=3, steps=100)
+    assert ratio.seen < 1.5
+    assert busy.seen > 0.1
+    assert idle.seen > busy.seen
+
+
+def test_kills_of_the_server_leave_no_job_stopped(tmp_path: Path) -> None:
+    stuck, lost, _ = trials.crashes(tmp_path, CORE, 4)
+    assert (stuck.seen, lost.seen) == (0, 0)
