@@ -44,6 +44,9 @@ class Slice(msgspec.Struct, frozen=True, omit_defaults=True):
     """Its part of the turns, against the other members of the group."""
     quantum_ms: int = 0
     """How long a turn is to be; that of a group is the smallest of its members'. 0: as the engine sees fit."""
+    ephemeral_mib: int = 0
+    """The part of `gpu_mem_mib` that it needs only while it runs. Jobs of a lane, which run one after the other, have
+    the memory of the largest in common."""
 
 
 class Seat(msgspec.Struct, frozen=True, array_like=True):
@@ -95,10 +98,27 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
         return list(map(seat_of, self.slices)) == list(map(seat_of, other.slices))
 
     def on_terms(
-        self, *, mode: str = "", milli: int, limit: int = 0, group: str = "", weight: int = 1, quantum_ms: int = 0
+        self,
+        *,
+        mode: str = "",
+        milli: int,
+        limit: int = 0,
+        group: str = "",
+        weight: int = 1,
+        quantum_ms: int = 0,
+        ephemeral_mib: int = 0,
     ) -> Allocation:
         """The same seats with these terms for every GPU."""
-        terms = Slice(-1, milli=milli, limit=limit, mode=mode, group=group, weight=weight, quantum_ms=quantum_ms)
+        terms = Slice(
+            -1,
+            milli=milli,
+            limit=limit,
+            mode=mode,
+            group=group,
+            weight=weight,
+            quantum_ms=quantum_ms,
+            ephemeral_mib=ephemeral_mib,
+        )
         slices = [on_terms(piece, terms) if piece.gpus else piece for piece in self.slices]
         return Allocation(tuple(slices), self.gpus, seats=self.seats)
 
@@ -110,7 +130,10 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def parked(self) -> Allocation:
         """The same seats without compute, in nobody's way: a step between two sets of terms within one plan."""
-        return self.on_terms(milli=0)
+        slices = [
+            msgspec.structs.replace(piece, milli=0, limit=0, mode="") if piece.gpus else piece for piece in self.slices
+        ]
+        return Allocation(tuple(slices), self.gpus)
 
     @property
     def is_parked(self) -> bool:
@@ -207,15 +230,17 @@ def on_terms(piece: Slice, terms: Slice) -> Slice:
         group=terms.group,
         weight=terms.weight,
         quantum_ms=terms.quantum_ms,
+        ephemeral_mib=terms.ephemeral_mib,
     )
 
 
 def halted(piece: Slice, memory: MemoryPlace) -> Slice:
     if memory == "resident":
         return msgspec.structs.replace(piece, milli=0, limit=0, mode="", cpu_milli=0)
-    swapped_mib = piece.gpu_mem_mib * piece.gpus.bit_count()
-    node_mib = piece.memory_mib + swapped_mib
-    return msgspec.structs.replace(piece, milli=0, limit=0, mode="", cpu_milli=0, gpu_mem_mib=0, memory_mib=node_mib)
+    node_mib = piece.memory_mib + (piece.gpu_mem_mib - piece.ephemeral_mib) * piece.gpus.bit_count()
+    return msgspec.structs.replace(
+        piece, milli=0, limit=0, mode="", cpu_milli=0, gpu_mem_mib=0, ephemeral_mib=0, memory_mib=node_mib
+    )
 
 
 def lowest_bits(mask: int, count: int) -> int:

@@ -15,7 +15,7 @@ from skep.core.allocation import WHOLE, Allocation, MemoryPlace, Slice, bits, lo
 from skep.core.ledger import NOBODY, OTHERS, Ledger, Shared, tenant_of
 from skep.core.pool import Pool
 from skep.core.refusal import Cause
-from skep.core.share import Tenant, clash
+from skep.core.share import Tenant, clash, memory_of
 
 __all__ = [
     "NOBODY",
@@ -172,7 +172,7 @@ class Node:
             return "there is no such gpu"
         there = self.tenants(gpu)
         milli = tenant.milli + sum(each.milli for each in there)
-        memory_mib = tenant.memory_mib + sum(each.memory_mib for each in there)
+        memory_mib = memory_of((*there, tenant))
         if milli > WHOLE or memory_mib > self.spec.gpu_mem_mib:
             return f"it would carry {milli} milli, {memory_mib} MiB"
         return clash(tenant, there)
@@ -192,7 +192,7 @@ class Node:
 
     def memory_left(self, gpu: int) -> int:
         """MiB of a gpu that nobody has."""
-        return self.spec.gpu_mem_mib - sum(tenant.memory_mib for tenant in self.tenants(gpu))
+        return self.spec.gpu_mem_mib - memory_of(self.tenants(gpu))
 
     def free_with(self, memory_mib: int) -> int:
         """The mask of the free gpus that have so much memory left."""

@@ -7,7 +7,7 @@ the history of those that have. The last two follow from events, so a replay, a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -40,6 +40,16 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
     """The models on the same GPUs, sorted."""
 
 
+class Use(NamedTuple):
+    """What a job uses of a GPU when it is alone there, as parts of what there is."""
+
+    sm: float
+    """Streaming multiprocessors: the compute."""
+    bandwidth: float
+    """Of the GPU's memory."""
+    pcie: float
+
+
 class Measured(Protocol):
     """Figures that whoever sets up a state gives it, from a profile where there is one. None: not known."""
 
@@ -50,6 +60,9 @@ class Measured(Protocol):
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         """Training steps per second, alone and well placed."""
 
+    def use(self, model: str) -> Use | None:
+        """What it uses of a GPU when it is alone there."""
+
 
 class Unknown:
     """Nobody has measured anything."""
@@ -58,6 +71,9 @@ class Unknown:
         return None
 
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
+        return None
+
+    def use(self, model: str) -> Use | None:
         return None
 
 
@@ -110,6 +126,9 @@ class Knowledge:
 
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return self.measured.steps_per_s(model, gpu_type, gpus)
+
+    def use(self, model: str) -> Use | None:
+        return self.measured.use(model)
 
     def throughput(self, model: str, gpu_type: str, gpus: int, neighbours: tuple[str, ...] = ()) -> Spread | None:
         tally = self.speeds.get(Place(model, gpu_type, gpus, neighbours))
@@ -172,6 +191,7 @@ class PartOfVc:
 
     def __init__(self, whole: Knowledge, vc: str) -> None:
         self.rate, self.steps_per_s, self.throughput = whole.rate, whole.steps_per_s, whole.throughput
+        self.use = whole.use
         self.progress = whole.progress
         self.of_vc = whole.of_vc
         self.history = History(lambda: whole.vcs.get(vc, NOTHING), whole.used_by)

@@ -19,7 +19,7 @@ from skep.core.allocation import WHOLE, Allocation, Slice, bits
 from skep.core.changes import Changes
 from skep.core.errors import InvariantBroken
 from skep.core.pool import unlist
-from skep.core.share import Tenant, fault_of
+from skep.core.share import LANE, Tenant, fault_of, memory_of
 
 if TYPE_CHECKING:
     from skep.core.cluster import Node
@@ -71,7 +71,7 @@ class Ledger:
                     free_mask = node.free_mask
                     if free_mask & gpus != gpus:
                         check_over(node, piece, owner)
-                    if piece.mode:
+                    if piece.mode or piece.ephemeral_mib:
                         tenant_of(piece, owner)
                     if piece.gpu_mem_mib:
                         check_memory(node, piece)
@@ -143,8 +143,9 @@ def check_memory(node: Node, piece: Slice) -> None:
     if piece.gpu_mem_mib > node.spec.gpu_mem_mib:
         raise InvariantBroken(f"a gpu of node {node.name} has no {piece.gpu_mem_mib} MiB")
     if node.shares:
+        tenant = tenant_of(piece, NOBODY)
         for gpu in bits(piece.gpus):
-            if piece.gpu_mem_mib > node.memory_left(gpu):
+            if memory_of((*node.tenants(gpu), tenant)) > node.spec.gpu_mem_mib:
                 raise InvariantBroken(f"gpu {gpu} of node {node.name} has no {piece.gpu_mem_mib} MiB left")
 
 
@@ -167,8 +168,11 @@ def tenant_of(piece: Slice, owner: int) -> Tenant:
         piece.group,
         piece.weight,
         piece.quantum_ms,
+        piece.ephemeral_mib,
     )
-    if (piece.mode or piece.limit or not 0 <= piece.milli <= WHOLE) and (why := fault_of(tenant)):
+    if (piece.mode or piece.limit or piece.ephemeral_mib or not 0 <= piece.milli <= WHOLE) and (
+        why := fault_of(tenant)
+    ):
         raise InvariantBroken(why)
     return tenant
 
@@ -203,7 +207,9 @@ def gpus_of(piece: Slice) -> Iterable[int]:
 def with_tenant(node: Node, gpu: int, share: Shared, tenant: Tenant) -> Shared:
     """What the gpu carries once this tenant is there too."""
     milli = share.milli + tenant.milli
-    memory_mib = share.memory_mib + tenant.memory_mib
+    tenants = share.tenants
+    is_lane = tenant.ephemeral_mib or share.mode == LANE
+    memory_mib = memory_of((*tenants, tenant)) if is_lane else share.memory_mib + tenant.memory_mib
     mode = share.mode
     if milli > WHOLE or memory_mib > node.spec.gpu_mem_mib:
         raise InvariantBroken(f"gpu {gpu} of node {node.name} would carry {milli} milli, {memory_mib} MiB")
@@ -212,7 +218,6 @@ def with_tenant(node: Node, gpu: int, share: Shared, tenant: Tenant) -> Shared:
         raise InvariantBroken(f"gpu {gpu} of node {node.name} is not free: {why}")
     if tenant.limit:
         mode = tenant.mode
-    tenants = share.tenants
     at = bisect.bisect_left(tenants, tenant)
     return Shared(milli, memory_mib, (*tenants[:at], tenant, *tenants[at:]), mode)
 
@@ -227,4 +232,6 @@ def without_tenant(node: Node, gpu: int, share: Shared, tenant: Tenant) -> Share
         return UNSHARED
     left = tenants[:at] + tenants[at + 1 :]
     mode = share.mode if not tenant.limit or any(each.limit for each in left) else None
-    return Shared(share.milli - tenant.milli, share.memory_mib - tenant.memory_mib, left, mode)
+    is_lane = tenant.ephemeral_mib or share.mode == LANE
+    memory_mib = memory_of(left) if is_lane else share.memory_mib - tenant.memory_mib
+    return Shared(share.milli - tenant.milli, memory_mib, left, mode)

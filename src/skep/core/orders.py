@@ -6,11 +6,11 @@ else gets them, and it is launched when the last of them has gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
 from skep.core.actions import Action, JobSetting, Launch, Move, Reshare, Resume, Stop, Suspend
-from skep.core.cluster import WHOLE, Slice
+from skep.core.cluster import WHOLE, Allocation, Slice
 from skep.core.job import Job, JobState
 
 if TYPE_CHECKING:
@@ -51,9 +51,6 @@ def reconcile(state: State) -> list[Action]:
                 orders.moving[job.seq] = job
                 job.halting_since_s = state.now_s
                 actions.append(Suspend(job.id, job.held_launch, job.bound.memory or "resident"))
-        elif job.held is not None and job.bound.has_seats_of(job.held):
-            job.held = job.bound
-            actions.append(Reshare(job.id, job.held_launch, job.bound))
         else:
             launches.append(job)
             if is_move(job):
@@ -61,11 +58,12 @@ def reconcile(state: State) -> list[Action]:
     actions += settings_of(state)
     orders.dirty = []
     blocked = blocked_of(state, launches) if launches and (orders.leaving or orders.moving) else ()
+    actions += [Reshare(job.id, job.held_launch, reshared(job)) for job in launches if tells_terms(job, blocked)]
     for job in launches:
         allocation = job.bound
         assert allocation is not None
         if allocation == job.held:
-            continue  # decided twice in one plan: it was started, and then got other terms
+            continue  # it has its terms, or was decided about twice in one plan
         if job.seq in blocked:
             orders.dirty.append(job)
         elif resumes(job):
@@ -114,30 +112,54 @@ def is_there(job: Job) -> bool:
 
 
 def resumes(job: Job) -> bool:
-    """Whether all that is wanted of a job that stands still is to go on there."""
-    return job.held is not None and job.held.resumes_as is not None and job.held.resumes_as == job.bound
+    """Whether all that is wanted of a job that stands still is to go on there, on whatever terms."""
+    before = job.held.resumes_as if job.held is not None else None
+    return before is not None and job.bound is not None and (before == job.bound or job.bound.has_seats_of(before))
+
+
+def is_reshare(job: Job) -> bool:
+    """Whether all that is wanted of a job is to go on where it is, on other terms."""
+    return job.held is not None and job.bound is not None and job.bound.has_seats_of(job.held)
+
+
+def tells_terms(job: Job, blocked: Container[int]) -> bool:
+    """Whether a job is to be told its terms now: it goes on with others, or is about to."""
+    if job.seq in blocked or job.held is None:
+        return False
+    return (is_reshare(job) and job.held != job.bound) or (resumes(job) and job.held.resumes_as != job.bound)
+
+
+def reshared(job: Job) -> Allocation:
+    """The terms that a job is told; they are held as soon as it is."""
+    assert job.held is not None
+    assert job.bound is not None
+    job.held = job.bound if job.held.memory is None else job.bound.suspended(job.held.memory)
+    return job.bound
 
 
 def blocked_of(state: State, launches: list[Job]) -> set[int]:
     """Who must wait: somebody still is where the job is to go, or still runs where it is to go on. Moves do not wait
     for moves: two jobs may swap their cells, and only the engine, which is told of both, can carry that out. So a move
-    does wait for one that waits itself."""
+    does wait for one that waits itself. Other terms wait as moves do, and all wait for a job that still has its old
+    ones."""
     going, moving = list(state.orders.leaving.values()), list(state.orders.moving.values())
     halting = [job for job in moving if job.bound is not None and job.bound.is_suspended]
     before_moves, before_others = held_by_node(going + halting), held_by_node(going + moving)
-    blocked = {job.seq for job in launches if is_behind(job, before_moves if is_move(job) else before_others)}
+    stays = {job.seq for job in launches if is_move(job) or is_reshare(job)}
+    blocked = {job.seq for job in launches if is_behind(job, before_moves if job.seq in stays else before_others)}
     moves = [job for job in launches if is_move(job)]
-    waiting = [job for job in moves if job.seq in blocked]
+    waiting = [job for job in launches if job.seq in stays & blocked]
     for first in waiting:  # which grows
         held = held_by_node([first])
-        behind = [job for job in moves if job.seq not in blocked and is_behind(job, held)]
+        others = launches if is_reshare(first) else moves
+        behind = [job for job in others if job.seq not in blocked and is_behind(job, held)]
         blocked.update(job.seq for job in behind)
         waiting += behind
     return blocked
 
 
 def is_move(job: Job) -> bool:
-    return job.held is not None and not resumes(job)
+    return job.held is not None and not resumes(job) and not is_reshare(job)
 
 
 def held_by_node(jobs: Iterable[Job]) -> dict[int, list[Slice]]:

@@ -11,7 +11,7 @@ member joins or leaves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -20,6 +20,7 @@ EXCLUSIVE = "exclusive"
 """The mode of slices that name none: what is guaranteed, and no more."""
 
 MIG = "mig"
+LANE = "lane"
 
 RateModel = Literal["alone", "together", "turns", "tokens", "leftovers", "lanes", "part", "instant"]
 """How the speed of tenants follows from who is there (`profiles/sharing.py`).
@@ -82,7 +83,7 @@ MODES: dict[str, ShareMode] = {
             "opportunistic jobs are throttled by the step times of the guaranteed one",
         ),
         ShareMode(
-            "lane",
+            LANE,
             "its turn in the lane",
             True,
             True,
@@ -185,12 +186,18 @@ class Tenant(msgspec.Struct, frozen=True, order=True):
     group: str = ""
     weight: int = 1
     quantum_ms: int = 0
+    ephemeral_mib: int = 0
+    """The part of its memory that it needs only while it runs; the jobs of a lane have it in common."""
 
 
 def fault_of(tenant: Tenant) -> str:
     """Why there can be no such tenant; nothing: there can."""
     if not 0 <= tenant.milli <= tenant.limit <= 1000:
         return f"{tenant.milli} milli with a limit of {tenant.limit} are no part of a gpu"
+    if not 0 <= tenant.ephemeral_mib <= tenant.memory_mib or (
+        tenant.limit and tenant.mode != LANE and tenant.ephemeral_mib
+    ):
+        return f"{tenant.ephemeral_mib} of {tenant.memory_mib} MiB shared in mode {tenant.mode or EXCLUSIVE}"
     if not tenant.mode:
         return "" if tenant.limit == tenant.milli else "more than is guaranteed needs a share mode"
     mode = MODES.get(tenant.mode)
@@ -239,3 +246,35 @@ def _clash(tenant: Tenant, other: Tenant) -> str:
 def mig_slots(tenant: Tenant) -> int:
     """Bits of the slots that a tenant in mode `mig` has."""
     return _BY_MILLI[tenant.milli].slots(tenant.slot)
+
+
+def memory_of(tenants: Iterable[Tenant]) -> int:
+    """MiB that these need of a GPU: what each keeps, and for each lane the most that one of its jobs needs to run. A
+    suspended job needs only what it keeps."""
+    kept = 0
+    lanes: dict[str, int] = {}
+    for tenant in tenants:
+        kept += tenant.memory_mib - tenant.ephemeral_mib
+        if tenant.ephemeral_mib and tenant.limit:
+            lanes[tenant.group] = max(lanes.get(tenant.group, 0), tenant.ephemeral_mib)
+    return kept + sum(lanes.values())
+
+
+def find_lane(tenants: Sequence[Tenant], capacity_mib: int, kept_mib: int, ephemeral_mib: int, new: str) -> str | None:
+    """The lane for a job on a GPU with these tenants (Salus): a new one, called `new`, if there is room for all that it
+    needs; else the smallest lane that is large enough; else the first, the smallest first, that can be made larger."""
+    free = capacity_mib - memory_of(tenants)
+    if kept_mib + ephemeral_mib <= free:
+        return new
+    lanes: dict[str, int] = {}
+    for tenant in tenants:
+        if tenant.limit:
+            lanes[tenant.group] = max(lanes.get(tenant.group, 0), tenant.ephemeral_mib)
+    by_size = sorted(lanes, key=lambda lane: (lanes[lane], lane))
+    for lane in by_size:
+        if lanes[lane] >= ephemeral_mib and kept_mib <= free:
+            return lane
+    for lane in by_size:
+        if kept_mib + max(ephemeral_mib - lanes[lane], 0) <= free:
+            return lane
+    return None

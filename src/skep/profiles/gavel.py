@@ -134,6 +134,11 @@ class GavelProfile(Profile):
         rows = self.table.get(gpu_type, {}).get(model, {})
         return bool(rows) and all(any(other in row.pairs for row in rows.values()) for other in neighbours)
 
+    def beside(self, model: str, other: str, gpu_type: str) -> float | None:
+        row = self._rows(model, gpu_type, is_spread=False).get(1)
+        pair = None if row is None else row.pairs.get((other, 1))
+        return pair / row.steps_per_s if row is not None and pair is not None and row.steps_per_s else None
+
     def rate(self, situation: Situation, levels: Sequence[str]) -> float:
         model, gpus = situation.model, situation.gpus
         reference = self._reference(situation)

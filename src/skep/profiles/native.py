@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from skep.core.knowledge import Use
 from skep.files.document import Field, read_document
 from skep.profiles.profile import CPU, Neighbour, Profile, Situation, nearest_count, shared
 
 TOP = ("name", "reference", "default", "models")
-SECTIONS = ("types", "scaling", "locality", "sharing")
+SECTIONS = ("types", "scaling", "locality", "sharing", "use")
 OTHERS = "default"
 """The key for neighbours that are not named."""
 
@@ -38,6 +39,8 @@ class Factors(NamedTuple):
     """What is left beside a neighbour of this model."""
     steps_per_s: float | None = None
     """Of one GPU of the reference type."""
+    use: Use | None = None
+    """What it uses of a GPU when it is alone."""
 
 
 NOTHING = Factors({}, {1: 1.0}, {}, {})
@@ -68,6 +71,7 @@ def _factors(given: dict[str, Field], default: Factors) -> Factors:
         locality=_locality(given["locality"]) if "locality" in given else default.locality,
         sharing=_sharing(given["sharing"]) if "sharing" in given else default.sharing,
         steps_per_s=None if steps is None else steps.number(above=0, most=STEPS_MAX),
+        use=_use(given["use"]) if "use" in given else default.use,
     )
 
 
@@ -94,6 +98,12 @@ def _sharing(field: Field) -> dict[str, float]:
     if not field.is_mapping:
         return {OTHERS: field.number(above=0, most=1)}
     return {model: each.number(above=0, most=1) for model, each in field.fields().items()}
+
+
+def _use(field: Field) -> Use:
+    given = field.fields(Use._fields, required=("sm",))
+    parts = {name: each.number(above=0 if name == "sm" else -1e-12, most=1) for name, each in given.items()}
+    return Use(parts["sm"], parts.get("bandwidth", 0.0), parts.get("pcie", 0.0))
 
 
 class NativeProfile(Profile):
@@ -126,6 +136,18 @@ class NativeProfile(Profile):
         if factors is NOTHING or (factors.types and gpu_type not in factors.types):
             return False
         return all(other in factors.sharing or OTHERS in factors.sharing for other, _ in neighbours)
+
+    def beside(self, model: str, other: str, gpu_type: str) -> float | None:
+        return None if other == OTHERS else self._of(model).sharing.get(other)
+
+    def usual_beside(self, model: str) -> float | None:
+        return self._of(model).sharing.get(OTHERS)
+
+    def use(self, model: str) -> Use | None:
+        return self._of(model).use
+
+    def _of(self, model: str) -> Factors:
+        return self.by_model.get(model, self.default)
 
     def rate(self, situation: Situation, levels: Sequence[str]) -> float:
         factors = self.by_model.get(situation.model, self.default)

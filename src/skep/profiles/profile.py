@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from skep.core.cluster import Allocation, Cluster
+from skep.core.knowledge import Use
 from skep.core.model import JobSpec
 from skep.profiles.speed import Speed
 
@@ -68,6 +69,18 @@ class Profile(ABC):
     def rate(self, situation: Situation, levels: Sequence[str]) -> float:
         """Work per second; `levels` are those of the cluster from the inside out."""
 
+    def beside(self, model: str, other: str, gpu_type: str) -> float | None:
+        """What was measured to be left of a model's speed beside another one on a GPU of this type."""
+        return None
+
+    def usual_beside(self, model: str) -> float | None:
+        """What is usually left of it beside a neighbour."""
+        return None
+
+    def use(self, model: str) -> Use | None:
+        """What it uses of a GPU."""
+        return None
+
     def speed(self, cluster: Cluster) -> Speed:
         """The rates of jobs on this cluster."""
         return MeasuredSpeed(self, cluster)
@@ -85,6 +98,7 @@ class MeasuredSpeed:
         self._has_inner = [bool(node.spec.inner) for node in cluster.nodes]
         self._outer = self.levels[self.levels.index("node") + 1 :]
         self._rates: dict[tuple[object, ...], tuple[float, float]] = {}
+        self.beside, self.usual_beside, self.use = profile.beside, profile.usual_beside, profile.use
 
     def knows(self, job: JobSpec, gpu_type: str, neighbours: Sequence[JobSpec]) -> bool:
         return self.profile.knows(job.model, gpu_type, neighbour_key(neighbours))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from skep.core.cluster import Allocation
+from skep.core.knowledge import Use
 from skep.core.model import JobSpec
 
 
@@ -23,3 +24,12 @@ class Speed(Protocol):
         self, job: JobSpec, allocation: Allocation, neighbours: Sequence[JobSpec], work_s: float
     ) -> tuple[float, float]:
         """Work per second (1 at the job's reference), and up to which work that holds."""
+
+    def beside(self, model: str, other: str, gpu_type: str) -> float | None:
+        """What was measured to be left of a model's speed beside another one; none: nobody has measured the pair."""
+
+    def usual_beside(self, model: str) -> float | None:
+        """What is usually left of its speed beside a neighbour; none where nobody says so."""
+
+    def use(self, model: str) -> Use | None:
+        """What it uses of a GPU; none where nobody knows."""

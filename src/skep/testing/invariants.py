@@ -199,6 +199,7 @@ def piece_of(role: Role, piece: Slice) -> Slice:
         group=piece.group,
         weight=piece.weight,
         quantum_ms=piece.quantum_ms,
+        ephemeral_mib=piece.ephemeral_mib,
     )
 
 
@@ -245,7 +246,7 @@ def add_piece(node: Node, use: Use, piece: Slice, owner: int) -> None:
         twice = piece.gpus & sum(use.whole)
         expect(not twice, f"gpus {twice:#b} of node {node.name} are held twice")
         use.whole[piece.gpus] = (owner, piece)
-        if has_terms(piece):
+        if has_terms(piece) or piece.ephemeral_mib:
             check_mode(tenant_of_piece(piece, owner))
         return
     limit = piece.limit or piece.milli
@@ -260,7 +261,8 @@ def add_piece(node: Node, use: Use, piece: Slice, owner: int) -> None:
 def tenant_of_piece(piece: Slice, owner: int) -> Tenant:
     limit = piece.limit or piece.milli
     tenant = Tenant(owner, piece.milli, limit, piece.gpu_mem_mib, piece.mode, piece.slot, piece.group)
-    return msgspec.structs.replace(tenant, weight=piece.weight, quantum_ms=piece.quantum_ms)
+    terms = {"weight": piece.weight, "quantum_ms": piece.quantum_ms, "ephemeral_mib": piece.ephemeral_mib}
+    return msgspec.structs.replace(tenant, **terms)
 
 
 def has_terms(piece: Slice) -> bool:
@@ -273,7 +275,7 @@ def check_capacity(node: Node, use: Use) -> None:
         holders = [piece for mask, (_, piece) in use.whole.items() if mask >> gpu & 1]
         tenants = use.tenants.get(gpu, [])
         milli = sum(piece.milli for piece in holders) + sum(tenant.milli for tenant in tenants)
-        memory_mib = sum(piece.gpu_mem_mib for piece in holders) + sum(tenant.memory_mib for tenant in tenants)
+        memory_mib = memory_on([*(tenant_of_piece(piece, 0) for piece in holders), *tenants])
         expect(milli <= WHOLE, f"gpu {gpu} of node {node.name} carries {milli} milli")
         check_together([*(tenant_of_piece(piece, 0) for piece in holders), *tenants], f"gpu {gpu} of node {node.name}")
         expect(memory_mib <= node.spec.gpu_mem_mib, f"gpu {gpu} of node {node.name} carries {memory_mib} MiB")
@@ -281,8 +283,19 @@ def check_capacity(node: Node, use: Use) -> None:
     expect(use.memory_mib <= node.spec.memory_mib, f"memory of node {node.name} over capacity")
 
 
+def memory_on(tenants: list[Tenant]) -> int:
+    """MiB of a GPU that these have. Jobs of a lane run one after the other: what they need to run counts once."""
+    kept = sum(tenant.memory_mib - tenant.ephemeral_mib for tenant in tenants)
+    lanes = {tenant.group for tenant in tenants}
+    return kept + sum(
+        max((each.ephemeral_mib for each in tenants if each.group == lane and each.limit), default=0) for lane in lanes
+    )
+
+
 def check_mode(tenant: Tenant) -> None:
     """That a tenant by itself is what its mode allows."""
+    is_lane = tenant.mode == "lane" or not tenant.limit
+    expect(0 <= tenant.ephemeral_mib <= (tenant.memory_mib if is_lane else 0), f"{tenant} shares memory")
     if not tenant.mode:
         return
     expect(tenant.mode in SHARED, f"{tenant} is in no share mode that there is")
@@ -324,7 +337,7 @@ def check_books(cluster: Cluster, held: Iterable[Held]) -> None:
         used = sum(use.whole)
         shares = {}
         for gpu, tenants in use.tenants.items():
-            milli, memory_mib = sum(each.milli for each in tenants), sum(each.memory_mib for each in tenants)
+            milli, memory_mib = sum(each.milli for each in tenants), memory_on(tenants)
             mode = next((each.mode for each in tenants if each.limit), None)
             shares[gpu] = Shared(milli, memory_mib, tuple(sorted(tenants)), mode)
             used |= (mode is not None) << gpu

@@ -37,9 +37,9 @@ def take_up(simulator: Simulator, state: State) -> None:
         take_up_reports(simulator, state, task, job)
         simulator._join_shares(task)
     events: list[Event] = []
-    for task, job in there:
-        if not job.is_halted:
-            go_on(simulator, state, task, job, events)
+    going = [(task, job) for task, job in there if not job.is_halted and not halts(simulator, state, task, job)]
+    for task, job in going:
+        go_on(simulator, state, task, job, events)
     events += simulator.execute(state.now_s, unanswered(state))
     if events:
         simulator.first = Batch(state.now_s, events)
@@ -64,6 +64,7 @@ def restore(task: Task, job: Job, state: State) -> None:
         task.progress_since_s, task.saving_since_s = job.progress_since_s, job.saving_since_s
         task.is_suspended, task.halts_as = job.is_halted, job.held.memory
         task.restart_left_s = job.restart_left_s
+        task.share = task.told_share = job.share
 
 
 def take_up_reports(simulator: Simulator, state: State, task: Task, job: Job) -> None:
@@ -74,13 +75,17 @@ def take_up_reports(simulator: Simulator, state: State, task: Task, job: Job) ->
         gauge.logged_speed = progress.report.steps_per_s
 
 
-def go_on(simulator: Simulator, state: State, task: Task, job: Job, events: list[Event]) -> None:
+def halts(simulator: Simulator, state: State, task: Task, job: Job) -> bool:
+    """Whether it was told to suspend; then that goes on."""
     memory = halts_as(state, job)
     if memory is not None:
         halt(simulator, task, job, memory)
-        return
+    return memory is not None
+
+
+def go_on(simulator: Simulator, state: State, task: Task, job: Job, events: list[Event]) -> None:
     simulator._set_rate(task)
-    if task.rate / task.unit != job.rate:  # the simulator knows the job's speed better
+    if task.rate / task.unit != job.rate or task.share != task.told_share:  # the simulator knows the job's speed better
         task.rate = job.rate * task.unit
         events.append(simulator._change_rate(task, state.now_s))
 

@@ -33,7 +33,18 @@ from skep.core.progress import Gauge, Report
 from skep.core.state import State
 from skep.engines.sim.adopt import take_up
 from skep.engines.sim.outages import Outages
-from skep.engines.sim.task import Task, halted_as, has_steps, progress_of, report_of, shared_gpus
+from skep.engines.sim.task import (
+    Place,
+    Task,
+    halted_as,
+    has_steps,
+    party_of,
+    progress_of,
+    report_of,
+    shared_places,
+    told_share,
+)
+from skep.profiles.sharing import Costs, Sharing
 from skep.profiles.speed import Speed
 from skep.traces.trace import TraceJob
 
@@ -54,6 +65,7 @@ class SimulatorOptions(TypedDict, total=False):
     swap_gib_per_s: float
     groups: tuple[GroupSpec, ...]
     reports: bool
+    costs: Costs | None
 
 
 class Simulator:
@@ -73,9 +85,11 @@ class Simulator:
         swap_gib_per_s: float = SWAP_GIB_PER_S,
         groups: tuple[GroupSpec, ...] = (),
         reports: bool = False,
+        costs: Costs | None = None,
     ) -> None:
         self.cluster = cluster
         self.speed = speed
+        self.sharing = Sharing(speed, costs)
         self.restart_s = restart_s
         self.checkpoint_s = checkpoint_s
         self.finish_round_s = finish_round_s
@@ -90,8 +104,9 @@ class Simulator:
             job.spec.id: Task(row, job, in_proportion=speed is None) for row, job in enumerate(jobs)
         }
         self.running: dict[int, Task] = {}
-        self.tenants: dict[tuple[int, int], dict[int, Task]] = {}
-        """Who is on each shared GPU, by (node, GPU) and row; kept only if the speed model knows sharing."""
+        self.tenants: dict[Place, dict[int, Task]] = {}
+        """Who is on each shared GPU, by (node, GPU) and row, and who is in each share group. Those who have parts in no
+        share mode are here only if the speed model knows sharing."""
         self.agenda: list[tuple[float, int, int, Task]] = []
         """Finishes and changes of rate: (at_s, row, run, task); those of an earlier run are stale."""
         self.open_count = sum(job.work_s < math.inf or job.spec.time_limit_s is not None for job in jobs)
@@ -285,7 +300,8 @@ class Simulator:
         task.is_suspended, task.halts_as = False, None
         self._set_rate(task)
         done_s, rate = task.done_s / task.unit, task.rate / task.unit
-        events.append(TasksResumed(task.job.spec.id, done_s, rate, task.progress_since_s))
+        share = told_share(task)
+        events.append(TasksResumed(task.job.spec.id, done_s, rate, task.progress_since_s, share=share))
         self._first_report(task, at_s, events)
         self._change_rates(self._neighbours(task), at_s, events)
 
@@ -311,7 +327,8 @@ class Simulator:
     def _launch(self, task: Task, allocation: Allocation, at_s: float, events: list[Event]) -> None:
         others = self._begin(task, allocation, at_s)
         self.running[task.row] = task
-        events.append(TasksStarted(task.job.spec.id, task.rate / task.unit, task.progress_since_s))
+        rate, share = task.rate / task.unit, told_share(task)
+        events.append(TasksStarted(task.job.spec.id, rate, task.progress_since_s, share=share))
         self._first_report(task, at_s, events)
         self._change_rates(others, at_s, events)
 
@@ -320,7 +337,8 @@ class Simulator:
         task.done_s = task.work_at(at_s)
         others |= self._begin(task, action.allocation, at_s)
         done_s, rate = task.done_s / task.unit, task.rate / task.unit
-        events.append(TasksMoved(task.job.spec.id, action.allocation, done_s, rate, task.progress_since_s))
+        share = told_share(task)
+        events.append(TasksMoved(task.job.spec.id, action.allocation, done_s, rate, task.progress_since_s, share=share))
         self._first_report(task, at_s, events)
         self._change_rates(others, at_s, events)
 
@@ -332,6 +350,7 @@ class Simulator:
         task.saving_since_s = task.progress_since_s
         task.begun_s = task.saved_s = task.done_s
         task.starts += 1
+        task.share = None
         others = self._join_shares(task)
         self._set_rate(task)
         return others
@@ -341,10 +360,16 @@ class Simulator:
         work_s = task.work_s
         assert task.allocation is not None
         task.rate, task.target_s = task.allocation.gpus if task.job.spec.gpu_range else 1.0, work_s
+        terms = task.allocation.terms
         if self.speed is not None:
-            neighbours = [other.job.spec for other in self._neighbours(task).values() if not other.is_suspended]
+            there = () if terms.mode else self._neighbours(task).values()
+            neighbours = [other.job.spec for other in there if not other.is_suspended]
             task.rate, until_s = self.speed.rate(task.job.spec, task.allocation, neighbours, task.done_s)
             task.target_s = min(until_s, work_s)
+        if terms.mode:
+            self._share(task)
+        elif task.share is not None:
+            task.share = task.allocation.gpus / task.allocation.gpu_count()
         task.run += 1
         if task.target_s < math.inf and task.rate > 0:
             at_s = task.progress_since_s + (task.target_s - task.done_s) / task.rate
@@ -352,6 +377,20 @@ class Simulator:
                 at_s = math.ceil(at_s / self.finish_round_s - 1e-9) * self.finish_round_s
             heapq.heappush(self.agenda, (max(at_s, self.since_s), task.row, task.run, task))
             self.idle_timers = 0
+
+    def _share(self, task: Task) -> None:
+        """What is left of its speed where it shares its GPUs; a gang is as fast as its slowest member."""
+        assert task.allocation is not None
+        gpu_type = self.cluster.nodes[task.allocation.terms.node].spec.gpu_type
+        parts = []
+        for place in shared_places(task):
+            # In one order whoever came first, so that equal situations have equal rates to the last bit.
+            there = {
+                row: party_of(other) for row, other in sorted(self.tenants[place].items()) if not other.is_suspended
+            }
+            parts.append(self.sharing.part_of(there[task.row], list(there.values()), gpu_type))
+        task.rate *= min(part.rate for part in parts)
+        task.share = sum(part.share for part in parts) / len(parts)
 
     def _change_rates(self, tasks: dict[int, Task], at_s: float, events: list[Event]) -> None:
         for task in tasks.values():
@@ -388,19 +427,24 @@ class Simulator:
 
     def _join_shares(self, task: Task) -> dict[int, Task]:
         """Enter a task on the GPUs that it shares. Returns its neighbours there."""
-        if self.speed is None or not self.speed.knows_sharing:
-            return {}
-        for gpu in shared_gpus(task):
-            self.tenants.setdefault(gpu, {})[task.row] = task
+        for place in self._places(task):
+            self.tenants.setdefault(place, {})[task.row] = task
         return self._neighbours(task)
+
+    def _places(self, task: Task) -> list[Place]:
+        """Where it shares with others, as far as that matters to anybody's speed."""
+        assert task.allocation is not None
+        if task.allocation.terms.mode or (self.speed is not None and self.speed.knows_sharing):
+            return shared_places(task)
+        return []
 
     def _leave_shares(self, task: Task) -> dict[int, Task]:
         """Strike a task off the GPUs that it shares. Returns those that were its neighbours."""
         others = self._neighbours(task)
-        for gpu in shared_gpus(task) if self.tenants else ():
-            del self.tenants[gpu][task.row]
-            if not self.tenants[gpu]:
-                del self.tenants[gpu]
+        for place in self._places(task) if self.tenants else ():
+            del self.tenants[place][task.row]
+            if not self.tenants[place]:
+                del self.tenants[place]
         return others
 
     def _neighbours(self, task: Task) -> dict[int, Task]:
@@ -408,7 +452,7 @@ class Simulator:
         found: dict[int, Task] = {}
         if not self.tenants:
             return found
-        for gpu in shared_gpus(task):
-            found |= self.tenants[gpu]
+        for place in self._places(task):
+            found |= self.tenants[place]
         found.pop(task.row, None)
         return found

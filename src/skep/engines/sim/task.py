@@ -8,6 +8,8 @@ from skep.core.cluster import WHOLE, Allocation, MemoryPlace, bits
 from skep.core.events import ProgressReported, TasksSuspended
 from skep.core.job import amount_of
 from skep.core.progress import Report
+from skep.core.share import MODES
+from skep.profiles.sharing import Party
 from skep.traces.trace import TraceJob
 
 
@@ -28,8 +30,10 @@ class Task:
         "run",
         "saved_s",
         "saving_since_s",
+        "share",
         "starts",
         "target_s",
+        "told_share",
         "unit",
         "work_s",
     )
@@ -64,6 +68,11 @@ class Task:
         self.saved_s = 0.0
         """Work at the last checkpoint before the present rate began."""
 
+        self.share: float | None = None
+        """The part of its GPUs' time that it gets; none: it is in no share mode."""
+        self.told_share: float | None = None
+        """The last one that others were told."""
+
     def work_at(self, now_s: float) -> float:
         if now_s <= self.progress_since_s:
             return self.done_s
@@ -78,16 +87,44 @@ class Task:
         return self.work_at(last_s) if last_s >= self.progress_since_s else self.saved_s
 
 
-def shared_gpus(task: Task) -> list[tuple[int, int]]:
+Place = tuple[int, int] | str
+"""Where tasks share: a GPU by node and number, or a share group by its name, of which one member runs at a time."""
+
+
+def shared_places(task: Task) -> list[Place]:
     assert task.allocation is not None
+    terms = task.allocation.terms
+    if terms.mode and MODES[terms.mode].one_group:
+        return [terms.group]
     pieces = [piece for piece in task.allocation.slices if piece.milli < WHOLE or piece.mode]
     return list(dict.fromkeys((piece.node, gpu) for piece in pieces for gpu in bits(piece.gpus)))
+
+
+def party_of(task: Task) -> Party:
+    assert task.allocation is not None
+    return Party(task.job.spec, task.allocation.terms)
 
 
 def progress_of(task: Task, report: Report | None = None) -> ProgressReported:
     """When its rate has changed, or it says how far it is."""
     unit = task.unit
-    return ProgressReported(task.job.spec.id, task.done_s / unit, task.rate / unit, task.saved_s / unit, report)
+    share = news_of_share(task)
+    done_s, rate, saved_s = task.done_s / unit, task.rate / unit, task.saved_s / unit
+    return ProgressReported(task.job.spec.id, done_s, rate, saved_s, report, share=share)
+
+
+def news_of_share(task: Task) -> float | None:
+    """What it gets, if that is not what others were told last; they are told now."""
+    if task.share == task.told_share:
+        return None
+    task.told_share = task.share
+    return task.share
+
+
+def told_share(task: Task) -> float | None:
+    """What a start says of it."""
+    task.told_share = task.share
+    return task.share
 
 
 def report_of(task: Task, done_s: float) -> Report:

@@ -1,0 +1,202 @@
+"""How fast jobs are that share a GPU: a rate model for each share mode of `core/share.py`.
+
+Each answers for one tenant among those that have compute on a GPU: what is left of its speed, and the part of the GPU's
+time that it gets. These are closed forms: no turn is played. Where nobody has measured how two jobs get on, they are
+taken to saturate the GPU: `slow = max(1, sum of what all use)`, for the resource where that is most, and a job of which
+nobody knows what it uses is taken to use all of the compute that it asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from skep.core.cluster import WHOLE, Slice
+from skep.core.knowledge import Use
+from skep.core.model import JobSpec
+from skep.core.share import MODES
+from skep.profiles.speed import Speed
+
+
+class Costs(msgspec.Struct, frozen=True):
+    """What sharing costs, where a plan does not say it. Seconds."""
+
+    quantum_s: float = 60.0
+    """A turn in mode `slice` (Gandiva's)."""
+    switch_s: float = 0.1
+    """From one member to the next, once in every turn."""
+    tolerance: float = 0.05
+    """A guaranteed job in mode `lend` is slowed down by no more than this part."""
+    instant_s: float = 0.02
+    """Mode `instant`: until another job has the GPU; 5 to 35 ms were measured (PipeSwitch)."""
+
+
+class Party(NamedTuple):
+    """A job and the terms on which it has a GPU."""
+
+    job: JobSpec
+    terms: Slice
+
+    @property
+    def asked(self) -> float:
+        """The part of a GPU that is its reference."""
+        return self.job.shapes[0].roles[self.terms.role].gpu_milli / WHOLE
+
+
+class Part(NamedTuple):
+    """What a job gets where it shares."""
+
+    rate: float
+    """What is left of its speed; above 1 if it gets more than it asked for."""
+    share: float
+    """Of the time of the GPU. Those of all tenants add up to 1 at most."""
+
+
+class Sharing:
+    """The rate models with what is known of jobs and costs."""
+
+    def __init__(self, speed: Speed | None = None, costs: Costs | None = None) -> None:
+        self.speed = speed
+        self.costs = costs or Costs()
+        self.models: dict[str, Callable[[Party, Sequence[Party], str], Part]] = {
+            "alone": self.alone,
+            "together": self.together,
+            "turns": self.turns,
+            "tokens": self.tokens,
+            "leftovers": self.leftovers,
+            "lanes": self.lanes,
+            "part": self.alone,
+            "instant": self.instant,
+        }
+
+    def part_of(self, me: Party, all_there: Sequence[Party], gpu_type: str = "") -> Part:
+        """What one of those that have compute on a GPU gets there. They are all in its mode."""
+        return self.models[MODES[me.terms.mode].rate](me, all_there, gpu_type)
+
+    # The models ------------------------------------------------------------------------------------------------
+
+    def alone(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> Part:
+        """A part of its own, whoever else is there."""
+        share = me.terms.milli / WHOLE
+        return Part(share / me.asked, share)
+
+    def together(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> Part:
+        others = [(other, 1.0) for other in all_there if other is not me]
+        return Part(self.beside(me, others, gpu_type), 1 / len(all_there))
+
+    def turns(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> Part:
+        """In a round everybody has one turn of its weight times the quantum; a switch is lost at its begin."""
+        most = (me.terms.limit or me.terms.milli) / WHOLE
+        if len(all_there) == 1:
+            return Part(most / me.asked, most)
+        total = sum(party.terms.weight for party in all_there)
+        share = me.terms.weight / total
+        useful = share - self.costs.switch_s / (self.quantum_s(all_there) * total)
+        return Part(max(min(useful, most), 0.0) / me.asked, share)
+
+    def quantum_s(self, members: Iterable[Party]) -> float:
+        given = [party.terms.quantum_ms for party in members if party.terms.quantum_ms]
+        return min(given) / 1000 if given else self.costs.quantum_s
+
+    def tokens(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> Part:
+        """Its request, and of the rest as much as brings those that have least up together, none above its limit."""
+        bounds = [(party.terms.milli / WHOLE, party.terms.limit / WHOLE) for party in all_there]
+        level = water_level(bounds, 1.0)
+        low, high = bounds[all_there.index(me)]
+        share = min(max(low, level), high)
+        return Part(share / me.asked, share)
+
+    def leftovers(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> Part:
+        """Guaranteed jobs are slowed down within the tolerance, the others get what is left, in equal parts."""
+        owners = [party for party in all_there if party.terms.milli]
+        guests = [party for party in all_there if not party.terms.milli]
+        uses = {id(party): max(self.use(party)) for party in all_there}
+        wanted = sum(uses.values())
+        slow = min(max(wanted, 1.0), 1 + self.costs.tolerance) if guests and owners else max(wanted, 1.0)
+        used = sum(uses[id(party)] for party in owners) / slow
+        if me.terms.milli:
+            return Part(1 / slow, uses[id(me)] / slow)
+        left = max(1 - used, 0.0)
+        level = water_level([(0.0, uses[id(party)]) for party in guests], left)
+        share = min(level, uses[id(me)])
+        return Part(share / uses[id(me)], share)
+
+    def lanes(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> Part:
+        """One job of a lane at a time, lanes together: the others of its lane take turns with it, each job of another
+        lane is there for its part of the time."""
+        weights: dict[str, int] = {}
+        for party in all_there:
+            weights[party.terms.group] = weights.get(party.terms.group, 0) + party.terms.weight
+        mine = me.terms.weight / weights[me.terms.group]
+        others = [
+            (party, party.terms.weight / weights[party.terms.group])
+            for party in all_there
+            if party.terms.group != me.terms.group
+        ]
+        return Part(mine * self.beside(me, others, gpu_type), mine / len(weights))
+
+    def instant(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> Part:
+        """Who has the highest priority, first of the first, runs when it has something to do; a quantum says how often
+        that is. Whoever it interrupts loses the time of the switch."""
+        left = 1.0
+        for party in sorted(all_there, key=lambda each: -each.job.priority):
+            use = max(self.use(party))
+            share = min(use, left)
+            if party is me:
+                break
+            every_s = party.terms.quantum_ms / 1000
+            left = max(left - share - (self.costs.instant_s / every_s if every_s else 0.0), 0.0)
+        return Part(share / use, share)
+
+    # How jobs get on ---------------------------------------------------------------------------------------------
+
+    def use(self, party: Party) -> Use:
+        """Of one of which nobody knows it: all of the compute that it asked for."""
+        return self._known_use(party) or Use(party.asked, 0.0, 0.0)
+
+    def _known_use(self, party: Party) -> Use | None:
+        return None if self.speed is None else self.speed.use(party.job.model)
+
+    def beside(self, me: Party, others: Sequence[tuple[Party, float]], gpu_type: str) -> float:
+        """What is left of a job's speed beside others, each there for a part of the time: by what was measured of the
+        pairs, else by saturation where all uses are known, else by the usual factor, else by saturation."""
+        if not others:
+            return 1.0
+        pairs = [self._pair(me, other, gpu_type) for other, _ in others]
+        is_used = all(self._known_use(party) is not None for party in (me, *(other for other, _ in others)))
+        usual = None if self.speed is None else self.speed.usual_beside(me.job.model)
+        if None in pairs and (is_used or usual is None):
+            return 1 / saturation(self.use(me), [(self.use(other), part) for other, part in others])
+        left = 1.0
+        for pair, (_, part) in zip(pairs, others, strict=True):
+            factor = usual if pair is None else pair
+            left *= 1 - part * (1 - (1.0 if factor is None else factor))
+        return left
+
+    def _pair(self, me: Party, other: Party, gpu_type: str) -> float | None:
+        return None if self.speed is None else self.speed.beside(me.job.model, other.job.model, gpu_type)
+
+
+def saturation(mine: Use, others: Iterable[tuple[Use, float]]) -> float:
+    """How many times longer a job takes where all together want more than there is of some resource."""
+    total = list(mine)
+    for use, part in others:
+        total = [sum_ + part * each for sum_, each in zip(total, use, strict=True)]
+    return max(1.0, *total)
+
+
+def water_level(bounds: Sequence[tuple[float, float]], amount: float) -> float:
+    """The level at which `min(max(low, level), high)` of all adds up to this amount; where all have their upper bound
+    before that, the highest of these."""
+    edges = sorted({edge for bound in bounds for edge in bound})
+    level = edges[0]
+    for edge in edges[1:]:
+        at_edge = sum(min(max(low, edge), high) for low, high in bounds)
+        if at_edge > amount:
+            filled = sum(min(max(low, level), high) for low, high in bounds)
+            rising = sum(low <= level < high for low, high in bounds)
+            return level + max(amount - filled, 0.0) / rising if rising else level
+        level = edge
+    return level
