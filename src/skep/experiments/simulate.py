@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -53,7 +54,7 @@ class Options(msgspec.Struct, frozen=True):
     """The error of the owner's estimate that policies get; 0: the true duration (`experiments/owners.py`)."""
 
 
-class Experiment(msgspec.Struct):
+class Experiment(msgspec.Struct, dict=True):
     """A trace on a cluster. The cluster is a pattern: every run gets its own."""
 
     trace: Trace
@@ -74,7 +75,7 @@ class Experiment(msgspec.Struct):
         )
         return build_whole(policy, setting, self.layout, self.sharing)
 
-    @property
+    @functools.cached_property
     def typical(self) -> Typical:
         """The tasks by which fragments are measured: those of the trace."""
         size_max = max((pool.size_max for pool in self.cluster.pools), default=0)
@@ -95,7 +96,7 @@ class Experiment(msgspec.Struct):
         planner = Timed(self.planner(policy))
         scheduler = Scheduler(state, planner)
         engine = self._engine(state.cluster, planner.round_s, reports=Need.PROGRESS in self._needs(policy))
-        tally = Tally(state, jobs=len(self.trace.jobs))
+        tally = Tally(state, jobs=len(self.trace.jobs), typical=self.typical)
         fold = HistoryFold(state) if self.options.keep_history else None
         observers = [tally, fold, Progress(engine, report) if report is not None else None]
         try:

@@ -60,6 +60,10 @@ class Summary(msgspec.Struct):
     """Jobs that ended after their deadline, or had not ended when it passed."""
     fragmented_gpus: float | None
     """GPUs that were free while some job found enough of them but in no acceptable shape: average over the makespan."""
+    idle_gpus: float | None
+    """GPUs, or parts of them, that nobody held: average over the makespan. Nodes that are down have none."""
+    fragment_gpus: float | None
+    """The part of `idle_gpus` that typical tasks of the trace could not use: FGD's measure."""
     arrival_utilization: float | None
     """As `utilization`, from the first submission to the last."""
     events: int

@@ -93,6 +93,8 @@ def summarize(
         jain=_jain(state, fairness),
         deadline_misses=sum(_is_late(job, state.now_s) for job in state.jobs.values()),
         fragmented_gpus=tally.fragmented_gpu_s / makespan_s if makespan_s else None,
+        idle_gpus=tally.idle_gpu_s / makespan_s if makespan_s else None,
+        fragment_gpus=tally.fragment_gpu_s / makespan_s if makespan_s else None,
         arrival_utilization=_arrival_utilization(state, rows, tally),
         events=state.event_count,
         decisions=state.decision_count,

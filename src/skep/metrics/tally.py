@@ -1,16 +1,24 @@
-"""What only shows while a run goes on: free GPUs that no waiting job could use, and the use while jobs arrived."""
+"""What only shows while a run goes on: idle GPUs that jobs could not use, and the use while jobs arrived."""
 
 from __future__ import annotations
 
+from skep.core.cluster import WHOLE
 from skep.core.events import Event
+from skep.core.fragments import Typical
 from skep.core.state import State
+from skep.metrics.fragments import IdleGpus
 
 
 class Tally:
     """Call it with every batch of events."""
 
-    def __init__(self, state: State, *, jobs: int) -> None:
+    def __init__(self, state: State, *, jobs: int, typical: Typical) -> None:
         self.state = state
+        self.gpus = IdleGpus(state.cluster, typical)
+        self.idle = self.fragments = 0
+        """What is idle now, and what of it typical tasks cannot use: both as `IdleGpus` has them."""
+        self.idle_s = self.fragments_s = 0.0
+        """Both over time since the first submission."""
         self.jobs = jobs
         """How many will be submitted."""
         self.since_s = 0.0
@@ -22,9 +30,22 @@ class Tally:
 
     def __call__(self, at_s: float, events: list[Event]) -> None:
         state = self.state
-        if self.unusable:
-            self.fragmented_gpu_s += (at_s - self.since_s) * self.unusable
-        self.since_s = at_s
+        past_s = at_s - self.since_s
+        if past_s:
+            if self.unusable:
+                self.fragmented_gpu_s += past_s * self.unusable
+            self.idle_s += past_s * self.idle
+            self.fragments_s += past_s * self.fragments
+            self.since_s = at_s
+        self.idle, self.fragments = self.gpus.now()
         self.unusable = sum(pool.free for pool in state.cluster.pools) if state.waits.is_fragmented else 0
         if self.arrival_service_gpu_s is None and state.submitted_count == self.jobs:
             self.arrival_service_gpu_s = sum(job.service_at(at_s) for job in state.jobs.values())
+
+    @property
+    def idle_gpu_s(self) -> float:
+        return self.idle_s / WHOLE
+
+    @property
+    def fragment_gpu_s(self) -> float:
+        return self.fragments_s / (WHOLE * self.gpus.fragments.scale)

@@ -88,6 +88,15 @@ COLUMNS = (
         is_rare=True,
     ),
     Column(
+        key="fragment_gpus",
+        group="Cluster",
+        label="fragments",
+        note="Idle GPUs, on average, that typical jobs of the trace could not use where they were",
+        show=format_number,
+        better="low",
+        is_rare=True,
+    ),
+    Column(
         key="fre",
         group="Cluster",
         label="fre",

@@ -11,8 +11,10 @@ from skep.core.job import Job
 from skep.core.model import JobSpec, gpu_shape
 from skep.core.plan import Plan
 from skep.core.tasks import Task
+from skep.experiments.fill import Filling
 from skep.policies.place import PLACES, Fgd, Place, Random
-from skep.verify.check import Check, Finding, between, same
+from skep.traces.trace import Trace, TraceJob
+from skep.verify.check import Check, Finding, between, near, same
 from skep.verify.play import Rows, node_gpus, play, starts
 
 FREE = (1, 3, 2, 4)
@@ -119,6 +121,19 @@ def fgd() -> list[Finding]:
         same("with 0.3 more on the first GPU", 0.2, measure.of("", 0, 1) / per_gpu),
         same("with 0.3 more on the second", 0.65, measure.of("", 0, 0, (300, 700)) / per_gpu),
         same("the GPU that it takes", 0b01, found.slices[0].gpus if found is not None else None),
+    ]
+
+
+def fill_fgd() -> list[Finding]:
+    """Pods of 0.6 GPU come to two GPUs until 2.6 GPUs have been asked for."""
+    pods = Trace("pods", "native", [TraceJob(0.0, 1.0, JobSpec("pod", (gpu_shape(1, gpu_milli=600),)))])
+    found = Filling(pods, read_cluster("1x2"), 1.3).run("fgd", 42)
+    return [
+        same("pods that arrive", 5, found.pods),
+        same("pods that are dropped", 3, found.dropped),
+        near("allocated, %", 60.0, found.allocated_percent),
+        near("unallocated GPUs", 0.8, found.unallocated_gpus),
+        near("fragments of these, %", 100.0, found.fragment_percent or 0.0),
     ]
 
 
@@ -269,6 +284,13 @@ CHECKS = (
         title="The measure of fragments, and the GPU where it grows least",
         source="Weng et al. (FGD), ATC 2023, by hand: 0.5 x 0.3 + 0.3 x 0.3 + 0.2 x 1.3 = 0.50",
         ask=fgd,
+    ),
+    Check(
+        name="fill-fgd",
+        policy="fgd",
+        title="Filling a cluster: what is allocated, dropped and left as fragments",
+        source="the experiment of Weng et al. (FGD), ATC 2023, by hand: 0.6 fits once on each GPU, 0.4 is left",
+        ask=fill_fgd,
     ),
     Check(
         name="place-topology",

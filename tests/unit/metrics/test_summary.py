@@ -74,3 +74,23 @@ def test_utilization_while_jobs_arrive_leaves_the_end_out() -> None:
 def test_decisions_are_timed() -> None:
     found = summary("1x1", "fifo", job("a", 0, 100))
     assert 0 < found.decision_avg_ms <= found.decision_p99_ms * 2
+
+
+def test_fragments_are_what_typical_tasks_of_the_trace_cannot_use() -> None:
+    """2x2: spread leaves one GPU of each node idle from 0 to 100 and from 200 to 300. Typical: one GPU (2 of 3), two
+    GPUs (1 of 3). A node with one idle GPU is fragment to those with two."""
+    jobs = [job("a", 0, 100), job("b", 0, 100), job("c", 200, 100, 2)]
+    found = summary("2x2", "fifo:place=spread", *jobs)
+    assert found.makespan_s == 300
+    assert found.idle_gpus == pytest.approx((2 * 100 + 4 * 100 + 2 * 100) / 300)
+    assert found.fragment_gpus == pytest.approx(2 * 200 / 3 / 300)
+    packed = summary("2x2", "fifo:place=consolidate", *jobs)
+    assert packed.idle_gpus == found.idle_gpus
+    assert packed.fragment_gpus == 0.0
+
+
+def test_parts_of_gpus_that_are_too_small_for_others_are_fragments() -> None:
+    """1x1: 0.6 of the GPU is taken from 0 to 100, and nobody wants less: 0.4 is fragment."""
+    half = TraceJob(0, 100, JobSpec("a", (gpu_shape(1, gpu_milli=600),)))
+    found = summary("1x1", "fifo", half)
+    assert (found.idle_gpus, found.fragment_gpus) == (pytest.approx(0.4), pytest.approx(0.4))

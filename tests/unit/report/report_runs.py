@@ -83,6 +83,8 @@ def summarize(rows: list[JobRow], *, policy: str, gpu_total: int) -> Summary:
         jain=0.8 if jcts else None,
         deadline_misses=0,
         fragmented_gpus=1.5 if jcts else None,
+        idle_gpus=2.0 if jcts else None,
+        fragment_gpus=0.5 if jcts else None,
         arrival_utilization=share,
         events=3 * len(rows),
         decisions=2 * len(rows),
