@@ -92,6 +92,9 @@ class _LiveCollector:
         yield GaugeMetricFamily("skep_gpus_lent", "GPUs that jobs have beyond the guarantee of their VC.", now.lent)
         yield GaugeMetricFamily("skep_gpus_bad", "GPUs of lost nodes.", now.bad)
         yield GaugeMetricFamily("skep_gpus_drained", "GPUs of drained nodes.", now.drained)
+        unused = self._live.idle()
+        yield GaugeMetricFamily("skep_gpus_idle", "GPUs and parts of them that nobody holds.", unused.gpus)
+        yield GaugeMetricFamily("skep_gpus_fragments", "Of these, of no use to typical jobs.", unused.fragments)
         waiting = GaugeMetricFamily("skep_jobs_waiting", "Waiting jobs by cause of their refusal.", labels=["cause"])
         for cause, count in sorted(stats.get("waiting", {}).items()):
             waiting.add_metric([cause], count)

@@ -149,6 +149,8 @@ class Overview(Shape):
     gpus: int
     used: float = Field(description="GPUs held, shares as fractions.")
     free: float = Field(description="GPUs that a job could get now.")
+    idle_gpus: float = Field(description="GPUs and parts of them that nobody holds, on nodes that are up.")
+    fragment_gpus: float = Field(description="Of these, of no use to typical jobs among the latest 10,000.")
     lent: float
     bad: int = Field(description="GPUs of lost nodes.")
     drained: int = Field(description="GPUs of drained nodes.")

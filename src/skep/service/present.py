@@ -5,12 +5,15 @@ Readers who see only some VCs see the hardware whole, and of other VCs' jobs onl
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from skep.core.cluster import GONE, UNLIMITED, Cell, Cluster, Node, bits
+from skep.core.cluster import GONE, UNLIMITED, WHOLE, Cell, Cluster, Node, bits
+from skep.core.fragments import Fragments, typical_tasks
 from skep.core.job import Job, JobState
 from skep.core.memory import LENT, Memory
 from skep.core.state import State
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from skep.service.reads import Reads
 
 DAY_S = 86400.0
+TYPICAL_OF = 10_000
+"""Jobs by which fragments are measured: the latest."""
 HIDDEN = "other"
 """Stands for the id of a job that the reader may not see."""
 FREE, SHARED = -1, -2
@@ -200,6 +205,30 @@ def sample(writer: Writer) -> Sample:
     )
 
 
+class Idle(msgspec.Struct):
+    """GPUs, and parts of them, that nobody holds on nodes that are up; and what of it typical jobs cannot use."""
+
+    gpus: float
+    fragments: float
+
+
+def idle(reads: Reads) -> Idle:
+    """Fragments are measured by the latest jobs that the state keeps (`core/fragments.py`)."""
+    with reads.lock:
+        state = reads.writer.state
+        latest = [job.spec.shapes[0] for job in itertools.islice(reversed(state.jobs.values()), TYPICAL_OF)]
+        size_max = max((pool.size_max for pool in state.cluster.pools), default=0)
+        nodes = Counter(
+            (node.spec.gpu_type, node.cpu_free, node.free, tuple(sorted(left for _, left in node.parts() if left)))
+            for node in state.cluster.nodes
+            if node.is_up and node.gpu_count
+        )
+    fragments = Fragments(typical_tasks(latest, size_max))
+    milli = sum(count * (free * WHOLE + sum(parts)) for (_, _, free, parts), count in nodes.items())
+    found = sum(count * fragments.of(*kind) for kind, count in nodes.items())
+    return Idle(round(milli / WHOLE, 3), round(found / (WHOLE * fragments.scale), 3))
+
+
 def overview(reads: Reads) -> Json:
     now_s = reads.clock()
     seq = last_seq(reads.store)
@@ -214,6 +243,7 @@ def overview(reads: Reads) -> Json:
         ]
         node_count = len(cluster.by_name)
     counts = state_counts(reads.store, JobFilter(sight=reads.sight))
+    unused = idle(reads)
     return {
         "at_s": now_s,
         "seq": seq,
@@ -222,6 +252,8 @@ def overview(reads: Reads) -> Json:
         "gpus": now.gpus,
         "used": now.used,
         "free": free,
+        "idle_gpus": unused.gpus,
+        "fragment_gpus": unused.fragments,
         "lent": now.lent,
         "bad": now.bad,
         "drained": now.drained,

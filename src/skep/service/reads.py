@@ -226,6 +226,10 @@ class Reads:
         with self.lock:
             return present.sample(self.writer)
 
+    def idle(self) -> present.Idle:
+        """GPUs that nobody holds now."""
+        return present.idle(self)
+
     def cluster(self) -> Json:
         nodes = self.nodes()
         ground = self.writer.ground

@@ -49,6 +49,17 @@ def test_numbers_of_the_moment(board: Board) -> None:
     assert board.get(f"/jobs/{waiting}", JobDetail)["request"]["hold"] is True
 
 
+def test_idle_gpus_that_typical_jobs_cannot_use_are_fragments(board: Board) -> None:
+    """Four nodes of 4 GPUs; three jobs of three GPUs each leave one idle on three nodes, and nobody wants one."""
+    for name in ("a", "b", "c"):
+        board.run(name=name, vc="red", gpus=3)
+    found = board.get("/overview", Overview)
+    assert (found["idle_gpus"], found["fragment_gpus"]) == (7, 3)
+    text = board.client.get("/metrics").text
+    assert "skep_gpus_idle 7.0" in text
+    assert "skep_gpus_fragments 3.0" in text
+
+
 def test_bad_and_drained_gpus_are_counted_apart(board: Board) -> None:
     board.client.patch(f"{API}/nodes/a0", json={"state": "lost"})
     board.client.patch(f"{API}/nodes/b0", json={"state": "drained"})
