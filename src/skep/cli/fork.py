@@ -40,9 +40,11 @@ def fork(
     is copied and nothing in it is changed; a running server does not notice. The simulation begins now if the server
     runs, else at the last thing that the store knows.
 
-    How long a job takes is what its owner expects (expect_s, --expect), else the mean of finished jobs of the same user
-    and size, of the user, of the size, or of all. A job of which nothing is known is taken to run for ever. Jobs that
-    will be submitted, failures of nodes and limits of users are not foreseen.
+    How long a job takes follows from the steps or epochs that it has reported; else it is what its owner expects
+    (expect_s, --expect), else the mean of finished jobs of the same user and size, of the user, of the size, or of all.
+    A job of which nothing is known is taken to run for ever. A running job goes on at its measured speed; elsewhere
+    jobs go as fast as others of the same model reported, else in proportion to their GPUs. Jobs that will be submitted,
+    failures of nodes and limits of users are not foreseen.
 
     \b
     Examples:

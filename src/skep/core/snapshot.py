@@ -206,6 +206,8 @@ def restore(saved: Saved, jobs: Iterable[tuple[Job, str | None]], cluster: Clust
         state.waits.note_cause(scope, waiting)
     for job, waits_in in jobs:
         state.jobs[job.id] = job
+        if not job.state.is_final:
+            state.open_jobs[job.seq] = job
         job.allocation = job.bound  # a planner of virtual clusters puts its own in place
         if job.bound is not None:
             cluster.take(job.bound, job.seq)

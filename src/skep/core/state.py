@@ -34,6 +34,8 @@ class State:
         """Of the speed and the length of jobs; `measured` is given, all else folded from events."""
         self.now_s = 0.0
         self.jobs: dict[str, Job] = {}
+        self.open_jobs: dict[int, Job] = {}
+        """Jobs that have not ended, by seq: the owners that the ledger names."""
         self.held_jobs: dict[int, Job] = {}
         """Jobs that hold part of the cluster, as seen, by seq in order of their start."""
         self.needed_by: dict[str, list[Job]] = {}

@@ -239,6 +239,11 @@ class View(Protocol):
     @property
     def jobs(self) -> Mapping[str, JobView]: ...
     @property
+    def open_jobs(self) -> Mapping[int, JobView]:
+        """Jobs that have not ended, by seq: the owners that the ledger names."""
+        ...
+
+    @property
     def held_jobs(self) -> Mapping[int, JobView]:
         """Jobs that hold part of the cluster, as seen, by seq in order of their start."""
         ...

@@ -19,6 +19,7 @@ from skep.core.step import Change, Scheduler
 from skep.engines.sim.engine import Simulator
 from skep.experiments.estimates import NONE, estimate_all, weakest
 from skep.experiments.output import cell, write_folder
+from skep.experiments.seen import Seen
 from skep.experiments.simulate import own_fault
 from skep.policies.idle import Idle
 from skep.service.book import owner_of, shown_reason
@@ -42,7 +43,7 @@ class Expected(msgspec.Struct):
     """When it started, or will; of one that was preempted, when it will start again."""
     end_s: float | None
     estimate: str
-    """Where its length comes from: `owner`, `history` or `none`."""
+    """Where its length comes from: `progress`, `owner`, `history` or `none`."""
     note: str = ""
 
 
@@ -108,7 +109,7 @@ def forecast(
         scheduler = take_over(kept, policy, at_s)
         estimates = estimate_all(state)
         work = {job_id: each.work_s for job_id, each in estimates.items()}
-        engine = Simulator.adopt(state, work, restart_s=restart_s)
+        engine = Simulator.adopt(state, work, restart_s=restart_s, speed=Seen(state))
         run(scheduler, Bounded(engine, until_s), starts)
     except SkepError:
         raise

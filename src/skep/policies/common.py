@@ -49,6 +49,7 @@ def make_pipeline(
     preempt: Preemption | None = None,
     adjust: tuple[Adjuster, ...] = (),
     estimate: Duration | None = None,
+    place: Place | None = None,
 ) -> Pipeline:
     if knobs["walk"] == EASY and preempt is not None and preempt.preempts:
         raise InputError(f"{name}: walk=easy is for policies that do not preempt", hint="use walk=skip")
@@ -56,7 +57,7 @@ def make_pipeline(
         name=name,
         estimate=estimate,
         order=order,
-        place=make_place(knobs, setting),
+        place=place or make_place(knobs, setting),
         preempt=preempt,
         adjust=usable(adjust, setting.offers),
         walk=knobs["walk"],

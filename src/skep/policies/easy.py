@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from skep.core.cluster import Allocation
 from skep.core.model import Shape
@@ -26,7 +26,7 @@ def backfill(
     head = line.entries[0][3]
     freed = expected_ends(view, estimate, running)
     start_s = reserved_start(view, plan, place, head, freed)
-    refused: dict[tuple[Shape, ...], set[int]] = {}
+    refused: dict[tuple[Shape, ...], set[Hashable]] = {}
     """Requests that do not fit now, with the placement's key: those of a like request do not either."""
     for entry in list(line.entries[1:]):
         job = entry[3]

@@ -113,6 +113,7 @@ class Pipeline:
         self.unwritten: dict[str, Kept] = {}
         """Keys of running jobs that no planner has written down: another policy started them."""
         self.order.attach(view)
+        self.place.attach(view)
         for job in view.placed_jobs():
             if job.state is JobState.SUSPENDED:
                 self.suspended[job.seq] = job

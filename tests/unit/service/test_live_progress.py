@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from live_world import LiveWorld, request
 
-from skep.core.cluster import Cluster
+from skep.core.cluster import Allocation, Cluster, Slice
 from skep.core.events import ProgressReported, TasksExited
 from skep.core.job import Job
-from skep.core.knowledge import Measured
+from skep.core.knowledge import Measured, Place
+from skep.core.progress import Tally
 from skep.core.record import decode
 from skep.core.reports import Exited, Progressed
 from skep.experiments.estimates import Estimate, estimate_all
+from skep.experiments.fork import forecast
 from skep.experiments.known import Known
+from skep.experiments.seen import Seen
 from skep.jobs.request import Request, TaskRole
 from skep.profiles.native import read_native
+from skep.service.copy import read_copy
 from skep.service.progress import read_report
 from skep.testing.snapshot import snapshot
 
@@ -195,3 +200,34 @@ def test_names_and_numbers_that_nobody_can_read_are_left_out() -> None:
     assert said.at_s == 5.0
     assert len(said.report.series) == 32
     assert said.report.series["ok"] == 2.0
+
+
+def test_a_forecast_goes_on_at_the_speed_that_was_measured(world: LiveWorld) -> None:
+    """Ten steps a second are its reference; then it is half as fast, and 10,000 of 100,000 steps take 2,000 s more."""
+    job = running(world, model="bert")
+    step = train(world, job, 121)
+    train(world, job, 181, per_s=5.0, begin=step)
+    progress = world.writer.state.knowledge.progress[job.id]
+    assert progress.reference == pytest.approx(10.0, rel=0.01)
+    assert job.known_rate == pytest.approx(0.5, rel=0.05)
+    (found,) = forecast(read_copy(world.folder)).jobs
+    assert found.estimate == "progress"
+    left = 100_000 - progress.report.step
+    assert found.end_s == pytest.approx(progress.at_s + left / 5.0, rel=0.05)
+
+
+def test_elsewhere_jobs_go_as_fast_as_others_of_their_model_reported(world: LiveWorld) -> None:
+    job = running(world, model="bert")
+    train(world, job, 121)
+    state = world.writer.state
+    seen = Seen(state)
+    there = Allocation((Slice(0, 0b10),), 1)
+    held = job.held
+    assert held is not None
+    other = msgspec.structs.replace(job.spec, id="other", model="bert", shapes=job.spec.shapes)
+    assert seen.rate(job.spec, held, (), 0.0)[0] == job.known_rate
+    assert seen.rate(other, there, (), 0.0)[0] == pytest.approx(1.0)
+    state.knowledge.speeds[Place("bert", "", 1, ("gpt",))] = Tally(1, 4.0, 0.0)
+    beside = msgspec.structs.replace(job.spec, id="third", model="gpt")
+    assert seen.rate(other, there, (beside,), 0.0)[0] == pytest.approx(0.4, rel=0.01)
+    assert seen.rate(beside, there, (), 0.0)[0] == 1.0  # nothing is known of it

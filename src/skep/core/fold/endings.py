@@ -61,6 +61,7 @@ def end(state: State, job: Job, ended_as: JobState) -> None:
 def close(state: State, job: Job, ended_as: JobState) -> None:
     """It is over: those that need it may go on, or never will."""
     job.state = ended_as
+    del state.open_jobs[job.seq]
     state.knowledge.note_end(job)
     state.memory.jobs.pop(job.id, None)
     if state.timers:

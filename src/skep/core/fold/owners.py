@@ -33,6 +33,7 @@ def job_submitted(state: State, event: JobSubmitted) -> None:
     if spec.id in state.jobs:
         raise InvariantBroken(f"job {spec.id} was submitted twice")
     job = state.jobs[spec.id] = Job(spec, state.submitted_count, state.now_s)
+    state.open_jobs[job.seq] = job
     job.hold = event.hold
     state.submitted_count += 1
     state.pending_count += 1

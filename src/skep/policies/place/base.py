@@ -9,13 +9,13 @@ general way, which looks at cpus, memory and shares node by node.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from skep.core.cluster import WHOLE, Allocation, Slice, bits, lowest_bits
 from skep.core.model import Role, Shape
 from skep.core.plan import Plan
 from skep.core.tasks import needs
-from skep.core.view import ClusterView, JobView, NodeView, PoolView
+from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
 
 Picks = list[tuple[NodeView, int]]
 """Nodes, and how many tasks each gets."""
@@ -25,6 +25,9 @@ class Place:
     """On which cells? Subclasses say how for plain requests (`plain`) and which nodes go first (`prefer`)."""
 
     name = ""
+
+    def attach(self, view: View) -> None:
+        """The view of the planner that places jobs by this, for placements that look at more than cells."""
 
     def keeps_together(self, job: JobView, now_s: float) -> bool:
         """Whether this gang sits on as few nodes as possible or waits."""
@@ -55,7 +58,7 @@ class Place:
         """These nodes of the pool (bits; none that is down), the preferred first."""
         raise NotImplementedError
 
-    def key(self, job: JobView, now_s: float) -> int:
+    def key(self, job: JobView, now_s: float) -> Hashable:
         """Jobs of one shape with the same key fit or do not fit together."""
         return 0
 

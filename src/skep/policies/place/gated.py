@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from skep.core.cluster import Allocation
 from skep.core.model import Shape
 from skep.core.plan import Plan
-from skep.core.view import ClusterView, JobView, NodeView, PoolView
+from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
 from skep.policies.place.base import Picks, Place, find_general, nodes_of, plain_allocation
 from skep.policies.place.simple import Anywhere, Consolidate
 
@@ -57,6 +57,9 @@ class Relaxed(Place):
         self.name = inner.name
         self.patience = patience
 
+    def attach(self, view: View) -> None:
+        self.inner.attach(view)
+
     def keeps_together(self, job: JobView, now_s: float) -> bool:
         return not self.level(job, now_s) and self.inner.keeps_together(job, now_s)
 
@@ -97,8 +100,8 @@ class Relaxed(Place):
             level += 1
         return level
 
-    def key(self, job: JobView, now_s: float) -> int:
-        return self.level(job, now_s) * 2 + self.inner.key(job, now_s)
+    def key(self, job: JobView, now_s: float) -> Hashable:
+        return (self.level(job, now_s), self.inner.key(job, now_s))
 
     def changes_at(self, job: JobView, now_s: float) -> float:
         level = self.level(job, now_s)

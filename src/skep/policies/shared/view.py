@@ -63,6 +63,11 @@ class VcView:
         return self.whole.version
 
     @property
+    def open_jobs(self) -> Mapping[int, JobView]:
+        """Of all: the owners of lent cells are jobs of other VCs."""
+        return self.whole.open_jobs
+
+    @property
     def groups(self) -> Mapping[str, GroupView]:
         """Of all: a group may have members in several VCs."""
         return self.whole.groups

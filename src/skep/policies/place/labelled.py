@@ -1,0 +1,77 @@
+"""KubeShare's placement of parts of GPUs by labels (Yeh et al., "KubeShare", HPDC'20).
+
+A job with an affinity label joins a GPU that carries it; if no GPU does, it begins a new one. Jobs with equal
+anti-affinity labels never meet; jobs meet only if their exclusion labels are equal. Among the GPUs that are left:
+best fit on those without an affinity label, then worst fit on those with one (they keep room for their own kind),
+then an idle GPU. Ties go to the lowest node, then GPU.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.core.cluster import WHOLE, Allocation, Slice, bits
+from skep.core.model import JobSpec, Role, Shape
+from skep.core.plan import Plan
+from skep.core.share import Share
+from skep.core.tasks import needs
+from skep.core.view import ClusterView, JobView, NodeView
+from skep.policies.place.beside import Beside, Verdict
+
+UNLABELLED = Share()
+
+
+def share_of(job: JobSpec) -> Share:
+    return job.share or UNLABELLED
+
+
+def go_together(one: Share, other: Share) -> bool:
+    """True if the labels of both allow them on one GPU."""
+    if one.anti_affinity and one.anti_affinity == other.anti_affinity:
+        return False
+    return one.exclusion == other.exclusion
+
+
+class Labelled(Beside):
+    """Token mode: the request is guaranteed, the limit is the most a job gets."""
+
+    name = "kubeshare"
+    mode = "token"
+
+    def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
+        label = share_of(job.spec).affinity
+        self.homes = self._homes(label) if label else set()
+        return super().seek(cluster, plan, job, shape, now_s)
+
+    def _homes(self, label: str) -> set[tuple[int, int]]:
+        """(node, GPU) of all that carry this affinity label."""
+        found = set()
+        for job in self.jobs.values():
+            if job.allocation is not None and share_of(job.spec).affinity == label:
+                for piece in job.allocation.slices:
+                    found |= {(piece.node, gpu) for gpu in bits(piece.gpus)}
+        return found
+
+    def judge(self, job: JobView, role: Role, node: NodeView, gpu: int) -> Verdict | None:
+        left = node.milli_left(gpu)
+        if left < role.gpu_milli or node.memory_left(gpu) < needs(role)[2]:
+            return None
+        if self.homes and (node.index, gpu) not in self.homes:
+            return None
+        there = [share_of(self.jobs[tenant.owner].spec) for tenant in node.tenants(gpu) if tenant.owner in self.jobs]
+        if not there:
+            is_idle = node.free_mask >> gpu & 1
+            return Verdict((2, 0)) if is_idle else None
+        mine = share_of(job.spec)
+        if mine.affinity and not self.homes:
+            return None
+        if any(tenant.mode != self.mode for tenant in node.tenants(gpu) if tenant.limit):
+            return None
+        if not all(go_together(mine, other) for other in there):
+            return None
+        has_label = any(other.affinity for other in there)
+        return Verdict((1, -left) if has_label else (0, left))
+
+    def terms(self, job: JobSpec, piece: Slice, group: str) -> Slice:
+        limit = max(share_of(job).limit_milli or WHOLE, piece.milli)
+        return msgspec.structs.replace(piece, mode=self.mode, limit=limit)

@@ -1,0 +1,85 @@
+"""KubeShare: which GPU a part goes to, by room and by labels."""
+
+from __future__ import annotations
+
+import pytest
+
+from skep.core.share import Share
+from skep.policies.place.labelled import go_together
+from skep.testing import World, cluster, job, trace
+from skep.testing.invariants import check
+from skep.traces.trace import TraceJob
+
+Seats = dict[str, list[tuple[int, int]]]
+
+
+def part(name: str, milli: int, **labels: object) -> TraceJob:
+    return job(1, id=name, work=1e6, gpu_milli=milli, share=Share(**labels))
+
+
+def seats(on: str, *jobs: TraceJob) -> Seats:
+    """(node, mask) of each slice of the jobs that run, submitted in this order."""
+    course = World(trace(*jobs), cluster(on), "kubeshare").begin()
+    course.advance()
+    check(course.state)
+    placed = ((each.id, each.allocation) for each in course.state.jobs.values())
+    return {name: [(piece.node, piece.gpus) for piece in found.slices] for name, found in placed if found is not None}
+
+
+def test_the_request_is_guaranteed_and_the_limit_is_the_most() -> None:
+    course = World(trace(part("a", 300, limit_milli=600)), cluster("1x1"), "kubeshare").begin()
+    course.advance()
+    allocation = course.state.jobs["a"].allocation
+    assert allocation is not None
+    (piece,) = allocation.slices
+    assert (piece.mode, piece.milli, piece.limit, allocation.gpus) == ("token", 300, 600, 0.3)
+
+
+def test_a_part_goes_to_the_fullest_gpu_with_room() -> None:
+    found = seats("1x3", part("a", 600), part("b", 500), part("c", 400), part("d", 500))
+    assert found == {"a": [(0, 1)], "b": [(0, 2)], "c": [(0, 1)], "d": [(0, 2)]}
+
+
+def test_requests_never_exceed_a_gpu() -> None:
+    assert set(seats("1x1", part("a", 600), part("b", 500), part("c", 400))) == {"a", "c"}
+
+
+def test_affinity_brings_jobs_to_one_gpu_and_nowhere_else() -> None:
+    own = {"affinity": "x"}
+    found = seats("1x3", part("a", 300, **own), part("b", 800), part("c", 300, **own), part("d", 500, **own))
+    # d waits because the GPU of its label is full, although another GPU is idle.
+    assert found == {"a": [(0, 1)], "b": [(0, 2)], "c": [(0, 1)]}
+
+
+def test_gpus_with_affinity_are_kept_for_their_own() -> None:
+    found = seats("1x3", part("a", 500, affinity="x"), part("b", 500), part("c", 400))
+    assert found == {"a": [(0, 1)], "b": [(0, 1)], "c": [(0, 2)]}
+    roomy = seats("1x2", part("a", 300, affinity="x"), part("b", 200, affinity="y"), part("c", 100))
+    assert roomy["c"] == [(0, 2)], "worst fit among labelled GPUs"
+
+
+def test_anti_affinity_keeps_jobs_apart() -> None:
+    found = seats("1x2", part("a", 100, anti_affinity="x"), part("b", 100, anti_affinity="x"), part("c", 100))
+    assert found == {"a": [(0, 1)], "b": [(0, 2)], "c": [(0, 1)]}
+    assert set(seats("1x1", part("a", 100, anti_affinity="x"), part("b", 100, anti_affinity="x"))) == {"a"}
+
+
+def test_exclusion_lets_only_equal_labels_meet() -> None:
+    jobs = [part("a", 100, exclusion="x"), part("b", 100), part("c", 100, exclusion="x"), part("d", 100, exclusion="y")]
+    assert seats("1x3", *jobs) == {"a": [(0, 1)], "b": [(0, 2)], "c": [(0, 1)], "d": [(0, 4)]}
+
+
+def test_whole_gpus_go_where_they_always_go() -> None:
+    found = seats("1x3", part("a", 500), job(2, id="b", work=10.0))
+    assert found == {"a": [(0, 1)], "b": [(0, 6)]}
+
+
+def test_tasks_that_stay_apart_take_parts_of_different_gpus() -> None:
+    assert seats("1x2", job(2, id="a", work=10.0, gpu_milli=500, share=Share())) == {"a": [(0, 1), (0, 2)]}
+
+
+@pytest.mark.parametrize("labels", [("", "x"), ("x", "y"), ("x", "")])
+def test_exclusion_is_mutual(labels: tuple[str, str]) -> None:
+    one, other = (Share(exclusion=label) for label in labels)
+    assert not go_together(one, other)
+    assert go_together(one, one)
