@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from skep.core.cluster import Allocation
 from skep.core.job import in_proportion
-from skep.core.knowledge import neighbours_of
+from skep.core.knowledge import Use, neighbours_of
 from skep.core.model import JobSpec
 from skep.core.state import State
 
@@ -52,6 +52,16 @@ class Seen:
         types = {self.nodes[piece.node].spec.gpu_type for piece in allocation.slices if piece.gpus}
         found = self._reported(job, types.pop(), allocation.gpu_count(), neighbours) if len(types) == 1 else None
         return in_proportion(job, allocation) if found is None else found, math.inf
+
+    def beside(self, model: str, other: str, gpu_type: str) -> float | None:
+        alone, shared = (self.known.throughput(model, gpu_type, 1, near) for near in ((), (other,)))
+        return shared.mean / alone.mean if alone is not None and shared is not None and alone.mean > 0 else None
+
+    def usual_beside(self, model: str) -> float | None:
+        return None
+
+    def use(self, model: str) -> Use | None:
+        return None
 
     def _reported(self, job: JobSpec, gpu_type: str, gpus: int, neighbours: Sequence[JobSpec]) -> float | None:
         """Work per second, from the steps per second that jobs of this model reported."""
