@@ -73,7 +73,7 @@ def apply(ctx: click.Context, file: str, yes: bool, url: str) -> None:
 
 
 def cluster_text(file: str) -> tuple[str, str]:
-    """Its name and text, checked here first, so that a fault is told with the file as it was typed."""
+    """Its name and text, checked here first, so that an error names the file as the user typed it."""
     import re
     from pathlib import Path
 
@@ -89,7 +89,7 @@ def cluster_text(file: str) -> tuple[str, str]:
 @click.argument("file", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def check(file: str, as_json: bool) -> None:
-    """Check FILE: draw its cells, what each virtual cluster (VC) owns of them, and what nobody owns.
+    """Check FILE: draw its cells, what each virtual cluster (VC) owns of them, and which have no owner.
 
     The first fault is named with its line and field, and the exit code is 2.
 
@@ -147,7 +147,7 @@ def draw(layout: Layout, books: list[Account]) -> None:
         console.print(shares_table(found["vcs"]))
         console.print(left_table(found["chains"]))
     else:
-        click.echo("\nno virtual clusters: everything is open to everybody")
+        click.echo("\nno virtual clusters: all users share all GPUs")
 
 
 def amount(number: int, word: str) -> str:
@@ -166,8 +166,8 @@ def shares_table(vcs: Sequence[dict[str, Any]]) -> Table:
 
 
 def left_table(chains: Sequence[dict[str, Any]]) -> Table:
-    """Cells nobody owns, as large as they can be kept."""
-    table = new_table("owned by nobody", "cell type", "cells", "gpus")
+    """Cells without an owner, as large as they can be kept."""
+    table = new_table("without an owner", "cell type", "cells", "gpus")
     for chain in chains:
         left = [level for level in reversed(chain["levels"]) if level["left"]]
         for level in left:

@@ -95,7 +95,7 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(f"{name:<{width}}", text) for name, (_, text) in commands.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """From the table: nothing is imported while somebody presses Tab."""
+        """From the table: completion imports no command."""
         from click.shell_completion import CompletionItem
 
         if incomplete.startswith("-"):
@@ -143,7 +143,7 @@ def main() -> None:
         print("nothing was done" if is_no else "\ninterrupted", file=sys.stderr)
         status = 1 if is_no else 130
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone: nothing to say, nobody to say it to
+        sys.stderr.close()  # the reader of the pipe has gone
         status = 141
     except OSError as error:
         if error.errno != errno.ENOSPC:

@@ -1,6 +1,6 @@
 """Text of others on a terminal: it must not move the cursor, change the title or turn the reading direction.
 
-Names, reasons and logs come from whoever submits jobs. In what Skep itself prints such characters are escaped, as
+Names, reasons and logs come from users. In what Skep itself prints such characters are escaped, as
 `\\x1b` or `\\u202e`; from logs on a terminal they are left out.
 """
 

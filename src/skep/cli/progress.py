@@ -1,4 +1,4 @@
-"""A progress bar on stderr for whatever takes longer than two seconds; none when nobody looks."""
+"""A progress bar on stderr for whatever takes longer than two seconds; none if stderr is no terminal."""
 
 from __future__ import annotations
 

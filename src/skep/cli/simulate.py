@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from skep.traces.trace import Trace
 
 COMPARED = ("fifo", "fifo:walk=skip", "yarn-cs", "tiresias-l", "srsf")
-"""What `compare` runs when nobody says: the simplest, what production uses, and what the literature offers."""
+"""The policies of `compare` by default: the simplest, what production uses, and what the literature offers."""
 
 
 COMPARE_HTML = Path("compare.html")
@@ -285,7 +285,7 @@ def warn_about(runs: list[Run]) -> None:
 
 
 def check_html(file: Path, *, force: bool, replaces_own: bool = False, hint: str = "--force replaces it") -> None:
-    """A file that somebody named is not replaced unasked; a default one is, if it is a report."""
+    """A file that the user named is replaced only with `--force`; a default one is, if it is a report."""
     if not file.parent.is_dir():
         raise InputError(f"{file.parent} is not a folder", hint="create it first")
     if file.is_dir():
@@ -337,7 +337,7 @@ def say(runs: list[Run], given: dict[str, Any]) -> None:
 
     from skep.report.table import comparison_table
 
-    # Nobody looks at a pipe: a wide table is better there than one that is cut at 80 columns.
+    # In a pipe a wide table is better than one that is cut at 80 columns.
     Console(width=None if sys.stdout.isatty() else 140).print(comparison_table(runs))
     if given["out"] is not None:
         print(f"jobs.csv and summary.json of each policy are in {given['out']}")

@@ -51,7 +51,7 @@ def studies(ctx: click.Context, output: str, url: str) -> None:
 @click.option("--name", default="", help="What to call it.")
 @click.option("--seed", default=0, show_default=True)
 @click.option(
-    "--estimate-error", default=0.0, metavar="E", help="Of the durations that policies are told.  [default: 0]"
+    "--estimate-error", default=0.0, metavar="E", help="Error of the durations that policies see.  [default: 0]"
 )
 @click.option("-d", "--detach", is_flag=True, help="Do not wait for it.")
 @server_option

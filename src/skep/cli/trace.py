@@ -206,7 +206,7 @@ def _read(path: Path, format_: str | None, profile: Path | None) -> Trace:
 
 
 def _refuse_existing(out: Path, force: bool) -> None:
-    """Before any work is done, so that nobody waits for a refusal."""
+    """Checked before any work is done, so that an error comes at once."""
     from skep.core.errors import InputError
 
     if out.is_dir():

@@ -41,7 +41,7 @@ class Move(msgspec.Struct, frozen=True, tag=True):
 
 
 class Suspend(msgspec.Struct, frozen=True, tag=True):
-    """Stand still and keep everything: a time slice is over."""
+    """Pause the tasks and keep their memory: a time slice is over."""
 
     job_id: str
     launch: int = 0

@@ -1,4 +1,4 @@
-"""Which nodes' books have changed since somebody last looked: whoever keeps something per node looks at those only."""
+"""Which nodes have changed since a reader last looked, so that an index per node updates only those."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a plan that somebody else made can be carried out on this state: nothing is taken on trust.
+"""Checks whether an untrusted plan can be carried out on this state.
 
 In the live world planners work on a copy of the state (`service/planning.py`), so that one which raises, gives
 nonsense or changes what it should only read spoils nothing. What it decided is checked here before it is wanted.
@@ -109,7 +109,7 @@ def check_decision(state: State, decision: Decision) -> None:
 
 
 def check_terms(job: Job) -> None:
-    """When all is decided nobody is left without compute that is not suspended."""
+    """After all decisions, every job without compute must be suspended."""
     if job.allocation is not None and job.allocation.is_parked:
         raise InvariantBroken(f"it leaves job {job.id} in its seats without any compute")
 

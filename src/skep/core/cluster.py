@@ -105,7 +105,7 @@ class Node:
         self.cell = cell
         self.gpu_count = spec.gpus
         self.free_mask = cell.mask
-        """GPUs on which nobody has compute."""
+        """GPUs on which no job has compute."""
         self.cpu_free = spec.cpu_milli
         self.memory_free = spec.memory_mib
         self.is_up = True
@@ -147,7 +147,7 @@ class Node:
         return tenant_of(self.terms[mask], owner) if mask in self.terms else Tenant(owner, WHOLE, WHOLE, 0)
 
     def tenants(self, gpu: int) -> tuple[Tenant, ...]:
-        """Everybody on a gpu, its holder first."""
+        """All tenants of a GPU, its holder first."""
         share = self.shares.get(gpu)
         tenants = share.tenants if share is not None else ()
         if self.free_mask >> gpu & 1 or (share is not None and share.milli) or not self.is_held(gpu):
@@ -155,7 +155,7 @@ class Node:
         return (self.holder(gpu), *tenants)
 
     def is_held(self, gpu: int) -> bool:
-        """Whether somebody has this gpu whole."""
+        """True if one tenant has the whole GPU."""
         return any(mask >> gpu & 1 for mask in self.holders)
 
     def used_mask(self) -> int:
@@ -184,14 +184,14 @@ class Node:
         return OTHERS in self.holders.values() or any(tenant.owner == OTHERS for tenant in shares)
 
     def milli_left(self, gpu: int) -> int:
-        """Thousandths of a gpu that are not guaranteed to anybody."""
+        """Thousandths of a GPU that are not guaranteed to a tenant."""
         if self.free_mask >> gpu & 1:
             return WHOLE
         share = self.shares.get(gpu)
         return WHOLE - share.milli if share is not None and (share.milli or not self.is_held(gpu)) else 0
 
     def memory_left(self, gpu: int) -> int:
-        """MiB of a gpu that nobody has."""
+        """Free memory of a GPU in MiB."""
         return self.spec.gpu_mem_mib - memory_of(self.tenants(gpu))
 
     def free_with(self, memory_mib: int) -> int:

@@ -65,7 +65,7 @@ def commit(state: State, plan: Plan) -> None:
 
 
 def give_setting(state: State, setting: JobSetting) -> None:
-    """The job keeps what it is told as long as it runs: after a crash it is told again."""
+    """The job keeps its settings as long as it runs; after a crash they are sent again."""
     job = state.jobs[setting.job_id]
     if isinstance(setting, Limit):
         job.limit_milli = setting.milli

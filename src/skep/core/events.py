@@ -62,8 +62,8 @@ class GroupFormed(msgspec.Struct, frozen=True, tag=True):
 
 
 class GroupEnded(msgspec.Struct, frozen=True, tag=True):
-    """The group is over, by what its members have done or by somebody's wish: members that have not ended are stopped,
-    and whoever needs the group may go on, or never will."""
+    """The group has ended, by its rule or by request: members that have not ended are stopped,
+    and jobs that need the group become eligible, or never will."""
 
     group_id: str
     outcome: JobState
@@ -76,7 +76,7 @@ class PriorityChanged(msgspec.Struct, frozen=True, tag=True):
 
 
 class TasksStarted(msgspec.Struct, frozen=True, tag=True):
-    """All tasks of the job run; work grows by `rate` a second from `progress_since_s` on (none: nobody knows).
+    """All tasks of the job run; work grows by `rate` a second from `progress_since_s` on (none: unknown).
 
     `launch` is the number of the start this is about, wherever an event has it; 0 means the present one. `share` is the
     part of the time of each of its GPUs that the job gets, wherever an event has it; none: not known.
@@ -102,7 +102,7 @@ class TasksMoved(msgspec.Struct, frozen=True, tag=True):
 
 
 class TasksSuspended(msgspec.Struct, frozen=True, tag=True):
-    """All tasks of the job stand still; its memory is where the action said.
+    """All tasks of the job are suspended; its memory is where the action put it.
 
     `saved_s` is the work at its last checkpoint, wherever an event has it; none: the engine does not know.
     """
@@ -203,7 +203,7 @@ class OthersChanged(msgspec.Struct, frozen=True, tag=True):
 
 
 class JobsForgotten(msgspec.Struct, frozen=True, tag=True):
-    """These jobs ended long ago, and nobody needs them any more."""
+    """These jobs ended longer ago than the retention time; the state forgets them."""
 
     job_ids: list[str]
 
@@ -213,7 +213,7 @@ class PolicyChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
     policy: str
     files: dict[str, str] = {}
-    """The text of each file that it is made of, by path: whoever reads the log later may not have them."""
+    """The text of each file that it is made of, by path: a later reader of the log may not have them."""
 
 
 class PolicyFailed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -235,7 +235,7 @@ class ClusterChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     files: dict[str, str] = {}
     """The text of each file that policies of its VCs are made of, by path."""
     nodes_told: bool = False
-    """What happens to nodes was told by events of their own. Logs of older formats leave it to the text."""
+    """True if events for each node precede this one. In logs of older formats the text alone has the nodes."""
 
 
 class ClockStepped(msgspec.Struct, frozen=True, tag=True):
@@ -245,7 +245,7 @@ class ClockStepped(msgspec.Struct, frozen=True, tag=True):
 
 
 class TimeLimitSet(msgspec.Struct, frozen=True, tag=True):
-    """For a job whose submission did not tell its time limit: that was not in the log before there were timers."""
+    """For a job whose submission has no time limit: logs of older formats did not keep it."""
 
     job_id: str
     limit_s: float

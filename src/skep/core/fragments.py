@@ -1,4 +1,4 @@
-"""How much of what is idle nobody could use: the measure of "Beware of Fragmentation" (Weng et al., ATC'23).
+"""How much of the idle GPUs no job could use: the measure of "Beware of Fragmentation" (Weng et al., ATC'23).
 
 For a node and a typical task: if the node cannot run the task, or the task wants no gpu, all that is idle on the node's
 gpus is fragment; otherwise the gpus of which less is left than the task wants of each are. The measure of a node is the

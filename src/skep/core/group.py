@@ -19,7 +19,7 @@ from skep.core.model import GroupRef
 
 class GroupKind(enum.StrEnum):
     APPLICATION = "application"
-    """Related jobs; what a group is that nothing more is said of."""
+    """Related jobs; the defaults are those of a group without an explicit description."""
     SWEEP = "sweep"
     """The same job with other parameters."""
     WORKFLOW = "workflow"
@@ -153,7 +153,7 @@ def form(groups: Groups, spec: GroupSpec) -> Group:
 
 
 def current(groups: Groups, group_id: str) -> Group:
-    """As it is for somebody who comes now: anew if it has ended."""
+    """The group as a new member finds it: reset if it has ended."""
     group = groups.get(group_id)
     if group is None or group.has_ended:
         return form(groups, group.spec if group is not None else GroupSpec(group_id))
@@ -161,7 +161,7 @@ def current(groups: Groups, group_id: str) -> Group:
 
 
 def forget(groups: Groups, ref: GroupRef, member: str) -> None:
-    """A group whose last member is forgotten is forgotten with it, unless somebody needs it."""
+    """A group is forgotten with its last member, unless a job needs it."""
     group = groups.get(ref.id)
     if group is None or group.members.pop(member, None) is None or group.members or group.needed_by:
         return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from skep.core.view import JobView
 
 KEPT = 5_000
-"""Finished jobs that are told of: the latest."""
+"""The number of finished jobs that are kept: the latest."""
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True):
@@ -89,7 +89,7 @@ ANY = -1.0
 
 
 class History:
-    """The latest finished jobs and what follows from them, worked out when somebody asks."""
+    """The latest finished jobs and what follows from them, computed on demand."""
 
     def __init__(self, find: Callable[[], Past], used: Callable[[str], float]) -> None:
         self._find = find

@@ -27,7 +27,7 @@ class JobState(enum.StrEnum):
     LAUNCHING = "launching"
     RUNNING = "running"
     SUSPENDED = "suspended"
-    """It is to stand still: it has no compute, and keeps its memory."""
+    """It has no compute and keeps its memory."""
     STOPPING = "stopping"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -127,11 +127,11 @@ class Job:
         self.launches = 0
         """Starts asked for."""
         self.held_launch = 0
-        """The start by which it has what it holds: what is told of earlier ones is late."""
+        """The launch that holds its allocation; reports of earlier launches are stale."""
         self.limit_milli = WHOLE
         """Thousandths of each of its gpus that it may use as long as it runs."""
         self.settings: dict[str, Setting] = {}
-        """What it was told to work with since it runs."""
+        """Settings that were sent since it runs."""
         self.retries = 0
         self.held_since_s = 0.0
         self.held_gpus: float = 0
@@ -147,7 +147,7 @@ class Job:
         self.rate = 0.0
         """Work per second, as it is booked."""
         self.is_rate_known = False
-        """Whether somebody has measured that; else a job is taken to be as fast as its GPUs are many."""
+        """True if the rate was measured; else it is assumed to be in proportion to the GPUs."""
         self.progress_since_s = 0.0
         """Since then work grows by `rate` per second."""
         self.saved_s = 0.0
@@ -174,12 +174,12 @@ class Job:
 
     @property
     def known_rate(self) -> float | None:
-        """Work per second if anybody knows: 1 at its reference."""
+        """Work per second if it is known: 1 at its reference."""
         return self.rate if self.is_rate_known else None
 
     @property
     def is_halted(self) -> bool:
-        """Whether it was seen to stand still."""
+        """True if the engine reported it suspended."""
         return self.held is not None and self.held.resumes_as is not None
 
     def service_at(self, now_s: float) -> float:

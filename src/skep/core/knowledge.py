@@ -1,4 +1,4 @@
-"""What is known of the speed and the length of jobs: figures that somebody measured, never the truth of a simulation.
+"""What is known of the speed and the length of jobs: measured figures, never the truth of a simulation.
 
 It has three parts: speeds (from a profile, and from what jobs report), the progress of jobs that have not ended, and
 the history of those that have. The last two follow from events, so a replay, a snapshot and a fork know the same.
@@ -27,7 +27,7 @@ PLACES_MAX = 10_000
 
 
 NOTHING = Past()
-"""Of a VC that has not run anything; nobody writes there."""
+"""The use of a VC that has not run anything; never written to."""
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
@@ -51,7 +51,7 @@ class Use(NamedTuple):
 
 
 class Measured(Protocol):
-    """Figures that whoever sets up a state gives it, from a profile where there is one. None: not known."""
+    """Figures that a state is set up with, from a profile if there is one. None: not known."""
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
         """Work per second (1 at the job's reference) in this shape, on GPUs of that type, placed as well as the cluster
@@ -65,7 +65,7 @@ class Measured(Protocol):
 
 
 class Unknown:
-    """Nobody has measured anything."""
+    """Nothing was measured."""
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
         return None
@@ -147,7 +147,7 @@ class Knowledge:
         return Saved(self.whole, self.vcs, self.progress, list(self.speeds.items()))
 
     def note_end(self, job: Job) -> None:
-        """The job is over. Only of one that has succeeded is known how long its like takes."""
+        """The job has ended. Only jobs that succeeded count as history."""
         if self.progress:
             self.progress.pop(job.id, None)
         if job.state != SUCCEEDED:
@@ -161,7 +161,7 @@ class Knowledge:
         self._past(vc).used_gpu_s += gpu_s
 
     def note_report(self, at_s: float, job: Job, report: Report, place: Place | None) -> None:
-        """A job, in a place that has a name if its model has, has said how far it is."""
+        """A job has reported progress; its place is None if its model has no name."""
         progress = self.progress.get(job.id)
         if progress is None:
             progress = self.progress[job.id] = Progress(at_s, job.held_launch, report)

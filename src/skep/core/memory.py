@@ -22,7 +22,7 @@ from skep.core.cluster import Allocation
 T = TypeVar("T")
 
 Values = dict[str, Any]  # what a `Slot` of that name holds: it knows the type
-"""By the name of their slots; as they were written down where nobody has asked for them since."""
+"""By the name of their slots; still encoded if they were not read since."""
 
 At = tuple[str, str]
 """A part of the memory: the VC and the pinned cell whose planner remembers; two empty words for that of the whole."""

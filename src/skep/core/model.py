@@ -106,7 +106,7 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     def gpu_range(self) -> tuple[int, int] | None:
         """The fewest and the most gpus of the elastic role, in whole tasks; none for a job that is not elastic.
 
-        An end that is not said is what was asked for.
+        Without an explicit end, the requested one applies.
         """
         if self.min_gpus is None and self.max_gpus is None:
             return None

@@ -17,7 +17,7 @@ class Need(enum.StrEnum):
     HISTORY = "history"
     """Jobs that have finished, and how long they took."""
     PROGRESS = "progress"
-    """Jobs tell how far they are."""
+    """Jobs report their progress."""
     THROUGHPUT = "throughput"
     """Measured speeds, by model, GPU type, number of GPUs and neighbours."""
     ORACLE = "oracle"
@@ -25,7 +25,7 @@ class Need(enum.StrEnum):
     CHECKPOINT = "checkpoint"
     """A job that is stopped goes on later where it was."""
     SUSPEND = "suspend"
-    """A job stands still without leaving its GPUs."""
+    """A job can be suspended without leaving its GPUs."""
     RESIZE = "resize"
     """A running job goes on with more or fewer GPUs."""
     SHARE = "share"
@@ -45,7 +45,7 @@ WITHOUT = {
     Need.SHARE: "every job has its GPUs to itself",
     Need.MIGRATE: "a job stays where it was started until it is preempted",
 }
-"""What is lost where nobody offers it."""
+"""What is lost where it is not offered."""
 
 
 SIMULATED = frozenset(Need) - {Need.THROUGHPUT}
@@ -75,7 +75,7 @@ class Lack(msgspec.Struct, frozen=True):
     need: Need
     lost: str
     jobs: int = 0
-    """So many jobs do not offer it; 0: nobody does."""
+    """How many jobs do not offer it; 0: none does."""
 
     def __str__(self) -> str:
         who = f" ({self.jobs} of the jobs do not offer it)" if self.jobs else ""

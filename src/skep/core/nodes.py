@@ -1,6 +1,6 @@
 """Nodes that join, leave and change: each is named by events, its number stays inside the core.
 
-A node keeps its number as long as it is there; a number that a node has left is nobody's (`GONE`) until another one
+A node keeps its number as long as it is there; the number of a node that has left is unused (`GONE`) until another one
 joins. What jobs are in the way of (a node that leaves, or will have less) waits until they have gone: nothing new is
 started there meanwhile.
 """
@@ -35,7 +35,7 @@ class Health:
     def __init__(self) -> None:
         self.lost: set[str] = set()
         self.drained: set[str] = set()
-        """Nodes that are not to be used: nobody is there, or nobody is to go there."""
+        """Nodes that are not to be used: lost, drained or about to leave."""
         self.changes: dict[str, NodeSpec | None] = {}
         """Nodes that are to become so (none: to leave); those of earlier moments wait for jobs to go."""
         self.others: dict[str, Others] = {}
@@ -43,7 +43,7 @@ class Health:
         self.crowded: set[str] = set()
         """Nodes of which others use more than is booked: a job is in the way, or the news has not been settled."""
         self.is_told = False
-        """Whether the cluster is to get other nodes before anybody decides."""
+        """True if the nodes of the cluster must be updated before the next decision."""
 
     def may_use(self, name: str) -> bool:
         return not (name in self.lost or name in self.drained or name in self.changes)
@@ -104,7 +104,7 @@ def settled(state: State) -> list[Membership]:
 
 
 def settle_nodes(state: State) -> bool:
-    """After the events of a moment: let the cluster have the nodes that they told of. Whether they told of any."""
+    """After the events of an instant: apply changes of nodes to the cluster. True if there were any."""
     if state.health.crowded:
         settle(state, sorted(state.health.crowded))
     if not state.health.is_told:
@@ -117,7 +117,7 @@ def settle_nodes(state: State) -> bool:
 
 
 def reshape(state: State) -> None:
-    """Let the cluster have the nodes that were told of, as far as nobody is in the way; the others keep waiting."""
+    """Apply changes of nodes where no job is in the way; the others keep waiting."""
     used = uses(state)
     specs = list(state.cluster.specs)
     joining: list[NodeSpec] = []
@@ -144,7 +144,7 @@ def reshape(state: State) -> None:
 
 
 def is_free(spec: NodeSpec | None, pieces: list[tuple[Slice, bool]]) -> bool:
-    """Whether nobody is in the way of a node that leaves, or is to become so."""
+    """True if no job is in the way of a node that leaves or is to change."""
     return not pieces if spec is None else could_keep(spec, pieces)
 
 

@@ -1,4 +1,4 @@
-"""What the engine is to be told: the difference between what is wanted and what is seen.
+"""Actions for the engine: the difference between what is wanted and what is seen.
 
 Holds need no mechanism of their own: a job that was given cells others are still leaving is wanted there, so nobody
 else gets them, and it is launched when the last of them has gone.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Orders:
-    """Jobs of which the engine is to be told something, and those that it has not answered for yet."""
+    """Jobs for which actions are due, and jobs whose actions the engine has not answered yet."""
 
     __slots__ = ("dirty", "leaving", "moving", "settings")
 
@@ -26,9 +26,9 @@ class Orders:
         self.dirty: list[Job] = []
         """Jobs for which wanted and seen may differ."""
         self.settings: list[JobSetting] = []
-        """What running jobs are to be told."""
+        """Settings for running jobs."""
         self.leaving: dict[int, Job] = {}
-        """Jobs that were told to stop and have not gone yet, by seq."""
+        """Jobs that were sent a stop and have not exited yet, by seq."""
         self.moving: dict[int, Job] = {}
         """Jobs that are to go on elsewhere and still are where they were, by seq."""
 
@@ -80,7 +80,7 @@ def reconcile(state: State) -> list[Action]:
 
 
 def in_flight(state: State, job: Job) -> Action | None:
-    """What the engine was told last to do with a job that is there, and has not answered yet."""
+    """The action in flight of a job that is there: the last one that the engine has not answered."""
     if job.held is None:
         return None
     if job.seq in state.orders.leaving:
@@ -102,7 +102,7 @@ def stop_cause(job: Job) -> str:
 
 
 def settings_of(state: State) -> list[Action]:
-    """What jobs are to be told that still run as they did when that was decided."""
+    """Settings for jobs that still run as they did when the settings were decided."""
     told, state.orders.settings = state.orders.settings, []
     return [each for each in told if (job := state.jobs[each.job_id]).held_launch == each.launch and is_there(job)]
 
@@ -112,7 +112,7 @@ def is_there(job: Job) -> bool:
 
 
 def resumes(job: Job) -> bool:
-    """Whether all that is wanted of a job that stands still is to go on there, on whatever terms."""
+    """True if a suspended job is only to be resumed where it is, on any terms."""
     before = job.held.resumes_as if job.held is not None else None
     return before is not None and job.bound is not None and (before == job.bound or job.bound.has_seats_of(before))
 
@@ -123,14 +123,14 @@ def is_reshare(job: Job) -> bool:
 
 
 def tells_terms(job: Job, blocked: Container[int]) -> bool:
-    """Whether a job is to be told its terms now: it goes on with others, or is about to."""
+    """True if a job is to be sent its terms now: it goes on with other ones, or is about to."""
     if job.seq in blocked or job.held is None:
         return False
     return (is_reshare(job) and job.held != job.bound) or (resumes(job) and job.held.resumes_as != job.bound)
 
 
 def reshared(job: Job) -> Allocation:
-    """The terms that a job is told; they are held as soon as it is."""
+    """The terms to send to a job; it holds them from now on."""
     assert job.held is not None
     assert job.bound is not None
     job.held = job.bound if job.held.memory is None else job.bound.suspended(job.held.memory)
@@ -139,7 +139,7 @@ def reshared(job: Job) -> Allocation:
 
 def blocked_of(state: State, launches: list[Job]) -> set[int]:
     """Who must wait: somebody still is where the job is to go, or still runs where it is to go on. Moves do not wait
-    for moves: two jobs may swap their cells, and only the engine, which is told of both, can carry that out. So a move
+    for moves: two jobs may swap their cells, and only the engine, which gets both moves, can carry that out. So a move
     does wait for one that waits itself. Other terms wait as moves do, and all wait for a job that still has its old
     ones."""
     going, moving = list(state.orders.leaving.values()), list(state.orders.moving.values())

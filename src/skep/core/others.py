@@ -42,7 +42,7 @@ class Others(msgspec.Struct):
 
 
 def settle(state: State, names: Iterable[str]) -> None:
-    """Book what others use of these nodes, as far as nobody of ours has it."""
+    """Book what others use of these nodes, except where a job of ours still holds it."""
     for name in names:
         others, node = state.health.others[name], state.cluster.by_name[name]
         state.cluster.give(Allocation(others.booked, 0), OTHERS)

@@ -34,7 +34,7 @@ class Planner(Protocol):
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan: ...
 
     def why_never(self, view: View, job: JobView) -> str:
-        """Why a job could not run here even if nobody else were there; nothing: it could."""
+        """Why a job could not run even on an empty cluster; empty: it could."""
 
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal: ...
 
@@ -90,7 +90,7 @@ class TaskStatus(msgspec.Struct, frozen=True):
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    """What a task of one launch reported through `skep.train`, a line of JSON for each step that it told of."""
+    """What a task of one launch reported through `skep.train`, a line of JSON for each reported step."""
 
     launch: int
     lines: list[bytes]
@@ -112,7 +112,7 @@ class Wanted(msgspec.Struct, frozen=True):
     actions: list[Action] = []
     """Launches of what should run, and what follows for them. The engine knows by their numbers what it has done."""
     known: set[tuple[str, int]] = set()
-    """Job and number of every launch that may be there. What runs for others is ended, and not told of."""
+    """Job and number of every launch that may be there. What runs for other launches is ended without a report."""
     lost: set[str] = set()
     """Nodes on which nothing is to be started."""
 
@@ -127,7 +127,7 @@ class LogReader(Protocol):
 
 
 class StaleEpoch(SkepError):
-    """Another server has taken over. Whoever gets this has lost its right to act: nothing was done."""
+    """Another server has taken over: the caller may not act any more, and nothing was done."""
 
     def __init__(self, epoch: int, newer: int) -> None:
         super().__init__(f"another server has taken over (epoch {newer}; this one has {epoch})")
@@ -135,10 +135,10 @@ class StaleEpoch(SkepError):
 
 
 class Engine(Protocol):
-    """Runs jobs, and tells by reports what happens. Calls come from any thread and do not wait for jobs.
+    """Runs jobs and reports what happens. Calls come from any thread and do not wait for jobs.
 
-    How it tells is settled when it is made: a function that takes a list of reports. They come in the order in which
-    things happened, as far as it knows; whoever hears them must bear late, doubled and lost ones.
+    Its constructor gets a function that takes a list of reports. They come in the order in which
+    things happened, as far as it knows; the receiver must handle late, duplicate and lost ones.
     """
 
     name: str
@@ -151,12 +151,12 @@ class Engine(Protocol):
 
     def adopt(self, epoch: int, at_s: float, wanted: Wanted) -> None:
         """The first order of a server, also after a crash: orders of earlier epochs are refused from here on, durably.
-        How each launch of `wanted` stands is told again."""
+        The engine reports the status of each launch of `wanted` again."""
 
     def execute(self, epoch: int, at_s: float, actions: list[Action]) -> None:
-        """Begin these, in order. What comes of them is told. What is not among `capabilities` is told as `Refused`.
+        """Begin these, in order. Results come as reports. What is not among `capabilities` is reported as `Refused`.
 
-        A launch that is asked for again is told again. Of one that fails in part nothing is left when it is told.
+        A repeated launch is reported again. A launch that fails in part is cleaned up before it is reported.
         """
 
     def lose_node(self, epoch: int, node: str) -> None:
@@ -168,7 +168,7 @@ class Engine(Protocol):
         """For launches from now on; what runs stays on the nodes it has, by name."""
 
     def look(self) -> None:
-        """Look at everything that runs, tell what has ended, and then that you have looked."""
+        """Check everything that runs, report what has ended, and then report `Looked`."""
 
     def forget(self, job_id: str) -> None:
         """Remove what is kept of a job that has ended, its logs and checkpoints too."""
@@ -176,7 +176,7 @@ class Engine(Protocol):
     def close(self) -> None:
         """The jobs go on; the next engine finds them."""
 
-    # Questions, which wait for nobody.
+    # Queries, which do not block.
 
     def last_job(self) -> int:
         """The largest number of a job of which anything is kept."""
@@ -185,7 +185,7 @@ class Engine(Protocol):
         """Of the last launch."""
 
     def progress(self, job_id: str) -> dict[str, Setting]:
-        """What the job said last of itself. Never fails: it is asked for whole lists of jobs."""
+        """The latest report of the job. Never fails: it is called for whole lists of jobs."""
 
     def metrics(self, job_id: str, task: str = "") -> Iterable[Metrics]:
         """By launch, the oldest first; without a name those of the first task."""

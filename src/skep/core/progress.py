@@ -172,7 +172,7 @@ class Gauge:
         self.moved = 0
 
     def reference(self, at_s: float, step: float) -> float | None:
-        """Steps per second since it is in this place, if it has been there for long enough to tell."""
+        """Steps per second since it is in this place, if it has been there long enough to measure it."""
         began = self.began
         if began is None or at_s - began[0] < EXCLUSIVE_S or step - began[1] < EXCLUSIVE_STEPS:
             return None

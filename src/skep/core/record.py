@@ -110,7 +110,7 @@ def _repeat(state: State, plan: Plan, decision: Decision) -> None:
 
 
 def fold(state: State, entry: Entry, cluster: Cluster | None = None) -> None:
-    """Take in one entry of the log; with `cluster`, if it tells of another one. The actions that follow from it were
+    """Take in one entry of the log; with `cluster`, if it changes the cluster. The actions that follow from it were
     carried out when it was written."""
     take_in(state, entry.at_s, entry.events, cluster)
     for logged in entry.plans:
@@ -121,7 +121,7 @@ def fold(state: State, entry: Entry, cluster: Cluster | None = None) -> None:
 
 
 def take_in(state: State, at_s: float, events: list[Event], cluster: Cluster | None) -> None:
-    """What happened, before anybody has decided about it."""
+    """Apply the events of an entry, before the plans."""
     state.now_s = at_s
     if cluster is not None:
         rehouse(state, cluster)

@@ -1,6 +1,6 @@
-"""What an engine tells the service. Reports may be late, doubled or lost: `launch` says which start is meant.
+"""Reports of an engine to the service. They may be late, duplicate or lost: `launch` says which launch is meant.
 
-What happens to nodes is told in the words of `events.py`.
+Changes of nodes are reported as events (`events.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Moved(msgspec.Struct, frozen=True, tag="moved"):
 
 
 class Suspended(msgspec.Struct, frozen=True, tag="suspended"):
-    """All tasks of the launch stand still."""
+    """All tasks of the launch are suspended."""
 
     job_id: str
     launch: int
@@ -35,7 +35,7 @@ class Suspended(msgspec.Struct, frozen=True, tag="suspended"):
 
 
 class Resumed(msgspec.Struct, frozen=True, tag="resumed"):
-    """They go on, because they were told to or because nobody said any longer that they are to stand still."""
+    """The tasks run again, by request or because the lease on their suspension ran out."""
 
     job_id: str
     launch: int
@@ -88,7 +88,7 @@ class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
 
 
 class ShareMeasured(msgspec.Struct, frozen=True, tag="share-measured"):
-    """What a job got of each of its GPUs since this was last told of it, of one in a share mode."""
+    """The share of each of its GPUs that a job in a share mode got since the last such report."""
 
     job_id: str
     launch: int
@@ -101,7 +101,7 @@ class Looked(msgspec.Struct, frozen=True, tag="looked"):
 
 
 class Fenced(msgspec.Struct, frozen=True, tag="fenced"):
-    """Another server has taken over with this epoch: the engine does nothing any more for the one that hears this."""
+    """Another server has taken over with this epoch: the engine refuses all further actions of this server."""
 
     epoch: int
 

@@ -1,7 +1,7 @@
 """Decisions at the boundaries of rounds only: what happens between them is gathered for the next.
 
 Boundaries are the multiples of the round since time 0. The planner's wake-up is the next one, so it is in the state
-like any other; live, where time has passed when it is heard, the wake-up itself is the boundary.
+like any other; live, where time has passed until the timer is handled, the wake-up itself is the boundary.
 """
 
 from __future__ import annotations

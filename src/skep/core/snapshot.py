@@ -101,7 +101,7 @@ DECODER = msgspec.msgpack.Decoder(Saved)
 
 
 def dump(state: State) -> bytes:
-    """Between two steps, when nothing is left that a planner was not told of."""
+    """Between two steps, when the planner has seen everything."""
     scopes = scopes_of(state)
     saved = save(state)
     saved.nodes = state.cluster.specs
@@ -156,7 +156,7 @@ def save_job(job: Job, scopes: dict[int, str]) -> SavedJob:
 def load(data: bytes, cluster: Cluster, measured: Measured = UNKNOWN) -> State:
     """On an unused cluster: that of the file. Which nodes it really had by then is written in the snapshot.
 
-    Speeds that were given to the state are not: whoever gave them gives them again.
+    Speeds that the state was set up with are not: the caller supplies them again.
     """
     saved = DECODER.decode(data)
     if HOLD_UNTIL in saved.fields:

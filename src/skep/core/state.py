@@ -46,7 +46,7 @@ class State:
         self.waits = Waits()
         """Why pending jobs wait."""
         self.orders = Orders()
-        """What the engine is to be told, and has not answered yet."""
+        """Actions for the engine, sent or not, that it has not answered yet."""
         self.memory = Memory()
         """What the policy remembers."""
         self.timers = Timers()

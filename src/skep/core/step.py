@@ -20,7 +20,7 @@ from skep.core.state import State
 from skep.core.view import Trigger
 
 PLANS_MAX = 1000
-"""Of one step; a decision makes news only where it takes back a start that nobody was told of."""
+"""Plans of one step. A decision triggers another one only where it takes back a start that was not sent yet."""
 
 
 class Change(msgspec.Struct):
@@ -46,7 +46,7 @@ class Scheduler:
     def _attach(self) -> None:
         self.planner.attach(self.state, self.state.memory)
         self.gathered = everything()
-        """What a planner that decides in rounds has not been told yet."""
+        """What a planner that decides in rounds has not seen yet."""
 
     def step(self, at_s: float, events: list[Event], change: Change | None = None) -> list[Action]:
         state = self.state

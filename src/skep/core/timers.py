@@ -1,6 +1,6 @@
 """What is to happen to jobs at a moment that is known already, unless something else happens first.
 
-Timers are part of the state: a snapshot has them, a fork keeps them, and nobody has to set them anew after a restart.
+Timers are part of the state: a snapshot has them, a fork keeps them, and a restart need not set them again.
 That one is due is an event (`TimerDue`), so that a replay sees it at the same place of the log. The planner's own
 wake-up is `State.wake_s`: it changes with every decision.
 """

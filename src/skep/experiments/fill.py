@@ -75,7 +75,7 @@ class Filling:
         return math.ceil(self.wanted * len(self.pods) / sum(pod.milli for pod in self.pods))
 
     def run(self, place: str, seed: int, report: Callable[[int], None] | None = None) -> Filled:
-        """Fill an empty cluster; `report` is told now and then how many pods have arrived."""
+        """Fill an empty cluster; `report` is called now and then with the number of pods that have arrived."""
         cluster = self.cluster.blank()
         placement = build_place(place, seed=seed, typical=self.fragments.typical)
         plan = Plan({}, cluster)

@@ -2,11 +2,11 @@
 
 1. every job enters: those that run as if they had nothing, those that wait by the heads of their queues
 2. jobs that are to start find their place; where there is none, running jobs that have more than is due to them give
-   it back, shrinking before anybody is stopped. One that finds no place even so is left out, and the tournament is
+   it back, shrinking before stopping jobs. One that finds no place even so is left out, and the tournament is
    held again
 3. jobs that are due more grow, if that is worth a restart; worth two, if another has to shrink for it
 
-So a job that has more than its due keeps it until somebody can use it.
+So a job that has more than its due keeps it until another job can use it.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Afs:
         return "" if could else never_fits(view.cluster, ladder.shapes[0])
 
     def _find_alone(self, job: JobView, shape: Shape) -> Allocation | None:
-        """Where it would be if nobody else were there."""
+        """Its placement on the empty cluster."""
         return self.place.find(self.blank.cluster, self.trial, job, shape, math.inf)
 
     def _least(self, job: JobView, ladder: Ladder) -> tuple[Shape, ...]:
@@ -238,7 +238,7 @@ class Afs:
                 return False
 
     def _push_out(self, plan: Plan, entrant: Entrant, course: Course) -> bool:
-        """Stop the last job of a lower priority: cpus or memory may be what is missing, which nobody shares out."""
+        """Stop the last job of a lower priority: CPUs or memory may be missing, which AFS does not divide."""
         changed = {decision.job_id for decision in plan.decisions}
         for victim in reversed(course.running):
             if victim.rank > entrant.rank and victim.job.id not in changed:

@@ -20,7 +20,7 @@ Freed = list[tuple[float, JobView]]
 def backfill(
     view: View, plan: Plan, place: Place, estimate: Duration, running: Running, line: Line
 ) -> Iterator[tuple[JobView, Allocation]]:
-    """Jobs behind the blocked head that can start now; whoever iterates starts each before asking for the next."""
+    """Jobs behind the blocked head that can start now; the caller starts each before it asks for the next."""
     if len(line.entries) < 2:
         return
     head = line.entries[0][3]
@@ -53,7 +53,7 @@ def expected_ends(view: View, estimate: Duration, running: Running) -> Freed:
 
 
 def reserved_start(view: View, plan: Plan, place: Place, head: JobView, freed: Freed) -> float:
-    """When the head can start if everybody ends as expected; `inf` if nobody knows."""
+    """When the head can start if all running jobs end as expected; `inf` if that is unknown."""
     mark = plan.mark()
     start_s = math.inf
     for end_s, job in sorted(freed, key=lambda item: item[0]):

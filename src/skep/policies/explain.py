@@ -1,4 +1,4 @@
-"""The refusal of one job in words, worked out when somebody asks, and why one can never run."""
+"""The refusal of one job in words, computed on demand, and why a job can never run."""
 
 from __future__ import annotations
 

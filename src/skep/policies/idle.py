@@ -1,4 +1,4 @@
-"""Nobody decides: what takes over when every policy that could has failed. What runs goes on, nothing new starts."""
+"""The planner that decides nothing. It takes over when every policy has failed: what runs goes on, nothing starts."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class Idle:
 
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
         return Refusal(
-            "no-policy", Cause.ORDER, "every policy has failed, and nobody decides", "`skep policy use NAME`"
+            "no-policy", Cause.ORDER, "every policy has failed, so no decision is made", "`skep policy use NAME`"
         )

@@ -183,7 +183,7 @@ class Rising:
         """By rank and speed."""
         self.filed: dict[int, tuple[tuple[int, float], Item]] = {}
         self.unfiled = {entry[2]: entry[3] for entry in entries}
-        """Until a job runs, its key stands still."""
+        """The key of a pending job does not change."""
 
     def add(self, entry: Entry) -> None:
         self.unfiled[entry[2]] = entry[3]
@@ -204,7 +204,7 @@ class Rising:
             del self.unfiled[job.seq]
 
     def latest(self, order: Order, now_s: float) -> Iterator[Entry]:
-        """Those that run, the last first. A job can be named as soon as nobody left in a list can be beyond it."""
+        """Running jobs, the last first. A job is yielded as soon as no job left in a list can come after it."""
         heads = [self._head(kind, len(items) - 1, now_s) for kind, items in self.lists.items()]
         heapq.heapify(heads)
         found: list[tuple[int, float, int, JobView]] = []

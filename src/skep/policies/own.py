@@ -38,7 +38,7 @@ def build_own(spec: str, setting: Setting) -> Planner:
         made.name = getattr(made, "name", name)
         made.why_never = getattr(made, "why_never", lambda view, job: "")
         made.round_s = round_of(spec, setting, getattr(made, "round_s", 0.0))
-        return made  # type: ignore[no-any-return]  # somebody's class: it has `plan`, more is not known
+        return made  # type: ignore[no-any-return]  # a user's class: only `plan` is known
     if not isinstance(made, Order):
         raise InputError(
             f"{file}.py: {name} is neither an order nor a planner",
@@ -85,7 +85,7 @@ def number_or_text(text: str) -> float | str:
         return text
 
 
-# Somebody's own class.
+# A user's class.
 def load_class(file: str, name: str, texts: Texts) -> Any:
     path = pathlib.Path(file)
     if file not in texts.by_path and not path.is_file():

@@ -51,7 +51,7 @@ class Setting(msgspec.Struct, frozen=True):
     offers: frozenset[Need] = frozenset(Need)
     """What the engine can do; a policy decides without what it cannot."""
     texts: Texts = msgspec.field(default_factory=Texts)
-    """The files that policies are made of, as far as somebody keeps them."""
+    """The files that policies are made of, if a dict is given to keep them."""
 
 
 ROUND = Knob("round_s", 0.0, "decide only at multiples of so many seconds; 0: whenever something happens")

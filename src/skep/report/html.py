@@ -68,7 +68,7 @@ def _sections(runs: Sequence[Run], data: Data) -> list[str]:
 
 
 def page(title: str, body: str, data: Data) -> str:
-    """The whole document around a body, with what the script is told."""
+    """The whole document around a body, with the data of the script."""
     head = (
         tag("meta", charset="utf-8")
         + tag("meta", name="viewport", content="width=device-width, initial-scale=1")

@@ -35,7 +35,7 @@ class Plain:
 class Labelled:
     """Whole lines, each behind the name of its task.
 
-    Where they are cut depends on what was written alone, so that whoever comes back can count what it had.
+    Where they are cut depends on what was written alone, so that a client that reconnects can count what it had.
     """
 
     def __init__(self, log: LogReader, label: str) -> None:

@@ -55,7 +55,7 @@ class Me(Shape):
     user: str = Field(description="Empty where the server does not know.")
     role: Literal["admin", "owner", "user", "viewer"]
     vcs: list[str] = Field(description="The VCs of the token; empty: all.")
-    auth: Literal["none", "token"] = Field(description="`none`: this server asks nobody for a token.")
+    auth: Literal["none", "token"] = Field(description="`none`: this server needs no tokens.")
 
 
 class LoggedOut(Shape):
@@ -96,7 +96,7 @@ class Node(Shape):
     state: NodeState
     gpu_type: str
     gpus: int
-    used: int = Field(description="GPUs on which somebody is, shared ones included.")
+    used: int = Field(description="GPUs in use, shared ones included.")
     jobs: list[list[str]] = Field(description="By GPU, the jobs on it.")
     tenants: list[Tenant]
     cpus: float | None = Field(description="null: not limited.")
@@ -215,7 +215,7 @@ class DrainPreview(Shape):
     node: str
     state: NodeState
     gpus: int
-    idle: int = Field(description="Its GPUs that nobody has: out of reach at once.")
+    idle: int = Field(description="Its idle GPUs, which cannot be used from now on.")
     gpus_left: int = Field(description="GPUs of the cluster that remain in use.")
     jobs: list[Job] = Field(description="Jobs that hold something there; they run on until they end.")
     unrunnable: list[Job] = Field(description="Pending jobs that could not start anywhere while it is drained.")
@@ -475,7 +475,7 @@ class StudyBody(Strict):
     cluster: str = Field(default="", max_length=1000, pattern=LINE, description="A spec such as 16x8; empty: this one.")
     seed: Whole = Field(default=0, ge=0, le=2**31)
     estimate_error: float = Field(
-        default=0.0, ge=0, le=10, description="Of the durations that policies are told; 0: the true ones."
+        default=0.0, ge=0, le=10, description="Error of the durations that policies see; 0: the true ones."
     )
     since_s: float = Field(default=0.0, ge=0, le=1e11)
     until_s: float = Field(default=1e11, ge=0, le=1e11)

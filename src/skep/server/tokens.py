@@ -55,7 +55,7 @@ class Tokens:
         prepare_folder(data)
         path = data / "tokens.db"
         try:
-            # SQLite would make it readable for everybody.
+            # SQLite would make it readable for all accounts.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._db = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
             _prepare(self._db, path)

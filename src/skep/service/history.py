@@ -198,7 +198,7 @@ def vc_series(name: str, bins: dict[int, list[float]], count: int) -> Json:
 
 
 def with_queues_of(whole: dict[int, list[float]], seen: list[dict[int, list[float]]]) -> dict[int, list[float]]:
-    """The hardware is the same for everybody; the queue is that of the VCs the reader sees."""
+    """All readers see the whole hardware, but only the queue of their VCs."""
     first = COLUMNS.index("queue")
     return {
         number: [*values[:first], *(sum(vc[number][at] for vc in seen if number in vc) for at in (first, first + 1))]

@@ -1,4 +1,4 @@
-"""The live service: one thread that writes, and answers for everybody else.
+"""The live service: one thread that writes, and reads for all other threads.
 
 Requests from many threads become commands in one queue. The writer takes all that are there at once, so that a busy
 server commits many of them with one write to the disk.
@@ -263,7 +263,7 @@ class Live(Reads):
         """What an admin should know of now."""
         found = [problem for problem in (self.clock.problem,) if problem]
         if self.bounded.waits_s > SLOW_S:
-            found.append(f"the policy has been deciding for {self.bounded.waits_s:.0f} s, and everybody waits for it")
+            found.append(f"the policy has been deciding for {self.bounded.waits_s:.0f} s, and all commands wait for it")
         return found + self.policy_problems()
 
     def subscribe(self, listener: Callable[[list[Json], list[str]], object]) -> Callable[[], None]:

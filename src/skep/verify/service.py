@@ -143,7 +143,7 @@ CHECKS = (
     Check(
         name="las-all-waiting",
         policy="las",
-        title="Whoever of those who wait could overtake next is looked at, not only the first",
+        title="The next pending job that could overtake is considered, not only the first one",
         source="by hand, lead 600: of two equal jobs the running one has caught up after at most 600 s, and is ahead "
         "by the lead 600 s later",
         ask=las_all_waiting,
@@ -169,7 +169,7 @@ CHECKS = (
         policy="tiresias-l",
         title="Demotion at (limit - service) / GPUs of running, last to start is last in the queue",
         source="Gu et al., NSDI 2019, by hand, limits 100 and 300 GPU-s on 2 GPUs: out of the first queue after 50 s "
-        "of running, out of the second after 100 more; in the last nobody is pushed out",
+        "of running, out of the second after 100 more; in the last no job is preempted",
         ask=demotion,
     ),
     Check(

@@ -61,7 +61,7 @@ def test_it_lists_the_shares_and_what_is_left(lab: str) -> None:
     assert ["research", "v100-rack", "v100-rack", "1", "16"] in rows
     assert ["prod", "v100-rack", "v100-node", "1", "4", "a2", "(r1/a2)"] in rows
     assert ["guests", "nothing", "of", "its", "own", "0", "0"] in rows
-    assert rows[rows.index(["owned", "by", "nobody", "cell", "type", "cells", "gpus"]) + 2 :][:2] == [
+    assert rows[rows.index(["without", "an", "owner", "cell", "type", "cells", "gpus"]) + 2 :][:2] == [
         ["v100-rack", "v100-node", "1", "4"],
         ["v100-rack", "v100-switch", "1", "2"],
     ]
@@ -116,7 +116,7 @@ def test_a_policy_that_does_not_exist_is_a_fault_of_the_file(lab: str) -> None:
 def test_a_spec_without_virtual_clusters(spec: str, lines: list[str]) -> None:
     shown = check(spec).splitlines()
     assert shown[3:-2] == lines
-    assert shown[-1] == "no virtual clusters: everything is open to everybody"
+    assert shown[-1] == "no virtual clusters: all users share all GPUs"
 
 
 def test_odd_numbers_and_pinned_gpus_are_shown(tmp_path: Path) -> None:

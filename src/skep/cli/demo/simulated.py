@@ -99,7 +99,7 @@ def lessons(runs: list[Run]) -> list[str]:
         f"- tiresias-l knows nothing beforehand and is within {near_s / best_s - 1:.0%} of that: it lets new jobs push "
         f"out those that have had much already ({format_count(tiresias.summary.preemptions)} times; each goes on later "
         "where it was).",
-        f"- Under fifo the small wait for the large: when the first in line needs more GPUs than are free, nobody "
+        f"- Under fifo the small wait for the large: when the first in line needs more GPUs than are free, no job "
         f"behind it starts. Jobs of one GPU wait {format_duration(waited(fifo, is_small))} on average, while "
         f"{idle_while_waiting(fifo):.0f} of {fifo.gpu_total} GPUs are idle.",
         f"- Let them pass (walk=skip) and they wait {format_duration(waited(skip, is_small))}; now the large wait: "

@@ -105,7 +105,7 @@ def get_it_back(on: Stage) -> None:
     on.expect(record.is_undisturbed(BORROWING, is_exact=True), "explore's losses are those of an undisturbed run")
     tell(
         f"Every one of its {BORROWING} steps was done once, and their losses are, bit for bit, those of a run "
-        "that nobody interrupted."
+        "that was not interrupted."
     )
 
 

@@ -173,7 +173,7 @@ class Books:
     # Health ----------------------------------------------------------------------------------------------------
 
     def set_health(self, leaf: PhysicalCell, *, is_bad: bool) -> None:
-        """One gpu goes bad or heals; the cells above it follow. Settle doomed cells when all gpus are told."""
+        """One gpu goes bad or heals; the cells above it follow. Settle doomed cells after the last GPU."""
         if bool(leaf.bad_count) == is_bad:
             return
         chain = self.chains[leaf.chain]
@@ -323,7 +323,7 @@ def notice(cell: Cell | None) -> None:
 
 
 def watch(cell: PhysicalCell) -> None:
-    """The cell is bad or was, and is bound or was: whoever looks at the virtual one may see another health."""
+    """The cell is bad or was, and is bound or was: the health of the virtual cell may have changed."""
     virtual = cell.virtual
     if virtual is not None and virtual.watched_in is not None:
         virtual.watched_in[id(virtual)] = virtual

@@ -1,7 +1,7 @@
 """All cells of a cluster, physical and virtual, and the books that bind one to the other.
 
 Guaranteed work is on the virtual cells of its VC, and these are bound to physical ones so that no VC can ever be
-refused what it owns. Opportunistic work is on physical cells that nobody uses.
+refused what it owns. Opportunistic work is on idle physical cells.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from skep.core.view import NodeView
 
 
 def cluster_of(layout: Layout) -> Cluster:
-    """The nodes of a layout, whoever owns them."""
+    """The nodes of a layout, of all VCs and of none."""
     return Cluster(Hardware(Cells(layout)).specs, layout.name)
 
 

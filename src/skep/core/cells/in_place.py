@@ -14,7 +14,7 @@ def map_up(
 ) -> VirtualCell | None:
     """The virtual cell of a VC that this one is bound to, or can be as part of one of `roots`, which are of `level`.
 
-    `is_free` tells whether a physical cell could be granted as a whole for one of them.
+    `is_free(cell)`: true if a physical cell could be granted as a whole for one of them.
     """
     if cell.virtual is not None:
         return cell.virtual if cell.virtual.vc == vc else None

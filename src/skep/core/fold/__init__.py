@@ -1,4 +1,4 @@
-"""What each event does to the state: one module for each who tells of them, and one for what ends."""
+"""What each event does to the state: one module for each source of events, and one for what follows from ends."""
 
 from __future__ import annotations
 

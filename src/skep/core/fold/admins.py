@@ -25,7 +25,7 @@ def policy_changed(state: State, event: PolicyChanged) -> None:
 
 
 def policy_failed(state: State, event: PolicyFailed) -> None:
-    """Nothing of the failed decision is in the state, but neither was anybody told of what it was about."""
+    """The failed decision left no trace in the state; the new policy must look at everything."""
     push_out_suspended(state, event.vc)
     state.faults[event.vc] = event
     if not event.vc:

@@ -1,4 +1,4 @@
-"""What engines report of the tasks of jobs: they run, stand still, have moved, have gone."""
+"""Events about the tasks of jobs, as engines report them: started, suspended, resumed, moved, exited."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENDS = {Exit.FINISHED: JobState.SUCCEEDED, Exit.FAILED: JobState.FAILED, Exit.ST
 def tasks_started(state: State, event: TasksStarted) -> None:
     job = state.jobs.get(event.job_id)
     if job is None or job.held is None or job.seq in state.held_jobs or is_late(job, event.launch):
-        return  # late or told twice
+        return  # stale or duplicate
     if job.state is LAUNCHING:
         job.state = RUNNING
     if job.start_s is None:
@@ -54,8 +54,8 @@ def tasks_started(state: State, event: TasksStarted) -> None:
 def tasks_moved(state: State, event: TasksMoved) -> None:
     job = state.jobs.get(event.job_id)
     if job is None or job.held is None or (event.launch and event.launch <= job.held_launch):
-        return  # late or told twice
-    if job.seq not in state.held_jobs:  # that it had started was told late, or not at all
+        return  # stale or duplicate
+    if job.seq not in state.held_jobs:  # the report of its start is late or lost
         tasks_started(state, TasksStarted(job.id, event.rate, event.progress_since_s, job.held_launch))
     before = job.held_gpus
     settle(state, job)
@@ -73,7 +73,7 @@ def tasks_moved(state: State, event: TasksMoved) -> None:
     job.held_launch = event.launch or job.launches
     job.limit_milli, job.settings = WHOLE, {}
     state.orders.moving.pop(job.seq, None)
-    if job.held_launch == job.launches:  # else it was told already where to go on
+    if job.held_launch == job.launches:  # else it has already been sent elsewhere
         follow_up(state, job)
     wake_others(state, job)
 
@@ -81,7 +81,7 @@ def tasks_moved(state: State, event: TasksMoved) -> None:
 def tasks_suspended(state: State, event: TasksSuspended) -> None:
     job = state.jobs.get(event.job_id)
     if job is None or job.seq not in state.held_jobs or job.is_halted or is_late(job, event.launch):
-        return  # late or told twice
+        return  # stale or duplicate
     assert job.held is not None
     job.restart_left_s = max(job.progress_since_s - max(job.halting_since_s, job.held_since_s), 0.0)
     settle(state, job)
@@ -96,10 +96,10 @@ def tasks_suspended(state: State, event: TasksSuspended) -> None:
 
 
 def tasks_resumed(state: State, event: TasksResumed) -> None:
-    """Because it was told to, or because the engine lets nobody stand still who is not told so again and again."""
+    """By request, or because the engine's lease on the suspension ran out."""
     job = state.jobs.get(event.job_id)
     if job is None or job.held is None or job.held.resumes_as is None or is_late(job, event.launch):
-        return  # late or told twice
+        return  # stale or duplicate
     job.held = job.held.resumes_as
     job.held_gpus = job.held.gpus
     job.held_since_s = state.now_s
@@ -122,7 +122,7 @@ def suspend_refused(state: State, event: SuspendRefused) -> None:
 def tasks_exited(state: State, event: TasksExited) -> None:
     job = state.jobs.get(event.job_id)
     if job is None or job.held is None or is_late(job, event.launch):
-        return  # late or told twice: what is finished stays finished
+        return  # stale or duplicate: what is finished stays finished
     if job.seq in state.held_jobs:  # else it never came to run
         settle(state, job)
         del state.held_jobs[job.seq]
@@ -170,7 +170,7 @@ def progress_reported(state: State, event: ProgressReported) -> None:
         book_service(state, job)
         job.share, job.share_since_s = event.share, state.now_s
     if event.work_s is None or job.is_halted:
-        return  # nobody knows in seconds how far it is, or it stood still by then
+        return  # its progress in seconds is unknown, or it was suspended by then
     if event.rate is not None:
         set_rate(job, event.rate)
     job.work_s = event.work_s
@@ -179,7 +179,7 @@ def progress_reported(state: State, event: ProgressReported) -> None:
 
 
 def set_rate(job: Job, rate: float | None) -> None:
-    """Where nobody knows it, work is booked as if it were in proportion to the GPUs."""
+    """If the rate is unknown, work is booked in proportion to the GPUs."""
     job.is_rate_known = rate is not None
     if rate is None:
         assert job.held is not None
@@ -205,17 +205,17 @@ def book_service(state: State, job: Job) -> None:
 
 
 def follow_up(state: State, job: Job) -> None:
-    """Where something else is wanted of the job by now than what it was told last, it is told that."""
+    """If something else is wanted of the job by now than what was last sent, send that."""
     if job.bound is not None and job.bound != job.held:
         state.orders.dirty.append(job)
 
 
 def wake_others(state: State, job: Job) -> None:
-    """Whoever is about to start or to move is left alone until it has: others may have asked in vain meanwhile."""
+    """A job that starts or moves cannot be preempted until it has; jobs that were refused meanwhile are tried again."""
     if state.now_s > job.decided_s:
         state.trigger.nodes_changed = True
 
 
 def is_late(job: Job, launch: int) -> bool:
-    """Whether this is told of a start before the one by which the job has what it holds."""
+    """True if the report belongs to an earlier launch than the current one."""
     return 0 < launch < job.held_launch

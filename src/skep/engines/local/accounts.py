@@ -62,7 +62,7 @@ class Accounts:
 
     @property
     def differ(self) -> bool:
-        """Whether jobs run as somebody else than the server."""
+        """True if jobs run as another account than the server."""
         return self.run_as != SERVER
 
     @property
@@ -124,7 +124,7 @@ def check_rights(run_as: str) -> None:
 
 
 def missing_rights() -> list[str]:
-    """Of those that are needed to run jobs as somebody else and to look after them."""
+    """The capabilities that are needed to run jobs as another account and to control them."""
     lines = Path("/proc/self/status").read_text().splitlines()
     have = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
     return [name for name, bit in NEEDED.items() if not have >> bit & 1]
@@ -172,14 +172,14 @@ def make_passage(folder: Path, *, is_open: bool) -> None:
 
 
 def give(folder: Path, account: Account | None) -> None:
-    """Make a folder for its account alone, and everything below it where it was somebody else's."""
+    """Make a folder for its account alone, and everything below it that belonged to another account."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if account is None or folder.lstat().st_uid == account.uid:
         return
     before = folder.lstat().st_uid
     for root, _, files, at in os.fwalk(folder):
         for name in files:
-            if os.lstat(name, dir_fd=at).st_uid == before:  # What else lies here is a link to somebody's file.
+            if os.lstat(name, dir_fd=at).st_uid == before:  # Other entries may be links to files of others.
                 os.chown(name, account.uid, account.gid, dir_fd=at, follow_symlinks=False)
         if root != str(folder):
             os.fchown(at, account.uid, account.gid)

@@ -51,7 +51,7 @@ class TaskFile(msgspec.Struct, frozen=True):
     log_bytes: int
     log_files: int
     freezer: str = ""
-    """The control group whose processes can be made to stand still; nothing where there is none."""
+    """The control group that can be frozen; empty if there is none."""
     fence: str = ""
     """The file with the epoch of the server that may give orders."""
     output: str = ""
@@ -169,7 +169,7 @@ class Beginner:
             raise
 
     def _give(self, what: Beginning, folder: Path) -> None:
-        """A folder of the job's own. Those above it are the server's: nobody can put another in its place."""
+        """A folder of the job's own. Those above it are the server's, so a job cannot replace it."""
         for above in reversed(folder.relative_to(self.folder.own).parents[:-1]):
             make_passage(self.folder.own / above, is_open=what.account is not None)
         give(folder, what.account)

@@ -30,7 +30,7 @@ class Group(msgspec.Struct, frozen=True):
     folders: list[str] = []
     oom_file: str = ""
     freezer: str = ""
-    """The one of them whose processes can be made to stand still. Beside version 1 it is made when it is needed."""
+    """The control group that can be frozen. Beside version 1 it is made when it is needed."""
 
 
 class Cgroups:

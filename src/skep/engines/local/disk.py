@@ -78,7 +78,7 @@ class Log:
         return bool(data)
 
     def brake(self, size: int) -> None:
-        """A task that prints faster than anybody reads waits: the disk and the shim's CPU time are not its own."""
+        """A task that prints too fast waits: disk and the shim's CPU time are shared."""
         self.window_bytes += size
         if self.window_bytes >= RATE_MAX * WINDOW_S:
             time.sleep(max(self.window_at + WINDOW_S - time.monotonic(), 0.0))

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class LocalEngine(JobFiles):
-    """What is told comes from the engine's own thread, in the order in which it happened."""
+    """Reports come from the engine's own thread, in the order in which things happened."""
 
     name = "local"
     capabilities = frozenset(
@@ -71,7 +71,7 @@ class LocalEngine(JobFiles):
             log.warning("%s", problem)
         self.fence = Fence(self.folder.epoch)
         self._epoch = 0
-        """Of the server that we act for; 0 before it has said so."""
+        """The epoch of the server that we act for; 0 before `adopt`."""
         self.tell = tell
         self.runs = Runs(self.folder, cluster, Beginner(self.folder, self.groups, accounts, limits), request_of)
         self._todo: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]]] = SimpleQueue()
@@ -166,14 +166,17 @@ class LocalEngine(JobFiles):
         return None if is_idle else max(look_at - time.monotonic(), 0.0) * 1000 + 1
 
     def _deliver(self) -> None:
-        """What cannot be told now is told later, before anything newer."""
+        """Reports that could not be delivered are kept, and delivered before newer ones."""
         self._untold += self.runs.take_reports()
         if self._untold:
             try:
                 self.tell(self._untold)
                 self._untold = []
             except Exception:
-                log.exception("%d reports of the local engine found no ear", len(self._untold))
+                log.exception(
+                    "the server did not read %d reports; they are delivered at the next check",
+                    len(self._untold),
+                )
 
     def _do_all(self) -> None:
         while True:

@@ -20,7 +20,7 @@ class Fence:
 
     @property
     def epoch(self) -> int:
-        """The latest; 0 where nobody has taken one. Where the file cannot be read now, the latest seen."""
+        """The latest epoch; 0 if there is none. If the file cannot be read now, the latest seen."""
         with contextlib.suppress(OSError):
             text = read_small(self.path, 20) or b""
             self._seen = max(self._seen, int(text) if text.isdigit() else 0)

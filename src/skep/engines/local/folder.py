@@ -35,8 +35,8 @@ from skep.files.untrusted import NOT_THERE, decode_as, is_file, read_small
 
 NAME_MAX = 120
 FILES_VERSION = 1
-"""Of `launch.json`, `task.json` and `exit.json`. A field that is added with a default needs no other number; whoever
-changes the meaning of one raises it, and reads both. An older program refuses the store before it sees newer files."""
+"""Of `launch.json`, `task.json` and `exit.json`. A new field with a default needs no new number; a changed
+meaning does, and the reader must accept both. An older program refuses the store before it sees newer files."""
 LAUNCH_MAX = 64 << 20
 """Of `launch.json`: a gang may have thousands of tasks."""
 ASIDE = ".forgotten-"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from skep.engines.local import keeper, shim
     from skep.engines.local.processes import began, read
 else:
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter was told to look nowhere.
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter runs isolated, without this folder.
     import keeper
     import shim
     from processes import began, read
@@ -34,7 +34,7 @@ KEEPER = b"="
 
 
 def serve() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The kernel forgets shims that have left; nobody waits for them.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The kernel reaps shims that have exited.
     gc.freeze()  # What is never collected is never copied.
     while message := os.read(CHANNEL, MESSAGE_MAX):
         try:
@@ -49,7 +49,7 @@ def serve() -> None:
 
 
 def become(kind: bytes, folder: str) -> NoReturn:
-    """A shim or a turn keeper, with no file of the server's; what breaks it is said in `shim.err`."""
+    """A shim or a turn keeper, with no file of the server's; its errors go to `shim.err`."""
     code = 1
     try:
         os.closerange(3, FILES_MAX)

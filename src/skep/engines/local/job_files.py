@@ -63,7 +63,7 @@ class JobFiles:
             return {}
 
     def _kept_progress(self, job_id: str) -> dict[str, Setting]:
-        """Of the last starts that said anything: one that has just begun says nothing yet."""
+        """The latest launches with reports: one that has just started has none yet."""
         for launch in reversed(self.folder.launches(job_id)[-LAUNCHES_READ:]):
             for record in self.folder.record(job_id, launch).tasks[:TASKS_READ]:
                 values = Task(record, self.folder.task(job_id, launch, record.name)).progress()

@@ -69,13 +69,13 @@ class Launches:
         """The launch of each job that is not over."""
         self.lost: set[str] = set()
         self.strays: list[Run] = []
-        """Launches that nobody knows, until they are over."""
+        """Launches that the server does not know, until they are over."""
         self.unread: list[Path] = []
         """Folders of such launches that could not be read yet."""
         self.delayed: dict[str, list[Action]] = {}
         """By job, what could not be done because its files could not be read; in order."""
         self.dead: dict[Task, tuple[Run, str]] = {}
-        """Tasks without a shim that are still to be buried, and the cause that is told."""
+        """Tasks without a shim that are still to be reaped, and the cause to report."""
         self.epoch = 0
         """Of the server that we act for."""
         self.checks = 0
@@ -95,7 +95,7 @@ class Launches:
                 run.open_folders()
 
     def _find(self, job_id: str) -> Run | None:
-        """The last launch of a job, over or not: from memory, else as its files tell it."""
+        """The last launch of a job, over or not: from memory, else from its files."""
         if job_id in self.by_job:
             return self.by_job[job_id]
         launches = self.folder.launches(job_id)
@@ -104,7 +104,7 @@ class Launches:
         path = self.folder.launch(job_id, launches[-1])
         record = read_launch(path)
         if record is None:
-            # The machine went down before it was on the disk. Nothing can be said of that start, so it is made anew.
+            # The machine went down before it was on the disk. Nothing is known of that launch, so it is started again.
             clear(self.folder, path)
             return self._find(job_id)
         run = self._run_of(record, Launch(job_id, NOWHERE, launches[-1]), *self.request_of(job_id))
@@ -164,7 +164,7 @@ class Launches:
         return run
 
     def _set_share(self, run: Run, allocation: Allocation) -> None:
-        """Note how it shares its GPUs; the turn keeper hears of it when everything else that is to be done is done."""
+        """Note how it shares its GPUs; the turn keeper gets it after all other actions."""
         run.allocation = allocation
         run.terms = terms_of(allocation, self.cluster, run.limit)
         if run.terms is not None:
@@ -230,7 +230,7 @@ class Launches:
             self._end(run)
 
     def _stop_late(self, run: Run) -> None:
-        """A shim that was not ready yet when the launch was stopped never gets to go, or hears of it now."""
+        """Stop a shim that was not ready yet when the launch was stopped."""
         for task in run.tasks:
             if task.phase in (Phase.READY, Phase.RUNNING) and not task.was_asked:
                 self._ask_to_stop(run, task, is_late=True)
@@ -238,7 +238,7 @@ class Launches:
     def _go(self, run: Run) -> None:
         unborn = [task for task in run.tasks if task.exit and not task.exit.ran]
         if unborn:
-            # The others of a gang must not go. Its shim was told to leave, or was killed while it waited.
+            # The others of a gang must not start. This shim was stopped, or was killed while it waited.
             if not run.failure and not all(task.exit and task.exit.stop_asked for task in unborn):
                 run.failure = f"task {unborn[0].record.name} was killed before it could start"
                 run.failure_cause = SHIM_KILLED
@@ -259,7 +259,7 @@ class Launches:
             self._reports.append((Suspended if is_standing else Resumed)(run.job_id, run.launch))
 
     def _has_room(self, run: Run, phase: Phase) -> bool:
-        """Two jobs may be told to move at once, each onto what the other still holds: who is ready waits for it."""
+        """Two jobs may move at once, each onto what the other still holds: the first to be ready waits."""
         wanted = run.gpus_in_use(phase)
         if not wanted:
             return True

@@ -39,7 +39,7 @@ class Ports:
             raise
 
     def keep(self, owner: tuple[str, int], ports: dict[str, list[int]]) -> None:
-        """A task that is adopted has these, unless somebody else got them after it had ended."""
+        """A task that is adopted has these, unless another task got them after it had ended."""
         for port in (port for numbers in ports.values() for port in numbers):
             if port not in self.in_use:
                 self._add(owner, port)

@@ -10,7 +10,7 @@ ROUNDS_MAX = 100
 SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
 FREEZE = "cgroup.freeze"
 TURN = "turn"
-"""The control group inside that of a task in which its processes are while it takes turns or stands still."""
+"""The control group inside that of a task in which its processes are while it takes turns or is suspended."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -67,7 +67,7 @@ def listed(folder: str) -> list[str]:
 def has_caretaker(pid: int, tree: dict[int, int]) -> bool:
     """Whether a parent that handles the signal looks after this process.
 
-    The workers of a data loader must not be told to stop while their parent, told too, still needs them for its last
+    The workers of a data loader must not get the signal while their parent, which got it too, needs them for its last
     step. They are Python's multiprocessing: forked from a Python process without a program of their own, or marked so.
     """
     command = read(f"/proc/{pid}/cmdline")
@@ -120,7 +120,7 @@ def kill_below(root: int) -> None:
 
 
 def signal_below(root: int, number: int) -> None:
-    """Send this signal to all processes below this one, until nobody is new: some may fork before they stop."""
+    """Send this signal to all processes below this one, until no new one appears: some may fork before they stop."""
     seen: set[int] = set()
     for _ in range(ROUNDS_MAX):
         found = set(below(root)) - seen
@@ -160,9 +160,9 @@ def write(file: str, content: bytes) -> None:
 
 
 def freeze(group: str, root: int) -> bool:
-    """Let all processes below this one stand still in a control group; whether that could be done.
+    """Freeze all processes below this one in a control group; true if that was possible.
 
-    Only groups of version 2: in version 1 who stands still cannot even be killed.
+    Only groups of version 2: in version 1 a frozen process cannot even be killed.
     """
     try:
         with contextlib.suppress(FileExistsError):

@@ -25,7 +25,7 @@ KILL_S = 0.5
 """For processes to die; what has not died by then is tried again later."""
 CLEAR_S = 5.0
 AT_ONCE = 64
-"""Tasks that are buried with one look at all processes; each holds a lock meanwhile."""
+"""Tasks that are reaped with one scan of all processes; each holds a lock meanwhile."""
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def reap(dead: list[DeadTask]) -> list[Task]:
 
     Under the lock of each shim, so that no shim that is late to start can begin meanwhile. A task is missing from the
     answer if it has a shim after all, or something would not die yet: try again later. A folder that was removed is
-    made again: without it the task could not be told from one that runs.
+    made again: without it the task would look like one that runs.
     """
     over = []
     for begin in range(0, len(dead), AT_ONCE):
@@ -102,7 +102,7 @@ def write_exit(dead: DeadTask) -> bool:
 def kill_rest(tasks: list[Task]) -> set[Task]:
     """Kill what is left of these tasks. Returns those of which something would not die yet.
 
-    Until two looks in a row find nobody: between two processes of one look a third may have been made.
+    Repeats until two scans in a row find no process: during a scan new processes may be forked.
     """
     groups = [group for task in tasks for group in task.record.cgroups]
     # The folder is on no other task of any server, the job's number may be.

@@ -1,4 +1,4 @@
-"""A launch that is under way, as its files tell it."""
+"""A launch in flight, as read from its files."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Task:
         self.shim: Shim | None = None
         """If we have started it."""
         self.was_asked = False
-        """To stop, and there was a shim to hear it."""
+        """True if a stop was sent and a shim received it."""
         self.phase = Phase.SPAWNED
         self.is_suspended = False
-        """All its processes stand still."""
+        """True if all its processes are suspended."""
         self.exit: ExitRecord | None = None
         self.ended_ns = 0
         self.progress_ns = 0
@@ -63,7 +63,7 @@ class Task:
     def look(self, *, may_end: bool = True) -> None:
         """See what its files say now. Raises OSError where they cannot be read now."""
         if may_end and self.phase is not Phase.GONE and (written := status_of(self.path / "exit.json")) is not None:
-            # Something that is no record tells nothing but that the task is over.
+            # A file that is no record shows only that the task is over.
             self.exit = decode_as(read_small(self.path / "exit.json"), ExitRecord) or ExitRecord(KILLED)
             self.ended_ns = written.st_mtime_ns
             self.phase = Phase.GONE
@@ -89,11 +89,11 @@ class Task:
         return status_of(self.path / "exit.json") is not None
 
     def shim_pid(self) -> int:
-        """Whoever holds its lock, 0 if nobody does. For the engine's thread alone: to ask ends a lock of our own."""
+        """The process that holds its lock; 0: none. Only for the engine's thread: the query drops a lock of our own."""
         return lock_holder(self.path / "lock")
 
     def send(self, epoch: int, word: str, value: object = "-") -> bool:
-        """Whether a shim was there to hear it. Orders of a server that has been replaced it does not obey."""
+        """Send an order; true if a shim received it. Shims ignore orders of a server that was replaced."""
         return write_line(self.path / "control", f"{word} {value} {epoch}")
 
     def progress_stamp(self) -> int:
@@ -126,12 +126,12 @@ class Run:
         self.terms: Terms | None = None
         """How it shares its GPUs; none: it has them to itself, or takes no turns."""
         self.has_gone = False
-        """All were ready and were told to go."""
+        """All shims were ready and got the order to start."""
         self.was_told = False
         """That it started."""
         self.is_stopping = False
         self.is_to_stand = False
-        """Its tasks are to stand still."""
+        """True if its tasks are to be suspended."""
         self.told_standing = False
         """That they do."""
         self.force_at_s = math.inf
@@ -142,7 +142,7 @@ class Run:
         self.failure = ""
         self.failure_cause = ""
         self.progress: dict[str, Any] = {}
-        """What it said last of itself."""
+        """Its latest report."""
         self.next: Launch | Move | None = None
         """What follows when no process of this one is left."""
 
@@ -169,7 +169,7 @@ class Run:
 
     @property
     def is_standing(self) -> bool:
-        """All its tasks that are left stand still."""
+        """True if all its remaining tasks are suspended."""
         left = [task for task in self.tasks if task.phase is not Phase.GONE]
         return bool(left) and all(task.is_suspended for task in left)
 
@@ -199,7 +199,7 @@ class Run:
         return task.exit.code == 0 and any(said) and not any(values.get("left") for values in said)
 
     def verdict(self) -> Exited | LaunchFailed:
-        """What there is to tell when no task is left."""
+        """The report when no task is left."""
         if self.failure:
             return LaunchFailed(self.job_id, self.launch, self.failure, self.failure_cause)
         decided = self.decided()

@@ -24,7 +24,7 @@ STRAY = Request("stray", {})
 TERMINATED = 128 + signal.SIGTERM
 STOPPED = b"T"
 LEASE_S = 5.0
-"""For which an order to stand still holds; it is renewed at every look."""
+"""How long a suspension holds; it is renewed at every look."""
 STOPPED_EVERY = 5
 """Checks between two looks for shims that were stopped by a signal."""
 
@@ -87,14 +87,14 @@ class Runs(Launches):
         try:
             for task in run.tasks:
                 ask(task.own, action)
-        except OSError as error:  # The job has closed or spoiled its folder: what else it is told must not wait for it.
+        except OSError as error:  # The job has closed or damaged its folder: its other actions must not wait for that.
             self._refuse(action, run, reason_of(error))
 
     def _refuse(self, action: Action, run: Run, reason: str) -> None:
         self._reports.append(Refused(run.job_id, run.launch, type(action).__name__.lower(), reason))
 
     def _hold(self, run: Run) -> None:
-        """Order its tasks to stand still, or renew that order: without it they go on after a while, so that no crash
+        """Suspend its tasks, or renew the suspension: without that they go on after a while, so that no crash
         of ours leaves them standing for ever."""
         for task in run.tasks:
             if task.phase is Phase.RUNNING:
@@ -104,7 +104,7 @@ class Runs(Launches):
         if run is None:
             self._begin_or_say(action)
         elif run.launch >= action.launch:
-            # Asked for again, perhaps by one who has not heard yet that it has moved on: tell how it stands.
+            # A repeated action, perhaps of a server that missed a report: report the status again.
             run.was_told, run.is_move = False, isinstance(action, Move) or run.launch > action.launch
             run.told_standing = False
             if run.launch == action.launch:
@@ -136,9 +136,9 @@ class Runs(Launches):
         self.settle()
 
     def settle(self) -> None:
-        """After the last of several actions: what is told of a launch asked for again depends on what follows.
+        """After the last of several actions: the report of a repeated launch depends on what follows.
 
-        A job that a move had stopped before the server crashed is to go on, not to be told as stopped.
+        A job that a move had stopped before the server crashed is to go on, and must not be reported as stopped.
         """
         self.reap_dead()
         unsettled, self._unsettled = self._unsettled, []
@@ -178,7 +178,7 @@ class Runs(Launches):
     # What happened
 
     def answer(self, rings: list[str]) -> None:
-        """Look where it rang: `job/launch/task`. Whatever else is written into the fifo is nobody's."""
+        """Look where it rang: `job/launch/task`. Other text in the fifo is ignored."""
         rung: dict[Run, set[str]] = {}
         for ring in rings:
             job_id, launch, name = ["", "", *ring.rsplit("/", 2)][-3:]
@@ -195,7 +195,7 @@ class Runs(Launches):
         self._advance(run)
 
     def check(self) -> None:
-        """Everything, for what nobody rang about."""
+        """Check every launch, because notifications of shims may be lost."""
         self.checks += 1
         for run in self.by_job.values():
             if run.is_to_stand and not run.is_stopping:
@@ -216,7 +216,7 @@ class Runs(Launches):
         for task in run.tasks:
             shim = task.shim_pid() if task.phase is not Phase.GONE else 0
             if shim and self.checks % STOPPED_EVERY == 0 and state_of(shim) == STOPPED:
-                send(shim, signal.SIGCONT)  # Its task has stopped it, and it could not hear the end of the task.
+                send(shim, signal.SIGCONT)  # Its task has stopped it, and it could not notice the end of the task.
             if task.phase is Phase.RUNNING and shim and not (run.is_to_stand or run.told_standing):
                 continue  # Nearly all, nearly always: one question each.
             self._look(task)
@@ -291,7 +291,7 @@ class Runs(Launches):
                 return
 
     def kill_strays(self, paths: list[Path]) -> None:
-        """End launches that nobody knows and nobody asks for. They are not told of."""
+        """End launches that the server does not know. They are not reported."""
         self.unread += paths
         unread, self.unread = self.unread, []
         for path in unread:
@@ -309,7 +309,7 @@ class Runs(Launches):
             return
         run = self.by_job.get(record.job_id)
         if run is not None and run.launch == record.launch:
-            return  # Somebody has asked for it meanwhile.
+            return  # The server has asked for it meanwhile.
         stray = self._run_of(record, Launch(record.job_id, NOWHERE, record.launch), STRAY, None)
         stray.kill_cause = "stray"
         for task in stray.tasks:

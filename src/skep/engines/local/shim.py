@@ -1,10 +1,10 @@
-"""The process above one task. It outlives the server, keeps the exit code, and leaves nobody behind.
+"""The process above one task. It outlives the server, keeps the exit code, and leaves no process behind.
 
 Forked by `forks.py`: standard library only, and nothing is imported later, because each task has one. It knows
 nothing but its folder, where it is: `task.json` says what to run, the `control` fifo brings orders (`go -`,
 `stop GRACE`, `kill CAUSE`, `suspend LEASE`, `resume -`, `turns LEASE`, each with the epoch of the server that gives
 it), a lock on `lock` is held for life, `pid` and `main` appear when it is ready and when the task runs, `suspended` is
-there while the task stands still by order, and `exit.json` is on the disk before the lock is gone. As a subreaper it
+there while the task is suspended, and `exit.json` is on the disk before the lock is gone. As a subreaper it
 inherits every process that the task left behind, so "no child is left" means that no process of the task is left.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         thaw,
     )
 else:
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter was told to look nowhere.
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter runs isolated, without this folder.
     from disk import SAFELY, Log, remove_folder, write_whole
     from processes import (
         TURN,
@@ -91,13 +91,13 @@ class Shim:
         self.kill_at: float | None = None
         self.kill_every_s = 0.02
         self.resume_at: float | None = None
-        """When the task goes on unless it is told to stand still again; none: it does not stand still."""
+        """When the suspension ends unless it is renewed; none: the task is not suspended."""
         self.was_signalled = False
         """Some of it was stopped by a signal."""
         self.turns_until: float | None = None
         """Until when the turn keeper may pause the task without a word; none: it takes no turns."""
         self.epoch = 0
-        """Of the latest server that we have heard of."""
+        """The epoch of the latest server that sent an order."""
         self.began_at = now()
 
     def serve(self, *, goes_at_once: bool) -> None:
@@ -118,15 +118,15 @@ class Shim:
             self.on_signals(signals)
             if self.control in ready:
                 for line in os.read(self.control, 4096).decode(errors="replace").splitlines():
-                    self.hear(*line.split()[:3])
+                    self.receive(*line.split()[:3])
             if self.resume_at is not None and time.monotonic() >= self.resume_at:
-                self.resume()  # Nobody renewed the order: its server is gone, or stuck.
+                self.resume()  # The suspension was not renewed: the server is gone or stuck.
             if self.turns_until is not None and time.monotonic() >= self.turns_until:
-                self.leave_turns()  # It was told to, or the turn keeper is gone.
+                self.leave_turns()  # By order, or because the turn keeper is gone.
             if self.kill_at is not None and time.monotonic() >= self.kill_at:
                 self.kill_rest()
         if self.output >= 0:
-            for _ in range(PIPE_READS):  # No more than a pipe holds: somebody else may be writing to it.
+            for _ in range(PIPE_READS):  # No more than a pipe holds: another process may be writing to it.
                 if not self.log.pump(self.output):
                     break
 
@@ -136,10 +136,10 @@ class Shim:
 
     def on_signals(self, numbers: bytes) -> None:
         if signal.SIGTERM in numbers:
-            # The machine goes down, or somebody ends us politely: so do we the task.
+            # The machine goes down, or an admin sent SIGTERM: the task is stopped gracefully too.
             self.obey("stop", str(self.task["grace_s"]))
 
-    def hear(self, word: str = "", value: str = "", epoch: str = "") -> None:
+    def receive(self, word: str = "", value: str = "", epoch: str = "") -> None:
         """An order counts if no later server than the one that gives it has taken over."""
         given = int(epoch) if epoch.isdecimal() else 0
         self.epoch = max(self.epoch, self.taken())
@@ -262,7 +262,7 @@ class Shim:
                 self.is_over = True
                 return
             if pid == 0:
-                if has_main_left:  # And others have not: most tasks leave nobody, and looking for them is long.
+                if has_main_left:  # And others have not: most tasks leave no process, and the search is slow.
                     self.terminate(REST_GRACE_S)
                 return
             if pid == self.main:
@@ -291,7 +291,7 @@ class Shim:
         self.kill_at = 0.0
 
     def terminate(self, grace_s: float) -> None:
-        """Ask everybody once; those who came later when the main process has gone, they may be its way to save.
+        """Send SIGTERM to every process once; to later ones after the main process has exited: they may save for it.
 
         Parents first: a shell whose child leaves would go on with its next command.
         """
@@ -303,12 +303,12 @@ class Shim:
         self.resume()
         self.leave_turns()
         for pid in tree:
-            send(pid, signal.SIGCONT)  # Who stands still cannot hear.
+            send(pid, signal.SIGCONT)  # A stopped process cannot handle signals.
         if self.kill_at is None:
             self.kill_at = time.monotonic() + grace_s
 
     def kill_rest(self) -> None:
-        """Again and again, ever more slowly: somebody may be forking, or stuck in the kernel."""
+        """Repeat ever more slowly: a process may be forking, or stuck in the kernel."""
         kill_below(os.getpid())
         self.kill_at = time.monotonic() + self.kill_every_s
         self.kill_every_s = min(self.kill_every_s * 2, 1.0)
@@ -316,7 +316,7 @@ class Shim:
     # Standing still
 
     def suspend(self, lease_s: float) -> None:
-        """Until `resume`, or until nobody has said this again for so long."""
+        """Suspend until `resume`, or until the order was not renewed for so long."""
         if not self.ran or self.stop_asked or self.code is not None:
             return
         is_new = self.resume_at is None
@@ -350,7 +350,7 @@ class Shim:
             self.turns_until = time.monotonic() + lease_s
 
     def leave_turns(self) -> None:
-        """Let the task go on, unless it is ordered to stand still."""
+        """Let the task go on, unless it is suspended."""
         if self.turns_until is None:
             return
         self.turns_until = None
@@ -372,12 +372,12 @@ class Shim:
                 write_whole("exit.json", json.dumps(result), is_durable=True)
                 break
             except FileNotFoundError:
-                return  # Somebody removed the folder: nobody wants to know.
+                return  # The folder was removed: the exit is not needed.
             except OSError:
                 with contextlib.suppress(OSError):
                     os.chmod(".", 0o700)  # The task may have changed that.
                 time.sleep(1.0)  # A full disk; holding the lock keeps the task "running" until it can be written.
-        os.close(self.lock)  # The end counts from here; the server is told afterwards.
+        os.close(self.lock)  # The end counts from here; the server is notified afterwards.
         self.ring()
 
     def out_of_memory(self) -> bool:
@@ -410,7 +410,7 @@ def is_seconds(value: str) -> bool:
 
 
 def now() -> float:
-    """Goes on while the machine sleeps, and does not jump: the server tells from it when the task ended."""
+    """Goes on while the machine sleeps, and does not jump: the server computes from it when the task ended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -24,7 +24,7 @@ TRIES = 3
 
 
 class Shim(msgspec.Struct, frozen=True):
-    """A process, by its number and when it began: numbers are used again. 0: it had left before anybody looked."""
+    """A process, by its number and when it began: numbers are reused. 0: it had exited before the first check."""
 
     pid: int
     began: int

@@ -55,7 +55,7 @@ def lanes_of(piece: Slice, cluster: Cluster) -> set[str]:
 
 
 def owned(allocation: Allocation, cluster: Cluster) -> set[tuple[str, int]]:
-    """(node, GPU) of those that nobody else may use."""
+    """(node, GPU) of its exclusive GPUs."""
     return {
         (cluster.nodes[piece.node].name, gpu)
         for piece in allocation.slices

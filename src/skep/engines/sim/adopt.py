@@ -1,6 +1,6 @@
-"""Going on from a state: what the simulator must know of jobs that somebody else has run so far.
+"""Going on from a state: what the simulator must know of jobs that another engine has run so far.
 
-The state says what was seen: where jobs are, how far they are, what is saved, what they were told. How much work they
+The state says what was seen: where jobs are, how far they are, what is saved, what is in flight. How much work they
 still have it does not know; that is for the caller to estimate.
 """
 
@@ -109,7 +109,7 @@ def halt(simulator: Simulator, task: Task, job: Job, memory: MemoryPlace) -> Non
 
 
 def unanswered(state: State) -> list[Action]:
-    """What the engine before was told and had not done; here it is done at once. Suspensions are taken up above."""
+    """Actions in flight at the previous engine, which are done at once here. Suspensions are handled above."""
     actions: list[Action] = []
     for job in state.jobs.values():
         if job.held is not None and job.seq not in state.held_jobs:

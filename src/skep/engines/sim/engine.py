@@ -176,15 +176,15 @@ class Simulator:
         return math.inf
 
     def _is_over(self, until_s: float) -> bool:
-        """Nothing runs that will end, nobody comes; timers and outages are left, and they must lead somewhere."""
+        """No run will end and no job will arrive: only timers and outages are left."""
         if not self.open_count:
             return True
         if until_s < self.outages.next_s:
-            self.idle_timers += 1  # rounds go on for ever while somebody waits for what never ends
+            self.idle_timers += 1  # rounds go on for ever while a job waits for something that never comes
         return (until_s == math.inf and self.outages.all_up) or self.idle_timers > self.idle_timers_max
 
     def _is_stuck(self, at_s: float) -> bool:
-        """Whether nobody gets on: each run ends before its restart is over, or before the next checkpoint."""
+        """True if no job makes progress: each run ends before its restart is over, or before the next checkpoint."""
         self.fruitless = 0
         checkpoint_s = self.checkpoint_s if self.outages.next_s < math.inf else 0.0
         return not any(task.saved_at(at_s, checkpoint_s) > task.begun_s for task in self.running.values())

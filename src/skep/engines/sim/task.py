@@ -42,8 +42,8 @@ class Task:
         self.row = row
         self.job = job
         self.unit: float = amount_of(job.spec.shapes[0]) if in_proportion and job.spec.gpu_range else 1
-        """Here work and rate are so many times what others are told. Where the speed is in proportion to the GPUs they
-        are GPU-seconds and GPUs: the same numbers however the same work is written."""
+        """The factor between work and rate here and those that the state sees. Where the speed is in proportion to the
+        GPUs, work is in GPU-seconds here, so that equal work has equal numbers."""
         self.work_s = job.work_s * self.unit
         self.allocation: Allocation | None = None
         self.is_suspended = False

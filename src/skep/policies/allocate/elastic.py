@@ -15,7 +15,7 @@ Scaling = Callable[[JobSpec, Shape], float | Fraction]
 
 
 def in_proportion(spec: JobSpec, shape: Shape) -> Fraction:
-    """Where nobody has measured anything: twice the gpus, twice the speed."""
+    """Without measurements: speed in proportion to the GPUs."""
     return Fraction(milli_of(shape), milli_of(spec.shapes[0])) if shape.gpus else Fraction(1)
 
 

@@ -154,7 +154,7 @@ def winner(earlier: Entrant, later: Entrant) -> Entrant:
 
 
 def hand_out(entrants: list[Entrant], room: Room) -> None:
-    """What is left in one home, step by step to the champion; whoever can have no more leaves the list.
+    """What is left in one home, step by step to the champion; a job that can have no more leaves the list.
 
     Only the winner has changed since the walk before, so the next one begins there: `champions` says where the best
     up to each place stands. The comparison is `winner`, written out.

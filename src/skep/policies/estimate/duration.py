@@ -1,4 +1,4 @@
-"""How long will it run? What its owner says, or what its like took before."""
+"""How long will a job run? The owner's estimate, or the durations of similar finished jobs."""
 
 from __future__ import annotations
 

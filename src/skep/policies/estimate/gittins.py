@@ -37,7 +37,7 @@ class Gittins:
 
     def _learn(self, history: History) -> None:
         """New samples count once they are a twentieth of all: the sums over the sorted ones are built rarely. Which do
-        count follows from how many jobs have finished, so that whoever begins now counts the same."""
+        count follows from how many jobs have finished, so that a planner attached now computes the same."""
         while history.count >= self.next:
             self.counted = self.next
             self.next += max(-(-min(self.counted, KEPT) // 20), 1)

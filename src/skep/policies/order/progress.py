@@ -16,7 +16,7 @@ FORMS = ("sum", "product", "remaining")
 STEP = 1e-4
 """Keys are rounded to this part of the lead, so that jobs which were preempted at one level stay level."""
 SLACK = 0.01
-"""The part of a step that rounding may cost: whoever has reached the lead but for that is behind."""
+"""Tolerance for rounding, as a part of a step: a job within it of the lead counts as having reached it."""
 
 
 class Course(NamedTuple):

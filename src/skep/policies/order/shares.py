@@ -123,7 +123,7 @@ class CapacityQueues(ByUse):
 
 
 def capacity_of(cluster: ClusterView) -> Amounts:
-    """What is not limited is nobody's dominant resource."""
+    """An unlimited resource is never dominant."""
     cpu_milli = sum(node.spec.cpu_milli for node in cluster.nodes)
     memory_mib = sum(node.spec.memory_mib for node in cluster.nodes)
     return (

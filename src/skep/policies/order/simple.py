@@ -40,7 +40,7 @@ class Shortest(Order):
 
 
 def service(run_s: float, job: JobView) -> float:
-    """Gpu-seconds of so much run time: none without gpus, even if nobody knows how long (0 · inf is no number)."""
+    """Gpu-seconds of so much run time: 0 without GPUs, even if the duration is unknown (0 · inf is no number)."""
     return run_s * job.gpus if job.gpus else 0.0
 
 

@@ -24,7 +24,7 @@ WAKE = Slot("wake", Wake, Of.VC)
 
 
 class Agenda:
-    """The cost of a decision does not grow with the number of VCs: nobody looks through all of them."""
+    """The cost of a decision does not grow with the number of VCs: no step goes through all of them."""
 
     def __init__(self) -> None:
         self.touched: dict[int, Vc] = {}
@@ -52,7 +52,7 @@ class Agenda:
         self.ask_waiting(self.retries.values())
 
     def ask_waiting(self, vcs: Iterable[Vc]) -> None:
-        """Those of them in which somebody waits are asked as if their nodes had changed."""
+        """Those of them with pending jobs are asked as if their nodes had changed."""
         for vc in vcs:
             if vc.pipeline is None or vc.pipeline.entries:
                 self.trigger(vc).nodes_changed = True

@@ -48,7 +48,7 @@ def check_policies(layout: Layout, setting: Setting) -> None:
 
 
 def check_rounds(own_s: float, all_s: float) -> None:
-    """Rounds are for everybody at once: lending must not start between them what a VC's planner has not seen."""
+    """All VCs have the same rounds: lending must not start a job between them that its VC's planner has not seen."""
     if own_s != all_s:
         others = f"those of the others take {all_s:g} s" if all_s else "the others have no rounds"
         raise InputError(f"its policy decides in rounds of {own_s:g} s, {others}", hint="rounds hold for all VCs")

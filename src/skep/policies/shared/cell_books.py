@@ -178,7 +178,7 @@ class CellBooks(VcBooks):
                     set_use(leaf, OPPORTUNISTIC)
 
     def _last_on(self, leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> Run:
-        """Those of these gpus that nobody else is on."""
+        """Those of these GPUs that no other job uses."""
         left: Run = ([], [])
         for leaf, virtual in zip(leaves, virtuals, strict=True):
             count = self.sharers.pop(id(virtual), 0)

@@ -31,7 +31,7 @@ class Health:
                     cell.watched_in = self.changed
 
     def follow(self, cluster: ClusterView) -> None:
-        """Nodes were lost or came back; the VCs that see it are told."""
+        """Nodes were lost or came back; the VCs that see it get the change."""
         if self.vcs.sharing != CELLS:
             for vc in self.vcs.values():
                 if isinstance(vc.books, PrivateBooks):

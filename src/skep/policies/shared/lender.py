@@ -71,7 +71,7 @@ class Kept:
                 self.masks[node] = mask
 
     def left(self, cluster: ClusterView) -> Allocation:
-        """All of them that nobody has."""
+        """All of them that are idle."""
         slices = []
         for number, mask in self.masks.items():
             node = cluster.nodes[number]
@@ -139,7 +139,7 @@ class Lender:
         return job.waiting is not None and self.vcs.may_borrow(job)
 
     def lend(self, plan: Plan) -> None:
-        """Start whoever can be started on what is idle."""
+        """Start jobs on idle cells."""
         trigger = self.view.trigger
         if self.vcs.sharing != CELLS or self.pipeline.has_nobody(trigger):
             trigger.ended.clear()

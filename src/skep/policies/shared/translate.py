@@ -47,7 +47,7 @@ class Translator:
             plan.note(vc.books.forget(before))
 
     def _carry_out_one(self, plan: Plan, vc: Vc, made: Plan) -> None:
-        """Nearly always there is one decision, and nobody has to leave for it."""
+        """The usual case: one decision, and no job has to leave for it."""
         decision = made.decisions[0]
         job = self.view.jobs[decision.job_id]
         home = self._home(vc, decision, job.bound)

@@ -79,7 +79,7 @@ class Asks(Protocol):
 
 
 class Asking:
-    """Notes whose planner is asked, so that its failure can be told from that of the others."""
+    """Notes whose planner is asked, so that a failure names the VC."""
 
     __slots__ = ("asks", "name")
 

@@ -52,7 +52,7 @@ class VcView:
         self.knowledge = whole.knowledge.of_vc(name)
         self._empty = whole.new_plan().part(books.over, self.at)
         self.trigger = Trigger()
-        """What this VC's planner has not been told yet."""
+        """What this VC's planner has not seen yet."""
 
     @property
     def now_s(self) -> float:

@@ -16,7 +16,7 @@ from skep.policies.replica import SortedReplica, check_compat
 
 Build = Callable[[Knobs, Setting], Planner]
 
-KNOWN = Knob("estimate", "known", "known: what the owner says; history: mean of its like so far", ("known", "history"))
+KNOWN = Knob("estimate", "known", "known: owner's estimate; history: mean of similar jobs", ("known", "history"))
 ESTIMATES = {"known": Duration, "history": LikeFinished}
 
 

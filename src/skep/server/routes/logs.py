@@ -103,6 +103,6 @@ class Log(msgspec.Struct):
     def is_over(self) -> bool:
         try:
             job = self.live.brief(self.job_id)
-        except NotFound:  # forgotten while somebody was reading
+        except NotFound:  # deleted by retention while it was read
             return True
         return job["state"] in ENDED or 0 < self.attempt < job["attempts"]
