@@ -94,7 +94,7 @@ def cell(text: str) -> str:
 
 # Job files --------------------------------------------------------------------------------------------------------
 
-TABLES = {"job": jobs.JOB, "role": jobs.ROLE, "group": jobs.GROUP}
+TABLES = {"job": jobs.JOB, "role": jobs.ROLE, "group": jobs.GROUP, "share": jobs.SHARE}
 
 
 def jobs_page() -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from skep.core.model import GroupRef, JobSpec, Role, Shape
+from skep.core.share import Share
 from skep.jobs.groups import member_id, named_ref, task_name
-from skep.jobs.request import Request, TaskRole
+from skep.jobs.request import OfShare, Request, TaskRole
 
 
 class Needed(NamedTuple):
@@ -56,6 +57,24 @@ def _spec(request: Request, job_id: str, shape: Shape, group: GroupRef | None, n
         needs=needs.jobs,
         needs_groups=needs.groups,
         time_limit_s=request.time_limit_s,
+        share=_share(request.share),
+    )
+
+
+def _share(asked: OfShare | None) -> Share | None:
+    if asked is None:
+        return None
+    return Share(
+        mode=asked.mode,
+        limit_milli=round(asked.limit * 1000),
+        weight=asked.weight,
+        affinity=asked.affinity,
+        anti_affinity=asked.anti_affinity,
+        exclusion=asked.exclusion,
+        persistent_gib=asked.persistent_gib,
+        ephemeral_gib=asked.ephemeral_gib,
+        claim=asked.claim,
+        promise_milli=round(asked.promise * 1000),
     )
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from skep.core.errors import did_you_mean
+from skep.core.share import MIG, MIG_PROFILES
 from skep.files.document import Field
 from skep.files.text import shorten
 from skep.jobs import fields
-from skep.jobs.request import Elastic, Request, TaskRole
-from skep.jobs.table import BESIDE_NAME, ELASTIC, JOB, ROLE, read_fields
+from skep.jobs.request import Elastic, OfShare, Request, TaskRole
+from skep.jobs.table import BESIDE_NAME, ELASTIC, JOB, ROLE, SHARE, read_fields
 
 OF_ANY = tuple(dict.fromkeys([*JOB, *BESIDE_NAME]))
 ONE_ROLE = "task"
 """The role of a job that is written without `tasks`."""
+
+OF_ROLES = ("request", "memory_gib")
+"""What `share` says of the roles."""
+MIG_PARTS = tuple(profile.milli for profile in MIG_PROFILES.values())
 
 IMAGE_NOTED = "image: recorded only, the local engine runs the command without a container"
 LOCALITY_NOTED = "locality: recorded only, no policy uses it yet"
@@ -25,6 +32,8 @@ def read_native(document: Field, user: str, warnings: list[str]) -> Request:
         values["user"] = user
     if "group" in values:
         values["group"], values["of_group"] = values["group"]
+    if "share" in values:
+        tasks = _shared_tasks(given["share"], tasks, values["share"])
     if "elastic" in given and not given["elastic"].is_null:
         values["elastic"] = _elastic(given["elastic"], tasks, is_gang=values.get("gang", True))
     if "locality" in values:
@@ -65,6 +74,39 @@ def _role(field: Field, given: dict[str, Field], warnings: list[str]) -> TaskRol
     if role.image:
         warnings.append(IMAGE_NOTED)
     return role
+
+
+def _shared_tasks(field: Field, tasks: dict[str, TaskRole], share: OfShare) -> dict[str, TaskRole]:
+    """Roles with what `share` asks for of each of their GPUs."""
+    given = {name: each for name, each in field.fields(tuple(SHARE)).items() if name in OF_ROLES}
+    asked = read_fields(given, SHARE)
+    if not any(role.gpus for role in tasks.values()):
+        raise field.trouble(f"{field.path} is there without GPUs", hint="say gpus: 1")
+    found = {name: _with_share(field, name, role, asked, share) for name, role in tasks.items()}
+    for name, role in found.items():
+        part = role.gpu_milli / 1000
+        if role.gpus and 0 < share.limit < part:
+            raise field.trouble(
+                f"{field.path}.limit is {share.limit:g}, expected at least what {name} asks for ({part:g})"
+            )
+        if role.gpus and share.mode == MIG and role.gpu_milli not in MIG_PARTS:
+            parts = ", ".join(f"{milli / 1000:g}" for milli in MIG_PARTS)
+            raise field.trouble(f"{field.path}: mode mig with {part:g} of a GPU, expected one of {parts}")
+    return found
+
+
+def _with_share(field: Field, name: str, role: TaskRole, asked: dict[str, float], share: OfShare) -> TaskRole:
+    if not role.gpus:
+        return role
+    for key, own, default in (("request", role.gpu_milli, 1000), ("memory_gib", role.gpu_mem_gib, 0.0)):
+        if key in asked and own != default:
+            theirs = "gpu_milli" if key == "request" else "gpu_mem_gib"
+            raise field.trouble(f"{field.path}.{key} and {theirs} of role {name} are both there", hint="leave out one")
+    milli = round(asked["request"] * 1000) if "request" in asked else role.gpu_milli
+    memory_gib = asked.get("memory_gib", role.gpu_mem_gib) or share.persistent_gib + share.ephemeral_gib
+    if share.persistent_gib + share.ephemeral_gib > memory_gib:
+        raise field.trouble(f"{field.path}: persistent_gib and ephemeral_gib are more than the memory of {name}")
+    return msgspec.structs.replace(role, gpu_milli=milli, gpu_mem_gib=memory_gib)
 
 
 def _elastic(field: Field, tasks: dict[str, TaskRole], *, is_gang: bool) -> Elastic:

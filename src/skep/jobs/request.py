@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from skep.core.model import DEFAULT_VC, PRIORITIES
+from skep.core.share import Claim
 
 MASK = "******"
 FOLLOWED_MAX = 64
@@ -68,6 +69,21 @@ class OfGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     ends_when: str = "all-ended"
 
 
+class OfShare(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a job wants to share its GPUs, in the words of its file. What it asks for is in its roles."""
+
+    mode: str = ""
+    limit: float = 0.0
+    weight: int = 1
+    affinity: str = ""
+    anti_affinity: str = ""
+    exclusion: str = ""
+    persistent_gib: float = 0.0
+    ephemeral_gib: float = 0.0
+    claim: Claim = "guaranteed"
+    promise: float = 0.0
+
+
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     tasks: dict[str, TaskRole]
@@ -101,6 +117,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     hold: bool = False
     secrets: dict[str, str] = {}
     """Environment variables of every task that are never shown."""
+    share: OfShare | None = None
 
     @property
     def gpus(self) -> int:

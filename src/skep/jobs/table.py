@@ -7,15 +7,16 @@ default is the one of `request.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from skep.core.model import PRIORITIES
+from skep.core.share import MODES, Claim
 from skep.files.document import Field
 from skep.jobs import fields
 from skep.jobs.groups import COUNT, ENDS_WHEN, KINDS, read_ends_when
-from skep.jobs.request import Completion, Elastic, OfGroup, Request, TaskRole
+from skep.jobs.request import Completion, Elastic, OfGroup, OfShare, Request, TaskRole
 
 Schema = dict[str, Any]
 CHECKPOINTS = ("signal", "criu")
@@ -59,6 +60,20 @@ def amount(most: float) -> Kind:
     return Kind(f"0 to {most:,.0f}", schema, lambda field: fields.number(field, most))
 
 
+def part_of_gpu(*, can_be_zero: bool = False) -> Kind:
+    """In thousandths at least, because that is what GPUs are counted in."""
+    least = 0.0 if can_be_zero else 0.001
+    schema: Schema = {"type": ["number", "null"], "minimum": least, "maximum": 1}
+
+    def read(field: Field) -> float:
+        found = fields.number(field, 1)
+        if found < least:
+            raise field.fault(f"a number from {least:g} to 1")
+        return found
+
+    return Kind(f"{least:g} to 1", schema, read)
+
+
 def word(read: Callable[[Field], str] = fields.label, words: str = "a word") -> Kind:
     return Kind(words, {"type": SCALAR}, read)
 
@@ -71,14 +86,16 @@ def duration(most: float = fields.SECONDS_MAX, *, can_be_zero: bool = True) -> K
     return Kind("a duration above 0", schema | {"not": {"enum": [0]}}, _time_limit)
 
 
-def choice(names: tuple[str, ...]) -> Kind:
+def choice(names: tuple[str, ...], *, can_be_empty: bool = False) -> Kind:
     def read(field: Field) -> str:
+        if can_be_empty and field.raw.content == "":
+            return ""
         found = field.text()
         if found not in names:
             raise field.fault(f"one of {', '.join(names)}" if len(names) > 2 else " or ".join(names))
         return found
 
-    return Kind(" or ".join(f"`{name}`" for name in names), {"enum": [*names, None]}, read)
+    return Kind(" or ".join(f"`{name}`" for name in names), {"enum": [*names, *[""] * can_be_empty, None]}, read)
 
 
 def mapping(
@@ -131,6 +148,14 @@ def _group(field: Field) -> tuple[str, OfGroup]:
         return fields.name(field), OfGroup()
     values = read_fields(field.fields(tuple(GROUP), required=("name",)), GROUP)
     return values.pop("name"), OfGroup(**values)
+
+
+def _share(field: Field) -> OfShare:
+    """`native.py` puts what it asks for into its roles."""
+    values = read_fields(field.fields(tuple(SHARE)), SHARE)
+    for name in ("request", "memory_gib"):
+        values.pop(name, None)
+    return OfShare(**values)
 
 
 def _argv(field: Field) -> tuple[str, ...]:
@@ -275,6 +300,41 @@ GROUP: Table = {
         "ended then are stopped, with that as their reason.",
     ),
 }
+SHARE: Table = {
+    "mode": JobField(
+        choice(tuple(MODES), can_be_empty=True),
+        "How it shares its GPUs; what each mode promises is in the guide. Otherwise the policy decides.",
+    ),
+    "request": JobField(
+        part_of_gpu(),
+        "The part of each GPU that it asks for: `0.3` is `gpu_milli: 300` of all roles with GPUs.",
+        "`gpu_milli`",
+    ),
+    "limit": JobField(
+        part_of_gpu(can_be_zero=True),
+        "The most that it may use of each GPU; at least what it asks for.",
+        "as much as the mode allows",
+    ),
+    "memory_gib": JobField(
+        amount(1e4),
+        "Memory of each GPU: `gpu_mem_gib` of all roles with GPUs.",
+        "`gpu_mem_gib`; else persistent and ephemeral memory together",
+    ),
+    "weight": JobField(whole(1, 1000), "Its part of the turns, against others on the same GPUs."),
+    "affinity": JobField(word(), "KubeShare: only beside jobs of the same label, or on a new GPU."),
+    "anti_affinity": JobField(word(), "KubeShare: never beside jobs of the same label."),
+    "exclusion": JobField(word(), "KubeShare: only beside jobs of the same label."),
+    "persistent_gib": JobField(amount(1e4), "Salus: GPU memory that it needs all the time."),
+    "ephemeral_gib": JobField(amount(1e4), "Salus: GPU memory that it needs within a step, at most."),
+    "claim": JobField(
+        choice(get_args(Claim)),
+        "AntMan: `guaranteed` runs as if alone, `opportunistic` uses what others leave, `auto` is either.",
+    ),
+    "promise": JobField(
+        part_of_gpu(can_be_zero=True),
+        "Singularity: the part of the GPU time it asks for that it is to get in every hour.",
+    ),
+}
 JOB: Table = {
     "name": JobField(NAME, "The name of the job.", "required"),
     "tasks": JobField(
@@ -338,6 +398,11 @@ JOB: Table = {
     "tags": JobField(WORDS, "Words to find it by."),
     "hold": JobField(FLAG, "Wait until it is released."),
     "secrets": JobField(VARIABLES, "Variables for every task that are never shown."),
+    "share": JobField(
+        part(SHARE, "a mapping, see below", _share),
+        "How it shares its GPUs with other jobs. Policies read what they know of it.",
+        "as the policy decides",
+    ),
     "sweep": JobField(
         Kind("names, each with a list of values", {"type": ["object", "null"], "additionalProperties": WORDS.schema}),
         "See below.",
@@ -351,6 +416,7 @@ STRUCTS: tuple[tuple[Table, type[msgspec.Struct]], ...] = (
     (COMPLETION, Completion),
     (ELASTIC, Elastic),
     (GROUP, OfGroup),
+    (SHARE, OfShare),
 )
 """Which struct has the values, and so the defaults, of a table."""
 

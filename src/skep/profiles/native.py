@@ -102,7 +102,7 @@ def _sharing(field: Field) -> dict[str, float]:
 
 def _use(field: Field) -> Use:
     given = field.fields(Use._fields, required=("sm",))
-    parts = {name: each.number(above=0 if name == "sm" else -1e-12, most=1) for name, each in given.items()}
+    parts = {name: each.number(above=0 if name == "sm" else None, most=1) for name, each in given.items()}
     return Use(parts["sm"], parts.get("bandwidth", 0.0), parts.get("pcie", 0.0))
 
 

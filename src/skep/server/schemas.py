@@ -131,6 +131,21 @@ class OfGroup(Shown):
     ends_when: str
 
 
+class OfShare(Shown):
+    """How it wants to share its GPUs."""
+
+    mode: str
+    limit: float
+    weight: int
+    affinity: str
+    anti_affinity: str
+    exclusion: str
+    persistent_gib: float
+    ephemeral_gib: float
+    claim: str
+    promise: float
+
+
 class JobRequest(Shown):
     """What was asked for, defaults filled in. Values of secrets are `******`."""
 
@@ -159,6 +174,7 @@ class JobRequest(Shown):
     tags: list[str]
     hold: bool
     secrets: dict[str, str]
+    share: OfShare | None
 
 
 class Task(Shown):

@@ -11,10 +11,11 @@ import math
 import re
 from collections.abc import Callable
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 from skep.core.errors import InputError
 from skep.core.model import PRIORITIES, GroupRef, JobSpec
+from skep.core.share import MODES, Claim, Share
 from skep.traces.dates import instant
 from skep.traces.table import (
     BadRow,
@@ -63,6 +64,21 @@ def _milli(cell: str, column: str) -> int:
     return whole(cell, column, least=1, most=1000)
 
 
+def _mode(cell: str, column: str) -> str:
+    return _one_of(cell, column, tuple(MODES))
+
+
+def _claim(cell: str, column: str) -> str:
+    return _one_of(cell, column, get_args(Claim))
+
+
+def _one_of(cell: str, column: str, names: tuple[str, ...]) -> str:
+    found = cell.strip().lower()
+    if found not in names:
+        raise bad_cell(cell, column, f"one of {', '.join(names)}")
+    return found
+
+
 def _priority(cell: str, column: str) -> int:
     named = PRIORITIES.get(cell.strip().lower())
     return whole(cell, column, least=-(10**9)) if named is None else named
@@ -86,6 +102,16 @@ _CHECKS: dict[str, Callable[[str, str], Any]] = {
     "epochs": whole,
     "group": _text,
     "needs": _needs,
+    "share": _mode,
+    "limit_milli": _milli,
+    "weight": _at_least_one,
+    "affinity": _text,
+    "anti_affinity": _text,
+    "exclusion": _text,
+    "persistent_gib": amount,
+    "ephemeral_gib": amount,
+    "claim": _claim,
+    "promise_milli": _milli,
 }
 OPTIONAL = tuple(_CHECKS)
 
@@ -121,12 +147,16 @@ def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowPar
         types = given.pop("gpu_type", ())
         if "group" in given:
             given["group"] = member(given["group"])
+        of_share = {name: given.pop(name) for name in _OF_SHARE if name in given}
+        if of_share:
+            given["share"] = Share(of_share.pop("share", ""), **of_share)
         spec = JobSpec(id, shapes(gpus, gpu_types=types, **wants), expect_s=_expected(work_s), **given)
         return submit_s, work_s, spec
 
     return parse
 
 
+_OF_SHARE = ("share", *Share.__struct_fields__[1:])
 _OF_SHAPE = ("spans_types", "gpu_milli", "gpu_mem_gib", "cpu", "memory_gib")
 
 
@@ -146,6 +176,10 @@ def _check_together(id: str, gpus: int, given: dict[str, Any]) -> None:
     needs_something(gpus, given.get("cpu", 0))
     if given.get("gpu_milli", 1000) < 1000 and not gpus:
         raise bad_cell(str(gpus), "gpus", f"at least 1 where gpu_milli is {given['gpu_milli']}")
+    if given.get("limit_milli", 1000) < given.get("gpu_milli", 1000):
+        raise bad_cell(str(given["limit_milli"]), "limit_milli", f"at least gpu_milli {given.get('gpu_milli', 1000)}")
+    if not gpus and any(name in given for name in _OF_SHARE):
+        raise bad_cell("0", "gpus", "at least 1 where the row says how to share")
     if given.get("min_gpus", 0) > given.get("max_gpus", math.inf):
         raise BadRow(f"min_gpus is {given['min_gpus']}, expected at most max_gpus {given['max_gpus']}")
     if id in given.get("needs", ()):

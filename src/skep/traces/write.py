@@ -11,6 +11,7 @@ from typing import Literal
 
 from skep.core.errors import InputError
 from skep.core.model import DEFAULT_VC, Role, gpu_shape
+from skep.core.share import Share
 from skep.files.text import write_aside
 from skep.traces.native import OPTIONAL, REQUIRED
 from skep.traces.table import printable
@@ -70,6 +71,13 @@ def _role(job: TraceJob) -> Role:
     return job.spec.shapes[0].roles[0]
 
 
+NO_SHARE = Share()
+
+
+def _share(job: TraceJob) -> Share:
+    return job.spec.share or NO_SHARE
+
+
 def _total(share: float, tasks: int) -> float:
     """What, spread over the tasks, gives exactly this share: rounding may put it next to the product."""
     product = share * tasks
@@ -106,4 +114,14 @@ _OPTIONAL_CELLS: dict[str, Callable[[TraceJob], str]] = {
     "epochs": lambda job: _number(job.spec.epochs),
     "group": lambda job: job.spec.group.id if job.spec.group is not None else "",
     "needs": lambda job: "|".join(job.spec.needs),
+    "share": lambda job: _share(job).mode,
+    "limit_milli": lambda job: _unless_zero(_share(job).limit_milli),
+    "weight": lambda job: "" if _share(job).weight == 1 else str(_share(job).weight),
+    "affinity": lambda job: _share(job).affinity,
+    "anti_affinity": lambda job: _share(job).anti_affinity,
+    "exclusion": lambda job: _share(job).exclusion,
+    "persistent_gib": lambda job: _unless_zero(_share(job).persistent_gib),
+    "ephemeral_gib": lambda job: _unless_zero(_share(job).ephemeral_gib),
+    "claim": lambda job: "" if _share(job).claim == "guaranteed" else _share(job).claim,
+    "promise_milli": lambda job: _unless_zero(_share(job).promise_milli),
 }

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from skep.core.errors import InputError
 from skep.jobs import native, openpai, openpai_extras, table
 from skep.jobs.read import Reading, from_mapping, read_requests
-from skep.jobs.request import Completion, Elastic, Request, TaskRole
+from skep.jobs.request import Completion, Elastic, OfShare, Request, TaskRole
 
 SECONDS_MAX = 3.0
 """On a busy machine; each takes far below one."""
@@ -191,6 +191,7 @@ KEYS = sorted(
         *native.OF_ANY,
         *table.COMPLETION,
         *table.ELASTIC,
+        *table.SHARE,
         *openpai.OF_JOB,
         *openpai.OF_ROLE,
         *openpai.OF_RESOURCE,
@@ -343,6 +344,16 @@ requests = st.builds(
     tags=st.lists(names, unique=True, max_size=3).map(tuple),
     hold=st.booleans(),
     secrets=st.dictionaries(st.just("TOKEN"), texts),
+    share=st.none()
+    | st.builds(
+        OfShare,
+        mode=st.sampled_from(["", "exclusive", "slice", "token"]),
+        limit=st.sampled_from([0.0, 1.0]),
+        weight=st.integers(1, 9),
+        affinity=names,
+        claim=st.sampled_from(["guaranteed", "auto"]),
+        promise=st.sampled_from([0.0, 0.95]),
+    ),
 )
 
 

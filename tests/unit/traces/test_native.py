@@ -9,6 +9,7 @@ import pytest
 
 from skep.core.errors import InputError
 from skep.core.model import GroupRef, JobSpec, Role, Shape, gpu_shape
+from skep.core.share import Share
 from skep.traces.read import read_trace
 from skep.traces.trace import TraceJob
 
@@ -210,3 +211,26 @@ def test_dates_know_zones(tmp_path: Path) -> None:
 def test_a_file_has_dates_or_seconds(tmp_path: Path, first: str, second: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read(tmp_path, f"{HEADER}\na,{first},10,1\nb,{second},10,1\n")
+
+
+def test_a_row_says_how_its_job_shares(tmp_path: Path) -> None:
+    columns = "job_id,submit_s,duration_s,gpus,gpu_milli,gpu_mem_gib,share,limit_milli,claim,promise_milli"
+    text = f"{columns}\na,0,1,1,300,4,token,600,,\nb,0,1,1,,,,,auto,950\nc,0,1,1,,,,,,\n"
+    first, second, third = read(tmp_path, text)
+    assert first.spec.share == Share("token", 600)
+    assert first.spec.shapes[0].roles[0].gpu_milli == 300
+    assert second.spec.share == Share(claim="auto", promise_milli=950)
+    assert third.spec.share is None
+
+
+@pytest.mark.parametrize(
+    ("cells", "says"),
+    [
+        ("1,half,", "expected one of exclusive"),
+        ("1,token,600", "at least gpu_milli 1000"),
+        ("0,token,", "at least 1 where the row says how to share"),
+    ],
+)
+def test_a_row_that_shares_in_no_way_is_an_error(tmp_path: Path, cells: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        read(tmp_path, f"job_id,submit_s,duration_s,gpus,share,limit_milli,cpu\na,0,1,{cells},1\n")

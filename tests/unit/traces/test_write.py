@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from skep.core.errors import InputError
 from skep.core.model import GroupRef, JobSpec, Role, Shape, gpu_shape
+from skep.core.share import Share
 from skep.traces.read import read_trace
 from skep.traces.trace import Trace, TraceJob
 from skep.traces.write import native_text, write_native
@@ -38,6 +39,19 @@ def shapes(draw: st.DrawFn) -> Shape:
     )
 
 
+SHARES = st.builds(
+    Share,
+    mode=st.sampled_from(["", "exclusive", "token", "lend"]),
+    limit_milli=st.sampled_from([0, 1000]),
+    weight=st.integers(1, 9),
+    exclusion=names,
+    persistent_gib=amounts,
+    claim=st.sampled_from(["guaranteed", "opportunistic", "auto"]),
+    promise_milli=st.sampled_from([0, 700]),
+).filter(lambda share: share != Share())
+"""One that says nothing is read as none."""
+
+
 @st.composite
 def jobs(draw: st.DrawFn, id: str, before: list[str]) -> TraceJob:
     work_s = draw(st.one_of(amounts, st.just(math.inf)))
@@ -52,10 +66,14 @@ def jobs(draw: st.DrawFn, id: str, before: list[str]) -> TraceJob:
         "steps": st.one_of(st.none(), st.integers(0, 10**9)),
         "epochs": st.one_of(st.none(), st.integers(0, 10**6)),
         "group": names.map(lambda name: GroupRef(name) if name else None),
+        "share": st.one_of(st.none(), SHARES),
         "needs": st.lists(st.sampled_from(before), unique=True).map(tuple) if before else st.just(()),
     }
     given = {name: draw(values) for name, values in optional.items() if draw(st.booleans())}
-    spec = JobSpec(id, (draw(shapes()),), expect_s=work_s if work_s < math.inf else None, **given)
+    shape = draw(shapes())
+    if not shape.gpus:
+        given.pop("share", None)
+    spec = JobSpec(id, (shape,), expect_s=work_s if work_s < math.inf else None, **given)
     return TraceJob(draw(amounts), work_s, spec)
 
 
