@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from typing import Self, TypedDict, Unpack
+from typing import Literal, Self, TypedDict, Unpack
 
 from skep.core.actions import Action, Launch, Move, Reshare, Resume, Stop, Suspend
 from skep.core.cluster import UNLIMITED, Allocation, Cluster, MemoryPlace
@@ -44,6 +44,7 @@ from skep.engines.sim.task import (
     shared_places,
     told_share,
 )
+from skep.engines.sim.turns import Turns
 from skep.profiles.sharing import Costs, Sharing
 from skep.profiles.speed import Speed
 from skep.traces.trace import TraceJob
@@ -53,6 +54,10 @@ FRUITLESS_MAX = 100_000
 
 SWAP_GIB_PER_S = 10.0
 """How fast the memory of a GPU is copied to its node: somewhat less than PCIe 3.0 with 16 lanes carries."""
+
+
+Slices = Literal["rate", "exact"]
+"""Whether turns of share groups are a rate, or are played one by one: for tests, and not from an adopted state."""
 
 
 class SimulatorOptions(TypedDict, total=False):
@@ -66,6 +71,7 @@ class SimulatorOptions(TypedDict, total=False):
     groups: tuple[GroupSpec, ...]
     reports: bool
     costs: Costs | None
+    slices: Slices
 
 
 class Simulator:
@@ -86,10 +92,13 @@ class Simulator:
         groups: tuple[GroupSpec, ...] = (),
         reports: bool = False,
         costs: Costs | None = None,
+        slices: Slices = "rate",
     ) -> None:
         self.cluster = cluster
         self.speed = speed
         self.sharing = Sharing(speed, costs)
+        self.turns = Turns(self.sharing) if slices == "exact" else None
+        self.now_s = 0.0
         self.restart_s = restart_s
         self.checkpoint_s = checkpoint_s
         self.finish_round_s = finish_round_s
@@ -150,17 +159,19 @@ class Simulator:
             first, self.first = self.first, None
             return first
         until_s = max(until_s, self.since_s)
-        agenda = self.agenda
-        while agenda and agenda[0][2] != agenda[0][3].run:
-            heapq.heappop(agenda)
         submit_s = self._next_submit_s()
-        own_s = min(agenda[0][0] if agenda else math.inf, submit_s)
+        own_s = min(self._next_milestone_s(), submit_s)
         at_s = min(own_s, until_s, self.outages.next_s)
+        while self.turns is not None and self.turns.next_s() < at_s < math.inf:
+            self._play_turn(self.turns)
+            own_s = min(self._next_milestone_s(), submit_s)
+            at_s = min(own_s, until_s, self.outages.next_s)
         if at_s == math.inf or (own_s == math.inf and self._is_over(until_s)):
             return None
         if self.fruitless > FRUITLESS_MAX and submit_s == math.inf and self._is_stuck(at_s):
             return None
         events: list[Event] = []
+        self.now_s = at_s
         self._reach_milestones(at_s, events)
         if self.outages.next_s == at_s:
             self._node_changes(at_s, events)
@@ -169,6 +180,17 @@ class Simulator:
         if until_s == at_s:
             events.append(TimerDue())
         return Batch(at_s, events)
+
+    def _next_milestone_s(self) -> float:
+        agenda = self.agenda
+        while agenda and agenda[0][2] != agenda[0][3].run:
+            heapq.heappop(agenda)
+        return agenda[0][0] if agenda else math.inf
+
+    def _play_turn(self, turns: Turns) -> None:
+        self.now_s, before, after = turns.end_first()
+        for task in (before, after):
+            self._settle(task, self.now_s)
 
     def _next_submit_s(self) -> float:
         if self.next_submission < len(self.submissions):
@@ -258,6 +280,7 @@ class Simulator:
 
     def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
         events: list[Event] = []
+        self.now_s = at_s
         for action in actions:
             task = self.tasks[action.job_id]
             if isinstance(action, Launch):
@@ -299,7 +322,7 @@ class Simulator:
         task.saving_since_s = task.progress_since_s
         task.is_suspended, task.halts_as = False, None
         self._set_rate(task)
-        done_s, rate = task.done_s / task.unit, task.rate / task.unit
+        done_s, rate = task.done_s / task.unit, task.shown_rate
         share = told_share(task)
         events.append(TasksResumed(task.job.spec.id, done_s, rate, task.progress_since_s, share=share))
         self._first_report(task, at_s, events)
@@ -327,7 +350,7 @@ class Simulator:
     def _launch(self, task: Task, allocation: Allocation, at_s: float, events: list[Event]) -> None:
         others = self._begin(task, allocation, at_s)
         self.running[task.row] = task
-        rate, share = task.rate / task.unit, told_share(task)
+        rate, share = task.shown_rate, told_share(task)
         events.append(TasksStarted(task.job.spec.id, rate, task.progress_since_s, share=share))
         self._first_report(task, at_s, events)
         self._change_rates(others, at_s, events)
@@ -336,7 +359,7 @@ class Simulator:
         others = self._leave_shares(task)
         task.done_s = task.work_at(at_s)
         others |= self._begin(task, action.allocation, at_s)
-        done_s, rate = task.done_s / task.unit, task.rate / task.unit
+        done_s, rate = task.done_s / task.unit, task.shown_rate
         share = told_share(task)
         events.append(TasksMoved(task.job.spec.id, action.allocation, done_s, rate, task.progress_since_s, share=share))
         self._first_report(task, at_s, events)
@@ -350,7 +373,7 @@ class Simulator:
         task.saving_since_s = task.progress_since_s
         task.begun_s = task.saved_s = task.done_s
         task.starts += 1
-        task.share = None
+        task.share = task.told_rate = None
         others = self._join_shares(task)
         self._set_rate(task)
         return others
@@ -369,6 +392,7 @@ class Simulator:
         if terms.mode:
             self._share(task)
         elif task.share is not None:
+            task.told_rate = None
             task.share = task.allocation.gpus / task.allocation.gpu_count()
         task.run += 1
         if task.target_s < math.inf and task.rate > 0:
@@ -389,8 +413,15 @@ class Simulator:
                 row: party_of(other) for row, other in sorted(self.tenants[place].items()) if not other.is_suspended
             }
             parts.append(self.sharing.part_of(there[task.row], list(there.values()), gpu_type))
+        alone = task.rate
         task.rate *= min(part.rate for part in parts)
         task.share = sum(part.share for part in parts) / len(parts)
+        group = task.allocation.terms.group
+        if self.turns is not None and task.allocation.terms.mode == "slice":
+            members = [other for _, other in sorted(self.tenants[group].items()) if not other.is_suspended]
+            round_ = self.turns.seat(group, members, self.now_s)
+            task.told_rate, task.rate = task.rate, alone if round_.members[0] is task else 0.0
+            task.progress_since_s = max(task.progress_since_s, round_.begins_s)
 
     def _change_rates(self, tasks: dict[int, Task], at_s: float, events: list[Event]) -> None:
         for task in tasks.values():
@@ -398,11 +429,15 @@ class Simulator:
                 events.append(self._change_rate(task, at_s))
 
     def _change_rate(self, task: Task, at_s: float) -> ProgressReported:
+        self._settle(task, at_s)
+        return progress_of(task, self._next_report(task, at_s))
+
+    def _settle(self, task: Task, at_s: float) -> None:
+        """Note what it has done by now; it goes on at the rate that it has from now on."""
         task.saved_s = task.saved_at(at_s, self.checkpoint_s)
         task.done_s = task.work_at(at_s)
         task.progress_since_s = max(task.progress_since_s, at_s)
         self._set_rate(task)
-        return progress_of(task, self._next_report(task, at_s))
 
     # What jobs say of themselves -------------------------------------------------------------------------------
 

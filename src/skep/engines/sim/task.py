@@ -33,6 +33,7 @@ class Task:
         "share",
         "starts",
         "target_s",
+        "told_rate",
         "told_share",
         "unit",
         "work_s",
@@ -68,10 +69,17 @@ class Task:
         self.saved_s = 0.0
         """Work at the last checkpoint before the present rate began."""
 
+        self.told_rate: float | None = None
+        """What others are told, where turns are played and the rate is that of the moment."""
         self.share: float | None = None
         """The part of its GPUs' time that it gets; none: it is in no share mode."""
         self.told_share: float | None = None
         """The last one that others were told."""
+
+    @property
+    def shown_rate(self) -> float:
+        """Work per second, as others count it."""
+        return (self.rate if self.told_rate is None else self.told_rate) / self.unit
 
     def work_at(self, now_s: float) -> float:
         if now_s <= self.progress_since_s:
@@ -109,7 +117,7 @@ def progress_of(task: Task, report: Report | None = None) -> ProgressReported:
     """When its rate has changed, or it says how far it is."""
     unit = task.unit
     share = news_of_share(task)
-    done_s, rate, saved_s = task.done_s / unit, task.rate / unit, task.saved_s / unit
+    done_s, rate, saved_s = task.done_s / unit, task.shown_rate, task.saved_s / unit
     return ProgressReported(task.job.spec.id, done_s, rate, saved_s, report, share=share)
 
 
