@@ -87,6 +87,8 @@ def world(folder: Path, core: int) -> Iterator[World]:
     finally:
         there.client.close()
         stop_all(there.server)
+        assert there.server.process is not None
+        there.server.process.wait(60)
 
 
 def used_over(there: World, job_ids: list[str], seconds: float) -> list[float]:

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 from subjects import Subject
 
-from skep.core.actions import Action, Checkpoint, Launch, Limit, Move, Resume, Stop, Suspend, Tune
+from skep.core.actions import Action, Checkpoint, Launch, Limit, Move, Reshare, Resume, Stop, Suspend, Tune
 from skep.core.allocation import Seat
 from skep.core.cluster import Allocation, Slice
 from skep.core.errors import NotFound
@@ -16,6 +16,8 @@ from skep.core.ports import Capability, StaleEpoch
 from skep.core.reports import Exited, LaunchFailed, Looked, Moved, Progressed, Refused, Resumed, Started, Suspended
 
 SUSPEND, LOGS = Capability.SUSPEND, Capability.LOGS
+ALONE = Allocation((Slice(0, 0b1),), 1)
+SLICE = ALONE.on_terms(mode="slice", milli=0, limit=1000, group="turns")
 
 
 def on(*nodes: int, gpus: int = 1) -> Allocation:
@@ -238,6 +240,82 @@ def test_a_suspended_job_that_dies_is_noticed(subject: Subject) -> None:
     subject.kill()
     told = subject.wait(Exited)
     assert (told.code, told.was_stopped) == (137, False)
+
+
+# Share groups
+
+
+def slices(launch: int, *job_ids: str) -> list[Launch]:
+    return [Launch(job_id, SLICE, launch) for job_id in job_ids]
+
+
+@pytest.mark.needs(Capability.SHARE)
+def test_members_of_a_share_group_all_go_on(subject: Subject) -> None:
+    subject.adopt()
+    subject.do(*slices(1, "1", "2", "3"))
+    for job_id in ("1", "2", "3"):
+        assert subject.wait(Started, job_id).launch == 1
+    assert all(subject.goes_on(job_id) for job_id in ("1", "2", "3", "1", "2", "3"))
+
+
+@pytest.mark.needs(Capability.SHARE)
+def test_other_terms_are_not_answered_and_the_job_goes_on(subject: Subject) -> None:
+    subject.adopt()
+    subject.do(Launch("1", ALONE, 1))
+    subject.wait(Started)
+    subject.do(Reshare("1", 1, SLICE), *slices(1, "2"))
+    subject.wait(Started, "2")
+    assert subject.goes_on("1")
+    assert subject.goes_on("2")
+    subject.do(Stop("2", "done", 1))
+    subject.wait(Exited, "2")
+    subject.do(Reshare("1", 1, ALONE), Reshare("1", 1, ALONE))
+    assert subject.goes_on("1")
+    assert not subject.of(Refused)
+    assert len(subject.starts()) == 2
+
+
+@pytest.mark.needs(Capability.SHARE)
+def test_a_member_of_a_share_group_can_be_stopped_and_moved(subject: Subject) -> None:
+    subject.adopt()
+    subject.do(*slices(1, "1", "2", "3"))
+    for job_id in ("1", "2", "3"):
+        subject.wait(Started, job_id)
+    subject.do(Stop("1", "preempted", 1), Move("2", on(1, gpus=1), 2))
+    assert subject.wait(Exited, "1").was_stopped
+    assert subject.wait(Moved, "2").launch == 2
+    assert subject.goes_on("2")
+    assert subject.goes_on("3")
+
+
+@pytest.mark.needs(Capability.SHARE, SUSPEND)
+def test_a_member_of_a_share_group_can_be_suspended(subject: Subject) -> None:
+    subject.adopt()
+    subject.do(*slices(1, "1", "2"))
+    subject.wait(Started, "1")
+    subject.wait(Started, "2")
+    subject.do(Suspend("1", 1))
+    subject.wait(Suspended)
+    assert subject.stands("1")
+    assert subject.goes_on("2")
+    subject.do(Resume("1", 1))
+    subject.wait(Resumed)
+    assert subject.goes_on("1")
+    assert subject.goes_on("2")
+
+
+@pytest.mark.needs(Capability.SHARE)
+def test_a_share_group_is_adopted(subject: Subject) -> None:
+    subject.adopt()
+    subject.do(*slices(1, "1", "2"))
+    subject.wait(Started, "1")
+    subject.wait(Started, "2")
+    subject.crash()
+    assert subject.goes_on("1")
+    assert subject.goes_on("2")
+    subject.adopt(*slices(1, "1", "2"), Reshare("1", 1, SLICE), Reshare("2", 1, SLICE))
+    assert all(subject.goes_on(job_id) for job_id in ("1", "2", "1", "2"))
+    assert len(subject.starts()) == 2
 
 
 # Crashes

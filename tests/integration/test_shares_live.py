@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import httpx
 import pytest
+from bench.load import wait_until
 from bench.shares import trials
+from bench.shares.world import world
 
 pytestmark = pytest.mark.slow
 CORE = 0
@@ -31,3 +34,15 @@ def test_a_guaranteed_job_is_hardly_slower_beside_an_opportunistic_one(tmp_path:
 def test_kills_of_the_server_leave_no_job_stopped(tmp_path: Path) -> None:
     stuck, lost, _ = trials.crashes(tmp_path, CORE, 4)
     assert (stuck.seen, lost.seen) == (0, 0)
+
+
+def test_measured_shares_are_shown_and_scraped(tmp_path: Path) -> None:
+    with world(tmp_path, CORE) as there:
+        first, second = there.submit("slice"), there.submit("slice")
+        wait_until(lambda: there.job(first)["share"]["share"] is not None)
+        assert there.job(second)["share"]["mode"] == "slice"
+        url = there.server.url.removesuffix("/api/v1")
+        wait_until(lambda: "skep_shared_gpus{" in httpx.get(f"{url}/metrics").text)  # when it has been logged
+        line = next(line for line in httpx.get(f"{url}/metrics").text.splitlines() if "skep_shared_gpus{" in line)
+        assert 'mode="slice",vc="default"' in line
+        assert 0.4 < float(line.split()[-1]) <= 1.1

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 TASKS_SHOWN = 32
 EVENTS = 8
 LABEL = 11
+IDLE_S = 30.0
+"""Without any CPU time, from which a job that shares a GPU is said to be idle."""
 
 
 @click.command()
@@ -108,12 +110,33 @@ def facts(job: Job, now_s: float) -> list[str]:
         "command": "; ".join(dict.fromkeys(command(role) for role in roles.values())),
         "workdir": request.get("workdir"),
         "runs on": ", ".join(job.get("nodes") or []),
+        "shares": share_of(job.get("share") or {}),
         "progress": progress_of(job.get("progress") or {}),
         "needs": ", ".join(request.get("needs") or []),
         "group": job.get("group"),
         "tags": ", ".join(job.get("tags") or []),
     }
     return [f"{label:<{LABEL}} {clean(str(value))}" for label, value in found.items() if value]
+
+
+def share_of(share: dict[str, Any]) -> str:
+    """`slice: got 49.8% of the time, 0.97 CPUs`, and what else there is to say."""
+    if not share:
+        return ""
+    said = []
+    if share.get("share") is not None:
+        said.append(f"got {share['share']:.1%} of the time")
+    if share.get("cpu") is not None:
+        said.append(f"{share['cpu']:.2f} CPUs")
+    if share.get("guaranteed_milli"):
+        said.append(f"guaranteed {share['guaranteed_milli'] / 1000:g}")
+    if (share.get("limit_milli") or 1000) < 1000:
+        said.append(f"at most {share['limit_milli'] / 1000:g}")
+    if share.get("duty") is not None:
+        said.append(f"may run {share['duty']:.0%} of the time")
+    if (share.get("idle_s") or 0) >= IDLE_S:
+        said.append(f"has used no CPU for {clock(share['idle_s'])}")
+    return f"{share.get('mode') or 'alone'}: {', '.join(said) or 'not measured yet'}"
 
 
 def owner(job: Job) -> str:

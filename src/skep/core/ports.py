@@ -187,6 +187,10 @@ class Engine(Protocol):
     def progress(self, job_id: str) -> dict[str, Setting]:
         """The latest report of the job. Never fails: it is called for whole lists of jobs."""
 
+    def share(self, job_id: str) -> dict[str, Setting]:
+        """What it has measured lately of a job that takes turns on its GPUs: `share` (0 to 1) and what else it knows.
+        Never fails; empty for any other job."""
+
     def metrics(self, job_id: str, task: str = "") -> Iterable[Metrics]:
         """By launch, the oldest first; without a name those of the first task."""
 

@@ -99,6 +99,11 @@ class _LiveCollector:
         for cause, count in sorted(stats.get("waiting", {}).items()):
             waiting.add_metric([cause], count)
         yield waiting
+        said = "GPUs' worth of time that jobs in share modes get, as measured, by VC and mode."
+        shared = GaugeMetricFamily("skep_shared_gpus", said, labels=["vc", "mode"])
+        for (vc, mode), gpus in sorted(stats["shared"].items()):
+            shared.add_metric([vc, mode], gpus)
+        yield shared
         turns = stats["turns"]
         yield SummaryMetricFamily("skep_decision_seconds", "Deciding, by turn of the writer.", turns, stats["decide_s"])
         yield SummaryMetricFamily("skep_commit_seconds", "Writing, by turn of the writer.", turns, stats["commit_s"])

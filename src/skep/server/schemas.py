@@ -206,8 +206,23 @@ class Attempt(Shown):
     held: list[HeldGpus] = Field(description="Empty for attempts of an older version, which did not note it.")
 
 
+class SharedTerms(Shown):
+    """On what terms a job shares its GPUs, and what it gets of them."""
+
+    mode: str = Field(description="The share mode; empty for a job that has its GPUs to itself, with a limit.")
+    guaranteed_milli: int
+    limit_milli: int
+    weight: int = Field(description="Its part of the turns, against other members of its share group.")
+    group: str
+    share: float | None = Field(description="The part of the time that it got lately, 0 to 1; null: not measured.")
+    cpu: float | None = Field(description="CPUs that it used lately.")
+    duty: float | None = Field(description="Mode `lend`: the part of the time in which an opportunistic job may run.")
+    idle_s: float | None = Field(description="Seconds since it last used any CPU: it may hang.")
+
+
 class JobDetail(Job):
     request: JobRequest
+    share: SharedTerms | None = Field(description="Of a running job that shares its GPUs.")
     tasks: list[Task]
     history: list[Attempt]
 

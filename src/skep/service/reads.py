@@ -126,9 +126,40 @@ class Reads:
         shown["request"] = in_full(masked(request))
         shown["history"] = [msgspec.structs.asdict(attempt) for attempt in self.store.attempts(row.seq)]
         shown["tasks"] = [task for name in core_ids(row, request) for task in self._tasks(name)]
+        shown["share"] = self._share(core_ids(row, request)[0])
         if row.state == PENDING:
             shown["reason"] = row.reason or self.explain(shown["id"])["reason"]
         return shown
+
+    def _share(self, core_id: str) -> Json | None:
+        """On what terms it shares its GPUs, and what it gets of them."""
+        with self.lock:
+            job = self.writer.state.jobs.get(core_id)
+            terms = job.held.terms if job is not None and job.held is not None else None
+            logged = job.share if job is not None else None
+        measured = self.engine.share(core_id) if terms is not None else {}
+        if terms is None or not (terms.mode or measured):
+            return None
+        return {
+            "mode": terms.mode,
+            "guaranteed_milli": terms.milli,
+            "limit_milli": terms.limit or terms.milli,
+            "weight": terms.weight,
+            "group": terms.group,
+            "share": measured.get("share", logged),
+            "cpu": measured.get("cpu"),
+            "duty": measured.get("duty"),
+            "idle_s": measured.get("idle_s"),
+        }
+
+    def _shared(self) -> dict[tuple[str, str], float]:
+        """By VC and share mode: the GPUs' worth of time that its jobs got, as far as that was measured."""
+        found: dict[tuple[str, str], float] = {}
+        for job in self.writer.state.held_jobs.values():
+            if job.held is not None and job.held.terms.mode and job.share is not None:
+                key = (job.spec.vc, job.held.terms.mode)
+                found[key] = found.get(key, 0.0) + job.share * job.held.gpu_count()
+        return found
 
     def _tasks(self, core_id: str) -> list[Json]:
         return [msgspec.structs.asdict(task) for task in self.engine.tasks(core_id)]
@@ -325,6 +356,7 @@ class Reads:
             return {
                 "jobs": counts,
                 "waiting": self._waiting(),
+                "shared": self._shared(),
                 "events": state.event_count,
                 "late_plans": state.late_count,
                 "dropped_steps": state.dropped_count,

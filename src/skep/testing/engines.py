@@ -76,6 +76,9 @@ class NoEngine:
     def environment(self, job_id: str, task: str = "", launch: int = 0) -> TaskEnvironment:
         raise NotFound(f"job {job_id}: there was no start of it yet")
 
+    def share(self, job_id: str) -> dict[str, Setting]:
+        return {}
+
     def gpu_health(self) -> dict[str, list[dict[str, Setting]]]:
         return {}
 

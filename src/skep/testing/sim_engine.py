@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from skep.core.actions import Action, Launch, Move, Resume, Stop, Suspend
+from skep.core.actions import Action, Launch, Move, Reshare, Resume, Stop, Suspend
 from skep.core.events import Event, Exit, NodeBack, NodeLost, TasksExited, TasksMoved, TasksStarted
 from skep.core.ports import Capability, StaleEpoch, Wanted
 from skep.core.reports import (
@@ -130,6 +130,9 @@ class SimEngine(NoEngine):
 
     def _on_running(self, action: Action, launch: int) -> None:
         task = self.world.simulator.tasks[action.job_id]
+        if isinstance(action, Reshare):
+            self._hear(self._simulate(action))
+            return
         report: Report = Refused(action.job_id, launch, type(action).__name__.lower(), "the simulator does not do this")
         if isinstance(action, Suspend) and action.memory == "resident":
             report = Suspended(action.job_id, launch)

@@ -95,6 +95,14 @@ class JobFiles:
             raise NotFound(f"job {job_id}: its task left no environment")
         return TaskEnvironment(file.env, file.cwd, file.name.rpartition("/")[2])
 
+    def share(self, job_id: str) -> dict[str, Setting]:
+        try:
+            members = self.runs.shares.measured().members
+        except OSError:
+            return {}
+        found = [each for key, each in members.items() if key.rpartition("/")[0] == job_id]
+        return msgspec.structs.asdict(found[-1]) if found else {}
+
     def gpu_health(self) -> dict[str, list[dict[str, Any]]]:
         """Nothing of virtual GPUs. The driver is asked at most once in a while."""
         if time.monotonic() - self._health_s >= HEALTH_S:

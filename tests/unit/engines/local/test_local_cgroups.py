@@ -92,14 +92,14 @@ def test_limits_of_version_1(tmp_path: Path) -> None:
     assert (pids / "pids.max").read_text() == "100"
     assert group.oom_file == str(memory / "memory.oom_control")
     assert groups.make("2", 0, 0).folders == [str(tmp_path / "pids" / f"{groups.mark}.2")]
-    assert len(Path(groups.make("x" * 1000, 0, 0).folders[0]).name) <= 255
+    assert len(Path(groups.make("x" * 1000, 0, 0).folders[-1]).name) <= 255
 
 
 def test_limits_of_version_2(tmp_path: Path) -> None:
     groups = Cgroups({"unified": tmp_path}, tmp_path / "data")
     assert groups.problem() is None
     group = groups.make("t", 0.5, 1, 100)
-    folder = Path(group.folders[0])
+    folder = Path(group.folders[-1])
     assert (folder / "memory.max").read_text() == str(1 << 30)
     assert (folder / "cpu.max").read_text() == "50000 100000"
     assert (folder / "pids.max").read_text() == "100"
