@@ -19,7 +19,7 @@ from skep.core.job import JobState
 from skep.core.model import Shape
 from skep.core.refusal import Cause
 from skep.core.view import JobView, PoolView
-from skep.policies.order.base import Key
+from skep.policies.order.base import Ceiling, Key
 
 if TYPE_CHECKING:
     from skep.policies.order.base import Order
@@ -79,21 +79,24 @@ class Line:
 class Running:
     """The running jobs by order, the last to be kept at the end. Keys are as of when they were last set."""
 
-    __slots__ = ("_latest", "_present", "_present_s", "_rising", "by_seq", "entries")
+    __slots__ = ("_closed", "_floor", "_high", "_open", "_present_s", "_rising", "by_seq", "entries")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.by_seq: dict[int, Entry] = {}
         self._present_s = -math.inf
-        self._present: dict[int, Entry] = {}
-        """By seq, with the keys of that moment, as far as they were asked for."""
-        self._latest: list[Entry] | None = None
-        """All of these in order, the last first, as long as nothing changes."""
+        self._open: dict[int, Entry] = {}
+        """Of that moment, by seq: jobs whose keys had to be worked out, with these keys."""
+        self._closed: dict[int, Ceiling] = {}
+        """The others. Most jobs have not passed any pending one, and this is known until they do."""
+        self._floor: tuple[int, Key] = (0, 0)
+        """The lowest ceiling of these."""
+        self._high: list[int] = []
+        """The seqs of those with a higher one."""
         self._rising: Rising | None = None
         """Made when first asked for, and kept up from then on: most policies never ask."""
 
     def add(self, entry: Entry) -> None:
-        self._latest = None
         bisect.insort(self.entries, entry)
         self.by_seq[entry[2]] = entry
         if self._rising is not None:
@@ -102,8 +105,8 @@ class Running:
     def remove(self, job: JobView) -> None:
         entry = self.by_seq.pop(job.seq, None)
         if entry is not None:
-            self._latest = None
-            self._present.pop(job.seq, None)
+            self._open.pop(job.seq, None)
+            self._closed.pop(job.seq, None)
             remove_entry(self.entries, entry)
             if self._rising is not None:
                 self._rising.remove(entry)
@@ -118,24 +121,46 @@ class Running:
         """The entries after this one, the last first."""
         return itertools.islice(reversed(self.entries), len(self.entries) - bisect.bisect_right(self.entries, cutoff))
 
-    def latest(self, order: Order, now_s: float) -> Iterable[Entry]:
-        """All that run with the rising keys of this moment, the last first; maybe without some still launching."""
-        return self._evenly(order, now_s).latest(order, now_s) if order.is_even else self._sorted(order, now_s)
+    def passed(self, order: Order, entry: Entry, now_s: float) -> Iterator[JobView]:
+        """Jobs whose rising keys are beyond those of this pending entry now, in any order; maybe without some that are
+        still launching."""
+        if order.is_even:
+            return self._evenly(order, now_s).passed(order, entry, now_s)
+        cutoff = order.cutoff(entry[3], entry[1])
+        return (each[3] for each in self._near(order, cutoff, now_s) if each > cutoff)
 
-    def _sorted(self, order: Order, now_s: float) -> list[Entry]:
-        if self._latest is None or self._present_s != now_s:
-            self._latest = sorted(self._at(order, now_s).values(), reverse=True)
-        return self._latest
+    def latest(self, order: Order, cutoff: tuple[Key, ...], now_s: float) -> Iterable[Entry]:
+        """Those with rising keys beyond the cutoff, and maybe more, with the keys of this moment, the last first; maybe
+        without some that are still launching."""
+        if order.is_even:
+            return self._evenly(order, now_s).latest(order, now_s)
+        return sorted(self._near(order, cutoff, now_s), reverse=True)
 
-    def _at(self, order: Order, now_s: float) -> dict[int, Entry]:
-        """All that run with the keys of this moment, each worked out once."""
+    def _near(self, order: Order, cutoff: tuple[Key, ...], now_s: float) -> list[Entry]:
+        """All jobs beyond the cutoff, and maybe more, with the keys of this moment."""
+        self._sort_out(order, now_s)
+        closed, cut = self._closed, cutoff[:2]
+        for seq in self._high if self._floor <= cut else list(closed):
+            if seq in closed and closed[seq][0] > cut:
+                self._work_out(order, seq, now_s)
+        return list(self._open.values())
+
+    def _sort_out(self, order: Order, now_s: float) -> None:
+        """Part the jobs by whether their keys of this moment must be worked out."""
         if self._present_s != now_s:
-            self._present_s, self._present = now_s, {}
-        if len(self._present) < len(self.by_seq):
-            for seq, (rank, _, _, job) in self.by_seq.items():
-                if seq not in self._present:
-                    self._present[seq] = (rank, order.running_key(job, now_s), seq, job)
-        return self._present
+            self._present_s, self._open = now_s, {}
+            self._closed = closed = order.ceilings(self.entries, now_s)
+            self._floor = floor = min([known[0] for known in closed.values()], default=(0, 0))
+            self._high = [seq for seq, known in closed.items() if known[0] != floor]
+        if len(self._open) + len(self._closed) < len(self.by_seq):
+            for seq in self.by_seq:
+                if seq not in self._open and seq not in self._closed:
+                    self._work_out(order, seq, now_s)
+
+    def _work_out(self, order: Order, seq: int, now_s: float) -> None:
+        rank, _, _, job = self.by_seq[seq]
+        self._closed.pop(seq, None)
+        self._open[seq] = (rank, order.running_key(job, now_s), seq, job)
 
     def next_crossing(self, order: Order, heads: list[Head], now_s: float) -> float:
         """When one of these pending jobs could next push out running ones that it could not before."""
@@ -155,8 +180,24 @@ class Running:
         for entry, _ in heads:
             by_rank.setdefault(entry[0], set()).add(entry[1])
         keys = {rank: sorted(found) for rank, found in by_rank.items()}
+        self._sort_out(order, now_s)
         first_s = math.inf
-        for rank, key, _, job in self._at(order, now_s).values():
+        closed, floor = self._closed, self._floor
+        if floor[0] in keys and floor[1] == keys[floor[0]][0]:
+            # A job that has not passed the first pending one passes that one next.
+            first_s = min([known[1] for known in closed.values() if known[0] == floor], default=math.inf)
+            unclear = self._high
+        else:
+            unclear = list(closed)
+        for seq in unclear:
+            rank, ceiling = closed[seq][0] if seq in closed else (None, None)
+            if rank not in keys:
+                continue
+            if ceiling <= keys[rank][0]:
+                first_s = min(first_s, order.reaches(self.by_seq[seq][3], keys[rank][0], now_s))
+            else:
+                self._work_out(order, seq, now_s)
+        for rank, key, _, job in self._open.values():
             if rank in keys and key <= keys[rank][-1]:
                 following = bisect.bisect_left(keys[rank], key)
                 at_s = order.reaches(job, keys[rank][following], now_s)
@@ -222,6 +263,16 @@ class Rising:
         while found:
             job = found[0][3]
             yield (job.rank, -heapq.heappop(found)[1], job.seq, job)
+
+    def passed(self, order: Order, entry: Entry, now_s: float) -> Iterator[JobView]:
+        """Those that run and have passed this pending entry, in any order."""
+        rank, key = entry[:2]
+        cutoff = order.cutoff(entry[3], key)
+        for (its_rank, speed), items in self.lists.items():
+            if its_rank >= rank:
+                last = self._last_behind(order, items, key - speed * now_s, cutoff, now_s) if its_rank == rank else -1
+                for item in items[last + 1 :]:
+                    yield item[2]
 
     def _head(self, kind: tuple[int, float], at: int, now_s: float) -> tuple[int, float, int, float]:
         """For a heap, the last on top: no key of this list from `at` down is beyond the second number."""

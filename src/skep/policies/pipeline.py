@@ -36,7 +36,7 @@ from skep.policies.explain import never_fits, refusal_of
 from skep.policies.lines import Entry, Head, Line, Running
 from skep.policies.order.base import RISES, Key, Order
 from skep.policies.place import Place
-from skep.policies.room import Room, make_room
+from skep.policies.room import Room, has_chance, make_room
 
 STRICT, SKIP, EASY = "strict", "skip", "easy"
 
@@ -380,11 +380,12 @@ class Pipeline:
         job = entry[3]
         for shape in self.allocate.shapes(job):
             missing = self._missing(view, job, shape)
-            candidates = self.preempt.candidates(view, self.order, self.running, entry, missing)
-            if self.has_fixed and candidates:
-                candidates = (victim for victim in candidates if victim.spec.preemptible)
-            if not candidates:
+            reachable = self.preempt.reachable(view, self.order, self.running, entry)
+            if not has_chance(view, self.place, job, shape, reachable, missing):
                 continue
+            candidates = self.preempt.candidates(view, self.order, self.running, entry)
+            if self.has_fixed:
+                candidates = (victim for victim in candidates if victim.spec.preemptible)
             with plan.bundle():
                 room = make_room(view, plan, self.place, job, shape, candidates, missing)
                 if room is not None:

@@ -18,6 +18,21 @@ class Room(msgspec.Struct):
     victims: list[JobView]
 
 
+def has_chance(
+    view: View, place: Place, job: JobView, shape: Shape, victims: Iterable[JobView], missing: float
+) -> bool:
+    """False only if the job would not fit if all of these left: they have too few GPUs or, for a job that must sit on
+    few nodes, no node would have enough. A job that misses no GPUs needs somebody to leave all the same."""
+    freed = Freed(view, shape) if shape.is_plain and place.keeps_together(job, view.now_s) else None
+    is_enough = freed is None
+    for victim in victims:
+        missing -= victim.gpu_count
+        is_enough = is_enough or (freed is not None and freed.add(victim))
+        if is_enough and missing <= 0:
+            return True
+    return False
+
+
 def make_room(
     view: View, plan: Plan, place: Place, job: JobView, shape: Shape, candidates: Iterable[JobView], missing: float
 ) -> Room | None:

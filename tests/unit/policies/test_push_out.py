@@ -55,7 +55,7 @@ def test_the_last_by_present_key_is_named_first(
             keys[seq] -= fall * (seq % 2)
         now = [(each.rank, keys[seq], seq) for seq, (_, _, _, each) in running.by_seq.items()]
         beyond = sorted((each for each in now if each > entry[:3] and jobs[each[2]][3]), reverse=True)
-        named = Preempt().candidates(view, order, running, entry, 0)
+        named = Preempt().candidates(view, order, running, entry)
         assert [each.seq for each in named] == [seq for _, _, seq in beyond]
 
 

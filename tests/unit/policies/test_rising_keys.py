@@ -72,7 +72,7 @@ def test_lists_by_speed_answer_like_a_sort_and_a_scan(
         there = [entry[3] for entry in running.entries]
         keyed = [(each.rank, order.running_key(each, moment_s), each.seq, each) for each in there]
         is_running = [entry for entry in sorted(keyed, reverse=True) if entry[3].state is JobState.RUNNING]
-        assert list(running.latest(order, moment_s)) == is_running
+        assert list(running.latest(order, (0,), moment_s)) == is_running
         assert running.next_crossing(order, [(head, missing)], moment_s) == scanned(
             order, there, head, missing, moment_s
         )

@@ -35,14 +35,16 @@ class Preemption(Protocol):
         ...
 
     def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
-        """False only if no running job could be stopped for this pending one: a cheap test before `candidates`."""
+        """False only if no running job could be stopped for this pending one: a cheap test before `reachable`."""
         ...
 
-    def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
-        """Running jobs that may be stopped for this pending one, in the order in which to stop them.
+    def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
+        """At least the jobs of `candidates`, in any order. It is asked first, because most attempts fail: the job would
+        not fit if all of these left."""
+        ...
 
-        The result may be empty if all of them together hold fewer than the `missing` GPUs.
-        """
+    def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
+        """Running jobs that may be stopped for this pending one, in the order in which to stop them."""
         ...
 
 

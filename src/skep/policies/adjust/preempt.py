@@ -19,7 +19,10 @@ class ByPriority:
     def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
         return bool(running.entries) and running.entries[-1][0] > entry[0]
 
-    def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
+    def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
+        return self.candidates(view, order, running, entry)
+
+    def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         return (later[3] for later in running.beyond((entry[0] + 1,)) if later[3].state is JobState.RUNNING)
 
 
@@ -34,17 +37,16 @@ class Preempt:
             return bool(running.entries)
         return running.entries[-1] > order.cutoff(entry[3], entry[1])
 
-    def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
+    def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
+        if order.moves == RISES:
+            return running.passed(order, entry, view.now_s)
+        # Keys that stand or fall are at most what they were: what is not beyond the cutoff now, never was.
+        return (later[3] for later in running.beyond(order.cutoff(entry[3], entry[1])))
+
+    def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         cutoff = order.cutoff(entry[3], entry[1])
         if order.moves == RISES:
             return self._risen(view, order, running, cutoff)
-        # Keys that stand or fall are at most what they were: what is not beyond the cutoff now, never was.
-        for later in running.beyond(cutoff):
-            missing -= later[3].gpu_count
-            if missing <= 0:
-                break
-        else:
-            return ()
         if order.moves == FALLS:
             return self._fallen(view, order, running, cutoff)
         return (later[3] for later in running.beyond(cutoff) if later[3].state is JobState.RUNNING)
@@ -68,7 +70,7 @@ class Preempt:
             at -= 1
 
     def _risen(self, view: View, order: Order, running: Running, cutoff: tuple[object, ...]) -> Iterator[JobView]:
-        for entry in running.latest(order, view.now_s):
+        for entry in running.latest(order, cutoff, view.now_s):
             if entry <= cutoff:
                 return
             if entry[3].state is JobState.RUNNING:

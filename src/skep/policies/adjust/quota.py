@@ -26,17 +26,18 @@ class TakeBack:
     def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
         return bool(running.entries)
 
-    def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
+    def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
+        return self.candidates(view, order, running, entry)
+
+    def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         assert isinstance(order, CapacityQueues)
         if running.entries and running.entries[-1][0] > entry[0]:
-            return self.by_priority.candidates(view, order, running, entry, missing)
+            return self.by_priority.candidates(view, order, running, entry)
         cluster = view.cluster
         in_use = cluster.gpu_total - cluster.free_gpus()
         if in_use < self.busy * cluster.gpu_total or not order.is_within(entry[3]):
             return ()
         surplus = {vc: order.used_by(vc) - order.quotas.get(str(vc), 0.0) for vc in order.used}
-        if sum(above for above in surplus.values() if above > 0) < missing:
-            return ()
         return self._newest_above_quota(running, surplus)
 
     def _newest_above_quota(self, running: Running, surplus: dict[Hashable, float]) -> list[JobView]:

@@ -7,7 +7,7 @@ worked out when somebody asks who could make room.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from skep.core.plan import Plan
@@ -17,6 +17,10 @@ from skep.core.view import JobView, View
 FALLS, STANDS, RISES = -1, 0, 1
 
 Key = Any  # numbers and words, or tuples of them: each order has its own, and compares only these
+
+Ceiling = tuple[tuple[int, Key], float, float, tuple[object, ...]]
+"""((rank, a key that the job has not passed), when it passes it, a moment before which it certainly has not passed it,
+what must stay as it is for this to hold)."""
 
 
 class Order:
@@ -57,6 +61,11 @@ class Order:
     def reaches(self, job: JobView, key: Key, now_s: float) -> float:
         """When the key of a running job (`running_key`), which is not beyond `key` now, passes it."""
         return math.inf
+
+    def ceilings(self, entries: Iterable[tuple[int, Key, int, JobView]], now_s: float) -> dict[int, Ceiling]:
+        """Of running jobs, by seq: keys that they have not passed by now, where that is known without working out
+        their keys. What `reaches` last answered holds until then, if the job goes on as it did."""
+        return {}
 
     def group(self, job: JobView) -> Hashable:
         """Jobs that share one allowance: a user, a VC."""

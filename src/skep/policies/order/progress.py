@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from skep.core.knowledge import Knowledge, KnowledgeView
 from skep.core.plan import Plan
 from skep.core.view import JobView, View
 from skep.policies.estimate.progress import standing_of, whole_epochs
-from skep.policies.order.base import RISES, Order
+from skep.policies.order.base import RISES, Ceiling, Order
 
 FORMS = ("sum", "product", "remaining")
 
@@ -50,8 +51,8 @@ class ProgressAndService(Order):
 
     def attach(self, view: View) -> None:
         self.known = view.knowledge
-        self.passing: dict[int, tuple[tuple[object, ...], float]] = {}
-        """What was last asked about each job, by seq, and when it passes that key if it goes on as it did."""
+        self.passing: dict[int, Ceiling] = {}
+        """By seq: what was last asked about each job, and its course then."""
 
     def ended(self, job: JobView, plan: Plan, now_s: float) -> None:
         self.passing.pop(job.seq, None)
@@ -76,21 +77,40 @@ class ProgressAndService(Order):
     def reaches(self, job: JobView, key: float, now_s: float) -> float:
         if self.form == "remaining":
             return math.inf
-        progress = self.known.progress.get(job.id) if self.known.progress else None
-        asked = (key, job.state, job.rate, job.held_since_s, job.progress_since_s, progress and progress.at_s)
-        known = self.passing.get(job.seq)
-        if known is None or known[0] != asked or known[1] <= now_s:
-            known = self.passing[job.seq] = (asked, self._passes(job, key, now_s))
+        known, course = self.passing.get(job.seq), self._course(job)
+        if known is None or known[0] != (job.rank, key) or known[1] <= now_s or known[3] != course:
+            goal = key + self.lead
+            at_s = self._passes(job, goal - self.step * SLACK / 2, now_s)
+            before_s = self._passes(job, goal - self.step * SLACK * 2, now_s)
+            known = self.passing[job.seq] = ((job.rank, key), at_s, before_s, course)
         return known[1]
 
-    def _passes(self, job: JobView, key: float, now_s: float) -> float:
-        """Service lifts the key and progress lowers it. Three stretches of time, in each of which both grow evenly: the
-        rest of a restart, the work, and what comes after the work that was expected.
+    def ceilings(self, entries: Iterable[tuple[int, float, int, JobView]], now_s: float) -> dict[int, Ceiling]:
+        passing, reported = self.passing, self.known.progress
+        found = {}
+        for rank, _, seq, job in entries:
+            known = passing.get(seq)
+            if known is not None and known[2] > now_s:
+                since_s, rate, state, held_s, _ = known[3]
+                if since_s != job.progress_since_s or rate != job.rate or held_s != job.held_since_s:
+                    continue
+                if state is job.state and known[0][0] == rank and (not reported or known[3] == self._course(job)):
+                    found[seq] = known
+        return found
+
+    def _course(self, job: JobView) -> tuple[object, ...]:
+        """As long as this stays the same, service and progress grow as they did."""
+        progress = self.known.progress.get(job.id) if self.known.progress else None
+        return (job.progress_since_s, job.rate, job.state, job.held_since_s, progress and progress.at_s)
+
+    def _passes(self, job: JobView, goal: float, now_s: float) -> float:
+        """When the value of a running job reaches the goal. Service raises it and progress lowers it. There are three
+        stretches of time, in each of which both grow evenly: the rest of a restart, the work, and what comes after the
+        work that was expected.
 
         How fast a job goes that is only about to start is not known yet: without progress it passes soonest, so we look
         again then.
         """
-        goal = key + self.lead - self.step * SLACK / 2
         gpus = job.allocation.gpus if job.allocation else 0.0
         done, rate, epochs = standing_of(job, self.known, now_s)
         restart_s = max(job.progress_since_s - now_s, 0.0) if rate else 0.0

@@ -50,7 +50,10 @@ class NoPreemption:
     def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
         return False
 
-    def candidates(self, view: View, order: Order, running: Running, entry: Entry, missing: float) -> Iterable[JobView]:
+    def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
+        return ()
+
+    def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         return ()
 
 
