@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from worlds import examples, fork_of, taken_up, worlds
 
 from skep.core.chance import draw as draw_bits
+from skep.core.errors import InvariantBroken
 from skep.core.job import Job, JobState
 from skep.core.memory import Memory
 from skep.core.plan import Plan
@@ -148,19 +149,31 @@ def test_rollback_restores_the_state_exactly(data: st.DataObject) -> None:
 
 def decide(data: st.DataObject, state: State, plan: Plan, place: object) -> None:
     """A random decision that is allowed now, if there is one."""
-    starts = [job for job in state.jobs.values() if job.state is JobState.PENDING]
-    stops = [job for job in state.jobs.values() if job.state is JobState.RUNNING]
-    if not starts and not stops:
+    open_states = (JobState.PENDING, JobState.RUNNING, JobState.SUSPENDED)
+    jobs = [job for job in state.jobs.values() if job.state in open_states]
+    if not jobs:
         return
-    job = data.draw(st.sampled_from(starts + stops), label="job")
+    job = data.draw(st.sampled_from(jobs), label="job")
     found = place.find(state.cluster, plan, job, job.spec.shapes[0], state.now_s)
     if job.state is JobState.PENDING:
         if found is not None:
-            plan.start(job, found)
-    elif found is not None and data.draw(st.booleans(), label="move"):
-        plan.move(job, found)
-    else:
-        plan.stop(job, "test")
+            plan.start(job, found, until_s=data.draw(st.sampled_from([None, state.now_s + 60.0])))
+        return
+    kinds = ["stop", "resume"] if job.state is JobState.SUSPENDED else ["stop", "suspend", "move", "tune"]
+    kind = data.draw(st.sampled_from(kinds), label="kind")
+    try:
+        if kind == "suspend":
+            plan.suspend(job, data.draw(st.sampled_from(["resident", "swapped"])))
+        elif kind == "resume":
+            plan.resume(job)
+        elif kind == "move" and found is not None:
+            plan.move(job, found)
+        elif kind == "tune":
+            plan.tune(job, {"batch": 64})
+        else:
+            plan.stop(job, "test")
+    except InvariantBroken:  # no room in the memory of its nodes, or others have its GPUs by now
+        assert kind in ("suspend", "resume")
 
 
 def check_indexes(state: State) -> None:

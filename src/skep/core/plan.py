@@ -246,7 +246,10 @@ class Plan:
         if group is None or group.outcome is not None:
             raise InvariantBroken(f"end of group {group_id}, which {'has ended' if group else 'is not there'}")
         outcome = JobState.SUCCEEDED if succeeded else JobState.STOPPED
-        self.ends.append((group_id, outcome, f"{group.spec.title} ended: {why}"))
+        self.end((group_id, outcome, f"{group.spec.title} ended: {why}"))
+
+    def end(self, group: GroupEnd) -> None:
+        self.ends.append(group)
         self._steps.append(self.ends)
 
     def _decide(

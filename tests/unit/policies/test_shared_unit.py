@@ -13,6 +13,8 @@ from skep.cli.main import skep
 from skep.clusters import read_layout
 from skep.core.cluster import Allocation, Slice
 from skep.core.errors import InputError
+from skep.core.events import GroupFormed, JobSubmitted
+from skep.core.group import GroupSpec
 from skep.core.job import JobState
 from skep.core.memory import OWNED, Memory
 from skep.core.plan import Plan
@@ -30,6 +32,7 @@ from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
 from skep.testing import job, role, trace
 from skep.testing.invariants import check_books
 from skep.testing.shared_invariants import check_shared
+from skep.testing.snapshot import snapshot
 from skep.testing.world import Course, World
 from skep.traces.trace import TraceJob
 
@@ -365,3 +368,54 @@ def test_a_vc_may_decide_twice_about_one_job_in_one_plan(tmp_path: Path, sharing
     assert first.state is (JobState.SUSPENDED if is_suspended else JobState.RUNNING)
     check_shared(course.state, planner)
     check_books(course.state.cluster, [(first.seq, first.bound)] if first.bound is not None else [])
+
+
+@pytest.mark.parametrize("sharing", [CELLS, NUMBERS, PRIVATE])
+@pytest.mark.parametrize(
+    "steps", [("suspend", "resume"), ("suspend", "resume", "suspend"), ("move", "suspend", "resume")], ids="-".join
+)
+def test_a_plan_that_decides_twice_about_one_job_is_taken_back_step_by_step(
+    tmp_path: Path, sharing: str, steps: tuple[str, ...]
+) -> None:
+    (tmp_path / "lab.yaml").write_text(TWO)
+    layout = read_layout(str(tmp_path / "lab.yaml"))
+    planner = Shared(layout, lambda vc, policy, cluster: Twice(*steps), sharing)
+    course = begin(World(trace(job(2, vc="b", id="first")), hardware_cluster(layout, sharing), "fifo"), planner)
+    course.advance()
+    state = course.state
+    state.apply(JobSubmitted(job(1, vc="b", id="second").spec))
+    trigger, before = state.take_trigger(), snapshot(state)
+    plan = planner.plan(state, state.memory, trigger)
+    assert len(plan.decisions) == len(steps)
+    first = state.jobs["first"]
+    while plan.decisions:
+        wanted = plan.decisions[-1].after
+        assert wanted is not None
+        check_books(state.cluster, [(first.seq, wanted)])
+        count = len(plan.decisions)
+        while len(plan.decisions) == count:
+            plan.rollback(plan.mark() - 1)
+    plan.rollback(0)
+    assert snapshot(state) == before
+    check_shared(state, planner)
+
+
+class EndsGroups(Idle):
+    def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
+        plan = view.new_plan()
+        plan.end_group("sweep", "the best trial is found")
+        return plan
+
+
+def test_a_group_that_the_planner_of_a_vc_ends_is_taken_back_too(tmp_path: Path) -> None:
+    (tmp_path / "lab.yaml").write_text(TWO)
+    layout = read_layout(str(tmp_path / "lab.yaml"))
+    state = State(hardware_cluster(layout))
+    planner = Shared(layout, lambda vc, policy, cluster: EndsGroups())
+    planner.attach(state, state.memory)
+    state.apply(GroupFormed(GroupSpec("sweep")))
+    state.apply(JobSubmitted(job(1, vc="b", id="first").spec))
+    plan = planner.plan(state, state.memory, state.take_trigger())
+    assert [group_id for group_id, _, _ in plan.ends] == ["sweep"]
+    plan.rollback(0)
+    assert not plan.ends

@@ -43,7 +43,8 @@ class Vc:
             plan.wait(job, f"{self.key}/{scope}")
         for scope, cause in made.refusals:
             plan.refuse(f"{self.key}/{scope}", cause)
-        plan.ends += made.ends
+        for group in made.ends:
+            plan.end(group)
         for change in made.memory:
             plan.keep(change)
         for setting in made.settings:
