@@ -87,7 +87,10 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def terms(self) -> Slice:
         """A slice with the terms on which the job has its GPUs; without GPUs, of nothing."""
-        return next((piece for piece in self.slices if piece.gpus), NO_SLICE)
+        for piece in self.slices:
+            if piece.gpus:
+                return piece
+        return NO_SLICE
 
     def has_seats_of(self, other: Allocation) -> bool:
         """Whether both are the same GPUs, memory and tasks, on whatever terms, and neither is suspended."""

@@ -55,7 +55,8 @@ def reconcile(state: State) -> list[Action]:
             launches.append(job)
             if is_move(job):
                 orders.moving[job.seq] = job
-    actions += settings_of(state)
+    if orders.settings:
+        actions += settings_of(state)
     orders.dirty = []
     blocked = blocked_of(state, launches) if launches and (orders.leaving or orders.moving) else ()
     actions += [Reshare(job.id, job.held_launch, reshared(job)) for job in launches if tells_terms(job, blocked)]

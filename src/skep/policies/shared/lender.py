@@ -29,6 +29,7 @@ LENDER = "(lend)"
 """Stands for the lender where others have the name of their VC."""
 
 NO_MEMORY = Memory()
+NOTHING_KEPT = contextlib.nullcontext()
 
 
 class LeastBorrowed(ByUse):
@@ -167,12 +168,12 @@ class Lender:
             if job.spec.priority < 0:
                 plan.reject(job, reason)
 
-    @contextlib.contextmanager
-    def _kept_back(self) -> Iterator[None]:
+    def _kept_back(self) -> contextlib.AbstractContextManager[None]:
         """What is not lent is not free meanwhile."""
-        if not self.kept.masks:
-            yield
-            return
+        return self._reserved() if self.kept.masks else NOTHING_KEPT
+
+    @contextlib.contextmanager
+    def _reserved(self) -> Iterator[None]:
         trial = self.whole.new_plan()
         trial.reserve(self.kept.left(self.whole.cluster))
         try:

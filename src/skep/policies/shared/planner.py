@@ -18,7 +18,7 @@ from skep.core.memory import BENEATH, LENT, OWNED, Change, Memory, Of
 from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.refusal import Refusal
-from skep.core.view import ClusterView, JobView, Trigger, View
+from skep.core.view import ClusterView, JobView, Trigger, View, is_beside_others
 from skep.policies.shared.agenda import WAKE, Agenda
 from skep.policies.shared.cell_books import cell_books
 from skep.policies.shared.clusters import NumberBooks, NumberCluster, PrivateBooks, VcBooks
@@ -143,7 +143,9 @@ class Shared:
         vcs, tell, lender = self.vcs, self.agenda.trigger, self.lender.view.trigger
         for job in trigger.started:
             vc = vcs.of(job)
-            tell(vc).started.append(job)
+            vc.view.trigger.started.append(job)
+            if is_beside_others(job):  # else its VC need not be asked: it learns that when something else happens
+                tell(vc)
             if job.seq in vc.borrowers:
                 self.loans.untried[job.seq] = job
         for job in trigger.withdrawn:
@@ -217,9 +219,10 @@ class Shared:
 
     def _offer(self, vc: Vc, made: Plan, fresh: tuple[JobView, ...]) -> None:
         """Those that their VC has no room for may be lent something."""
-        rejected = {job.seq for job, _ in made.rejects}
-        for job in fresh:
-            if job.state is JobState.PENDING and job.seq not in rejected and self.vcs.may_borrow(job):
+        waiting = [job for job in fresh if job.state is JobState.PENDING]
+        rejected = {job.seq for job, _ in made.rejects} if waiting else ()
+        for job in waiting:
+            if job.seq not in rejected and self.vcs.may_borrow(job):
                 self.lender.view.trigger.submitted.append(job)
 
     # What is said about it -------------------------------------------------------------------------------------
