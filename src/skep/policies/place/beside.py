@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from skep.core.cluster import WHOLE, Allocation, Slice
+from skep.core.job import amount_of
 from skep.core.model import JobSpec, Role, Shape
 from skep.core.plan import Plan
 from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
@@ -75,8 +76,7 @@ class Beside(Place):
             slices = self._reserve(cluster, plan, group, job, shape)
             plan.rollback(mark)
             if slices is not None:
-                milli = sum(piece.gpus.bit_count() * piece.milli for piece in slices)
-                return Allocation(tuple(slices), milli / WHOLE if milli % WHOLE else milli // WHOLE)
+                return Allocation(tuple(slices), amount_of(shape))
         return None
 
     def _reserve(
