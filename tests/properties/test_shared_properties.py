@@ -81,10 +81,12 @@ def test_a_fork_goes_on_like_the_original(data: st.DataObject) -> None:
 @examples(50)
 @given(data=st.data())
 def test_a_fork_is_sound_while_nodes_are_bad(data: st.DataObject) -> None:
-    """Which bad cell a VC was shown is not in the memory, so that a fork may be shown another one."""
-    _, fork = fork_of(data, data.draw(shared_worlds(rounds=False)))
+    """It is shown the same bad cells as the original, and goes on alike."""
+    original, fork = fork_of(data, data.draw(shared_worlds(rounds=False)))
     check_shared(fork.state, planner_of(fork))
     fork.finish(lambda at_s, events: check_shared(fork.state, planner_of(fork)))
+    original.finish()
+    assert fork.csv() == original.csv()
 
 
 @examples(40)

@@ -117,6 +117,9 @@ class Memory:
 
     def drop_beneath(self) -> None:
         self._keep(list(self.jobs), lambda slot: slot not in BENEATH)
+        whole = self.parts.get("", {}).get("")
+        if whole is not None:
+            whole.all.pop(SHOWN, None)
 
     def _keep(self, jobs: Collection[str], is_kept: Callable[[str], bool]) -> None:
         for job_id in jobs:
@@ -178,6 +181,10 @@ LENT = Slot("lent", bool)
 """Of jobs that run on cells which others leave idle."""
 BENEATH = (OWNED.name, LENT.name)
 """What holds beneath the policies and outlives them."""
+
+
+SHOWN = "shown"
+"""The slot in which the planner of VCs remembers which bad cells they were shown; it belongs to one layout of VCs."""
 
 
 # The fields of `SavedMemory`.

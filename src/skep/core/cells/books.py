@@ -65,6 +65,7 @@ class Books:
         held = root.physical
         if held is not None and root.priority == FREE and not root.pinned:
             self.chains[held.chain].undoom(root.vc, held)  # it is in real use now
+            watch(held)
         set_uses(virtuals, priority)
         set_uses(leaves, priority)
         for leaf, virtual in zip(leaves, virtuals, strict=True):
@@ -110,7 +111,7 @@ class Books:
     def grant(self, cell: PhysicalCell, vc: str) -> bool:
         """A VC uses one of its cells: here it is."""
         chain = self.chains[cell.chain]
-        self._grant_quietly(chain, cell, vc)
+        self.grant_quietly(chain, cell, vc)
         if cell.bad_count and self.depth:
             self.unshown.append(cell)
         elif cell.bad_count:
@@ -238,7 +239,7 @@ class Books:
                     break
                 bind_pair(bad, root)
                 chain.doom(vc, bad)
-                self._grant_quietly(chain, bad, vc)
+                self.grant_quietly(chain, bad, vc)
                 self._show_below(bad)
 
     def _give_healed(self, chain: Chain, level: int) -> None:
@@ -256,7 +257,7 @@ class Books:
                 chain.undoom(vc, cell)
                 self._take_back_quietly(chain, cell, vc)
 
-    def _grant_quietly(self, chain: Chain, cell: PhysicalCell, vc: str) -> None:
+    def grant_quietly(self, chain: Chain, cell: PhysicalCell, vc: str) -> None:
         chain.unused_by[vc][cell.level] -= 1
         chain.unused[cell.level] -= 1
         split_to = chain.take(cell)

@@ -6,10 +6,15 @@ refused what it owns. Opportunistic work is on idle physical cells.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from skep.core.cells.books import Books, bind_pair
 from skep.core.cells.build import build_chains, build_tenancies, pinned_cells
 from skep.core.cells.layout import Layout
 from skep.core.cells.tree import PhysicalCell, VirtualCell
+
+Pair = tuple[str, int, int, str]
+"""A physical cell (chain, level, rank) and the address of the virtual one that is bound to it."""
 
 
 class Cells:
@@ -46,3 +51,48 @@ class Cells:
             self.books.set_health(leaf, is_bad=is_bad)
         for chain in {leaf.chain for leaf in self.nodes[node]}:
             self.books.settle_doomed(self.chains[chain])
+
+    # What VCs are shown of bad cells ---------------------------------------------------------------------------
+
+    def shown(self) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
+        """Bad cells that are bound: granted ones that nobody uses, in the order of their lists, and parts of granted
+        ones, the larger first."""
+        doomed = [
+            pair_of(cell)
+            for chain in self.chains.values()
+            for levels in chain.doomed.values()
+            for cells in levels
+            for cell in cells
+        ]
+        bad = {id(cell): cell for name in self.bad_nodes for leaf in self.nodes[name] for cell in with_above(leaf)}
+        inner = [cell for cell in bad.values() if cell.virtual is not None and cell.virtual.root is not cell.virtual]
+        inner.sort(key=lambda cell: (-cell.level, cell.chain, cell.rank))
+        return tuple(doomed), tuple(map(pair_of, inner))
+
+    def show(self, doomed: tuple[Pair, ...], inner: tuple[Pair, ...]) -> None:
+        """The same again, when all that runs is in its place and no cell is bad yet. Doomed cells are to be settled
+        only after that."""
+        if not doomed and not inner:
+            return
+        virtual = {cell.address: cell for tenancy in self.tenancies.values() for cell in tenancy.cells()}
+        for chain, level, rank, address in doomed:
+            cell, root = self.chains[chain].cells[level][rank], virtual[address]
+            bind_pair(cell, root)
+            self.chains[chain].doom(root.vc, cell)
+            self.books.grant_quietly(self.chains[chain], cell, root.vc)
+        for chain, level, rank, address in inner:
+            cell = self.chains[chain].cells[level][rank]
+            if cell.virtual is None:  # else something runs there
+                bind_pair(cell, virtual[address])
+
+
+def with_above(leaf: PhysicalCell) -> Iterator[PhysicalCell]:
+    cell: PhysicalCell | None = leaf
+    while cell is not None:
+        yield cell
+        cell = cell.parent
+
+
+def pair_of(cell: PhysicalCell) -> Pair:
+    assert cell.virtual is not None
+    return (cell.chain, cell.level, cell.rank, cell.virtual.address)

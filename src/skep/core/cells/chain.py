@@ -143,3 +143,8 @@ class Tenancy:
         self.pinned: dict[str, VirtualCell] = {}
         self.nodes: dict[str, list[VirtualCell]] = {}
         """What it owns as nodes, by chain; a pinned cell has its own, named after it with `pinned/` before."""
+
+    def cells(self) -> Iterator[VirtualCell]:
+        granted = [root for levels in self.roots.values() for level in levels for root in level]
+        for root in (*granted, *self.pinned.values()):
+            yield from root.tree()

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from skep.core.cells.cells import Cells
+import msgspec
+
+from skep.core import memory
+from skep.core.cells.cells import Cells, Pair
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.tree import VirtualCell
 from skep.core.cluster import Node
+from skep.core.memory import Memory, Of, Slot
+from skep.core.plan import Plan
 from skep.core.view import ClusterView
 from skep.policies.shared.agenda import Agenda
 from skep.policies.shared.cell_books import CellBooks
 from skep.policies.shared.clusters import PrivateBooks
 from skep.policies.shared.vc import CELLS, Vc, Vcs
+
+
+class Shown(msgspec.Struct, frozen=True, array_like=True):
+    """What VCs are shown of bad nodes, by physical and virtual cells."""
+
+    nodes: tuple[str, ...]
+    """The bad ones."""
+    doomed: tuple[Pair, ...]
+    """Granted cells that have a bad cell behind them because no healthy one is left, the first shown first."""
+    inner: tuple[Pair, ...]
+    """Parts of granted cells with a bad cell behind them, larger ones first."""
+
+
+SHOWN = Slot(memory.SHOWN, Shown, Of.ALL)
 
 
 class Health:
@@ -22,13 +41,40 @@ class Health:
         self.vcs = vcs
         self.agenda = agenda
         self.changed: dict[int, VirtualCell] = {}
-        """Virtual nodes that may have become good or bad, by identity: the cells themselves say so."""
+        """Virtual cells that may have become good or bad, by identity: the cells themselves say so."""
         self.places: dict[int, tuple[Vc, CellBooks, Node]] = {}
+        self.is_stale = False
+        """Whether what VCs are shown may be something else than what is remembered."""
+        self.kept: Shown | None = None
+        """What is remembered."""
+        for cell in (cell for tenancy in cells.tenancies.values() for cell in tenancy.cells()):
+            cell.watched_in = self.changed
         for vc in vcs.values():
             if isinstance(vc.books, CellBooks):
                 for node, cell in zip(vc.books.cluster.nodes, vc.books.tops, strict=True):
                     self.places[id(cell)] = (vc, vc.books, node)
-                    cell.watched_in = self.changed
+
+    def attach(self, cluster: ClusterView, known: Memory) -> None:
+        """Be where the planner before was. What it did not know yet of the nodes is followed at the next decision."""
+        self.kept = SHOWN.get(known)
+        if self.kept is None:
+            self.follow(cluster)
+            return
+        with self.cells.books:
+            self.cells.show(self.kept.doomed, self.kept.inner)
+            for name in self.kept.nodes:
+                self.cells.set_node(name, is_bad=True)
+        self._tell()
+
+    def remember(self, plan: Plan) -> None:
+        """Which bad cells VCs are shown cannot be worked out again: it depends on the order of what happened."""
+        if not self.is_stale:
+            return
+        self.is_stale = False
+        shown = Shown(tuple(sorted(self.cells.bad_nodes)), *self.cells.shown()) if self.cells.bad_nodes else None
+        if shown != self.kept:
+            self.kept = shown
+            plan.remember(SHOWN, "", shown)
 
     def follow(self, cluster: ClusterView) -> None:
         """Nodes were lost or came back; the VCs that see it get the change."""
@@ -41,6 +87,7 @@ class Health:
         for name, is_up in self._machines(cluster).items():
             if (name in self.cells.bad_nodes) == is_up:
                 self.cells.set_node(name, is_bad=not is_up)
+                self.is_stale = True
         self._tell()
 
     def _machines(self, cluster: ClusterView) -> dict[str, bool]:
@@ -60,7 +107,10 @@ class Health:
     def _tell(self) -> list[Vc]:
         """The VCs that see something else than before, in turn."""
         found: dict[int, Vc] = {}
+        self.is_stale = self.is_stale or bool(self.changed)
         for key, cell in self.changed.items():
+            if key not in self.places:
+                continue  # larger than a node, or part of one
             vc, books, node = self.places[key]
             is_up = cell.physical is None or cell.physical.is_healthy
             if is_up != node.is_up:

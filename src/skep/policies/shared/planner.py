@@ -22,7 +22,7 @@ from skep.core.view import ClusterView, JobView, Trigger, View, is_beside_others
 from skep.policies.shared.agenda import WAKE, Agenda
 from skep.policies.shared.cell_books import cell_books
 from skep.policies.shared.clusters import NumberBooks, NumberCluster, PrivateBooks, VcBooks
-from skep.policies.shared.health import Health
+from skep.policies.shared.health import SHOWN, Health
 from skep.policies.shared.lender import Kept, Lender
 from skep.policies.shared.loans import Loans
 from skep.policies.shared.owners import Owners
@@ -59,7 +59,8 @@ class Shared:
         self._make_vcs(view, memory)
         self.health = Health(self.cells, self.hardware, self.vcs, self.agenda)
         self._take_up(view)
-        self.health.follow(view.cluster)  # not before: a bad cell could be shown to a VC that has work elsewhere
+        # Not before: a bad cell could be shown to a VC that has work elsewhere.
+        self.health.attach(view.cluster, memory)
         for vc in self.vcs.values():
             with Asking(self, vc.name):
                 vc.planner.attach(vc.view, vc.view.memory)
@@ -92,7 +93,8 @@ class Shared:
         """Every running job is where its placement says, owner or borrower."""
         names = view.new_plan()
         stale = view.memory.others({vc.view.at for vc in self.vcs.values()})
-        self.stale = [change for change in stale if change.slot != WAKE.name or change.key not in self.vcs]
+        gone = [change for change in stale if change.slot != WAKE.name or change.key not in self.vcs]
+        self.stale = [change for change in gone if change.slot != SHOWN.name]
         """What forgets what is remembered of VCs, and of what jobs have, that have gone since it was written."""
         for job in view.jobs.values():
             vc = self.vcs.get(self.vcs.key(job))
@@ -135,6 +137,7 @@ class Shared:
             self.lender.lend(plan)
         if self.health.changed:
             self.health.notice(view.now_s)
+        self.health.remember(plan)
         plan.wake(self.agenda.next_wake(view.memory, plan))
         return plan
 
