@@ -203,7 +203,7 @@ def test_names_and_numbers_that_nobody_can_read_are_left_out() -> None:
 
 
 def test_a_forecast_goes_on_at_the_speed_that_was_measured(world: LiveWorld) -> None:
-    """Ten steps a second are its reference; then it is half as fast, and 10,000 of 100,000 steps take 2,000 s more."""
+    """Ten steps a second are its reference; then it is half as fast, and what is left takes twice as long."""
     job = running(world, model="bert")
     step = train(world, job, 121)
     train(world, job, 181, per_s=5.0, begin=step)
