@@ -10,14 +10,18 @@ from worlds import examples, fork_of, worlds
 
 from skep.core.job import JobState
 from skep.testing import World, cluster, job, snapshot, trace
-from skep.testing.adjusters import ADJUSTED, ORDERS
+from skep.testing.adjusters import ADJUSTED, ADJUSTERS, ORDERS
+
+COMBINED = ["slices", "compact", "slices+compact", "turns", "turns+pack+rebalance", "migrate+turns", "grow+migrate"]
+COMBINED += ["deflate", "deflate+turns+throttle", "+".join(name for name in ADJUSTERS if name != "slices")]
+"""Suspensions by hand and share groups are not combined: a job that is suspended keeps its seat."""
 
 
 @st.composite
 def adjusted(draw: st.DrawFn) -> World:
     world = draw(worlds("fifo", eventful=True))
     order, place = draw(st.sampled_from(sorted(ORDERS))), draw(st.sampled_from(["any", "consolidate"]))
-    adjust, preempts = draw(st.sampled_from(["slices", "compact", "slices+compact"])), draw(st.sampled_from("yn"))
+    adjust, preempts = draw(st.sampled_from(COMBINED)), draw(st.sampled_from("yn"))
     knobs = f"order={order},placed={place},adjust={adjust},preempts={'yes' if preempts == 'y' else 'no'}"
     return msgspec.structs.replace(world, policy=f"{ADJUSTED}:{knobs}")
 

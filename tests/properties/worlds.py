@@ -75,6 +75,11 @@ KNOBS: dict[str, list[str]] = {
     "scale": ["100", "7200"],
     "samples": ["finished"],
     "compat": ["false"],
+    "height": ["1", "2", "3"],
+    "quantum": ["60", "5"],
+    "trial": ["30", "300"],
+    "threshold": ["0.75", "0.5"],
+    "cool_down": ["0", "40", "600"],
 }
 NOT_FOR = {("tiresias-l", "none"), ("tiresias-g", "none")}
 

@@ -210,10 +210,17 @@ class Node:
         return [(gpu, WHOLE - share.milli) for gpu, share in self.shares.items() if share.mode == ""]
 
     def sizes(self) -> list[int]:
-        """How many gpus each of those who hold some of this node has here; 0 for parts of gpus."""
-        return [mask.bit_count() for mask in self.holders] + [
-            0 for share in self.shares.values() for _ in share.tenants
-        ]
+        """How many gpus each of those who hold some of this node has here; 0 for parts of gpus. A job in a share mode
+        counts with its gpus."""
+        sizes = [mask.bit_count() for mask in self.holders]
+        sharers: dict[int, int] = {}
+        for share in self.shares.values():
+            for tenant in share.tenants:
+                if tenant.mode:
+                    sharers[tenant.owner] = sharers.get(tenant.owner, 0) + 1
+                else:
+                    sizes.append(0)
+        return sizes + list(sharers.values())
 
     def shared_mask(self, milli: int, memory_mib: int) -> int:
         """The mask of the shared gpus with just so many milli and at least so much memory left."""

@@ -20,6 +20,7 @@ from skep.core.model import Shape
 from skep.core.refusal import Cause
 from skep.core.view import JobView, PoolView
 from skep.policies.order.base import Ceiling, Key
+from skep.policies.seats import Seats
 
 if TYPE_CHECKING:
     from skep.policies.order.base import Order
@@ -79,9 +80,11 @@ class Line:
 class Running:
     """The running jobs by order, the last to be kept at the end. Keys are as of when they were last set."""
 
-    __slots__ = ("_closed", "_floor", "_high", "_open", "_present_s", "_rising", "by_seq", "entries")
+    __slots__ = ("_closed", "_floor", "_high", "_open", "_present_s", "_rising", "by_seq", "entries", "seats")
 
-    def __init__(self) -> None:
+    def __init__(self, seats: Seats | None = None) -> None:
+        self.seats = seats
+        """Where they sit, for pipelines with adjusters."""
         self.entries: list[Entry] = []
         self.by_seq: dict[int, Entry] = {}
         self._present_s = -math.inf
@@ -101,6 +104,8 @@ class Running:
         self.by_seq[entry[2]] = entry
         if self._rising is not None:
             self._rising.add(entry)
+        if self.seats is not None:
+            self.seats.add(entry[3])
 
     def remove(self, job: JobView) -> None:
         entry = self.by_seq.pop(job.seq, None)
@@ -110,6 +115,8 @@ class Running:
             remove_entry(self.entries, entry)
             if self._rising is not None:
                 self._rising.remove(entry)
+            if self.seats is not None:
+                self.seats.remove(job)
 
     def rekey(self, at: int, key: Key) -> None:
         """The entry at this place has another key now (orders whose keys fall)."""

@@ -37,6 +37,7 @@ from skep.policies.lines import Entry, Head, Line, Running
 from skep.policies.order.base import RISES, Key, Order
 from skep.policies.place import Place
 from skep.policies.room import Room, has_chance, make_room
+from skep.policies.seats import Seats
 
 STRICT, SKIP, EASY = "strict", "skip", "easy"
 
@@ -89,7 +90,8 @@ class Pipeline:
         """Lines in which somebody stands, by scope: of many users most have nothing pending."""
         self.entries: dict[int, tuple[Line, Entry]] = {}
         """Where each pending job stands, by seq."""
-        self.running = Running()
+        self.seats = Seats()
+        self.running = Running(self.seats if self.adjust else None)
         self.suspended: dict[int, JobView] = {}
         """By seq, in the order of their suspension."""
         self.leaving: list[JobView] = []
@@ -421,6 +423,12 @@ class Pipeline:
         ]
         return (each[4] for each in heapq.merge(*lines))
 
+    def pending_lines(self) -> Iterator[Iterator[JobView]]:
+        """Pending jobs of one request, or with `walk=strict` of one group, the first to be started first."""
+        group_key = self.order.group_key
+        for line in sorted(self.active.values(), key=lambda line: (group_key(line.group), line.entries[0][:3])):
+            yield (entry[3] for entry in line.entries)
+
     def running_jobs(self) -> Iterator[JobView]:
         """Jobs that run or are about to, the first to be stopped last."""
         return (entry[3] for entry in self.running.entries)
@@ -429,15 +437,16 @@ class Pipeline:
         return iter(self.suspended.values())
 
     def _adjust(self, view: View, plan: Plan, trigger: Trigger) -> float:
-        """Ask the adjusters in turn; walk again if GPUs became free. Returns when they want to be asked again."""
-        wake_s, has_freed = math.inf, False
+        """Ask the adjusters in turn; walk again after each that freed GPUs, so that the next one finds pending only
+        jobs that do not fit. Returns when they want to be asked again."""
+        wake_s = math.inf
         for adjuster in self.adjust:
             number = len(plan.decisions)
             wake_s = min(wake_s, adjuster.adjust(view, plan, trigger, self))
-            has_freed |= self._follow(view, plan, plan.decisions[number:])
-        if has_freed and self.entries:
-            self.epoch += 1
-            self._walk(view, plan)
+            has_freed = self._follow(view, plan, plan.decisions[number:])
+            if has_freed and self.entries:
+                self.epoch += 1
+                self._walk(view, plan)
         return wake_s
 
     def _follow(self, view: View, plan: Plan, decisions: list[Decision]) -> bool:
@@ -449,7 +458,8 @@ class Pipeline:
                 self._leave_line(job)
             had_cells = before is not None and not before.is_suspended
             has_cells = job.allocation is not None and not job.allocation.is_suspended
-            has_freed |= had_cells
+            is_reshared = before is not None and job.allocation is not None and job.allocation.has_seats_of(before)
+            has_freed |= had_cells and not is_reshared
             if had_cells and not has_cells:
                 self.let_go(view, plan, job)
             if job.state is JobState.SUSPENDED:

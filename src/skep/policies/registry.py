@@ -22,7 +22,7 @@ from skep.core.ports import Planner
 from skep.core.view import ClusterView
 from skep.files.text import Texts
 
-ZOO = ("fifo", "shortest", "las", "tiresias", "elas", "yarn_cs", "drf", "afs", "kubeshare", "salus")
+ZOO = ("fifo", "shortest", "las", "tiresias", "elas", "yarn_cs", "drf", "afs", "kubeshare", "gandiva", "salus")
 """The modules that hold named policies."""
 
 

@@ -323,7 +323,7 @@ class Decision(Shape):
 
     seq: int = Field(description="Number of the log entry.")
     at_s: float
-    kind: Literal["start", "preempt", "move", "resize", "reject"]
+    kind: Literal["start", "preempt", "move", "resize", "share", "suspend", "resume", "measured", "reject"]
     job: str
     name: str
     vc: str

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from skep.core.cluster import Allocation
 from skep.core.events import (
     ClusterChanged,
@@ -27,10 +29,11 @@ from skep.core.events import (
     TasksStarted,
     TimerDue,
 )
-from skep.core.memory import LENT
+from skep.core.memory import LENT, Change
 from skep.core.plan import Decision
 from skep.core.record import Entry, PlanRecord, decode
 from skep.core.timers import BACK_OFF, LEASE, LIMIT, Timer
+from skep.policies.adjust.effects import ADJUSTED, Adjustment
 from skep.service.queries import about
 from skep.service.store import Store
 from skep.service.values import Json
@@ -105,7 +108,8 @@ def of_entry(reads: Reads, seq: int, entry: Entry, names: list[str] | None) -> l
     """Those of one entry, the last first."""
     made: list[Json] = []
     for plan in entry.plans:
-        made += [of_decision(each, plan, names, reads.store) for each in plan.decisions]
+        made += [of_decision(each, plan, names, reads.store) for each in plan.decisions if not is_between(each)]
+        made += [of_measured(change, reads.store) for change in plan.memory if is_measured(change)]
         made += [of_reject(job_id, reason, reads.store) for job_id, reason in plan.rejects]
     if not made:
         return []
@@ -121,10 +125,20 @@ def of_decision(decision: Decision, plan: PlanRecord, names: list[str] | None, s
             reason = f"borrows {gpus_text(after)} that other VCs leave idle"
     elif after is None:
         kind, reason = "preempt", preempted_for(decision.cause, store)
+    elif decision.after is not None and decision.after.is_suspended:
+        kind, reason = "suspend", "is suspended, and keeps its memory"
+    elif decision.before is not None and decision.before.is_suspended:
+        kind, reason = "resume", "goes on where it was suspended"
+    elif decision.before is not None and decision.after is not None and decision.after.has_seats_of(decision.before):
+        kind, reason = "share", shared_text(decision.after)
     elif before["gpus"] != after["gpus"]:
         kind, reason = "resize", f"from {gpus_text(before)} to {gpus_text(after)}"
     else:
         kind, reason = "move", "goes on with the same number of GPUs elsewhere"
+    for change in plan.memory:
+        noted = adjustment_of(change)
+        if noted is not None and noted.due_s is not None and change.key == decision.job_id:
+            reason += f" ({change.slot.removeprefix(ADJUSTED)}: {noted.predicted:.2f} times the speed expected)"
     owner, task = store.owner(decision.job_id)
     return {
         "kind": kind,
@@ -133,6 +147,40 @@ def of_decision(decision: Decision, plan: PlanRecord, names: list[str] | None, s
         "before": before,
         "after": after,
     }
+
+
+def is_between(decision: Decision) -> bool:
+    """Whether it is a step between two sets of terms within one plan."""
+    return decision.after is not None and decision.after.is_parked
+
+
+def shared_text(after: Allocation) -> str:
+    mode = after.terms.mode
+    if not mode:
+        return f"has its {gpus_text(where(after, None))} to itself"
+    return f"shares its {gpus_text(where(after, None))} in mode {mode}"
+
+
+def adjustment_of(change: Change) -> Adjustment | None:
+    """What an adjuster wrote down of a job, as it is in the log."""
+    if not change.slot.startswith(ADJUSTED) or change.value is None:
+        return None
+    return msgspec.convert(change.value, Adjustment)
+
+
+def is_measured(change: Change) -> bool:
+    noted = adjustment_of(change)
+    return noted is not None and noted.measured is not None
+
+
+def of_measured(change: Change, store: Store) -> Json:
+    """The effect of an adjustment that was decided before."""
+    noted = adjustment_of(change)
+    assert noted is not None
+    adjuster = change.slot.removeprefix(ADJUSTED)
+    reason = f"{adjuster}: {noted.action} was expected to bring {noted.predicted:.2f} times the speed"
+    reason += f", and brought {noted.measured:.2f}"
+    return {"kind": "measured", "job": store.owner(change.key)[0], "reason": reason, "before": None, "after": None}
 
 
 def of_reject(job_id: str, reason: str, store: Store) -> Json:

@@ -1,4 +1,5 @@
-"""Two adjusters for tests, and a policy that puts them after any order: time slices, and moves onto fuller nodes."""
+"""A policy for tests that puts any adjusters after any order, and two adjusters for it: suspensions by turns, and moves
+onto fuller nodes."""
 
 from __future__ import annotations
 
@@ -13,8 +14,15 @@ from skep.core.memory import Slot
 from skep.core.needs import Need
 from skep.core.plan import Plan
 from skep.core.view import JobView, Trigger, View
-from skep.policies.adjust.base import Adjuster, Walked
+from skep.policies.adjust.base import Adjuster, Preemption, Walked
+from skep.policies.adjust.deflate import Deflate, Spare
+from skep.policies.adjust.grow import GrowShrink
+from skep.policies.adjust.migrate import Migrate
+from skep.policies.adjust.pack import PackTrials
 from skep.policies.adjust.preempt import Preempt
+from skep.policies.adjust.rebalance import Rebalance
+from skep.policies.adjust.slices import Slices as TimeSlices
+from skep.policies.adjust.throttle import Throttle
 from skep.policies.estimate.duration import Duration
 from skep.policies.order.base import Order
 from skep.policies.order.queues import Queues
@@ -34,11 +42,11 @@ ORDERS: dict[str, Callable[[], Order]] = {
 
 
 class Adjusted(Pipeline):
-    """`adjust` names adjusters: slices+compact."""
+    """`adjust` names adjusters: slices+compact, turns+deflate."""
 
     def __init__(self, order: str = "fifo", placed: str = "any", adjust: str = "slices", preempts: str = "no") -> None:
-        adjusters = tuple(ADJUSTERS[name] for name in adjust.split("+"))
-        preempt = Preempt() if preempts == "yes" else None
+        adjusters = tuple(ADJUSTERS[name]() for name in adjust.split("+"))
+        preempt: Preemption | None = Preempt() if preempts == "yes" else Spare() if "deflate" in adjust else None
         super().__init__(
             name="adjusted", order=ORDERS[order](), place=PLACES[placed](), preempt=preempt, adjust=adjusters
         )
@@ -129,4 +137,14 @@ class Compact:
         return math.inf
 
 
-ADJUSTERS: dict[str, Adjuster] = {"slices": Slices(), "compact": Compact()}
+ADJUSTERS: dict[str, Callable[[], Adjuster]] = {
+    "slices": Slices,
+    "compact": Compact,
+    "turns": TimeSlices,
+    "pack": lambda: PackTrials(trial_s=50.0, cool_down_s=100.0),
+    "migrate": lambda: Migrate(cool_down_s=100.0),
+    "grow": lambda: GrowShrink(cool_down_s=100.0),
+    "deflate": lambda: Deflate(cool_down_s=100.0),
+    "rebalance": lambda: Rebalance(within="node", cool_down_s=100.0),
+    "throttle": Throttle,
+}

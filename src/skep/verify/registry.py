@@ -19,6 +19,7 @@ FAMILIES = (
     "cells",
     "elastic",
     "neighbours",
+    "sharing",
 )
 """The modules that hold checks."""
 

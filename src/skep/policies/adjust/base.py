@@ -22,6 +22,7 @@ from skep.policies.estimate.duration import Duration
 from skep.policies.lines import Entry, Running
 from skep.policies.order.base import Order
 from skep.policies.place import Place
+from skep.policies.seats import Seats
 
 
 class Preemption(Protocol):
@@ -64,6 +65,15 @@ class Walked(Protocol):
         """Jobs that the walk could not start, the first to be started first."""
         ...
 
+    def pending_lines(self) -> Iterator[Iterator[JobView]]:
+        """The same by request: if the first job of a line finds no place, none of the line does."""
+        ...
+
+    @property
+    def seats(self) -> Seats:
+        """Where running jobs sit."""
+        ...
+
     def running_jobs(self) -> Iterator[JobView]:
         """Jobs that run or are about to, the first to be stopped last. Keys are those of the last change, which is
         exact only where keys of running jobs stand still (`Order.moves`)."""
@@ -79,7 +89,7 @@ class Adjuster(Protocol):
 
     Steps go into the plan and nowhere else; `plan.mark` and `plan.rollback` make trials, `plan.bundle` ties together
     what only makes sense as a whole. The pipeline reads the decisions afterwards and keeps its queue and its list of
-    running jobs in step. If GPUs became free it walks its queue once more.
+    running jobs in step. If GPUs became free it walks its queue once more, before the next adjuster is asked.
 
     What an adjuster must know later it keeps in the memory: a `Slot` and `plan.remember`. Everything in its own
     attributes must follow from view and memory, because `attach` starts it again at any time.

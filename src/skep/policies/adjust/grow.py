@@ -1,0 +1,107 @@
+"""Grow and shrink inside a node (Gandiva, OSDI'18): elastic jobs use idle GPUs of their node.
+
+A job grows up to its `max_gpus` while no job is pending or takes turns. It gives up what it has beyond its request as
+soon as a job arrives that fits then.
+"""
+
+from __future__ import annotations
+
+import math
+
+from skep.core.job import JobState
+from skep.core.needs import Need
+from skep.core.plan import Plan
+from skep.core.view import JobView, Trigger, View
+from skep.policies.adjust.base import Walked
+from skep.policies.adjust.effects import Effects, is_settled
+from skep.policies.adjust.sizes import resized_on_node, shrink_for
+
+LOOK_AGAIN_S = 60.0
+
+
+class GrowShrink:
+    """Grows jobs on one node that are alone there, if they become at least `gain_min` times as fast."""
+
+    name = "grow"
+    needs = frozenset({Need.RESIZE})
+
+    def __init__(self, *, gain_min: float = 1.1, cool_down_s: float = 600.0) -> None:
+        self.gain_min = gain_min
+        self.effects = Effects(self.name, cool_down_s=cool_down_s, settle_s=300.0)
+
+    def attach(self, view: View) -> None:
+        self.effects.attach(view)
+
+    def adjust(self, view: View, plan: Plan, trigger: Trigger, walked: Walked) -> float:
+        wake_s = math.inf
+        if walked.seats.elastic:
+            is_wanted = walked.seats.is_crowded
+            for line in walked.pending_lines():
+                for job in line:
+                    is_wanted = True
+                    if not self._shrink_for(view, plan, walked, job):
+                        break
+            if not is_wanted:
+                wake_s = self._grow_all(view, plan, walked)
+        return min(wake_s, self.effects.measure(view, plan))
+
+    def _shrink_for(self, view: View, plan: Plan, walked: Walked, job: JobView) -> bool:
+        """Those who gained most give first."""
+        grown = [(each, asked_gpus(each)) for each in walked.seats.elastic.values() if may_resize(each)]
+        grown = [(each, asked) for each, asked in grown if each.allocation and each.allocation.gpu_count() > asked]
+        grown.sort(key=lambda giver: (-giver[0].allocation.gpu_count() if giver[0].allocation else 0, giver[0].seq))
+
+        def keep(giver: JobView, gpus: int) -> None:
+            self.effects.note(view, plan, giver, "shrink", asked_gpus(giver) / gpus, gpus=gpus)
+            walked.seats.add(giver)
+
+        return shrink_for(view, plan, walked, job, grown, keep)
+
+    def _grow_all(self, view: View, plan: Plan, walked: Walked) -> float:
+        """Returns when a job that is in its cool-down may grow, or one that is about to run is looked at again."""
+        wake_s = math.inf
+        for job in sorted(walked.seats.elastic.values(), key=lambda job: job.seq):
+            if job.state is JobState.LAUNCHING:
+                wake_s = min(wake_s, view.now_s + LOOK_AGAIN_S)
+            elif may_resize(job) and job.allocation is not None and len(job.allocation.slices) == 1:
+                last = self.effects.slot.get(view.memory, job.id)
+                if self.effects.is_cool(view, job):
+                    self._grow(view, plan, walked, job)
+                elif last is not None:
+                    wake_s = min(wake_s, last.at_s + self.effects.cool_down_s)
+        return wake_s
+
+    def _grow(self, view: View, plan: Plan, walked: Walked, job: JobView) -> None:
+        assert job.allocation is not None
+        assert job.spec.gpu_range is not None
+        (piece,) = job.allocation.slices
+        node, gpus = view.cluster.nodes[piece.node], piece.gpus.bit_count()
+        step = job.spec.shapes[0].roles[job.spec.elastic_role].gpus
+        most = min(job.spec.gpu_range[1], gpus + node.free) // step * step
+        gain = growth(view, job, gpus, most)
+        if most > gpus and gain >= self.gain_min and node.is_up:
+            found = resized_on_node(job, node, plan, most)
+            if found is not None and plan.allows(found):
+                plan.resize(job, found)
+                self.effects.note(view, plan, job, "grow", gain, gpus=gpus)
+                walked.seats.add(job)
+
+
+def growth(view: View, job: JobView, before: int, after: int) -> float:
+    """How many times as fast the job is with so many GPUs: as measured, else in proportion to the GPUs."""
+    pools = view.cluster.pools_for(job.spec.shapes[0].gpu_types)
+    rates = [
+        [view.knowledge.rate(job.spec, job.spec.resized(gpus), pool.gpu_type) for gpus in (before, after)]
+        for pool in pools
+    ]
+    known = next(((slow, fast) for slow, fast in rates if slow and fast is not None), None)
+    return after / before if known is None else known[1] / known[0]
+
+
+def asked_gpus(job: JobView) -> int:
+    return job.spec.shapes[0].gpus
+
+
+def may_resize(job: JobView) -> bool:
+    """Whether it runs, alone on its GPUs, and nothing is in flight."""
+    return is_settled(job) and job.allocation is not None and not job.allocation.terms.mode

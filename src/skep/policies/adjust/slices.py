@@ -1,0 +1,121 @@
+"""Time slices: jobs that find no free GPUs join jobs of the same size on theirs, and take turns (Gandiva, OSDI'18).
+
+A plan only sets members, weights and the quantum of a share group; turns belong to the engine. The least crowded seat
+goes first, and no seat has more than `height` members. A member that is left alone has its GPUs to itself again.
+"""
+
+from __future__ import annotations
+
+from skep.core.cluster import WHOLE, Allocation
+from skep.core.errors import InvariantBroken
+from skep.core.model import Role
+from skep.core.needs import Need
+from skep.core.plan import Plan
+from skep.core.view import JobView, Trigger, View
+from skep.policies.adjust.base import Walked
+from skep.policies.adjust.effects import Effects, solo_speed
+from skep.policies.place.base import role_slice
+from skep.policies.seats import Changed, Seat, Seats
+
+SLICE = "slice"
+
+
+class Slices:
+    """Oversubscribes the GPUs of jobs of the same size, `height` times at most."""
+
+    name = "slices"
+    needs = frozenset({Need.SHARE})
+
+    def __init__(self, *, height: int = 2, quantum_s: float = 60.0) -> None:
+        self.height = height
+        self.quantum_ms = int(quantum_s * 1000)
+        self.effects = Effects(self.name, cool_down_s=0.0, settle_s=2 * height * quantum_s)
+
+    def attach(self, view: View) -> None:
+        self.effects.attach(view)
+        self.changed = Changed()
+
+    def adjust(self, view: View, plan: Plan, trigger: Trigger, walked: Walked) -> float:
+        for seat in self.changed.take(walked.seats):
+            if len(seat.members) == 1 and seat.mode in (SLICE, "pack"):
+                give_alone(plan, seat)
+        for line in walked.pending_lines():
+            for job in line:
+                if not self._join_any(view, plan, walked.seats, job):
+                    break
+        return self.effects.measure(view, plan)
+
+    def _join_any(self, view: View, plan: Plan, seats: Seats, job: JobView) -> bool:
+        role = sliceable_role(job)
+        if role is None:
+            return False
+        for seat in seats.with_room(role.count * role.gpus, self.height):
+            if may_host(view, seat, job) and self._join(view, plan, seat, job, role):
+                members = len(seat.members)
+                gpu_type = view.cluster.nodes[seat.key[0][0]].pool.gpu_type
+                alone = solo_speed(view, job, gpu_type)
+                self.effects.note(view, plan, job, "join", 1 / (members + 1), members=members, speed=alone)
+                for each in (*seat.members, job):
+                    seats.add(each)
+                return True
+        return False
+
+    def _join(self, view: View, plan: Plan, seat: Seat, job: JobView, role: Role) -> bool:
+        nodes = view.cluster.nodes
+        slices = [
+            role_slice(nodes[node], role, 0, mask.bit_count() // role.gpus, mask) for node, mask in seat.key if mask
+        ]
+        mark = plan.mark()
+        try:
+            with plan.bundle():
+                for member in seat.members:
+                    if member.allocation is not None and member.allocation.terms.mode != SLICE:
+                        plan.reshare(member, on_turns(member, member.allocation, seat.name, self.quantum_ms))
+                seats = Allocation(tuple(slices), role.count * role.gpus)
+                plan.start(job, on_turns(job, seats, seat.name, self.quantum_ms))
+        except InvariantBroken:  # no GPU memory, CPUs or memory for another job there
+            plan.rollback(mark)
+            return False
+        return True
+
+
+def sliceable_role(job: JobView) -> Role | None:
+    """The role of a job that can take turns: whole GPUs in one role, and neither its owner nor its mode is against."""
+    roles = job.spec.shapes[0].roles
+    share = job.spec.share
+    if len(roles) != 1 or not roles[0].gpus or roles[0].gpu_milli < WHOLE or not job.spec.preemptible:
+        return None
+    return roles[0] if share is None or share.mode in ("", SLICE) else None
+
+
+def may_host(view: View, seat: Seat, job: JobView) -> bool:
+    """Whether this job may take turns with those who sit there: GPUs of a type that it accepts, on as few nodes as can
+    be, and no member of a higher priority."""
+    if seat.mode not in ("", SLICE):
+        return False
+    shape = job.spec.shapes[0]
+    nodes = view.cluster.nodes
+    pools = {nodes[node].pool.gpu_type: nodes[node].pool for node, _ in seat.key}
+    (gpu_type, pool), *others = pools.items()
+    if others or (shape.gpu_types and gpu_type not in shape.gpu_types):
+        return False
+    if not all(nodes[node].is_up and mask.bit_count() % shape.roles[0].gpus == 0 for node, mask in seat.key):
+        return False
+    if len(seat.key) > 1 and seat.gpus <= pool.size_max:
+        return False
+    return all(
+        member.rank >= job.rank and not member.is_ending and sliceable_role(member) is not None
+        for member in seat.members
+    )
+
+
+def on_turns(job: JobView, seats: Allocation, group: str, quantum_ms: int) -> Allocation:
+    weight = job.spec.share.weight if job.spec.share is not None else 1
+    return seats.on_terms(mode=SLICE, milli=0, limit=WHOLE, group=group, weight=weight, quantum_ms=quantum_ms)
+
+
+def give_alone(plan: Plan, seat: Seat) -> None:
+    """The last member of a share group has its GPUs to itself."""
+    (member,) = seat.members
+    if member.allocation is not None and not member.is_ending:
+        plan.reshare(member, member.allocation.on_terms(milli=WHOLE))

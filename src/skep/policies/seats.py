@@ -1,0 +1,167 @@
+"""Where running jobs sit: the index that adjusters ask. A pipeline with adjusters keeps it in step with its list of
+running jobs, so that an adjuster looks at what can matter instead of at every job.
+
+A *seat* is a set of GPUs that one job, or the members of one share group, have in common.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+
+from skep.core.cluster import WHOLE, Allocation
+from skep.core.view import JobView
+
+Key = tuple[tuple[int, int], ...]
+"""The GPUs of a seat: (node, mask) of each slice that has some."""
+
+
+class Seat:
+    """The GPUs of a seat and the jobs that run there, the first submitted first."""
+
+    __slots__ = ("key", "members", "mode")
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.members: list[JobView] = []
+        self.mode = ""
+
+    @property
+    def name(self) -> str:
+        """Of the share group of this seat."""
+        return "+".join(f"{node}.{mask:x}" for node, mask in self.key)
+
+    @property
+    def gpus(self) -> int:
+        return sum(mask.bit_count() for _, mask in self.key)
+
+
+class Seats:
+    """The seats of jobs that have whole GPUs, alone or in a share mode, and which jobs are on which node."""
+
+    def __init__(self) -> None:
+        self.seats: dict[Key, Seat] = {}
+        self.by_size: dict[tuple[int, int], list[Key]] = {}
+        """Seats by (GPUs, members), sorted."""
+        self.jobs: dict[int, JobView] = {}
+        """All by seq."""
+        self.pairs: dict[Key, Seat] = {}
+        """Seats on which two jobs that name their models take turns."""
+        self.on_node: dict[int, dict[int, JobView]] = {}
+        """Jobs of each node by seq."""
+        self.spread: dict[int, JobView] = {}
+        """Jobs on several nodes by seq."""
+        self.elastic: dict[int, JobView] = {}
+        self.guests: dict[int, JobView] = {}
+        """Jobs that share and are guaranteed nothing, by seq; members of share groups that take turns left out."""
+        self._watchers: list[dict[Key, None]] = []
+        self._where: dict[int, Allocation] = {}
+
+    def add(self, job: JobView) -> None:
+        """The job sits where it is wanted now. An adjuster may say so right after its own steps, to ask again."""
+        self.remove(job)
+        allocation = job.allocation
+        if allocation is None:
+            return
+        self._where[job.seq] = allocation
+        self.jobs[job.seq] = job
+        nodes = {piece.node for piece in allocation.slices}
+        for node in nodes:
+            self.on_node.setdefault(node, {})[job.seq] = job
+        if len(nodes) > 1:
+            self.spread[job.seq] = job
+        if job.spec.gpu_range is not None:
+            self.elastic[job.seq] = job
+        terms = allocation.terms
+        if terms.mode == "lend" and not terms.milli:
+            self.guests[job.seq] = job
+        if terms.gpus and (terms.mode or terms.milli == WHOLE):
+            self._sit_down(job, key_of(allocation), terms.mode)
+
+    def remove(self, job: JobView) -> None:
+        allocation = self._where.pop(job.seq, None)
+        if allocation is None:
+            return
+        for node in {piece.node for piece in allocation.slices}:
+            jobs = self.on_node[node]
+            del jobs[job.seq]
+            if not jobs:
+                del self.on_node[node]
+        for index in (self.jobs, self.spread, self.elastic, self.guests):
+            index.pop(job.seq, None)
+        seat = self.seats.get(key_of(allocation))
+        if seat is not None and job in seat.members:
+            self._leave(seat, job)
+
+    def watch(self) -> dict[Key, None]:
+        """Seats that changed since the caller last cleared this; at first, all of them."""
+        changed = dict.fromkeys(self.seats)
+        self._watchers.append(changed)
+        return changed
+
+    def with_room(self, gpus: int, members_max: int) -> Iterator[Seat]:
+        """Seats of so many GPUs with fewer members, those with the fewest first."""
+        keys = (key for count in range(1, members_max) for key in self.by_size.get((gpus, count), ()))
+        return (self.seats[key] for key in keys)
+
+    @property
+    def is_crowded(self) -> bool:
+        return any(members > 1 for _, members in self.by_size)
+
+    def crowded(self) -> list[Seat]:
+        """Seats with several members, those with the most members first."""
+        kinds = sorted((kind for kind in self.by_size if kind[1] > 1), key=lambda kind: (-kind[1], kind[0]))
+        return [self.seats[key] for kind in kinds for key in self.by_size[kind]]
+
+    def _sit_down(self, job: JobView, key: Key, mode: str) -> None:
+        seat = self.seats.get(key)
+        if seat is None:
+            seat = self.seats[key] = Seat(key)
+        else:
+            self._unlist(seat)
+        bisect.insort(seat.members, job, key=lambda member: member.seq)
+        seat.mode = mode
+        self._list(seat)
+
+    def _leave(self, seat: Seat, job: JobView) -> None:
+        self._unlist(seat)
+        seat.members.remove(job)
+        if seat.members:
+            self._list(seat)
+        else:
+            del self.seats[seat.key]
+
+    def _list(self, seat: Seat) -> None:
+        bisect.insort(self.by_size.setdefault((seat.gpus, len(seat.members)), []), seat.key)
+        if seat.mode == "slice" and len(seat.members) == 2 and all(job.spec.model for job in seat.members):
+            self.pairs[seat.key] = seat
+        for changed in self._watchers:
+            changed[seat.key] = None
+
+    def _unlist(self, seat: Seat) -> None:
+        self.pairs.pop(seat.key, None)
+        kind = (seat.gpus, len(seat.members))
+        keys = self.by_size[kind]
+        del keys[bisect.bisect_left(keys, seat.key)]
+        if not keys:
+            del self.by_size[kind]
+
+
+def key_of(allocation: Allocation) -> Key:
+    return tuple((piece.node, piece.gpus) for piece in allocation.slices if piece.gpus)
+
+
+class Changed:
+    """The seats that changed since one adjuster last looked."""
+
+    def __init__(self) -> None:
+        self._seats: Seats | None = None
+        self._keys: dict[Key, None] = {}
+
+    def take(self, seats: Seats) -> list[Seat]:
+        """Those that are still there, sorted; all of them where the index is a new one."""
+        if seats is not self._seats:
+            self._seats, self._keys = seats, seats.watch()
+        found = [seats.seats[key] for key in sorted(self._keys) if key in seats.seats]
+        self._keys.clear()
+        return found

@@ -1,0 +1,108 @@
+"""Checks of policies that let jobs share GPUs, take turns and move."""
+
+from __future__ import annotations
+
+from skep.core.model import JobSpec, gpu_shape
+from skep.metrics.run import Run
+from skep.profiles.native import read_native
+from skep.traces.trace import TraceJob
+from skep.verify.check import Check, Finding, near, same
+from skep.verify.play import finishes, node_gpus, play, play_jobs, row_names, starts
+
+ORDERS = (
+    (1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 4),
+    (4, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1),
+    (1, 2, 4, 1, 2, 1, 1, 1, 1, 1, 1),
+    (2, 1, 1, 1, 1, 1, 1, 1, 4, 1, 2),
+)
+TURN = 0.5 - 0.1 / 120
+"""What each of two jobs gets: half, less the switch of 0.1 s in every turn of 60 s."""
+
+
+def own_nodes() -> list[Finding]:
+    findings = []
+    for order in ORDERS:
+        run = play("gandiva", "4x4", [(float(at), 10_000.0, size) for at, size in enumerate(order)])
+        hosted: dict[str, set[int]] = {}
+        for row, size in enumerate(order):
+            for node in node_gpus(run, row):
+                hosted.setdefault(node, set()).add(size)
+        seen = sorted("+".join(map(str, sorted(sizes))) for sizes in hosted.values())
+        findings.append(
+            same(f"sizes on each node, arriving as {' '.join(map(str, order))}", ["1", "1", "2", "4"], seen)
+        )
+    return findings
+
+
+def turns() -> list[Finding]:
+    run = play("gandiva:pack=false", "1x4", [(0.0, 400.0, 4), (10.0, 50.0, 4)])
+    first, second = finishes(run)
+    assert first is not None
+    assert second is not None
+    return [
+        same(f"starts of {row_names(run)}", (0.0, 10.0), starts(run)),
+        near("end of b, at half the speed from 10 s on", 10.0 + 50.0 / TURN, second),
+        near("end of a, which has 340 s of work left then", 10.0 + 50.0 / TURN + 340.0, first),
+    ]
+
+
+def gathers() -> list[Finding]:
+    rows = [(0.0, 100.0, 4)]
+    rows += [(1.0, 40.0 if at % 4 == 0 else 1000.0, 1) for at in range(8)]
+    rows += [(50.0, 900.0, 2)]
+    still, moving = (play(f"gandiva:migrate={switch}", "3x4", rows) for switch in ("false", "true"))
+    return [
+        same("the gang of two GPUs starts on the nodes", 2, len(node_gpus(still, 9))),
+        same("when the large job has left node 0, it sits on", {"node-0": 2}, numbered(moving, 9)),
+        same("moves of all jobs", 1, moving.summary.migrations),
+    ]
+
+
+def numbered(run: Run, row: int) -> dict[str, int]:
+    """GPUs of a job by node, with nodes by their place in the cluster."""
+    return {f"node-{run.node_names.index(name)}": gpus for name, gpus in node_gpus(run, row).items()}
+
+
+def packs() -> list[Finding]:
+    findings = []
+    for left, ends_s in ((0.8, 4000.0 / 0.8), (0.4, 2 * 4000.0 / (2 * TURN))):
+        speed = read_native(f"models: {{m: {{sharing: {{m: {left}}}}}}}", "profile").speed
+        jobs = [TraceJob(0.0, 4000.0, JobSpec(name, (gpu_shape(1),), model="m")) for name in "ab"]
+        run = play_jobs("gandiva:trial=60", "1x1", jobs, speed=speed)
+        last_s = max(end_s for end_s in finishes(run) if end_s is not None)
+        findings.append(
+            near(f"end of both where {left:g} of the speed is left beside the other", ends_s, last_s, within=0.01)
+        )
+    return findings
+
+
+CHECKS = (
+    Check(
+        name="own-nodes",
+        policy="gandiva",
+        title="Jobs of one, two and four GPUs are on nodes of their own, whatever the order of arrival",
+        source="Gandiva, affinity of nodes: 8, 2 and 1 jobs of these sizes fill four nodes of four GPUs exactly",
+        ask=own_nodes,
+    ),
+    Check(
+        name="turns",
+        policy="gandiva",
+        title="A job that finds no free GPUs starts at once and takes turns of 60 s with one of its size",
+        source="by hand, a switch costs 0.1 s: each gets 0.49917 while both are there",
+        ask=turns,
+    ),
+    Check(
+        name="gathers",
+        policy="gandiva",
+        title="A gang that is spread becomes co-located when a large job leaves, and nothing moves after that",
+        source="Gandiva, migration when jobs depart: the gang fits on the node that became idle",
+        ask=gathers,
+    ),
+    Check(
+        name="packs",
+        policy="gandiva",
+        title="A pair that takes turns is packed on trial, and stays packed only if both together are faster",
+        source="by hand: 0.8 + 0.8 is above the 1 of taking turns, 0.4 + 0.4 is below; the trial costs less than 1%",
+        ask=packs,
+    ),
+)
