@@ -1,0 +1,126 @@
+"""Would the tests notice? Draws small changes of the code that holds the state, and runs the tests against each.
+
+    python -m tests.mutants                            200 of them; exit code 1 if fewer than 90 % are killed
+    python -m tests.mutants --count 50 --seed 7        others
+    python -m tests.mutants --only cells --all         every one of a part: a long run
+    python -m tests.mutants --only ledger tests/unit/core/test_ledger.py    by these tests alone
+
+A mutant that survives is shown with its file, line and change: a test is missing, or the line does nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import pickle
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.mutants.mutations import Mutant, mutants
+from tests.mutants.runner import ROOT, Map, Session
+
+CORE = "src/skep/core"
+PARTS = {
+    "state": (f"{CORE}/state.py", f"{CORE}/fold"),
+    "step": (f"{CORE}/step.py",),
+    "plan": (f"{CORE}/plan.py", f"{CORE}/commit.py"),
+    "ledger": (f"{CORE}/ledger.py", f"{CORE}/allocation.py", f"{CORE}/pool.py", f"{CORE}/cluster.py"),
+    "cells": (f"{CORE}/cells",),
+}
+TESTS = (
+    "tests/unit/core",
+    "tests/unit/policies",
+    "tests/unit/scenarios",
+    "tests/unit/engines/test_sim_engine.py",
+    "tests/unit/engines/test_sim_adopt.py",
+    "tests/golden",
+    "tests/properties",
+)
+TRACE_MAX_S = 3.0
+"""CPU time of a test under `coverage`; those that take longer are left out."""
+
+
+def main() -> int:
+    options = parse()
+    parts = [options.only] if options.only else list(PARTS)
+    files = sorted(file for part in parts for path in PARTS[part] for file in python_files(ROOT / path))
+    everything = sorted(each for file in files for each in mutants(file, str(file.relative_to(ROOT))))
+    chosen = everything
+    if not options.all:
+        chosen = random.Random(options.seed).sample(everything, min(options.count, len(everything)))
+    print(f"{len(chosen)} of {len(everything)} mutants, seed {options.seed}", flush=True)
+    survivors: list[Mutant] = []
+    session = Session(lambda session: survivors.extend(judge_all(session, sorted(chosen), options)))
+    quiet = ["-q", "-s", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-o", "timeout=0"]
+    pytest.main([*quiet, "-m", "not slow", *(options.tests or TESTS)], plugins=[session])
+    if not session.items:
+        print("no tests were found")
+        return 2
+    killed = len(chosen) - len(survivors)
+    print(f"\n{killed} of {len(chosen)} killed: {killed / len(chosen):.1%}; at least {options.least:.0%} is wanted")
+    return 0 if killed >= options.least * len(chosen) else 1
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("tests", nargs="*", metavar="TESTS", help="files or folders of tests (the quick ones)")
+    parser.add_argument("--count", type=int, default=200, metavar="N", help="how many to draw")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="which ones")
+    parser.add_argument("--only", choices=list(PARTS), help="draw from one part")
+    parser.add_argument("--all", action="store_true", help="do not draw: all of them")
+    parser.add_argument("--least", type=float, default=0.9, metavar="SHARE", help="of them to be killed (0.9)")
+    parser.add_argument("--cpu-s", type=float, default=40.0, metavar="S", help="of tests for each mutant (40)")
+    parser.add_argument("--verbose", action="store_true", help="also what killed each of the others")
+    return parser.parse_args()
+
+
+def python_files(path: Path) -> Iterator[Path]:
+    yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
+def judge_all(session: Session, chosen: list[Mutant], options: argparse.Namespace) -> Iterator[Mutant]:
+    """Print each verdict; the answers are those that survive."""
+    lines = line_map(session)
+    for at, mutant in enumerate(chosen, start=1):
+        verdict = session.judge(mutant, lines, options.cpu_s)
+        if not verdict.killed_by:
+            print(f"survived {verdict.test_count} tests: {mutant}", flush=True)
+            yield mutant
+        elif options.verbose:
+            print(f"killed: {mutant}  by {verdict.killed_by}", flush=True)
+        if at % 20 == 0:
+            print(f"... {at} of {len(chosen)}", flush=True)
+
+
+def line_map(session: Session) -> Map:
+    """Which tests run which lines of all parts. Kept in a temporary file until the code or a test changes."""
+    files = {
+        str(file): str(file.relative_to(ROOT))
+        for paths in PARTS.values()
+        for path in paths
+        for file in python_files(ROOT / path)
+    }
+    kept = Path(tempfile.gettempdir()) / f"skep-mutants-{fingerprint(session)}.pickle"
+    if kept.exists():
+        return pickle.loads(kept.read_bytes())
+    print(f"looking which lines {len(session.items)} tests run", flush=True)
+    found = session.map_lines(files, TRACE_MAX_S)
+    if found.left_out:
+        print(f"left out ({len(found.left_out)} fail or take more than {TRACE_MAX_S:g} s): {', '.join(found.left_out)}")
+    kept.write_bytes(pickle.dumps(found))
+    return found
+
+
+def fingerprint(session: Session) -> str:
+    digest = hashlib.sha256(sys.version.encode() + " ".join(session.items).encode())
+    for file in sorted([*(ROOT / "src/skep").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
+        digest.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

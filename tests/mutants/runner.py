@@ -1,0 +1,179 @@
+"""Runs tests against one mutant after the other, each in a fork of a process that has collected all tests.
+
+First every test runs once as it is, in a fork of its own, and the lines of the mutated modules that it runs are noted
+(`coverage`). A mutant is then shown to the tests that run its line, the quick and specific ones first, until one of
+them fails. A fork replaces the code of the mutated function in memory: no file is written, and no module is imported
+again. A test that takes far more CPU time than it did unchanged counts as failed: the kernel ends the fork (SIGPROF).
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import resource
+import select
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FunctionType
+
+import coverage
+import pytest
+from tests.mutants.mutations import Mutant, mutated
+
+ROOT = Path(__file__).parents[2]
+MEMORY_MAX = 4 << 30
+"""Of the address space of a fork: a mutant that never stops growing fails with a `MemoryError`."""
+
+
+@dataclass
+class Map:
+    """Which tests run which lines, and how much CPU time each takes."""
+
+    tests: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    line_count: dict[str, int] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    """Tests that fail as they are, or take too long to be of use here."""
+
+    def covering(self, mutant: Mutant, cpu_max_s: float) -> list[str]:
+        """The tests that run the line: quick and specific ones first, as many as fit into the time."""
+        found = self.tests.get((mutant.path, mutant.line), [])
+        chosen, spent_s = [], 0.0
+        for name in sorted(found, key=lambda name: (self.cpu_s[name] + 0.02) * (self.line_count[name] + 50)):
+            spent_s += self.cpu_s[name]
+            if chosen and spent_s > cpu_max_s:
+                break
+            chosen.append(name)
+        return chosen
+
+
+@dataclass(frozen=True)
+class Verdict:
+    mutant: Mutant
+    killed_by: str
+    """A test, `timeout`, or nothing: the mutant survived."""
+    test_count: int
+
+
+class Session:
+    """A pytest plugin: in place of running the tests that were collected, it hands them to `work`."""
+
+    def __init__(self, work: Callable[[Session], None]) -> None:
+        self.work = work
+        self.items: dict[str, pytest.Item] = {}
+        self.failed = False
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.items = {item.nodeid: item for item in session.items}
+        self.work(self)
+        return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.failed = self.failed or report.failed
+
+    def fails(self, name: str, following: str | None) -> bool:
+        item = self.items[name]
+        self.failed = False
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following and self.items[following])
+        return self.failed
+
+    # The unchanged code -----------------------------------------------------------------------------------------
+
+    def trace(self, name: str, files: dict[str, str], cpu_max_s: float) -> tuple[float, dict[str, set[int]]] | None:
+        """The CPU seconds of a test and the lines it runs, by file; none if it fails or takes too long."""
+
+        def run(answer: Callable[[object], None]) -> None:
+            signal.setitimer(signal.ITIMER_PROF, cpu_max_s)
+            tracer = coverage.Coverage(data_file=None, include=list(files), config_file=False)
+            tracer.start()
+            begun_s = time.process_time()
+            failed = self.fails(name, None)
+            took_s = time.process_time() - begun_s
+            tracer.stop()
+            with warnings.catch_warnings(action="ignore"):  # many tests run none of these lines
+                data = tracer.get_data()
+            lines = {files[path]: set(data.lines(path) or ()) for path in data.measured_files() if path in files}
+            answer(None if failed else (took_s, lines))
+
+        return in_fork(run, wall_max_s=20 * cpu_max_s)[0]  # type: ignore[return-value]
+
+    def map_lines(self, files: dict[str, str], cpu_max_s: float) -> Map:
+        found = Map()
+        for name in self.items:
+            traced = self.trace(name, files, cpu_max_s)
+            if traced is None:
+                found.left_out.append(name)
+                continue
+            assert not isinstance(traced, str), f"{name}: {traced}"
+            found.cpu_s[name], lines = traced
+            found.line_count[name] = sum(map(len, lines.values()))
+            for path, numbers in lines.items():
+                for number in numbers:
+                    found.tests.setdefault((path, number), []).append(name)
+        return found
+
+    # Mutants ----------------------------------------------------------------------------------------------------
+
+    def judge(self, mutant: Mutant, lines: Map, cpu_max_s: float) -> Verdict:
+        names = [name for name in lines.covering(mutant, cpu_max_s) if name in self.items]
+
+        def run(answer: Callable[[object], None]) -> None:
+            replace_code(ROOT / mutant.path, mutant, mutated(ROOT / mutant.path, mutant))
+            for at, name in enumerate(names):
+                signal.setitimer(signal.ITIMER_PROF, 3.0 + 5 * lines.cpu_s[name])
+                if self.fails(name, names[at + 1] if at + 1 < len(names) else None):
+                    return answer(name)
+            answer("")
+
+        answered, is_ended = in_fork(run, wall_max_s=20 * (cpu_max_s + 10))
+        return Verdict(mutant, "timeout" if is_ended else str(answered), len(names))
+
+
+def replace_code(path: Path, mutant: Mutant, code: CodeType) -> None:
+    """Give every function that has the code of the mutated one the new code."""
+    found = [
+        each
+        for each in gc.get_objects()
+        if isinstance(each, FunctionType)
+        and each.__code__.co_qualname == mutant.function
+        and each.__code__.co_firstlineno == mutant.function_line
+        and Path(each.__code__.co_filename) == path
+    ]
+    assert found, f"{mutant.function} is not loaded"
+    for function in found:
+        function.__code__ = code
+
+
+def in_fork(run: Callable[[Callable[[object], None]], None], wall_max_s: float) -> tuple[object, bool]:
+    """What a function answers in a fork of this process, and whether the fork was killed before it answered."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        prepare_fork()
+        with os.fdopen(writing, "wb") as pipe:
+            try:
+                run(lambda value: pickle.dump(value, pipe))
+            except BaseException as error:
+                pickle.dump(f"{type(error).__name__} outside a test: {error}", pipe)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        if not select.select([pipe], [], [], wall_max_s)[0]:
+            os.kill(pid, signal.SIGKILL)
+        answer = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    return (pickle.loads(answer) if answer else None), os.WIFSIGNALED(status)
+
+
+def prepare_fork() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))

@@ -1,0 +1,120 @@
+"""Cells of VCs: trees, the hardware they stand for, what is bound to what, and bad cells that VCs are shown."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.scenarios.small_cells import layout
+
+from skep.core.cells.books import runs_of
+from skep.core.cells.cells import Cells
+from skep.core.cells.hardware import Hardware, cluster_of
+from skep.core.cells.layout import Sku
+from skep.core.cells.tree import FREE, OPPORTUNISTIC, PhysicalCell, set_uses
+from skep.core.cluster import UNLIMITED
+from skep.testing.cells_invariants import check_cell_books
+
+
+def physical(cells: Cells, kind: str) -> list[PhysicalCell]:
+    chain = cells.chains["rack"]
+    return chain.cells[chain.types.index(kind) + 1]
+
+
+def test_cells_above_the_nodes_know_their_nodes() -> None:
+    cells = Cells(layout(racks=2, nodes=2))
+    assert [cell.nodes for cell in physical(cells, "rack")] == [("n0", "n1"), ("n2", "n3")]
+    assert [cell.nodes for cell in physical(cells, "node")] == [("n0",), ("n1",), ("n2",), ("n3",)]
+    assert [cell.leaf_count for cell in physical(cells, "rack")] == [8, 8]
+    assert [leaf.index for leaf in physical(cells, "gpu")[:5]] == [0, 1, 2, 3, 0]
+
+
+def test_a_node_has_the_cpus_and_memory_of_all_its_gpus() -> None:
+    made = layout(nodes=1)
+    made.skus["gpu"] = Sku(1, cpu_milli=4000, memory_mib=1000)
+    (node,) = cluster_of(made).nodes
+    assert (node.spec.gpus, node.spec.cpu_milli, node.spec.memory_mib) == (4, 16000, 4000)
+    assert node.spec.inner == (("switch", 2),)
+    (bare,) = cluster_of(layout(nodes=1)).nodes
+    assert (bare.spec.cpu_milli, bare.spec.memory_mib) == (UNLIMITED, UNLIMITED)
+    assert node.spec.within == (("rack", "0"),)
+
+
+def test_every_gpu_cell_has_its_place_on_the_cluster() -> None:
+    cells = Cells(layout(nodes=2))
+    Hardware(cells)
+    assert [leaf.place for leaf in physical(cells, "gpu")] == [(node, bit) for node in (0, 1) for bit in range(4)]
+
+
+def test_cells_with_little_opportunistic_work_come_first() -> None:
+    cells = Cells(layout(nodes=2))
+    first, second = physical(cells, "node")
+    assert [cell.turn for cell in (first, second)] == [0, 1]
+    set_uses(list(first.children[0].children), OPPORTUNISTIC)  # type: ignore[arg-type]
+    assert sorted((first, second), key=lambda cell: cell.turn) == [second, first]
+    set_uses([second.children[0].children[0]], OPPORTUNISTIC)
+    assert sorted((first, second), key=lambda cell: cell.turn) == [second, first], "one GPU against two"
+    set_uses(list(first.children[0].children), FREE)  # type: ignore[arg-type]
+    assert (first.turn, sorted((first, second), key=lambda cell: cell.turn)) == (0, [first, second])
+
+
+def test_gpus_side_by_side_in_both_trees_are_one_run() -> None:
+    cells = Cells(layout(nodes=2, a="1 node"))
+    leaves = physical(cells, "gpu")
+    virtuals = list(cells.tenancies["a"].roots["rack"][3][0].leaves())
+    runs = runs_of([leaves[0], leaves[1], leaves[4], leaves[2]], virtuals)  # type: ignore[arg-type]
+    assert [len(run) for run, _ in runs] == [2, 1, 1]
+    assert [leaf for run, _ in runs for leaf in run] == [leaves[0], leaves[1], leaves[4], leaves[2]]
+    assert [each for _, run in runs for each in run] == virtuals
+    assert len(runs_of(leaves[:4], virtuals)) == 2  # type: ignore[arg-type]
+
+
+def test_taking_a_gpu_grants_its_vc_the_cell_and_giving_it_back_merges_it() -> None:
+    cells = Cells(layout(nodes=2, a="1 node", b="1 node"))
+    chain = cells.chains["rack"]
+    books = cells.books
+    leaf = physical(cells, "gpu")[0]
+    virtual = next(iter(cells.tenancies["a"].roots["rack"][3][0].leaves()))
+    books.take_gpu(leaf, virtual, 0)  # type: ignore[arg-type]
+    node = physical(cells, "node")[0]
+    assert (node.virtual, physical(cells, "rack")[0].is_split) == (cells.tenancies["a"].roots["rack"][3][0], True)
+    assert [each.is_free_listed for each in physical(cells, "node")] == [False, True]
+    check_cell_books(cells)
+    chain.forget_freed()
+    books.give_gpu(leaf)
+    assert (node.virtual, physical(cells, "rack")[0].is_split) == (None, False)
+    assert [each.is_free_listed for each in physical(cells, "rack")] == [True]
+    assert (chain.is_eased, [cell.address for cell in chain.freed.values()]) == (True, ["0"]), "buddies have merged"
+    check_cell_books(cells)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_vcs_are_shown_as_many_bad_cells_as_they_lack_healthy_ones(order: tuple[int, int]) -> None:
+    """Three nodes, of which the VC owns two: one bad node is a spare, a second one is shown, and no more."""
+    cells = Cells(layout(nodes=3, a="2 node"))
+    nodes = physical(cells, "node")
+
+    def shown() -> int:
+        return sum(node.virtual is not None for node in nodes)
+
+    cells.set_node(f"n{order[0]}", is_bad=True)
+    assert shown() == 0
+    cells.set_node(f"n{order[1]}", is_bad=True)
+    assert shown() == 1
+    check_cell_books(cells)
+    cells.set_node("n2", is_bad=True)
+    assert shown() == 2
+    check_cell_books(cells)
+    cells.set_node("n2", is_bad=False)
+    assert shown() == 1
+    cells.set_node(f"n{order[0]}", is_bad=False)
+    assert shown() == 0
+    check_cell_books(cells)
+
+
+def test_a_pinned_cell_stays_bound_when_it_heals() -> None:
+    cells = Cells(layout(nodes=2, pins={"0/n1": "mine"}, a="1 @mine"))
+    pinned = physical(cells, "node")[1]
+    assert (pinned.is_pinned, pinned.virtual is not None) == (True, True)
+    for is_bad in (True, False):
+        cells.set_node("n1", is_bad=is_bad)
+        assert pinned.virtual is not None
+        check_cell_books(cells)

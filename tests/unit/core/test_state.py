@@ -1,0 +1,60 @@
+"""The state itself: its version, its timers, who is placed, and copies without content."""
+
+from __future__ import annotations
+
+import math
+
+from tests.unit.core.by_hand import ByHand, gpus
+
+from skep.core.cluster import Slice
+from skep.core.events import JobSubmitted
+from skep.core.model import JobSpec, gpu_shape
+from skep.core.timers import LIMIT, PLAN, Timer
+from skep.testing import job
+
+
+def test_events_and_decisions_make_a_later_version() -> None:
+    world = ByHand(job(id="a"))
+    version = world.state.version
+    world.apply(JobSubmitted(JobSpec("b", (gpu_shape(1),))))
+    assert world.state.version == version + 1
+    world.decide()
+    assert world.state.version == version + 2
+
+
+def test_the_next_timer_is_that_of_a_job_or_of_the_planner() -> None:
+    world = ByHand(job(id="a", time_limit_s=50.0))
+    assert world.state.next_timer_s == math.inf
+    world.decide(lambda plan: plan.wake(70.0))
+    assert (world.state.next_timer_s, world.state.due(69.0), world.state.due(70.0)) == (70.0, (), (Timer(70.0, PLAN),))
+    world.start("a", gpus(0, 0b1))
+    assert (world.state.wake_s, world.state.next_timer_s) == (math.inf, 50.0), "a plan without a wake-up has none"
+    world.decide(lambda plan: plan.wake(40.0))
+    assert world.state.next_timer_s == 40.0
+    assert [timer.kind for timer in world.state.due(50.0)] == [LIMIT, PLAN]
+
+
+def test_jobs_that_run_are_placed_before_those_that_are_about_to() -> None:
+    world = ByHand(job(id="a"), job(id="b"), job(id="c"))
+    world.decide(lambda plan: plan.start(world["a"], gpus(0, 0b1)))
+    world.start("b", gpus(0, 0b10))
+    assert [each.id for each in world.state.placed_jobs()] == ["b", "a"]
+
+
+def test_the_trigger_is_taken_once() -> None:
+    world = ByHand()
+    world.state.apply(JobSubmitted(JobSpec("a", (gpu_shape(1),))))
+    assert [each.id for each in world.state.take_trigger().submitted] == ["a"]
+    assert not world.state.take_trigger().wakes
+
+
+def test_a_blank_state_has_the_same_cluster_and_nothing_on_it() -> None:
+    world = ByHand(job(2, id="a"))
+    world.start("a", gpus(0, 0b11))
+    blank = world.state.blank()
+    assert (blank.jobs, blank.version) == ({}, 0)
+    assert [each.free_mask for each in blank.cluster.nodes] == [0b11, 0b11]
+    assert world.state.cluster.nodes[0].holders == {0b11: world["a"].seq}
+    blank.cluster.take(gpus(1, 0b1), 9)
+    assert world.state.cluster.nodes[1].free_mask == 0b11
+    assert Slice(0, 0b11, tasks=2) in world["a"].held.slices  # type: ignore[union-attr]
