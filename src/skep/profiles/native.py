@@ -13,6 +13,7 @@ from typing import NamedTuple
 from skep.core.knowledge import Use
 from skep.files.document import Field, read_document
 from skep.profiles.profile import CPU, Neighbour, Profile, Situation, nearest_count, shared
+from skep.profiles.sharing import saturation
 
 TOP = ("name", "reference", "default", "models")
 SECTIONS = ("types", "scaling", "locality", "sharing", "use")
@@ -113,7 +114,7 @@ class NativeProfile(Profile):
         self.reference = reference
         self.default = default
         self.by_model = models
-        self.knows_sharing = any(factors.sharing for factors in (default, *models.values()))
+        self.knows_sharing = any(factors.sharing or factors.use for factors in (default, *models.values()))
 
     def models(self) -> set[str]:
         return set(self.by_model)
@@ -135,7 +136,10 @@ class NativeProfile(Profile):
         factors = self.by_model.get(model, self.default)
         if factors is NOTHING or (factors.types and gpu_type not in factors.types):
             return False
-        return all(other in factors.sharing or OTHERS in factors.sharing for other, _ in neighbours)
+        models = [other for other, _ in neighbours]
+        if all(other in factors.sharing or OTHERS in factors.sharing for other in models):
+            return True
+        return factors.use is not None and all(self.use(other) is not None for other in models)
 
     def beside(self, model: str, other: str, gpu_type: str) -> float | None:
         return None if other == OTHERS else self._of(model).sharing.get(other)
@@ -158,8 +162,16 @@ class NativeProfile(Profile):
             return rate
         rate *= _width(factors, situation.gpus) / _width(factors, situation.asked_gpus)
         rate *= _nearness(factors, situation.level, levels)
-        beside = [_beside(factors, model) for model, _ in situation.neighbours]
-        return rate * shared(beside, situation.gpus)
+        return rate * self._left(factors, [model for model, _ in situation.neighbours], situation.gpus)
+
+    def _left(self, factors: Factors, models: list[str], gpus: int) -> float:
+        """What neighbours leave of a job's speed: as measured, else by saturation, else as usual."""
+        uses = [use for model in models if (use := self.use(model)) is not None]
+        if factors.use is None or len(uses) < len(models) or all(model in factors.sharing for model in models):
+            return shared([_beside(factors, model) for model in models], gpus)
+        if gpus <= 1:
+            return 1 / saturation(factors.use, [(use, 1.0) for use in uses])
+        return min(1 / saturation(factors.use, [(use, 1.0)]) for use in uses)
 
 
 def _width(factors: Factors, gpus: int) -> float:

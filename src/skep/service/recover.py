@@ -155,8 +155,9 @@ def resume_actions(state: State) -> list[Action]:
         if job.held is None:
             continue
         actions.append(Launch(job.id, job.held.resumes_as or job.held, job.held_launch))
-        if job.held.terms.mode:
-            actions.append(Reshare(job.id, job.held_launch, job.held))
+        terms = job.held.resumes_as or job.held
+        if terms.terms.mode:
+            actions.append(Reshare(job.id, job.held_launch, terms))
         if job.limit_milli < WHOLE:
             actions.append(Limit(job.id, job.held_launch, job.limit_milli))
         if job.settings:

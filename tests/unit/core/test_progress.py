@@ -7,7 +7,7 @@ import random
 import pytest
 
 from skep.core.history import Spread
-from skep.core.progress import EVERY_S, Gauge, Progress, Report, Tally
+from skep.core.progress import EVERY_S, Gauge, Progress, Report, ShareGauge, Tally
 
 
 def logged(steps: list[float], gauge: Gauge | None = None, every_s: float = 1.0) -> list[float]:
@@ -87,3 +87,10 @@ def test_a_job_without_a_total_does_not_say_which_part_is_done() -> None:
     assert Progress(0.0, 1, Report(5.0, epoch=3.0, epochs=4.0)).done_at(10.0) == 0.75
     assert Progress(0.0, 1, Report(5.0, 10.0)).done_at(999.0) == 0.5  # nobody knows what a second of work is
     assert Tally().spread == Spread(0, 0.0, 0.0)
+
+
+def test_a_measured_share_is_news_when_it_moves_and_seldom_otherwise() -> None:
+    gauge = ShareGauge()
+    assert gauge.add(0.0, 0.5)
+    heard = [gauge.add(at_s, share) for at_s, share in [(1, 0.52), (2, 0.56), (3, 0.56), (61, 0.561), (63, 0.57)]]
+    assert heard == [False, True, False, False, True]

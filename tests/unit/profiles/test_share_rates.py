@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.core.cluster import Slice
+from skep.core.cluster import Allocation, Slice
 from skep.profiles.native import read_native
 from skep.profiles.pipeswitch import best_grouping, switch_s
 from skep.profiles.sharing import Costs, Part, Party, Sharing, water_level
@@ -194,3 +194,15 @@ def test_the_pruned_search_finds_what_trying_all_groupings_finds(layers: list[tu
         groupings.append(tuple(sizes))
     naive = min((switch_s(transfer, execute, each, grouping), grouping) for grouping in groupings)
     assert best_grouping(transfer, execute, each) == naive
+
+
+def test_parts_without_a_mode_saturate_a_gpu_too() -> None:
+    there = read_native(PROFILE, "test").speed(cluster("1x2"))
+    one = Allocation((Slice(0, 0b1, 500),), 0.5)
+    both = Allocation((Slice(0, 0b11),), 2)
+    wide, small, paired = (job(1, model=model).spec for model in ("wide", "small", "paired"))
+    assert there.rate(wide, one, [small], 0)[0] == pytest.approx(1 / 1.1)
+    assert there.rate(wide, one, [small, small], 0)[0] == pytest.approx(1 / 1.3)
+    assert there.rate(wide, both, [small, small], 0)[0] == pytest.approx(2 / 1.1)
+    assert there.rate(paired, one, [small], 0)[0] == pytest.approx(0.8)
+    assert there.knows(wide, "", [small])
