@@ -71,14 +71,13 @@ class Ledger:
                     free_mask = node.free_mask
                     if free_mask & gpus != gpus:
                         check_over(node, piece, owner)
-                    if piece.mode or piece.ephemeral_mib:
-                        tenant_of(piece, owner)
-                    if piece.gpu_mem_mib:
-                        check_memory(node, piece)
+                    has_terms = piece.gpu_mem_mib or piece.mode or piece.group or piece.slot
+                    if has_terms:
+                        check_terms(node, piece, owner)
                     if piece.cpu_milli or piece.memory_mib:
                         charge(node, piece.cpu_milli, piece.memory_mib)
                     node.holders[gpus] = owner
-                    if piece.gpu_mem_mib or piece.mode or piece.group or piece.slot:
+                    if has_terms:
                         node.terms[gpus] = piece
                     node.free_mask = free_mask & ~gpus
                     if node.is_listed:
@@ -136,6 +135,14 @@ def charge(node: Node, cpu_milli: int, memory_mib: int) -> None:
     if not (0 <= cpu_free <= node.spec.cpu_milli and 0 <= memory_free <= node.spec.memory_mib):
         raise InvariantBroken(f"cpu or memory of node {node.name} over capacity")
     node.cpu_free, node.memory_free = cpu_free, memory_free
+
+
+def check_terms(node: Node, piece: Slice, owner: int) -> None:
+    """Whether whole gpus can be had on these terms; who else has compute there was looked at."""
+    if piece.mode or piece.ephemeral_mib:
+        tenant_of(piece, owner)
+    if piece.gpu_mem_mib:
+        check_memory(node, piece)
 
 
 def check_memory(node: Node, piece: Slice) -> None:
