@@ -85,6 +85,7 @@ class Node:
         "indexed",
         "inner",
         "is_listed",
+        "is_plain",
         "is_up",
         "lefts",
         "listed_free",
@@ -113,6 +114,8 @@ class Node:
         """Under how many free gpus the index of the pool lists it."""
         self.is_listed = False
         """Whether the index of the pool has it as it is. False for a node that is down, which is in no index."""
+        self.is_plain = True
+        """True until anything but whole GPUs by themselves is taken here: `terms` and `shares` are empty till then."""
         self.holders: dict[int, int] = {}
         """Whole gpus: the mask by which they were taken → who has them."""
         self.terms: dict[int, Slice] = {}

@@ -79,6 +79,7 @@ class Ledger:
                     node.holders[gpus] = owner
                     if has_terms:
                         node.terms[gpus] = piece
+                        node.is_plain = False
                     node.free_mask = free_mask & ~gpus
                     if node.is_listed:
                         unlist(node)
@@ -103,9 +104,11 @@ class Ledger:
                         if holder is not None:
                             node.holders[gpus] = holder
                         raise InvariantBroken(f"gpus {gpus:#b} of node {node.name} are not held by {owner}")
-                    if node.terms:
+                    if node.is_plain:
+                        node.free_mask |= gpus
+                    else:
                         node.terms.pop(gpus, None)
-                    node.free_mask |= gpus & ~node.used_mask() if node.shares else gpus
+                        node.free_mask |= gpus & ~node.used_mask()
                     if node.is_listed:
                         unlist(node)
                 else:
@@ -238,7 +241,8 @@ def without_tenant(node: Node, gpu: int, share: Shared, tenant: Tenant) -> Share
     if len(tenants) == 1:
         return UNSHARED
     left = tenants[:at] + tenants[at + 1 :]
-    mode = share.mode if not tenant.limit or any(each.limit for each in left) else None
+    is_used = not tenant.limit or left[0].limit or any(each.limit for each in left)
+    mode = share.mode if is_used else None
     is_lane = tenant.ephemeral_mib or share.mode == LANE
     memory_mib = memory_of(left) if is_lane else share.memory_mib - tenant.memory_mib
     return Shared(share.milli - tenant.milli, memory_mib, left, mode)

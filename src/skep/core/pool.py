@@ -158,6 +158,7 @@ class Pool:
         """The gpu carries just so much now. It is free as long as nobody has compute there."""
         if after.tenants:
             node.shares[gpu] = after
+            node.is_plain = False
         else:
             del node.shares[gpu]
         if node.is_up and gpu not in node.indexed:
