@@ -13,7 +13,8 @@ from skep.policies.place.scored import Largest, Scored, has_books, roomy_parts, 
 
 
 class Fgd(Scored):
-    """Where what others could no longer use of idle gpus grows least, measured by typical tasks."""
+    """Where what others could no longer use of idle GPUs grows least, measured by typical tasks: in simulations and
+    `skep fill` those of the trace. A server gives it none yet: all nodes are equal to it, and it takes the lowest."""
 
     name = "fgd"
 
