@@ -1,4 +1,4 @@
-"""A policy for these trials: every job starts at once on the first GPUs, on the terms that its user's name says."""
+"""A policy for these trials: every job starts at once on the first GPUs, in the share mode that it asks for."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from skep.core.job import JobState
 from skep.core.memory import Memory
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Refusal
+from skep.core.share import Share
 from skep.core.view import JobView, Trigger, View
 
 
 class Shared:
-    """`slice`, `token-300-600` (request and limit), `lend-1000` (guaranteed), `lend-0` (opportunistic)."""
-
     name = "shared"
     needs = frozenset({"share"})
 
@@ -31,10 +30,17 @@ class Shared:
 
 
 def allocation(job: JobView) -> Allocation:
-    mode, *numbers = job.spec.user.split("-")
-    role = job.spec.shapes[0].roles[0]
-    milli = int(numbers[0]) if numbers else 0
-    limit = int(numbers[1]) if len(numbers) > 1 else WHOLE
-    group = "turns" if mode == "slice" else ""
-    piece = Slice(0, (1 << role.count) - 1, milli, tasks=role.count, limit=limit, mode=mode, group=group)
-    return Allocation((piece,), role.count * role.gpu_milli / WHOLE)
+    """Only a guaranteed job in mode `lend` has anything guaranteed: all of its GPUs."""
+    share, role = job.spec.share or Share(), job.spec.shapes[0].roles[0]
+    is_guaranteed = share.mode == "lend" and share.claim == "guaranteed"
+    group = "turns" if share.mode == "slice" else ""
+    piece = Slice(
+        0,
+        (1 << role.count) - 1,
+        WHOLE if is_guaranteed else 0,
+        tasks=role.count,
+        limit=WHOLE,
+        mode=share.mode,
+        group=group,
+    )
+    return Allocation((piece,), role.count)

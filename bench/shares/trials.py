@@ -11,10 +11,12 @@ from pathlib import Path
 from bench.load import Figure, wait_until
 from bench.shares.world import World, used_over, world
 
-from skep.engines.local.processes import send
+from skep.engines.local.processes import TICK_S, send
 
 SAMPLE_S = 0.005
-KUBESHARE = {"token-300-600": (0.3, 0.6), "token-400-600": (0.4, 0.6), "token-300-500": (0.3, 0.5)}
+SLICE = {"mode": "slice"}
+GUARANTEED, OPPORTUNISTIC = {"mode": "lend"}, {"mode": "lend", "claim": "opportunistic"}
+KUBESHARE = ((0.3, 0.6), (0.4, 0.6), (0.3, 0.5))
 """The three jobs of the KubeShare example: request and limit."""
 SETTLE_S = 3.0
 
@@ -50,9 +52,9 @@ while not os.path.exists(sys.argv[1]):
 def slices(folder: Path, core: int, seconds: float) -> list[Figure]:
     """Two spinning jobs in mode `slice`."""
     with world(folder, core) as there:
-        first = there.submit("slice")
+        first = there.submit(SLICE)
         before = used_over(there, [first], seconds / 6)[0] / (seconds / 6)
-        second = there.submit("slice")
+        second = there.submit(SLICE)
         there.wait_for_turns(first, second)
         time.sleep(SETTLE_S)
         cpu_s, both, samples, wall_s = sampled(there, [first, second], seconds)
@@ -83,23 +85,25 @@ def sampled(there: World, job_ids: list[str], seconds: float) -> tuple[list[floa
 
 
 def tokens(folder: Path, core: int, seconds: float) -> list[Figure]:
-    """The three KubeShare jobs, each alone and then together. Alone, the turns are what is bounded."""
+    """The three KubeShare jobs under `kubeshare`, each alone and then together. Alone, their turns are bounded."""
     figures = []
-    with world(folder, core) as there:
-        for terms, (_, limit) in KUBESHARE.items():
-            job_id = there.submit(terms)
+    asked = [{"mode": "token", "request": request, "limit": limit} for request, limit in KUBESHARE]
+    with world(folder, core, "kubeshare") as there:
+        for (request, limit), share in zip(KUBESHARE, asked, strict=True):
+            job_id = there.submit(share)
             there.wait_for_turns(job_id)
             had = turn_share(there, job_id, seconds / 4)
-            figures.append(Figure(f"tokens: {terms} alone, off its limit", abs(had - limit), "", 0.03))
+            what = f"tokens: request {request} alone, {had:.3f} of the time, off its limit"
+            figures.append(Figure(what, abs(had - limit), "", 0.03))
             there.stop(job_id)
-        job_ids = [there.submit(terms) for terms in KUBESHARE]
+        job_ids = [there.submit(share) for share in asked]
         there.wait_for_turns(*job_ids)
         time.sleep(SETTLE_S)
         used = used_over(there, job_ids, seconds)
-    for terms, cpu_s in zip(KUBESHARE, used, strict=True):
-        share = cpu_s / sum(used)
-        off = abs(share - KUBESHARE[terms][0])
-        figures.append(Figure(f"tokens: {terms} beside the others ({share:.3f}), off its request", off, "", 0.03))
+    for (request, limit), cpu_s in zip(KUBESHARE, used, strict=True):
+        share_seen = cpu_s / sum(used)
+        what = f"tokens: limit {limit} with others, {share_seen:.3f}, off its request"
+        figures.append(Figure(what, abs(share_seen - request), "", 0.03))
     return figures
 
 
@@ -119,22 +123,24 @@ def lend(folder: Path, core: int, seconds: float, phases: int = 5, steps: int = 
     script = folder / "steps.py"
     script.write_text(STEPS.format(work=WORK, wait_s=WAIT_S))
     with world(folder, core) as there:
-        guaranteed = there.submit("lend-1000", f"exec {sys.executable} {script}")
+        guaranteed = there.submit(GUARANTEED, f"exec {sys.executable} {script}")
         own = there.server.data / "jobs" / guaranteed / "checkpoint"
         wait_until(lambda: (own / "steps").exists())
         for _ in range(phases):
             alone_s += step_times(own, steps, seconds)
-            neighbour = there.submit("lend-0")
+            neighbour = there.submit(OPPORTUNISTIC)
             there.wait_for_turns(guaranteed, neighbour)
             before_s, began_s = there.cpu_s(neighbour), time.monotonic()
             shared_s += step_times(own, steps, seconds)
             busy.append((there.cpu_s(neighbour) - before_s) / (time.monotonic() - began_s))
             there.stop(neighbour)
-        neighbour = there.submit("lend-0")
+        neighbour = there.submit(OPPORTUNISTIC)
         there.wait_for_turns(neighbour)
         (own / "sleep").touch()
         time.sleep(SETTLE_S)
-        idle = used_over(there, [neighbour], seconds)[0] / seconds
+        unused_s = idle_s(core)
+        had_s = used_over(there, [neighbour], seconds)[0]
+        left = had_s / (had_s + idle_s(core) - unused_s)
     ratio = statistics.fmean(shared_s) / statistics.fmean(alone_s)
     return [
         Figure(f"lend: {len(alone_s)} steps alone, mean", 1000 * statistics.fmean(alone_s), "ms"),
@@ -142,7 +148,8 @@ def lend(folder: Path, core: int, seconds: float, phases: int = 5, steps: int = 
         Figure(
             "lend: neighbour while the job is busy, of a CPU", 100 * statistics.fmean(busy), "%", 2.0, at_least=True
         ),
-        Figure("lend: neighbour while the job sleeps, of a CPU", 100 * idle, "%", 70.0, at_least=True),
+        Figure("lend: neighbour while the job sleeps, of a CPU", 100 * had_s / seconds, "%"),
+        Figure("lend: the same, of what other processes leave", 100 * left, "%", 70.0, at_least=True),
     ]
 
 
@@ -157,6 +164,12 @@ def step_times(own: Path, steps: int, seconds: float) -> list[float]:
     return found
 
 
+def idle_s(core: int) -> float:
+    """Seconds in which nobody has used this core."""
+    line = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith(f"cpu{core} "))
+    return sum(map(int, line.split()[4:6])) * TICK_S
+
+
 def crashes(folder: Path, core: int, kills: int, seed: int = 0) -> list[Figure]:
     """The server is killed at random moments while jobs take turns, sometimes the turn keeper with it."""
     chance = random.Random(seed)
@@ -166,7 +179,7 @@ def crashes(folder: Path, core: int, kills: int, seed: int = 0) -> list[Figure]:
     stuck = lost = 0
     slowest_s = 0.0
     with world(folder, core) as there:
-        job_ids = [there.submit("slice", command), there.submit("slice", command), there.submit("slice", command, 2)]
+        job_ids = [there.submit(SLICE, command), there.submit(SLICE, command), there.submit(SLICE, command, 2)]
         for number in range(kills):
             there.wait_for_turns(*job_ids)
             time.sleep(chance.uniform(0.0, 1.0))

@@ -24,18 +24,17 @@ SPIN = f"exec {sys.executable} -c 'while True: pass'"
 class World:
     """`core`: the one that all processes of jobs are pinned to."""
 
-    def __init__(self, folder: Path, core: int) -> None:
+    def __init__(self, folder: Path, core: int, policy: str) -> None:
         self.folder = folder
         self.core = core
-        self.server = Server(folder / "data", "1x2", POLICY)
+        self.server = Server(folder / "data", "1x2", policy)
         self.client = httpx.Client(base_url=self.server.url, timeout=60)
 
-    def submit(self, terms: str, command: str = SPIN, tasks: int = 1) -> str:
+    def submit(self, share: dict[str, Any], command: str = SPIN, tasks: int = 1) -> str:
         """Submit a job and wait until it runs; its id."""
         pinned = f"taskset -pc {self.core} $$ > /dev/null; {command}"
-        milli = int(terms.split("-")[1]) if terms.startswith("token") else 1000
-        role = {"gpus": 1, "gpu_milli": milli, "count": tasks, "command": pinned}
-        body = {"name": f"{terms}", "user": terms, "tasks": {"w": role}, "grace_s": 5}
+        role = {"gpus": 1, "count": tasks, "command": pinned}
+        body = {"name": share["mode"], "user": "bench", "tasks": {"w": role}, "grace_s": 5, "share": share}
         job_id = str(self.client.post("/jobs", json=body).raise_for_status().json()["id"])
         wait_until(lambda: self.job(job_id)["state"] == "running")
         return job_id
@@ -79,8 +78,8 @@ class World:
 
 
 @contextmanager
-def world(folder: Path, core: int) -> Iterator[World]:
-    there = World(folder, core)
+def world(folder: Path, core: int, policy: str = POLICY) -> Iterator[World]:
+    there = World(folder, core, policy)
     there.server.start()
     try:
         yield there

@@ -13,9 +13,9 @@ import pytest
 from local_world import World, is_alive, sh, until
 from test_local_suspend import way  # noqa: F401
 
-from skep.core.actions import Limit, Stop, Suspend
+from skep.core.actions import Limit, Reshare, Stop, Suspend
 from skep.core.cluster import Allocation, Slice
-from skep.core.reports import Exited, Suspended
+from skep.core.reports import Exited, Moved, Suspended
 from skep.engines.local.processes import cpu_below, family, send, state_of
 from skep.files.untrusted import lock_holder
 
@@ -168,3 +168,50 @@ def test_nobody_stays_paused_when_server_and_keeper_are_gone(tmp_path: Path, way
         with held(world):
             assert until(lambda: not is_paused(world, "1") and not is_paused(world, "2"), timeout_s=30)
             assert min(shares(world, "1", "2", seconds=1.0)) > 0.0
+
+
+def test_a_paused_job_moves_to_a_gpu_of_its_own(tmp_path: Path, way: str) -> None:  # noqa: F811
+    with two(tmp_path, f"trap 'exit 143' TERM; {SPIN.removeprefix('exec ')} & wait") as world, held(world) as job_id:
+        world.move(job_id, 2, part("", 1000, node=1))
+        assert world.wait(Moved, job_id).launch == 2
+        assert until(lambda: not world.engine.runs.shares._written.groups)
+
+
+def test_other_terms_begin_and_end_turns(tmp_path: Path) -> None:
+    with World(tmp_path, {"1": sh(SPIN), "2": sh(SPIN)}) as world:
+        for job_id in ("1", "2"):
+            world.start(job_id, allocation=part("pack", 500, 1000))
+        assert keeper_of(tmp_path) == 0
+        world.do(Reshare("1", 1, part()), Reshare("2", 1, part()))
+        assert until(lambda: len(world.engine.runs.shares.measured().members) == 2)
+        assert until(lambda: is_paused(world, "1") != is_paused(world, "2"))
+        world.do(Reshare("1", 1, part("pack", 500, 1000)), Reshare("2", 1, part("pack", 500, 1000)))
+        assert until(lambda: keeper_of(tmp_path) == 0)
+        assert not is_paused(world, "1")
+        assert not is_paused(world, "2")
+
+
+def test_weights_and_the_quantum_of_a_plan_hold(tmp_path: Path) -> None:
+    with World(tmp_path, {"1": sh(SPIN), "2": sh(SPIN)}) as world:
+        for job_id, weight in (("1", 3), ("2", 1)):
+            piece = Slice(0, 1, 0, limit=1000, mode="slice", group="g", weight=weight, quantum_ms=50)
+            world.start(job_id, allocation=Allocation((piece,), 1))
+        assert until(lambda: len(world.engine.runs.shares.measured().members) == 2)
+        assert world.engine.runs.shares._written.groups[0].quantum_s == 0.05
+        time.sleep(4.0)
+        measured = world.engine.runs.shares.measured().members
+        assert abs(measured["1/1"].share - 0.75) < 0.1
+        assert world.engine.share("1")["share"] == pytest.approx(measured["1/1"].share, abs=0.1)
+
+
+def test_an_opportunistic_job_has_the_idle_class_and_a_duty(tmp_path: Path) -> None:
+    with World(tmp_path, {"1": sh("sleep 60"), "2": sh(SPIN)}) as world:
+        world.start("1", allocation=part("lend", 1000, 1000))
+        world.start("2", allocation=part("lend", 0, 1000))
+        assert until(lambda: "duty" in world.engine.share("2"))
+        pid = family(world.shim("2"))[0]
+        assert os.sched_getscheduler(pid) == os.SCHED_IDLE
+        assert until(lambda: world.engine.share("2")["duty"] == 1.0)  # the guaranteed job sleeps
+        world.do(Stop("1", "preempted", 1))
+        world.wait(Exited, "1")
+        assert until(lambda: os.sched_getscheduler(pid) == os.SCHED_OTHER)

@@ -25,10 +25,10 @@ def test_the_kubeshare_jobs_hold_their_shares(tmp_path: Path) -> None:
 
 
 def test_a_guaranteed_job_is_hardly_slower_beside_an_opportunistic_one(tmp_path: Path) -> None:
-    _, ratio, busy, idle = trials.lend(tmp_path, CORE, 3.0, phases=3, steps=100)
+    _, ratio, busy, _, left = trials.lend(tmp_path, CORE, 3.0, phases=3, steps=100)
     assert ratio.seen < 1.5
     assert busy.seen > 0.1
-    assert idle.seen > busy.seen
+    assert left.seen > 50
 
 
 def test_kills_of_the_server_leave_no_job_stopped(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_kills_of_the_server_leave_no_job_stopped(tmp_path: Path) -> None:
 
 def test_measured_shares_are_shown_and_scraped(tmp_path: Path) -> None:
     with world(tmp_path, CORE) as there:
-        first, second = there.submit("slice"), there.submit("slice")
+        first, second = there.submit(trials.SLICE), there.submit(trials.SLICE)
         wait_until(lambda: there.job(first)["share"]["share"] is not None)
         assert there.job(second)["share"]["mode"] == "slice"
         url = there.server.url.removesuffix("/api/v1")

@@ -90,7 +90,8 @@ class Task:
 
     @property
     def has_left(self) -> bool:
-        return os.path.exists(f"{self.path}/exit.json") or not os.path.exists(f"{self.path}/lock")
+        """By its shim, not by its files: those the task could have written."""
+        return not self.shim_began or began(self.shim) != self.shim_began
 
     def order(self, lease_s: float, epoch: int) -> bool:
         """Tell its shim for how long it may be paused; whether the shim can hear it."""
@@ -99,7 +100,8 @@ class Task:
         except OSError:
             return False
         try:
-            return os.write(fd, f"turns {lease_s:g} {epoch}\n".encode()) > 0
+            is_fifo = stat.S_ISFIFO(os.fstat(fd).st_mode)  # Or what the task has put there.
+            return is_fifo and os.write(fd, f"turns {lease_s:g} {epoch}\n".encode()) > 0
         except OSError:
             return False
         finally:
@@ -143,8 +145,8 @@ class Task:
             seen.update(found)
 
     def _processes(self) -> list[int]:
-        """Nobody where the shim has died: its number may be that of another process now."""
-        return family(self.shim) if self.shim_began and began(self.shim) == self.shim_began else []
+        """None where the shim has died: its number may be that of another process now."""
+        return [] if self.has_left else family(self.shim)
 
     def cpu_s(self) -> float:
         for line in read(f"{self.inner}/cpu.stat").splitlines() if self.is_gathered else ():
