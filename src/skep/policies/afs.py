@@ -11,9 +11,7 @@ So a job that has more than its due keeps it until another job can use it.
 
 from __future__ import annotations
 
-import bisect
 import functools
-import heapq
 import math
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
@@ -29,21 +27,14 @@ from skep.policies.allocate.elastic import Elastic, Ladder, kind_of
 from skep.policies.allocate.runner import Givers, Runner, gain
 from skep.policies.allocate.tournament import Entrant, Home, Room, share_out, time_s
 from skep.policies.estimate.duration import Duration
-from skep.policies.explain import REMEDIES, never_fits, refusal_of
-from skep.policies.lines import Entry, remove_entry
+from skep.policies.explain import REMEDIES, refusal_of
+from skep.policies.job_timers import JobTimers
+from skep.policies.lines import Line
+from skep.policies.pending import Pending
 from skep.policies.place import Place
+from skep.policies.possible import Possible
 
 RUNNING = JobState.RUNNING
-
-
-class Queue(NamedTuple):
-    """Pending jobs that ask for the same, by priority and time left."""
-
-    scope: str
-    ladder: Ladder
-    shape: Shape
-    """With the least they accept."""
-    entries: list[Entry]
 
 
 class Course(NamedTuple):
@@ -74,15 +65,12 @@ class Afs:
     # Derived from the state ------------------------------------------------------------------------------------
 
     def attach(self, view: View, memory: Memory) -> None:
-        self.queues: dict[Hashable, Queue] = {}
-        self.where: dict[int, tuple[Hashable, Entry]] = {}
-        """The queue and the entry of each pending job, by seq."""
-        self.timers: list[tuple[float, int, JobView]] = []
+        self.pending = Pending()
+        """Jobs that ask for the same are a line, by priority and time left."""
+        self.timers = JobTimers()
         """When pending jobs accept to be spread."""
-        self.blank = view.blank()
-        self.trial = self.blank.new_plan()
+        self.possible = Possible(view, self.place)
         self.allocate.use(view)
-        self.could_run: dict[Hashable, bool] = {}
         self.unseen = [job for job in view.jobs.values() if job.state is JobState.PENDING and job.is_ready]
 
     # The decision ----------------------------------------------------------------------------------------------
@@ -102,47 +90,40 @@ class Afs:
 
     def _admit(self, view: View, plan: Plan, job: JobView) -> bool:
         """Queue a job, unless it could not run even on the whole cluster."""
-        if job.seq in self.where or job.state is not JobState.PENDING or not job.is_ready:
+        if job.seq in self.pending.entries or job.state is not JobState.PENDING or not job.is_ready:
             return False
         never = self.why_never(view, job)
         if never:
             plan.reject(job, never)
             return False
-        kind, ladder = kind_of(job.spec), self.allocate.ladder(job.spec)
-        queue = self.queues.get(kind)
-        if queue is None:
-            queue = self.queues[kind] = Queue(f"{self.name} {kind!r}", ladder, ladder.shapes[0], [])
-        entry = (job.rank, time_s(self._left_s(job, view.now_s), ladder.speeds[0]), job.seq, job)
-        bisect.insort(queue.entries, entry)
-        self.where[job.seq] = (kind, entry)
-        self._set_timer(job, view.now_s)
+        ladder = self.allocate.ladder(job.spec)
+        key = time_s(self._left_s(job, view.now_s), ladder.speeds[0])
+        self.pending.add(self._line(view, job, ladder), (job.rank, key, job.seq, job))
+        self.timers.set(job, self.place.changes_at(job, view.now_s))
         return True
 
-    def why_never(self, view: View, job: JobView) -> str:
-        """Why the job could not run even on the whole cluster; nothing: it could."""
-        ladder = self.allocate.ladder(job.spec)
-        fate = (kind_of(job.spec), self.place.key(job, math.inf))
-        could = self.could_run.get(fate)
-        if could is None:
-            found = [self._find_alone(job, shape) for shape in self._least(job, ladder)]
-            could = self.could_run[fate] = any(found)
-        return "" if could else never_fits(view.cluster, ladder.shapes[0])
+    def _line(self, view: View, job: JobView, ladder: Ladder) -> Line:
+        kind, shapes = kind_of(job.spec), ladder.shapes[:1]
 
-    def _find_alone(self, job: JobView, shape: Shape) -> Allocation | None:
-        """Its placement on the empty cluster."""
-        return self.place.find(self.blank.cluster, self.trial, job, shape, math.inf)
+        def make() -> Line:
+            pools = view.cluster.pools_for(shapes[0].gpu_types)
+            return Line("", f"{self.name} {kind!r}", shapes, pools, is_strict=False)
+
+        return self.pending.line(kind, make)
+
+    def why_never(self, view: View, job: JobView) -> str:
+        """Why the job could not run even on the whole cluster; nothing if it could."""
+        shapes = self._least(job, self.allocate.ladder(job.spec))
+        return self.possible.why_never(view, job, kind_of(job.spec), shapes)
 
     def _least(self, job: JobView, ladder: Ladder) -> tuple[Shape, ...]:
         """The shapes a job accepts at the least: a rigid one may name several."""
         return (ladder.shapes[0], *(job.spec.shapes[1:] if job.spec.gpu_range is None else ()))
 
     def _leave(self, job: JobView) -> None:
-        found = self.where.pop(job.seq, None)
-        if found is not None:
-            kind, entry = found
-            remove_entry(self.queues[kind].entries, entry)
-            if not self.queues[kind].entries:
-                del self.queues[kind]
+        if job.seq in self.pending.entries:
+            self.pending.remove(job)
+            self.timers.drop(job)
 
     def _left_s(self, job: JobView, now_s: float) -> float:
         return max(self.estimate.total_s(job) - job.work_at(now_s), 0.0)
@@ -156,8 +137,8 @@ class Afs:
             if misfit is None:
                 break
             plan.rollback(mark)
-            kind = self.where[misfit.seq][0]
-            misfits.add((kind, self.place.key(misfit.job, view.now_s), misfit.home))
+            scope = self.pending.entries[misfit.seq][0].scope
+            misfits.add((scope, self.place.key(misfit.job, view.now_s), misfit.home))
         for decision in plan.decisions:
             if decision.before is None:
                 self._leave(view.jobs[decision.job_id])
@@ -167,7 +148,7 @@ class Afs:
     def _tournament(self, view: View, misfits: set[Hashable]) -> Course:
         cluster, now_s = view.cluster, view.now_s
         jobs = [job for job in view.held_jobs.values() if can_change(cluster, job)]
-        shapes = [queue.shape for queue in self.queues.values()] + [job.spec.shapes[0] for job in jobs]
+        shapes = [self._shape(line) for line in self.pending.active.values()] + [job.spec.shapes[0] for job in jobs]
         homes = homes_of(cluster, shapes)
         left = {home: room_in(cluster, home) for home in homes.values()}
         room = Room(left, cluster.quota_left)
@@ -179,24 +160,22 @@ class Afs:
             left[home] += held
             room.total += held
         queues: list[Iterator[Entrant]] = [iter((entrant,)) for entrant in running]
-        queues += [self._entrants(view, kind, homes, misfits) for kind in self.queues]
+        queues += [self._entrants(view, line, homes, misfits) for line in self.pending.active.values()]
         fed = share_out(queues, room, is_strict=self.is_strict)
         return self._course(running, fed)
 
-    def _entrants(
-        self, view: View, kind: Hashable, homes: dict[str, Home], misfits: set[Hashable]
-    ) -> Iterator[Entrant]:
-        queue = self.queues[kind]
-        shapes = self._least(queue.entries[0][3], queue.ladder)
+    def _entrants(self, view: View, line: Line, homes: dict[str, Home], misfits: set[Hashable]) -> Iterator[Entrant]:
+        ladder = self.allocate.ladder(line.entries[0][3].spec)
+        shapes = self._least(line.entries[0][3], ladder)
         pools = [pool for shape in shapes for pool in view.cluster.pools_for(shape.gpu_types if shape.gpus else ())]
         all_homes = tuple(dict.fromkeys(homes[pool.gpu_type] for pool in pools))
-        for *_, job in queue.entries:
+        for *_, job in line.entries:
             possible = all_homes
             if misfits:
                 key = self.place.key(job, view.now_s)
-                possible = tuple(home for home in all_homes if (kind, key, home) not in misfits)
+                possible = tuple(home for home in all_homes if (line.scope, key, home) not in misfits)
             if possible:
-                yield Entrant(job, queue.ladder, self._left_s(job, view.now_s), possible)
+                yield Entrant(job, ladder, self._left_s(job, view.now_s), possible)
 
     def _course(self, running: list[Runner], fed: list[Entrant]) -> Course:
         running.sort(key=lambda runner: runner.order)
@@ -300,43 +279,38 @@ class Afs:
 
     def _say_why(self, view: View, plan: Plan, fresh: list[JobView]) -> None:
         for job in fresh:
-            if job.seq in self.where:
-                scope = self.queues[self.where[job.seq][0]].scope
+            if job.seq in self.pending.entries:
+                scope = self.pending.entries[job.seq][0].scope
                 waiting = view.waiting.get(scope)
                 if waiting is None or job.waiting is not waiting:
                     plan.wait(job, scope)
-        for queue in self.queues.values():
-            waiting = view.waiting.get(queue.scope)
-            cause = self._cause(view, queue)
+        for line in self.pending.active.values():
+            waiting = view.waiting.get(line.scope)
+            cause = self._cause(view, line)
             if waiting is None or waiting.cause is not cause:
-                plan.refuse(queue.scope, cause)
+                plan.refuse(line.scope, cause)
 
-    def _cause(self, view: View, queue: Queue) -> Cause:
-        shape = queue.shape
+    def _cause(self, view: View, line: Line) -> Cause:
+        shape = self._shape(line)
         return view.cluster.why_not(shape.gpus, view.cluster.free_gpus(shape.gpu_types, shape.gpu_milli))
 
-    def _set_timer(self, job: JobView, now_s: float) -> None:
-        at_s = self.place.changes_at(job, now_s)
-        if at_s < math.inf:
-            heapq.heappush(self.timers, (at_s, job.seq, job))
+    def _shape(self, line: Line) -> Shape:
+        """With the least that its jobs accept."""
+        return self.allocate.ladder(line.entries[0][3].spec).shapes[0]
 
     def _next_wake(self, view: View) -> float | None:
-        timers = self.timers
-        while timers and (timers[0][0] <= view.now_s or timers[0][1] not in self.where):
-            _, seq, job = heapq.heappop(timers)
-            if seq in self.where:
-                self._set_timer(job, view.now_s)
-        return timers[0][0] if timers else None
+        for job in self.timers.take_due(view.now_s):
+            self.timers.set(job, self.place.changes_at(job, view.now_s))
+        return self.timers.next_s if self.timers.next_s < math.inf else None
 
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
-        found = self.where.get(job.seq)
+        found = self.pending.entries.get(job.seq)
         if found is None:
             return refusal_of(view, job, None)
-        queue = self.queues[found[0]]
-        free = view.cluster.free_gpus(queue.shape.gpu_types)
-        least = "at least " if not queue.ladder.is_rigid else ""
-        reason = f"asks for {least}{queue.shape.gpus} gpus, {free} are free, and jobs that end sooner go first"
-        cause = self._cause(view, queue)
+        shape, cause = self._shape(found[0]), self._cause(view, found[0])
+        least = "at least " if not self.allocate.ladder(job.spec).is_rigid else ""
+        free = view.cluster.free_gpus(shape.gpu_types)
+        reason = f"asks for {least}{shape.gpus} gpus, {free} are free, and jobs that end sooner go first"
         return Refusal("does-not-fit", cause, reason, REMEDIES[cause])
 
 

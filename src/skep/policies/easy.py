@@ -10,8 +10,9 @@ from skep.core.model import Shape
 from skep.core.plan import Plan
 from skep.core.view import JobView, View
 from skep.policies.estimate.duration import Duration
-from skep.policies.lines import Line, Running
+from skep.policies.lines import Line
 from skep.policies.place import Place
+from skep.policies.running import Running
 
 Freed = list[tuple[float, JobView]]
 """When running jobs will give back what they have."""

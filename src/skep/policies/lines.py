@@ -1,4 +1,4 @@
-"""The pipeline's indexes: pending jobs in lines, running jobs in order.
+"""Pending jobs in lines.
 
 A *line* holds pending jobs of which the first must start before any other can: with `walk=skip` the jobs of one
 request (if the first does not fit, none does), with `walk=strict` all jobs of a group. So a decision looks at the heads
@@ -8,35 +8,17 @@ of a few lines instead of at every pending job.
 from __future__ import annotations
 
 import bisect
-import heapq
-import itertools
-import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 from skep.core.errors import InvariantBroken
-from skep.core.job import JobState
 from skep.core.model import Shape
 from skep.core.refusal import Cause
 from skep.core.view import JobView, PoolView
-from skep.policies.order.base import Ceiling, Key
-from skep.policies.seats import Seats
-
-if TYPE_CHECKING:
-    from skep.policies.order.base import Order
+from skep.policies.order.base import Key
 
 Entry = tuple[int, Key, int, JobView]
 """(rank, key, seq, job): rank puts priorities first, seq ends every tie."""
-
-Item = tuple[float, int, JobView]
-"""(what a rising key would have been at time 0, seq, job)."""
-
-Head = tuple[Entry, int]
-"""The first pending job of a line, and how many gpus it would need beside the free ones."""
-
-GRID = 2.0**20
-"""Crossings are worked out to about a microsecond (a power of two, so that whole seconds stay exact): one that falls
-together with an arrival or an end, but for rounding, is one decision with it."""
 
 
 class Line:
@@ -77,262 +59,8 @@ class Line:
         remove_entry(self.entries, entry)
 
 
-class Running:
-    """The running jobs by order, the last to be kept at the end. Keys are as of when they were last set."""
-
-    __slots__ = ("_closed", "_floor", "_high", "_open", "_present_s", "_rising", "by_seq", "entries", "seats")
-
-    def __init__(self, seats: Seats | None = None) -> None:
-        self.seats = seats
-        """Where they sit, for pipelines with adjusters."""
-        self.entries: list[Entry] = []
-        self.by_seq: dict[int, Entry] = {}
-        self._present_s = -math.inf
-        self._open: dict[int, Entry] = {}
-        """Of that moment, by seq: jobs whose keys had to be worked out, with these keys."""
-        self._closed: dict[int, Ceiling] = {}
-        """The others. Most jobs have not passed any pending one, and this is known until they do."""
-        self._floor: tuple[int, Key] = (0, 0)
-        """The lowest ceiling of these."""
-        self._high: list[int] = []
-        """The seqs of those with a higher one."""
-        self._rising: Rising | None = None
-        """Made when first asked for, and kept up from then on: most policies never ask."""
-
-    def add(self, entry: Entry) -> None:
-        bisect.insort(self.entries, entry)
-        self.by_seq[entry[2]] = entry
-        if self._rising is not None:
-            self._rising.add(entry)
-        if self.seats is not None:
-            self.seats.add(entry[3])
-
-    def remove(self, job: JobView) -> None:
-        entry = self.by_seq.pop(job.seq, None)
-        if entry is not None:
-            self._open.pop(job.seq, None)
-            self._closed.pop(job.seq, None)
-            remove_entry(self.entries, entry)
-            if self._rising is not None:
-                self._rising.remove(entry)
-            if self.seats is not None:
-                self.seats.remove(job)
-
-    def rekey(self, at: int, key: Key) -> None:
-        """The entry at this place has another key now (orders whose keys fall)."""
-        rank, _, seq, job = self.entries.pop(at)
-        self.by_seq[seq] = entry = (rank, key, seq, job)
-        bisect.insort(self.entries, entry)
-
-    def beyond(self, cutoff: tuple[Key, ...]) -> Iterator[Entry]:
-        """The entries after this one, the last first."""
-        return itertools.islice(reversed(self.entries), len(self.entries) - bisect.bisect_right(self.entries, cutoff))
-
-    def passed(self, order: Order, entry: Entry, now_s: float) -> Iterator[JobView]:
-        """Jobs whose rising keys are beyond those of this pending entry now, in any order; maybe without some that are
-        still launching."""
-        if order.is_even:
-            return self._evenly(order, now_s).passed(order, entry, now_s)
-        cutoff = order.cutoff(entry[3], entry[1])
-        return (each[3] for each in self._near(order, cutoff, now_s) if each > cutoff)
-
-    def latest(self, order: Order, cutoff: tuple[Key, ...], now_s: float) -> Iterable[Entry]:
-        """Those with rising keys beyond the cutoff, and maybe more, with the keys of this moment, the last first; maybe
-        without some that are still launching."""
-        if order.is_even:
-            return self._evenly(order, now_s).latest(order, now_s)
-        return sorted(self._near(order, cutoff, now_s), reverse=True)
-
-    def _near(self, order: Order, cutoff: tuple[Key, ...], now_s: float) -> list[Entry]:
-        """All jobs beyond the cutoff, and maybe more, with the keys of this moment."""
-        self._sort_out(order, now_s)
-        closed, cut = self._closed, cutoff[:2]
-        for seq in self._high if self._floor <= cut else list(closed):
-            if seq in closed and closed[seq][0] > cut:
-                self._work_out(order, seq, now_s)
-        return list(self._open.values())
-
-    def _sort_out(self, order: Order, now_s: float) -> None:
-        """Part the jobs by whether their keys of this moment must be worked out."""
-        if self._present_s != now_s:
-            self._present_s, self._open = now_s, {}
-            self._closed = closed = order.ceilings(self.entries, now_s)
-            self._floor = floor = min([known[0] for known in closed.values()], default=(0, 0))
-            self._high = [seq for seq, known in closed.items() if known[0] != floor]
-        if len(self._open) + len(self._closed) < len(self.by_seq):
-            for seq in self.by_seq:
-                if seq not in self._open and seq not in self._closed:
-                    self._work_out(order, seq, now_s)
-
-    def _work_out(self, order: Order, seq: int, now_s: float) -> None:
-        rank, _, _, job = self.by_seq[seq]
-        self._closed.pop(seq, None)
-        self._open[seq] = (rank, order.running_key(job, now_s), seq, job)
-
-    def next_crossing(self, order: Order, heads: list[Head], now_s: float) -> float:
-        """When one of these pending jobs could next push out running ones that it could not before."""
-        at_s = math.inf
-        if order.is_even:
-            rising = self._evenly(order, now_s)
-            for entry, missing in heads:
-                at_s = rising.next_crossing(order, entry, missing, now_s, at_s)
-        else:
-            at_s = self._first_passing(order, heads, now_s)
-        return at_s if at_s == math.inf else max(round(at_s * GRID), math.floor(now_s * GRID) + 1) / GRID
-
-    def _first_passing(self, order: Order, heads: list[Head], now_s: float) -> float:
-        """When the first running job passes the next pending one before it. Keys may move in any way here: each job is
-        looked at."""
-        by_rank: dict[int, set[Key]] = {}
-        for entry, _ in heads:
-            by_rank.setdefault(entry[0], set()).add(entry[1])
-        keys = {rank: sorted(found) for rank, found in by_rank.items()}
-        self._sort_out(order, now_s)
-        first_s = math.inf
-        closed, floor = self._closed, self._floor
-        if floor[0] in keys and floor[1] == keys[floor[0]][0]:
-            # A job that has not passed the first pending one passes that one next.
-            first_s = min([known[1] for known in closed.values() if known[0] == floor], default=math.inf)
-            unclear = self._high
-        else:
-            unclear = list(closed)
-        for seq in unclear:
-            rank, ceiling = closed[seq][0] if seq in closed else (None, None)
-            if rank not in keys:
-                continue
-            if ceiling <= keys[rank][0]:
-                first_s = min(first_s, order.reaches(self.by_seq[seq][3], keys[rank][0], now_s))
-            else:
-                self._work_out(order, seq, now_s)
-        for rank, key, _, job in self._open.values():
-            if rank in keys and key <= keys[rank][-1]:
-                following = bisect.bisect_left(keys[rank], key)
-                at_s = order.reaches(job, keys[rank][following], now_s)
-                if at_s < first_s:
-                    first_s = at_s
-        return first_s
-
-    def _evenly(self, order: Order, now_s: float) -> Rising:
-        if self._rising is None:
-            self._rising = Rising(self.entries)
-        self._rising.file(order, now_s)
-        return self._rising
-
-
-class Rising:
-    """Running jobs whose keys rise evenly. Two that rise equally fast never overtake each other, so there is one list
-    for each speed, by what the keys would have been at time 0, and only the lists have to be merged."""
-
-    SLACK = 0.01
-    """More than rounding can misplace a job in its list; close ones are compared by their keys themselves."""
-
-    def __init__(self, entries: Iterable[Entry]) -> None:
-        self.lists: dict[tuple[int, float], list[Item]] = {}
-        """By rank and speed."""
-        self.filed: dict[int, tuple[tuple[int, float], Item]] = {}
-        self.unfiled = {entry[2]: entry[3] for entry in entries}
-        """The key of a pending job does not change."""
-
-    def add(self, entry: Entry) -> None:
-        self.unfiled[entry[2]] = entry[3]
-
-    def remove(self, entry: Entry) -> None:
-        if self.unfiled.pop(entry[2], None) is None:
-            kind, item = self.filed.pop(entry[2])
-            remove_entry(self.lists[kind], item)
-            if not self.lists[kind]:
-                del self.lists[kind]
-
-    def file(self, order: Order, now_s: float) -> None:
-        for job in [job for job in self.unfiled.values() if job.state is JobState.RUNNING]:
-            speed = order.speed(job)
-            kind, item = (job.rank, speed), (order.running_key(job, now_s) - speed * now_s, job.seq, job)
-            bisect.insort(self.lists.setdefault(kind, []), item)
-            self.filed[job.seq] = (kind, item)
-            del self.unfiled[job.seq]
-
-    def latest(self, order: Order, now_s: float) -> Iterator[Entry]:
-        """Running jobs, the last first. A job is yielded as soon as no job left in a list can come after it."""
-        heads = [self._head(kind, len(items) - 1, now_s) for kind, items in self.lists.items()]
-        heapq.heapify(heads)
-        found: list[tuple[int, float, int, JobView]] = []
-        while heads:
-            rank, most, at, speed = heads[0]
-            while found and found[0][:2] < (rank, most):
-                job = found[0][3]
-                yield (job.rank, -heapq.heappop(found)[1], job.seq, job)
-            job = self.lists[-rank, speed][at][2]
-            heapq.heappush(found, (rank, -order.running_key(job, now_s), -job.seq, job))
-            if at:
-                heapq.heapreplace(heads, self._head((-rank, speed), at - 1, now_s))
-            else:
-                heapq.heappop(heads)
-        while found:
-            job = found[0][3]
-            yield (job.rank, -heapq.heappop(found)[1], job.seq, job)
-
-    def passed(self, order: Order, entry: Entry, now_s: float) -> Iterator[JobView]:
-        """Those that run and have passed this pending entry, in any order."""
-        rank, key = entry[:2]
-        cutoff = order.cutoff(entry[3], key)
-        for (its_rank, speed), items in self.lists.items():
-            if its_rank >= rank:
-                last = self._last_behind(order, items, key - speed * now_s, cutoff, now_s) if its_rank == rank else -1
-                for item in items[last + 1 :]:
-                    yield item[2]
-
-    def _head(self, kind: tuple[int, float], at: int, now_s: float) -> tuple[int, float, int, float]:
-        """For a heap, the last on top: no key of this list from `at` down is beyond the second number."""
-        rank, speed = kind
-        return (-rank, -(self.lists[kind][at][0] + speed * now_s + self.SLACK), at, speed)
-
-    def next_crossing(self, order: Order, entry: Entry, missing: int, now_s: float, before_s: float) -> float:
-        """When jobs that hold the missing gpus have risen past this pending one, or the next job if it has passed by
-        enough of them already; `before_s` if that is sooner."""
-        rank, key = entry[:2]
-        cutoff = order.cutoff(entry[3], key)
-        ahead: list[tuple[float, int, int, list[Item]]] = []
-        """Of each list the next job to pass: (when, its seq, its place, the list)."""
-        for (its_rank, speed), items in self.lists.items():
-            if its_rank < rank:
-                continue
-            last = self._last_behind(order, items, key - speed * now_s, cutoff, now_s) if its_rank == rank else -1
-            for item in items[last + 1 :] if missing > 0 else ():
-                missing -= item[2].gpu_count
-            if last >= 0:
-                job = items[last][2]
-                ahead.append((order.reaches(job, key, now_s), job.seq, last, items))
-        for job in self.unfiled.values():
-            if job.rank == rank:
-                ahead.append((order.reaches(job, key, now_s), job.seq, 0, [(0.0, job.seq, job)]))
-        heapq.heapify(ahead)
-        while ahead and ahead[0][0] < before_s:
-            at_s, _, last, items = ahead[0]
-            missing -= items[last][2].gpu_count
-            if missing <= 0:
-                return at_s
-            if last:
-                job = items[last - 1][2]
-                heapq.heapreplace(ahead, (order.reaches(job, key, now_s), job.seq, last - 1, items))
-            else:
-                heapq.heappop(ahead)
-        return before_s
-
-    def _last_behind(
-        self, order: Order, items: list[Item], level: float, cutoff: tuple[object, ...], now_s: float
-    ) -> int:
-        """The place of the last job of a list that has not passed the pending one; -1 if all have."""
-        last = bisect.bisect_left(items, (level + self.SLACK,)) - 1
-        while last >= 0 and items[last][0] > level - self.SLACK:  # so near that rounding decides
-            job = items[last][2]
-            if (job.rank, order.running_key(job, now_s), job.seq) <= cutoff:
-                break
-            last -= 1
-        return last
-
-
-# Sorted by whatever the entries begin with.
 def remove_entry(entries: list[Any], entry: tuple[Any, ...]) -> None:
+    """From a list that is sorted by whatever the entries begin with."""
     index = bisect.bisect_left(entries, entry)
     if index == len(entries) or entries[index] is not entry:
         raise InvariantBroken(f"no entry of {entry[-1]!r} where it should be")

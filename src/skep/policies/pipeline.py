@@ -7,48 +7,46 @@
     preempt    who makes room?             running jobs that may be stopped for a pending one
     adjust     what else may be changed?   after the walk: move, resize, suspend, pack
 
+What a pipeline keeps for speed is divided by what it is about: `pending.py` (lines), `running.py`, `job_timers.py`,
+`leaving.py`, `reasons.py` (why jobs wait), `kept_keys.py`, `possible.py`. All of it follows from the state.
+
 A decision costs what it touches: a line whose head failed is tried again only after something happened that could
 help it (the *epoch*), and the heads of the lines are walked in order, not the jobs.
 """
 
 from __future__ import annotations
 
-import bisect
 import heapq
 import math
 from collections.abc import Hashable, Iterator
 
-import msgspec
-
-from skep.core.cluster import WHOLE, Allocation
+from skep.core.cluster import Allocation
 from skep.core.job import JobState
-from skep.core.memory import Memory, Slot
+from skep.core.memory import Memory
 from skep.core.model import Shape
 from skep.core.plan import Decision, Plan
-from skep.core.refusal import Cause, Refusal
+from skep.core.refusal import Refusal
 from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Adjuster, Preemption
 from skep.policies.adjust.preempt import ByPriority
 from skep.policies.allocate.base import Allocator, AsRequested
 from skep.policies.easy import backfill
 from skep.policies.estimate.duration import Duration
-from skep.policies.explain import never_fits, refusal_of
-from skep.policies.lines import Entry, Head, Line, Running
+from skep.policies.explain import refusal_of
+from skep.policies.job_timers import JobTimers
+from skep.policies.kept_keys import KeptKeys
+from skep.policies.leaving import Leaving
+from skep.policies.lines import Entry, Line
 from skep.policies.order.base import RISES, Key, Order
+from skep.policies.pending import Pending
 from skep.policies.place import Place
+from skep.policies.possible import Possible
+from skep.policies.reasons import Reasons
 from skep.policies.room import Room, has_chance, make_room
+from skep.policies.running import Head, Running
 from skep.policies.seats import Seats
 
 STRICT, SKIP, EASY = "strict", "skip", "easy"
-
-
-class Kept(msgspec.Struct, frozen=True, array_like=True):
-    """The key of a job, for orders that remember; whatever an order compares, tuples as lists when read back."""
-
-    key: Key
-
-
-KEY = Slot("key", Kept)
 
 
 class Pipeline:
@@ -85,35 +83,21 @@ class Pipeline:
     # Derived from the state ------------------------------------------------------------------------------------
 
     def attach(self, view: View, memory: Memory) -> None:
-        self.lines: dict[Hashable, Line] = {}
-        self.active: dict[str, Line] = {}
-        """Lines in which somebody stands, by scope: of many users most have nothing pending."""
-        self.entries: dict[int, tuple[Line, Entry]] = {}
-        """Where each pending job stands, by seq."""
+        self.pending = Pending()
         self.seats = Seats()
         self.running = Running(self.seats if self.adjust else None)
         self.suspended: dict[int, JobView] = {}
         """By seq, in the order of their suspension."""
-        self.leaving: list[JobView] = []
-        """Jobs that were pushed out: in a strict line nobody passes them while they are not back in it."""
-        self.ahead: dict[Hashable, tuple[int, Key, int]] = {}
-        """The first of these in each group: (rank, key, seq)."""
+        self.timers = JobTimers()
+        self.leaving = Leaving(self.order)
+        self.reasons = Reasons(self.order, self.pending)
+        self.keys = KeptKeys(memory)
+        self.possible = Possible(view, self.place)
         self.has_fixed = False
-        """Whether there may be running jobs that must not be pushed out."""
-        self.timers: list[tuple[float, int, JobView]] = []
-        self.due: dict[int, float] = {}
+        """Whether there may be running jobs that must not be preempted."""
         self.epoch = 0
+        """Grows when something happens that could help a job which did not fit."""
         self.walked_epoch = -1
-        self.touched: dict[str, Line] = {}
-        """Lines with a new head since the last walk."""
-        self.moved: list[JobView] = []
-        """Pending jobs that changed lines."""
-        self.blank = view.blank()
-        self.trial = self.blank.new_plan()
-        self.could_run: dict[Hashable, bool] = {}
-        self.memory = memory
-        self.unwritten: dict[str, Kept] = {}
-        """Keys of running jobs that no planner has written down: another policy started them."""
         self.order.attach(view)
         self.place.attach(view)
         for job in view.placed_jobs():
@@ -124,34 +108,21 @@ class Pipeline:
         self.unseen: list[JobView] = []
         """Pending jobs that no planner has looked at yet."""
         for job in view.jobs.values():
-            if job.state is JobState.PENDING and job.is_ready:
-                self._resume(view, job)
-            elif job.state is JobState.STOPPING:
-                self.leaving.append(job)
+            if job.state is JobState.STOPPING:
+                self.leaving.add(job, view.now_s)
+            elif job.state is JobState.PENDING and job.is_ready:
+                if job.waiting is None:
+                    self.unseen.append(job)
+                else:
+                    self.reasons.resume(view, job, self._enqueue(view, None, job))
         for adjuster in self.adjust:
             adjuster.attach(view)
-
-    def _resume(self, view: View, job: JobView) -> None:
-        """Take up a pending job where the planner before left it."""
-        if job.waiting is None:
-            self.unseen.append(job)
-            return
-        line = self._enqueue(view, None, job)
-        if job.waiting is view.waiting.get(line.scope):
-            if not line.is_strict:
-                line.cause = job.waiting.cause
-        elif line.is_strict and job.waiting is view.waiting.get(f"head {job.id}"):
-            line.head, line.cause = job, job.waiting.cause
-        else:
-            self.moved.append(job)
 
     # The decision ----------------------------------------------------------------------------------------------
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
         plan = view.new_plan()
-        for job_id, kept in self.unwritten.items():
-            plan.remember(KEY, job_id, kept)
-        self.unwritten = {}
+        self.keys.write(plan)
         self._take_in(view, plan, trigger)
         is_idle = self.has_nobody(trigger)
         fresh = [] if is_idle else self._fill(view, plan, trigger)
@@ -161,27 +132,29 @@ class Pipeline:
             self._keep_running(job, plan, view.now_s)
         if not is_idle:
             changed = bool(plan.decisions or trigger.ended or trigger.nodes_changed or trigger.withdrawn)
-            self._say_why(view, plan, fresh, changed=changed)
-        wake_s = min(wake_s, self._next_wake(view))
+            self.reasons.book(view, plan, fresh, changed=changed)
+        wake_s = min(wake_s, self.timers.next_s)
+        if self.order.moves == RISES and self.preempt.preempts:
+            wake_s = min(wake_s, self._next_crossing(view))
         plan.wake(wake_s if wake_s < math.inf else None)
         return plan
 
     def _fill(self, view: View, plan: Plan, trigger: Trigger) -> list[JobView]:
-        """Start whoever can be started; those who stand in line for the first time."""
+        """Start the jobs that can be started. Returns the jobs that are pending for the first time."""
         arrived = {job.seq: job for job in (*self.unseen, *trigger.returned, *trigger.submitted)}
         self.unseen = []
         fresh = [job for job in arrived.values() if self._admit(view, plan, job)]
         self._walk(view, plan)
         if self.walk == EASY:
-            for line in list(self.active.values()):
+            for line in list(self.pending.active.values()):
                 for job, allocation in backfill(view, plan, self.place, self.estimate, self.running, line):
-                    self._leave_line(job)
+                    self.pending.remove(job)
                     self._give(view, plan, job, allocation)
         return fresh
 
     def has_nobody(self, trigger: Trigger) -> bool:
-        """Whether nobody waits who could be started: nothing can be freed for anybody."""
-        return not (self.entries or self.unseen or trigger.submitted or trigger.returned)
+        """Whether no job waits that could be started: nothing can be freed for anybody."""
+        return not (self.pending.entries or self.unseen or trigger.submitted or trigger.returned)
 
     def _take_in(self, view: View, plan: Plan, trigger: Trigger) -> None:
         """Bring the indexes up to what happened."""
@@ -190,7 +163,7 @@ class Pipeline:
             self.withdraw(job)
         for job in trigger.started:
             if job.seq in self.running.by_seq:
-                self._set_timer(job, self.order.changes_at(job, job.held_since_s))
+                self.timers.set(job, self.order.changes_at(job, job.held_since_s))
         for job in trigger.ended + trigger.returned:
             self.let_go(view, plan, job)
         stopped = [job for job in trigger.withdrawn if job.state.is_final]
@@ -198,19 +171,12 @@ class Pipeline:
             self.order.ended(job, plan, now_s)
         if trigger.ended or trigger.nodes_changed:
             self.epoch += 1
-        while self.timers and self.timers[0][0] <= now_s:
-            at_s, seq, job = heapq.heappop(self.timers)
-            if self.due.get(seq) == at_s:
-                del self.due[seq]
-                self._rekey(view, plan, job)
-
-    def _forget(self, job: JobView) -> None:
-        self.running.remove(job)
-        self.due.pop(job.seq, None)
+        for job in self.timers.take_due(now_s):
+            self._rekey(view, plan, job)
 
     def _admit(self, view: View, plan: Plan, job: JobView) -> bool:
         """Put a job in line, unless it could not run even on the whole cluster."""
-        if job.seq in self.entries or job.state is not JobState.PENDING or not job.is_ready:
+        if job.seq in self.pending.entries or job.state is not JobState.PENDING or not job.is_ready:
             return False
         never = self.why_never(view, job)
         if never:
@@ -220,101 +186,59 @@ class Pipeline:
         return True
 
     def why_never(self, view: View, job: JobView) -> str:
-        """Why the job could not run even on the whole cluster; nothing: it could."""
-        shapes = job.spec.shapes
-        kind = (shapes, self.place.key(job, math.inf))
-        could = self.could_run.get(kind)
-        if could is None:
-            found = [self._find_alone(job, shape) for shape in self.allocate.shapes(job)]
-            could = self.could_run[kind] = any(found)
-        return "" if could else never_fits(view.cluster, shapes[0])
-
-    def _find_alone(self, job: JobView, shape: Shape) -> Allocation | None:
-        """Where it would be if nobody else were there."""
-        return self.place.find(self.blank.cluster, self.trial, job, shape, math.inf)
+        """Why the job could not run even on the whole cluster; nothing if it could."""
+        return self.possible.why_never(view, job, job.spec.shapes, self.allocate.shapes(job))
 
     def _enqueue(self, view: View, plan: Plan | None, job: JobView) -> Line:
         line = self._line(view, job)
-        key = self.order.key(job, view.now_s)
-        if self.order.remembers:
-            key = self._remember(job, key, plan)
-        entry = (job.rank, key, job.seq, job)
-        line.add(entry)
-        self.active[line.scope] = line
-        if line.entries[0] is entry:
-            self.touched[line.scope] = line
-        self.entries[job.seq] = (line, entry)
-        self._set_timer(job, min(self.order.changes_at(job, view.now_s), self.place.changes_at(job, view.now_s)))
+        self.pending.add(line, self._entry(job, plan, view.now_s))
+        self.timers.set(job, min(self.order.changes_at(job, view.now_s), self.place.changes_at(job, view.now_s)))
         return line
 
     def _line(self, view: View, job: JobView) -> Line:
-        group = self.order.group(job)
-        shapes = job.spec.shapes
+        group, shapes = self.order.group(job), job.spec.shapes
         is_strict = self.walk != SKIP
         kind: Hashable = group if is_strict else (group, shapes, self.place.key(job, view.now_s))
-        line = self.lines.get(kind)
-        if line is None:
+
+        def make() -> Line:
             pools = view.cluster.pools_for(shapes[0].gpu_types)
-            line = Line(group, f"{self.name} {kind!r}", shapes, pools, is_strict=is_strict)
-            self.lines[kind] = line
-        return line
+            return Line(group, f"{self.name} {kind!r}", shapes, pools, is_strict=is_strict)
+
+        return self.pending.line(kind, make)
+
+    def _entry(self, job: JobView, plan: Plan | None, now_s: float) -> Entry:
+        key = self.order.key(job, now_s)
+        if self.order.remembers:
+            key = self.keys.keep(job, key, plan)
+        return (job.rank, key, job.seq, job)
 
     def _rekey(self, view: View, plan: Plan, job: JobView) -> None:
         """The moment has come for this job's key, or what it accepts, to jump."""
         self.order.rekeyed(job, plan, view.now_s)
-        if job.seq in self.entries:
-            line = self.entries[job.seq][0]
-            self._leave_line(job)
+        if job.seq in self.pending.entries:
+            line = self.pending.remove(job)
             if line.entries:
-                self.touched[line.scope] = line
+                self.pending.touched[line.scope] = line
             line = self._enqueue(view, plan, job)
             line.tried = (-1, -1)
             if not line.is_strict:
-                self.moved.append(job)
+                self.reasons.moved.append(job)
         elif job.allocation is not None:
             self.running.remove(job)
             self._keep_running(job, plan, view.now_s)
             self.epoch += 1
 
     def _keep_running(self, job: JobView, plan: Plan | None, now_s: float) -> None:
-        key = self.order.key(job, now_s)
-        if self.order.remembers:
-            key = self._remember(job, key, plan)
         self.has_fixed |= not job.spec.preemptible
-        self.running.add((job.rank, key, job.seq, job))
-        self._set_timer(job, self.order.changes_at(job, now_s))
-
-    def _remember(self, job: JobView, key: Key, plan: Plan | None) -> Key:
-        """Write the key down; without a plan we take up another planner's work, and go by what it wrote."""
-        if plan is not None:
-            plan.remember(KEY, job.id, Kept(key))
-            return key
-        kept = KEY.get(self.memory, job.id)
-        if kept is None:
-            self.unwritten[job.id] = kept = Kept(key)
-        return tuple(kept.key) if isinstance(kept.key, list) else kept.key
-
-    def _leave_line(self, job: JobView) -> None:
-        line, entry = self.entries.pop(job.seq)
-        line.remove(entry)
-        if not line.entries:
-            del self.active[line.scope]
-
-    def _set_timer(self, job: JobView, at_s: float) -> None:
-        if at_s < math.inf:
-            if self.due.get(job.seq) != at_s:
-                self.due[job.seq] = at_s
-                heapq.heappush(self.timers, (at_s, job.seq, job))
-        else:
-            self.due.pop(job.seq, None)
+        self.running.add(self._entry(job, plan, now_s))
+        self.timers.set(job, self.order.changes_at(job, now_s))
 
     # The walk --------------------------------------------------------------------------------------------------
 
     def _walk(self, view: View, plan: Plan) -> None:
         """Try the heads of the lines in order; a line is done with when its head fails."""
         group_key = self.order.group_key
-        if self.leaving:
-            self._look_back(view)
+        self.leaving.refresh(view.now_s)
         heads = self._heads()
         held_up = []
         while heads:
@@ -323,12 +247,12 @@ class Pipeline:
                 heapq.heapreplace(heads, (group_key(line.group), rank, key, seq, line))
                 continue
             entry = line.entries[0]
-            if self.leaving and line.is_strict and self.ahead.get(line.group, entry[:3]) < entry[:3]:
+            if self.leaving.holds_up(line, entry):
                 held_up.append(line)
             elif self._start(view, plan, entry):
-                self._leave_line(entry[3])
+                self.pending.remove(entry[3])
                 if self.epoch != self.walked_epoch:
-                    heads = self._heads()  # those pushed out left something over, for whoever is first in order
+                    heads = self._heads()  # the preempted jobs left something over, for the first in order
                     continue
                 if line.entries:
                     rank, key, seq, _ = line.entries[0]
@@ -338,26 +262,14 @@ class Pipeline:
                 line.tried = (seq, self.epoch)
             heapq.heappop(heads)
         for line in held_up:
-            self.touched[line.scope] = line
-
-    def _look_back(self, view: View) -> None:
-        self.leaving = [job for job in self.leaving if job.state is JobState.STOPPING and not job.is_ending]
-        self.ahead = {}
-        for job in self.leaving:
-            self._hold_up(view, job)
-
-    def _hold_up(self, view: View, job: JobView) -> None:
-        """In a strict line nobody passes this job, which was pushed out, before it is back."""
-        group, place = self.order.group(job), (job.rank, self.order.key(job, view.now_s), job.seq)
-        if group not in self.ahead or place < self.ahead[group]:
-            self.ahead[group] = place
+            self.pending.touched[line.scope] = line
 
     def _heads(self) -> list[tuple[float, int, Key, int, Line]]:
         """A heap of the lines worth a try: all after something was freed, else those with a new head."""
         group_key = self.order.group_key
         may_help = self.preempt.may_help
         rising = self.order.moves == RISES
-        lines = self.active if rising or self.epoch != self.walked_epoch else self.touched
+        lines = self.pending.active if rising or self.epoch != self.walked_epoch else self.pending.touched
         heads = []
         for line in lines.values():
             if line.entries and (line.could_fit() or may_help(self.order, self.running, line.entries[0])):
@@ -365,7 +277,7 @@ class Pipeline:
                 if rising or line.tried != (seq, self.epoch):
                     heads.append((group_key(line.group), rank, key, seq, line))
         self.walked_epoch = self.epoch
-        self.touched = {}
+        self.pending.touched = {}
         heapq.heapify(heads)
         return heads
 
@@ -400,37 +312,37 @@ class Pipeline:
 
     def _make_way(self, view: View, plan: Plan, job: JobView, room: Room) -> None:
         for victim in room.victims:
-            self._forget(victim)
-            self.order.left(victim, plan, view.now_s)
+            self.let_go(view, plan, victim)
             if self.walk != SKIP:
-                self.leaving.append(victim)
-                self._hold_up(view, victim)
+                self.leaving.add(victim, view.now_s)
         self._give(view, plan, job, room.allocation)
 
     def _give(self, view: View, plan: Plan, job: JobView, allocation: Allocation) -> None:
         plan.start(job, allocation)
-        self.order.entered(job, plan, view.now_s)
-        self._keep_running(job, plan, view.now_s)
+        self.take_over(view, plan, job)
 
-    # Adjusters ---------------------------------------------------------------------------------------------------
+    def _missing(self, view: View, job: JobView, shape: Shape) -> int:
+        """How many GPUs others would have to give up at least; shares may fit on ones that are not free."""
+        return 0 if job.gpus < shape.gpus else shape.gpus - view.cluster.free_gpus(shape.gpu_types)
+
+    def _next_crossing(self, view: View) -> float:
+        """When a pending job could next preempt running ones that it could not before: the first of any line."""
+        heads: list[Head] = []
+        for line in self.pending.active.values():
+            entry = line.entries[0]
+            shapes = self.allocate.shapes(entry[3])
+            heads.append((entry, min(self._missing(view, entry[3], shape) for shape in shapes)))
+        return self.running.next_crossing(self.order, heads, view.now_s) if heads else math.inf
+
+    # Adjusters -------------------------------------------------------------------------------------------------
 
     def pending_jobs(self) -> Iterator[JobView]:
-        """Jobs that the walk could not start, the first to be started first."""
-        group_key = self.order.group_key
-        lines = [
-            [(group_key(line.group), rank, key, seq, job) for rank, key, seq, job in line.entries]
-            for line in self.active.values()
-        ]
-        return (each[4] for each in heapq.merge(*lines))
+        return self.pending.in_order(self.order.group_key)
 
     def pending_lines(self) -> Iterator[Iterator[JobView]]:
-        """Pending jobs of one request, or with `walk=strict` of one group, the first to be started first."""
-        group_key = self.order.group_key
-        for line in sorted(self.active.values(), key=lambda line: (group_key(line.group), line.entries[0][:3])):
-            yield (entry[3] for entry in line.entries)
+        return self.pending.lines_in_order(self.order.group_key)
 
     def running_jobs(self) -> Iterator[JobView]:
-        """Jobs that run or are about to, the first to be stopped last."""
         return (entry[3] for entry in self.running.entries)
 
     def suspended_jobs(self) -> Iterator[JobView]:
@@ -444,7 +356,7 @@ class Pipeline:
             number = len(plan.decisions)
             wake_s = min(wake_s, adjuster.adjust(view, plan, trigger, self))
             has_freed = self._follow(view, plan, plan.decisions[number:])
-            if has_freed and self.entries:
+            if has_freed and self.pending.entries:
                 self.epoch += 1
                 self._walk(view, plan)
         return wake_s
@@ -454,8 +366,8 @@ class Pipeline:
         has_freed = False
         for job_id, before in {each.job_id: each.before for each in reversed(decisions)}.items():
             job = view.jobs[job_id]
-            if job.seq in self.entries and job.state is not JobState.PENDING:
-                self._leave_line(job)
+            if job.seq in self.pending.entries and job.state is not JobState.PENDING:
+                self.pending.remove(job)
             had_cells = before is not None and not before.is_suspended
             has_cells = job.allocation is not None and not job.allocation.is_suspended
             is_reshared = before is not None and job.allocation is not None and job.allocation.has_seats_of(before)
@@ -472,11 +384,11 @@ class Pipeline:
                 self._keep_running(job, plan, view.now_s)
         return has_freed
 
-    # Virtual clusters -------------------------------------------------------------------------------------------
+    # Also for the planner of virtual clusters --------------------------------------------------------------------
 
     def absorb(self, trigger: Trigger) -> bool:
         """Take in jobs that have ended where `plan` would decide and write nothing. False: `plan` must be called."""
-        if not self.ignores_ends or self.timers or self.unwritten or not self.has_nobody(trigger):
+        if not self.ignores_ends or self.timers or self.keys.has_unwritten or not self.has_nobody(trigger):
             return False
         if trigger.withdrawn or trigger.nodes_changed or trigger.is_timer:
             return False
@@ -487,25 +399,25 @@ class Pipeline:
         return True
 
     def withdraw(self, job: JobView) -> None:
-        """This pending job is not ours to start: it is held, or over, or somebody else has started it."""
-        if job.seq in self.entries:
-            line = self.entries[job.seq][0]
-            self._leave_line(job)
+        """This pending job is not ours to start: it is held, or over, or another planner has started it."""
+        if job.seq in self.pending.entries:
+            line = self.pending.remove(job)
             line.tried = (-1, -1)  # it may come back with another priority
-            self.due.pop(job.seq, None)
+            self.timers.drop(job)
             if line.entries:
-                self.touched[line.scope] = line
+                self.pending.touched[line.scope] = line
 
     def take_over(self, view: View, plan: Plan, job: JobView) -> None:
-        """A job that somebody else has started counts as one of ours from now on."""
+        """A job that was given cells, by us or another planner, counts as one of ours from now on."""
         self.order.entered(job, plan, view.now_s)
         self._keep_running(job, plan, view.now_s)
 
     def let_go(self, view: View, plan: Plan, job: JobView) -> None:
         """The job gave up what it had: it ended, was preempted, or another planner has taken it over."""
         self.suspended.pop(job.seq, None)
-        if job.seq in self.running.by_seq:  # else it was stopped or suspended by us, and left then
-            self._forget(job)
+        if job.seq in self.running.by_seq:  # else we stopped or suspended it before
+            self.running.remove(job)
+            self.timers.drop(job)
             self.order.left(job, plan, view.now_s)
 
     def may_pass(self, view: View, job: JobView) -> bool:
@@ -514,84 +426,10 @@ class Pipeline:
             return True
         entry = (job.rank, self.order.key(job, view.now_s), job.seq)
         group = self.order.group(job)
-        return all(line.entries[0][:3] > entry for line in self.active.values() if line.group == group)
-
-    # What is said about it -------------------------------------------------------------------------------------
-
-    def _say_why(self, view: View, plan: Plan, fresh: list[JobView], *, changed: bool) -> None:
-        """Book waiting under its cause: for each line, and in strict lines for the head by itself."""
-        fresh += self.moved
-        self.moved = []
-        lines: dict[str, Line] = {}
-        for job in fresh:
-            place = self.entries.get(job.seq)
-            if place is not None:
-                line = place[0]
-                lines[line.scope] = line
-                plan.wait(job, line.scope)
-                if line.head is job:
-                    line.head = None  # it ran in between: as a head it has to be booked anew
-        for line in self.active.values() if changed else lines.values():
-            if line.entries:
-                if line.is_strict:
-                    self._say_why_head(view, plan, line)
-                else:
-                    cause = self._cause(view, line, line.entries[0][3])
-                    if cause is not line.cause:
-                        line.cause = cause
-                        plan.refuse(line.scope, cause)
-
-    def _say_why_head(self, view: View, plan: Plan, line: Line) -> None:
-        job = line.entries[0][3]
-        cause = self._cause(view, line, job)
-        scope = f"head {job.id}"
-        if job is not line.head:
-            if line.head is not None and line.head.seq in self.entries:
-                plan.wait(line.head, line.scope)
-            plan.wait(job, scope)
-        elif cause is line.cause:
-            return
-        line.head, line.cause = job, cause
-        plan.refuse(scope, cause)
-
-    def _cause(self, view: View, line: Line, job: JobView) -> Cause:
-        refused = self.order.refuses(job)
-        if refused is not None:
-            return refused
-        shape = job.spec.shapes[0]
-        milli = shape.gpu_milli
-        free = 0
-        # A strict line holds all kinds of requests, and `pools` is what its first job accepts.
-        for pool in view.cluster.pools_for(shape.gpu_types) if line.is_strict else line.pools:
-            free += pool.free if milli == WHOLE else pool.with_room(milli)
-        return view.cluster.why_not(shape.gpus, free)
-
-    def _next_wake(self, view: View) -> float:
-        timers = self.timers
-        while timers and self.due.get(timers[0][1]) != timers[0][0]:
-            heapq.heappop(timers)
-        wake_s = timers[0][0] if timers else math.inf
-        if self.order.moves == RISES and self.preempt.preempts:
-            wake_s = min(wake_s, self._next_crossing(view))
-        return wake_s
-
-    def _next_crossing(self, view: View) -> float:
-        """When a pending job could next push out running ones that it could not before: the first of any line."""
-        heads: list[Head] = []
-        for line in self.active.values():
-            entry = line.entries[0]
-            shapes = self.allocate.shapes(entry[3])
-            heads.append((entry, min(self._missing(view, entry[3], shape) for shape in shapes)))
-        return self.running.next_crossing(self.order, heads, view.now_s) if heads else math.inf
-
-    def _missing(self, view: View, job: JobView, shape: Shape) -> int:
-        """How many GPUs others would have to give up at least; shares may fit on ones that are not free."""
-        return 0 if job.gpus < shape.gpus else shape.gpus - view.cluster.free_gpus(shape.gpu_types)
+        return all(line.entries[0][:3] > entry for line in self.pending.active.values() if line.group == group)
 
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
-        place = self.entries.get(job.seq)
+        place = self.pending.entries.get(job.seq)
         if place is None:
             return refusal_of(view, job, None)
-        line, entry = place
-        ahead = [other[3] for other in line.entries[: bisect.bisect_left(line.entries, entry)]]
-        return refusal_of(view, job, self._cause(view, line, job), ahead)
+        return refusal_of(view, job, self.reasons.cause(view, place[0], job), self.pending.before(job))

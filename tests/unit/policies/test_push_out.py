@@ -15,8 +15,8 @@ from skep.core.view import JobView
 from skep.experiments.simulate import Experiment, Options
 from skep.policies.adjust.preempt import Preempt
 from skep.policies.estimate.duration import Duration
-from skep.policies.lines import Running
 from skep.policies.order.simple import Fifo, Remaining
+from skep.policies.running import Running
 from skep.testing import cluster, job, trace
 
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from skep.core.cluster import Allocation
 from skep.core.job import Job, JobState
-from skep.policies.lines import GRID, Entry, Running
+from skep.policies.lines import Entry
 from skep.policies.order.simple import LeastAttained
+from skep.policies.running import GRID, Running
 from skep.testing import job
 
 # Thirds and a coarse grid: many keys are equal, or equal but for rounding.

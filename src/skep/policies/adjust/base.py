@@ -19,9 +19,10 @@ from skep.core.plan import Plan
 from skep.core.view import JobView, Trigger, View
 from skep.policies.allocate.base import Allocator
 from skep.policies.estimate.duration import Duration
-from skep.policies.lines import Entry, Running
+from skep.policies.lines import Entry
 from skep.policies.order.base import Order
 from skep.policies.place import Place
+from skep.policies.running import Running
 from skep.policies.seats import Seats
 
 

@@ -18,8 +18,9 @@ from skep.policies.adjust.effects import Effects
 from skep.policies.adjust.grow import asked_gpus, may_resize
 from skep.policies.adjust.preempt import ByPriority
 from skep.policies.adjust.sizes import resized_on_node, shrink_for
-from skep.policies.lines import Entry, Running
+from skep.policies.lines import Entry
 from skep.policies.order.base import Order
+from skep.policies.running import Running
 
 
 class Spare(ByPriority):

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from skep.core.job import JobState
 from skep.core.view import JobView, View
-from skep.policies.lines import Entry, Running
+from skep.policies.lines import Entry
 from skep.policies.order.base import FALLS, RISES, Order
+from skep.policies.running import Running
 
 
 class ByPriority:

@@ -7,9 +7,10 @@ from collections.abc import Hashable, Iterable
 from skep.core.job import JobState
 from skep.core.view import JobView, View
 from skep.policies.adjust.preempt import ByPriority
-from skep.policies.lines import Entry, Running
+from skep.policies.lines import Entry
 from skep.policies.order.base import Order
 from skep.policies.order.shares import CapacityQueues
+from skep.policies.running import Running
 
 
 class TakeBack:

@@ -54,7 +54,7 @@ class Agenda:
     def ask_waiting(self, vcs: Iterable[Vc]) -> None:
         """Those of them with pending jobs are asked as if their nodes had changed."""
         for vc in vcs:
-            if vc.pipeline is None or vc.pipeline.entries:
+            if vc.pipeline is None or vc.pipeline.pending.entries:
                 self.trigger(vc).nodes_changed = True
 
     def asked(self, vc: Vc, trigger: Trigger) -> None:

@@ -14,11 +14,12 @@ from skep.core.memory import LENT, Memory
 from skep.core.plan import Books, Decision, Plan
 from skep.core.refusal import Refusal
 from skep.core.view import ClusterView, JobView, View
-from skep.policies.lines import Entry, Running
+from skep.policies.lines import Entry
 from skep.policies.order.base import Order
 from skep.policies.order.shares import ByUse
 from skep.policies.pipeline import Pipeline
 from skep.policies.place.simple import Consolidate
+from skep.policies.running import Running
 from skep.policies.shared.agenda import Agenda
 from skep.policies.shared.clusters import VcBooks
 from skep.policies.shared.loans import Loans

@@ -1,0 +1,53 @@
+"""Moments at which jobs of a planner change by themselves: a key jumps, or the patience of a pending job ends."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator
+
+from skep.core.view import JobView
+
+
+class JobTimers:
+    """At most one moment for each job."""
+
+    __slots__ = ("_due", "_heap")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, JobView]] = []
+        """With some that do not count any more."""
+        self._due: dict[int, float] = {}
+        """By seq: those that count."""
+
+    def __bool__(self) -> bool:
+        """False only if no job has a moment."""
+        return bool(self._heap)
+
+    def set(self, job: JobView, at_s: float) -> None:
+        """`math.inf`: never."""
+        if at_s < math.inf:
+            if self._due.get(job.seq) != at_s:
+                self._due[job.seq] = at_s
+                heapq.heappush(self._heap, (at_s, job.seq, job))
+        else:
+            self._due.pop(job.seq, None)
+
+    def drop(self, job: JobView) -> None:
+        self._due.pop(job.seq, None)
+
+    def take_due(self, now_s: float) -> Iterator[JobView]:
+        """Jobs whose moment has come, which thereby is over; one that is set meanwhile and is due too comes as well."""
+        heap = self._heap
+        while heap and heap[0][0] <= now_s:
+            at_s, seq, job = heapq.heappop(heap)
+            if self._due.get(seq) == at_s:
+                del self._due[seq]
+                yield job
+
+    @property
+    def next_s(self) -> float:
+        heap = self._heap
+        while heap and self._due.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else math.inf

@@ -1,0 +1,66 @@
+"""The pending jobs of a planner, in lines by what they ask for."""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections.abc import Callable, Hashable, Iterator
+
+from skep.core.view import JobView
+from skep.policies.lines import Entry, Line
+from skep.policies.order.base import Key
+
+
+class Pending:
+    """Where each pending job stands."""
+
+    __slots__ = ("_lines", "active", "entries", "touched")
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, Line] = {}
+        self.active: dict[str, Line] = {}
+        """Lines that are not empty, by scope: of many users most have nothing pending."""
+        self.entries: dict[int, tuple[Line, Entry]] = {}
+        """By seq."""
+        self.touched: dict[str, Line] = {}
+        """Lines with a new head since the last walk."""
+
+    def line(self, kind: Hashable, make: Callable[[], Line]) -> Line:
+        """The line of this kind, which is made when it is first asked for."""
+        found = self._lines.get(kind)
+        if found is None:
+            found = self._lines[kind] = make()
+        return found
+
+    def add(self, line: Line, entry: Entry) -> None:
+        line.add(entry)
+        self.active[line.scope] = line
+        if line.entries[0] is entry:
+            self.touched[line.scope] = line
+        self.entries[entry[2]] = (line, entry)
+
+    def remove(self, job: JobView) -> Line:
+        """The line that it was in."""
+        line, entry = self.entries.pop(job.seq)
+        line.remove(entry)
+        if not line.entries:
+            del self.active[line.scope]
+        return line
+
+    def before(self, job: JobView) -> list[JobView]:
+        """The jobs before it in its line."""
+        line, entry = self.entries[job.seq]
+        return [other[3] for other in line.entries[: bisect.bisect_left(line.entries, entry)]]
+
+    def in_order(self, group_key: Callable[[Hashable], float]) -> Iterator[JobView]:
+        """All of them, the first to be started first."""
+        lines: list[list[tuple[float, int, Key, int, JobView]]] = [
+            [(group_key(line.group), rank, key, seq, job) for rank, key, seq, job in line.entries]
+            for line in self.active.values()
+        ]
+        return (each[4] for each in heapq.merge(*lines))
+
+    def lines_in_order(self, group_key: Callable[[Hashable], float]) -> Iterator[Iterator[JobView]]:
+        """The jobs of each line, in the order of their heads."""
+        for line in sorted(self.active.values(), key=lambda line: (group_key(line.group), line.entries[0][:3])):
+            yield (entry[3] for entry in line.entries)

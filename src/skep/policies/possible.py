@@ -1,0 +1,34 @@
+"""Which requests could run if the cluster were empty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+
+from skep.core.model import Shape
+from skep.core.view import JobView, View
+from skep.policies.explain import never_fits
+from skep.policies.place import Place
+
+
+class Possible:
+    """Tries requests on a blank cluster, each kind of request once."""
+
+    __slots__ = ("_blank", "_could_run", "_place", "_trial")
+
+    def __init__(self, view: View, place: Place) -> None:
+        self._blank = view.blank()
+        self._trial = self._blank.new_plan()
+        self._place = place
+        self._could_run: dict[Hashable, bool] = {}
+
+    def why_never(self, view: View, job: JobView, kind: Hashable, shapes: Sequence[Shape]) -> str:
+        """Why the job fits in none of these shapes even on the empty cluster; nothing if it does. Jobs of one kind have
+        the same shapes."""
+        request = (kind, self._place.key(job, math.inf))
+        could = self._could_run.get(request)
+        if could is None:
+            cluster, trial, find = self._blank.cluster, self._trial, self._place.find
+            could = any(find(cluster, trial, job, shape, math.inf) is not None for shape in shapes)
+            self._could_run[request] = could
+        return "" if could else never_fits(view.cluster, shapes[0])

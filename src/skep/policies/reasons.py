@@ -1,0 +1,80 @@
+"""Why pending jobs wait: booked for each line and, in strict lines, for the head by itself."""
+
+from __future__ import annotations
+
+from skep.core.cluster import WHOLE
+from skep.core.plan import Plan
+from skep.core.refusal import Cause
+from skep.core.view import JobView, View
+from skep.policies.lines import Line
+from skep.policies.order.base import Order
+from skep.policies.pending import Pending
+
+
+class Reasons:
+    __slots__ = ("_order", "_pending", "moved")
+
+    def __init__(self, order: Order, pending: Pending) -> None:
+        self._order = order
+        self._pending = pending
+        self.moved: list[JobView] = []
+        """Pending jobs that changed lines."""
+
+    def resume(self, view: View, job: JobView, line: Line) -> None:
+        """The job waits where the planner before has booked it."""
+        assert job.waiting is not None
+        if job.waiting is view.waiting.get(line.scope):
+            if not line.is_strict:
+                line.cause = job.waiting.cause
+        elif line.is_strict and job.waiting is view.waiting.get(f"head {job.id}"):
+            line.head, line.cause = job, job.waiting.cause
+        else:
+            self.moved.append(job)
+
+    def book(self, view: View, plan: Plan, fresh: list[JobView], *, changed: bool) -> None:
+        """Of jobs that are new in their lines and, if anything has changed, of all lines."""
+        fresh += self.moved
+        self.moved = []
+        lines: dict[str, Line] = {}
+        for job in fresh:
+            place = self._pending.entries.get(job.seq)
+            if place is not None:
+                line = place[0]
+                lines[line.scope] = line
+                plan.wait(job, line.scope)
+                if line.head is job:
+                    line.head = None  # it ran in between: as a head it has to be booked again
+        for line in self._pending.active.values() if changed else lines.values():
+            if line.entries:
+                if line.is_strict:
+                    self._book_head(view, plan, line)
+                else:
+                    cause = self.cause(view, line, line.entries[0][3])
+                    if cause is not line.cause:
+                        line.cause = cause
+                        plan.refuse(line.scope, cause)
+
+    def _book_head(self, view: View, plan: Plan, line: Line) -> None:
+        job = line.entries[0][3]
+        cause = self.cause(view, line, job)
+        scope = f"head {job.id}"
+        if job is not line.head:
+            if line.head is not None and line.head.seq in self._pending.entries:
+                plan.wait(line.head, line.scope)
+            plan.wait(job, scope)
+        elif cause is line.cause:
+            return
+        line.head, line.cause = job, cause
+        plan.refuse(scope, cause)
+
+    def cause(self, view: View, line: Line, job: JobView) -> Cause:
+        refused = self._order.refuses(job)
+        if refused is not None:
+            return refused
+        shape = job.spec.shapes[0]
+        milli = shape.gpu_milli
+        free = 0
+        # A strict line holds all kinds of requests, and `pools` is what its first job accepts.
+        for pool in view.cluster.pools_for(shape.gpu_types) if line.is_strict else line.pools:
+            free += pool.free if milli == WHOLE else pool.with_room(milli)
+        return view.cluster.why_not(shape.gpus, free)
