@@ -59,8 +59,8 @@ class Line:
         remove_entry(self.entries, entry)
 
 
+# Sorted by whatever the entries begin with.
 def remove_entry(entries: list[Any], entry: tuple[Any, ...]) -> None:
-    """From a list that is sorted by whatever the entries begin with."""
     index = bisect.bisect_left(entries, entry)
     if index == len(entries) or entries[index] is not entry:
         raise InvariantBroken(f"no entry of {entry[-1]!r} where it should be")

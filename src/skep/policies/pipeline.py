@@ -123,6 +123,7 @@ class Pipeline:
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
         plan = view.new_plan()
         self.keys.write(plan)
+        self.running.refresh()
         self._take_in(view, plan, trigger)
         is_idle = self.has_nobody(trigger)
         fresh = [] if is_idle else self._fill(view, plan, trigger)

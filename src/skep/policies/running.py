@@ -47,6 +47,10 @@ class Running:
         self._rising: Rising | None = None
         """Made when first asked for, and kept up from then on: most policies never ask."""
 
+    def refresh(self) -> None:
+        """A decision begins: what was known of rising keys may have changed, at the same moment too."""
+        self._present_s = -math.inf
+
     def add(self, entry: Entry) -> None:
         bisect.insort(self.entries, entry)
         self.by_seq[entry[2]] = entry
