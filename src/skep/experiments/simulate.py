@@ -98,9 +98,9 @@ class Experiment(msgspec.Struct, dict=True):
         engine = self._engine(state.cluster, planner.round_s, reports=Need.PROGRESS in self._needs(policy))
         tally = Tally(state, jobs=len(self.trace.jobs), typical=self.typical)
         fold = HistoryFold(state) if self.options.keep_history else None
-        observers = [tally, fold, Progress(engine, report) if report is not None else None]
+        observers = [fold, Progress(engine, report) if report is not None else None]
         try:
-            run(scheduler, engine, all_of(observers))
+            run(scheduler, engine, all_of(observers), tally)
         except SkepError:
             raise
         except Exception as error:
@@ -161,11 +161,11 @@ class Experiment(msgspec.Struct, dict=True):
         )
 
 
-def all_of(observers: Sequence[Observer | None]) -> Observer:
+def all_of(observers: Sequence[Observer | None]) -> Observer | None:
     """One observer that calls those that are there."""
     present = [observer for observer in observers if observer is not None]
-    if len(present) == 1:
-        return present[0]
+    if len(present) < 2:
+        return present[0] if present else None
 
     def observe(at_s: float, events: list[Event]) -> None:
         for observer in present:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from skep.core.cluster import WHOLE
-from skep.core.events import Event
 from skep.core.fragments import Typical
 from skep.core.state import State
 from skep.metrics.fragments import IdleGpus
 
 
 class Tally:
-    """Call it with every batch of events."""
+    """Call it at every moment at which something happened, when all that follows is done."""
 
     def __init__(self, state: State, *, jobs: int, typical: Typical) -> None:
         self.state = state
@@ -28,7 +27,7 @@ class Tally:
         self.arrival_service_gpu_s: float | None = None
         """GPU-seconds held up to the last submission."""
 
-    def __call__(self, at_s: float, events: list[Event]) -> None:
+    def __call__(self, at_s: float) -> None:
         state = self.state
         past_s = at_s - self.since_s
         if past_s:

@@ -12,11 +12,15 @@ from skep.policies.pending import Pending
 
 
 class Reasons:
-    __slots__ = ("_order", "_pending", "moved")
+    __slots__ = ("_booked", "_order", "_pending", "_refuses", "moved")
 
     def __init__(self, order: Order, pending: Pending) -> None:
         self._order = order
         self._pending = pending
+        self._refuses = type(order).refuses is not Order.refuses
+        """Whether the order has causes of its own."""
+        self._booked: tuple[float, ...] = ()
+        """What was free when all lines were last looked at."""
         self.moved: list[JobView] = []
         """Pending jobs that changed lines."""
 
@@ -44,7 +48,11 @@ class Reasons:
                 plan.wait(job, line.scope)
                 if line.head is job:
                     line.head = None  # it ran in between: as a head it has to be booked again
-        for line in self._pending.active.values() if changed else lines.values():
+        if changed and not self._is_as_booked(view):
+            lines = self._pending.active
+        elif changed:
+            lines = {scope: line for scope, line in self._pending.active.items() if scope in lines or not line.is_plain}
+        for line in lines.values():
             if line.entries:
                 if line.is_strict:
                     self._book_head(view, plan, line)
@@ -53,6 +61,13 @@ class Reasons:
                     if cause is not line.cause:
                         line.cause = cause
                         plan.refuse(line.scope, cause)
+
+    def _is_as_booked(self, view: View) -> bool:
+        """Whether lines of whole GPUs wait for the same causes as when they were last looked at."""
+        free = (*(pool.free for pool in view.cluster.pools), view.cluster.quota_left)
+        is_as_booked = free == self._booked and not self._refuses
+        self._booked = free
+        return is_as_booked
 
     def _book_head(self, view: View, plan: Plan, line: Line) -> None:
         job = line.entries[0][3]

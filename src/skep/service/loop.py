@@ -12,8 +12,14 @@ Observer = Callable[[float, list[Event]], None]
 """Called with every event, in order, after the state has applied it."""
 
 
-def run(scheduler: Scheduler, engine: World, observer: Observer | None = None) -> None:
-    """Until the engine has nothing more to say."""
+def run(
+    scheduler: Scheduler,
+    engine: World,
+    observer: Observer | None = None,
+    settled: Callable[[float], None] | None = None,
+) -> None:
+    """Until the engine has no more events. `settled` is called once for each moment, when all that follows from it is
+    decided and carried out."""
     state = scheduler.state
     step = scheduler.step
     while (batch := engine.observe(state.next_timer_s)) is not None:
@@ -26,3 +32,5 @@ def run(scheduler: Scheduler, engine: World, observer: Observer | None = None) -
             actions = step(at_s, events)
             if observer is not None:
                 observer(at_s, events)
+        if settled is not None:
+            settled(at_s)

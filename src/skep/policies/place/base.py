@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
+from typing import NamedTuple
 
 from skep.core.cluster import WHOLE, Allocation, Slice, bits, lowest_bits
 from skep.core.model import Role, Shape
@@ -89,12 +90,13 @@ def find_general(
     groups: list[Sequence[PoolView]] = [[pool] for pool in pools]
     if shape.spans_types or not shape.gpus:
         groups.append(pools)
+    is_together = place.keeps_together(job, now_s)
     for group in groups:
+        search = Search(place, cluster, plan, job, group, is_together)
         placed: list[Allocation] = []
         mark = plan.mark()
-        is_together = place.keeps_together(job, now_s)
         for number, role in enumerate(shape.roles):
-            slices = place_role(place, cluster, plan, group, job, role, number, is_together=is_together)
+            slices = place_role(search, role, number)
             if slices is None:
                 break
             part = Allocation(tuple(slices), role.count * role.gpus * role.gpu_milli / WHOLE)
@@ -108,23 +110,29 @@ def find_general(
     return None
 
 
-def place_role(
-    place: Place,
-    cluster: ClusterView,
-    plan: Plan,
-    pools: Sequence[PoolView],
-    job: JobView,
-    role: Role,
-    number: int,
-    *,
-    is_together: bool,
-) -> list[Slice] | None:
+class Search(NamedTuple):
+    """Where the roles of a job are looked for, and how."""
+
+    place: Place
+    cluster: ClusterView
+    plan: Plan
+    job: JobView
+    pools: Sequence[PoolView]
+    is_together: bool
+
+    def prefer(self, pool: PoolView, among: int) -> Iterator[NodeView]:
+        """These nodes of the pool (bits), the preferred first."""
+        return self.place.prefer(self.cluster, pool, self.job, among)
+
+
+def place_role(search: Search, role: Role, number: int) -> list[Slice] | None:
     if role.gpus and role.gpu_milli < WHOLE:
-        return place_shares(place, cluster, plan, pools, job, role, number, is_together=is_together)
+        return place_shares(search, role, number)
+    pools = search.pools
     if role.gpus and sum(pool.free for pool in pools) < role.count * role.gpus:
         return None
-    nodes = [node for pool in pools for node in place.prefer(cluster, pool, job, pool.having(role.gpus))]
-    picks = together(nodes, role) if is_together else one_by_one(nodes, role)
+    nodes = [node for pool in pools for node in search.prefer(pool, pool.having(role.gpus))]
+    picks = together(nodes, role) if search.is_together else one_by_one(nodes, role)
     if picks is None:
         return None
     gpu_mem_mib = needs(role)[2]
@@ -166,28 +174,18 @@ def one_by_one(nodes: list[NodeView], role: Role) -> Picks | None:
     return None
 
 
-def place_shares(
-    place: Place,
-    cluster: ClusterView,
-    plan: Plan,
-    pools: Sequence[PoolView],
-    job: JobView,
-    role: Role,
-    number: int,
-    *,
-    is_together: bool,
-) -> list[Slice] | None:
+def place_shares(search: Search, role: Role, number: int) -> list[Slice] | None:
     """Each task takes its part of `role.gpus` gpus of one node. Tasks that stay apart take parts of different gpus: all
     of one node where they are to sit together and a node is large enough."""
-    tasks, size = 1, max((pool.size_max for pool in pools), default=0)
-    if role.is_apart and is_together and role.count * role.gpus <= size:
+    tasks, size = 1, max((pool.size_max for pool in search.pools), default=0)
+    if role.is_apart and search.is_together and role.count * role.gpus <= size:
         tasks = role.count
     taken: list[Allocation] = []
-    mark = plan.mark()
+    plan, mark = search.plan, search.plan.mark()
     used: dict[int, int] = {}
     """Gpus of each node that the role may not take again."""
     for _ in range(role.count // tasks):
-        found = gpus_with_room(place, cluster, pools, job, role, tasks, used)
+        found = gpus_with_room(search, role, tasks, used)
         if found is None:
             break
         node, mask = found
@@ -200,20 +198,12 @@ def place_shares(
     return [part.slices[0] for part in taken] if len(taken) * tasks == role.count else None
 
 
-def gpus_with_room(
-    place: Place,
-    cluster: ClusterView,
-    pools: Sequence[PoolView],
-    job: JobView,
-    role: Role,
-    tasks: int,
-    used: dict[int, int],
-) -> tuple[NodeView, int] | None:
+def gpus_with_room(search: Search, role: Role, tasks: int, used: dict[int, int]) -> tuple[NodeView, int] | None:
     """A node and the mask of its gpus for so many tasks: the fullest shared ones with room, then idle ones."""
     count, gpu_mem_mib = tasks * role.gpus, needs(role)[2]
     roomy: dict[int, int] = {}
     """The shared gpus of each node that have room."""
-    for pool in pools:
+    for pool in search.pools:
         for node, shared in pool.shares(role.gpu_milli, gpu_mem_mib):
             if has_books(node, role, tasks):
                 before = roomy.get(node.index, 0)
@@ -222,13 +212,13 @@ def gpus_with_room(
                 if mask.bit_count() == count:
                     return node, mask
                 roomy[node.index] = mask
-    for pool in pools:
+    for pool in search.pools:
         among = pool.having(count)
         for index, mask in roomy.items():
-            node = cluster.nodes[index]
+            node = search.cluster.nodes[index]
             if node.pool is pool and node.free + mask.bit_count() >= count:
                 among |= node.bit
-        for node in place.prefer(cluster, pool, job, among) if among else ():
+        for node in search.prefer(pool, among) if among else ():
             mask = roomy.get(node.index, 0)
             missing, free_mask = count - mask.bit_count(), node.free_with(gpu_mem_mib)
             if free_mask.bit_count() >= missing and has_books(node, role, tasks):
