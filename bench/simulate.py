@@ -50,12 +50,12 @@ class Case:
 
 # The gates are about one and a half times what was seen where they were set (docs/performance.md).
 FULL = (
-    Case("fifo:walk=skip,place=any", 6, 48),
-    Case("srsf:place=any", 12, 60),
-    Case("tiresias-l:place=any", 15, 65),
-    Case("fifo:walk=skip,place=consolidate", 6, 48),
-    Case("srsf:place=consolidate", 30, 90),
-    Case("tiresias-l:place=consolidate", 60, 65),
+    Case("fifo:walk=skip,place=any", 4, 48),
+    Case("srsf:place=any", 8, 60),
+    Case("tiresias-l:place=any", 8, 65),
+    Case("fifo:walk=skip,place=consolidate", 4, 48),
+    Case("srsf:place=consolidate", 9, 90),
+    Case("tiresias-l:place=consolidate", 9, 65),
 )
 SAMPLE = (Case("fifo", 0.8, 60), Case("srsf", 0.8, 60), Case("tiresias-l", 0.8, 60))
 GROWING = (

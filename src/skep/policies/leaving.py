@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 from skep.core.job import JobState
 from skep.core.view import JobView
-from skep.policies.lines import Entry, Line
+from skep.policies.lines import Entry
 from skep.policies.order.base import Key, Order
 
 
@@ -36,6 +36,6 @@ class Leaving:
         if group not in self._first or place < self._first[group]:
             self._first[group] = place
 
-    def holds_up(self, line: Line, entry: Entry) -> bool:
-        """Whether the entry, at the head of its line, must wait for one of them."""
-        return bool(self._jobs) and line.is_strict and self._first.get(line.group, entry[:3]) < entry[:3]
+    def holds_up(self, group: Hashable, entry: Entry) -> bool:
+        """Whether the entry, at the head of the line of its group, must wait for one of them."""
+        return bool(self._jobs) and self._first.get(group, entry[:3]) < entry[:3]

@@ -122,8 +122,10 @@ class Pipeline:
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
         plan = view.new_plan()
-        self.keys.write(plan)
-        self.running.refresh()
+        if self.order.remembers:
+            self.keys.write(plan)
+        if self.order.moves == RISES:
+            self.running.refresh()
         self._take_in(view, plan, trigger)
         is_idle = self.has_nobody(trigger)
         fresh = [] if is_idle else self._fill(view, plan, trigger)
@@ -239,7 +241,9 @@ class Pipeline:
     def _walk(self, view: View, plan: Plan) -> None:
         """Try the heads of the lines in order; a line is done with when its head fails."""
         group_key = self.order.group_key
-        self.leaving.refresh(view.now_s)
+        is_strict = self.walk != SKIP
+        if is_strict:
+            self.leaving.refresh(view.now_s)
         heads = self._heads()
         held_up = []
         while heads:
@@ -248,7 +252,7 @@ class Pipeline:
                 heapq.heapreplace(heads, (group_key(line.group), rank, key, seq, line))
                 continue
             entry = line.entries[0]
-            if self.leaving.holds_up(line, entry):
+            if is_strict and self.leaving.holds_up(line.group, entry):
                 held_up.append(line)
             elif self._start(view, plan, entry):
                 self.pending.remove(entry[3])
