@@ -38,11 +38,13 @@ class Party(NamedTuple):
 
     job: JobSpec
     terms: Slice
+    tasks: int = 1
+    """Tasks of the job on this GPU: the terms are those of all of them."""
 
     @property
     def asked(self) -> float:
         """The part of a GPU that is its reference."""
-        return self.job.shapes[0].roles[self.terms.role].gpu_milli / WHOLE
+        return self.tasks * self.job.shapes[0].roles[self.terms.role].gpu_milli / WHOLE
 
 
 class Part(NamedTuple):

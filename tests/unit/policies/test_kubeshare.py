@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from skep.core.model import Role
 from skep.core.share import Share
 from skep.policies.place.labelled import go_together
-from skep.testing import World, cluster, job, trace
+from skep.testing import World, cluster, job, role, trace
 from skep.testing.invariants import check
 from skep.traces.trace import TraceJob
 
@@ -83,3 +84,18 @@ def test_exclusion_is_mutual(labels: tuple[str, str]) -> None:
     one, other = (Share(exclusion=label) for label in labels)
     assert not go_together(one, other)
     assert go_together(one, one)
+
+
+def rate_of(*roles: Role, on: str) -> float:
+    course = World(trace(job(id="a", roles=roles, work=1e6, share=Share())), cluster(on), "kubeshare").begin()
+    course.advance()
+    return course.state.jobs["a"].rate
+
+
+def test_a_gang_is_as_fast_as_its_slowest_task() -> None:
+    assert rate_of(role(1, 1, gpu_milli=400), on="1x1") == pytest.approx(2.5)
+    assert rate_of(role(1, 1, gpu_milli=400), role(1, 1), on="1x2") == pytest.approx(1.0)
+
+
+def test_tasks_of_one_job_on_one_gpu_have_it_together() -> None:
+    assert rate_of(role(2, 1, gpu_milli=400), on="1x1") == pytest.approx(1.25)

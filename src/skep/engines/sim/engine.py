@@ -410,7 +410,9 @@ class Simulator:
         for place in shared_places(task):
             # In one order whoever came first, so that equal situations have equal rates to the last bit.
             there = {
-                row: party_of(other) for row, other in sorted(self.tenants[place].items()) if not other.is_suspended
+                row: party_of(other, place)
+                for row, other in sorted(self.tenants[place].items())
+                if not other.is_suspended
             }
             parts.append(self.sharing.part_of(there[task.row], list(there.values()), gpu_type))
         alone = task.rate

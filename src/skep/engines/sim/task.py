@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import msgspec
+
 from skep.core.cluster import WHOLE, Allocation, MemoryPlace, bits
 from skep.core.events import ProgressReported, TasksSuspended
 from skep.core.job import amount_of
@@ -108,9 +110,16 @@ def shared_places(task: Task) -> list[Place]:
     return list(dict.fromkeys((piece.node, gpu) for piece in pieces for gpu in bits(piece.gpus)))
 
 
-def party_of(task: Task) -> Party:
+def party_of(task: Task, place: Place) -> Party:
+    """On which terms it is there; several of its tasks on one GPU count together."""
     assert task.allocation is not None
-    return Party(task.job.spec, task.allocation.terms)
+    if isinstance(place, str):
+        return Party(task.job.spec, task.allocation.terms)
+    node, gpu = place
+    pieces = [piece for piece in task.allocation.slices if piece.node == node and piece.gpus >> gpu & 1]
+    milli, limit = sum(piece.milli for piece in pieces), sum(piece.limit for piece in pieces)
+    terms = msgspec.structs.replace(pieces[0], milli=milli, limit=min(limit, WHOLE))
+    return Party(task.job.spec, terms, len(pieces))
 
 
 def progress_of(task: Task, report: Report | None = None) -> ProgressReported:

@@ -67,6 +67,6 @@ class Turns:
         round_.number += 1
         round_.begins_s = at_s + self.sharing.costs.switch_s if is_switch else at_s
         if len(round_.members) > 1:
-            parties = [party_of(task) for task in round_.members]
+            parties = [party_of(task, group) for task in round_.members]
             turn_s = self.sharing.quantum_s(parties) * parties[0].terms.weight
             heapq.heappush(self.ends, (at_s + turn_s, group, round_.number))

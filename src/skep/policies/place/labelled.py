@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from skep.core.cluster import WHOLE, Allocation, Slice, bits
+from skep.core.ledger import NOBODY, OTHERS
 from skep.core.model import JobSpec, Role, Shape
 from skep.core.plan import Plan
 from skep.core.share import Share
@@ -58,16 +59,16 @@ class Labelled(Beside):
             return None
         if self.homes and (node.index, gpu) not in self.homes:
             return None
-        there = [share_of(self.jobs[tenant.owner].spec) for tenant in node.tenants(gpu) if tenant.owner in self.jobs]
-        if not there:
-            is_idle = node.free_mask >> gpu & 1
-            return Verdict((2, 0)) if is_idle else None
-        mine = share_of(job.spec)
-        if mine.affinity and not self.homes:
+        mine, tenants = share_of(job.spec), node.tenants(gpu)
+        if not tenants:
+            return Verdict((2, 0)) if node.free_mask >> gpu & 1 else None
+        if mine.affinity and not self.homes and tenants[0].owner != NOBODY:
             return None
-        if any(tenant.mode != self.mode for tenant in node.tenants(gpu) if tenant.limit):
+        if any(tenant.owner == OTHERS or (tenant.limit and tenant.mode != self.mode) for tenant in tenants):
             return None
-        if not all(go_together(mine, other) for other in there):
+        # What is reserved already is for tasks of the same job.
+        there = [mine if tenant.owner == NOBODY else share_of(self.jobs[tenant.owner].spec) for tenant in tenants]
+        if not all(go_together(mine, other) for other in there if other is not mine):
             return None
         has_label = any(other.affinity for other in there)
         return Verdict((1, -left) if has_label else (0, left))
