@@ -63,6 +63,7 @@ def test_two_jobs_take_turns(tmp_path: Path, way: str) -> None:  # noqa: F811
         assert abs(first - second) < 0.2
         measured = world.engine.runs.shares.measured().members["1/1"]
         assert measured.way == way
+        assert world.engine.tasks("1")[0].gpus == [0]
         assert 0.3 < measured.share < 0.7
         together = sum(is_paused(world, "1") + is_paused(world, "2") == 0 for _ in range(50) if not time.sleep(0.01))
         assert together < 15

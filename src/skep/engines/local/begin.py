@@ -193,9 +193,17 @@ class Beginner:
                 (aside / own.parent.name / own.name).mkdir(mode=0o700)
             else:
                 self._give(what, own)
-            gpus = [gpu for gpu in place.gpus if (place.node, gpu) in what.owned]
             tasks.append(
-                TaskRecord(place.role, place.index, place.node, what.ports[rank], group.folders, gpus, str(own))
+                TaskRecord(
+                    place.role,
+                    place.index,
+                    place.node,
+                    what.ports[rank],
+                    group.folders,
+                    gpus=[gpu for gpu in place.gpus if (place.node, gpu) in what.owned],
+                    shared=[gpu for gpu in place.gpus if (place.node, gpu) not in what.owned],
+                    own=str(own),
+                )
             )
         record = LaunchRecord(what.action.job_id, what.action.launch, tasks)
         (aside / "launch.json").write_bytes(msgspec.json.encode(record))

@@ -60,6 +60,8 @@ class TaskRecord(msgspec.Struct, frozen=True):
     cgroups: list[str] = []
     gpus: list[int] = []
     """Those that are its alone."""
+    shared: list[int] = []
+    """GPUs of which others may have parts."""
     own: str = ""
     """Its `SKEP_TASK_DIR`; empty in records of earlier versions, where it is the task's folder."""
 

@@ -136,7 +136,7 @@ def status(task: Task) -> TaskStatus:
         state = "unknown"
     record = task.record
     code = task.exit.code if task.exit is not None else None
-    return TaskStatus(record.name, state, record.node, record.gpus, code)
+    return TaskStatus(record.name, state, record.node, sorted(record.gpus + record.shared), code)
 
 
 def read_lines(path: Path) -> tuple[list[bytes], bool]:
