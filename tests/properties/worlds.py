@@ -25,6 +25,7 @@ from skep.core.group import FIRST_SUCCEEDED, NEVER, EndsWhen, Enough, GroupKind,
 from skep.core.job import JobState
 from skep.core.model import GroupRef, Role
 from skep.core.refusal import Refusal
+from skep.core.share import Share
 from skep.policies.registry import Knob, Setting, build_planner, policies
 from skep.testing import World, cluster, job, node, role, trace
 from skep.testing.world import Course
@@ -80,6 +81,8 @@ KNOBS: dict[str, list[str]] = {
     "trial": ["30", "300"],
     "threshold": ["0.75", "0.5"],
     "cool_down": ["0", "40", "600"],
+    "per_gpu": ["0", "1", "2"],
+    "busy": ["0.8", "2"],
 }
 NOT_FOR = {("tiresias-l", "none"), ("tiresias-g", "none")}
 
@@ -218,6 +221,8 @@ def worlds(
     where = draw(clusters(plain=plain))
     if not plain:
         entries = [with_needs(draw, entry, entries) for entry in entries]
+    if name == "antman":
+        entries = [with_claim(draw, entry) for entry in entries]
     policy = draw(policy_specs(name, **knobs))
     if calm:
         return World(trace(*entries), where, policy)
@@ -244,6 +249,11 @@ def worlds(
 def taken_up(name: str) -> st.SearchStrategy[World]:
     """Worlds in which another planner takes up the state in the middle of a run."""
     return worlds(name, eventful=True)
+
+
+def with_claim(draw: st.DrawFn, entry: TraceJob) -> TraceJob:
+    share = draw(st.sampled_from([None, Share(claim="auto"), Share(claim="opportunistic")]))
+    return msgspec.structs.replace(entry, spec=msgspec.structs.replace(entry.spec, share=share))
 
 
 def with_time_limit(draw: st.DrawFn, entry: TraceJob) -> TraceJob:

@@ -27,7 +27,14 @@ class Line:
     __slots__ = ("cause", "entries", "gpus", "group", "head", "is_plain", "is_strict", "pools", "scope", "tried")
 
     def __init__(
-        self, group: Hashable, scope: str, shapes: tuple[Shape, ...], pools: Sequence[PoolView], *, is_strict: bool
+        self,
+        group: Hashable,
+        scope: str,
+        shapes: tuple[Shape, ...],
+        pools: Sequence[PoolView],
+        *,
+        is_strict: bool,
+        needs_free: bool = True,
     ) -> None:
         self.group = group
         self.scope = scope
@@ -35,8 +42,8 @@ class Line:
         self.gpus = shapes[0].gpus
         self.pools = pools
         self.is_strict = is_strict
-        self.is_plain = not is_strict and len(shapes) == 1 and shapes[0].is_plain
-        """All ask for so many whole gpus and nothing else."""
+        self.is_plain = needs_free and not is_strict and len(shapes) == 1 and shapes[0].is_plain
+        """All ask for so many whole gpus and nothing else, and these must be free."""
         self.tried: tuple[int, int] = (-1, -1)
         self.cause: Cause | None = None
         """Why the jobs wait (in a strict line: its head), as last said."""

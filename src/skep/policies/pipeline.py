@@ -205,7 +205,8 @@ class Pipeline:
 
         def make() -> Line:
             pools = view.cluster.pools_for(shapes[0].gpu_types)
-            return Line(group, f"{self.name} {kind!r}", shapes, pools, is_strict=is_strict)
+            scope, needs_free = f"{self.name} {kind!r}", self.place.needs_free
+            return Line(group, scope, shapes, pools, is_strict=is_strict, needs_free=needs_free)
 
         return self.pending.line(kind, make)
 

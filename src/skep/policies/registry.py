@@ -22,7 +22,20 @@ from skep.core.ports import Planner
 from skep.core.view import ClusterView
 from skep.files.text import Texts
 
-ZOO = ("fifo", "shortest", "las", "tiresias", "elas", "yarn_cs", "drf", "afs", "kubeshare", "gandiva", "salus")
+ZOO = (
+    "fifo",
+    "shortest",
+    "las",
+    "tiresias",
+    "elas",
+    "yarn_cs",
+    "drf",
+    "afs",
+    "kubeshare",
+    "gandiva",
+    "salus",
+    "antman",
+)
 """The modules that hold named policies."""
 
 

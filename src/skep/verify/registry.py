@@ -20,6 +20,7 @@ FAMILIES = (
     "elastic",
     "neighbours",
     "sharing",
+    "lending",
 )
 """The modules that hold checks."""
 

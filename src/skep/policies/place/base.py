@@ -26,6 +26,8 @@ class Place:
     """On which cells? Subclasses say how for plain requests (`plain`) and which nodes go first (`prefer`)."""
 
     name = ""
+    needs_free = True
+    """Whether a job gets only GPUs that are free."""
 
     def attach(self, view: View) -> None:
         """The view of the planner that places jobs by this, for placements that look at more than cells."""
