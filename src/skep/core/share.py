@@ -11,7 +11,7 @@ member joins or leaves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -258,23 +258,3 @@ def memory_of(tenants: Iterable[Tenant]) -> int:
         if tenant.ephemeral_mib and tenant.limit:
             lanes[tenant.group] = max(lanes.get(tenant.group, 0), tenant.ephemeral_mib)
     return kept + sum(lanes.values())
-
-
-def find_lane(tenants: Sequence[Tenant], capacity_mib: int, kept_mib: int, ephemeral_mib: int, new: str) -> str | None:
-    """The lane for a job on a GPU with these tenants (Salus): a new one, called `new`, if there is room for all that it
-    needs; else the smallest lane that is large enough; else the first, the smallest first, that can be made larger."""
-    free = capacity_mib - memory_of(tenants)
-    if kept_mib + ephemeral_mib <= free:
-        return new
-    lanes: dict[str, int] = {}
-    for tenant in tenants:
-        if tenant.limit:
-            lanes[tenant.group] = max(lanes.get(tenant.group, 0), tenant.ephemeral_mib)
-    by_size = sorted(lanes, key=lambda lane: (lanes[lane], lane))
-    for lane in by_size:
-        if lanes[lane] >= ephemeral_mib and kept_mib <= free:
-            return lane
-    for lane in by_size:
-        if kept_mib + max(ephemeral_mib - lanes[lane], 0) <= free:
-            return lane
-    return None

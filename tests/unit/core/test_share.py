@@ -14,7 +14,7 @@ from skep.core.job import JobState
 from skep.core.orders import reconcile
 from skep.core.plan import Decision, Plan
 from skep.core.record import PlanRecord, decode_plan, encode_plan, record, replay
-from skep.core.share import EXCLUSIVE, MIG_PROFILES, MODES, SHARED, clash, fault_of, find_lane
+from skep.core.share import EXCLUSIVE, MIG_PROFILES, MODES, SHARED, clash, fault_of
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
 from skep.testing import check, cluster, job, node, snapshot, trace
@@ -108,25 +108,15 @@ def test_a_guaranteed_job_takes_a_gpu_on_which_only_opportunistic_ones_are() -> 
     assert there.nodes[0].free_mask == blank
 
 
-def test_salus_lanes() -> None:
-    """C = 16: A(2,6) and B(1,5) open lanes, C(1,4) joins that of B, D(1,7) would make that of A too large."""
+def test_jobs_of_a_lane_have_the_memory_of_the_largest_in_common() -> None:
     gib = 1024
     there = cluster([node(1, gpu_mem_gib=16)])
-    found = []
-    for owner, (kept, ephemeral) in enumerate([(2, 6), (1, 5), (1, 4), (1, 7)]):
-        gpu = there.nodes[0]
-        lane = find_lane(gpu.tenants(0), 16 * gib, kept * gib, ephemeral * gib, f"lane-{owner}")
-        found.append((lane, gpu.memory_left(0) // gib))
-        if lane is not None:
-            piece = Slice(0, 0b1, 0, (kept + ephemeral) * gib, limit=WHOLE, mode="lane", group=lane)
-            there.take(Allocation((msgspec.structs.replace(piece, ephemeral_mib=ephemeral * gib),), 1), owner)
-    assert found == [("lane-0", 16), ("lane-1", 8), ("lane-1", 2), (None, 1)]
-
-
-def test_a_lane_is_made_larger_where_there_is_room() -> None:
-    there = [Tenant(1, 0, WHOLE, 8, "lane", group="a", ephemeral_mib=6)]
-    assert find_lane(there, 10, 1, 7, "new") == "a"
-    assert find_lane(there, 9, 1, 7, "new") is None
+    left = []
+    for owner, (kept, ephemeral, lane) in enumerate([(2, 6, "a"), (1, 5, "b"), (1, 4, "b")]):
+        piece = Slice(0, 0b1, 0, (kept + ephemeral) * gib, limit=WHOLE, mode="lane", group=lane)
+        there.take(Allocation((msgspec.structs.replace(piece, ephemeral_mib=ephemeral * gib),), 1), owner)
+        left.append(there.nodes[0].memory_left(0) // gib)
+    assert left == [8, 2, 1]
 
 
 def world() -> State:
