@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from skep.core.cells.layout import CellSpec, CellType, Grant, Layout, VcLayout
-from skep.scenarios.gangs import Request
+from skep.scenarios.gangs import GangRequest
 from skep.scenarios.scheduler import GangScheduler
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # so that it runs as a file and as a module
@@ -153,7 +153,7 @@ class Steady:
         self.count += 1
         size = self.chance.choice(SIZES)
         priority = -1 if self.chance.random() < OPPORTUNISTIC_SHARE else 0
-        request = Request(f"g{self.count}", f"v{self.chance.randrange(VCS)}", priority, {size: 1})
+        request = GangRequest(f"g{self.count}", f"v{self.chance.randrange(VCS)}", priority, {size: 1})
         before_s = time.process_time()
         answer = self.cells.ask(request)
         spent_s = time.process_time() - before_s
@@ -185,7 +185,7 @@ class Steady:
         """A VC has ended its work and asks for most or all of what it owns."""
         for gang in [gang for gang in self.cells.gangs.values() if gang.request.vc == "v0"]:
             self.cells.release(gang)
-        request = Request("big", "v0", 0, {GPUS: gang_pods(len(self.cells.nodes))})
+        request = GangRequest("big", "v0", 0, {GPUS: gang_pods(len(self.cells.nodes))})
         before_s = time.process_time()
         answer = self.cells.ask(request)
         assert answer.placement is not None

@@ -20,7 +20,7 @@ from skep.core.ports import Engine, Wanted
 from skep.core.reports import Report
 from skep.engines.local import launches
 from skep.engines.local.engine import LocalEngine
-from skep.engines.local.start import Shim
+from skep.engines.local.start import ShimProcess
 from skep.engines.sim.engine import Simulator
 from skep.jobs.request import Request, TaskRole
 from skep.testing.builders import job as trace_job
@@ -302,7 +302,7 @@ class Local(Subject):
     def break_start(self, job_id: str = "1") -> Iterator[None]:
         start = launches.start_shim
 
-        def broken(task: Path, *, goes_at_once: bool = False) -> Shim:
+        def broken(task: Path, *, goes_at_once: bool = False) -> ShimProcess:
             if task.name == "main-1":
                 raise OSError(errno.EAGAIN, "no more processes")
             return start(task, goes_at_once=goes_at_once)

@@ -19,7 +19,7 @@ from skep.core.reports import Exited, LaunchFailed, Started
 from skep.engines.local import launches
 from skep.engines.local.accounts import Accounts, missing_rights
 from skep.engines.local.logs import log_files
-from skep.engines.local.start import Shim
+from skep.engines.local.start import ShimProcess
 from skep.jobs.limits import LimitRules, Limits
 from skep.jobs.request import Request
 
@@ -224,7 +224,7 @@ def test_half_a_gang_whose_shims_were_all_killed_is_given_back(tmp_path: Path) -
     world.engine.runs._go = lambda run: None  # type: ignore[method-assign]
     real, started = launches.start_shim, []
 
-    def start_two(path: Path, *, goes_at_once: bool) -> Shim | None:
+    def start_two(path: Path, *, goes_at_once: bool) -> ShimProcess | None:
         started.append(path)
         return real(path) if len(started) < 3 else None
 

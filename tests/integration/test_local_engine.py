@@ -16,7 +16,7 @@ from skep.core.errors import NotFound
 from skep.core.model import GroupRef
 from skep.core.reports import Exited, LaunchFailed, Looked, Progressed, Started
 from skep.engines.local.logs import log_files
-from skep.engines.local.start import Shim
+from skep.engines.local.start import ShimProcess
 from skep.jobs.request import Request, TaskRole
 
 
@@ -178,7 +178,7 @@ def test_a_shim_that_cannot_start_fails_the_launch(tmp_path: Path, monkeypatch: 
     request = Request("job", {"main": TaskRole(count=3, command="touch $SKEP_CHECKPOINT_DIR/ran; sleep 60")})
     calls = []
 
-    def start(path: Path, **how: bool) -> Shim:
+    def start(path: Path, **how: bool) -> ShimProcess:
         calls.append(path)
         if len(calls) == 3:
             raise BlockingIOError(11, "Resource temporarily unavailable")
@@ -199,9 +199,9 @@ def test_a_shim_that_cannot_start_fails_the_launch(tmp_path: Path, monkeypatch: 
 def test_a_shim_that_dies_at_birth_fails_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from skep.engines.local import launches
 
-    def die(path: Path, **_: bool) -> Shim:
+    def die(path: Path, **_: bool) -> ShimProcess:
         (path / "shim.err").write_text("Traceback\nno such luck\n")
-        return Shim(os.getpid(), 1)
+        return ShimProcess(os.getpid(), 1)
 
     monkeypatch.setattr(launches, "start_shim", die)
     with World(tmp_path / "data", {"1": sh("true")}) as world:

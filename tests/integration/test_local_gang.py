@@ -12,7 +12,7 @@ from skep.core.actions import Launch, Move, Stop
 from skep.core.cluster import Allocation, Slice
 from skep.core.events import NodeBack, NodeLost
 from skep.core.reports import Exited, LaunchFailed, Moved, Started
-from skep.engines.local.start import Shim
+from skep.engines.local.start import ShimProcess
 from skep.jobs.request import Completion, Elastic, Request, TaskRole
 
 
@@ -35,7 +35,7 @@ def test_tasks_go_only_when_all_are_ready(tmp_path: Path, monkeypatch: pytest.Mo
     real = runs.start_shim
     late: list[Path] = []
 
-    def start(path: Path, **how: bool) -> Shim | None:
+    def start(path: Path, **how: bool) -> ShimProcess | None:
         if path.name == "w-2":
             late.append(path)
             return None

@@ -16,7 +16,7 @@ from skep.core.reports import Exited, Started
 from skep.engines.local import begin
 from skep.engines.local.cgroups import members
 from skep.engines.local.processes import below
-from skep.engines.local.start import Shim
+from skep.engines.local.start import ShimProcess
 from skep.jobs.limits import LimitRules, Limits
 
 HUNGRY = f"{sys.executable} -c 'x = bytearray(400 << 20); print(len(x))'"
@@ -126,7 +126,7 @@ def test_execute_does_not_wait_for_the_launch(tmp_path: Path, monkeypatch: pytes
     real, has_returned = runs.start_shim, threading.Event()
     seen = []
 
-    def start(path: Path, **how: bool) -> Shim:
+    def start(path: Path, **how: bool) -> ShimProcess:
         seen.append(has_returned.wait(WAIT_S))
         return real(path, **how)
 

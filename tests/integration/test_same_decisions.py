@@ -13,7 +13,7 @@ from skep.core.cluster import Cluster
 from skep.core.events import Batch, Event
 from skep.core.record import Entry, decode
 from skep.core.state import State
-from skep.core.step import Change, Scheduler
+from skep.core.step import PlannerChange, Scheduler
 from skep.engines.local.engine import LocalEngine
 from skep.jobs.request import Elastic, Request, TaskRole
 from skep.policies.idle import Idle
@@ -98,7 +98,7 @@ def test_the_simulator_decides_as_the_live_world_did(live: Live) -> None:
     ground = Ground()
     ground.follow(opening.events)
     scheduler = Scheduler(State(Cluster([], "")), Idle())
-    scheduler.step(opening.at_s, opening.events, Change(ground.planner))
+    scheduler.step(opening.at_s, opening.events, PlannerChange(ground.planner))
     again = Recorded(following)
     run(scheduler, again)
     assert started(again) == lived(live)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from bench.crash import Server
 
-from skep.server.identity import Refused
+from skep.server.identity import Forbidden
 from skep.server.peer import account_of, only_root
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -44,7 +44,7 @@ def test_the_kernel_says_whose_connection_it_is(family: int, host: str) -> None:
             only_root(mine, where)
             os.fchown(client.fileno(), OTHER, -1)  # As if that account had made it.
             assert account_of(mine, where) == OTHER
-            with pytest.raises(Refused, match="obeys root alone"):
+            with pytest.raises(Forbidden, match="obeys root alone"):
                 only_root(mine, where)
         assert account_of(mine, where) is None  # Closed: the kernel would say root.
 

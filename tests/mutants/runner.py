@@ -30,6 +30,10 @@ MEMORY_MAX = 4 << 30
 """Of the address space of a fork: a mutant that never stops growing fails with a `MemoryError`."""
 
 
+class OutsideTests(Exception):
+    """A fork failed, and not by a test: the files have changed meanwhile, or the driver has a fault."""
+
+
 @dataclass
 class Map:
     """Which tests run which lines, and how much CPU time each takes."""
@@ -109,7 +113,6 @@ class Session:
             if traced is None:
                 found.left_out.append(name)
                 continue
-            assert not isinstance(traced, str), f"{name}: {traced}"
             found.cpu_s[name], lines = traced
             found.line_count[name] = sum(map(len, lines.values()))
             for path, numbers in lines.items():
@@ -160,7 +163,7 @@ def in_fork(run: Callable[[Callable[[object], None]], None], wall_max_s: float) 
             try:
                 run(lambda value: pickle.dump(value, pipe))
             except BaseException as error:
-                pickle.dump(f"{type(error).__name__} outside a test: {error}", pipe)
+                pickle.dump(OutsideTests(f"{type(error).__name__}: {error}"), pipe)
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
@@ -168,7 +171,10 @@ def in_fork(run: Callable[[Callable[[object], None]], None], wall_max_s: float) 
             os.kill(pid, signal.SIGKILL)
         answer = pipe.read()
     _, status = os.waitpid(pid, 0)
-    return (pickle.loads(answer) if answer else None), os.WIFSIGNALED(status)
+    found = pickle.loads(answer) if answer else None
+    if isinstance(found, OutsideTests):
+        raise found
+    return found, os.WIFSIGNALED(status)
 
 
 def prepare_fork() -> None:

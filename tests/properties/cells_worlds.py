@@ -8,8 +8,8 @@ from cells_layouts import Choose, Plan, changed_plan, make_layout, make_plan, pi
 
 from skep.core.cells.tree import OPPORTUNISTIC, PhysicalCell
 from skep.core.errors import InputError
-from skep.scenarios.gangs import Answer, Gang, GangState, Placement, Request, Use, WaitCause
-from skep.scenarios.recover import PodRecord, Record, record, recover
+from skep.scenarios.gangs import Gang, GangAnswer, GangRequest, GangState, GangUse, Placement, WaitCause
+from skep.scenarios.recover import GangRecord, PodRecord, record, recover
 from skep.scenarios.scheduler import GangScheduler
 from skep.testing.cells_invariants import check_cells, is_within_reach, physical_cells, roots_of
 
@@ -35,7 +35,7 @@ class CellsWorld:
         self.choose = choose
         self.plan: Plan = make_plan(choose)
         self.cells = GangScheduler(make_layout(self.plan))
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, GangRecord] = {}
         """As written on the pods when they were started."""
         self.count = 0
         self.steps = [self.submit] * 6 + [self.release, self.evict, self.evict, self.evict, self.cancel, self.restart]
@@ -50,13 +50,13 @@ class CellsWorld:
 
     # Requests --------------------------------------------------------------------------------------------------
 
-    def request(self) -> Request:
+    def request(self) -> GangRequest:
         vc = pick(self.choose, list(self.cells.tenancies))
         pins = list(self.cells.tenancies[vc].pinned)
         priority = pick(self.choose, (0, -1, 1, 2, 3))
         self.count += 1
         is_pinned = bool(pins) and priority >= 0 and self.choose(3) == 1
-        return Request(
+        return GangRequest(
             name=f"g{self.count}",
             vc=vc,
             priority=priority,
@@ -85,7 +85,7 @@ class CellsWorld:
         elif self.choose(3):
             self.reserve(request, answer)
 
-    def check_answer(self, request: Request, answer: Answer) -> None:
+    def check_answer(self, request: GangRequest, answer: GangAnswer) -> None:
         for victim in answer.victims:
             may_leave = victim.priority == OPPORTUNISTIC or (
                 victim.request.vc == request.vc and (victim.priority < request.priority or victim.request.is_lazy)
@@ -98,7 +98,7 @@ class CellsWorld:
             assert fits == (answer.placement is not None), f"{request} fits: {fits}, but {answer.cause}"
             assert answer.cause in (None, WaitCause.VC_FULL, WaitCause.NO_CELLS)
 
-    def check_placement(self, request: Request, placement: Placement, nodes: list[str] | None) -> None:
+    def check_placement(self, request: GangRequest, placement: Placement, nodes: list[str] | None) -> None:
         leaves = [leaf for pod in placement.physical for leaf in pod]
         assert [len(pod) for pod in placement.physical] == request.sizes
         assert len(set(map(id, leaves))) == len(leaves)
@@ -108,7 +108,7 @@ class CellsWorld:
         if request.gpu_type and not request.pinned:
             assert {leaf.type for leaf in leaves} == {request.gpu_type}
 
-    def start(self, request: Request, placement: Placement) -> None:
+    def start(self, request: GangRequest, placement: Placement) -> None:
         is_calm = not changes_others(self.cells, placement)
         before = snapshot(self.cells)
         gang = self.cells.allocate(request, placement)
@@ -119,7 +119,7 @@ class CellsWorld:
             gang = self.cells.allocate(request, placement)
         self.records[gang.name] = record(gang)
 
-    def reserve(self, request: Request, answer: Answer) -> None:
+    def reserve(self, request: GangRequest, answer: GangAnswer) -> None:
         assert answer.placement is not None
         is_calm = not changes_others(self.cells, answer.placement)
         before = snapshot(self.cells)
@@ -206,7 +206,7 @@ class CellsWorld:
             if gang.state is GangState.PREEMPTING:
                 self.cells.cancel(gang)
 
-    def take_up(self, placements: list[tuple[Request, Record]]) -> None:
+    def take_up(self, placements: list[tuple[GangRequest, GangRecord]]) -> None:
         bad = sorted(self.cells.bad_nodes)
         self.cells = GangScheduler(make_layout(self.plan))
         while placements:
@@ -216,13 +216,13 @@ class CellsWorld:
         for node in bad:
             self.cells.set_node(node, is_bad=True)
 
-    def placement(self, gang: Gang) -> Record:
+    def placement(self, gang: Gang) -> GangRecord:
         """As it is now; gpus that are no longer in the configuration are where they were."""
         now, before = record(gang), self.records[gang.name]
         pods = zip(now.pods, before.pods, strict=True)
         granted = [old.granted if new.granted or (not new.gpus and gang.virtual) else "" for new, old in pods]
         pods = zip(before.pods, granted, strict=True)
-        return Record(before.chain, tuple(PodRecord(pod.node, pod.gpus, kind) for pod, kind in pods))
+        return GangRecord(before.chain, tuple(PodRecord(pod.node, pod.gpus, kind) for pod, kind in pods))
 
     def drain(self) -> None:
         """When everything is over, the cluster is as good as new."""
@@ -237,7 +237,7 @@ class CellsWorld:
 def left_by(cells: GangScheduler, gang: Gang) -> dict[str, Gang]:
     """Those who have still to leave for a preempting gang."""
     held = [cells.on(leaf) for leaf, _ in gang.pairs()]
-    return {gpu.gang.name: gpu.gang for gpu in held if gpu.use is Use.RESERVING and gpu.gang}
+    return {gpu.gang.name: gpu.gang for gpu in held if gpu.use is GangUse.RESERVING and gpu.gang}
 
 
 def changes_others(cells: GangScheduler, placement: Placement) -> bool:

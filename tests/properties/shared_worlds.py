@@ -17,7 +17,7 @@ from skep.policies.shared.planner import Shared
 from skep.policies.shared.vc import CELLS
 from skep.testing import World, job, role, trace
 from skep.testing.shared_invariants import check_shared
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 POLICIES = (
@@ -60,7 +60,7 @@ class SharedWorld(World, frozen=True):
     def policy_of(self, vc: str) -> str:
         return self.layout.vcs[vc].policy or self.policy
 
-    def run(self, *, batches_max: int = 20_000) -> Course:
+    def run(self, *, batches_max: int = 20_000) -> WorldCourse:
         """To the end, jobs and cells checked after every step."""
         course = self.begin()
         checker = self.checker(course.state)
@@ -77,7 +77,7 @@ class SharedWorld(World, frozen=True):
         return course
 
 
-def planner_of(course: Course) -> Shared:
+def planner_of(course: WorldCourse) -> Shared:
     planner = course.scheduler.planner
     assert isinstance(planner, Shared)
     return planner

@@ -12,10 +12,10 @@ from worlds import examples, taken_up, worlds
 
 from skep.policies.registry import policies
 from skep.testing import World
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 
 
-def begun(data: st.DataObject, world: World) -> Course:
+def begun(data: st.DataObject, world: World) -> WorldCourse:
     course = world.begin()
     for _ in range(data.draw(st.integers(0, 25), label="batches before")):
         if not course.advance():
@@ -23,7 +23,7 @@ def begun(data: st.DataObject, world: World) -> Course:
     return course
 
 
-def check_goes_on_alike(world: World, original: Course) -> None:
+def check_goes_on_alike(world: World, original: WorldCourse) -> None:
     adopted = original.adopt(world)
     adopted.finish()
     original.finish()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from worlds import examples
 
 from skep.core.errors import InvariantBroken
-from skep.scenarios.gangs import GangState, Request, Use
+from skep.scenarios.gangs import GangRequest, GangState, GangUse
 from skep.scenarios.recover import record, recover
 from skep.scenarios.scheduler import GangScheduler
 from skep.testing.cells_invariants import check_cells
@@ -101,7 +101,7 @@ def test_cancelling_all_preemptions_gives_every_victim_its_guarantee_back(data: 
 def test_the_checker_sees_what_is_wrong(spoil: str) -> None:
     seen = CellsWorld(lambda count: 0)
     cells = seen.cells
-    request = Request("g", "a", 0, {1: 1})
+    request = GangRequest("g", "a", 0, {1: 1})
     placement = cells.ask(request).placement
     assert placement is not None
     gang = cells.allocate(request, placement)
@@ -111,7 +111,7 @@ def test_the_checker_sees_what_is_wrong(spoil: str) -> None:
     if spoil == "gang":
         cells.on(leaf).gang = None
     elif spoil == "use":
-        cells.on(leaf).use = Use.RESERVED
+        cells.on(leaf).use = GangUse.RESERVED
     elif spoil == "count":
         leaf.used_total += 1
     elif spoil == "binding":

@@ -16,7 +16,7 @@ from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
 from skep.testing import World, cluster, job, trace
 from skep.testing.invariants import Checker
 from skep.testing.shared_invariants import check_shared
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 OTHERS = ("fifo", "sjf", "srtf", "srsf", "drf", "yarn-cs")
@@ -50,7 +50,7 @@ def stretched(draw: st.DrawFn, entry: TraceJob) -> TraceJob:
 class Follow:
     """An observer that also looks at every size and rate."""
 
-    def __init__(self, world: World, course: Course) -> None:
+    def __init__(self, world: World, course: WorldCourse) -> None:
         self.state = course.state
         self.checker = Checker(
             course.state,
@@ -78,7 +78,7 @@ class Follow:
             assert each.spec.gpu_range is not None or not each.resizes
 
 
-def run(world: World) -> Course:
+def run(world: World) -> WorldCourse:
     course = world.begin()
     follow = Follow(world, course)
     course.finish(follow)
@@ -126,13 +126,13 @@ def test_another_policy_can_take_over_and_hand_back(data: st.DataObject) -> None
     for after in (other, world):
         for _ in range(data.draw(st.integers(0, 12), label="batches")):
             course.advance(follow)
-        course = Course(Scheduler(course.state, after.planner()), course.engine)
+        course = WorldCourse(Scheduler(course.state, after.planner()), course.engine)
         look_around(course, follow)
     course.finish(follow)
     follow.finish()
 
 
-def look_around(course: Course, follow: Follow) -> None:
+def look_around(course: WorldCourse, follow: Follow) -> None:
     """Let a new planner decide at once."""
     state = course.state
     state.trigger.nodes_changed = True

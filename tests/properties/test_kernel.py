@@ -23,7 +23,7 @@ from skep.policies.place import PLACES
 from skep.policies.registry import policies
 from skep.testing import World, check, cluster, job, snapshot, trace
 from skep.testing.invariants import check_books
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 every_policy = pytest.mark.parametrize("name", sorted(policies()))
@@ -75,17 +75,17 @@ def replay_and_compare(data: st.DataObject, world: World) -> None:
     """The whole log, and a part of it after which the policy takes up the state and decides again."""
     first = State(world.cluster.blank())
     recorder = Recorder(world.planner())
-    planned = Course(Scheduler(first, recorder), world.engine(first.cluster))
+    planned = WorldCourse(Scheduler(first, recorder), world.engine(first.cluster))
     planned.finish()
     logged = decode(encode(Entry(0.0, [], [record(plan) for plan in recorder.plans])))
     part = data.draw(st.integers(0, planned.batches), label="batches of the log")
     for batches in (planned.batches, part):
         second = State(world.cluster.blank())
-        replayed = Course(Scheduler(second, Replayer(logged.plans, world.round_s)), world.engine(second.cluster))
+        replayed = WorldCourse(Scheduler(second, Replayer(logged.plans, world.round_s)), world.engine(second.cluster))
         for _ in range(batches):
             assert replayed.advance()
         assert batches == part or snapshot(second) == snapshot(first)
-        again = Course(Scheduler(second, world.planner()), replayed.engine)
+        again = WorldCourse(Scheduler(second, world.planner()), replayed.engine)
         again.finish()
         assert again.csv() == planned.csv()
         check(second)

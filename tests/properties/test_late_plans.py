@@ -27,13 +27,12 @@ from skep.policies.place import PLACES, Place
 from skep.policies.registry import policies
 from skep.policies.shared.planner import Shared
 from skep.testing import World, check
-from skep.testing.world import Course
 
 
 class Logged:
     """A course whose log is kept."""
 
-    def __init__(self, course: Course) -> None:
+    def __init__(self, course: WorldCourse) -> None:
         self.course = course
         self.has_vcs = isinstance(course.scheduler.planner, Shared)
         self.log: list[bytes] = []

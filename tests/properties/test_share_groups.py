@@ -16,7 +16,7 @@ from skep.core.job import JobState
 from skep.core.state import State
 from skep.testing import World, cluster, job, node, snapshot, trace
 from skep.testing.sharers import MODES, SHARERS
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 
 
 @st.composite
@@ -41,7 +41,7 @@ def modes_of(state: State) -> set[str]:
     return {allocation.terms.mode for allocation in held if not allocation.is_suspended}
 
 
-def advance_to_shared(data: st.DataObject, course: Course) -> None:
+def advance_to_shared(data: st.DataObject, course: WorldCourse) -> None:
     """As many batches as are drawn, and on until a GPU is shared, if one ever is."""
     for _ in range(data.draw(st.integers(0, 25), label="batches")):
         course.advance()

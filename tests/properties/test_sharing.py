@@ -17,7 +17,7 @@ from skep.engines.sim.engine import Simulator
 from skep.engines.sim.outages import Outages
 from skep.profiles.native import read_native
 from skep.testing import World, cluster, job, trace
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 FACTOR = 0.5
@@ -46,7 +46,7 @@ def sharing_worlds(draw: st.DrawFn) -> World:
     )
 
 
-def begin(world: World) -> Course:
+def begin(world: World) -> WorldCourse:
     state = State(world.cluster.blank())
     profile = read_native(f"default: {{sharing: {FACTOR}}}", "profile.yaml")
     lost = [(down_s, node, True) for node, down_s, _ in world.outages]
@@ -59,7 +59,7 @@ def begin(world: World) -> Course:
         checkpoint_s=world.checkpoint_s,
         outages=Outages(lost + back),
     )
-    return Course(Scheduler(state, world.planner()), engine)
+    return WorldCourse(Scheduler(state, world.planner()), engine)
 
 
 class Twin:

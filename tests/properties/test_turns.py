@@ -19,7 +19,7 @@ from skep.experiments.sharing import hardware_cluster
 from skep.testing import World, check, cluster, job, node, snapshot, trace
 from skep.testing.shared_invariants import check_shared
 from skep.testing.turns import TURNS
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 
 
 @st.composite
@@ -44,7 +44,7 @@ def suspended(state: State) -> list[str]:
     return [each.id for each in state.jobs.values() if each.state is JobState.SUSPENDED]
 
 
-def advance_to_a_suspension(data: st.DataObject, course: Course) -> None:
+def advance_to_a_suspension(data: st.DataObject, course: WorldCourse) -> None:
     """As many batches as are drawn, and on until somebody is suspended, if anybody ever is."""
     for _ in range(data.draw(st.integers(0, 25), label="batches")):
         course.advance()

@@ -28,7 +28,7 @@ from skep.core.refusal import Refusal
 from skep.core.share import Share
 from skep.policies.registry import Knob, Setting, build_planner, policies
 from skep.testing import World, cluster, job, node, role, trace
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 
@@ -37,7 +37,7 @@ def examples(count: int) -> settings:
     return settings(max_examples=count * int(os.environ.get("SKEP_EXAMPLES", "1")))
 
 
-def fork_of(data: st.DataObject, world: World) -> tuple[Course, Course]:
+def fork_of(data: st.DataObject, world: World) -> tuple[WorldCourse, WorldCourse]:
     """A run up to some moment, and its fork there."""
     original = world.begin()
     for _ in range(data.draw(st.integers(0, 25), label="batches before the fork")):
@@ -46,7 +46,7 @@ def fork_of(data: st.DataObject, world: World) -> tuple[Course, Course]:
     return original, original.fork(world.planner())
 
 
-def finish_explaining(course: Course) -> None:
+def finish_explaining(course: WorldCourse) -> None:
     """To the end, with every pending job asked at every moment why it waits."""
     state, planner = course.state, course.scheduler.planner
 

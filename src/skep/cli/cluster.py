@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from skep.clusters.fit import Account
+    from skep.clusters.fit import FitAccount
     from skep.core.cells.layout import CellSpec, Layout
 
 WIDTH = 160
@@ -129,7 +129,7 @@ def refuse_policies(file: str, layout: Layout) -> None:
             raise InputError(f"{file}: {error}", hint=error.hint) from None
 
 
-def draw(layout: Layout, books: list[Account]) -> None:
+def draw(layout: Layout, books: list[FitAccount]) -> None:
     import sys
 
     from rich.console import Console
@@ -194,7 +194,7 @@ def add_row(table: Table, *cells: str) -> None:
     table.add_row(*(Text(cell) for cell in cells))
 
 
-def plain(layout: Layout, books: list[Account]) -> dict[str, Any]:
+def plain(layout: Layout, books: list[FitAccount]) -> dict[str, Any]:
     """Everything as JSON has it."""
     sizes = {kind.name: size for book in books for kind, size in zip(book.types, book.sizes, strict=True)}
     pins = {cell.pinned: (top.type, cell) for top in layout.cells for cell in walk(top) if cell.pinned}
@@ -207,7 +207,7 @@ def plain(layout: Layout, books: list[Account]) -> dict[str, Any]:
     }
 
 
-def plain_levels(book: Account) -> list[dict[str, Any]]:
+def plain_levels(book: FitAccount) -> list[dict[str, Any]]:
     left = book.left()
     return [
         {

@@ -112,11 +112,11 @@ def known_places(places: tuple[str, ...]) -> list[str]:
 
 
 def run_all(filling: Filling, places: list[str], seeds: list[int]) -> list[Filled]:
-    from skep.cli.progress import Progress
+    from skep.cli.progress import ProgressBar
 
     each = filling.pods_expected
     runs = [(place, seed) for place in places for seed in seeds]
-    with Progress("filling", each * len(runs)) as progress:
+    with ProgressBar("filling", each * len(runs)) as progress:
         return [
             filling.run(place, seed, lambda done, before=number * each: progress(before + done))  # type: ignore[misc]
             for number, (place, seed) in enumerate(runs)

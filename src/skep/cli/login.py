@@ -25,7 +25,7 @@ def login(url: str, vc: str, token_stdin: bool) -> None:
       skep token create --user ann | skep login http://10.0.0.5:7437 --token-stdin
     """
     from skep.client import Client
-    from skep.client.profile import Profile, write_profile
+    from skep.client.profile import ClientProfile, write_profile
     from skep.client.wire import Denied, checked_url
 
     address, token = checked_url(url), sys.stdin.readline().strip() if token_stdin else ""
@@ -39,7 +39,7 @@ def login(url: str, vc: str, token_stdin: bool) -> None:
         with Client(address, token=token) as client:
             me = client.me()
     vcs = me["vcs"]
-    file = write_profile(Profile(address, token, vc or (vcs[0] if len(vcs) == 1 else "")))
+    file = write_profile(ClientProfile(address, token, vc or (vcs[0] if len(vcs) == 1 else "")))
     say(f"logged in at {address} as {me['user'] or 'nobody'} ({me['role']}); kept in {file}")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 PATIENCE_S = 2.0
 
 
-class Progress:
+class ProgressBar:
     """Use as a context; call with the number of jobs done."""
 
     def __init__(self, label: str, total: int) -> None:
@@ -20,7 +20,7 @@ class Progress:
         self.bar: Any = None
         self.is_shown = sys.stderr.isatty()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __call__(self, done: int) -> None:

@@ -255,10 +255,10 @@ def rename_vcs(trace: Trace, text: str) -> None:
 
 def run_all(experiment: Experiment, policies: list[str], parallel: int) -> list[Run]:
     if parallel > 1 and len(policies) > 1:
-        from skep.cli.progress import Progress
+        from skep.cli.progress import ProgressBar
         from skep.experiments.parallel import run_parallel
 
-        with Progress("policies", len(policies)) as progress:
+        with ProgressBar("policies", len(policies)) as progress:
             return run_parallel(experiment, policies, parallel, progress)
     return [run_one(experiment, policy) for policy in policies]
 
@@ -266,9 +266,9 @@ def run_all(experiment: Experiment, policies: list[str], parallel: int) -> list[
 def run_one(experiment: Experiment, policy: str) -> Run:
     if not sys.stderr.isatty():
         return experiment.run(policy)
-    from skep.cli.progress import Progress
+    from skep.cli.progress import ProgressBar
 
-    with Progress(policy, len(experiment.trace.jobs)) as progress:
+    with ProgressBar(policy, len(experiment.trace.jobs)) as progress:
         return experiment.run(policy, progress)
 
 

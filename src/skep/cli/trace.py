@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from skep.traces.stats import Part, TraceInfo
+    from skep.traces.stats import StatsPart, TraceInfo
     from skep.traces.trace import Trace
 
 _DAY_S = 86400
@@ -278,7 +278,7 @@ def _durations_table(found: TraceInfo) -> Table:
     return table
 
 
-def _parts_table(title: str, parts: list[Part], found: TraceInfo) -> Table:
+def _parts_table(title: str, parts: list[StatsPart], found: TraceInfo) -> Table:
     table = _table(f"\n{title}", "\njobs", "\n", "\ngpu-hours", "\n")
     for part in parts:
         table.add_row(

@@ -19,7 +19,7 @@ from skep.files.text import write_aside
 DEFAULT_URL = "http://127.0.0.1:7437"
 
 
-class Profile(msgspec.Struct, frozen=True):
+class ClientProfile(msgspec.Struct, frozen=True):
     """`~/.config/skep/config.toml`."""
 
     url: str = ""
@@ -32,22 +32,22 @@ def profile_file() -> Path:
     return user_folder("XDG_CONFIG_HOME", ".config") / "config.toml"
 
 
-def read_profile() -> Profile:
+def read_profile() -> ClientProfile:
     """What `skep login` wrote; an empty one where there is none."""
     file = profile_file()
     try:
         text = file.read_text("utf-8")
     except FileNotFoundError:
-        return Profile()
+        return ClientProfile()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: cannot be read: {error}") from None
     try:
-        return msgspec.convert(tomllib.loads(text), Profile, strict=True)
+        return msgspec.convert(tomllib.loads(text), ClientProfile, strict=True)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise InputError(f"{file}: {error}", hint='expected url = "…", token = "…", vc = "…"') from None
 
 
-def write_profile(profile: Profile) -> Path:
+def write_profile(profile: ClientProfile) -> Path:
     """For its owner alone: there is a token in it."""
     file = profile_file()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

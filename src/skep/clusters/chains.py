@@ -18,7 +18,7 @@ GPU = "gpu"
 """The level of GPUs, and the type of GPUs that have none."""
 
 
-class Shape(NamedTuple):
+class ChainShape(NamedTuple):
     """What nodes of one chain have in common."""
 
     gpu_type: str
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
 class NodeChain:
     """The nodes of one shape. `label` is what the file calls them: `v100`, or `v100x8` where nodes differ in size."""
 
-    def __init__(self, shape: Shape, nodes: list[NodeSpec]) -> None:
+    def __init__(self, shape: ChainShape, nodes: list[NodeSpec]) -> None:
         self.shape = shape
         self.label = ""
         self.notes: list[str] = []
@@ -127,10 +127,10 @@ def inner_cell(types: Sequence[str], sizes: Sequence[int], start: int, address: 
 
 def node_chains(nodes: Sequence[NodeSpec]) -> list[NodeChain]:
     """One per shape, in the order of the file; nodes without GPUs are in none."""
-    alike: dict[Shape, list[NodeSpec]] = {}
+    alike: dict[ChainShape, list[NodeSpec]] = {}
     for node in nodes:
         if node.gpus:
-            alike.setdefault(Shape(node.gpu_type, node.gpus, node.inner), []).append(node)
+            alike.setdefault(ChainShape(node.gpu_type, node.gpus, node.inner), []).append(node)
     chains = [NodeChain(shape, members) for shape, members in alike.items()]
     _label(chains)
     return chains

@@ -23,7 +23,7 @@ class Shortage(NamedTuple):
     available: int
 
 
-class Account:
+class FitAccount:
     """The cells of one chain: index 0 of each list is the level of GPUs."""
 
     def __init__(self, chain: str, types: list[CellType]) -> None:
@@ -77,14 +77,14 @@ def _sizes(types: list[CellType]) -> list[int]:
     return sizes
 
 
-def accounts(layout: Layout) -> dict[str, Account]:
+def accounts(layout: Layout) -> dict[str, FitAccount]:
     """The books of every chain, in the order of its first cell."""
-    found: dict[str, Account] = {}
+    found: dict[str, FitAccount] = {}
     claimed = {name for vc in layout.vcs.values() for name in vc.pinned}
     for cell in layout.cells:
         account = found.get(cell.type)
         if account is None:
-            account = found[cell.type] = Account(cell.type, layout.chain_types(cell.type))
+            account = found[cell.type] = FitAccount(cell.type, layout.chain_types(cell.type))
         top = len(account.types) - 1
         for at, size in enumerate(account.sizes):
             account.total[at] += account.sizes[top] // size
@@ -97,7 +97,7 @@ def accounts(layout: Layout) -> dict[str, Account]:
     return found
 
 
-def _carve(cell: CellSpec, at: int, claimed: set[str], account: Account) -> bool:
+def _carve(cell: CellSpec, at: int, claimed: set[str], account: FitAccount) -> bool:
     """Whether a pinned cell is in it; its children without one then are whole cells of their own."""
     if cell.pinned in claimed:
         account.pinned[at] += 1

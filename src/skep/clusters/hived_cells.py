@@ -53,7 +53,7 @@ def _refuse_cycle(name: str, field: Field, types: dict[str, CellType]) -> None:
             raise field.trouble(f"{field.path}: more than {LEVELS_MAX} levels")
 
 
-class Level(NamedTuple):
+class CellLevel(NamedTuple):
     """A level of one chain."""
 
     type: str
@@ -86,11 +86,11 @@ def read_cells(field: Field, types: dict[str, CellType]) -> tuple[list[CellSpec]
 class _CellReader:
     def __init__(self, types: dict[str, CellType]) -> None:
         self.types = types
-        self.chains: dict[str, list[Level]] = {}
+        self.chains: dict[str, list[CellLevel]] = {}
         """Levels of the chains seen so far, the top one first."""
         self.chain = ""
         """Of the cell that is being read, and its levels."""
-        self.levels: list[Level] = []
+        self.levels: list[CellLevel] = []
         self.pinned: dict[str, CellSpec] = {}
         self.cell_count = 0
         self.seen: set[Hashable] = set()
@@ -137,7 +137,7 @@ class _CellReader:
             refuse_children(given.get("cellChildren"), level)
         return cell
 
-    def _gpu(self, level: Level, node: str, index: int, near: Field) -> None:
+    def _gpu(self, level: CellLevel, node: str, index: int, near: Field) -> None:
         scope = "" if node in self.named else self.chain
         self._once((scope, level.type, node, index), near, f"a second GPU {index} of type {level.type} on node {node}")
 
@@ -181,7 +181,7 @@ class _CellReader:
         self.seen.add(key)
 
 
-def chain_levels(field: Field, chain: str, types: dict[str, CellType]) -> list[Level]:
+def chain_levels(field: Field, chain: str, types: dict[str, CellType]) -> list[CellLevel]:
     """The levels of a chain from its top cell down to the GPU."""
     if chain not in types:
         near = did_you_mean(chain, types, start=", ")
@@ -191,10 +191,10 @@ def chain_levels(field: Field, chain: str, types: dict[str, CellType]) -> list[L
     name = chain
     while name in types:
         kind = types[name]
-        levels.append(Level(name, kind.count, kind.is_node))
+        levels.append(CellLevel(name, kind.count, kind.is_node))
         name = kind.child
     _refuse_nodeless(field, chain, [level.type for level in levels if level.is_node], types)
-    return [*levels, Level(name, 0, False)]
+    return [*levels, CellLevel(name, 0, False)]
 
 
 def _refuse_nodeless(field: Field, chain: str, nodes: list[str], types: dict[str, CellType]) -> None:
@@ -224,6 +224,6 @@ def address(field: Field | None, number: int, *, is_gpu: bool) -> str:
     return name
 
 
-def refuse_children(field: Field | None, level: Level) -> None:
+def refuse_children(field: Field | None, level: CellLevel) -> None:
     if field is not None and not field.is_null and field.items():
         raise field.trouble(f"{field.path}: a {level.type} is a GPU type and has no children")

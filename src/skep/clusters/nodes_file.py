@@ -18,7 +18,7 @@ GIB_MAX = 1e9
 EXAMPLE = "for example: nodes: [{count: 4, gpus: 8, gpu_type: v100}]"
 
 
-class Group(NamedTuple):
+class NodeGroup(NamedTuple):
     """Nodes that differ in nothing but their name."""
 
     field: Field
@@ -51,7 +51,7 @@ def _levels(field: Field) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _group(field: Field, levels: tuple[str, ...]) -> Group:
+def _group(field: Field, levels: tuple[str, ...]) -> NodeGroup:
     given = field.fields(OF_NODES + levels)
     count = given["count"].whole(least=1, most=NODES_MAX) if "count" in given else 1
     gpus = given["gpus"].whole(least=0, most=GPUS_MAX) if "gpus" in given else 0
@@ -67,7 +67,7 @@ def _group(field: Field, levels: tuple[str, ...]) -> Group:
         within=tuple((level, given[level].text()) for level in levels if level in given),
         inner=_inner(given, gpus),
     )
-    return Group(field, count, _node_name(given["name"]) if "name" in given else "", node)
+    return NodeGroup(field, count, _node_name(given["name"]) if "name" in given else "", node)
 
 
 def _check_without_gpus(field: Field, given: dict[str, Field]) -> None:
@@ -103,7 +103,7 @@ def _node_name(field: Field) -> str:
     return name
 
 
-def _expand(groups: list[Group], total: int) -> list[NodeSpec]:
+def _expand(groups: list[NodeGroup], total: int) -> list[NodeSpec]:
     """All nodes; names that are made have leading zeros, so that they sort as they are numbered."""
     nodes: dict[str, NodeSpec] = {}
     for group in groups:

@@ -33,7 +33,7 @@ from skep.core.checked import BadPlan, check_decision, check_settings, check_wak
 from skep.core.cluster import Allocation
 from skep.core.errors import InvariantBroken
 from skep.core.job import JobState
-from skep.core.memory import Change, Of
+from skep.core.memory import MemoryChange, Of
 from skep.core.plan import Decision, Plan
 from skep.core.record import PlanRecord, record, repeat, say
 from skep.core.state import State
@@ -169,7 +169,7 @@ class Late:
         job = self.state.jobs.get(job_id)
         return job is not None and job.state is JobState.RUNNING and job.held_launch == launch
 
-    def _remembers(self, change: Change) -> bool:
+    def _remembers(self, change: MemoryChange) -> bool:
         if change.of is not Of.JOB:
             return not self.plan.dropped
         job = self.state.jobs.get(change.key)

@@ -38,7 +38,7 @@ class Of(enum.StrEnum):
     ALL = "all"
 
 
-class Change(msgspec.Struct, frozen=True, array_like=True):
+class MemoryChange(msgspec.Struct, frozen=True, array_like=True):
     """What is remembered from now on; no value: it is forgotten."""
 
     of: Of
@@ -88,7 +88,7 @@ class Memory:
 
     # What only the state does ------------------------------------------------------------------------------------
 
-    def take_in(self, change: Change) -> None:
+    def take_in(self, change: MemoryChange) -> None:
         values = self._room(change)
         if change.value is None:
             values.pop(change.slot, None)
@@ -97,7 +97,7 @@ class Memory:
         else:
             values[change.slot] = change.value
 
-    def _room(self, change: Change) -> Values:
+    def _room(self, change: MemoryChange) -> Values:
         if change.of is Of.JOB:
             values = self.jobs.get(change.key)
             if values is None:
@@ -128,15 +128,17 @@ class Memory:
             if kept:
                 self.jobs[job_id] = kept
 
-    def others(self, parts: Collection[At]) -> list[Change]:
+    def others(self, parts: Collection[At]) -> list[MemoryChange]:
         """What would forget everything that is remembered in other parts than these."""
         found = []
         for vc, pinneds in self.parts.items():
             for pinned, part in pinneds.items():
                 at = (vc, pinned)
                 if at not in parts:
-                    found += [Change(Of.ALL, "", slot, None, at) for slot in part.all]
-                    found += [Change(Of.VC, key, slot, None, at) for key, values in part.vcs.items() for slot in values]
+                    found += [MemoryChange(Of.ALL, "", slot, None, at) for slot in part.all]
+                    found += [
+                        MemoryChange(Of.VC, key, slot, None, at) for key, values in part.vcs.items() for slot in values
+                    ]
         return found
 
 

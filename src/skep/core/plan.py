@@ -20,7 +20,7 @@ from skep.core.cluster import WHOLE, Allocation, MemoryPlace
 from skep.core.errors import InvariantBroken
 from skep.core.group import Group
 from skep.core.job import Job, JobState
-from skep.core.memory import WHOLE_PLANNER, At, Change, Of, Slot
+from skep.core.memory import WHOLE_PLANNER, At, MemoryChange, Of, Slot
 from skep.core.refusal import Cause
 from skep.core.view import JobView
 
@@ -131,7 +131,7 @@ class Plan:
         """Jobs that can never run here, and why."""
         self.ends: list[GroupEnd] = []
         """Groups that are over: their members are stopped for good."""
-        self.memory: list[Change] = []
+        self.memory: list[MemoryChange] = []
         """What the policy wants to remember."""
         self.wake_s: float | None = None
         """When the planner wants to be asked again if nothing happens before."""
@@ -321,9 +321,9 @@ class Plan:
 
     def remember(self, slot: Slot[T], key: str, value: T | None) -> None:
         """Of that job or VC ("" where there is one value for all); no value: forget it."""
-        self.keep(Change(slot.of, key, slot.name, value, WHOLE_PLANNER if slot.of is Of.JOB else self._at))
+        self.keep(MemoryChange(slot.of, key, slot.name, value, WHOLE_PLANNER if slot.of is Of.JOB else self._at))
 
-    def keep(self, change: Change) -> None:
+    def keep(self, change: MemoryChange) -> None:
         self.memory.append(change)
         self._steps.append(self.memory)
 

@@ -12,7 +12,7 @@ import msgspec
 from skep.core.actions import JobSetting
 from skep.core.cluster import Cluster
 from skep.core.events import Event
-from skep.core.memory import Change
+from skep.core.memory import MemoryChange
 from skep.core.nodes import rehouse, settle_nodes
 from skep.core.orders import reconcile
 from skep.core.plan import Decision, GroupEnd, Plan
@@ -29,7 +29,7 @@ class PlanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     joins: list[tuple[str, str]] = []
     refusals: list[tuple[str, Cause]] = []
     rejects: list[tuple[str, str]] = []
-    memory: list[Change] = []
+    memory: list[MemoryChange] = []
     settings: list[JobSetting] = []
     wake_s: float | None = None
     ends: list[GroupEnd] = []

@@ -47,7 +47,7 @@ class SavedJob(msgspec.Struct, array_like=True):
     bound: Allocation | None
     held: Allocation | None
     waiting: str | None
-    plain: list[Any]  # of the fields that `Saved.fields` names
+    plain: list[Any]  # of the fields that `SavedState.fields` names
 
 
 class SavedWaiting(msgspec.Struct, array_like=True):
@@ -62,7 +62,7 @@ class SavedMemory(msgspec.Struct):
     parts: dict[str, dict[str, Part]] = {}
 
 
-class Saved(msgspec.Struct):
+class SavedState(msgspec.Struct):
     fields: tuple[str, ...]
     """What `plain` of each job has: another version may know more or less of a job."""
     now_s: float
@@ -97,7 +97,7 @@ class Saved(msgspec.Struct):
 COUNTS = ("submitted_count", "pending_count", "event_count", "decision_count")
 
 ENCODER = msgspec.msgpack.Encoder()
-DECODER = msgspec.msgpack.Decoder(Saved)
+DECODER = msgspec.msgpack.Decoder(SavedState)
 
 
 def dump(state: State) -> bytes:
@@ -109,9 +109,9 @@ def dump(state: State) -> bytes:
     return ENCODER.encode(saved)
 
 
-def save(state: State) -> Saved:
+def save(state: State) -> SavedState:
     """All but the jobs."""
-    return Saved(
+    return SavedState(
         fields=PLAIN,
         now_s=state.now_s,
         wake_s=state.wake_s,
@@ -175,7 +175,7 @@ def load_job(saved: SavedJob, fields: tuple[str, ...]) -> Job:
     return job
 
 
-def old_timers(saved: Saved) -> Iterator[Timer]:
+def old_timers(saved: SavedState) -> Iterator[Timer]:
     """Before there were timers in the state, a job that waited after a failure knew itself until when."""
     place = saved.fields.index(HOLD_UNTIL)
     for job in saved.jobs:
@@ -192,7 +192,7 @@ def fork(state: State) -> State:
     return restore(saved, jobs, Cluster(list(state.cluster.specs), state.cluster.name), state.knowledge.measured)
 
 
-def restore(saved: Saved, jobs: Iterable[tuple[Job, str | None]], cluster: Cluster, measured: Measured) -> State:
+def restore(saved: SavedState, jobs: Iterable[tuple[Job, str | None]], cluster: Cluster, measured: Measured) -> State:
     """With these jobs, and the scopes in which they wait."""
     state = State(cluster, measured)
     state.now_s, state.wake_s = saved.now_s, saved.wake_s
@@ -232,7 +232,7 @@ def known_by(jobs: Iterable[Job]) -> SavedKnowledge:
     return known.saved()
 
 
-def refer(state: State, saved: Saved) -> None:
+def refer(state: State, saved: SavedState) -> None:
     """What names jobs and nodes, and the counts."""
     jobs = state.jobs
     state.held_jobs = {jobs[name].seq: jobs[name] for name in saved.held}

@@ -23,7 +23,7 @@ PLANS_MAX = 1000
 """Plans of one step. A decision triggers another one only where it takes back a start that was not sent yet."""
 
 
-class Change(msgspec.Struct):
+class PlannerChange(msgspec.Struct):
     """What a `PolicyChanged` or `ClusterChanged` brings, made by those who can read files."""
 
     make: Callable[[Cluster], Planner]
@@ -48,7 +48,7 @@ class Scheduler:
         self.gathered = everything()
         """What a planner that decides in rounds has not seen yet."""
 
-    def step(self, at_s: float, events: list[Event], change: Change | None = None) -> list[Action]:
+    def step(self, at_s: float, events: list[Event], change: PlannerChange | None = None) -> list[Action]:
         state = self.state
         state.now_s = at_s
         if change is not None and change.cluster is not None:

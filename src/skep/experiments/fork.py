@@ -15,7 +15,7 @@ from skep.core.actions import Action
 from skep.core.errors import SkepError
 from skep.core.events import Batch, Event, TasksStarted
 from skep.core.job import Job
-from skep.core.step import Change, Scheduler
+from skep.core.step import PlannerChange, Scheduler
 from skep.engines.sim.engine import Simulator
 from skep.experiments.estimates import NONE, estimate_all, weakest
 from skep.experiments.output import cell, write_folder
@@ -24,9 +24,9 @@ from skep.experiments.simulate import own_fault
 from skep.policies.idle import Idle
 from skep.service.book import owner_of, shown_reason
 from skep.service.commands import make_policy
-from skep.service.copy import Kept
+from skep.service.copy import KeptCopy
 from skep.service.loop import run
-from skep.service.store import JobRow
+from skep.service.store import StoredJob
 
 
 class Expected(msgspec.Struct):
@@ -47,7 +47,7 @@ class Expected(msgspec.Struct):
     note: str = ""
 
 
-class Member(NamedTuple):
+class ForkMember(NamedTuple):
     """A job of the core: the whole job, or a task of it that starts by itself."""
 
     source: str
@@ -68,7 +68,7 @@ class Forecast(msgspec.Struct):
         return sum(job.estimate == NONE for job in self.jobs)
 
 
-class Bounded:
+class BoundedPlanner:
     """A simulated world that ends at a moment."""
 
     def __init__(self, engine: Simulator, until_s: float) -> None:
@@ -97,7 +97,7 @@ class Starts:
 
 
 def forecast(
-    kept: Kept, *, policy: str = "", now_s: float = 0.0, within_s: float = math.inf, restart_s: float = 30.0
+    kept: KeptCopy, *, policy: str = "", now_s: float = 0.0, within_s: float = math.inf, restart_s: float = 30.0
 ) -> Forecast:
     """From the last entry of the store, or from `now_s` if that is later. `policy`: instead of the one in use."""
     state = kept.state
@@ -110,15 +110,15 @@ def forecast(
         estimates = estimate_all(state)
         work = {job_id: each.work_s for job_id, each in estimates.items()}
         engine = Simulator.adopt(state, work, restart_s=restart_s, speed=Seen(state))
-        run(scheduler, Bounded(engine, until_s), starts)
+        run(scheduler, BoundedPlanner(engine, until_s), starts)
     except SkepError:
         raise
     except Exception as error:
         raise own_fault(kept.ground.policy, error) from error
-    members: dict[str, list[Member]] = {}
+    members: dict[str, list[ForkMember]] = {}
     for job in open_jobs:
         source = estimates[job.id].source if job.id in estimates else NONE
-        member = Member(
+        member = ForkMember(
             source, starts.by_job.get(job.id), job.finish_s, note_on(job, source, is_cut=until_s < math.inf)
         )
         members.setdefault(owner_of(state, job.id), []).append(member)
@@ -126,7 +126,7 @@ def forecast(
     return Forecast(at_s, kept.ground.policy, until_s if until_s < math.inf else None, jobs)
 
 
-def take_over(kept: Kept, policy: str, at_s: float) -> Scheduler:
+def take_over(kept: KeptCopy, policy: str, at_s: float) -> Scheduler:
     """Nothing has happened since the last entry. What is decided now the simulator finds as told and not answered."""
     state, ground = kept.state, kept.ground
     if not policy:
@@ -136,7 +136,7 @@ def take_over(kept: Kept, policy: str, at_s: float) -> Scheduler:
     changed = make_policy(policy, state.cluster)
     ground.follow([changed])
     scheduler = Scheduler(state, Idle())
-    scheduler.step(at_s, [changed], Change(ground.planner))
+    scheduler.step(at_s, [changed], PlannerChange(ground.planner))
     return scheduler
 
 
@@ -151,7 +151,7 @@ def note_on(job: Job, source: str, *, is_cut: bool) -> str:
     return "taken to run for ever" if source == NONE else "runs on after this time"
 
 
-def expect(row: JobRow, members: list[Member]) -> Expected:
+def expect(row: StoredJob, members: list[ForkMember]) -> Expected:
     """Of the whole job: from the first start of a member to the last end."""
     starts = [each.start_s for each in members if each.start_s is not None]
     ends = [each.end_s for each in members if each.end_s is not None]

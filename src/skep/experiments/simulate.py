@@ -28,7 +28,7 @@ from skep.experiments.timed import Timed
 from skep.metrics.history import HistoryFold
 from skep.metrics.run import Run
 from skep.metrics.summary import Named, job_rows, summarize
-from skep.metrics.tally import Tally
+from skep.metrics.tally import GpuTally
 from skep.policies.registry import Setting, needs_with
 from skep.policies.shared.build import build_whole
 from skep.policies.shared.vc import CELLS
@@ -96,9 +96,9 @@ class Experiment(msgspec.Struct, dict=True):
         planner = Timed(self.planner(policy))
         scheduler = Scheduler(state, planner)
         engine = self._engine(state.cluster, planner.round_s, reports=Need.PROGRESS in self._needs(policy))
-        tally = Tally(state, jobs=len(self.trace.jobs), typical=self.typical)
+        tally = GpuTally(state, jobs=len(self.trace.jobs), typical=self.typical)
         fold = HistoryFold(state) if self.options.keep_history else None
-        observers = [fold, Progress(engine, report) if report is not None else None]
+        observers = [fold, OnProgress(engine, report) if report is not None else None]
         try:
             run(scheduler, engine, all_of(observers), tally)
         except SkepError:
@@ -174,7 +174,7 @@ def all_of(observers: Sequence[Observer | None]) -> Observer | None:
     return observe
 
 
-class Progress:
+class OnProgress:
     """Reports every now and then how many jobs have ended."""
 
     EVERY = 2000

@@ -13,7 +13,7 @@ import msgspec
 from skep.files.text import write_aside
 
 
-class Running(msgspec.Struct, frozen=True):
+class RunningProcess(msgspec.Struct, frozen=True):
     """What a running server leaves in `DATA/server.json`."""
 
     pid: int
@@ -31,9 +31,9 @@ def default_data() -> Path:
     return user_folder("XDG_DATA_HOME", ".local", "share")
 
 
-def read_running(data: Path) -> Running | None:
+def read_running(data: Path) -> RunningProcess | None:
     try:
-        return msgspec.json.decode((data / "server.json").read_bytes(), type=Running)
+        return msgspec.json.decode((data / "server.json").read_bytes(), type=RunningProcess)
     except (OSError, msgspec.DecodeError):
         return None
 
@@ -65,7 +65,7 @@ def forget(data: Path) -> None:
         _entry(data).unlink(missing_ok=True)
 
 
-def servers_here() -> dict[Path, Running]:
+def servers_here() -> dict[Path, RunningProcess]:
     """The servers that run now, by data folder, the default one first."""
     folders = [default_data()]
     with contextlib.suppress(OSError):

@@ -17,7 +17,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """That task, as `role-index`; none where all ended and no single task decided."""
 
 
-class Tally:
+class TaskTally:
     """The tasks of a job that have ended, told one by one: who ended first decides. `counts` are the tasks by role
     where that is not what was asked for, as in an elastic job."""
 
@@ -47,7 +47,7 @@ def outcome(
     request: Request, exits: Mapping[tuple[str, int], int], *, counts: Mapping[str, int] | None = None
 ) -> Outcome | None:
     """Of the codes of the ended tasks by (role, index), oldest first."""
-    tally = Tally(request, counts)
+    tally = TaskTally(request, counts)
     for (name, index), code in exits.items():
         tally.add(name, index, code)
     return tally.outcome

@@ -20,7 +20,7 @@ Ports = Mapping[str, Sequence[int]]
 """The ports of a task by label."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class TaskPlace(msgspec.Struct, frozen=True):
     """Where one task of a launch runs."""
 
     role: str
@@ -48,7 +48,7 @@ class Folders(msgspec.Struct, frozen=True):
     """Of the job, the same for all launches and tasks."""
 
 
-def ports_wanted(request: Request, places: Sequence[Place]) -> list[dict[str, int]]:
+def ports_wanted(request: Request, places: Sequence[TaskPlace]) -> list[dict[str, int]]:
     """How many ports of each label every task of a launch is to get."""
     wanted = [dict(request.tasks[place.role].ports) for place in places]
     wanted[0][MASTER] = max(wanted[0].get(MASTER, 0), 1)
@@ -63,7 +63,7 @@ def task_env(
     request: Request,
     job_id: str,
     launch: int,
-    places: Sequence[Place],
+    places: Sequence[TaskPlace],
     rank: int,
     ports: Sequence[Ports],
     folders: Folders,
@@ -84,7 +84,7 @@ def task_env(
     }
 
 
-def _of_torch(places: Sequence[Place], rank: int, ports: Sequence[Ports]) -> dict[str, str]:
+def _of_torch(places: Sequence[TaskPlace], rank: int, ports: Sequence[Ports]) -> dict[str, str]:
     place = places[rank]
     alike = [other.index for other in places if other.role == place.role]
     return {
@@ -105,7 +105,7 @@ def _of_torch(places: Sequence[Place], rank: int, ports: Sequence[Ports]) -> dic
     }
 
 
-def _of_share(place: Place) -> dict[str, str]:
+def _of_share(place: TaskPlace) -> dict[str, str]:
     """What bounds a job on GPUs that it shares. `skep.train` heeds the memory, the driver what is about MPS."""
     env = {}
     if place.gpu_mem_mib:
@@ -118,7 +118,7 @@ def _of_share(place: Place) -> dict[str, str]:
     return env
 
 
-def _of_skep(request: Request, job_id: str, launch: int, place: Place, folders: Folders) -> dict[str, str]:
+def _of_skep(request: Request, job_id: str, launch: int, place: TaskPlace, folders: Folders) -> dict[str, str]:
     return {
         "SKEP_JOB_ID": job_id,
         "SKEP_JOB_NAME": request.name,
@@ -134,7 +134,7 @@ def _of_skep(request: Request, job_id: str, launch: int, place: Place, folders: 
     }
 
 
-def _of_pai(request: Request, places: Sequence[Place], rank: int, ports: Sequence[Ports]) -> dict[str, str]:
+def _of_pai(request: Request, places: Sequence[TaskPlace], rank: int, ports: Sequence[Ports]) -> dict[str, str]:
     """What OpenPAI sets, old names included, except what belongs to its file system."""
     place = places[rank]
     name = f"{request.user}~{request.name}"
@@ -160,7 +160,7 @@ def _of_pai(request: Request, places: Sequence[Place], rank: int, ports: Sequenc
     return env
 
 
-def _task_counts(request: Request, places: Sequence[Place]) -> dict[str, int]:
+def _task_counts(request: Request, places: Sequence[TaskPlace]) -> dict[str, int]:
     """Tasks by role: as many as there are now of an elastic role, as many as were asked for of any other."""
     counts = {name: role.count for name, role in request.tasks.items()}
     if request.elastic is not None:
@@ -183,7 +183,7 @@ def _pai_number(value: int | None) -> str:
     return "-1" if value is None else str(value)
 
 
-def _add_pai_hosts(env: dict[str, str], places: Sequence[Place], rank: int, ports: Sequence[Ports]) -> None:
+def _add_pai_hosts(env: dict[str, str], places: Sequence[TaskPlace], rank: int, ports: Sequence[Ports]) -> None:
     for place, labels in zip(places, ports, strict=True):
         where = f"{place.role}_{place.index}"
         env[f"PAI_HOST_IP_{where}"] = place.address

@@ -14,7 +14,7 @@ from skep.files.text import shorten
 from skep.jobs import fields
 from skep.jobs.native import IMAGE_NOTED
 from skep.jobs.openpai_extras import Extras, read_extras
-from skep.jobs.openpai_text import Context, read_secrets
+from skep.jobs.openpai_text import TextContext, read_secrets
 from skep.jobs.request import Completion, Request, TaskRole
 
 OF_JOB = (
@@ -124,7 +124,7 @@ class _RoleReader:
         retries = _whole(given, "taskRetryCount", least=-1, most=fields.RETRIES_MAX, default=0)
         return 0 if self.extras.gang else retries
 
-    def _command(self, name: str, commands: Field, context: Context) -> str:
+    def _command(self, name: str, commands: Field, context: TextContext) -> str:
         before, after = self.wraps.get(name, ([], []))
         lines = [*before, *_commands(commands), *after]
         text = "\n".join(context.render(line) for line in lines)
@@ -132,7 +132,7 @@ class _RoleReader:
             raise commands.fault(f"1 to {fields.TEXT_MAX:,} bytes of commands")
         return text
 
-    def _context(self, given: dict[str, Field]) -> Context:
+    def _context(self, given: dict[str, Field]) -> TextContext:
         """Of a role's prerequisites by kind, and the parameters."""
         found = {} if self.parameters is None else {"parameters": self.parameters}
         for kind in ("script", "output", "data"):
@@ -140,7 +140,7 @@ class _RoleReader:
                 found[kind] = self._prerequisite(given[kind], kind)
         for item in fields.entries(given["prerequisites"]) if "prerequisites" in given else []:
             self._prerequisite(item, None)
-        return Context(found, self.secrets)
+        return TextContext(found, self.secrets)
 
     def _prerequisite(self, field: Field, kind: str | None) -> Field:
         """The one of this name and kind; without a kind, of any."""
@@ -152,7 +152,7 @@ class _RoleReader:
         problem = f"{field.path}: no prerequisite {shorten(name)}" + (f" of type {kind}" if kind else "")
         raise field.trouble(problem + did_you_mean(name, names, start=", "))
 
-    def _image(self, field: Field, context: Context) -> str:
+    def _image(self, field: Field, context: TextContext) -> str:
         self.warnings.append(IMAGE_NOTED)
         return context.render(self._prerequisite(field, "dockerimage").fields()["uri"])
 

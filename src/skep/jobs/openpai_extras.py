@@ -22,7 +22,7 @@ WITHOUT_EFFECT = ("submitFrom", "ignoreK8sSuggestedNodes")
 """Says nothing about the job, or only about Kubernetes: no warning."""
 
 
-class Sku(msgspec.Struct, frozen=True):
+class OpenPaiSku(msgspec.Struct, frozen=True):
     type: str = ""
     number: int = 0
     """GPUs of a task; 0: as many as the role asks for."""
@@ -31,7 +31,7 @@ class Sku(msgspec.Struct, frozen=True):
 class Extras(msgspec.Struct, frozen=True):
     gang: bool = True
     priority: int = PRIORITIES["test"]
-    skus: dict[str, Sku] = {}
+    skus: dict[str, OpenPaiSku] = {}
     """By role."""
     pinned: str = ""
 
@@ -67,7 +67,7 @@ def _priority(field: Field | None) -> int:
     return PRIORITIES[name]
 
 
-def _skus(field: Field | None, roles: dict[str, Field], warnings: list[str]) -> dict[str, Sku]:
+def _skus(field: Field | None, roles: dict[str, Field], warnings: list[str]) -> dict[str, OpenPaiSku]:
     if field is None or field.is_null:
         return {}
     found = {}
@@ -95,10 +95,10 @@ def _pinned(field: Field | None) -> str:
     return names.pop() if names else ""
 
 
-def _sku(field: Field, given: dict[str, Field]) -> Sku:
+def _sku(field: Field, given: dict[str, Field]) -> OpenPaiSku:
     if "skuType" in given and "pinnedCellId" in given:
         raise field.trouble(f"{field.path} has both skuType and pinnedCellId, expected one of them")
-    return Sku(
+    return OpenPaiSku(
         type=fields.gpu_type(given["skuType"]) if "skuType" in given else "",
         number=fields.whole(given["skuNum"], 1, fields.GPUS_MAX) if "skuNum" in given else 0,
     )

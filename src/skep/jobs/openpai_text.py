@@ -15,7 +15,7 @@ _TAG = re.compile(r"<%\s{0,20}\$([A-Za-z]{1,20})((?:\.[A-Za-z0-9_-]{1,200}|\[[0-
 _STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[([0-9]+)\]")
 
 
-class Context:
+class TextContext:
     """What the tags of a role can name: the job's parameters and secrets, and the prerequisites the role refers to."""
 
     def __init__(self, given: dict[str, Field], secrets: dict[str, str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from skep.core.events import Event, TasksExited, TasksMoved, TasksStarted
 from skep.core.job import Job
 from skep.core.state import State
-from skep.metrics.run import History, Span
+from skep.metrics.run import RunHistory, Span
 
 
 class HistoryFold:
@@ -13,7 +13,7 @@ class HistoryFold:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.history = History()
+        self.history = RunHistory()
         self.open: dict[int, list[Span]] = {}
 
     def __call__(self, at_s: float, events: list[Event]) -> None:
@@ -50,7 +50,7 @@ class HistoryFold:
             history.pending_jobs.append(self.state.pending_count)
             history.busy_gpus.append(busy)
 
-    def finish(self) -> History:
+    def finish(self) -> RunHistory:
         for seq in list(self.open):
             self._close(next(job for job in self.state.jobs.values() if job.seq == seq), self.state.now_s)
         return self.history

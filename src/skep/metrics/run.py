@@ -91,7 +91,7 @@ class Span(msgspec.Struct, frozen=True):
     end_s: float
 
 
-class History(msgspec.Struct):
+class RunHistory(msgspec.Struct):
     """The cluster over time; the three lists run in parallel, a value holds from its instant to the next."""
 
     at_s: list[float] = []
@@ -108,7 +108,7 @@ class Run(msgspec.Struct):
     gpu_total: int
     node_names: list[str]
     node_gpus: list[int]
-    history: History | None = None
+    history: RunHistory | None = None
     unrunnable: dict[str, str] = {}
     """Job id → why it can never run."""
 

@@ -11,7 +11,7 @@ from skep.core.job import Job, JobState
 from skep.core.state import State
 from skep.metrics.quantile import quantile
 from skep.metrics.run import JobRow, Summary
-from skep.metrics.tally import Tally
+from skep.metrics.tally import GpuTally
 
 
 def job_rows(state: State) -> list[JobRow]:
@@ -57,7 +57,7 @@ class Named(msgspec.Struct, frozen=True):
 
 
 def summarize(
-    state: State, rows: list[JobRow], tally: Tally, named: Named, *, wall_s: float, latency_ms: tuple[float, float]
+    state: State, rows: list[JobRow], tally: GpuTally, named: Named, *, wall_s: float, latency_ms: tuple[float, float]
 ) -> Summary:
     finished = [row for row in rows if row.jct_s is not None]
     unrunnable = sum(row.state == JobState.UNRUNNABLE for row in rows)
@@ -111,7 +111,7 @@ def _makespan(rows: list[JobRow]) -> float | None:
     return max(ends) - min(row.submit_s for row in rows) if ends else None
 
 
-def _arrival_utilization(state: State, rows: list[JobRow], tally: Tally) -> float | None:
+def _arrival_utilization(state: State, rows: list[JobRow], tally: GpuTally) -> float | None:
     """Without the end of a run, where the last long jobs leave the cluster nearly empty."""
     if tally.arrival_service_gpu_s is None:
         return None

@@ -8,7 +8,7 @@ from skep.core.state import State
 from skep.metrics.fragments import IdleGpus
 
 
-class Tally:
+class GpuTally:
     """Call it at every moment at which something happened, when all that follows is done."""
 
     def __init__(self, state: State, *, jobs: int, typical: Typical) -> None:

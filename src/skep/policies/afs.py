@@ -25,7 +25,7 @@ from skep.core.refusal import Cause, Refusal
 from skep.core.view import ClusterView, JobView, Trigger, View
 from skep.policies.allocate.elastic import Elastic, Ladder, kind_of
 from skep.policies.allocate.runner import Givers, Runner, gain
-from skep.policies.allocate.tournament import Entrant, Home, Room, share_out, time_s
+from skep.policies.allocate.tournament import Entrant, Home, TournamentRoom, share_out, time_s
 from skep.policies.estimate.duration import Duration
 from skep.policies.explain import REMEDIES, refusal_of
 from skep.policies.job_timers import JobTimers
@@ -37,7 +37,7 @@ from skep.policies.possible import Possible
 RUNNING = JobState.RUNNING
 
 
-class Course(NamedTuple):
+class AfsCourse(NamedTuple):
     """What the tournament says, and who has something to give back for it. The last to be kept are at the end."""
 
     starting: list[Entrant]
@@ -145,13 +145,13 @@ class Afs:
 
     # The tournament --------------------------------------------------------------------------------------------
 
-    def _tournament(self, view: View, misfits: set[Hashable]) -> Course:
+    def _tournament(self, view: View, misfits: set[Hashable]) -> AfsCourse:
         cluster, now_s = view.cluster, view.now_s
         jobs = [job for job in view.held_jobs.values() if can_change(cluster, job)]
         shapes = [self._shape(line) for line in self.pending.active.values()] + [job.spec.shapes[0] for job in jobs]
         homes = homes_of(cluster, shapes)
         left = {home: room_in(cluster, home) for home in homes.values()}
-        room = Room(left, cluster.quota_left)
+        room = TournamentRoom(left, cluster.quota_left)
         running = []
         for job in jobs:
             assert job.allocation is not None
@@ -177,7 +177,7 @@ class Afs:
             if possible:
                 yield Entrant(job, ladder, self._left_s(job, view.now_s), possible)
 
-    def _course(self, running: list[Runner], fed: list[Entrant]) -> Course:
+    def _course(self, running: list[Runner], fed: list[Entrant]) -> AfsCourse:
         running.sort(key=lambda runner: runner.order)
         givers: dict[Home, Givers] = {}
         for runner in running:
@@ -187,11 +187,11 @@ class Afs:
         starting = [entrant for entrant in fed if entrant.job.allocation is None]
         growing = [runner for runner in running if runner.surplus < 0]
         growing.sort(key=lambda runner: (-gain(runner, runner.rung), runner.seq))
-        return Course(starting, growing, givers, running)
+        return AfsCourse(starting, growing, givers, running)
 
     # What follows from it --------------------------------------------------------------------------------------
 
-    def _carry_out(self, view: View, plan: Plan, course: Course) -> Entrant | None:
+    def _carry_out(self, view: View, plan: Plan, course: AfsCourse) -> Entrant | None:
         """Put it into the plan; a job that should start and finds no place in its home, if there is one."""
         for entrant in course.starting:
             if not self._start(view, plan, entrant, course):
@@ -200,7 +200,7 @@ class Afs:
             self._grow(view, plan, runner, course.givers.get(runner.home, Givers()))
         return None
 
-    def _start(self, view: View, plan: Plan, entrant: Entrant, course: Course) -> bool:
+    def _start(self, view: View, plan: Plan, entrant: Entrant, course: AfsCourse) -> bool:
         rung, givers = entrant.rung, course.givers.get(entrant.home, Givers())
         while True:
             found = self._find(view, plan, entrant, rung)
@@ -216,7 +216,7 @@ class Afs:
             elif not self._push_out(plan, entrant, course):
                 return False
 
-    def _push_out(self, plan: Plan, entrant: Entrant, course: Course) -> bool:
+    def _push_out(self, plan: Plan, entrant: Entrant, course: AfsCourse) -> bool:
         """Stop the last job of a lower priority: CPUs or memory may be missing, which AFS does not divide."""
         changed = {decision.job_id for decision in plan.decisions}
         for victim in reversed(course.running):

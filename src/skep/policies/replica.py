@@ -36,7 +36,7 @@ class Queued(msgspec.Struct, frozen=True, array_like=True):
     counters: dict[str, list[float]]
 
 
-class Wake(msgspec.Struct, frozen=True, array_like=True):
+class ReplicaWake(msgspec.Struct, frozen=True, array_like=True):
     """When the planner asked to be woken."""
 
     at_s: float
@@ -44,7 +44,7 @@ class Wake(msgspec.Struct, frozen=True, array_like=True):
 
 LIST = Slot("list", Listed, Of.ALL)
 QUEUES = Slot("queues", Queued, Of.ALL)
-WAKE = Slot("wake", Wake, Of.ALL)
+WAKE = Slot("wake", ReplicaWake, Of.ALL)
 
 
 class Replica:
@@ -198,7 +198,7 @@ class QueuesReplica(Replica):
                 wake_s = min(wake_s, view.now_s + self._until_change(view.jobs[name], level, counters[name]))
         wake_s = max(wake_s, math.nextafter(view.now_s, math.inf))  # or time would stand still by rounding
         plan.remember(QUEUES, "", self.queued)
-        plan.remember(WAKE, "", Wake(wake_s) if wake_s < math.inf else None)
+        plan.remember(WAKE, "", ReplicaWake(wake_s) if wake_s < math.inf else None)
         plan.wake(wake_s if wake_s < math.inf else None)
 
     def _until_change(self, job: JobView, level: int, counter: list[float]) -> float:

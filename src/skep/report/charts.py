@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from skep.metrics.run import Run
-from skep.report.groups import Waiting
+from skep.report.groups import GroupWaiting
 from skep.report.markup import clip, series_class, tag
-from skep.report.sample import Bucket, Course, Reach
+from skep.report.sample import Bucket, Reach, RunCourse
 from skep.report.svg import (
     Frame,
     Scale,
@@ -114,7 +114,7 @@ def _median(curve: Curve) -> float | None:
     return next((value for value, share in curve if share >= 0.5), None)
 
 
-def queue_chart(name: str, runs: Sequence[Run], courses: Sequence[Course | None], reach: Reach) -> Chart:
+def queue_chart(name: str, runs: Sequence[Run], courses: Sequence[RunCourse | None], reach: Reach) -> Chart:
     """Pending jobs over time: mean line and area, a faint line for the highest of each bucket."""
     series = [course.pending.buckets(reach.start_s, reach.end_s) if course else [] for course in courses]
     peaks = [max((bucket.peak for bucket in buckets if bucket), default=0.0) for buckets in series]
@@ -126,7 +126,7 @@ def queue_chart(name: str, runs: Sequence[Run], courses: Sequence[Course | None]
     return _panels(name, "Pending jobs", runs, series, reach, y, rule, notes=notes, is_share=False)
 
 
-def is_uneven(courses: Sequence[Course | None]) -> bool:
+def is_uneven(courses: Sequence[RunCourse | None]) -> bool:
     """Whether one policy's queue would be a flat line on the axis that another's needs."""
     means = [mean for course in courses if course and (mean := course.pending.mean()) is not None]
     return bool(means) and max(means) > UNEVEN * max(min(means), 0.5)
@@ -146,7 +146,7 @@ def _log_count_axis(peak: float) -> tuple[Scale, str]:
     return y, y_axis(_PANEL_FRAME, y, shown, lambda tick: "0" if tick == _NOBODY else format_tick(tick))
 
 
-def utilization_chart(name: str, runs: Sequence[Run], courses: Sequence[Course | None], reach: Reach) -> Chart:
+def utilization_chart(name: str, runs: Sequence[Run], courses: Sequence[RunCourse | None], reach: Reach) -> Chart:
     """Share of busy GPUs over time."""
     series = [_shares(run, course, reach) if course else [] for run, course in zip(runs, courses, strict=True)]
     y = _PANEL_FRAME.upward(0.0, 1.0)
@@ -155,7 +155,7 @@ def utilization_chart(name: str, runs: Sequence[Run], courses: Sequence[Course |
     return _panels(name, "Busy gpus", runs, series, reach, y, rule, notes=notes, is_share=True)
 
 
-def _shares(run: Run, course: Course, reach: Reach) -> list[Bucket | None]:
+def _shares(run: Run, course: RunCourse, reach: Reach) -> list[Bucket | None]:
     total = run.gpu_total
     buckets = course.busy.buckets(reach.start_s, reach.end_s)
     return [Bucket(bucket.mean / total, bucket.peak / total) if bucket else None for bucket in buckets]
@@ -216,7 +216,7 @@ def _brief(number: float) -> float:
     return float(f"{number:.4g}")
 
 
-def waiting_bar(waiting: Waiting, longest_s: float) -> str:
+def waiting_bar(waiting: GroupWaiting, longest_s: float) -> str:
     """One stacked bar, as wide as the longest one at most."""
     label = (
         f"quota {format_duration(waiting.quota_s)}, "

@@ -10,7 +10,7 @@ import msgspec
 
 from skep.metrics.filled import Filled, Point
 from skep.report.html import Data, figure, page
-from skep.report.markup import Cell, Head, Line, clip, data_table, escape, series_class, tag
+from skep.report.markup import Head, TableCell, TextLine, clip, data_table, escape, series_class, tag
 from skep.report.sections import legend, section
 from skep.report.svg import Frame, line_path, path, picture, x_axis, y_axis
 from skep.report.units import NOTHING, format_count
@@ -187,14 +187,14 @@ def _page_table(found: Sequence[Mean]) -> str:
     lines = []
     for index, mean in enumerate(found):
         is_best = len(found) > 1 and round(mean.allocated, 2) == _best(found)
-        cells = [Cell(_percent(mean.allocated, 2), mean.allocated, is_best)]
-        cells += [Cell(_range(mean), mean.lowest)] if has_seeds else []
+        cells = [TableCell(_percent(mean.allocated, 2), mean.allocated, is_best)]
+        cells += [TableCell(_range(mean), mean.lowest)] if has_seeds else []
         cells += [
-            Cell(f"{mean.unallocated_gpus:,.1f}", mean.unallocated_gpus),
-            Cell(_percent(mean.fragments), mean.fragments),
-            Cell(f"{format_count(round(mean.dropped))} of {format_count(round(mean.pods))}", mean.dropped),
+            TableCell(f"{mean.unallocated_gpus:,.1f}", mean.unallocated_gpus),
+            TableCell(_percent(mean.fragments), mean.fragments),
+            TableCell(f"{format_count(round(mean.dropped))} of {format_count(round(mean.pods))}", mean.dropped),
         ]
-        lines.append(Line(mean.place, cells, series=index))
+        lines.append(TextLine(mean.place, cells, series=index))
     return data_table(heads, lines, caption="Placements compared")
 
 

@@ -27,7 +27,7 @@ _SIZE_NAMES = (
 )
 
 
-class Tally(msgspec.Struct):
+class GroupTally(msgspec.Struct):
     """Sums over some jobs; the averages are over those that finished."""
 
     jobs: int = 0
@@ -46,7 +46,7 @@ class Tally(msgspec.Struct):
     def queue_avg_s(self) -> float | None:
         return self.queue_sum_s / self.finished if self.finished else None
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: GroupTally) -> None:
         self.jobs += other.jobs
         self.finished += other.finished
         self.jct_sum_s += other.jct_sum_s
@@ -56,7 +56,7 @@ class Tally(msgspec.Struct):
         self.service_gpu_s += other.service_gpu_s
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class GroupWaiting(msgspec.Struct, frozen=True):
     """Average waiting of a finished job, split by its cause."""
 
     quota_s: float
@@ -69,7 +69,7 @@ class Waiting(msgspec.Struct, frozen=True):
         return self.quota_s + self.fragmentation_s + self.other_s
 
 
-Tallies = dict[tuple[str, float], Tally]
+Tallies = dict[tuple[str, float], GroupTally]
 """By VC and GPUs: from these few all other groups are put together."""
 
 
@@ -85,10 +85,10 @@ def tally_rows(rows: Sequence[JobRow]) -> Tallies:
     return {key: _tally(pile) for key, pile in piles.items()}
 
 
-def _tally(rows: Sequence[JobRow]) -> Tally:
+def _tally(rows: Sequence[JobRow]) -> GroupTally:
     jcts = [row.jct_s for row in rows if row.jct_s is not None]
     finished = rows if len(jcts) == len(rows) else [row for row in rows if row.jct_s is not None]
-    return Tally(
+    return GroupTally(
         jobs=len(rows),
         finished=len(jcts),
         jct_sum_s=sum(jcts),
@@ -99,12 +99,12 @@ def _tally(rows: Sequence[JobRow]) -> Tally:
     )
 
 
-def by_vc(tallies: Tallies) -> dict[str, Tally]:
+def by_vc(tallies: Tallies) -> dict[str, GroupTally]:
     """Tallies by name of the VC."""
     return _merge(tallies, lambda vc, gpus: vc)
 
 
-def by_size(tallies: Tallies) -> dict[int, Tally]:
+def by_size(tallies: Tallies) -> dict[int, GroupTally]:
     """Tallies by class of GPUs asked for, see `size_name`."""
     return _merge(tallies, lambda vc, gpus: bisect_left(_SIZE_LIMITS, gpus))
 
@@ -114,23 +114,23 @@ def size_name(size: int) -> str:
     return _SIZE_NAMES[size]
 
 
-def waiting_by_cause(tallies: Tallies) -> Waiting | None:
+def waiting_by_cause(tallies: Tallies) -> GroupWaiting | None:
     """`None` if no job finished."""
-    total = Tally()
+    total = GroupTally()
     for tally in tallies.values():
         total.add(tally)
     if not total.finished:
         return None
     known_s = total.quota_sum_s + total.fragmentation_sum_s
-    return Waiting(
+    return GroupWaiting(
         quota_s=total.quota_sum_s / total.finished,
         fragmentation_s=total.fragmentation_sum_s / total.finished,
         other_s=max(total.queue_sum_s - known_s, 0.0) / total.finished,
     )
 
 
-def _merge(tallies: Tallies, key: Callable[[str, float], Key]) -> dict[Key, Tally]:
-    merged: dict[Key, Tally] = {}
+def _merge(tallies: Tallies, key: Callable[[str, float], Key]) -> dict[Key, GroupTally]:
+    merged: dict[Key, GroupTally] = {}
     for (vc, gpus), tally in tallies.items():
-        merged.setdefault(key(vc, gpus), Tally()).add(tally)
+        merged.setdefault(key(vc, gpus), GroupTally()).add(tally)
     return merged

@@ -18,8 +18,8 @@ from skep.report.groups import tally_rows
 from skep.report.markup import clip, escape, script_json, swatch, tag
 from skep.report.sample import (
     BUCKETS,
-    Course,
     Reach,
+    RunCourse,
     anyone_waits,
     busiest_window,
     cdf_points,
@@ -32,7 +32,7 @@ from skep.report.verdict import masthead, oracle_badge, tiles, warnings
 
 Data = dict[str, Any]
 """The data of the script, by chart."""
-Courses = Sequence[Course | None]
+Courses = Sequence[RunCourse | None]
 
 
 def render_report(runs: Sequence[Run], *, title: str, facts: Sequence[tuple[str, str]] = (), command: str = "") -> str:

@@ -43,7 +43,7 @@ def script_json(value: Any) -> str:
     return text
 
 
-class Cell(msgspec.Struct, frozen=True):
+class TableCell(msgspec.Struct, frozen=True):
     """One cell of a table: what is read, what is sorted by, and whether it is the best of its kind."""
 
     text: str
@@ -65,17 +65,17 @@ class Head(msgspec.Struct, frozen=True):
     """The policy whose colour the group carries."""
 
 
-class Line(msgspec.Struct, frozen=True):
+class TextLine(msgspec.Struct, frozen=True):
     """One row: its name, then its cells; `series` marks the policy it belongs to."""
 
     name: str
-    cells: Sequence[Cell]
+    cells: Sequence[TableCell]
     series: int | None = None
     badge: str = ""
     """Ready markup after the name."""
 
 
-def data_table(heads: Sequence[Head], lines: Sequence[Line], *, caption: str) -> str:
+def data_table(heads: Sequence[Head], lines: Sequence[TextLine], *, caption: str) -> str:
     """A table sortable by each column; the script does the sorting."""
     head = _group_row(heads) + tag("tr", "".join(_heading(head) for head in heads))
     body = "".join(_row(line) for line in lines)
@@ -117,7 +117,7 @@ def _heading(head: Head) -> str:
     return tag("th", button, scope="col", class_="text" if head.is_text else None, data_p=head.series)
 
 
-def _row(line: Line) -> str:
+def _row(line: TextLine) -> str:
     mark = swatch(line.series) if line.series is not None else ""
     text = tag("span", mark + escape(clip(line.name, 120)), class_="name", title=clip(line.name))
     cells = [tag("th", text + line.badge, scope="row", data_v=clip(line.name, 60))]
@@ -125,7 +125,7 @@ def _row(line: Line) -> str:
     return tag("tr", "".join(cells), data_p=line.series)
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: TableCell) -> str:
     text = escape(cell.text)
     if cell.is_best:
         text = tag("b", text + tag("span", " (best)", class_="unseen"))

@@ -94,28 +94,28 @@ class Reach(msgspec.Struct, frozen=True):
         return self.end_s - self.start_s
 
 
-class Course(msgspec.Struct, frozen=True):
+class RunCourse(msgspec.Struct, frozen=True):
     """The history of one run, ready to be cut into buckets."""
 
     pending: Series
     busy: Series
 
 
-def course_of(run: Run) -> Course | None:
+def course_of(run: Run) -> RunCourse | None:
     """`None` if no history was kept or no time passes in it."""
     history = run.history
     if history is None or len(history.at_s) < 2 or history.at_s[-1] <= history.at_s[0]:
         return None
-    return Course(Series(history.at_s, history.pending_jobs), Series(history.at_s, history.busy_gpus))
+    return RunCourse(Series(history.at_s, history.pending_jobs), Series(history.at_s, history.busy_gpus))
 
 
-def horizon(courses: Sequence[Course | None]) -> Reach | None:
+def horizon(courses: Sequence[RunCourse | None]) -> Reach | None:
     """From the first to the last instant of all."""
     known = [course.pending.at_s for course in courses if course]
     return Reach(min(at_s[0] for at_s in known), max(at_s[-1] for at_s in known)) if known else None
 
 
-def busiest_window(courses: Sequence[Course | None], *, length_s: float = WINDOW_S) -> Reach | None:
+def busiest_window(courses: Sequence[RunCourse | None], *, length_s: float = WINDOW_S) -> Reach | None:
     """The stretch of `length_s` with most pending jobs over all runs, or most busy GPUs if no job ever waits.
 
     One window for all policies, so that their pictures can be compared.
@@ -132,12 +132,12 @@ def busiest_window(courses: Sequence[Course | None], *, length_s: float = WINDOW
     return Reach(reach.start_s + since_s, reach.start_s + since_s + length_s)
 
 
-def anyone_waits(courses: Sequence[Course | None]) -> bool:
+def anyone_waits(courses: Sequence[RunCourse | None]) -> bool:
     """Whether a job is ever pending under any policy."""
     return any(any(course.pending.values) for course in courses if course)
 
 
-def _load(courses: Sequence[Course | None], reach: Reach, count: int) -> list[float]:
+def _load(courses: Sequence[RunCourse | None], reach: Reach, count: int) -> list[float]:
     """Mean number of pending jobs, or else of busy GPUs, of all runs together."""
     known = [course for course in courses if course]
     load, waits = [0.0] * count, anyone_waits(known)

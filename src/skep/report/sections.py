@@ -8,14 +8,14 @@ from typing import TypeVar
 from skep.metrics.run import Run
 from skep.report.charts import waiting_bar
 from skep.report.columns import Column, best_of, columns_for
-from skep.report.groups import Tallies, Tally, by_size, by_vc, size_name, waiting_by_cause
-from skep.report.markup import Cell, Head, Line, clip, data_table, escape, swatch, tag
+from skep.report.groups import GroupTally, Tallies, by_size, by_vc, size_name, waiting_by_cause
+from skep.report.markup import Head, TableCell, TextLine, clip, data_table, escape, swatch, tag
 from skep.report.units import HOUR_S, format_count, format_duration
 from skep.report.verdict import ORACLE_NOTE, oracle_badge, policy_name
 
 VCS_MOST = 60
 Key = TypeVar("Key", bound=Hashable)
-Measure = Callable[[Tally], float | None]
+Measure = Callable[[GroupTally], float | None]
 
 
 def section(name: str, heading: str, body: str, *, note: str = "") -> str:
@@ -49,17 +49,17 @@ def comparison(runs: Sequence[Run]) -> str:
     lines = []
     for index, run in enumerate(runs):
         cells = [_summary_cell(run, column, index in best[at]) for at, column in enumerate(columns)]
-        lines.append(Line(run.summary.policy, cells, series=index, badge=oracle_badge(run)))
+        lines.append(TextLine(run.summary.policy, cells, series=index, badge=oracle_badge(run)))
     note = "The best of each column is framed. Click a heading to sort." if len(runs) > 1 else ""
     if any(run.is_oracle for run in runs):
         note += f" {oracle_badge()} {ORACLE_NOTE}"
     return section("policies", "Policies", data_table(heads, lines, caption="Policies compared"), note=note)
 
 
-def _summary_cell(run: Run, column: Column, is_best: bool) -> Cell:
+def _summary_cell(run: Run, column: Column, is_best: bool) -> TableCell:
     value = column.value(run)
     exact = f"{value:,.1f} s" if column.show is format_duration and value is not None else ""
-    return Cell(column.show(value), value, is_best, note=exact)
+    return TableCell(column.show(value), value, is_best, note=exact)
 
 
 def waiting_table(runs: Sequence[Run], tallies: Sequence[Tallies]) -> str:
@@ -105,8 +105,8 @@ def vc_table(runs: Sequence[Run], tallies: Sequence[Tallies]) -> str:
     for name in ranked[:VCS_MOST]:
         first = _first(grouped, name)
         hours = first.service_gpu_s / HOUR_S
-        cells = [Cell(format_count(first.jobs), first.jobs), Cell(format_count(round(hours)), hours)]
-        lines.append(Line(name, cells + _policy_cells(grouped, name, [value for _, value in kinds])))
+        cells = [TableCell(format_count(first.jobs), first.jobs), TableCell(format_count(round(hours)), hours)]
+        lines.append(TextLine(name, cells + _policy_cells(grouped, name, [value for _, value in kinds])))
     note = f"Averages of the finished jobs; GPU-hours are those held under {policy_name(runs[0])}."
     if len(ranked) > VCS_MOST:
         note += f" The {VCS_MOST} largest of {format_count(len(ranked))} are listed."
@@ -122,10 +122,10 @@ def size_table(runs: Sequence[Run], tallies: Sequence[Tallies]) -> str:
     for size in sorted(_keys(grouped)):
         count = _first(grouped, size).jobs
         cells = [
-            Cell(format_count(count), count),
+            TableCell(format_count(count), count),
             *_policy_cells(grouped, size, [lambda tally: tally.jct_avg_s]),
         ]
-        lines.append(Line(size_name(size), cells))
+        lines.append(TextLine(size_name(size), cells))
     note = "Average JCT of the finished jobs" + ("; the best of each row is framed." if len(runs) > 1 else ".")
     table = data_table(heads, lines, caption="JCT by job size")
     return section("sizes", "JCT by job size", table, note=note)
@@ -135,22 +135,22 @@ def _policy_heads(runs: Sequence[Run], kinds: Sequence[str]) -> list[Head]:
     return [Head(kind, group=run.summary.policy, series=index) for index, run in enumerate(runs) for kind in kinds]
 
 
-def _policy_cells(grouped: Sequence[dict[Key, Tally]], key: Key, kinds: Sequence[Measure]) -> list[Cell]:
+def _policy_cells(grouped: Sequence[dict[Key, GroupTally]], key: Key, kinds: Sequence[Measure]) -> list[TableCell]:
     """The times of one group under each policy, the best of each kind marked."""
-    tallies = [group.get(key, Tally()) for group in grouped]
+    tallies = [group.get(key, GroupTally()) for group in grouped]
     best = [best_of([kind(tally) for tally in tallies], "low", format_duration) for kind in kinds]
     return [
-        Cell(format_duration(kind(tally)), kind(tally), index in winners, series=index)
+        TableCell(format_duration(kind(tally)), kind(tally), index in winners, series=index)
         for index, tally in enumerate(tallies)
         for kind, winners in zip(kinds, best, strict=True)
     ]
 
 
-def _keys(grouped: Sequence[dict[Key, Tally]]) -> list[Key]:
+def _keys(grouped: Sequence[dict[Key, GroupTally]]) -> list[Key]:
     return list(dict.fromkeys(key for group in grouped for key in group))
 
 
-def _first(grouped: Sequence[dict[Key, Tally]], key: Key) -> Tally:
+def _first(grouped: Sequence[dict[Key, GroupTally]], key: Key) -> GroupTally:
     return next(group[key] for group in grouped if key in group)
 
 

@@ -26,7 +26,7 @@ INFORMATIVE = ("error", "groupPlacement", "victimsByNode", "vcHealth", "groupDet
 UNCOMPARED_OPS = ("inspect", "listGroups")
 
 
-class Verdict(enum.StrEnum):
+class Comparison(enum.StrEnum):
     OK = "ok"
     DIFFERS = "differs"
     BETTER = "better"
@@ -64,26 +64,26 @@ def check_expectation(step: Step) -> None:
             raise InputError(f"{step.where}: expect.{key} is not a {'list' if kind is list else 'mapping'}")
 
 
-def judge(scenario: Scenario, outcomes: list[Outcome]) -> tuple[Verdict, list[Difference]]:
+def judge(scenario: Scenario, outcomes: list[Outcome]) -> tuple[Comparison, list[Difference]]:
     if scenario.kind != "schedule" or scenario.refused:
         return judge_configuration(scenario)
     differences = list(compare_steps(scenario, outcomes))
     if not differences:
         is_judged = any(step.expect for step in scenario.steps if step.op not in UNCOMPARED_OPS)
-        return (Verdict.OK if is_judged else Verdict.UNJUDGED), []
+        return (Comparison.OK if is_judged else Comparison.UNJUDGED), []
     if differences[0].is_better:
-        return Verdict.BETTER, differences
-    return (Verdict.QUIRK if scenario.source == "quirk" else Verdict.DIFFERS), differences
+        return Comparison.BETTER, differences
+    return (Comparison.QUIRK if scenario.source == "quirk" else Comparison.DIFFERS), differences
 
 
-def judge_configuration(scenario: Scenario) -> tuple[Verdict, list[Difference]]:
+def judge_configuration(scenario: Scenario) -> tuple[Comparison, list[Difference]]:
     """HiveD crashes on a chain that no VC uses; taking it is better."""
     is_refused, should_be = bool(scenario.refused), scenario.kind == "config-error"
     if is_refused == should_be or scenario.expect_refused == "hived-bug-chain-without-vc":
-        return (Verdict.OK if is_refused == should_be else Verdict.BETTER), []
+        return (Comparison.OK if is_refused == should_be else Comparison.BETTER), []
     expected = f"refused ({scenario.expect_refused})" if should_be else "accepted"
     seen = scenario.refused or "accepted"
-    return Verdict.DIFFERS, [Difference(0, "the configuration is", expected, seen)]
+    return Comparison.DIFFERS, [Difference(0, "the configuration is", expected, seen)]
 
 
 def compare_steps(scenario: Scenario, outcomes: list[Outcome]) -> Iterator[Difference]:

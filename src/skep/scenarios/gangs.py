@@ -9,7 +9,7 @@ import msgspec
 from skep.core.cells.tree import OPPORTUNISTIC, PhysicalCell, VirtualCell
 
 
-class Use(enum.StrEnum):
+class GangUse(enum.StrEnum):
     """Of a GPU cell: who has it, and who is to have it next.
 
     free ──► used ──(preemption)──► reserving ──(victim gone)──► reserved ──► used
@@ -21,7 +21,7 @@ class Use(enum.StrEnum):
     RESERVED = "reserved"
 
 
-class Request(msgspec.Struct, frozen=True):
+class GangRequest(msgspec.Struct, frozen=True):
     """A gang: pods by the number of GPUs each needs, in one chain."""
 
     name: str
@@ -65,7 +65,7 @@ class Gang:
 
     def __init__(
         self,
-        request: Request,
+        request: GangRequest,
         physical: PhysicalPlacement,
         virtual: VirtualPlacement | None,
         state: GangState = GangState.ALLOCATED,
@@ -106,7 +106,7 @@ class Occupancy:
     __slots__ = ("gang", "reserver", "use")
 
     def __init__(self) -> None:
-        self.use = Use.FREE
+        self.use = GangUse.FREE
         self.gang: Gang | None = None
         """Who runs there."""
         self.reserver: Gang | None = None
@@ -131,7 +131,7 @@ class Placement(msgspec.Struct):
     virtual: list[list[VirtualCell]] | None
 
 
-class Answer(msgspec.Struct):
+class GangAnswer(msgspec.Struct):
     """Of a question: a placement (with those who must leave it first), or why there is none."""
 
     placement: Placement | None = None

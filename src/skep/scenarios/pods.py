@@ -13,7 +13,7 @@ from skep.core.errors import InputError
 from skep.core.model import PRIORITIES
 from skep.files.document import read_document
 from skep.files.text import shorten
-from skep.scenarios.gangs import Request
+from skep.scenarios.gangs import GangRequest
 from skep.scenarios.values import plain
 
 OLD_NAMES = {"gpuType": "leafCellType", "gpuNumber": "leafCellNumber"}
@@ -40,7 +40,7 @@ def parse_annotation(pod: str, text: Any) -> Any:
     return plain(read_document(text, f"pod {pod}: the scheduling annotation"))
 
 
-def parse_spec(pod: str, spec: Any) -> tuple[Request, int]:
+def parse_spec(pod: str, spec: Any) -> tuple[GangRequest, int]:
     """The gang that a pod's scheduling spec describes, and the GPUs of this pod."""
     try:
         return _parse(pod, spec)
@@ -48,7 +48,7 @@ def parse_spec(pod: str, spec: Any) -> tuple[Request, int]:
         raise InputError(f"pod {pod}: {error}") from None
 
 
-def _parse(pod: str, spec: Any) -> tuple[Request, int]:
+def _parse(pod: str, spec: Any) -> tuple[GangRequest, int]:
     if not isinstance(spec, dict):
         raise InputError("the scheduling spec is not a mapping")
     spec = renamed(spec)
@@ -63,7 +63,7 @@ def _parse(pod: str, spec: Any) -> tuple[Request, int]:
     if size <= 0:
         raise InputError(f"leafCellNumber is {size}, expected 1 or more")
     name, pods = gang_of(pod, spec, size)
-    request = Request(
+    request = GangRequest(
         name=name,
         vc=vc,
         priority=priority,

@@ -13,7 +13,7 @@ import msgspec
 from skep.core.cells.chain import Chain
 from skep.core.cells.in_place import map_up
 from skep.core.cells.tree import FREE, OPPORTUNISTIC, PhysicalCell, VirtualCell
-from skep.scenarios.gangs import Gang, Request, Use
+from skep.scenarios.gangs import Gang, GangRequest, GangUse
 from skep.scenarios.scheduler import GangScheduler
 
 
@@ -25,14 +25,14 @@ class PodRecord(msgspec.Struct, frozen=True):
     granted: str
 
 
-class Record(msgspec.Struct, frozen=True):
+class GangRecord(msgspec.Struct, frozen=True):
     """The placement of a whole gang, pods by ascending size."""
 
     chain: str
     pods: tuple[PodRecord, ...]
 
 
-def record(gang: Gang) -> Record:
+def record(gang: Gang) -> GangRecord:
     pods = []
     chain = ""
     for number, pod in enumerate(gang.physical):
@@ -42,10 +42,10 @@ def record(gang: Gang) -> Record:
         node = leaves[0].node if leaves else ""
         granted = virtual.root.type if virtual is not None else ""
         pods.append(PodRecord(node, tuple(leaf.index for leaf in leaves), granted))
-    return Record(chain, tuple(pods))
+    return GangRecord(chain, tuple(pods))
 
 
-def recover(cells: GangScheduler, request: Request, placement: Record) -> Gang:
+def recover(cells: GangScheduler, request: GangRequest, placement: GangRecord) -> Gang:
     """Account for a gang that runs there. It is never stopped by this, but may lose its guarantee.
 
     Recover all gangs before nodes are marked as bad: a bad cell could otherwise be shown to a VC (doomed) that has
@@ -55,7 +55,7 @@ def recover(cells: GangScheduler, request: Request, placement: Record) -> Gang:
         return _recover(cells, request, placement)
 
 
-def _recover(cells: GangScheduler, request: Request, placement: Record) -> Gang:
+def _recover(cells: GangScheduler, request: GangRequest, placement: GangRecord) -> Gang:
     gang = Gang(request, [], [])
     must_downgrade = False
     for pod in placement.pods:
@@ -77,7 +77,7 @@ def _recover(cells: GangScheduler, request: Request, placement: Record) -> Gang:
                 is_safe = cells.books.take_gpu(leaf, bound, request.priority)
                 must_downgrade = must_downgrade or not is_safe
                 cells.on(leaf).gang = gang
-                cells.on(leaf).use = Use.USED
+                cells.on(leaf).use = GangUse.USED
             physical.append(leaf)
             virtual.append(bound)
         gang.physical.append(physical)
@@ -98,7 +98,7 @@ def find_gpu(cells: GangScheduler, chain: str, node: str, index: int) -> Physica
     return next((leaf for leaf in found if leaf.chain == chain), found[0] if found else None)
 
 
-def find_virtual(cells: GangScheduler, request: Request, leaf: PhysicalCell, granted: str) -> VirtualCell | None:
+def find_virtual(cells: GangScheduler, request: GangRequest, leaf: PhysicalCell, granted: str) -> VirtualCell | None:
     """The virtual GPU that this one is, or can be, bound to for the VC."""
     chain = cells.chains[leaf.chain]
     tenancy = cells.tenancies.get(request.vc)

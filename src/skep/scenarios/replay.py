@@ -8,10 +8,10 @@ from typing import Any
 from skep.core.cells.layout import Layout
 from skep.core.cells.tree import PhysicalCell
 from skep.core.errors import InputError
-from skep.scenarios.gangs import Answer, Gang, GangState, Placement, Request, Use, WaitCause
+from skep.scenarios.gangs import Gang, GangAnswer, GangRequest, GangState, GangUse, Placement, WaitCause
 from skep.scenarios.node_order import Sorts
 from skep.scenarios.pods import parse_annotation, parse_spec
-from skep.scenarios.recover import Record, record, recover
+from skep.scenarios.recover import GangRecord, record, recover
 from skep.scenarios.scheduler import GangScheduler
 
 Step = dict[str, Any]
@@ -24,15 +24,15 @@ STATES = {
 }
 
 
-class Pod:
+class ReplayedPod:
     """A pod that has been bound: its place among the pods of its gang."""
 
-    def __init__(self, name: str, request: Request, size: int, slot: int) -> None:
+    def __init__(self, name: str, request: GangRequest, size: int, slot: int) -> None:
         self.name = name
         self.request = request
         self.size = size
         self.slot = slot
-        self.record: Record | None = None
+        self.record: GangRecord | None = None
         """The placement of its whole gang, as it would be written on the pod."""
 
 
@@ -46,7 +46,7 @@ class Replay:
         self.bad = {node for node in self.cells.nodes if nodes is not None and node not in nodes}
         """Nodes the cells may not know, or not yet: a later configuration may have them."""
         self._mark_bad()
-        self.pods: dict[str, Pod] = {}
+        self.pods: dict[str, ReplayedPod] = {}
         self.waiting_for: dict[str, set[str]] = {}
         """Preempting gang → its pods that have asked."""
         self.overtaken: dict[str, set[str]] = {}
@@ -103,7 +103,7 @@ class Replay:
         except InputError as error:
             return {"result": "error", "errorClass": "user_error", "reason": str(error)}
 
-    def _request(self, step: Step) -> tuple[Request, int]:
+    def _request(self, step: Step) -> tuple[GangRequest, int]:
         name = step["pod"]
         raw = step.get("rawAnnotation")
         request, size = parse_spec(name, step.get("spec") if raw is None else parse_annotation(name, raw))
@@ -112,7 +112,7 @@ class Replay:
             raise InputError(f"pod {name} runs already, as one of gang {bound.request.name}")
         return request, size
 
-    def _schedule(self, step: Step, request: Request, size: int, nodes: list[str] | None) -> Outcome:
+    def _schedule(self, step: Step, request: GangRequest, size: int, nodes: list[str] | None) -> Outcome:
         is_preempting = step.get("phase") == "Preempting"
         gang = self.cells.gangs.get(request.name)
         if gang is not None and gang.state is GangState.PREEMPTING and is_preempting and self._is_spoiled(gang, nodes):
@@ -148,7 +148,7 @@ class Replay:
         if gang.state is GangState.PREEMPTING:
             self.waiting_for.setdefault(gang.name, set()).add(step["pod"])
             held = [self.cells.on(leaf) for leaf, _ in gang.pairs()]
-            victims = [gpu.gang for gpu in held if gpu.use is Use.RESERVING and gpu.gang is not None]
+            victims = [gpu.gang for gpu in held if gpu.use is GangUse.RESERVING and gpu.gang is not None]
             if victims:
                 return self._preempt(list({victim.name: victim for victim in victims}.values()))
         siblings = [pod for pod in self.pods.values() if pod.request.name == gang.name]
@@ -172,7 +172,7 @@ class Replay:
     def _chain(self, gang: Gang) -> str:
         return next((leaf.chain for leaf, _ in gang.pairs()), "")
 
-    def _first_slot(self, request: Request, size: int, taken: set[int]) -> int:
+    def _first_slot(self, request: GangRequest, size: int, taken: set[int]) -> int:
         for slot, gpus in enumerate(request.sizes):
             if gpus == size and slot not in taken:
                 return slot
@@ -182,7 +182,7 @@ class Replay:
         only = nodes if gang.request.only_suggested else None
         return any(not leaf.is_healthy or (only is not None and leaf.node not in only) for leaf, _ in gang.pairs())
 
-    def _reserve(self, request: Request, answer: Answer) -> Gang:
+    def _reserve(self, request: GangRequest, answer: GangAnswer) -> Gang:
         assert answer.placement is not None
         self._drop_reservers(answer.placement)
         return self.cells.reserve(request, answer.placement)
@@ -217,8 +217,8 @@ class Replay:
             "groupNodes": len({leaf.node for leaf in everyone}),
         }
 
-    def _add(self, name: str, gang: Gang, size: int, slot: int, written: Record | None = None) -> None:
-        pod = self.pods[name] = Pod(name, gang.request, size, slot)
+    def _add(self, name: str, gang: Gang, size: int, slot: int, written: GangRecord | None = None) -> None:
+        pod = self.pods[name] = ReplayedPod(name, gang.request, size, slot)
         pod.record = written or record(gang)
 
     def delete(self, step: Step) -> Outcome:

@@ -13,7 +13,7 @@ import msgspec
 
 from skep.core.cells.tree import PhysicalCell
 from skep.core.errors import InvariantBroken
-from skep.scenarios.compare import Difference, Verdict, check_expectation, judge
+from skep.scenarios.compare import Comparison, Difference, check_expectation, judge
 from skep.scenarios.gangs import Gang
 from skep.scenarios.read import Scenario
 from skep.scenarios.replay import Outcome, Replay
@@ -25,7 +25,7 @@ class Played(msgspec.Struct):
 
     scenario: Scenario
     outcomes: list[Outcome]
-    verdict: Verdict
+    verdict: Comparison
     differences: list[Difference]
 
     def answer(self) -> dict[str, Any]:

@@ -21,13 +21,13 @@ from skep.core.cells.layout import Layout
 from skep.core.cells.tree import OPPORTUNISTIC, Cell, PhysicalCell, VirtualCell
 from skep.core.errors import InputError
 from skep.scenarios.gangs import (
-    Answer,
     Gang,
+    GangAnswer,
+    GangRequest,
     GangState,
+    GangUse,
     Occupancy,
     Placement,
-    Request,
-    Use,
     VirtualPlacement,
     WaitCause,
 )
@@ -63,7 +63,7 @@ class GangScheduler(Cells):
 
     # Questions -------------------------------------------------------------------------------------------------
 
-    def check(self, request: Request) -> None:
+    def check(self, request: GangRequest) -> None:
         """Refuse what no cell of this configuration could ever be asked for."""
         tenancy = self.tenancies.get(request.vc)
         if tenancy is None:
@@ -81,7 +81,7 @@ class GangScheduler(Cells):
             if request.priority != OPPORTUNISTIC and not self.chains_for(request):
                 raise InputError(f"VC {request.vc} has no GPUs of type {request.gpu_type}")
 
-    def chains_for(self, request: Request) -> list[Chain]:
+    def chains_for(self, request: GangRequest) -> list[Chain]:
         """The chains to try, in order."""
         kinds = [request.gpu_type] if request.gpu_type else sorted(self.by_type)
         chains = [chain for kind in kinds for chain in self.by_type.get(kind, ())]
@@ -89,7 +89,7 @@ class GangScheduler(Cells):
             return chains
         return [chain for chain in chains if chain.name in self.tenancies[request.vc].roots]
 
-    def ask(self, request: Request, suggested: Nodes | None = None) -> Answer:
+    def ask(self, request: GangRequest, suggested: Nodes | None = None) -> GangAnswer:
         """Where the gang could go. Nothing is changed; gangs that would lose their guarantee are among the victims
         only if they would have to leave."""
         self.check(request)
@@ -103,12 +103,12 @@ class GangScheduler(Cells):
         other.is_searched = answer.placement is None
         return other
 
-    def _ask(self, request: Request, suggested: Nodes | None, seat: Seat) -> Answer:
+    def _ask(self, request: GangRequest, suggested: Nodes | None, seat: Seat) -> GangAnswer:
         """Of the first chain that has room."""
         if request.pinned:
             root = self.tenancies[request.vc].pinned[request.pinned]
             return self._ask_guaranteed(request, self.chains[root.chain], f"pinned/{request.pinned}", suggested, seat)
-        answer = Answer(cause=WaitCause.NO_CELLS)
+        answer = GangAnswer(cause=WaitCause.NO_CELLS)
         for chain in self.chains_for(request):
             if request.priority == OPPORTUNISTIC:
                 answer = self._ask_opportunistic(request, chain, suggested, seat)
@@ -118,29 +118,33 @@ class GangScheduler(Cells):
                 break
         return answer
 
-    def _ask_opportunistic(self, request: Request, chain: Chain, suggested: Nodes | None, seat: Seat) -> Answer:
+    def _ask_opportunistic(self, request: GangRequest, chain: Chain, suggested: Nodes | None, seat: Seat) -> GangAnswer:
         nodes = self.physical_order[chain.name]
         nodes.sort(suggested)
         if request.gpu_count > nodes.gpu_count:
-            return Answer(cause=WaitCause.CLUSTER_FULL)
+            return GangAnswer(cause=WaitCause.CLUSTER_FULL)
         seats = seat(nodes, request.sizes, OPPORTUNISTIC, lambda node: self._is_good(node, suggested))
         if seats is None:
-            return Answer(cause=self._why(nodes, request, OPPORTUNISTIC, suggested, WaitCause.CLUSTER_FULL))
+            return GangAnswer(cause=self._why(nodes, request, OPPORTUNISTIC, suggested, WaitCause.CLUSTER_FULL))
         # Seats of physical cells give physical ones.
-        return Answer(Placement(chain.name, seat_gpus(seats, OPPORTUNISTIC), None))  # type: ignore[arg-type]
+        return GangAnswer(Placement(chain.name, seat_gpus(seats, OPPORTUNISTIC), None))  # type: ignore[arg-type]
 
-    def _ask_guaranteed(self, request: Request, chain: Chain, part: str, suggested: Nodes | None, seat: Seat) -> Answer:
+    def _ask_guaranteed(
+        self, request: GangRequest, chain: Chain, part: str, suggested: Nodes | None, seat: Seat
+    ) -> GangAnswer:
         nodes = self.virtual_order[request.vc][part]
         nodes.sort(suggested)
         if request.gpu_count > nodes.gpu_count:  # a gang of a billion pods is not even written out
-            return Answer(cause=WaitCause.VC_FULL)
+            return GangAnswer(cause=WaitCause.VC_FULL)
         for priority in (OPPORTUNISTIC, request.priority):  # first without preempting gangs of its own VC
             seats = seat(nodes, request.sizes, priority, lambda node: self._is_good_virtual(node, suggested))
             if seats is not None:
                 return self._bind(request, chain, seats, priority, suggested)
-        return Answer(cause=self._why(nodes, request, request.priority, suggested, WaitCause.VC_FULL))
+        return GangAnswer(cause=self._why(nodes, request, request.priority, suggested, WaitCause.VC_FULL))
 
-    def _bind(self, request: Request, chain: Chain, seats: Seats, priority: int, suggested: Nodes | None) -> Answer:
+    def _bind(
+        self, request: GangRequest, chain: Chain, seats: Seats, priority: int, suggested: Nodes | None
+    ) -> GangAnswer:
         with self.books:
             # Seats of virtual cells give virtual ones.
             virtual: list[list[VirtualCell]] = seat_gpus(seats, priority)  # type: ignore[assignment]
@@ -149,12 +153,14 @@ class GangScheduler(Cells):
             bound = [pair for gang in lazy for pair in bound_around(gang)]
             downgraded = [(gang, self.downgrade(gang)) for gang in lazy]
             bindings = bind_sparing(chain, lambda cell: self._is_usable(cell, chain, suggested), by_history, leaves)
-            answer = Answer(cause=WaitCause.NO_HEALTHY_MAPPING if suggested is None else WaitCause.NO_SUGGESTED_MAPPING)
+            answer = GangAnswer(
+                cause=WaitCause.NO_HEALTHY_MAPPING if suggested is None else WaitCause.NO_SUGGESTED_MAPPING
+            )
             if bindings is not None:
                 left = iter(bindings)
                 physical = [list(itertools.islice(left, len(pod))) for pod in virtual]
                 victims = self._users(physical)
-                answer = Answer(Placement(chain.name, physical, virtual), victims)
+                answer = GangAnswer(Placement(chain.name, physical, virtual), victims)
             for gang, before in reversed(downgraded):
                 self._upgrade(gang, before)
             for cell, shown in bound:  # bad cells that the VC was shown are bound again as they were
@@ -166,14 +172,14 @@ class GangScheduler(Cells):
         found: dict[str, Gang] = {}
         for leaf in leaves:
             held = self.on(leaf.physical) if leaf.physical is not None else None
-            if held is not None and held.use is Use.USED and held.gang is not None and held.gang.request.is_lazy:
+            if held is not None and held.use is GangUse.USED and held.gang is not None and held.gang.request.is_lazy:
                 found[held.gang.name] = held.gang
         return list(found.values())
 
     def _users(self, physical: list[list[PhysicalCell]]) -> list[Gang]:
         found: dict[str, Gang] = {}
         for gpu in (self.on(leaf) for pod in physical for leaf in pod):
-            if gpu.gang is not None and gpu.use in (Use.USED, Use.RESERVING):
+            if gpu.gang is not None and gpu.use in (GangUse.USED, GangUse.RESERVING):
                 found[gpu.gang.name] = gpu.gang
         return list(found.values())
 
@@ -192,7 +198,7 @@ class GangScheduler(Cells):
         return suggested is None or any(node in suggested for node in cell.nodes)
 
     def _why(
-        self, order: NodeOrder, request: Request, priority: int, suggested: Nodes | None, full: WaitCause
+        self, order: NodeOrder, request: GangRequest, priority: int, suggested: Nodes | None, full: WaitCause
     ) -> WaitCause:
         """If it would fit with all nodes well, the nodes are the reason."""
 
@@ -213,7 +219,7 @@ class GangScheduler(Cells):
 
     # Changes ---------------------------------------------------------------------------------------------------
 
-    def allocate(self, request: Request, placement: Placement) -> Gang:
+    def allocate(self, request: GangRequest, placement: Placement) -> Gang:
         """The victims are gone and the gang runs. It cancels preemptions of lower priority that it overtakes."""
         with self.books:
             self._clear(placement)
@@ -223,7 +229,7 @@ class GangScheduler(Cells):
                 self.books.take_gpu(leaf, virtual, request.priority)
                 gpu = self.on(leaf)
                 gpu.gang = gang
-                gpu.use = Use.USED
+                gpu.use = GangUse.USED
             self.gangs[gang.name] = gang
             return gang
 
@@ -235,7 +241,7 @@ class GangScheduler(Cells):
         for gang in self._lazy_victims([leaf for pod in placement.virtual or () for leaf in pod]):
             self.downgrade(gang)
 
-    def reserve(self, request: Request, placement: Placement) -> Gang:
+    def reserve(self, request: GangRequest, placement: Placement) -> Gang:
         """The gang gets cells that others have still to leave; no gang of lower or equal priority can have them."""
         with self.books:
             assert placement.virtual is not None
@@ -244,13 +250,13 @@ class GangScheduler(Cells):
             gang = Gang(request, list(placement.physical), list(placement.virtual), GangState.PREEMPTING)  # type: ignore[arg-type]
             for leaf, virtual in gang.pairs():
                 gpu = self.on(leaf)
-                if gpu.use is Use.USED:
+                if gpu.use is GangUse.USED:
                     assert gpu.gang is not None
                     self.books.give_gpu(leaf)
                     gpu.gang.state = GangState.LEAVING
                 self.books.take_gpu(leaf, virtual, request.priority)
                 gpu.reserver = gang
-                gpu.use = Use.RESERVING if gpu.use is Use.USED else Use.RESERVED
+                gpu.use = GangUse.RESERVING if gpu.use is GangUse.USED else GangUse.RESERVED
             self.gangs[gang.name] = gang
             return gang
 
@@ -260,7 +266,7 @@ class GangScheduler(Cells):
             gpu = self.on(leaf)
             gpu.reserver = None
             gpu.gang = gang
-            gpu.use = Use.USED
+            gpu.use = GangUse.USED
         gang.state = GangState.ALLOCATED
 
     def cancel(self, gang: Gang) -> None:
@@ -271,16 +277,16 @@ class GangScheduler(Cells):
                 gpu = self.on(leaf)
                 self.books.give_gpu(leaf)
                 gpu.reserver = None
-                if gpu.use is Use.RESERVING:
-                    gpu.use = Use.USED
+                if gpu.use is GangUse.RESERVING:
+                    gpu.use = GangUse.USED
                     assert gpu.gang is not None
                     returned[gpu.gang.name] = gpu.gang
                     self.books.take_gpu(leaf, virtual_of(gpu.gang, leaf), gpu.gang.priority)
                 else:
-                    gpu.use = Use.FREE
+                    gpu.use = GangUse.FREE
             del self.gangs[gang.name]
             for victim in returned.values():
-                if not any(self.on(leaf).use is Use.RESERVING for leaf, _ in victim.pairs()):
+                if not any(self.on(leaf).use is GangUse.RESERVING for leaf, _ in victim.pairs()):
                     victim.state = GangState.ALLOCATED
 
     def release(self, gang: Gang) -> None:
@@ -294,11 +300,11 @@ class GangScheduler(Cells):
                 if gpu.gang is not gang:
                     continue
                 gpu.gang = None
-                if gpu.use is Use.USED:
+                if gpu.use is GangUse.USED:
                     self.books.give_gpu(leaf)
-                    gpu.use = Use.FREE
+                    gpu.use = GangUse.FREE
                 else:
-                    gpu.use = Use.RESERVED
+                    gpu.use = GangUse.RESERVED
             del self.gangs[gang.name]
 
     def downgrade(self, gang: Gang) -> VirtualPlacement | None:
@@ -306,7 +312,7 @@ class GangScheduler(Cells):
         with self.books:
             before = gang.virtual
             for leaf, virtual in gang.pairs():
-                if virtual is not None and self.on(leaf).use is Use.USED:
+                if virtual is not None and self.on(leaf).use is GangUse.USED:
                     self.books.give_gpu(leaf)
                     self.books.take_gpu(leaf, None, OPPORTUNISTIC)
             gang.virtual = None
@@ -320,12 +326,12 @@ class GangScheduler(Cells):
         gang.virtual = virtual
         gang.is_downgraded = False
         for leaf, cell in gang.pairs():
-            if cell is not None and self.on(leaf).use is Use.USED:
+            if cell is not None and self.on(leaf).use is GangUse.USED:
                 self.books.give_gpu(leaf)
                 self.books.take_gpu(leaf, cell, gang.request.priority)
 
 
-def spares(answer: Answer, other: Answer) -> bool:
+def spares(answer: GangAnswer, other: GangAnswer) -> bool:
     """True if fewer gangs must leave: a proper subset of the other's victims."""
     return {victim.name for victim in answer.victims} < {victim.name for victim in other.victims}
 

@@ -13,7 +13,7 @@ from starlette.routing import compile_path
 
 from skep.core.errors import Conflict, InputError, NotFound
 from skep.jobs.limits import LimitReached
-from skep.server.identity import Refused
+from skep.server.identity import Forbidden
 from skep.service.turn import Busy
 from skep.service.values import Json
 
@@ -50,7 +50,7 @@ def status_of(error: InputError) -> int:
 
 
 def add_error_answers(app: FastAPI) -> None:
-    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(Forbidden, _refused)
     app.add_exception_handler(InputError, _input)
     app.add_exception_handler(Busy, _busy)
     app.add_exception_handler(RequestValidationError, _invalid)

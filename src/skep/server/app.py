@@ -12,13 +12,13 @@ from starlette.types import ASGIApp
 
 from skep import __version__
 from skep.server.answers import add_error_answers
-from skep.server.changes import Changes
+from skep.server.changes import ChangeStream
 from skep.server.compress import Compress
 from skep.server.config import Config
 from skep.server.context import Context
 from skep.server.hub import Hub
 from skep.server.logs import FileBudget
-from skep.server.metrics import Measure, Metrics
+from skep.server.metrics import Measure, ServerMetrics
 from skep.server.pages import Pages
 from skep.server.refusals import Refusals
 from skep.server.routes import (
@@ -38,7 +38,7 @@ from skep.server.routes import (
 from skep.server.security import Guard
 from skep.server.studies.studies import Studies
 from skep.server.tokens import Tokens
-from skep.service.history import History
+from skep.service.history import Samples
 from skep.service.live import Live
 from skep.service.values import Json
 
@@ -58,12 +58,12 @@ def make_app(context: Context) -> ASGIApp:
 def make_context(
     live: Live, config: Config, tokens: Tokens, shut_down: Callable[[float | None], None], log_files: int
 ) -> Context:
-    history = History(config.data / "history.db", live.sample, live.clock, config.keep_days * DAY_S)
+    history = Samples(config.data / "history.db", live.sample, live.clock, config.keep_days * DAY_S)
     studies = Studies(config.data, live.clock)
     hub = Hub(live)
     known = tokens if config.needs_token else None
-    changes, budget = Changes(live, hub), FileBudget(log_files)
-    return Context(live, config, hub, changes, history, studies, Metrics(live), known, shut_down, budget)
+    changes, budget = ChangeStream(live, hub), FileBudget(log_files)
+    return Context(live, config, hub, changes, history, studies, ServerMetrics(live), known, shut_down, budget)
 
 
 def make_api(context: Context) -> FastAPI:

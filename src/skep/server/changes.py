@@ -29,7 +29,7 @@ MISSED_MAX = 500
 _encode = msgspec.json.Encoder().encode
 
 
-class Batch(msgspec.Struct):
+class ChangeBatch(msgspec.Struct):
     """What happened within a quarter of a second; no jobs where there were too many."""
 
     number: int
@@ -55,11 +55,11 @@ class Batch(msgspec.Struct):
         return message(self.seq, events, jobs, is_cluster=any(event["job_id"] is None for event in self.events))
 
 
-class Changes:
+class ChangeStream:
     def __init__(self, live: Live, hub: Hub) -> None:
         self._live = live
         self._hub = hub
-        self._batches: deque[Batch] = deque(maxlen=BATCHES)
+        self._batches: deque[ChangeBatch] = deque(maxlen=BATCHES)
         self._number = 0
         self._events: list[Event] = []
         self._jobs: set[str] = set()
@@ -93,7 +93,7 @@ class Changes:
                 rows = [] if is_too_large else await run_in_threadpool(self._live.rows, jobs)
                 seq = events[-1]["seq"] if events else await run_in_threadpool(self._live.last_seq)
                 self._number += 1
-                self._batches.append(Batch(self._number, seq, events, rows, is_too_large))
+                self._batches.append(ChangeBatch(self._number, seq, events, rows, is_too_large))
                 bell, self._bell = self._bell, asyncio.Event()
                 bell.set()
         finally:

@@ -10,17 +10,17 @@ from typing import TypeVar
 import msgspec
 from fastapi import Request
 
-from skep.server.changes import Changes
+from skep.server.changes import ChangeStream
 from skep.server.config import Config
 from skep.server.hub import Hub
 from skep.server.identity import Identity
 from skep.server.logs import FileBudget
 from skep.server.looks import Looks
-from skep.server.metrics import Metrics
+from skep.server.metrics import ServerMetrics
 from skep.server.studies.studies import Studies
 from skep.server.together import Together
 from skep.server.tokens import Tokens
-from skep.service.history import History
+from skep.service.history import Samples
 from skep.service.live import Live
 from skep.service.reads import Reads
 from skep.service.values import Json
@@ -32,10 +32,10 @@ class Context(msgspec.Struct):
     live: Live
     config: Config
     hub: Hub
-    changes: Changes
-    history: History
+    changes: ChangeStream
+    history: Samples
     studies: Studies
-    metrics: Metrics
+    metrics: ServerMetrics
     tokens: Tokens | None
     """None where no login is asked for."""
     shut_down: Callable[[float | None], None]

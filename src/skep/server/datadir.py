@@ -10,7 +10,7 @@ from types import TracebackType
 import msgspec
 
 from skep.core.errors import InputError
-from skep.files.running import Running, forget, read_running, remember
+from skep.files.running import RunningProcess, forget, read_running, remember
 from skep.files.text import write_aside
 from skep.server.private import check_private
 
@@ -30,11 +30,11 @@ class DataDir:
             raise InputError(
                 f"{path} is in use by another server{who}", hint="`skep down` stops it; another folder: --data DIR"
             ) from None
-        self._announced: Running | None = None
+        self._announced: RunningProcess | None = None
         # What a crashed server left would name a process that is no longer it.
         (path / "server.json").unlink(missing_ok=True)
 
-    def announce(self, running: Running) -> None:
+    def announce(self, running: RunningProcess) -> None:
         self._announced = running
         try:
             write_aside(self.path / "server.json", msgspec.json.encode(running).decode())

@@ -15,7 +15,7 @@ from skep.service.values import Json
 NOBODY = "anonymous"
 
 
-class Refused(Exception):
+class Forbidden(Exception):
     """An answer other than the one asked for: its status, one line, a hint."""
 
     def __init__(self, status: int, message: str, hint: str = "", headers: dict[str, str] | None = None) -> None:
@@ -28,7 +28,7 @@ class Refused(Exception):
 class Identity(msgspec.Struct, frozen=True):
     """Who sent a request. Without tokens everything is allowed, and `who` is what the client says.
 
-    `sight` says what it may read; the `must_…` methods say what it may do, and raise `Refused`.
+    `sight` says what it may read; the `must_…` methods say what it may do, and raise `Forbidden`.
     """
 
     who: str
@@ -49,15 +49,15 @@ class Identity(msgspec.Struct, frozen=True):
 
     def must_be_admin(self, what: str) -> None:
         if self.role != "admin":
-            raise Refused(403, f"{what} needs a token of role admin; this one is of role {self.role}")
+            raise Forbidden(403, f"{what} needs a token of role admin; this one is of role {self.role}")
 
     def must_see_everything(self, what: str) -> None:
         if not self.sight.is_whole:
-            raise Refused(403, f"{what} needs a token for every VC", f"this one is for {', '.join(self.vcs)}")
+            raise Forbidden(403, f"{what} needs a token for every VC", f"this one is for {', '.join(self.vcs)}")
 
     def must_write(self) -> None:
         if self.role == "viewer":
-            raise Refused(403, "this token only reads (role viewer)")
+            raise Forbidden(403, "this token only reads (role viewer)")
 
     def homed(self, requests: list[Request]) -> list[Request]:
         """The same, where a job that names no VC goes to the only one of the token."""
@@ -79,7 +79,7 @@ class Identity(msgspec.Struct, frozen=True):
         most = limits.of_task(self.who, vc).priority
         if most is not None and priority > most and not self.leads(vc):
             hint = "admins and owners of the VC may give more; `limits` in the config file sets it"
-            raise Refused(403, f"priority {priority} is above {most}, the limit of {self.who} in VC {vc}", hint)
+            raise Forbidden(403, f"priority {priority} is above {most}, the limit of {self.who} in VC {vc}", hint)
 
     def must_own(self, job: Json) -> None:
         """For what is of the submitter alone, such as secrets."""
@@ -87,7 +87,7 @@ class Identity(msgspec.Struct, frozen=True):
         if self.role == "admin":
             return
         if job["user"] != self.who:
-            raise Refused(403, f"job {job['id']} belongs to {job['user'] or 'nobody'}, not to {self.who}")
+            raise Forbidden(403, f"job {job['id']} belongs to {job['user'] or 'nobody'}, not to {self.who}")
         self._must_have_vc(job["vc"])
 
     def must_change(self, job: Json) -> None:
@@ -98,7 +98,7 @@ class Identity(msgspec.Struct, frozen=True):
     def owns(self, job: Json) -> bool:
         try:
             self.must_own(job)
-        except Refused:
+        except Forbidden:
             return False
         return True
 
@@ -108,7 +108,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     def _must_have_vc(self, vc: str) -> None:
         if self.vcs and vc not in self.vcs:
-            raise Refused(403, f"this token is not for VC {vc}", f"it is for {', '.join(self.vcs)}")
+            raise Forbidden(403, f"this token is not for VC {vc}", f"it is for {', '.join(self.vcs)}")
 
 
 def identify(headers: dict[bytes, bytes], tokens: Tokens | None) -> Identity:
@@ -121,7 +121,7 @@ def identify(headers: dict[bytes, bytes], tokens: Tokens | None) -> Identity:
         problem = "this token is not valid" if scheme else "this server needs a token"
         problem = "this token has expired" if token is not None else problem
         hint = "`skep token create --user NAME --role user` makes one; clients send SKEP_TOKEN"
-        raise Refused(401, problem, hint, {"www-authenticate": "Bearer"})
+        raise Forbidden(401, problem, hint, {"www-authenticate": "Bearer"})
     return Identity(token.user, token.role, token.vcs, token.id)
 
 

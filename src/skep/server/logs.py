@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from skep.core.ports import LogReader
 from skep.server.hub import Hub
-from skep.server.identity import Refused
+from skep.server.identity import Forbidden
 
 CHUNK = 64 * 1024
 POLL_S = 0.2
@@ -20,7 +20,7 @@ class Text(LogReader, Protocol):
         """What is left to say when nothing more will be written."""
 
 
-class Plain:
+class PlainLog:
     """A log as it was printed."""
 
     def __init__(self, log: LogReader) -> None:
@@ -32,7 +32,7 @@ class Plain:
         return b""
 
 
-class Labelled:
+class LabelledLog:
     """Whole lines, each behind the name of its task.
 
     Where they are cut depends on what was written alone, so that a client that reconnects can count what it had.
@@ -74,7 +74,7 @@ class FileBudget:
 
     def take(self, count: int) -> None:
         if self.used + count > self.most:
-            raise Refused(503, "too many logs are being read", "try again later, or read one task of the job")
+            raise Forbidden(503, "too many logs are being read", "try again later, or read one task of the job")
         self.used += count
 
     def give(self, count: int) -> None:

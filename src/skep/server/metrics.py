@@ -24,7 +24,7 @@ JOB_BUCKETS = (
 )
 
 
-class Metrics:
+class ServerMetrics:
     """A registry of its own: two servers in one process (tests) do not meet."""
 
     def __init__(self, live: Live) -> None:
@@ -135,7 +135,7 @@ def _gpus(live: Live) -> Iterator[Metric]:
 class Measure:
     """Counts what is answered, refusals included. A bug ends here: its answer was sent, the rest is for the log."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: ServerMetrics) -> None:
         self.app = app
         self.metrics = metrics
 

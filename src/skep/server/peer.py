@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 
-from skep.server.identity import Refused
+from skep.server.identity import Forbidden
 
 NETLINK_SOCK_DIAG = 4
 SOCK_DIAG_BY_FAMILY = 20
@@ -22,7 +22,7 @@ UID_AT = HEADER.size + 4 + 48 + 12
 ROOT = 0
 
 
-class Unknown(Exception):
+class UnknownPeer(Exception):
     """The kernel does not provide the account of a connection."""
 
 
@@ -32,10 +32,10 @@ def only_root(scope_client: tuple[str, int] | None, server: tuple[str, int | Non
         return
     try:
         uid = account_of(scope_client, (server[0], server[1]))
-    except Unknown:
+    except UnknownPeer:
         return
     if uid != ROOT:
-        raise Refused(
+        raise Forbidden(
             403,
             "this server runs as root and without tokens, so it obeys root alone",
             "root may start it with --auth token",
@@ -47,12 +47,12 @@ def account_of(client: tuple[str, int], server: tuple[str, int]) -> int | None:
     try:
         answer = ask(client, server)
     except (OSError, ValueError):
-        raise Unknown from None
+        raise UnknownPeer from None
     kind = HEADER.unpack_from(answer)[1]
     if kind == NLMSG_ERROR:
         if -struct.unpack_from("=i", answer, HEADER.size)[0] == 2:  # ENOENT: it is gone.
             return None
-        raise Unknown
+        raise UnknownPeer
     uid, inode = struct.unpack_from("=II", answer, UID_AT)
     return uid if inode else None  # A closed socket counts as root's, whichever account had it.
 

@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from skep.core.errors import InputError, SkepError
 from skep.files.descriptors import raise_limit
-from skep.files.running import Running
+from skep.files.running import RunningProcess
 from skep.server.app import make_app, make_context
 from skep.server.build import build_live
 from skep.server.collector import short_pauses
@@ -104,7 +104,7 @@ class Herald:
 
     def ready(self) -> None:
         url = self.config.url
-        self.data.announce(Running(os.getpid(), url))
+        self.data.announce(RunningProcess(os.getpid(), url))
         self.say(f"skep is up at {url} (data in {self.config.data}); stop it with Ctrl-C or `skep down`")
         if (why := why_missing()) is not None:
             self.say(f"{why}; {url} says how to get it")

@@ -19,7 +19,7 @@ from skep.core.errors import InputError
 from skep.server.answers import error_answer
 from skep.server.config import Config, is_loopback
 from skep.server.edge import KNOWN
-from skep.server.identity import Refused, identify
+from skep.server.identity import Forbidden, identify
 from skep.server.pages import is_page
 from skep.server.peer import obeys_root_alone, only_root
 from skep.server.refusals import Refusals
@@ -95,11 +95,11 @@ class Guard:
             if scope["method"] in WRITES:
                 check_body(scope["path"], headers)
             if scope["path"] == HEALTH:
-                with contextlib.suppress(Refused):
+                with contextlib.suppress(Forbidden):
                     self._identify(scope, headers)
             elif scope["path"] != SESSION and not is_page(scope["method"], scope["path"]):
                 self._identify(scope, headers)
-        except Refused as refused:
+        except Forbidden as refused:
             scope["refusal"] = str(refused)
             return error_answer(refused.status, str(refused), refused.hint, refused.headers)
         except InputError as error:
@@ -116,21 +116,21 @@ class Guard:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = host_name(host)
         if name not in self.names and (self.is_local or not is_address(name)):
-            raise Refused(403, "this server is not known by that name", "`names` in the config file adds one")
+            raise Forbidden(403, "this server is not known by that name", "`names` in the config file adds one")
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower() not in (f"http://{host}", f"https://{host}"):
-            raise Refused(403, "web pages of another origin may not use this server")
+            raise Forbidden(403, "web pages of another origin may not use this server")
         # A link on another site may lead here: that site learns nothing by it.
         follows_link = headers.get(b"sec-fetch-mode") == b"navigate" and is_page(scope["method"], scope["path"])
         if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin") and not follows_link:
-            raise Refused(403, "web pages of another site may not use this server")
+            raise Forbidden(403, "web pages of another site may not use this server")
 
 
 def single_headers(scope: Scope) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in found and name in DECIDING:
-            raise Refused(400, f"the header {name.decode('latin-1')} is there twice")
+            raise Forbidden(400, f"the header {name.decode('latin-1')} is there twice")
         found[name] = value
     return found
 
@@ -145,12 +145,12 @@ def check_body(path: str, headers: dict[bytes, bytes]) -> None:
     if not kind and length in (b"", b"0") and b"transfer-encoding" not in headers:
         return
     if length.isdigit() and int(length) > body_max(path):
-        raise Refused(413, too_large(body_max(path)), "", {"connection": "close"})
+        raise Forbidden(413, too_large(body_max(path)), "", {"connection": "close"})
     if kind == b"application/json" or (kind in YAML and path in TAKES_YAML) or (kind in TABLES and path == TRACES):
         return
     takes = "application/json" + (" or application/yaml" if path in TAKES_YAML else "")
     takes = "text/csv" if path == TRACES else takes
-    raise Refused(
+    raise Forbidden(
         415, f"content type {kind.decode('latin-1')[:80] or 'is missing,'} is not taken here", f"send {takes}"
     )
 

@@ -8,7 +8,7 @@ two servers on one machine do not log each other out.
 
 from __future__ import annotations
 
-from skep.server.identity import Refused
+from skep.server.identity import Forbidden
 
 AGE_S = 30 * 86400
 """How long a browser keeps it; a token that is revoked before counts no more at once."""
@@ -25,7 +25,7 @@ def with_session(headers: Headers, *, is_write: bool) -> Headers:
     if not token:
         return headers
     if is_write and headers.get(FORGERY[0], b"").lower() != FORGERY[1]:
-        raise Refused(403, "a write with the cookie of a session needs the header X-Requested-With: skep")
+        raise Forbidden(403, "a write with the cookie of a session needs the header X-Requested-With: skep")
     return {**headers, b"authorization": b"Bearer " + token.encode("latin-1")}
 
 

@@ -14,13 +14,13 @@ from skep.core.model import JobSpec
 from skep.core.state import State
 from skep.jobs.core import Needed, task_of, to_core
 from skep.jobs.request import Request
-from skep.service.store import Attempt, Held, JobRow
+from skep.service.store import Attempt, Held, StoredJob
 
 PENDING, LAUNCHING, RUNNING = str(JobState.PENDING), str(JobState.LAUNCHING), str(JobState.RUNNING)
 SUSPENDED, STOPPING = str(JobState.SUSPENDED), str(JobState.STOPPING)
 
 
-class Part(NamedTuple):
+class BookPart(NamedTuple):
     """What one member adds to its job."""
 
     state: str = PENDING
@@ -35,7 +35,7 @@ class Record(msgspec.Struct):
     """A job that has not ended. Its description is updated as its members change, so that a job of thousands of
     tasks costs no more for each of them."""
 
-    row: JobRow
+    row: StoredJob
     request: Request
     members: list[str]
     """Its jobs in the core."""
@@ -45,7 +45,7 @@ class Record(msgspec.Struct):
     """End times of members whose exit was reported late; the scheduler counts from the report."""
     why_failed: str = ""
     """In the words of its last failure."""
-    parts: dict[str, Part] = {}
+    parts: dict[str, BookPart] = {}
     states: dict[str, int] = {}
     nodes: dict[str, int] = {}
     reasons: dict[str, str] = {}
@@ -71,7 +71,7 @@ class Record(msgspec.Struct):
         """A member is as it is now."""
         before = self.parts.get(job.id)
         held = job.held_gpus
-        part = Part(
+        part = BookPart(
             shown_state(job), job.state.is_final, job.launches, node_names(cluster, job), job.service_gpu_s, held
         )
         if before is not None:
@@ -85,7 +85,7 @@ class Record(msgspec.Struct):
         if job.start_s is not None and (self.row.start_s is None or job.start_s < self.row.start_s):
             self.row.start_s = job.start_s
 
-    def _count(self, part: Part, sign: int) -> None:
+    def _count(self, part: BookPart, sign: int) -> None:
         self.states[part.state] = self.states.get(part.state, 0) + sign
         self.final_count += sign * part.is_final
         self.launches += sign * part.launches
@@ -116,7 +116,7 @@ class Book:
         self.decided: set[str] = set()
         """Groups of which it is known that they have ended, or are about to."""
 
-    def add(self, row: JobRow, request: Request, specs: list[JobSpec]) -> Record:
+    def add(self, row: StoredJob, request: Request, specs: list[JobSpec]) -> Record:
         record = Record(row, request, [spec.id for spec in specs])
         self.records[record.id] = record
         self.by_member |= dict.fromkeys(record.members, record)
@@ -127,7 +127,7 @@ class Book:
                 self.needed_by.setdefault(needed, []).append(spec.id)
         return record
 
-    def restore(self, row: JobRow, request: Request, state: State) -> Record:
+    def restore(self, row: StoredJob, request: Request, state: State) -> Record:
         """As it was before a restart; what the state knows of it is read from there."""
         specs = [state.jobs[spec.id].spec for spec in to_core(request, str(row.seq)) if spec.id in state.jobs]
         record = self.add(row, request, specs)
@@ -251,8 +251,8 @@ def new_attempt(
     )
 
 
-def new_row(seq: int, request: Request, specs: list[JobSpec], now_s: float) -> JobRow:
-    return JobRow(
+def new_row(seq: int, request: Request, specs: list[JobSpec], now_s: float) -> StoredJob:
+    return StoredJob(
         seq=seq,
         name=request.name,
         user=request.user,

@@ -17,7 +17,7 @@ from skep.core.errors import InputError
 from skep.core.state import State
 from skep.jobs.request import Request
 from skep.service.book import Book, owner_of
-from skep.service.store import JOB_COLUMNS, PUT_BACK, Attempt, JobRow, Notice, Store, attempt_row, job_row
+from skep.service.store import JOB_COLUMNS, PUT_BACK, Attempt, Notice, Store, StoredJob, attempt_row, job_row
 
 CHECK_S = 5.0
 """A large store is checked for so long, its newest rows first."""
@@ -68,7 +68,7 @@ def damaged(store: Store, found: str) -> InputError:
 def _jobs(db: sqlite3.Connection) -> Iterator[None]:
     decode = msgspec.json.Decoder(Request).decode
     for row in db.execute(f"SELECT {', '.join(JOB_COLUMNS)}, request FROM jobs ORDER BY seq DESC"):
-        validate(job_row(row[:-1]), JobRow)
+        validate(job_row(row[:-1]), StoredJob)
         decode(row[-1])
         yield
 

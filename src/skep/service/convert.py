@@ -18,7 +18,7 @@ import msgspec
 
 from skep.core.events import GroupFormed
 from skep.core.group import GroupSpec
-from skep.core.memory import At, Change, Memory, Of, values_of
+from skep.core.memory import At, Memory, MemoryChange, Of, values_of
 from skep.core.record import Entry
 from skep.jobs.core import task_of, to_core
 from skep.jobs.groups import groups_of
@@ -96,7 +96,7 @@ def convert_memory(plan: Raw) -> bool:
     return "memory" in plan
 
 
-def changes_of(memory: Raw) -> list[Change]:
+def changes_of(memory: Raw) -> list[MemoryChange]:
     """What was remembered, or forgotten, by name."""
     found = []
     lists: dict[At, Raw] = {}
@@ -106,17 +106,17 @@ def changes_of(memory: Raw) -> list[Change]:
         word, key = (known["word"], known["key"]) if known else ("", "")
         if word in JOB_WORDS:
             kept = [value] if word == "key" and value is not None else value
-            found.append(Change(Of.JOB, key, JOB_WORDS[word], kept))
+            found.append(MemoryChange(Of.JOB, key, JOB_WORDS[word], kept))
         elif word in VC_WORDS and known is not None:
             kept = [value] if value is not None else None
-            found.append(Change(Of.VC, key, VC_WORDS[word], kept, at_of(known["planner"] or "")))
+            found.append(MemoryChange(Of.VC, key, VC_WORDS[word], kept, at_of(known["planner"] or "")))
         else:
             planner, _, rest = name.rpartition("/")
             lists.setdefault(at_of(planner), {})[rest] = value
     return found + [change for at, values in lists.items() for change in planner_changes(at, values)]
 
 
-def planner_changes(at: At, values: Raw) -> list[Change]:
+def planner_changes(at: At, values: Raw) -> list[MemoryChange]:
     """What a planner remembered beside jobs."""
     if "queues" in values and "counters" in values:
         values["queues"] = [values["queues"], values.pop("counters")]
@@ -125,7 +125,7 @@ def planner_changes(at: At, values: Raw) -> list[Change]:
     if "wake_s" in values:
         wake_s = values.pop("wake_s")
         values["wake"] = [wake_s] if wake_s is not None else None
-    return [Change(Of.ALL, "", slot, value, at) for slot, value in values.items()]
+    return [MemoryChange(Of.ALL, "", slot, value, at) for slot, value in values.items()]
 
 
 def at_of(planner: str) -> At:

@@ -12,20 +12,20 @@ from skep.core.errors import InputError
 from skep.core.state import State
 from skep.service.files import NAME, size_of
 from skep.service.recover import DAMAGE, Ground, recover
-from skep.service.store import JobRow, Store
+from skep.service.store import Store, StoredJob
 
 EXPECTED = "expected the data folder of a server, or a file that `skep backup` made"
 
 
-class Kept(msgspec.Struct):
+class KeptCopy(msgspec.Struct):
     """What a store says: the state after its last entry, and its open jobs by id, as their owners know them."""
 
     state: State
     ground: Ground
-    rows: dict[str, JobRow]
+    rows: dict[str, StoredJob]
 
 
-def read_copy(source: Path) -> Kept:
+def read_copy(source: Path) -> KeptCopy:
     """Of a data folder, or of a backup."""
     path = source / NAME if source.is_dir() else source
     if not path.is_file() or not size_of(path):
@@ -55,12 +55,12 @@ def copy_store(path: Path, copy: Path) -> None:
         source.close()
 
 
-def read_store(path: Path) -> Kept:
+def read_store(path: Path) -> KeptCopy:
     store = Store(path)
     try:
         if store.log_seq == 0:
             raise InputError(f"{path} holds nothing yet", hint=EXPECTED)
         state, ground = recover(store)
-        return Kept(state, ground, {str(row.seq): row for row, _ in store.open_requests()})
+        return KeptCopy(state, ground, {str(row.seq): row for row, _ in store.open_requests()})
     finally:
         store.close()

@@ -29,7 +29,7 @@ from skep.core.events import (
     TasksStarted,
     TimerDue,
 )
-from skep.core.memory import LENT, Change
+from skep.core.memory import LENT, MemoryChange
 from skep.core.plan import Decision
 from skep.core.record import Entry, PlanRecord, decode
 from skep.core.timers import BACK_OFF, LEASE, LIMIT, Timer
@@ -161,19 +161,19 @@ def shared_text(after: Allocation) -> str:
     return f"shares its {gpus_text(where(after, None))} in mode {mode}"
 
 
-def adjustment_of(change: Change) -> Adjustment | None:
+def adjustment_of(change: MemoryChange) -> Adjustment | None:
     """What an adjuster wrote down of a job, as it is in the log."""
     if not change.slot.startswith(ADJUSTED) or change.value is None:
         return None
     return msgspec.convert(change.value, Adjustment)
 
 
-def is_measured(change: Change) -> bool:
+def is_measured(change: MemoryChange) -> bool:
     noted = adjustment_of(change)
     return noted is not None and noted.measured is not None
 
 
-def of_measured(change: Change, store: Store) -> Json:
+def of_measured(change: MemoryChange, store: Store) -> Json:
     """The effect of an adjustment that was decided before."""
     noted = adjustment_of(change)
     assert noted is not None

@@ -37,7 +37,7 @@ WHOLE = ""
 log = logging.getLogger("skep")
 
 
-class History:
+class Samples:
     def __init__(self, path: Path, sample: Callable[[], Sample], clock: Callable[[], float], keep_s: float) -> None:
         self.path = path
         self._sample = sample

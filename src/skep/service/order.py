@@ -20,7 +20,7 @@ COLUMNS = {
 """What can be sorted by; `now` is that of the first page, so that pages fit together."""
 
 
-class Order(msgspec.Struct, frozen=True):
+class SortOrder(msgspec.Struct, frozen=True):
     by: str = "id"
     is_falling: bool = True
     now_s: float = 0.0
@@ -34,7 +34,7 @@ class Order(msgspec.Struct, frozen=True):
         way = "DESC" if self.is_falling else "ASC"
         return f"ORDER BY {self.column} {way}, seq {way}" if self.by != "id" else f"ORDER BY seq {way}"
 
-    def behind(self, place: Place) -> tuple[str, list[SqlValue]]:
+    def behind(self, place: Cursor) -> tuple[str, list[SqlValue]]:
         """A term for a WHERE clause: what comes after this place."""
         sign = "<" if self.is_falling else ">"
         if self.by == "id":
@@ -42,10 +42,10 @@ class Order(msgspec.Struct, frozen=True):
         return f"({self.column}, seq) {sign} (?, ?)", [place.value, place.seq]
 
 
-NEWEST = Order()
+NEWEST = SortOrder()
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
     """Where a page ended."""
 
     seq: int
@@ -53,16 +53,16 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
     now_s: float = 0.0
 
 
-def parse_order(text: str, now_s: float) -> Order:
-    return Order(text.removeprefix("-"), text.startswith("-"), now_s)
+def parse_order(text: str, now_s: float) -> SortOrder:
+    return SortOrder(text.removeprefix("-"), text.startswith("-"), now_s)
 
 
-def write_cursor(place: Place) -> str:
+def write_cursor(place: Cursor) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
-def read_cursor(text: str) -> Place:
+def read_cursor(text: str) -> Cursor:
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Place)
+        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Cursor)
     except (ValueError, msgspec.MsgspecError):
         raise InputError(f"'{text[:80]}' is not a cursor", hint="use `next` of the page before") from None

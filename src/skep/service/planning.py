@@ -29,7 +29,7 @@ from skep.core.record import PlanRecord, decode_plan, encode_plan
 from skep.core.refusal import Cause, Refusal
 from skep.core.snapshot import fork
 from skep.core.state import State
-from skep.core.step import Change, Scheduler
+from skep.core.step import PlannerChange, Scheduler
 from skep.policies.idle import NOBODY
 from skep.policies.own import OWN_MODULE
 from skep.service.bounded import Work
@@ -107,7 +107,7 @@ class Planning:
             return [], None
         # A planner must not know more than one that begins now.
         is_alone = bool(events) and isinstance(events[0], JobsForgotten | ClockStepped)
-        change = Change(lambda _: scheduler.planner) if is_alone else None
+        change = PlannerChange(lambda _: scheduler.planner) if is_alone else None
         return self._decide(scheduler, lambda: scheduler.step(at_s, events, change))
 
     def _decide(self, scheduler: Scheduler, work: Work) -> tuple[list[PlanRecord], Fault | None]:

@@ -205,14 +205,14 @@ def sample(writer: Writer) -> Sample:
     )
 
 
-class Idle(msgspec.Struct):
+class IdleShown(msgspec.Struct):
     """GPUs, and parts of them, that nobody holds on nodes that are up; and what of it typical jobs cannot use."""
 
     gpus: float
     fragments: float
 
 
-def idle(reads: Reads) -> Idle:
+def idle(reads: Reads) -> IdleShown:
     """Fragments are measured by the latest jobs that the state keeps (`core/fragments.py`)."""
     with reads.lock:
         state = reads.writer.state
@@ -226,7 +226,7 @@ def idle(reads: Reads) -> Idle:
     fragments = Fragments(typical_tasks(latest, size_max))
     milli = sum(count * (free * WHOLE + sum(parts)) for (_, _, free, parts), count in nodes.items())
     found = sum(count * fragments.of(*kind) for kind, count in nodes.items())
-    return Idle(round(milli / WHOLE, 3), round(found / (WHOLE * fragments.scale), 3))
+    return IdleShown(round(milli / WHOLE, 3), round(found / (WHOLE * fragments.scale), 3))
 
 
 def overview(reads: Reads) -> Json:

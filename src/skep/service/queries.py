@@ -9,7 +9,7 @@ import msgspec
 
 from skep.core.errors import InputError
 from skep.service.sight import Sight
-from skep.service.store import JOB_COLUMNS, JobFilter, JobRow, Store, as_json, conditions, job_row, read_held
+from skep.service.store import JOB_COLUMNS, JobFilter, Store, StoredJob, as_json, conditions, job_row, read_held
 from skep.service.values import Json, SqlRow, SqlValue
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def waits(store: Store, since_s: float, sight: Sight) -> list[float]:
     return [wait_s for (wait_s,) in rows]
 
 
-def rows_of(store: Store, ids: Iterable[str], sight: Sight) -> list[JobRow]:
+def rows_of(store: Store, ids: Iterable[str], sight: Sight) -> list[StoredJob]:
     """Those that are known and in sight, the newest first."""
     clause, values = sight.clause()
     wanted = as_json([int(job) for job in ids])

@@ -30,7 +30,7 @@ from skep.service.lendable import Lendable
 from skep.service.order import parse_order, read_cursor, write_cursor
 from skep.service.planning import error_text, sentence
 from skep.service.sight import EVERYTHING, Sight
-from skep.service.store import JobFilter, JobRow, Notice, Store
+from skep.service.store import JobFilter, Notice, Store, StoredJob
 from skep.service.turn import Turn
 from skep.service.values import Json
 from skep.service.writer import Writer
@@ -73,7 +73,7 @@ class Reads:
         """Those of these jobs that are in sight, as in a list."""
         return self._listed(queries.rows_of(self.store, ids, self.sight))
 
-    def _listed(self, rows: list[JobRow]) -> list[Json]:
+    def _listed(self, rows: list[StoredJob]) -> list[Json]:
         self._add_causes(rows)
         return [self._shown(row) for row in rows]
 
@@ -85,7 +85,7 @@ class Reads:
         """The number of the last event."""
         return queries.last_seq(self.store)
 
-    def _add_causes(self, rows: list[JobRow]) -> None:
+    def _add_causes(self, rows: list[StoredJob]) -> None:
         """What those who wait are waiting for, in a word."""
         with self.lock:
             for row in rows:
@@ -96,7 +96,7 @@ class Reads:
                         "needs" if job.needs_left else str(job.waiting.cause) if job.waiting is not None else ""
                     )
 
-    def _shown(self, row: JobRow) -> Json:
+    def _shown(self, row: StoredJob) -> Json:
         shown = msgspec.structs.asdict(row)
         shown["id"] = str(shown.pop("seq"))
         shown["gpus"] = int(row.gpus) if row.gpus == int(row.gpus) else row.gpus
@@ -107,7 +107,7 @@ class Reads:
         """As in a list."""
         return self._shown(self._find(ref)[0])
 
-    def _find(self, ref: str) -> tuple[JobRow, Request]:
+    def _find(self, ref: str) -> tuple[StoredJob, Request]:
         seq = commands.seq_of(self.writer, ref, self.sight)
         found = self.store.job(seq)
         if found is None or not self.sight.sees(found[0].vc):  # the same answer, which does not reveal that it exists
@@ -257,7 +257,7 @@ class Reads:
         with self.lock:
             return present.sample(self.writer)
 
-    def idle(self) -> present.Idle:
+    def idle(self) -> present.IdleShown:
         """GPUs that nobody holds now."""
         return present.idle(self)
 
@@ -372,11 +372,11 @@ class Reads:
             }
 
 
-def core_ids(row: JobRow, request: Request) -> list[str]:
+def core_ids(row: StoredJob, request: Request) -> list[str]:
     return [spec.id for spec in to_core(request, str(row.seq))]
 
 
-def core_id(row: JobRow, request: Request, task: str) -> str:
+def core_id(row: StoredJob, request: Request, task: str) -> str:
     """The job of the core that has this task, or the first one."""
     if request.gang:
         return str(row.seq)

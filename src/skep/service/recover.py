@@ -21,7 +21,7 @@ from skep.core.ports import Planner, Wanted
 from skep.core.record import Entry, PlanRecord, decode, encode, fold, record
 from skep.core.snapshot import load
 from skep.core.state import State
-from skep.core.step import Change, Scheduler
+from skep.core.step import PlannerChange, Scheduler
 from skep.files.text import Texts
 from skep.policies.idle import Idle
 from skep.policies.registry import Setting
@@ -183,11 +183,11 @@ def recompute(entries: list[Entry]) -> list[tuple[Entry, list[PlanRecord]]]:
         change = None
         if scheduler is None:
             scheduler = Scheduler(State(Cluster([], "")), Idle())
-            change = Change(ground.planner, cluster)
+            change = PlannerChange(ground.planner, cluster)
         elif any(has(entry, kind) for kind in (ClusterChanged, PolicyChanged, PolicyFailed)):
-            change = Change(ground.planner, cluster)
+            change = PlannerChange(ground.planner, cluster)
         elif has(entry, JobsForgotten) or has(entry, ClockStepped):
-            change = Change(partial(same, scheduler.planner))
+            change = PlannerChange(partial(same, scheduler.planner))
         scheduler.step(entry.at_s, entry.events, change)
         again = decode(encode(Entry(0.0, [], [record(plan) for plan in scheduler.plans]))).plans
         if [decided(plan) for plan in again] != [decided(plan) for plan in entry.plans]:

@@ -16,7 +16,7 @@ import msgspec
 
 from skep.core.errors import InputError, SkepError
 from skep.service.anchor import Anchor
-from skep.service.order import NEWEST, Order, Place
+from skep.service.order import NEWEST, Cursor, SortOrder
 from skep.service.schema import prepare, refuse_unknown
 from skep.service.sight import EVERYTHING, Sight
 from skep.service.values import SqlRow, SqlValue
@@ -34,7 +34,7 @@ SEARCHED = ("name", "user", "vc", "grp", "tags")
 ESCAPED = str.maketrans({mark: f"\\{mark}" for mark in "\\%_"})
 
 
-class JobRow(msgspec.Struct):
+class StoredJob(msgspec.Struct):
     """A job as it is listed."""
 
     seq: int
@@ -109,9 +109,9 @@ class Writes(msgspec.Struct):
     """Everything of one turn."""
 
     log: list[tuple[float, bytes]] = []
-    new_jobs: list[tuple[JobRow, bytes]] = []
+    new_jobs: list[tuple[StoredJob, bytes]] = []
     members: list[Member] = []
-    jobs: dict[int, JobRow] = {}
+    jobs: dict[int, StoredJob] = {}
     attempts: list[Attempt] = []
     notices: list[Notice] = []
     keys: list[tuple[str, str, str, str, float]] = []
@@ -287,7 +287,7 @@ class Store:
         found: int | None = self.db.execute("SELECT min(seq) FROM log").fetchone()[0]
         return self.log_seq + 1 if found is None else found
 
-    def open_requests(self) -> list[tuple[JobRow, bytes]]:
+    def open_requests(self) -> list[tuple[StoredJob, bytes]]:
         columns = ", ".join(JOB_COLUMNS)
         rows = self.db.execute(f"SELECT {columns}, request FROM jobs WHERE finish_s IS NULL ORDER BY seq")
         return [(job_row(row[:-1]), row[-1]) for row in rows]
@@ -307,12 +307,12 @@ class Store:
         found = self.reader.execute("SELECT value FROM meta WHERE name=?", (name,)).fetchone()
         return found[0] if found else None
 
-    def jobs(self, where: JobFilter, limit: int, after: Place | None, order: Order = NEWEST) -> list[JobRow]:
+    def jobs(self, where: JobFilter, limit: int, after: Cursor | None, order: SortOrder = NEWEST) -> list[StoredJob]:
         return [row for row, _ in self.sorted_jobs(where, limit, after, order)]
 
     def sorted_jobs(
-        self, where: JobFilter, limit: int, after: Place | None, order: Order
-    ) -> list[tuple[JobRow, Place]]:
+        self, where: JobFilter, limit: int, after: Cursor | None, order: SortOrder
+    ) -> list[tuple[StoredJob, Cursor]]:
         """Jobs, each with its place in the order."""
         terms, values = conditions(where)
         if after is not None:
@@ -322,9 +322,9 @@ class Store:
         clause = f"WHERE {' AND '.join(terms)}" if terms else ""
         query = f"SELECT {order.column}, {', '.join(JOB_COLUMNS)} FROM jobs {clause} {order.clause} LIMIT ?"
         rows = self.reader.execute(query, (*values, limit))
-        return [(job_row(row[1:]), Place(row[1], row[0], order.now_s)) for row in rows]
+        return [(job_row(row[1:]), Cursor(row[1], row[0], order.now_s)) for row in rows]
 
-    def job(self, seq: int) -> tuple[JobRow, bytes] | None:
+    def job(self, seq: int) -> tuple[StoredJob, bytes] | None:
         query = f"SELECT {', '.join(JOB_COLUMNS)}, request FROM jobs WHERE seq=?"
         row = self.reader.execute(query, (seq,)).fetchone()
         return (job_row(row[:-1]), row[-1]) if row else None
@@ -458,10 +458,10 @@ def events_of(job: str | None, sight: Sight) -> tuple[str, list[SqlValue]]:
     return f"job IS NOT NULL AND CAST(job AS INTEGER) IN (SELECT seq FROM jobs WHERE {clause})", list(values)
 
 
-def job_row(row: SqlRow) -> JobRow:
+def job_row(row: SqlRow) -> StoredJob:
     values = list(row)
     values[12], values[14] = tuple(msgspec.json.decode(values[12])), tuple(msgspec.json.decode(values[14]))
-    return JobRow(*values)
+    return StoredJob(*values)
 
 
 read_held = msgspec.json.Decoder(tuple[Held, ...]).decode

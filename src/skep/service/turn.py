@@ -24,7 +24,7 @@ from skep.core.events import (
     TimerDue,
 )
 from skep.core.group import GroupSpec
-from skep.service.store import JobRow, Notice, Store, Writes
+from skep.service.store import Notice, Store, StoredJob, Writes
 
 if TYPE_CHECKING:
     from skep.core.ports import Engine
@@ -99,7 +99,7 @@ class Turn:
         if self.events:
             raise NotYet
 
-    def row(self, seq: int, store: Store) -> JobRow | None:
+    def row(self, seq: int, store: Store) -> StoredJob | None:
         """A job as it is listed, with what this turn has changed about it."""
         if seq in self.writes.jobs:
             return self.writes.jobs[seq]

@@ -52,7 +52,7 @@ class Adjusted(Pipeline):
         )
 
 
-class Slices:
+class TestedSlices:
     """A job that has worked for `slice_s` is suspended if another can have its GPUs."""
 
     name = "slices"
@@ -102,11 +102,11 @@ class Slices:
         return False
 
 
-class Moved(msgspec.Struct, frozen=True):
+class MovedJob(msgspec.Struct, frozen=True):
     at_s: float
 
 
-MOVED = Slot("moved", Moved)
+MOVED = Slot("moved", MovedJob)
 
 
 class Compact:
@@ -133,12 +133,12 @@ class Compact:
             plan.rollback(mark)
             if found is not None and is_fuller:
                 plan.move(job, found)
-                plan.remember(MOVED, job.id, Moved(view.now_s))
+                plan.remember(MOVED, job.id, MovedJob(view.now_s))
         return math.inf
 
 
 ADJUSTERS: dict[str, Callable[[], Adjuster]] = {
-    "slices": Slices,
+    "slices": TestedSlices,
     "compact": Compact,
     "turns": TimeSlices,
     "pack": lambda: PackTrials(trial_s=50.0, cool_down_s=100.0),

@@ -13,17 +13,17 @@ from collections.abc import Iterable, Iterator
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain, Tenancy
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, Cell, PhysicalCell, VirtualCell
-from skep.scenarios.gangs import Gang, GangState, Request, Use
+from skep.scenarios.gangs import Gang, GangRequest, GangState, GangUse
 from skep.scenarios.node_order import NodeOrder
 from skep.scenarios.scheduler import GangScheduler
 from skep.testing.invariants import expect
 
 USES = {
     # (somebody runs there, somebody is to run there) → use
-    (False, False): Use.FREE,
-    (True, False): Use.USED,
-    (True, True): Use.RESERVING,
-    (False, True): Use.RESERVED,
+    (False, False): GangUse.FREE,
+    (True, False): GangUse.USED,
+    (True, True): GangUse.RESERVING,
+    (False, True): GangUse.RESERVED,
 }
 
 
@@ -77,7 +77,7 @@ def check_gangs(cells: GangScheduler) -> None:
             nodes = {leaf.node for leaf in pod if leaf is not None}
             expect(len(nodes) <= 1, f"a pod of {gang} is on {sorted(nodes)}")
         is_left = (
-            any(cells.on(leaf).use is Use.RESERVING for leaf, _ in gang.pairs())
+            any(cells.on(leaf).use is GangUse.RESERVING for leaf, _ in gang.pairs())
             and gang.state is not GangState.PREEMPTING
         )
         expect((gang.state is GangState.LEAVING) == is_left, f"{gang} has{'' if is_left else ' no'} cells to leave")
@@ -300,7 +300,7 @@ def roots_of(tenancy: Tenancy) -> Iterator[VirtualCell]:
 # What a VC may ask for ------------------------------------------------------------------------------------------
 
 
-def is_within_reach(cells: GangScheduler, request: Request) -> bool:
+def is_within_reach(cells: GangScheduler, request: GangRequest) -> bool:
     """Whether the gang fits the VC's own nodes, counting GPUs of lower priorities as free: by trying everything."""
     tenancy = cells.tenancies[request.vc]
     if request.pinned:

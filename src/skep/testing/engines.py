@@ -83,7 +83,7 @@ class NoEngine:
         return {}
 
 
-class Run(msgspec.Struct):
+class FakeRun(msgspec.Struct):
     """The last start of a job."""
 
     launch: int
@@ -99,7 +99,7 @@ class Machine:
     def __init__(self) -> None:
         self.epoch = 0
         self.lost: set[str] = set()
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, FakeRun] = {}
         self.starts: list[tuple[str, int]] = []
         """Job and number of every launch that was really begun."""
         self.printed: dict[tuple[str, int], dict[str, bytes]] = {}
@@ -200,15 +200,15 @@ class FakeEngine(NoEngine):
             return []
         return self._on_running(action, run)
 
-    def _launch(self, action: Launch | Move, run: Run | None) -> list[Report]:
+    def _launch(self, action: Launch | Move, run: FakeRun | None) -> list[Report]:
         if run is None or run.launch < action.launch:
             run = self._begin(action, run)
         return [run.end] if run.end is not None else standing(action.job_id, run)
 
-    def _begin(self, action: Launch | Move, before: Run | None) -> Run:
+    def _begin(self, action: Launch | Move, before: FakeRun | None) -> FakeRun:
         if isinstance(action, Move) and before is not None and before.end is not None:
             return before  # It ended by itself before it could move.
-        run = self.machine.runs[action.job_id] = Run(action.launch, action.allocation, isinstance(action, Move))
+        run = self.machine.runs[action.job_id] = FakeRun(action.launch, action.allocation, isinstance(action, Move))
         broken = self.machine.broken.get(action.job_id)
         if lost := self.machine.lost & self._nodes(run):
             run.end = LaunchFailed(action.job_id, action.launch, f"node {min(lost)} is lost")
@@ -219,10 +219,10 @@ class FakeEngine(NoEngine):
             self.machine.printed.setdefault((action.job_id, action.launch), {})
         return run
 
-    def _nodes(self, run: Run) -> set[str]:
+    def _nodes(self, run: FakeRun) -> set[str]:
         return {self.cluster.nodes[node].name for node in run.allocation.nodes()}
 
-    def _stop(self, action: Stop, run: Run | None) -> list[Report]:
+    def _stop(self, action: Stop, run: FakeRun | None) -> list[Report]:
         if run is None:
             return [Exited(action.job_id, action.launch, STOPPED, was_stopped=True)]
         if 0 < action.launch < run.launch:
@@ -235,7 +235,7 @@ class FakeEngine(NoEngine):
         run.end = run.end or Exited(job_id, run.launch, code, was_stopped=was_stopped, cause=cause)
         return run.end
 
-    def _on_running(self, action: Suspend | Resume | Limit | Tune | Checkpoint | Reshare, run: Run) -> list[Report]:
+    def _on_running(self, action: Suspend | Resume | Limit | Tune | Checkpoint | Reshare, run: FakeRun) -> list[Report]:
         job_id = action.job_id
         if isinstance(action, Suspend) and action.memory == "resident":
             run.is_suspended = True
@@ -319,7 +319,7 @@ class Printed:
     def close(self) -> None: ...
 
 
-def standing(job_id: str, run: Run) -> list[Report]:
+def standing(job_id: str, run: FakeRun) -> list[Report]:
     """How a launch that was asked for again stands."""
     reports: list[Report] = [(Moved if run.is_move else Started)(job_id, run.launch)]
     return [*reports, Suspended(job_id, run.launch)] if run.is_suspended else reports

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 
-class Asked(msgspec.Struct):
+class FakeRequest(msgspec.Struct):
     """One request as it came."""
 
     method: str
@@ -26,7 +26,7 @@ class Asked(msgspec.Struct):
         return json.loads(self.body)
 
 
-class Answer(msgspec.Struct):
+class FakeAnswer(msgspec.Struct):
     status: int = 200
     body: Any = None
     pieces: list[bytes | Callable[[], None]] | None = None
@@ -36,9 +36,9 @@ class Answer(msgspec.Struct):
     media_type: str = "application/json"
 
 
-def events(*pieces: bytes | Callable[[], None], is_cut: bool = False) -> Answer:
+def events(*pieces: bytes | Callable[[], None], is_cut: bool = False) -> FakeAnswer:
     """A stream of events."""
-    return Answer(pieces=list(pieces), is_cut=is_cut, media_type="text/event-stream")
+    return FakeAnswer(pieces=list(pieces), is_cut=is_cut, media_type="text/event-stream")
 
 
 def job(job_id: str = "1", **other: Any) -> dict[str, Any]:
@@ -50,12 +50,12 @@ def job(job_id: str = "1", **other: Any) -> dict[str, Any]:
 
 
 class FakeApi:
-    """`answers` by "METHOD /path": an `Answer` or its body, a list of them to be given in turn (the last for ever), or
+    """`answers` by "METHOD /path": a `FakeAnswer` or its body, a list of them in turn (the last for ever), or
     a function that makes one."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
-        self.asked: list[Asked] = []
+        self.asked: list[FakeRequest] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -69,7 +69,7 @@ class FakeApi:
         """What was sent there."""
         return [asked.json for asked in self.asked if (asked.method, asked.path) == (method, path)]
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: FakeRequest) -> FakeAnswer:
         self.asked.append(asked)
         found = self.answers.get(f"{asked.method} {asked.path}")
         if isinstance(found, list):
@@ -77,8 +77,8 @@ class FakeApi:
         if callable(found):
             found = found(asked)
         if found is None:
-            return Answer(404, {"error": f"there is nothing at {asked.path}", "hint": ""})
-        return found if isinstance(found, Answer) else Answer(200, found)
+            return FakeAnswer(404, {"error": f"there is nothing at {asked.path}", "hint": ""})
+        return found if isinstance(found, FakeAnswer) else FakeAnswer(200, found)
 
 
 def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
@@ -90,7 +90,7 @@ def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
             path = unquote(parts.path).removeprefix("/api/v1")
-            answer = api.answer(Asked(self.command, path, parse_qs(parts.query), headers, body))
+            answer = api.answer(FakeRequest(self.command, path, parse_qs(parts.query), headers, body))
             if answer.pieces is None and not answer.is_cut:
                 self.send_whole(answer)
             else:
@@ -98,7 +98,7 @@ def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
 
         do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = handle_any
 
-        def send_whole(self, answer: Answer) -> None:
+        def send_whole(self, answer: FakeAnswer) -> None:
             body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
             self.send_response(answer.status)
             self.send_header("content-type", answer.media_type)
@@ -106,7 +106,7 @@ def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(body)
 
-        def send_pieces(self, answer: Answer) -> None:
+        def send_pieces(self, answer: FakeAnswer) -> None:
             self.close_connection = answer.is_cut
             if answer.pieces is None:
                 return

@@ -210,7 +210,7 @@ def up(amount: float) -> int:
 # The cluster -------------------------------------------------------------------------------------------------------
 
 
-class Use:
+class CountedUse:
     """What is used of one node, added up piece by piece."""
 
     def __init__(self) -> None:
@@ -225,9 +225,9 @@ Held = tuple[int, Allocation]
 """An owner, and what it has."""
 
 
-def count_use(cluster: Cluster, held: Iterable[Held]) -> dict[int, Use]:
+def count_use(cluster: Cluster, held: Iterable[Held]) -> dict[int, CountedUse]:
     """Add up what these hold of each node; nothing may be held twice or beyond what is there."""
-    uses = {node.index: Use() for node in cluster.nodes}
+    uses = {node.index: CountedUse() for node in cluster.nodes}
     for owner, allocation in held:
         for piece in allocation.slices:
             add_piece(cluster.nodes[piece.node], uses[piece.node], piece, owner)
@@ -236,7 +236,7 @@ def count_use(cluster: Cluster, held: Iterable[Held]) -> dict[int, Use]:
     return uses
 
 
-def add_piece(node: Node, use: Use, piece: Slice, owner: int) -> None:
+def add_piece(node: Node, use: CountedUse, piece: Slice, owner: int) -> None:
     use.cpu_milli += piece.cpu_milli
     use.memory_mib += piece.memory_mib
     expect(not piece.gpus >> node.gpu_count, f"node {node.name} has no GPUs {piece.gpus:#b}")
@@ -270,7 +270,7 @@ def has_terms(piece: Slice) -> bool:
     return bool(piece.gpu_mem_mib or piece.mode or piece.group or piece.slot)
 
 
-def check_capacity(node: Node, use: Use) -> None:
+def check_capacity(node: Node, use: CountedUse) -> None:
     for gpu in range(node.gpu_count):
         holders = [piece for mask, (_, piece) in use.whole.items() if mask >> gpu & 1]
         tenants = use.tenants.get(gpu, [])
@@ -403,7 +403,7 @@ def check_index(pool: Pool) -> None:
 # Along a run -------------------------------------------------------------------------------------------------------
 
 
-class Progress(NamedTuple):
+class JobProgress(NamedTuple):
     """What the engine has said about one job's work."""
 
     work_s: float = 0.0
@@ -436,7 +436,7 @@ class Checker:
         self.every = every
         self.steps = 0
         self.now_s = -math.inf
-        self.progress: dict[str, Progress] = {}
+        self.progress: dict[str, JobProgress] = {}
         self.over: set[str] = set()
         self.down: set[str] = set()
 
@@ -455,7 +455,7 @@ class Checker:
         elif isinstance(event, NodeBack):
             self.down.discard(event.node)
         elif isinstance(event, JobSubmitted):
-            self.progress[event.job.id] = Progress()
+            self.progress[event.job.id] = JobProgress()
         elif isinstance(event, TasksStarted):
             self._started(event)
         elif isinstance(event, TasksSuspended | TasksResumed):
@@ -463,11 +463,13 @@ class Checker:
         elif isinstance(event, TasksMoved):
             before = self._work_at(event.job_id, at_s)
             expect(event.work_s >= before - EPSILON, f"job {event.job_id} lost {before - event.work_s} s by a move")
-            self.progress[event.job_id] = Progress(event.work_s, told(event.rate), event.progress_since_s, event.work_s)
+            self.progress[event.job_id] = JobProgress(
+                event.work_s, told(event.rate), event.progress_since_s, event.work_s
+            )
         elif isinstance(event, ProgressReported):
             kept_s = self.progress[event.job_id].kept_s
             since_s = max(at_s, self.progress[event.job_id].since_s)
-            self.progress[event.job_id] = Progress(told(event.work_s), told(event.rate), since_s, kept_s)
+            self.progress[event.job_id] = JobProgress(told(event.work_s), told(event.rate), since_s, kept_s)
         elif isinstance(event, TasksExited):
             self._exited(at_s, event)
 
@@ -475,7 +477,7 @@ class Checker:
         name = event.job_id
         expect(name not in self.over, f"job {name} is over and was started again")
         work_s = self.progress[name].work_s
-        self.progress[name] = Progress(work_s, told(event.rate), event.progress_since_s, work_s)
+        self.progress[name] = JobProgress(work_s, told(event.rate), event.progress_since_s, work_s)
         held = self.state.jobs[name].held
         lost = [self.state.cluster.nodes[index].name for index in held.nodes()] if held is not None else []
         expect(not self.down.intersection(lost), f"job {name} was started on {lost}, of which {self.down} are down")
@@ -485,7 +487,7 @@ class Checker:
         before, work_s = self.progress[event.job_id], self._work_at(event.job_id, at_s)
         expect(abs(event.work_s - work_s) <= EPSILON, f"job {event.job_id} has {event.work_s} s of work, had {work_s}")
         rate, since_s = (told(event.rate), event.progress_since_s) if isinstance(event, TasksResumed) else (0.0, at_s)
-        self.progress[event.job_id] = Progress(event.work_s, rate, since_s, before.kept_s)
+        self.progress[event.job_id] = JobProgress(event.work_s, rate, since_s, before.kept_s)
 
     def _work_at(self, name: str, now_s: float) -> float:
         return min(self.progress[name].work_at(now_s), self.work_s.get(name, math.inf))
@@ -503,7 +505,7 @@ class Checker:
         expect(lost_s >= -EPSILON, f"{story}: work from nowhere")
         if event.exit not in (Exit.NODE_LOST, Exit.PREEMPTED):
             self.over.add(event.job_id)
-        self.progress[event.job_id] = Progress(event.work_s)
+        self.progress[event.job_id] = JobProgress(event.work_s)
 
     def _is_ended(self, job: Job) -> bool:
         """Whether its group ended it, one around that, or one that it needed. That group may have begun anew since, and

@@ -23,16 +23,16 @@ TURNS = f"{__file__}:Turns"
 PENDING, RUNNING, SUSPENDED = JobState.PENDING, JobState.RUNNING, JobState.SUSPENDED
 
 
-class Turn(msgspec.Struct, frozen=True):
+class TriedTurn(msgspec.Struct, frozen=True):
     """The number of turns that a job has had."""
 
     count: int
 
 
-TURN = Slot("turn", Turn)
+TURN = Slot("turn", TriedTurn)
 
 
-class Turns:
+class RandomTurns:
     needs = frozenset({"suspend", "checkpoint"})
 
     def __init__(self, slice_s: float = 50.0, lease_s: float = 0.0) -> None:
@@ -90,7 +90,7 @@ class Turns:
             if found is None:
                 return False
             plan.start(job, found, view.now_s + self.lease_s if self.lease_s and job.seq % 2 else None)
-        plan.remember(TURN, job.id, Turn(turns(view, job) + 1))
+        plan.remember(TURN, job.id, TriedTurn(turns(view, job) + 1))
         return True
 
     def next_end_s(self, view: View, running: list[JobView]) -> float:

@@ -57,9 +57,9 @@ class World(msgspec.Struct, frozen=True):
         """Whether jobs say how far they are, as in an `Experiment`."""
         return Need.PROGRESS in needs_of(self.policy)
 
-    def begin(self) -> Course:
+    def begin(self) -> WorldCourse:
         state = State(self.cluster.blank())
-        return Course(Scheduler(state, self.planner()), self.engine(state.cluster))
+        return WorldCourse(Scheduler(state, self.planner()), self.engine(state.cluster))
 
     def engine(self, cluster: Cluster) -> Simulator:
         lost = [(down_s, node, True) for node, down_s, _ in self.outages]
@@ -78,7 +78,7 @@ class World(msgspec.Struct, frozen=True):
         engine.script = list(self.script)
         return engine
 
-    def adopted(self, state: State, course: Course) -> Simulator:
+    def adopted(self, state: State, course: WorldCourse) -> Simulator:
         """A simulator that knows the state of the course, what is still to come, and how much work jobs have."""
         arrivals = [job for job in self.trace.jobs if job.spec.id not in state.jobs]
         assert isinstance(course.engine, Scripted)
@@ -101,7 +101,7 @@ class World(msgspec.Struct, frozen=True):
         work_s = {job.spec.id: job.work_s for job in self.trace.jobs}
         return Checker(state, checkpoint_s=self.checkpoint_s, work_s=work_s)
 
-    def run(self, *, batches_max: int = 20_000) -> Course:
+    def run(self, *, batches_max: int = 20_000) -> WorldCourse:
         """To the end, every step checked."""
         course = self.begin()
         checker = self.checker(course.state)
@@ -128,7 +128,7 @@ class Scripted(Simulator):
         return Batch(batch.at_s, events)
 
 
-class Course:
+class WorldCourse:
     """A run under way, one batch at a time: the loop of `skep.service.loop.run`, opened up."""
 
     def __init__(self, scheduler: Scheduler, engine: Simulator) -> None:
@@ -155,17 +155,17 @@ class Course:
                 return True
             events = self.engine.execute(batch.at_s, actions)
 
-    def fork(self, planner: Planner) -> Course:
+    def fork(self, planner: Planner) -> WorldCourse:
         """A copy from here on: the state through what is written down of it, and a planner that begins anew."""
         state = load(dump(self.state), self.state.cluster.blank(), self.state.knowledge.measured)
         engine = copy.deepcopy(self.engine)
         engine.cluster = state.cluster
-        return Course(Scheduler(state, planner), engine)
+        return WorldCourse(Scheduler(state, planner), engine)
 
-    def adopt(self, world: World) -> Course:
+    def adopt(self, world: World) -> WorldCourse:
         """The same, with an engine that knows only the state and what is to come."""
         state = load(dump(self.state), self.state.cluster.blank(), self.state.knowledge.measured)
-        return Course(Scheduler(state, world.planner()), world.adopted(state, self))
+        return WorldCourse(Scheduler(state, world.planner()), world.adopted(state, self))
 
     def finish(self, observer: Observer | None = None, *, batches_max: int = 20_000) -> None:
         while self.advance(observer):

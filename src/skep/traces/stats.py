@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from skep.traces.trace import Trace, TraceJob
-from skep.traces.uses import Use, uses
+from skep.traces.uses import TraceUse, uses
 
 QUANTILES = {
     "min": 0.0,
@@ -22,7 +22,7 @@ QUANTILES = {
 }
 
 
-class Part(msgspec.Struct, frozen=True):
+class StatsPart(msgspec.Struct, frozen=True):
     """The jobs of one size or one virtual cluster."""
 
     name: str
@@ -49,10 +49,10 @@ class TraceInfo(msgspec.Struct, frozen=True):
     """GPUs of the cluster that `load` is about."""
     load: float | None
     duration_s: dict[str, float]
-    sizes: list[Part]
-    vcs: list[Part]
+    sizes: list[StatsPart]
+    vcs: list[StatsPart]
     """The largest first."""
-    uses: list[Use]
+    uses: list[TraceUse]
     dropped: dict[str, int]
 
 
@@ -118,7 +118,7 @@ def quantile(ordered: list[float], share: float) -> float:
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)]
 
 
-def sizes(jobs: Iterable[TraceJob]) -> list[Part]:
+def sizes(jobs: Iterable[TraceJob]) -> list[StatsPart]:
     """By GPUs asked for, the smallest first; all parts of a GPU are one size."""
     groups: dict[tuple[int, str], list[TraceJob]] = {}
     for job in jobs:
@@ -133,7 +133,7 @@ def _size(job: TraceJob) -> tuple[int, str]:
     return (0, "shared") if is_shared(job) else (gpus, str(gpus))
 
 
-def vcs(jobs: Iterable[TraceJob]) -> list[Part]:
+def vcs(jobs: Iterable[TraceJob]) -> list[StatsPart]:
     groups: dict[str, list[TraceJob]] = {}
     for job in jobs:
         groups.setdefault(job.spec.vc, []).append(job)
@@ -141,5 +141,5 @@ def vcs(jobs: Iterable[TraceJob]) -> list[Part]:
     return sorted(parts, key=lambda part: (-part.gpu_hours, -part.jobs, part.name))
 
 
-def _part(name: str, jobs: list[TraceJob]) -> Part:
-    return Part(name=name, jobs=len(jobs), gpu_hours=sum(map(gpu_hours_of, jobs)))
+def _part(name: str, jobs: list[TraceJob]) -> StatsPart:
+    return StatsPart(name=name, jobs=len(jobs), gpu_hours=sum(map(gpu_hours_of, jobs)))

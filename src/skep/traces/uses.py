@@ -9,7 +9,7 @@ import msgspec
 from skep.traces.trace import Trace, TraceJob
 
 
-class Use(msgspec.Struct, frozen=True):
+class TraceUse(msgspec.Struct, frozen=True):
     """A question, and how many jobs of the trace carry what it needs."""
 
     name: str
@@ -35,16 +35,16 @@ _USES: tuple[tuple[str, str, Callable[[TraceJob], bool]], ...] = (
 )
 
 
-def uses(trace: Trace) -> list[Use]:
+def uses(trace: Trace) -> list[TraceUse]:
     """Every question, the general ones first."""
     jobs = trace.jobs
     by_vc = _shared(job.spec.vc for job in jobs)
     by_user = _shared(job.spec.user for job in jobs)
     found = [
-        Use("virtual clusters, quotas (yarn-cs, drf, --vc-map)", "two or more values of vc", by_vc),
-        Use("fairness between users", "two or more values of user", by_user),
+        TraceUse("virtual clusters, quotas (yarn-cs, drf, --vc-map)", "two or more values of vc", by_vc),
+        TraceUse("fairness between users", "two or more values of user", by_user),
     ]
-    return found + [Use(name, needs, sum(map(has, jobs))) for name, needs, has in _USES]
+    return found + [TraceUse(name, needs, sum(map(has, jobs))) for name, needs, has in _USES]
 
 
 def _shared(names: Iterable[str]) -> int:

@@ -10,9 +10,9 @@ from skep.train import data, state
 from skep.train.asked import Asked
 from skep.train.checkpoints import Checkpoints, warn
 from skep.train.memory import bound_gpu_memory
-from skep.train.progress import Progress
+from skep.train.progress import ProgressFile
 from skep.train.ranks import Alone, find_ranks, rank_and_size
-from skep.train.saving import Place, Saving
+from skep.train.saving import SavePlace, Saving
 from skep.train.stop import STOPPED, Stopped, StopSignal
 
 TYPE_CHECKING = False
@@ -50,7 +50,7 @@ class Job:
 
     def __init__(
         self,
-        kept: dict[str, state.Kept],
+        kept: dict[str, state.KeptState],
         save: Callable[[Path], None] | None,
         load: Callable[[Path], None] | None,
         every_s: float | None,
@@ -58,7 +58,7 @@ class Job:
         folder, task = _folder("SKEP_CHECKPOINT_DIR"), _folder("SKEP_TASK_DIR")
         self.is_managed = folder is not None or task is not None
         self._checkpoint_folder = folder
-        self._progress = Progress(task if _speaks_for_its_task() else None)
+        self._progress = ProgressFile(task if _speaks_for_its_task() else None)
         self._asked = Asked(task)
         self._settings: dict[str, Any] = {}
         self._settings_number = 0
@@ -66,7 +66,7 @@ class Job:
         self._every_s = every_s
         self._ranks = Alone()
         self._stop = StopSignal()
-        self._place = Place()
+        self._place = SavePlace()
         self._has_begun = False
         self._epochs: int | None = None
         self._drawn_epoch: int | None = None
@@ -159,7 +159,7 @@ class Job:
             self._place.batch += 1
             self._settle(is_last=self.step >= self._total)
 
-    def _begin(self, total: int, done: Callable[[Place], int]) -> None:
+    def _begin(self, total: int, done: Callable[[SavePlace], int]) -> None:
         if self._has_begun:
             raise RuntimeError("a job has one training loop: call steps() or epochs() once")
         self._has_begun = True

@@ -18,7 +18,7 @@ EVERY_S = 0.5  # no reader looks more often
 FULL_CURVE = 1000  # reports of a start that all enter the curve; later ones only as often as progress is written
 
 
-class Progress:
+class ProgressFile:
     """Writes nothing when there is no task folder, and never lets a full disk end the training."""
 
     def __init__(self, folder: Path | None) -> None:

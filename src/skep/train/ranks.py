@@ -32,7 +32,7 @@ class Alone:
         """Called instead, when the process is about to exit with this code because it was asked to."""
 
 
-class Group(Alone):
+class RankGroup(Alone):
     """The processes of torch.distributed. Where they do not talk over gloo anyway they get a gloo group for this: with
     NCCL, agreeing on GPU memory would make the CPU wait for the GPU in every step."""
 
@@ -87,7 +87,7 @@ def distributed() -> Any:
 
 def find_ranks() -> Alone:
     torch = distributed()
-    return Group(torch) if torch is not None and torch.distributed.get_world_size() > 1 else Alone()
+    return RankGroup(torch) if torch is not None and torch.distributed.get_world_size() > 1 else Alone()
 
 
 def rank_and_size() -> tuple[int, int]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SHARED = "shared.bin"
 
 
-class Place:
+class SavePlace:
     """How far the loop is."""
 
     def __init__(self, step: int = 0, epoch: int = 0, batch: int = 0, of: int = 0) -> None:
@@ -41,7 +41,7 @@ class Place:
 class Saving:
     def __init__(
         self,
-        kept: dict[str, state.Kept],
+        kept: dict[str, state.KeptState],
         save: Callable[[Path], None] | None,
         load: Callable[[Path], None] | None,
     ) -> None:
@@ -62,7 +62,7 @@ class Saving:
 
     # -- restoring
 
-    def restore(self, checkpoints: Checkpoints, ranks: Alone, place: Place) -> None:
+    def restore(self, checkpoints: Checkpoints, ranks: Alone, place: SavePlace) -> None:
         """Rank 0 chooses the checkpoint for all: two ranks must never go on from different ones."""
         self._checkpoints = checkpoints
         found = checkpoints.latest() if ranks.rank == 0 else None
@@ -101,7 +101,7 @@ class Saving:
 
     # -- saving
 
-    def save(self, ranks: Alone, place: Place) -> None:
+    def save(self, ranks: Alone, place: SavePlace) -> None:
         """A failure is a warning: training goes on without this checkpoint."""
         if self._checkpoints is None or vars(place) == self._saved:
             return
@@ -135,7 +135,7 @@ class Saving:
 
     # -- a loader
 
-    def draw(self, loader: Iterable[Batch], place: Place, done: int) -> Iterator[Batch]:
+    def draw(self, loader: Iterable[Batch], place: SavePlace, done: int) -> Iterator[Batch]:
         """The batches of this epoch after the first `done`.
 
         The loader is begun as it was begun then, with the chance of then, and its first batches are drawn again and

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ZIP = b"PK"  # how a file of torch.save begins; a pickle never does
 
 
-class Kept:
+class KeptState:
     """One object of the script: how its state is read and put back, and by whom it is saved."""
 
     def __init__(
@@ -27,22 +27,22 @@ class Kept:
         self.is_chance = is_chance  # a random generator: a new rank after a resize must not draw what rank 0 draws
 
 
-def kept(name: str, thing: Any) -> Kept:
+def kept(name: str, thing: Any) -> KeptState:
     """Models and optimizers are large and equal on all ranks: rank 0 keeps them for all. Anything else may differ from
     rank to rank (samplers, generators, counters), so each rank keeps its own."""
     thing = _unwrap(thing)
     if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
-        return Kept(thing.state_dict, thing.load_state_dict, is_shared=_is_model_or_optimizer(thing))
+        return KeptState(thing.state_dict, thing.load_state_dict, is_shared=_is_model_or_optimizer(thing))
     if hasattr(thing, "bit_generator"):
         bits = thing.bit_generator
-        return Kept(lambda: bits.state, lambda state: setattr(bits, "state", state), is_chance=True)
+        return KeptState(lambda: bits.state, lambda state: setattr(bits, "state", state), is_chance=True)
     for get, put in (("get_state", "set_state"), ("getstate", "setstate")):
         if hasattr(thing, get) and hasattr(thing, put):
-            return Kept(getattr(thing, get), getattr(thing, put), is_chance=True)
+            return KeptState(getattr(thing, get), getattr(thing, put), is_chance=True)
     if isinstance(thing, dict):
-        return Kept(lambda: thing, functools.partial(_refill, thing))
+        return KeptState(lambda: thing, functools.partial(_refill, thing))
     if isinstance(thing, list) or _is_array(thing):
-        return Kept(lambda: thing, lambda state: thing.__setitem__(slice(None), state))
+        return KeptState(lambda: thing, lambda state: thing.__setitem__(slice(None), state))
     raise TypeError(
         f"cannot keep {name!r} ({type(thing).__name__}): it needs state_dict() and load_state_dict(state), "
         "or to be a dict, a list, a numpy array or a random generator"

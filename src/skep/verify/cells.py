@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from skep.core.cells.layout import CellSpec, CellType, Grant, Layout, VcLayout
 from skep.core.cells.tree import OPPORTUNISTIC
 from skep.core.chance import draw
-from skep.scenarios.gangs import Request
+from skep.scenarios.gangs import GangRequest
 from skep.scenarios.scheduler import GangScheduler
 from skep.verify.check import Check, Finding, same, show
 
@@ -30,10 +30,10 @@ class Count(NamedTuple):
     refused: int
 
 
-class Shared(Protocol):
+class SharedCells(Protocol):
     """A way to share the rack."""
 
-    def start(self, request: Request) -> bool: ...
+    def start(self, request: GangRequest) -> bool: ...
 
     def end(self, name: str) -> None: ...
 
@@ -44,7 +44,7 @@ class CellsOnly:
     def __init__(self, *vcs: str) -> None:
         self.cells = GangScheduler(rack(*vcs))
 
-    def start(self, request: Request) -> bool:
+    def start(self, request: GangRequest) -> bool:
         answer = self.cells.ask(request)
         if answer.placement is None:
             return False
@@ -69,7 +69,7 @@ class QuotaOnly:
         """The GPUs in use on each node, as bits."""
         self.held: dict[str, tuple[int, int]] = {}
 
-    def start(self, request: Request) -> bool:
+    def start(self, request: GangRequest) -> bool:
         size = request.sizes[0]
         cells = [((1 << size) - 1) << first for first in range(0, GPUS, size)]
         fitting = [(node, cell) for node in range(NODES) for cell in cells if not self.used[node] & cell]
@@ -107,10 +107,10 @@ def cell_spec(types: dict[str, CellType], name: str, address: str, node: str) ->
     return CellSpec(name, address, node, "", children)
 
 
-def play(seed: int, shared: Shared, *, can_borrow: bool) -> Count:
+def play(seed: int, shared: SharedCells, *, can_borrow: bool) -> Count:
     """Requests come and go; those that a VC alone has no room for are not made."""
     alone = {vc: CellsOnly(vc) for vc in OWNED}
-    running: list[Request] = []
+    running: list[GangRequest] = []
     legal = refused = 0
     for step in range(STEPS):
         chance = draw(seed, step)
@@ -133,12 +133,12 @@ def play(seed: int, shared: Shared, *, can_borrow: bool) -> Count:
     return Count(legal, refused)
 
 
-def make_request(seed: int, step: int, *, can_borrow: bool) -> Request:
+def make_request(seed: int, step: int, *, can_borrow: bool) -> GangRequest:
     vc = "ABC"[draw(seed, step, 2) % 3]
     sizes = SIZES[vc]
     size = sizes[draw(seed, step, 3) % len(sizes)]
     is_borrower = can_borrow and draw(seed, step, 4) % 3 == 0
-    return Request(f"{vc}{step}", vc, OPPORTUNISTIC if is_borrower else 0, {size: 1})
+    return GangRequest(f"{vc}{step}", vc, OPPORTUNISTIC if is_borrower else 0, {size: 1})
 
 
 def total(*, with_cells: bool, can_borrow: bool, seeds: int = SEEDS) -> Count:

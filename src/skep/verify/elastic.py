@@ -12,7 +12,7 @@ from skep.core.job import Job
 from skep.core.model import JobSpec, Shape, gpu_shape
 from skep.experiments.simulate import Experiment
 from skep.policies.allocate.elastic import Elastic
-from skep.policies.allocate.tournament import Entrant, Room, share_out, winner
+from skep.policies.allocate.tournament import Entrant, TournamentRoom, share_out, winner
 from skep.traces.synth import synthesize
 from skep.traces.trace import Trace, TraceJob
 from skep.verify.check import Check, Finding, at_most, same
@@ -39,7 +39,7 @@ def afs_shares() -> list[Finding]:
 
 def shares(gpus: int, jobs: Curves) -> tuple[int, ...]:
     entrants = [entrant(seq, exponent, left_s, gpus) for seq, (exponent, left_s) in enumerate(jobs)]
-    share_out([iter((each,)) for each in entrants], Room({HOME: gpus * 1000}))
+    share_out([iter((each,)) for each in entrants], TournamentRoom({HOME: gpus * 1000}))
     return tuple(each.size for each in entrants)
 
 

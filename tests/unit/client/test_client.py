@@ -15,7 +15,7 @@ import pytest
 from skep import Client
 from skep.client import Denied, NoServer, ServerFault, exit_code, name_of
 from skep.core.errors import Conflict, InputError, NotFound
-from skep.testing.fake_api import Answer, FakeApi, events, job
+from skep.testing.fake_api import FakeAnswer, FakeApi, events, job
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_the_package_names_what_it_does_not_have() -> None:
 
 
 def test_a_text_is_submitted_as_it_is_with_a_key(api: FakeApi, client: Client) -> None:
-    api.answers["POST /jobs"] = Answer(201, {**job("7"), "warnings": ["image is ignored"]})
+    api.answers["POST /jobs"] = FakeAnswer(201, {**job("7"), "warnings": ["image is ignored"]})
     found = client.submit("name: a # kept\n")
     assert [one["id"] for one in found["jobs"]] == ["7"]
     assert found["warnings"] == ["image is ignored"]
@@ -55,14 +55,14 @@ def test_a_text_is_submitted_as_it_is_with_a_key(api: FakeApi, client: Client) -
 
 
 def test_a_mapping_is_submitted_as_json_and_several_jobs_come_back(api: FakeApi, client: Client) -> None:
-    api.answers["POST /jobs"] = Answer(201, {**job("7"), "jobs": [job("7"), job("8")], "warnings": []})
+    api.answers["POST /jobs"] = FakeAnswer(201, {**job("7"), "jobs": [job("7"), job("8")], "warnings": []})
     assert [one["id"] for one in client.submit({"name": "a"}, key="k")["jobs"]] == ["7", "8"]
     assert api.asked[0].headers["content-type"] == "application/json"
     assert api.asked[0].headers["idempotency-key"] == "k"
 
 
 def test_a_lost_answer_is_asked_for_again_with_the_same_key(api: FakeApi, client: Client) -> None:
-    api.answers["POST /jobs"] = [Answer(is_cut=True), Answer(201, job("7"))]
+    api.answers["POST /jobs"] = [FakeAnswer(is_cut=True), FakeAnswer(201, job("7"))]
     assert client.submit("name: a")["jobs"][0]["id"] == "7"
     first, second = api.asked
     assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
@@ -72,7 +72,7 @@ def test_an_answer_lost_again_and_again_is_an_error(
     api: FakeApi, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("skep.client.wire.PAUSES_S", (0.01, 0.01))
-    api.answers["POST /jobs"] = Answer(is_cut=True)
+    api.answers["POST /jobs"] = FakeAnswer(is_cut=True)
     with pytest.raises(NoServer, match="lost the connection"):
         client.submit("name: a")
     assert len(api.asked) == 3
@@ -91,7 +91,7 @@ def test_an_answer_lost_again_and_again_is_an_error(
     ],
 )
 def test_a_refusal_keeps_its_words(api: FakeApi, client: Client, status: int, kind: type[Exception]) -> None:
-    api.answers["GET /jobs/7"] = Answer(status, {"error": "no such job", "hint": "skep ps"})
+    api.answers["GET /jobs/7"] = FakeAnswer(status, {"error": "no such job", "hint": "skep ps"})
     with pytest.raises(kind, match=r"^no such job$") as caught:
         client.job("7")
     assert type(caught.value) is kind
@@ -100,7 +100,7 @@ def test_a_refusal_keeps_its_words(api: FakeApi, client: Client, status: int, ki
 
 
 def test_a_refusal_without_words_names_the_status(api: FakeApi, client: Client) -> None:
-    api.answers["GET /jobs/7"] = Answer(502, b"<html>bad gateway</html>")
+    api.answers["GET /jobs/7"] = FakeAnswer(502, b"<html>bad gateway</html>")
     with pytest.raises(ServerFault, match="502"):
         client.job("7")
 
@@ -115,7 +115,7 @@ def test_nobody_there() -> None:
 
 
 def test_something_else_is_there(api: FakeApi, client: Client) -> None:
-    api.answers["GET /policy"] = Answer(200, b"<html>")
+    api.answers["GET /policy"] = FakeAnswer(200, b"<html>")
     with pytest.raises(InputError, match="no Skep server"):
         client.policy()
 
@@ -196,7 +196,7 @@ def test_run_submits_the_command_in_this_folder(
     api: FakeApi, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     monkeypatch.chdir(str(tmp_path))
-    api.answers["POST /jobs"] = Answer(201, job("7"))
+    api.answers["POST /jobs"] = FakeAnswer(201, job("7"))
     assert client.run(["python", "-u", "train.py"], gpus=2, vc="a", env={"K": "V"})["id"] == "7"
     role = {"count": 1, "gpus": 2, "argv": ["python", "-u", "train.py"], "env": {"K": "V"}}
     assert api.bodies("POST", "/jobs") == [
@@ -222,14 +222,22 @@ def test_wait_gives_up(api: FakeApi, client: Client) -> None:
 
 def test_wait_outlives_a_restart_of_the_server(api: FakeApi, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skep.client.wire.PAUSES_S", ())
-    lost = Answer(is_cut=True)
-    api.answers["GET /jobs/7"] = [job("7"), lost, Answer(503, {"error": "stopping"}), lost, job("7", state="stopped")]
+    lost = FakeAnswer(is_cut=True)
+    api.answers["GET /jobs/7"] = [
+        job("7"),
+        lost,
+        FakeAnswer(503, {"error": "stopping"}),
+        lost,
+        job("7", state="stopped"),
+    ]
     assert exit_code(client.wait("7")) == 130
 
 
 def test_pieces_of_a_log_come_as_they_are_written(api: FakeApi, client: Client) -> None:
     gate = threading.Event()
-    api.answers["GET /jobs/7/logs"] = Answer(pieces=["é".encode()[:1], "é".encode()[1:] + b"a\n", gate.wait, b"b\n"])
+    api.answers["GET /jobs/7/logs"] = FakeAnswer(
+        pieces=["é".encode()[:1], "é".encode()[1:] + b"a\n", gate.wait, b"b\n"]
+    )
     pieces = client.logs("7", follow=True, task="main-0", attempt=2)
     seen = ""
     while "a" not in seen:
@@ -241,7 +249,7 @@ def test_pieces_of_a_log_come_as_they_are_written(api: FakeApi, client: Client) 
 
 
 def test_a_log_that_breaks_off_says_so(api: FakeApi, client: Client) -> None:
-    api.answers["GET /jobs/7/logs"] = Answer(pieces=[b"a\n"], is_cut=True)
+    api.answers["GET /jobs/7/logs"] = FakeAnswer(pieces=[b"a\n"], is_cut=True)
     with pytest.raises(NoServer, match="lost the connection"):
         list(client.logs("7", follow=True))
 
@@ -264,13 +272,13 @@ def test_events_go_on_behind_the_last_one(api: FakeApi, client: Client, monkeypa
 
 
 def test_what_sends_no_events_is_no_server(api: FakeApi, client: Client) -> None:
-    api.answers["GET /events"] = Answer(200, b"<html>", media_type="text/html")
+    api.answers["GET /events"] = FakeAnswer(200, b"<html>", media_type="text/html")
     with pytest.raises(InputError, match="is no Skep server"):
         next(client.follow_events(after=3))
 
 
 def test_the_last_events_are_asked_for_at_once(api: FakeApi, client: Client) -> None:
-    api.answers["GET /events"] = Answer(200, [{"seq": 8}, {"seq": 9}])
+    api.answers["GET /events"] = FakeAnswer(200, [{"seq": 8}, {"seq": 9}])
     assert [event["seq"] for event in client.last_events(2)] == [8, 9]
     client.last_events(0, "17")
     assert [asked.query for asked in api.asked] == [
@@ -305,7 +313,7 @@ def test_the_cluster(api: FakeApi, client: Client) -> None:
         "PATCH /nodes/n 1": {},
         "PUT /policy": {"policy": "srtf"},
     }
-    api.answers["GET /usage"] = Answer(200, [{"user": "ann", "gpu_hours": 1.0}])
+    api.answers["GET /usage"] = FakeAnswer(200, [{"user": "ann", "gpu_hours": 1.0}])
     assert client.preview_cluster("nodes: []") == ["n9 is new"]
     client.apply_cluster("nodes: []")
     assert [asked.query for asked in api.asked] == [
@@ -356,7 +364,7 @@ def test_patience_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_command_in_one_string_is_split_as_a_shell_would(api: FakeApi, client: Client) -> None:
-    api.answers["POST /jobs"] = Answer(201, {**job("7"), "warnings": []})
+    api.answers["POST /jobs"] = FakeAnswer(201, {**job("7"), "warnings": []})
     client.run("python train.py --name 'a b'")
     sent = json.loads(api.asked[0].body)
     assert sent["tasks"]["main"]["argv"] == ["python", "train.py", "--name", "a b"]
@@ -374,7 +382,7 @@ def test_a_policy_of_ones_own_is_read_here_and_sent_along(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("class Mine: ...\n")
-    api.answers["PUT /policy"] = Answer(200, {"policy": "x"})
+    api.answers["PUT /policy"] = FakeAnswer(200, {"policy": "x"})
     client.use_policy("./mine.py:Mine:a=1")
     path = str(tmp_path / "mine.py")
     assert json.loads(api.asked[0].body) == {"policy": f"{path}:Mine:a=1", "files": {path: "class Mine: ...\n"}}

@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from skep.client.profile import DEFAULT_URL, Profile, find_token, find_url, profile_file, read_profile, write_profile
+from skep.client.profile import (
+    DEFAULT_URL,
+    ClientProfile,
+    find_token,
+    find_url,
+    profile_file,
+    read_profile,
+    write_profile,
+)
 from skep.core.errors import InputError
-from skep.files.running import Running
+from skep.files.running import RunningProcess
 from skep.server.datadir import DataDir
 
 
@@ -25,13 +33,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def serve(folder: Path, port: int) -> DataDir:
     """As much of a server as clients look for."""
     data = DataDir(folder)
-    data.announce(Running(1, f"http://127.0.0.1:{port}"))
+    data.announce(RunningProcess(1, f"http://127.0.0.1:{port}"))
     return data
 
 
 def test_what_is_said_first_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_url("") == DEFAULT_URL
-    write_profile(Profile("http://profile:1"))
+    write_profile(ClientProfile("http://profile:1"))
     assert find_url("") == "http://profile:1"
     monkeypatch.setenv("SKEP_URL", "http://environment:1")
     assert find_url("") == "http://environment:1"
@@ -39,14 +47,14 @@ def test_what_is_said_first_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_profile_is_read_as_it_was_written_and_is_private() -> None:
-    profile = Profile("https://skep.example.org", 'secret"\\', "research")
+    profile = ClientProfile("https://skep.example.org", 'secret"\\', "research")
     file = write_profile(profile)
     assert read_profile() == profile
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_the_token_of_a_profile_goes_to_its_server_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    write_profile(Profile("http://mine:1", "secret"))
+    write_profile(ClientProfile("http://mine:1", "secret"))
     assert find_token("", "http://mine:1/") == "secret"
     assert find_token("", "http://other:1") == ""
     monkeypatch.setenv("SKEP_TOKEN", "given")

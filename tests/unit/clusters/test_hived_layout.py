@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from skep.clusters import read_cluster, read_layout
-from skep.clusters.fit import Account, accounts
+from skep.clusters.fit import FitAccount, accounts
 from skep.clusters.hived import parse_layout
 from skep.core.cells.layout import CellSpec, CellType, Grant, Sku, VcLayout
 from skep.core.errors import InputError
@@ -63,7 +63,7 @@ def hived_line(cell: CellSpec) -> str:
     return f"{cell.type}|{cell.address}|{nodes}|{','.join(indices) if cell.node else '-1'}"
 
 
-def obtainable(book: Account) -> dict[str, int]:
+def obtainable(book: FitAccount) -> dict[str, int]:
     """Cells that are free or come from splitting free ones: HiveD's totalLeftCellNum."""
     found: dict[str, int] = {}
     number = 0

@@ -12,7 +12,7 @@ from skep.core.cluster import Cluster
 from skep.core.history import History, Spread
 from skep.core.job import Job, JobState
 from skep.core.knowledge import Knowledge
-from skep.core.snapshot import Saved, dump, load
+from skep.core.snapshot import SavedState, dump, load
 from skep.core.state import State
 from skep.testing import cluster, job
 
@@ -108,7 +108,7 @@ def test_a_snapshot_has_it_and_one_that_is_older_gets_what_follows_from_its_jobs
 
     import msgspec
 
-    saved = msgspec.msgpack.decode(dump(state), type=Saved)
+    saved = msgspec.msgpack.decode(dump(state), type=SavedState)
     saved.knowledge = None
     older = load(msgspec.msgpack.encode(saved), Cluster([]))
     assert older.knowledge.saved() == state.knowledge.saved()

@@ -7,7 +7,7 @@ import pytest
 
 from skep.core.cluster import Allocation, Slice
 from skep.core.events import ClusterChanged, Event, Exit, JobSubmitted, PolicyChanged, PolicyFailed, TasksExited
-from skep.core.memory import LENT, OWNED, Change, Memory, Of, Owned, Slot, values_of
+from skep.core.memory import LENT, OWNED, Memory, MemoryChange, Of, Owned, Slot, values_of
 from skep.core.orders import reconcile
 from skep.core.record import decode_plan, encode_plan, replay
 from skep.core.snapshot import dump, fork, load
@@ -80,7 +80,7 @@ def test_what_is_tried_is_taken_back() -> None:
     mark = plan.mark()
     plan.remember(NOTE, "a", Note(6))
     plan.rollback(mark)
-    assert plan.memory == [Change(Of.JOB, "a", "note", Note(5))]
+    assert plan.memory == [MemoryChange(Of.JOB, "a", "note", Note(5))]
 
 
 def test_a_job_takes_its_part_with_it() -> None:

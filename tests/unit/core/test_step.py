@@ -12,7 +12,7 @@ from skep.core.memory import Memory
 from skep.core.model import JobSpec, gpu_shape
 from skep.core.plan import Plan
 from skep.core.state import State
-from skep.core.step import PLANS_MAX, Change, Scheduler
+from skep.core.step import PLANS_MAX, PlannerChange, Scheduler
 from skep.core.view import Trigger, View
 from skep.policies.idle import Idle
 from skep.policies.registry import Setting, build_planner
@@ -82,7 +82,7 @@ def test_another_policy_is_attached_and_asked() -> None:
     before, after = Noting(), Noting()
     scheduler = Scheduler(State(cluster("1x2")), before)
     scheduler.step(0.0, [submitted("a")])
-    scheduler.step(1.0, [PolicyChanged("las")], Change(lambda on: after))
+    scheduler.step(1.0, [PolicyChanged("las")], PlannerChange(lambda on: after))
     assert (scheduler.planner, after.attached, len(after.asked), len(before.asked)) == (after, 1, 1, 1)
 
 
@@ -96,7 +96,7 @@ def test_another_cluster_of_an_old_log_replaces_the_nodes() -> None:
 
     scheduler = Scheduler(State(cluster("1x2")), Noting())
     other = cluster("3x4")
-    scheduler.step(1.0, [ClusterChanged("3x4", "3x4")], Change(make, other))
+    scheduler.step(1.0, [ClusterChanged("3x4", "3x4")], PlannerChange(make, other))
     assert len(scheduler.state.cluster.nodes) == 3
     assert made == [scheduler.state.cluster]
 

@@ -33,7 +33,7 @@ from skep.policies.idle import Idle
 from skep.profiles.native import read_native
 from skep.service.loop import run
 from skep.testing import check, cluster, job, node, trace
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 
@@ -154,7 +154,7 @@ def test_a_resume_under_way_is_done() -> None:
 def swapping() -> State:
     """A job of 20 GiB on its GPU, told at 50 to swap, which takes 2 s."""
     state = State(cluster([node(1, gpu_mem_gib=20, memory_gib=64)]))
-    course = Course(Scheduler(state, Idle()), Simulator([job(id="a", gpu_mem_gib=20.0)], state.cluster))
+    course = WorldCourse(Scheduler(state, Idle()), Simulator([job(id="a", gpu_mem_gib=20.0)], state.cluster))
     course.advance()
     for at_s, step in ((0.0, "start"), (50.0, "suspend")):
         state.now_s = at_s
@@ -283,10 +283,10 @@ def test_a_run_with_neighbours_ends_alike_wherever_it_is_adopted() -> None:
     where = cluster("1x1")
     planner = Experiment(jobs, where).planner("srtf")
 
-    def begin() -> Course:
+    def begin() -> WorldCourse:
         state = State(where.blank())
         engine = Simulator(jobs.jobs, state.cluster, speed=profile.speed(state.cluster), restart_s=7.0)
-        return Course(Scheduler(state, planner), engine)
+        return WorldCourse(Scheduler(state, planner), engine)
 
     whole = begin()
     whole.finish()
@@ -298,7 +298,7 @@ def test_a_run_with_neighbours_ends_alike_wherever_it_is_adopted() -> None:
         work = {entry.spec.id: entry.work_s for entry in jobs.jobs}
         left = [entry for entry in jobs.jobs if entry.spec.id not in state.jobs]
         engine = Simulator.adopt(state, work, left, speed=profile.speed(state.cluster), restart_s=7.0)
-        adopted = Course(Scheduler(state, Experiment(jobs, where).planner("srtf")), engine)
+        adopted = WorldCourse(Scheduler(state, Experiment(jobs, where).planner("srtf")), engine)
         adopted.finish()
         assert adopted.csv() == whole.csv(), f"adopted after {batches} batches"
     assert all(each.state is JobState.SUCCEEDED for each in whole.state.jobs.values())

@@ -21,7 +21,7 @@ from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import JobRow
 from skep.profiles.native import read_native
 from skep.testing import World, check, cluster, job, trace
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 
@@ -246,7 +246,7 @@ class AtTimes:
 def moved(entry: TraceJob, moves: dict[float, tuple[str, Allocation]], restart_s: float) -> JobRow:
     world = World(trace(entry), cluster("2x4"), "fifo", restart_s=restart_s)
     state = State(world.cluster.blank())
-    course = Course(Scheduler(state, AtTimes(moves)), world.engine(state.cluster))
+    course = WorldCourse(Scheduler(state, AtTimes(moves)), world.engine(state.cluster))
     course.finish(world.checker(state))
     return course.rows()[0]
 
@@ -329,7 +329,7 @@ def test_a_neighbour_that_is_preempted_slows_nobody_until_it_is_back() -> None:
 def test_a_neighbour_that_arrives_during_a_restart_does_not_shorten_it() -> None:
     state = State(cluster("1x1"))
     world = World(trace(job(id="a")), state.cluster, "fifo")
-    Course(Scheduler(state, AtTimes({})), world.engine(state.cluster)).advance()
+    WorldCourse(Scheduler(state, AtTimes({})), world.engine(state.cluster)).advance()
     state.jobs["a"].held = gpus(0, 1)
     state.apply(TasksStarted("a", 1.0, 30.0))
     state.now_s = 10.0

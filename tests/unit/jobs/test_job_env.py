@@ -7,7 +7,7 @@ import pytest
 
 from skep.core.events import NodeLost
 from skep.core.reports import Exited, LaunchFailed, Moved, Progressed, Report, Started
-from skep.jobs.env import Folders, Place, command_line, ports_wanted, task_env
+from skep.jobs.env import Folders, TaskPlace, command_line, ports_wanted, task_env
 from skep.jobs.request import Completion, Elastic, Request, TaskRole
 
 REQUEST = Request(
@@ -26,7 +26,11 @@ REQUEST = Request(
     },
     secrets={"TOKEN": "hidden"},
 )
-PLACES = [Place("ps", 0, "n0"), Place("worker", 0, "n0", (0, 1)), Place("worker", 1, "n1", (2, 3), "10.0.0.2")]
+PLACES = [
+    TaskPlace("ps", 0, "n0"),
+    TaskPlace("worker", 0, "n0", (0, 1)),
+    TaskPlace("worker", 1, "n1", (2, 3), "10.0.0.2"),
+]
 PORTS = [{"rpc": [20001, 20002], "master": [20000]}, {}, {"http": [20003]}]
 FOLDERS = Folders("/data/task", "/data/checkpoint")
 

@@ -16,7 +16,7 @@ from skep.metrics.run import JobRow, Run
 from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
 from skep.profiles.read import read_profile
 from skep.testing import World, cluster, job, node, role, trace
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 FREE = "afs-l:restart=0"
@@ -38,7 +38,7 @@ def sizes(world: World) -> dict[float, dict[str, float]]:
     return found
 
 
-def rows(course: Course) -> dict[str, JobRow]:
+def rows(course: WorldCourse) -> dict[str, JobRow]:
     return {row.job_id: row for row in course.rows()}
 
 
@@ -54,7 +54,7 @@ def test_it_grows_into_what_is_idle_and_shrinks_for_who_comes() -> None:
     assert found["a"].finish_s == 750
 
 
-def finished(world: World) -> Course:
+def finished(world: World) -> WorldCourse:
     course = world.begin()
     course.finish(world.checker(course.state))
     return course

@@ -14,7 +14,7 @@ from skep.core.job import Job
 from skep.core.model import JobSpec, Shape, gpu_shape
 from skep.policies.allocate.elastic import Elastic, Ladder
 from skep.policies.allocate.runner import Givers, Runner
-from skep.policies.allocate.tournament import Entrant, Room, share_out, winner
+from skep.policies.allocate.tournament import Entrant, TournamentRoom, share_out, winner
 
 HOME = ("",)
 
@@ -40,7 +40,7 @@ def shares(
     gpus: int, *jobs: tuple[Ladder, float], priorities: tuple[int, ...] = (), is_strict: bool = False
 ) -> list[int]:
     made = entrants(*jobs, priorities=priorities)
-    share_out([iter((entrant,)) for entrant in made], Room({HOME: gpus * 1000}), is_strict=is_strict)
+    share_out([iter((entrant,)) for entrant in made], TournamentRoom({HOME: gpus * 1000}), is_strict=is_strict)
     return [entrant.size for entrant in made]
 
 

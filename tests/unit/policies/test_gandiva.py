@@ -13,25 +13,25 @@ from skep.policies.adjust.effects import Adjustment
 from skep.policies.adjust.pack import VERDICTS
 from skep.profiles.native import read_native
 from skep.testing import World, cluster, job, node, trace
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 SHARE = 0.5 - 0.1 / 120
 """What two jobs that take turns of 60 s get each: the switch costs 0.1 s a turn."""
 
 
-def play(policy: str, where: str | Cluster, *jobs: TraceJob) -> Course:
+def play(policy: str, where: str | Cluster, *jobs: TraceJob) -> WorldCourse:
     hardware = cluster(where) if isinstance(where, str) else where
     return World(trace(*jobs), hardware, policy).run()
 
 
-def until(course: Course, at_s: float) -> dict[str, Job]:
+def until(course: WorldCourse, at_s: float) -> dict[str, Job]:
     while course.state.now_s < at_s and course.advance():
         pass
     return course.state.jobs
 
 
-def begin(policy: str, where: str, *jobs: TraceJob) -> Course:
+def begin(policy: str, where: str, *jobs: TraceJob) -> WorldCourse:
     return World(trace(*jobs), cluster(where), policy).begin()
 
 
@@ -40,7 +40,7 @@ def nodes_of(found: Job) -> list[int]:
     return found.allocation.nodes()
 
 
-def modes(course: Course) -> dict[str, str]:
+def modes(course: WorldCourse) -> dict[str, str]:
     jobs = course.state.jobs.values()
     return {each.id: each.allocation.terms.mode for each in jobs if each.allocation is not None}
 

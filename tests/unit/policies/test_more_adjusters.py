@@ -18,15 +18,15 @@ from skep.policies.adjust.throttle import Throttle
 from skep.policies.seats import Seats
 from skep.testing import World, cluster, job, trace
 from skep.testing.adjusters import ADJUSTED
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 
-def begin(adjust: str, where: str, *jobs: TraceJob) -> Course:
+def begin(adjust: str, where: str, *jobs: TraceJob) -> WorldCourse:
     return World(trace(*jobs), cluster(where), f"{ADJUSTED}:adjust={adjust},placed=consolidate").begin()
 
 
-def until(course: Course, at_s: float) -> dict[str, Job]:
+def until(course: WorldCourse, at_s: float) -> dict[str, Job]:
     while course.state.now_s < at_s and course.advance():
         pass
     return course.state.jobs

@@ -19,7 +19,7 @@ from skep.policies.pipeline import Pipeline
 from skep.policies.registry import Setting, build_planner, parse_policy, policies
 from skep.policies.shared.build import build_whole
 from skep.testing import World, cluster, job, trace
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 
 SETTING = Setting(cluster("2x4"), vcs=("a", "b"))
 
@@ -173,7 +173,7 @@ def test_vcs_that_nobody_named_are_known_by_their_jobs(kind: str) -> None:
     planner = build_planner(f"yarn-cs:quotas={kind}", Setting(cluster("1x4")))
     world = World(trace(job(4), job(4)), cluster("1x4"), "fifo")
     state = State(world.cluster.blank())
-    course = Course(Scheduler(state, planner), world.engine(state.cluster))
+    course = WorldCourse(Scheduler(state, planner), world.engine(state.cluster))
     course.advance()
     assert planner.order.quotas == {"default": 4}
     assert planner.explain(state, state.memory, state.jobs["j1"]).cause is Cause.CAPACITY

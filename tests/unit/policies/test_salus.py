@@ -7,7 +7,7 @@ import pytest
 from skep.core.share import Share
 from skep.policies.place.lanes import Found, Need, find_lane
 from skep.testing import World, cluster, job, node, trace
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 GIB = 1024
@@ -18,13 +18,13 @@ def laned(name: str, persistent: float, ephemeral: float, **more: object) -> Tra
     return job(1, id=name, gpu_mem_gib=persistent + ephemeral, share=share, **{"work": 1e6, **more})
 
 
-def begun(*jobs: TraceJob, policy: str = "salus", gpus: int = 1) -> Course:
+def begun(*jobs: TraceJob, policy: str = "salus", gpus: int = 1) -> WorldCourse:
     course = World(trace(*jobs), cluster([node(gpus, gpu_mem_gib=16)]), policy).begin()
     course.advance()
     return course
 
 
-def lanes(course: Course) -> dict[str, str | None]:
+def lanes(course: WorldCourse) -> dict[str, str | None]:
     """The lane of each job; none for one that waits."""
     found = ((each.id, each.allocation) for each in course.state.jobs.values())
     return {name: None if held is None else held.slices[0].group for name, held in found}

@@ -33,7 +33,7 @@ from skep.testing import job, role, trace
 from skep.testing.invariants import check_books
 from skep.testing.shared_invariants import check_shared
 from skep.testing.snapshot import snapshot
-from skep.testing.world import Course, World
+from skep.testing.world import World, WorldCourse
 from skep.traces.trace import TraceJob
 
 TWO = "nodes: [{count: 2, gpus: 4, name: n}]\nvcs: {a: 1 nodes, b: 1 nodes}\n"
@@ -217,9 +217,9 @@ def test_owners_and_borrowers_are_known_from_the_state_alone(tmp_path: Path) -> 
     assert [borrower.id for borrower in again.loans.borrowers.values()] == ["lent"]
 
 
-def begin(world: World, planner: Any) -> Course:
+def begin(world: World, planner: Any) -> WorldCourse:
     state = State(world.cluster.blank())
-    return Course(Scheduler(state, planner), world.engine(state.cluster))
+    return WorldCourse(Scheduler(state, planner), world.engine(state.cluster))
 
 
 # The command line -----------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from random import Random
 
-from skep.metrics.run import History, JobRow, Run, Span, Summary
+from skep.metrics.run import JobRow, Run, RunHistory, Span, Summary
 
 
 def make_row(job_id: str = "job-1", **changes: object) -> JobRow:
@@ -145,7 +145,7 @@ def _schedule(policy: str, drawn: list, *, nodes: int, rank: str, length_s: floa
     }
     key = keys[rank]
     free = [0xFF] * nodes
-    history = History()
+    history = RunHistory()
     pending: list = []
     ends: list = []
     rows: list[JobRow | None] = [None] * len(drawn)
@@ -171,7 +171,7 @@ def _schedule(policy: str, drawn: list, *, nodes: int, rank: str, length_s: floa
 
 
 def _start(
-    now_s: float, drawn: list, pending: list, free: list, ends: list, rows: list, history: History, walk: int
+    now_s: float, drawn: list, pending: list, free: list, ends: list, rows: list, history: RunHistory, walk: int
 ) -> int:
     started, passed = 0, []
     for _ in range(walk):
@@ -190,7 +190,7 @@ def _start(
 
 
 def _launch(
-    now_s: float, job: int, parts: list, drawn: list, free: list, ends: list, rows: list, history: History
+    now_s: float, job: int, parts: list, drawn: list, free: list, ends: list, rows: list, history: RunHistory
 ) -> int:
     submit_s, duration, gpus, vc = drawn[job]
     end_s = now_s + duration

@@ -6,7 +6,7 @@ import re
 
 from report_runs import make_row, make_run
 
-from skep.metrics.run import History, Run, Span
+from skep.metrics.run import Run, RunHistory, Span
 from skep.report.gantt import draw_gantt, pick_nodes, spans_within
 from skep.report.sample import Reach
 
@@ -19,7 +19,7 @@ def span(job: int = 0, *, node: int = 0, gpus: int = 1, start_s: float = 0.0, en
 
 def run_with(spans: list[Span], *, node_gpus: list[int] | None = None) -> Run:
     rows = [make_row(f"job-{index}", gpus=float(index + 1)) for index in range(12)]
-    return make_run(rows, node_gpus=node_gpus or [8], history=History(spans=spans))
+    return make_run(rows, node_gpus=node_gpus or [8], history=RunHistory(spans=spans))
 
 
 def bars(run: Run, *, most: int = 100) -> list[dict[str, float]]:

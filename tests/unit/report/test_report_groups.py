@@ -6,7 +6,7 @@ import pytest
 from report_runs import make_row, waiting_row
 
 from skep.report.columns import best_of
-from skep.report.groups import Tally, Waiting, by_size, by_vc, size_name, tally_rows, waiting_by_cause
+from skep.report.groups import GroupTally, GroupWaiting, by_size, by_vc, size_name, tally_rows, waiting_by_cause
 from skep.report.units import format_duration
 
 
@@ -19,7 +19,7 @@ def test_tallies_by_vc_and_by_size() -> None:
     ]
     tallies = tally_rows(rows)
     vision = by_vc(tallies)["vision"]
-    assert vision == Tally(jobs=2, finished=2, jct_sum_s=30.0, queue_sum_s=9.0, service_gpu_s=126.0)
+    assert vision == GroupTally(jobs=2, finished=2, jct_sum_s=30.0, queue_sum_s=9.0, service_gpu_s=126.0)
     assert (vision.jct_avg_s, vision.queue_avg_s) == (15.0, 4.5)
     assert by_vc(tallies)["default"].jct_avg_s is None
     assert {size_name(size): tally.jobs for size, tally in by_size(tallies).items()} == {"1": 3, "5 to 8": 1}
@@ -49,7 +49,7 @@ def test_waiting_is_split_over_finished_jobs_only() -> None:
         waiting_row("c"),
     ]
     waiting = waiting_by_cause(tally_rows(rows))
-    assert waiting == Waiting(quota_s=15.0, fragmentation_s=10.0, other_s=25.0)
+    assert waiting == GroupWaiting(quota_s=15.0, fragmentation_s=10.0, other_s=25.0)
     assert waiting.total_s == 50.0
     assert waiting_by_cause(tally_rows([waiting_row("c")])) is None
 

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from report_runs import fabricate, make_row, make_run, waiting_row
 
-from skep.metrics.run import History, Run, Span
+from skep.metrics.run import Run, RunHistory, Span
 from skep.report.html import render_report
 from skep.report.verdict import verdict
 
@@ -111,7 +111,7 @@ def test_bars_of_the_gantt_point_at_what_the_script_knows(text: str) -> None:
 def test_hostile_names_stay_text() -> None:
     row = make_row(HOSTILE, vc=HOSTILE)
     other = make_row("job-2", vc="plain")
-    history = History(
+    history = RunHistory(
         at_s=[0.0, 3660.0], pending_jobs=[1, 0], busy_gpus=[1.0, 0.0], spans=[Span(0, 0, 1, 60.0, 3660.0)]
     )
     rows = [row, other, waiting_row("x", state=HOSTILE)]
@@ -132,8 +132,8 @@ def test_endless_names_do_not_make_an_endless_page() -> None:
     assert len(render_report([run] * 3, title="t")) < 120_000
 
 
-def small_history(*spans: Span) -> History:
-    return History(at_s=[0.0, 60.0, 3660.0], pending_jobs=[1, 0, 0], busy_gpus=[0.0, 1.0, 0.0], spans=list(spans))
+def small_history(*spans: Span) -> RunHistory:
+    return RunHistory(at_s=[0.0, 60.0, 3660.0], pending_jobs=[1, 0, 0], busy_gpus=[0.0, 1.0, 0.0], spans=list(spans))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def small_history(*spans: Span) -> History:
         [make_run([make_row()], history=small_history(Span(0, 0, 1, 60.0, 3660.0)))],
         [make_run([make_row(jct_s=0.0, queue_s=0.0)])],
         [make_run([make_row(gpus=0.0, service_gpu_s=0.0)], node_gpus=[0], history=small_history())],
-        [make_run([make_row()], history=History(at_s=[5.0], pending_jobs=[0], busy_gpus=[0.0]))],
+        [make_run([make_row()], history=RunHistory(at_s=[5.0], pending_jobs=[0], busy_gpus=[0.0]))],
         [make_run([make_row()], history=None), make_run([make_row()], history=small_history())],
         [make_run([make_row()], node_gpus=[8]), make_run([make_row()], node_gpus=[4, 4, 4])],
         [make_run([make_row()], policy=f"policy-{index}") for index in range(20)],
@@ -266,7 +266,7 @@ def large_run(policy: str, *, jobs: int = 82_000, points: int = 300_000, nodes: 
         )
         spans.append(Span(index, index % nodes, (1 << gpus) - 1, start_s, start_s + run_s))
     step_s = jobs * 100.0 / points
-    history = History(
+    history = RunHistory(
         at_s=[index * step_s for index in range(points)],
         pending_jobs=[index * 31 % 977 for index in range(points)],
         busy_gpus=[float(index * 17 % (nodes * 8)) for index in range(points)],

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import make_row, make_run
 
-from skep.metrics.run import History, Run
+from skep.metrics.run import Run, RunHistory
 from skep.report.sample import Bucket, Reach, Series, busiest_window, cdf_points, course_of, horizon
 
 times = st.floats(min_value=0, max_value=1e6, allow_subnormal=False)
@@ -88,7 +88,7 @@ def test_the_mean_is_that_of_one_bucket(drawn: tuple[list[float], list[int]]) ->
 
 def history_run(pending: list[int], *, busy: list[float] | None = None, step_s: float = 3600.0) -> Run:
     at_s = [index * step_s for index in range(len(pending))]
-    history = History(at_s=at_s, pending_jobs=pending, busy_gpus=busy or [0.0] * len(pending))
+    history = RunHistory(at_s=at_s, pending_jobs=pending, busy_gpus=busy or [0.0] * len(pending))
     return make_run([make_row()], history=history)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.core.cells.layout import CellSpec, CellType, Grant, Layout, VcLayout
-from skep.scenarios.gangs import Answer, Gang, Request
+from skep.scenarios.gangs import Gang, GangAnswer, GangRequest
 from skep.scenarios.scheduler import GangScheduler
 from skep.testing.cells_invariants import check_cells
 
@@ -58,12 +58,14 @@ def cells(**given: object) -> GangScheduler:
     return GangScheduler(layout(**given))  # type: ignore[arg-type]
 
 
-def request(name: str, vc: str = "a", priority: int = 0, *pods: int, lazy: bool = False, pinned: str = "") -> Request:
+def request(
+    name: str, vc: str = "a", priority: int = 0, *pods: int, lazy: bool = False, pinned: str = ""
+) -> GangRequest:
     sizes = pods or (1,)
-    return Request(name, vc, priority, {size: sizes.count(size) for size in sizes}, is_lazy=lazy, pinned=pinned)
+    return GangRequest(name, vc, priority, {size: sizes.count(size) for size in sizes}, is_lazy=lazy, pinned=pinned)
 
 
-def start(of: GangScheduler, asked: Request) -> Gang:
+def start(of: GangScheduler, asked: GangRequest) -> Gang:
     """There is room, and nobody has to leave."""
     answer = of.ask(asked)
     assert answer.placement is not None, answer.cause
@@ -73,7 +75,7 @@ def start(of: GangScheduler, asked: Request) -> Gang:
     return gang
 
 
-def reserve(of: GangScheduler, asked: Request) -> tuple[Gang, Answer]:
+def reserve(of: GangScheduler, asked: GangRequest) -> tuple[Gang, GangAnswer]:
     answer = of.ask(asked)
     assert answer.placement is not None, answer.cause
     gang = of.reserve(asked, answer.placement)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from small_cells import cells, fail, request, reserve, start, where
 
-from skep.scenarios.gangs import Gang, GangState, Use
+from skep.scenarios.gangs import Gang, GangState, GangUse
 from skep.scenarios.scheduler import GangScheduler
 from skep.testing.cells_invariants import check_cells
 
@@ -44,15 +44,15 @@ def test_reserved_cells_pass_from_the_victim_to_the_gang() -> None:
     high, _ = reserve(seen, request("high", "a", 1, 2))
     leaves = [leaf for leaf, _ in high.pairs()]
     assert low.state is GangState.LEAVING
-    assert {seen.on(leaf).use for leaf in leaves} == {Use.RESERVING}
+    assert {seen.on(leaf).use for leaf in leaves} == {GangUse.RESERVING}
     seen.release(low)
     check_cells(seen)
-    assert {seen.on(leaf).use for leaf in leaves} == {Use.RESERVED}
+    assert {seen.on(leaf).use for leaf in leaves} == {GangUse.RESERVED}
     assert seen.ask(request("other", "a", 1, 4)).placement is None, "nobody of equal priority has them"
     assert seen.ask(request("oppo", "a", -1, 4, 3)).placement is None, "nor a borrower"
     seen.start(high)
     check_cells(seen)
-    assert {seen.on(leaf).use for leaf in leaves} == {Use.USED}
+    assert {seen.on(leaf).use for leaf in leaves} == {GangUse.USED}
     assert high.state is GangState.ALLOCATED
 
 

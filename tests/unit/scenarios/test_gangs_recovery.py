@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from small_cells import cells, layout, request, start, where
 
-from skep.scenarios.gangs import Gang, Request
-from skep.scenarios.recover import PodRecord, Record, record, recover
+from skep.scenarios.gangs import Gang, GangRequest
+from skep.scenarios.recover import GangRecord, PodRecord, record, recover
 from skep.scenarios.scheduler import GangScheduler
 from skep.testing.cells_invariants import check_cells
 
 BEFORE: dict[str, Any] = {"racks": 2, "a": "2 node", "b": "1 rack"}
 
 
-def taken_up(placements: list[tuple[Request, Record]], **given: Any) -> GangScheduler:
+def taken_up(placements: list[tuple[GangRequest, GangRecord]], **given: Any) -> GangScheduler:
     seen = GangScheduler(layout(**given))
     for asked, placement in placements:
         recover(seen, asked, placement)
@@ -23,8 +23,8 @@ def taken_up(placements: list[tuple[Request, Record]], **given: Any) -> GangSche
     return seen
 
 
-def on(*pods: tuple[str, tuple[int, ...]], granted: str) -> Record:
-    return Record("rack", tuple(PodRecord(node, gpus, granted) for node, gpus in pods))
+def on(*pods: tuple[str, tuple[int, ...]], granted: str) -> GangRecord:
+    return GangRecord("rack", tuple(PodRecord(node, gpus, granted) for node, gpus in pods))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_becomes_of_a_running_gang(after: dict[str, Any], keeps: bool, foun
 def test_a_gang_whose_node_moved_to_another_chain_is_found_there() -> None:
     seen = cells(racks=2, a="2 node")
     again = recover(seen, request("g", "a", 0, 4), on(("n3", (0, 1, 2, 3)), granted="node"))
-    other = recover(seen, request("h", "a", 0, 4), Record("elsewhere", (PodRecord("n0", (0, 1, 2, 3), "node"),)))
+    other = recover(seen, request("h", "a", 0, 4), GangRecord("elsewhere", (PodRecord("n0", (0, 1, 2, 3), "node"),)))
     check_cells(seen)
     assert again.virtual is not None
     assert other.virtual is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from skep.core.errors import InputError
-from skep.files.running import Running, default_data, is_locked, read_running
+from skep.files.running import RunningProcess, default_data, is_locked, read_running
 from skep.jobs.limits import DEFAULTS, Limits
 from skep.server.build import chosen_cluster, describe_machine
 from skep.server.config import default_limits, make_config, open_socket
@@ -92,7 +92,7 @@ def test_a_port_in_use(tmp_path: Path) -> None:
 def test_one_server_per_folder(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     with DataDir(folder) as data:
-        data.announce(Running(7, "http://x"))
+        data.announce(RunningProcess(7, "http://x"))
         assert is_locked(folder)
         with pytest.raises(InputError, match=r"in use by another server \(pid 7, http://x\)"):
             DataDir(folder)
@@ -135,12 +135,12 @@ def test_a_machine_is_a_cluster_file() -> None:
 def test_who_was_replaced_does_not_hide_the_one_that_followed(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with DataDir(folder) as replaced:
-        replaced.announce(Running(7, "http://x"))
+        replaced.announce(RunningProcess(7, "http://x"))
         folder.rename(tmp_path / "moved")
         with DataDir(folder) as other:
-            other.announce(Running(8, "http://y"))
+            other.announce(RunningProcess(8, "http://y"))
             replaced.close()
-            assert read_running(folder) == Running(8, "http://y")
+            assert read_running(folder) == RunningProcess(8, "http://y")
             replaced.close = lambda: None  # type: ignore[method-assign]
 
 

@@ -14,7 +14,7 @@ from fake_world import World
 from httpx_sse import EventSource
 
 from skep.engines.local.read_log import Reader
-from skep.server.logs import CHUNK, Labelled
+from skep.server.logs import CHUNK, LabelledLog
 
 EVENTS = "/api/v1/events"
 
@@ -273,7 +273,7 @@ def test_tasks_that_a_job_has_not_grown_to_have_no_log(world: World) -> None:
 def test_long_lines_are_cut_alike_however_they_were_written(tmp_path: Path, step: int) -> None:
     lines = [b"x" * CHUNK, b"y" * (2 * CHUNK + 1), b"", b"z" * (CHUNK + 1)]
     text, log = b"\n".join(lines), tmp_path / "log"
-    reader, found = Labelled(Reader(lambda: [log], None), "w | "), b""
+    reader, found = LabelledLog(Reader(lambda: [log], None), "w | "), b""
     for at in range(0, len(text), step):
         with log.open("ab") as file:
             file.write(text[at : at + step])

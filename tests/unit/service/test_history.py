@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.service.history import DAY_S, History, step_of
+from skep.service.history import DAY_S, Samples, step_of
 from skep.service.present import Sample, VcBook
 from skep.service.sight import EVERYTHING, Sight
 
@@ -19,11 +19,11 @@ def sample(used: float, pending: int = 0) -> Sample:
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> History:
-    return History(tmp_path / "history.db", lambda: sample(0), lambda: NOW_S, 30 * DAY_S)
+def history(tmp_path: Path) -> Samples:
+    return Samples(tmp_path / "history.db", lambda: sample(0), lambda: NOW_S, 30 * DAY_S)
 
 
-def test_steps_are_means_and_gaps_are_gaps(history: History) -> None:
+def test_steps_are_means_and_gaps_are_gaps(history: Samples) -> None:
     for back_s, used in ((30, 2), (45, 4), (600, 1)):
         history.add(NOW_S - back_s, sample(used, pending=3))
     found = history.read(NOW_S - 660, NOW_S, 60, by_vc=True, sight=EVERYTHING)
@@ -34,7 +34,7 @@ def test_steps_are_means_and_gaps_are_gaps(history: History) -> None:
     assert {vc["name"]: (vc["used"][-1], vc["borrowed"][-1]) for vc in found["vcs"]} == {"blue": (0, 1), "red": (3, 0)}
 
 
-def test_who_sees_one_vc_sees_the_hardware_and_its_own_queue(history: History) -> None:
+def test_who_sees_one_vc_sees_the_hardware_and_its_own_queue(history: Samples) -> None:
     history.add(NOW_S - 20, sample(2, pending=3))
     found = history.read(None, None, 0, by_vc=True, sight=Sight(frozenset({"red"})))
     assert [vc["name"] for vc in found["vcs"]] == ["red"]
@@ -42,7 +42,7 @@ def test_who_sees_one_vc_sees_the_hardware_and_its_own_queue(history: History) -
     assert [(found["used"][at], found["queue"][at]) for at in known] == [(3, 3)]
 
 
-def test_what_is_old_is_thinned_to_the_same_means(history: History) -> None:
+def test_what_is_old_is_thinned_to_the_same_means(history: Samples) -> None:
     for number in range(0, 3 * DAY_S, 600):
         for late_s, used in ((0, 0), (15, 2), (30, 4)):
             history.add(NOW_S - number - 60 + late_s, sample(used))
@@ -58,12 +58,12 @@ def test_what_is_old_is_thinned_to_the_same_means(history: History) -> None:
     assert count(history) == thinned
 
 
-def count(history: History) -> int:
+def count(history: Samples) -> int:
     found: int = history._db.execute("SELECT count(*) FROM samples").fetchone()[0]
     return found
 
 
-def test_the_oldest_go(history: History) -> None:
+def test_the_oldest_go(history: Samples) -> None:
     history.add(NOW_S - 31 * DAY_S, sample(1))
     history.add(NOW_S - 29 * DAY_S, sample(1))
     history.thin(NOW_S)
@@ -89,7 +89,7 @@ def test_a_step_is_never_shorter_than_what_is_kept(age_s: float, span_s: float, 
 def test_a_damaged_file_is_put_aside(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     path.write_bytes(b"this is no database" * 1000)
-    history = History(path, lambda: sample(0), lambda: NOW_S, DAY_S)
+    history = Samples(path, lambda: sample(0), lambda: NOW_S, DAY_S)
     history.add(NOW_S - 1, sample(1))
     assert history.read(None, None, 0, by_vc=False, sight=EVERYTHING)["used"][-1] == 2
     assert (tmp_path / "history.damaged").exists()

@@ -10,7 +10,7 @@ import pytest
 from skep.core.errors import InputError
 from skep.core.model import JobSpec, Shape, gpu_shape
 from skep.traces.sample import sample, window
-from skep.traces.stats import Part, TraceInfo, describe, quantile
+from skep.traces.stats import StatsPart, TraceInfo, describe, quantile
 from skep.traces.trace import Trace, TraceJob
 from skep.traces.uses import uses
 
@@ -57,8 +57,8 @@ def test_everything_about_a_small_trace() -> None:
             "max": 7200,
             "mean": 3620,
         },
-        sizes=[Part("cpu only", 1, 0), Part("shared", 1, 1), Part("1", 1, 0), Part("4", 1, 4)],
-        vcs=[Part("x", 2, 4), Part("y", 2, 1)],
+        sizes=[StatsPart("cpu only", 1, 0), StatsPart("shared", 1, 1), StatsPart("1", 1, 0), StatsPart("4", 1, 4)],
+        vcs=[StatsPart("x", 2, 4), StatsPart("y", 2, 1)],
         uses=uses(SMALL),
         dropped={"never ran": 3},
     )

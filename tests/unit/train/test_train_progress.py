@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from skep.train import progress
-from skep.train.progress import Progress
+from skep.train.progress import ProgressFile
 
 
 def told(folder: Path) -> dict[str, object]:
@@ -20,7 +20,7 @@ def told(folder: Path) -> dict[str, object]:
 def test_it_is_written_at_most_every_half_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now_s)
-    mine = Progress(tmp_path)
+    mine = ProgressFile(tmp_path)
     written = []
     for step in range(20):
         if mine.report(step, {"loss": 1 / (step + 1)}, 10):
@@ -37,7 +37,7 @@ def test_it_is_written_at_most_every_half_second(tmp_path: Path, monkeypatch: py
 
 def test_the_curve_is_whole_at_first_and_thinned_out_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "FULL_CURVE", 5)
-    mine = Progress(tmp_path)
+    mine = ProgressFile(tmp_path)
     mine.write(step=0)
     for step in range(50):
         assert not mine.report(step, {"loss": step}, 0)
@@ -49,14 +49,14 @@ def test_the_curve_is_whole_at_first_and_thinned_out_later(tmp_path: Path, monke
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_no_number_is_null(tmp_path: Path, loss: float) -> None:
-    mine = Progress(tmp_path)
+    mine = ProgressFile(tmp_path)
     mine.report(0, {"loss": loss}, 0)
     mine.write(step=1)
     assert told(tmp_path)["loss"] is None
 
 
 def test_no_value_can_pass_for_another_field(tmp_path: Path) -> None:
-    mine = Progress(tmp_path)
+    mine = ProgressFile(tmp_path)
     mine.report(3, {"left": 1, "step": 9, "lr": 0.1}, 0)
     mine.write(step=4, left=False)
     assert (told(tmp_path)["left"], told(tmp_path)["step"], told(tmp_path)["lr"]) == (False, 4, 0.1)
@@ -82,7 +82,7 @@ class OnGpu:
 
 
 def test_a_loss_on_a_gpu_is_left_there_until_it_is_written(tmp_path: Path) -> None:
-    mine, loss = Progress(tmp_path), OnGpu()
+    mine, loss = ProgressFile(tmp_path), OnGpu()
     mine.write(step=0)
     mine.report(0, {"loss": loss}, 0)
     assert loss.asked == 0

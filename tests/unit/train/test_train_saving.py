@@ -13,7 +13,7 @@ import pytest
 
 from skep.train import job, ranks, state
 from skep.train.checkpoints import Checkpoints
-from skep.train.saving import Place, Saving
+from skep.train.saving import SavePlace, Saving
 
 
 class Crew:
@@ -48,7 +48,7 @@ def saving(notes: list[Any], lots: random.Random) -> Saving:
 def save(folder: Path, size: int, broken: int | None = None) -> list[int | None]:
     def one(member: Member) -> int | None:
         notes: list[Any] = [f"of rank {member.rank}", threading.Lock() if member.rank == broken else 1]
-        mine, place = saving(notes, random.Random(member.rank)), Place()
+        mine, place = saving(notes, random.Random(member.rank)), SavePlace()
         mine.restore(Checkpoints(folder), member, place)
         place.step = 7
         mine.save(member, place)
@@ -60,7 +60,7 @@ def save(folder: Path, size: int, broken: int | None = None) -> list[int | None]
 def restore(folder: Path, size: int) -> list[tuple[int, str, float]]:
     def one(member: Member) -> tuple[int, str, float]:
         notes: list[Any] = ["new"]
-        lots, place = random.Random(100 + member.rank), Place()
+        lots, place = random.Random(100 + member.rank), SavePlace()
         saving(notes, lots).restore(Checkpoints(folder), member, place)
         return place.step, notes[0], lots.random()
 
@@ -95,7 +95,7 @@ def test_when_one_rank_cannot_write_there_is_no_checkpoint_for_any(
 def test_a_name_that_the_checkpoint_does_not_know_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(tmp_path, 1)
     more = Saving({"added": state.kept("added", [])}, None, None)
-    more.restore(Checkpoints(tmp_path), ranks.Alone(), Place())
+    more.restore(Checkpoints(tmp_path), ranks.Alone(), SavePlace())
     assert "the checkpoint does not know 'added'" in capsys.readouterr().err
 
 

@@ -105,7 +105,7 @@ def compute(points: Sequence[Point], weights: Sequence[float], step: int, rank: 
     return slope(weights, share_of(points, step, rank, world_size))
 
 
-class Line:
+class RankLink:
     """Lines of JSON, there and back."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -123,29 +123,29 @@ class Line:
         self._file.flush()
 
 
-def tell(line: Line, value: object) -> None:
+def tell(line: RankLink, value: object) -> None:
     line.write(json.dumps(value))
 
 
-def hear(line: Line) -> Slope:
+def hear(line: RankLink) -> Slope:
     loss, gradient = json.loads(line.readline())
     return loss, gradient
 
 
-def meet(world_size: int) -> list[Line]:
+def meet(world_size: int) -> list[RankLink]:
     """The connections to the other tasks, in the order in which they came: sums differ by rounding at most."""
     if world_size == 1:
         return []
     with socket.create_server(("127.0.0.1", int(os.environ["MASTER_PORT"]))) as door:
         door.settimeout(CONNECT_S)
-        return [Line(door.accept()[0]) for _ in range(world_size - 1)]
+        return [RankLink(door.accept()[0]) for _ in range(world_size - 1)]
 
 
-def call() -> Line:
+def call() -> RankLink:
     by_s = time.monotonic() + CONNECT_S
     while True:
         try:
-            return Line(socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))))
+            return RankLink(socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))))
         except OSError:
             if time.monotonic() > by_s:
                 raise

@@ -18,7 +18,7 @@ from skep.files.untrusted import CAREFULLY, decode_as, read_small
 FILE, ASIDE = "asked.json", ".asked.new"
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AskedFile(msgspec.Struct, frozen=True):
     save: int = 0
     """When a checkpoint was asked for last, as a number that grows, also through restarts of the server."""
     tune: int = 0
@@ -26,12 +26,12 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def ask(own: Path, action: Checkpoint | Tune) -> None:
-    before = decode_as(read_small(own / FILE), Asked) or Asked()
+    before = decode_as(read_small(own / FILE), AskedFile) or AskedFile()
     now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     if isinstance(action, Tune):
-        asked = Asked(before.save, now, {**before.settings, **action.settings})
+        asked = AskedFile(before.save, now, {**before.settings, **action.settings})
     else:
-        asked = Asked(now, before.tune, before.settings)
+        asked = AskedFile(now, before.tune, before.settings)
     put(own, msgspec.json.encode(asked))
 
 

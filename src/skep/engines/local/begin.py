@@ -16,7 +16,7 @@ from skep.core.errors import InputError
 from skep.core.model import GroupRef
 from skep.core.share import MIG
 from skep.engines.local.accounts import Account, Accounts, give, make_passage
-from skep.engines.local.cgroups import Cgroups, Group
+from skep.engines.local.cgroups import Cgroups, ControlGroup
 from skep.engines.local.criu import Freezer, criu_problem
 from skep.engines.local.devices import mig_devices, mps_problem
 from skep.engines.local.disk import remove_folder
@@ -24,7 +24,7 @@ from skep.engines.local.folder import FILES_VERSION, Folder, LaunchRecord, TaskR
 from skep.engines.local.library import prepare_library, with_library
 from skep.engines.local.logs import LOG_BYTES, LOG_FILES
 from skep.files.descriptors import STARTED_WITH
-from skep.jobs.env import Folders, Place, command_line, task_env
+from skep.jobs.env import Folders, TaskPlace, command_line, task_env
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
 
@@ -66,7 +66,7 @@ class TaskFile(msgspec.Struct, frozen=True):
     version: int = FILES_VERSION
 
 
-def place_tasks(request: Request, member: GroupRef | None, allocation: Allocation, cluster: Cluster) -> list[Place]:
+def place_tasks(request: Request, member: GroupRef | None, allocation: Allocation, cluster: Cluster) -> list[TaskPlace]:
     """The tasks of a launch, role by role. A member of an incremental job is alone in its launch."""
     names = list(request.tasks)
     seats = allocation.seating()
@@ -83,15 +83,15 @@ def place_tasks(request: Request, member: GroupRef | None, allocation: Allocatio
     return places
 
 
-def place_of(role: str, index: int, seat: Seat, allocation: Allocation, cluster: Cluster) -> Place:
+def place_of(role: str, index: int, seat: Seat, allocation: Allocation, cluster: Cluster) -> TaskPlace:
     node = cluster.nodes[seat.node].name
     if not seat.gpus:
-        return Place(role, index, node)
+        return TaskPlace(role, index, node)
     mask = sum(1 << gpu for gpu in seat.gpus)
     pieces = [piece for piece in allocation.slices if (piece.node, piece.role) == (seat.node, seat.role)]
     piece = next(piece for piece in pieces if piece.gpus & mask)
     together = piece.tasks if piece.tasks > piece.gpus.bit_count() else 1
-    return Place(
+    return TaskPlace(
         role,
         index,
         node,
@@ -114,7 +114,7 @@ def warnings_of(request: Request) -> list[str]:
     return found
 
 
-def share_notes(place: Place) -> list[str]:
+def share_notes(place: TaskPlace) -> list[str]:
     """What does not bound a job on the GPUs that it shares, though its mode says so."""
     problem = mps_problem() if place.mps_percent else None
     return [problem] if problem else []
@@ -125,7 +125,7 @@ class Beginning(msgspec.Struct, frozen=True):
 
     action: Launch | Move
     request: Request
-    places: list[Place]
+    places: list[TaskPlace]
     ports: list[dict[str, list[int]]]
     owned: set[tuple[str, int]]
     """(node, GPU) of those that no other job may use."""
@@ -184,7 +184,7 @@ class Beginner:
                     shutil.move(place / safe_name(job_id) / name, wanted)
         return wanted
 
-    def _write(self, what: Beginning, aside: Path, groups: list[Group]) -> LaunchRecord:
+    def _write(self, what: Beginning, aside: Path, groups: list[ControlGroup]) -> LaunchRecord:
         tasks = []
         for rank, (place, group) in enumerate(zip(what.places, groups, strict=True)):
             make_task(aside / self._path(what, place).name, self._task_file(what, rank, group))
@@ -210,15 +210,15 @@ class Beginner:
         aside.rename(self.folder.launch(record.job_id, record.launch))
         return record
 
-    def _path(self, what: Beginning, place: Place) -> Path:
+    def _path(self, what: Beginning, place: TaskPlace) -> Path:
         return self.folder.task(what.action.job_id, what.action.launch, place.task)
 
-    def _group(self, what: Beginning, place: Place) -> Group:
+    def _group(self, what: Beginning, place: TaskPlace) -> ControlGroup:
         role = what.request.tasks[place.role]
         processes = self.limits.of_task(what.request.user, what.request.vc).processes or 0
         return self.groups.make(".".join(self._path(what, place).parts[-3:]), role.cpu, role.memory_gib, processes)
 
-    def _task_file(self, what: Beginning, rank: int, group: Group) -> TaskFile:
+    def _task_file(self, what: Beginning, rank: int, group: ControlGroup) -> TaskFile:
         action, request, place = what.action, what.request, what.places[rank]
         task = self._path(what, place)
         own = self.folder.of_task(action.job_id, action.launch, place.task)

@@ -24,7 +24,7 @@ UNESCAPED = {"\\040": " ", "\\011": "\t", "\\134": "\\"}
 WANTED_V2 = ("cpu", "memory")
 
 
-class Group(msgspec.Struct, frozen=True):
+class ControlGroup(msgspec.Struct, frozen=True):
     """The folders a task's processes are put into, and the file that counts kills for lack of memory."""
 
     folders: list[str] = []
@@ -57,14 +57,14 @@ class Cgroups:
             else None
         )
 
-    def make(self, name: str, cpu: float, memory_gib: float, processes: int = 0) -> Group:
+    def make(self, name: str, cpu: float, memory_gib: float, processes: int = 0) -> ControlGroup:
         """A group for one task; limits of 0 are none."""
         name = safe_name(f"{self.mark}.{name}")
         if "unified" in self.bases:
             return self._make_v2(name, cpu, int(memory_gib * (1 << 30)), processes)
         return self._make_v1(name, cpu, int(memory_gib * (1 << 30)), processes)
 
-    def _make_v1(self, name: str, cpu: float, memory: int, processes: int) -> Group:
+    def _make_v1(self, name: str, cpu: float, memory: int, processes: int) -> ControlGroup:
         wanted = [key for key, limit in (("memory", memory), ("cpu", cpu), ("pids", True)) if limit]
         folders = {key: made(self.bases[key] / name) for key in wanted if key in self.bases}
         if "memory" in folders:
@@ -77,9 +77,9 @@ class Cgroups:
             put(folders["pids"] / "pids.max", processes)
         oom_file = str(folders["memory"] / "memory.oom_control") if "memory" in folders else ""
         freezer = [str(self.bases["freezer"] / name)] if "freezer" in self.bases else []
-        return Group([*map(str, folders.values()), *within(freezer)], oom_file, "".join(freezer))
+        return ControlGroup([*map(str, folders.values()), *within(freezer)], oom_file, "".join(freezer))
 
-    def _make_v2(self, name: str, cpu: float, memory: int, processes: int) -> Group:
+    def _make_v2(self, name: str, cpu: float, memory: int, processes: int) -> ControlGroup:
         folder = made(self.bases["unified"] / name)
         if memory:
             put(folder / "memory.max", memory)
@@ -88,7 +88,7 @@ class Cgroups:
             put(folder / "pids.max", processes)
         if cpu:
             put(folder / "cpu.max", f"{quota(cpu)} {PERIOD_US}")
-        return Group(within([str(folder)]), str(folder / "memory.events") if memory else "", str(folder))
+        return ControlGroup(within([str(folder)]), str(folder / "memory.events") if memory else "", str(folder))
 
 
 def within(folders: list[str]) -> list[str]:

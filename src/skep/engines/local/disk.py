@@ -48,7 +48,7 @@ def remove_folder(path: str) -> None:
         os.rmdir(path)
 
 
-class Log:
+class LogFile:
     """What the task prints: `log`, and older parts in `log.1`, `log.2`, …"""
 
     def __init__(self, part_bytes: int, parts: int) -> None:

@@ -20,7 +20,7 @@ class Gpu(msgspec.Struct, frozen=True):
     memory_mib: int
 
 
-class Reading(msgspec.Struct, frozen=True):
+class GpuReading(msgspec.Struct, frozen=True):
     """What the driver says of a GPU now; None where it does not say."""
 
     index: int
@@ -50,7 +50,7 @@ def find_gpus() -> list[Gpu]:
     return _of_each(_gpu)
 
 
-def read_gpus() -> list[Reading]:
+def read_gpus() -> list[GpuReading]:
     return _of_each(_reading)
 
 
@@ -76,7 +76,7 @@ def _of_each(ask: Callable[[Any, int], T]) -> list[T]:
         nvml.nvmlShutdown()
 
 
-def _reading(nvml: Any, index: int) -> Reading:
+def _reading(nvml: Any, index: int) -> GpuReading:
     """Not every GPU can say everything."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
 
@@ -87,7 +87,7 @@ def _reading(nvml: Any, index: int) -> Reading:
             return None
 
     memory = said(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
-    return Reading(
+    return GpuReading(
         index,
         utilization=said(lambda: float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
         memory_used_mib=said(lambda: memory.used >> 20),

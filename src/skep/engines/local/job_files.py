@@ -19,7 +19,7 @@ from skep.engines.local.folder import Folder
 from skep.engines.local.gpus import read_gpus
 from skep.engines.local.logs import log_files
 from skep.engines.local.read_log import Reader
-from skep.engines.local.run import Task
+from skep.engines.local.run import LocalTask
 from skep.engines.local.runs import Runs
 from skep.files.untrusted import decode_as, open_file, read_small
 
@@ -66,7 +66,7 @@ class JobFiles:
         """The latest launches with reports: one that has just started has none yet."""
         for launch in reversed(self.folder.launches(job_id)[-LAUNCHES_READ:]):
             for record in self.folder.record(job_id, launch).tasks[:TASKS_READ]:
-                values = Task(record, self.folder.task(job_id, launch, record.name)).progress()
+                values = LocalTask(record, self.folder.task(job_id, launch, record.name)).progress()
                 if values:
                     return values
         return {}
@@ -78,7 +78,7 @@ class JobFiles:
             except (OSError, NotFound):
                 continue
             for record in [each for each in records if not task or each.name == task][:1]:
-                own = Task(record, self.folder.task(job_id, launch, record.name)).own
+                own = LocalTask(record, self.folder.task(job_id, launch, record.name)).own
                 yield Metrics(launch, *read_lines(own / "metrics.jsonl"))
 
     def tasks(self, job_id: str) -> list[TaskStatus]:
@@ -87,7 +87,7 @@ class JobFiles:
             records = self.folder.record(job_id, launches[-1]).tasks if launches else []
         except (OSError, NotFound):
             return []
-        return [status(Task(each, self.folder.task(job_id, launches[-1], each.name))) for each in records]
+        return [status(LocalTask(each, self.folder.task(job_id, launches[-1], each.name))) for each in records]
 
     def environment(self, job_id: str, task: str = "", launch: int = 0) -> TaskEnvironment:
         file = decode_as(read_small(self._task_path(job_id, task, launch) / "task.json", TASK_FILE_MAX), TaskFile)
@@ -128,7 +128,7 @@ class JobFiles:
         return self.folder.task(job_id, launch, task or names[0])
 
 
-def status(task: Task) -> TaskStatus:
+def status(task: LocalTask) -> TaskStatus:
     try:
         task.look()
         state = task.state

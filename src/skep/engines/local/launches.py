@@ -25,7 +25,7 @@ from skep.engines.local.folder import Folder, LaunchRecord, read_launch
 from skep.engines.local.logs import trim_logs
 from skep.engines.local.ports import Ports
 from skep.engines.local.reap import clear, kill_rest
-from skep.engines.local.run import SERVER_AWAY, SHIM_KILLED, Phase, Run, Task
+from skep.engines.local.run import SERVER_AWAY, SHIM_KILLED, LaunchRun, LocalTask, Phase
 from skep.engines.local.shares import Shares
 from skep.engines.local.start import start_shim
 from skep.engines.local.terms import owned, terms_of
@@ -59,30 +59,30 @@ class Launches:
     ) -> None:
         self.folder = folder
         self.shares = Shares(folder.turns)
-        self.sharing: dict[str, Run] = {}
+        self.sharing: dict[str, LaunchRun] = {}
         """Those of `by_job` that take turns on their GPUs."""
         self.cluster = cluster
         self.request_of = request_of
         self.beginner = beginner
         self.ports = Ports()
-        self.by_job: dict[str, Run] = {}
+        self.by_job: dict[str, LaunchRun] = {}
         """The launch of each job that is not over."""
         self.lost: set[str] = set()
-        self.strays: list[Run] = []
+        self.strays: list[LaunchRun] = []
         """Launches that the server does not know, until they are over."""
         self.unread: list[Path] = []
         """Folders of such launches that could not be read yet."""
         self.delayed: dict[str, list[Action]] = {}
         """By job, what could not be done because its files could not be read; in order."""
-        self.dead: dict[Task, tuple[Run, str]] = {}
+        self.dead: dict[LocalTask, tuple[LaunchRun, str]] = {}
         """Tasks without a shim that are still to be reaped, and the cause to report."""
         self.epoch = 0
         """Of the server that we act for."""
         self.checks = 0
         self._reports: list[Report] = []
-        self._unsettled: list[Run] = []
+        self._unsettled: list[LaunchRun] = []
 
-    def _guarded(self, run: Run, do: Callable[..., None], *args: Any) -> None:
+    def _guarded(self, run: LaunchRun, do: Callable[..., None], *args: Any) -> None:
         """What cannot be done for one job now must not keep others waiting; the next look does it."""
         try:
             do(*args)
@@ -94,7 +94,7 @@ class Launches:
             if isinstance(error, PermissionError):
                 run.open_folders()
 
-    def _find(self, job_id: str) -> Run | None:
+    def _find(self, job_id: str) -> LaunchRun | None:
         """The last launch of a job, over or not: from memory, else from its files."""
         if job_id in self.by_job:
             return self.by_job[job_id]
@@ -114,7 +114,7 @@ class Launches:
             self.ports.keep((job_id, run.launch), task.record.ports)
         return run
 
-    def _adopt(self, run: Run) -> None:
+    def _adopt(self, run: LaunchRun) -> None:
         """Every task of it has a shim, gets one, or is buried."""
         for task in run.tasks:
             self._look(task)
@@ -157,13 +157,15 @@ class Launches:
         self._set_share(run, action.allocation)
         self._spawn(run)
 
-    def _run_of(self, record: LaunchRecord, action: Launch | Move, request: Request, member: GroupRef | None) -> Run:
-        tasks = [Task(each, self.folder.task(action.job_id, action.launch, each.name)) for each in record.tasks]
-        run = Run(action, request, member, tasks)
+    def _run_of(
+        self, record: LaunchRecord, action: Launch | Move, request: Request, member: GroupRef | None
+    ) -> LaunchRun:
+        tasks = [LocalTask(each, self.folder.task(action.job_id, action.launch, each.name)) for each in record.tasks]
+        run = LaunchRun(action, request, member, tasks)
         run.force_at_s = time.monotonic() + START_S
         return run
 
-    def _set_share(self, run: Run, allocation: Allocation) -> None:
+    def _set_share(self, run: LaunchRun, allocation: Allocation) -> None:
         """Note how it shares its GPUs; the turn keeper gets it after all other actions."""
         run.allocation = allocation
         run.terms = terms_of(allocation, self.cluster, run.limit)
@@ -172,7 +174,7 @@ class Launches:
         else:
             self.sharing.pop(run.job_id, None)
 
-    def _spawn(self, run: Run) -> None:
+    def _spawn(self, run: LaunchRun) -> None:
         """Start the shims that are missing. They wait for each other; if one cannot be started, none goes."""
         is_alone = len(run.tasks) == 1 and not run.is_stopping and self._has_room(run, Phase.SPAWNED)
         for task in run.tasks:
@@ -185,13 +187,13 @@ class Launches:
                     self._fail(run, f"task {task.record.name} cannot be started: {error.strerror}", cause)
                     return
 
-    def _fail(self, run: Run, reason: str, cause: str) -> None:
+    def _fail(self, run: LaunchRun, reason: str, cause: str) -> None:
         if not run.failure:
             run.failure, run.failure_cause = reason, cause
         self._stop(run)
         self._advance(run)
 
-    def _stop(self, run: Run) -> None:
+    def _stop(self, run: LaunchRun) -> None:
         grace_s = run.request.grace_s + FREEZE_S * (run.request.checkpoint == "criu")
         wait_s = MARGIN_S + (grace_s if run.has_gone and not run.kill_cause else 0.0)
         force_at_s = time.monotonic() + wait_s
@@ -201,17 +203,17 @@ class Launches:
             if task.phase in (Phase.READY, Phase.RUNNING):
                 self._ask_to_stop(run, task)
 
-    def _ask_to_stop(self, run: Run, task: Task, *, is_late: bool = False) -> None:
+    def _ask_to_stop(self, run: LaunchRun, task: LocalTask, *, is_late: bool = False) -> None:
         is_waiting = task.phase is Phase.READY and not run.has_gone
         is_killed = is_waiting or (is_late and run.kill_cause)
         word, value = ("kill", run.kill_cause or "-") if is_killed else ("stop", run.request.grace_s)
         task.was_asked = task.send(self.epoch, word, value)
 
-    def _look(self, task: Task) -> None:
+    def _look(self, task: LocalTask) -> None:
         has_ended = task.phase is not Phase.GONE and task.has_ended()
         task.look(may_end=not has_ended or self._has_left(task))
 
-    def _has_left(self, task: Task) -> bool:
+    def _has_left(self, task: LocalTask) -> bool:
         """Whether shim and processes are gone: until then the task may have written what is there itself."""
         if task.shim_pid() or (members(task.record.cgroups) and kill_rest([task])):
             return False
@@ -219,7 +221,7 @@ class Launches:
             remove_folder(group)
         return True
 
-    def _advance(self, run: Run) -> None:
+    def _advance(self, run: LaunchRun) -> None:
         if run.is_stopping:
             self._stop_late(run)
         else:
@@ -229,13 +231,13 @@ class Launches:
         if run.is_over and self.by_job.get(run.job_id) is run:
             self._end(run)
 
-    def _stop_late(self, run: Run) -> None:
+    def _stop_late(self, run: LaunchRun) -> None:
         """Stop a shim that was not ready yet when the launch was stopped."""
         for task in run.tasks:
             if task.phase in (Phase.READY, Phase.RUNNING) and not task.was_asked:
                 self._ask_to_stop(run, task, is_late=True)
 
-    def _go(self, run: Run) -> None:
+    def _go(self, run: LaunchRun) -> None:
         unborn = [task for task in run.tasks if task.exit and not task.exit.ran]
         if unborn:
             # The others of a gang must not start. This shim was stopped, or was killed while it waited.
@@ -258,7 +260,7 @@ class Launches:
             run.told_standing = is_standing
             self._reports.append((Suspended if is_standing else Resumed)(run.job_id, run.launch))
 
-    def _has_room(self, run: Run, phase: Phase) -> bool:
+    def _has_room(self, run: LaunchRun, phase: Phase) -> bool:
         """Two jobs may move at once, each onto what the other still holds: the first to be ready waits."""
         wanted = run.gpus_in_use(phase)
         if not wanted:
@@ -268,7 +270,7 @@ class Launches:
             wanted & other.gpus_in_use(Phase.SPAWNED if other.has_gone else Phase.RUNNING) for other in others
         )
 
-    def _end(self, run: Run) -> None:
+    def _end(self, run: LaunchRun) -> None:
         self._drop(run)
         verdict = run.verdict()
         is_own = isinstance(verdict, Exited) and not verdict.was_stopped and verdict.cause != "node-lost"
@@ -279,7 +281,7 @@ class Launches:
         for other in [other for other in self.by_job.values() if not other.has_gone and not other.is_stopping]:
             self._guarded(other, self._advance, other)
 
-    def _drop(self, run: Run) -> None:
+    def _drop(self, run: LaunchRun) -> None:
         self.by_job.pop(run.job_id, None)
         self.sharing.pop(run.job_id, None)
         self.ports.give((run.job_id, run.launch))

@@ -18,7 +18,7 @@ from skep.engines.local.cgroups import kill_members, stop_forks
 from skep.engines.local.disk import make_way, remove_folder
 from skep.engines.local.folder import ExitRecord, Folder, TaskRecord, remove_tree, write_durable
 from skep.engines.local.processes import kill_below, kill_marked, send
-from skep.engines.local.run import KILLED, Task
+from skep.engines.local.run import KILLED, LocalTask
 from skep.files.untrusted import CAREFULLY, is_file, lock_holder, reserve
 
 KILL_S = 0.5
@@ -33,12 +33,12 @@ log = logging.getLogger(__name__)
 class DeadTask(msgspec.Struct, frozen=True):
     """A task without a shim, and what is to be written of its end."""
 
-    task: Task
+    task: LocalTask
     stop_asked: bool
     cause: str = ""
 
 
-def reap(dead: list[DeadTask]) -> list[Task]:
+def reap(dead: list[DeadTask]) -> list[LocalTask]:
     """End what is left of these tasks and write down their exits. Returns those that are over.
 
     Under the lock of each shim, so that no shim that is late to start can begin meanwhile. A task is missing from the
@@ -51,7 +51,7 @@ def reap(dead: list[DeadTask]) -> list[Task]:
     return over
 
 
-def _reap(dead: list[DeadTask]) -> list[Task]:
+def _reap(dead: list[DeadTask]) -> list[LocalTask]:
     with contextlib.ExitStack() as locks:
         held = [each for each in dead if locks.enter_context(lock_of(each.task))]
         alive = kill_rest([each.task for each in held])
@@ -59,7 +59,7 @@ def _reap(dead: list[DeadTask]) -> list[Task]:
 
 
 @contextlib.contextmanager
-def lock_of(task: Task) -> Iterator[bool]:
+def lock_of(task: LocalTask) -> Iterator[bool]:
     """Whether it could be taken."""
     fd = -1
     try:
@@ -99,7 +99,7 @@ def write_exit(dead: DeadTask) -> bool:
     return True
 
 
-def kill_rest(tasks: list[Task]) -> set[Task]:
+def kill_rest(tasks: list[LocalTask]) -> set[LocalTask]:
     """Kill what is left of these tasks. Returns those of which something would not die yet.
 
     Repeats until two scans in a row find no process: during a scan new processes may be forked.
@@ -121,7 +121,7 @@ def kill_rest(tasks: list[Task]) -> set[Task]:
     return alive
 
 
-def kill_by_force(task: Task) -> None:
+def kill_by_force(task: LocalTask) -> None:
     """Kill a task and its shim, which does not answer. It can be buried when they have died."""
     if (shim := lock_holder(task.path / "lock")) > 0:
         # First those below it: while it lives, it inherits every process of the task, even if it is stopped.
@@ -144,7 +144,7 @@ def clear(folder: Folder, launch: Path) -> None:
     for path in (each for each in launch.iterdir() if each.is_dir() and not each.is_symlink()):
         kill_shim(path)
         own = folder.own / path.relative_to(folder.jobs) / "own"
-        task = Task(TaskRecord(path.name, 0, "", own=str(own)), path)
+        task = LocalTask(TaskRecord(path.name, 0, "", own=str(own)), path)
         by_s = time.monotonic() + CLEAR_S
         while not reap([DeadTask(task, stop_asked=True)]) and time.monotonic() < by_s:
             time.sleep(0.01)

@@ -14,7 +14,7 @@ from skep.core.model import GroupRef
 from skep.core.reports import Exited, LaunchFailed
 from skep.engines.local.folder import ExitRecord, TaskRecord
 from skep.engines.local.logs import log_tail
-from skep.engines.local.start import Shim
+from skep.engines.local.start import ShimProcess
 from skep.engines.local.terms import Terms
 from skep.files.untrusted import decode_as, is_file, lock_holder, read_small, read_values, status_of, write_line
 from skep.jobs.completion import Outcome, outcome
@@ -36,7 +36,7 @@ class Phase(enum.IntEnum):
     GONE = 3
 
 
-class Task:
+class LocalTask:
     """One task of a launch."""
 
     __slots__ = ("ended_ns", "exit", "is_suspended", "path", "phase", "progress_ns", "record", "shim", "was_asked")
@@ -44,7 +44,7 @@ class Task:
     def __init__(self, record: TaskRecord, path: Path) -> None:
         self.record = record
         self.path = path
-        self.shim: Shim | None = None
+        self.shim: ShimProcess | None = None
         """If we have started it."""
         self.was_asked = False
         """True if a stop was sent and a shim received it."""
@@ -110,10 +110,12 @@ class Task:
             return {}
 
 
-class Run:
+class LaunchRun:
     """All tasks of one start of a job."""
 
-    def __init__(self, action: Launch | Move, request: Request, member: GroupRef | None, tasks: list[Task]) -> None:
+    def __init__(
+        self, action: Launch | Move, request: Request, member: GroupRef | None, tasks: list[LocalTask]
+    ) -> None:
         self.job_id = action.job_id
         self.launch = action.launch
         self.request = request
@@ -189,7 +191,7 @@ class Run:
         exits = {(task.record.role, task.record.index): task.exit.code for task in own if task.exit}
         return outcome(self.request, exits, counts=counts)
 
-    def _left_by_itself(self, task: Task) -> bool:
+    def _left_by_itself(self, task: LocalTask) -> bool:
         """A task that was asked to stop and ends well was done if the job reports progress but did not say it left."""
         if task.exit is None or not task.exit.ran or task.exit.cause == "node-lost":
             return False
@@ -213,10 +215,10 @@ class Run:
             return self._exited(stopped[0], stopped[0].exit.code, task=stopped[0].record.name, was_stopped=True)
         return LaunchFailed(self.job_id, self.launch, "a task could not be started", SHIM_KILLED)
 
-    def _named(self, name: str) -> Task:
+    def _named(self, name: str) -> LocalTask:
         return next((task for task in self.tasks if task.record.name == name), self.tasks[0])
 
-    def _exited(self, which: Task, code: int, *, task: str, was_stopped: bool = False) -> Exited:
+    def _exited(self, which: LocalTask, code: int, *, task: str, was_stopped: bool = False) -> Exited:
         cause = which.exit.cause if which.exit else ""
         return Exited(
             job_id=self.job_id,

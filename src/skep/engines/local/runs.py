@@ -16,7 +16,7 @@ from skep.engines.local.folder import read_launch
 from skep.engines.local.launches import NOWHERE, START_S, Launches, reason_of
 from skep.engines.local.processes import send, state_of
 from skep.engines.local.reap import DeadTask, clear, kill_by_force, reap
-from skep.engines.local.run import SHIM_KILLED, Phase, Run, Task
+from skep.engines.local.run import SHIM_KILLED, LaunchRun, LocalTask, Phase
 from skep.files.untrusted import is_file, read_small
 from skep.jobs.request import Request
 
@@ -52,7 +52,7 @@ class Runs(Launches):
             if isinstance(action, Launch | Move):
                 self._say_why_not(action, error)
 
-    def _act(self, action: Action, run: Run | None) -> None:
+    def _act(self, action: Action, run: LaunchRun | None) -> None:
         if isinstance(action, Launch | Move):
             self._launch(action, run)
         elif isinstance(action, Stop):
@@ -60,7 +60,7 @@ class Runs(Launches):
         elif run is not None and action.launch in (0, run.launch) and not run.is_stopping and not run.is_over:
             self._on_running(action, run)
 
-    def _on_running(self, action: Suspend | Resume | Limit | Tune | Checkpoint | Reshare, run: Run) -> None:
+    def _on_running(self, action: Suspend | Resume | Limit | Tune | Checkpoint | Reshare, run: LaunchRun) -> None:
         if isinstance(action, Suspend) and action.memory == "resident":
             run.is_to_stand, run.told_standing = True, False
             self._hold(run)
@@ -79,7 +79,7 @@ class Runs(Launches):
             self._refuse(action, run, "the local engine cannot do this")
         self._advance(run)
 
-    def _ask_job(self, action: Checkpoint | Tune, run: Run) -> None:
+    def _ask_job(self, action: Checkpoint | Tune, run: LaunchRun) -> None:
         """Settings lie there for a job that begins to use `skep.train` later; who does not use it cannot save."""
         if isinstance(action, Checkpoint) and not any(task.progress_stamp() for task in run.tasks):
             self._refuse(action, run, "the job does not use skep.train, or not yet")
@@ -90,17 +90,17 @@ class Runs(Launches):
         except OSError as error:  # The job has closed or damaged its folder: its other actions must not wait for that.
             self._refuse(action, run, reason_of(error))
 
-    def _refuse(self, action: Action, run: Run, reason: str) -> None:
+    def _refuse(self, action: Action, run: LaunchRun, reason: str) -> None:
         self._reports.append(Refused(run.job_id, run.launch, type(action).__name__.lower(), reason))
 
-    def _hold(self, run: Run) -> None:
+    def _hold(self, run: LaunchRun) -> None:
         """Suspend its tasks, or renew the suspension: without that they go on after a while, so that no crash
         of ours leaves them standing for ever."""
         for task in run.tasks:
             if task.phase is Phase.RUNNING:
                 task.send(self.epoch, "suspend", LEASE_S)
 
-    def _launch(self, action: Launch | Move, run: Run | None) -> None:
+    def _launch(self, action: Launch | Move, run: LaunchRun | None) -> None:
         if run is None:
             self._begin_or_say(action)
         elif run.launch >= action.launch:
@@ -118,7 +118,7 @@ class Runs(Launches):
             self._stop(run)
             self._advance(run)
 
-    def _on_stop(self, action: Stop, run: Run | None) -> None:
+    def _on_stop(self, action: Stop, run: LaunchRun | None) -> None:
         if run is None:
             self._reports.append(Exited(action.job_id, action.launch, TERMINATED, was_stopped=True))
             return
@@ -166,7 +166,7 @@ class Runs(Launches):
                 run.kill_cause = "node-lost"
                 self._guarded(run, self._kill, run, there)
 
-    def _kill(self, run: Run, tasks: list[Task]) -> None:
+    def _kill(self, run: LaunchRun, tasks: list[LocalTask]) -> None:
         for task in tasks:
             task.send(self.epoch, "kill", run.kill_cause)
         self._stop(run)
@@ -179,7 +179,7 @@ class Runs(Launches):
 
     def answer(self, rings: list[str]) -> None:
         """Look where it rang: `job/launch/task`. Other text in the fifo is ignored."""
-        rung: dict[Run, set[str]] = {}
+        rung: dict[LaunchRun, set[str]] = {}
         for ring in rings:
             job_id, launch, name = ["", "", *ring.rsplit("/", 2)][-3:]
             run = self.by_job.get(job_id)
@@ -188,7 +188,7 @@ class Runs(Launches):
         for run, names in rung.items():
             self._guarded(run, self._look_at, run, names)
 
-    def _look_at(self, run: Run, names: set[str]) -> None:
+    def _look_at(self, run: LaunchRun, names: set[str]) -> None:
         for task in run.tasks:
             if task.record.name in names:
                 self._look(task)
@@ -212,7 +212,7 @@ class Runs(Launches):
         self.reap_dead()
         self.strays = [stray for stray in self.strays if not stray.is_over]
 
-    def _check(self, run: Run) -> None:
+    def _check(self, run: LaunchRun) -> None:
         for task in run.tasks:
             shim = task.shim_pid() if task.phase is not Phase.GONE else 0
             if shim and self.checks % STOPPED_EVERY == 0 and state_of(shim) == STOPPED:
@@ -230,7 +230,7 @@ class Runs(Launches):
             self._on_time_over(run)
         self._advance(run)
 
-    def _check_spawned(self, run: Run, task: Task) -> None:
+    def _check_spawned(self, run: LaunchRun, task: LocalTask) -> None:
         """Its shim has not begun yet, or died before it could, or has begun and the task has removed its files."""
         if not is_file(task.path / "lock"):
             self._find_dead(run, task)
@@ -248,12 +248,12 @@ class Runs(Launches):
         else:
             self._spawn(run)
 
-    def _said(self, task: Task) -> str:
+    def _said(self, task: LocalTask) -> str:
         """The last words of its shim."""
         said = (read_small(task.path / "shim.err") or b"").decode(errors="replace").strip().splitlines()
         return said[-1][:1000] if said else "its shim died"
 
-    def _find_dead(self, run: Run, task: Task) -> None:
+    def _find_dead(self, run: LaunchRun, task: LocalTask) -> None:
         if not is_file(task.path / "lock") and not run.failure:
             run.failure = f"the folder of task {task.record.name} was removed while it ran"
             if task.shim and not task.shim.has_left:
@@ -268,7 +268,7 @@ class Runs(Launches):
         for run in dict.fromkeys(run for run, _ in dead.values()):
             self._guarded(run, self._advance, run)
 
-    def _on_time_over(self, run: Run) -> None:
+    def _on_time_over(self, run: LaunchRun) -> None:
         """Its shims do not answer: they are stopped, or stuck, or their fifos are gone."""
         if run.is_stopping:
             log.warning("%r is still there after its grace period: it is ended by force", run)
@@ -279,7 +279,7 @@ class Runs(Launches):
         elif not run.was_told and (run.has_gone or not run.is_ready):
             self._fail(run, f"it did not start within {START_S:g} s", SHIM_KILLED)
 
-    def _read_progress(self, run: Run) -> None:
+    def _read_progress(self, run: LaunchRun) -> None:
         """Of the first task that reports any, if it is new."""
         for task in run.tasks:
             stamp = task.progress_stamp()

@@ -19,7 +19,7 @@ import msgspec
 from skep.core.reports import ShareMeasured
 from skep.engines.local.disk import write_whole
 from skep.engines.local.processes import TURN, send
-from skep.engines.local.run import Phase, Run, Task
+from skep.engines.local.run import LaunchRun, LocalTask, Phase
 from skep.engines.local.start import start_keeper
 from skep.engines.local.terms import Terms
 from skep.files.untrusted import decode_as, lock_holder, read_small, write_line
@@ -107,7 +107,7 @@ class Shares:
         """Groups were written since we began."""
         return self._written is not None
 
-    def settle(self, runs: Iterable[Run], epoch: int) -> None:
+    def settle(self, runs: Iterable[LaunchRun], epoch: int) -> None:
         """Tell the keeper who takes turns now, if that is new."""
         wanted = TurnFile(epoch, groups_of([run for run in runs if takes_turns(run)]))
         if wanted == self._written or (self._written is None and not wanted.groups and not self.folder.exists()):
@@ -161,12 +161,12 @@ class Shares:
             start_keeper(self.folder)
 
 
-def takes_turns(run: Run) -> bool:
+def takes_turns(run: LaunchRun) -> bool:
     """One that is suspended or leaves does not: its shims alone see to it."""
     return run.terms is not None and run.was_told and not (run.is_stopping or run.is_over or run.is_to_stand)
 
 
-def groups_of(runs: list[Run]) -> list[TurnGroup]:
+def groups_of(runs: list[LaunchRun]) -> list[TurnGroup]:
     found = []
     for together in connected(runs):
         terms = [run.terms for run in together if run.terms is not None]
@@ -179,15 +179,15 @@ def groups_of(runs: list[Run]) -> list[TurnGroup]:
     return found
 
 
-def connected(runs: list[Run]) -> Iterator[list[Run]]:
+def connected(runs: list[LaunchRun]) -> Iterator[list[LaunchRun]]:
     """Runs that share a GPU, directly or through others; in the order in which they are given."""
-    by_lane: dict[str, list[Run]] = {}
+    by_lane: dict[str, list[LaunchRun]] = {}
     for run in runs:
         for lane in run.terms.lanes if run.terms else ():
             by_lane.setdefault(lane, []).append(run)
-    seen: set[Run] = set()
+    seen: set[LaunchRun] = set()
     for run in runs:
-        together: list[Run] = []
+        together: list[LaunchRun] = []
         todo = [run]
         while todo:
             each = todo.pop()
@@ -199,12 +199,12 @@ def connected(runs: list[Run]) -> Iterator[list[Run]]:
             yield sorted(together, key=runs.index)
 
 
-def member_of(run: Run, terms: Terms) -> TurnMember:
+def member_of(run: LaunchRun, terms: Terms) -> TurnMember:
     tasks = [turn_task(task) for task in run.tasks if task.phase is Phase.RUNNING]
     return TurnMember(terms.lanes, terms.request, terms.limit, terms.weight, terms.is_lent, tasks)
 
 
-def turn_task(task: Task) -> TurnTask:
+def turn_task(task: LocalTask) -> TurnTask:
     groups = task.record.cgroups
     freezer = next((group for group in groups if f"{group}/{TURN}" in groups), "")
     return TurnTask(str(task.path), str(task.own), freezer, task.shim_pid())

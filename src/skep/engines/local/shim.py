@@ -27,7 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from skep.engines.local.disk import SAFELY, Log, remove_folder, write_whole
+    from skep.engines.local.disk import SAFELY, LogFile, remove_folder, write_whole
     from skep.engines.local.processes import (
         TURN,
         below,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
 else:
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter runs isolated, without this folder.
-    from disk import SAFELY, Log, remove_folder, write_whole
+    from disk import SAFELY, LogFile, remove_folder, write_whole
     from processes import (
         TURN,
         below,
@@ -75,7 +75,7 @@ class Shim:
         self.lock = lock
         with open("task.json", "rb") as file:
             self.task: dict[str, Any] = json.load(file)
-        self.log = Log(self.task["log_bytes"], self.task["log_files"])
+        self.log = LogFile(self.task["log_bytes"], self.task["log_files"])
         self.poller = select.poll()
         self.control = os.open("control", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self.wake, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -23,7 +23,7 @@ ANSWER_S = 10.0
 TRIES = 3
 
 
-class Shim(msgspec.Struct, frozen=True):
+class ShimProcess(msgspec.Struct, frozen=True):
     """A process, by its number and when it began: numbers are reused. 0: it had exited before the first check."""
 
     pid: int
@@ -42,11 +42,11 @@ class Forks:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
 
-    def start(self, task: Path, *, goes_at_once: bool) -> Shim:
+    def start(self, task: Path, *, goes_at_once: bool) -> ShimProcess:
         """A task that was asked for twice, because the answer was lost, still runs once: its shim sees to that."""
         return self.fork((b"+" if goes_at_once else b"-") + os.fsencode(task))
 
-    def fork(self, message: bytes) -> Shim:
+    def fork(self, message: bytes) -> ShimProcess:
         with self._lock:
             for _ in range(TRIES):
                 with contextlib.suppress(ConnectionError, TimeoutError):
@@ -94,19 +94,19 @@ class Forks:
         self._channel = self._process = None
 
 
-def shim_of(answer: bytes) -> Shim:
+def shim_of(answer: bytes) -> ShimProcess:
     if answer.startswith(b"!"):
         number, _, reason = answer[1:].decode().partition(" ")
         raise OSError(int(number), reason)
     pid, when = answer.split()
-    return Shim(int(pid), int(when))
+    return ShimProcess(int(pid), int(when))
 
 
 forks = Forks()
 atexit.register(forks.end)
 
 
-def start_shim(task: Path, *, goes_at_once: bool = False) -> Shim:
+def start_shim(task: Path, *, goes_at_once: bool = False) -> ShimProcess:
     """One process forks for the whole program, however many engines it has."""
     return forks.start(task, goes_at_once=goes_at_once)
 

@@ -17,7 +17,7 @@ from skep.core.job import Job
 from skep.core.orders import in_flight
 from skep.core.progress import Gauge
 from skep.core.state import State
-from skep.engines.sim.task import Task, has_steps
+from skep.engines.sim.task import SimTask, has_steps
 
 if TYPE_CHECKING:
     from skep.engines.sim.engine import Simulator
@@ -51,7 +51,7 @@ def check_future(simulator: Simulator, state: State) -> None:
         raise InvariantBroken(f"what is to come begins at {soonest_s}, before the state's moment {state.now_s}")
 
 
-def restore(task: Task, job: Job, state: State) -> None:
+def restore(task: SimTask, job: Job, state: State) -> None:
     """What the task has done, and where it is."""
     task.done_s = job.work_s * task.unit
     task.saved_s = task.begun_s = job.saved_s * task.unit
@@ -67,7 +67,7 @@ def restore(task: Task, job: Job, state: State) -> None:
         task.share = task.told_share = job.share
 
 
-def take_up_reports(simulator: Simulator, state: State, task: Task, job: Job) -> None:
+def take_up_reports(simulator: Simulator, state: State, task: SimTask, job: Job) -> None:
     """What was logged of a run that goes on is not logged again."""
     progress = state.knowledge.progress.get(job.id)
     if simulator.gauges is not None and has_steps(task) and progress is not None and progress.launch == job.held_launch:
@@ -75,7 +75,7 @@ def take_up_reports(simulator: Simulator, state: State, task: Task, job: Job) ->
         gauge.logged_speed = progress.report.steps_per_s
 
 
-def halts(simulator: Simulator, state: State, task: Task, job: Job) -> bool:
+def halts(simulator: Simulator, state: State, task: SimTask, job: Job) -> bool:
     """Whether it was told to suspend; then that goes on."""
     memory = halts_as(state, job)
     if memory is not None:
@@ -83,7 +83,7 @@ def halts(simulator: Simulator, state: State, task: Task, job: Job) -> bool:
     return memory is not None
 
 
-def go_on(simulator: Simulator, state: State, task: Task, job: Job, events: list[Event]) -> None:
+def go_on(simulator: Simulator, state: State, task: SimTask, job: Job, events: list[Event]) -> None:
     simulator._set_rate(task)
     if task.rate / task.unit != job.rate or task.share != task.told_share:  # the simulator knows the job's speed better
         task.rate = job.rate * task.unit
@@ -100,7 +100,7 @@ def halts_as(state: State, job: Job) -> MemoryPlace | None:
     return None if job.rate else "swapped"
 
 
-def halt(simulator: Simulator, task: Task, job: Job, memory: MemoryPlace) -> None:
+def halt(simulator: Simulator, task: SimTask, job: Job, memory: MemoryPlace) -> None:
     task.done_s = job.work_at(job.halting_since_s) * task.unit
     task.restart_left_s = max(job.progress_since_s - job.halting_since_s, 0.0)
     task.is_suspended, task.halts_as = True, memory

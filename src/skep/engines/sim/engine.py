@@ -35,7 +35,7 @@ from skep.engines.sim.adopt import take_up
 from skep.engines.sim.outages import Outages
 from skep.engines.sim.task import (
     Place,
-    Task,
+    SimTask,
     halted_as,
     has_steps,
     party_of,
@@ -109,14 +109,14 @@ class Simulator:
         """Of runs that say how far they are, by row. Between two changes of its rate a run has nothing new to say."""
         self.submissions = jobs
         self.next_submission = 0
-        self.tasks: dict[str, Task] = {
-            job.spec.id: Task(row, job, in_proportion=speed is None) for row, job in enumerate(jobs)
+        self.tasks: dict[str, SimTask] = {
+            job.spec.id: SimTask(row, job, in_proportion=speed is None) for row, job in enumerate(jobs)
         }
-        self.running: dict[int, Task] = {}
-        self.tenants: dict[Place, dict[int, Task]] = {}
+        self.running: dict[int, SimTask] = {}
+        self.tenants: dict[Place, dict[int, SimTask]] = {}
         """Who is on each shared GPU, by (node, GPU) and row, and who is in each share group. Those who have parts in no
         share mode are here only if the speed model knows sharing."""
-        self.agenda: list[tuple[float, int, int, Task]] = []
+        self.agenda: list[tuple[float, int, int, SimTask]] = []
         """Finishes and changes of rate: (at_s, row, run, task); those of an earlier run are stale."""
         self.open_count = sum(job.work_s < math.inf or job.spec.time_limit_s is not None for job in jobs)
         """Jobs that will end, by themselves or by their limit."""
@@ -244,7 +244,7 @@ class Simulator:
                 changing |= self._exit(task, Exit.FINISHED, task.work_s, events)
         self._change_rates(changing, at_s, events)
 
-    def _exit(self, task: Task, exit: Exit, work_s: float, events: list[Event]) -> dict[int, Task]:
+    def _exit(self, task: SimTask, exit: Exit, work_s: float, events: list[Event]) -> dict[int, SimTask]:
         """The only way a run ends. Returns those that it leaves alone on its GPUs: they go at another speed."""
         self.fruitless = 0 if work_s > task.begun_s or exit is Exit.FINISHED else self.fruitless + 1
         others = self._leave_shares(task)
@@ -264,7 +264,7 @@ class Simulator:
         return others
 
     def _node_changes(self, at_s: float, events: list[Event]) -> None:
-        changing: dict[int, Task] = {}
+        changing: dict[int, SimTask] = {}
         for node, is_lost in self.outages.take(at_s):
             if not is_lost:
                 events.append(NodeBack(self.cluster.nodes[node].name))
@@ -298,7 +298,7 @@ class Simulator:
                 self._reshare(task, action.allocation, at_s, events)
         return events
 
-    def _suspend(self, task: Task, memory: MemoryPlace, at_s: float, events: list[Event]) -> None:
+    def _suspend(self, task: SimTask, memory: MemoryPlace, at_s: float, events: list[Event]) -> None:
         """It makes no progress, and its neighbours run as if it were not there. It stands still for the others once its
         memory is where it is to be."""
         task.saved_s = task.saved_at(at_s, self.checkpoint_s)
@@ -316,7 +316,7 @@ class Simulator:
             events.append(halted_as(task, memory))
         self._change_rates(self._neighbours(task), at_s, events)
 
-    def _resume(self, task: Task, at_s: float, events: list[Event]) -> None:
+    def _resume(self, task: SimTask, at_s: float, events: list[Event]) -> None:
         """It has its GPUs again; it makes progress when its memory is back and a restart under way is over."""
         task.progress_since_s = at_s + self._copy_s(task) + task.restart_left_s
         task.saving_since_s = task.progress_since_s
@@ -328,14 +328,14 @@ class Simulator:
         self._first_report(task, at_s, events)
         self._change_rates(self._neighbours(task), at_s, events)
 
-    def _reshare(self, task: Task, allocation: Allocation, at_s: float, events: list[Event]) -> None:
+    def _reshare(self, task: SimTask, allocation: Allocation, at_s: float, events: list[Event]) -> None:
         """It goes on where it is, at the speed of its new terms, and so do its neighbours."""
         others = self._leave_shares(task)
         task.allocation = allocation
         others |= self._join_shares(task)
         self._change_rates({task.row: task} | others, at_s, events)
 
-    def _copy_s(self, task: Task) -> float:
+    def _copy_s(self, task: SimTask) -> float:
         """Seconds to copy the memory of its GPUs, all at once, to the nodes or back. Where the job does not say how
         much that is, all of a GPU, if that is known."""
         assert task.allocation is not None
@@ -347,7 +347,7 @@ class Simulator:
         most_mib = max((mib for mib in amounts if mib < UNLIMITED), default=0)
         return most_mib / 1024 / self.swap_gib_per_s
 
-    def _launch(self, task: Task, allocation: Allocation, at_s: float, events: list[Event]) -> None:
+    def _launch(self, task: SimTask, allocation: Allocation, at_s: float, events: list[Event]) -> None:
         others = self._begin(task, allocation, at_s)
         self.running[task.row] = task
         rate, share = task.shown_rate, told_share(task)
@@ -355,7 +355,7 @@ class Simulator:
         self._first_report(task, at_s, events)
         self._change_rates(others, at_s, events)
 
-    def _move(self, task: Task, action: Move, at_s: float, events: list[Event]) -> None:
+    def _move(self, task: SimTask, action: Move, at_s: float, events: list[Event]) -> None:
         others = self._leave_shares(task)
         task.done_s = task.work_at(at_s)
         others |= self._begin(task, action.allocation, at_s)
@@ -365,7 +365,7 @@ class Simulator:
         self._first_report(task, at_s, events)
         self._change_rates(others, at_s, events)
 
-    def _begin(self, task: Task, allocation: Allocation, at_s: float) -> dict[int, Task]:
+    def _begin(self, task: SimTask, allocation: Allocation, at_s: float) -> dict[int, SimTask]:
         """Progress goes on from here, after the restart if it is one. Returns those beside whom it runs now."""
         task.allocation = allocation
         task.is_suspended, task.halts_as = False, None
@@ -378,7 +378,7 @@ class Simulator:
         self._set_rate(task)
         return others
 
-    def _set_rate(self, task: Task) -> None:
+    def _set_rate(self, task: SimTask) -> None:
         """Work out the rate and when the next milestone is reached."""
         work_s = task.work_s
         assert task.allocation is not None
@@ -402,7 +402,7 @@ class Simulator:
             heapq.heappush(self.agenda, (max(at_s, self.since_s), task.row, task.run, task))
             self.idle_timers = 0
 
-    def _share(self, task: Task) -> None:
+    def _share(self, task: SimTask) -> None:
         """What is left of its speed where it shares its GPUs; a gang is as fast as its slowest member."""
         assert task.allocation is not None
         gpu_type = self.cluster.nodes[task.allocation.terms.node].spec.gpu_type
@@ -425,16 +425,16 @@ class Simulator:
             task.told_rate, task.rate = task.rate, alone if round_.members[0] is task else 0.0
             task.progress_since_s = max(task.progress_since_s, round_.begins_s)
 
-    def _change_rates(self, tasks: dict[int, Task], at_s: float, events: list[Event]) -> None:
+    def _change_rates(self, tasks: dict[int, SimTask], at_s: float, events: list[Event]) -> None:
         for task in tasks.values():
             if task.row in self.running and not task.is_suspended:  # it may have left as well
                 events.append(self._change_rate(task, at_s))
 
-    def _change_rate(self, task: Task, at_s: float) -> ProgressReported:
+    def _change_rate(self, task: SimTask, at_s: float) -> ProgressReported:
         self._settle(task, at_s)
         return progress_of(task, self._next_report(task, at_s))
 
-    def _settle(self, task: Task, at_s: float) -> None:
+    def _settle(self, task: SimTask, at_s: float) -> None:
         """Note what it has done by now; it goes on at the rate that it has from now on."""
         task.saved_s = task.saved_at(at_s, self.checkpoint_s)
         task.done_s = task.work_at(at_s)
@@ -443,12 +443,12 @@ class Simulator:
 
     # What jobs say of themselves -------------------------------------------------------------------------------
 
-    def _first_report(self, task: Task, at_s: float, events: list[Event]) -> None:
+    def _first_report(self, task: SimTask, at_s: float, events: list[Event]) -> None:
         if self.gauges is not None and has_steps(task):
             self.gauges[task.row] = Gauge(task.starts)
             events.append(progress_of(task, self._next_report(task, at_s)))
 
-    def _next_report(self, task: Task, at_s: float) -> Report | None:
+    def _next_report(self, task: SimTask, at_s: float) -> Report | None:
         """None where the rule of `core/progress.py` says that it can wait."""
         gauge = None if self.gauges is None else self.gauges.get(task.row)
         if gauge is None:
@@ -462,20 +462,20 @@ class Simulator:
 
     # Several jobs on one GPU -----------------------------------------------------------------------------------
 
-    def _join_shares(self, task: Task) -> dict[int, Task]:
+    def _join_shares(self, task: SimTask) -> dict[int, SimTask]:
         """Enter a task on the GPUs that it shares. Returns its neighbours there."""
         for place in self._places(task):
             self.tenants.setdefault(place, {})[task.row] = task
         return self._neighbours(task)
 
-    def _places(self, task: Task) -> list[Place]:
+    def _places(self, task: SimTask) -> list[Place]:
         """Where it shares with others, as far as that matters to anybody's speed."""
         assert task.allocation is not None
         if task.allocation.terms.mode or (self.speed is not None and self.speed.knows_sharing):
             return shared_places(task)
         return []
 
-    def _leave_shares(self, task: Task) -> dict[int, Task]:
+    def _leave_shares(self, task: SimTask) -> dict[int, SimTask]:
         """Strike a task off the GPUs that it shares. Returns those that were its neighbours."""
         others = self._neighbours(task)
         for place in self._places(task) if self.tenants else ():
@@ -484,9 +484,9 @@ class Simulator:
                 del self.tenants[place]
         return others
 
-    def _neighbours(self, task: Task) -> dict[int, Task]:
+    def _neighbours(self, task: SimTask) -> dict[int, SimTask]:
         """The other tenants of its shared GPUs, each once."""
-        found: dict[int, Task] = {}
+        found: dict[int, SimTask] = {}
         if not self.tenants:
             return found
         for place in self._places(task):

@@ -15,7 +15,7 @@ from skep.profiles.sharing import Party
 from skep.traces.trace import TraceJob
 
 
-class Task:
+class SimTask:
     """One job in the simulator: its work, and the run under way."""
 
     __slots__ = (
@@ -101,7 +101,7 @@ Place = tuple[int, int] | str
 """Where tasks share: a GPU by node and number, or a share group by its name, of which one member runs at a time."""
 
 
-def shared_places(task: Task) -> list[Place]:
+def shared_places(task: SimTask) -> list[Place]:
     assert task.allocation is not None
     terms = task.allocation.terms
     if terms.mode and MODES[terms.mode].one_group:
@@ -110,7 +110,7 @@ def shared_places(task: Task) -> list[Place]:
     return list(dict.fromkeys((piece.node, gpu) for piece in pieces for gpu in bits(piece.gpus)))
 
 
-def party_of(task: Task, place: Place) -> Party:
+def party_of(task: SimTask, place: Place) -> Party:
     """On which terms it is there; several of its tasks on one GPU count together."""
     assert task.allocation is not None
     if isinstance(place, str):
@@ -122,7 +122,7 @@ def party_of(task: Task, place: Place) -> Party:
     return Party(task.job.spec, terms, len(pieces))
 
 
-def progress_of(task: Task, report: Report | None = None) -> ProgressReported:
+def progress_of(task: SimTask, report: Report | None = None) -> ProgressReported:
     """When its rate has changed, or it says how far it is."""
     unit = task.unit
     share = news_of_share(task)
@@ -130,7 +130,7 @@ def progress_of(task: Task, report: Report | None = None) -> ProgressReported:
     return ProgressReported(task.job.spec.id, done_s, rate, saved_s, report, share=share)
 
 
-def news_of_share(task: Task) -> float | None:
+def news_of_share(task: SimTask) -> float | None:
     """What it gets, if that is not what others were told last; they are told now."""
     if task.share == task.told_share:
         return None
@@ -138,13 +138,13 @@ def news_of_share(task: Task) -> float | None:
     return task.share
 
 
-def told_share(task: Task) -> float | None:
+def told_share(task: SimTask) -> float | None:
     """What a start says of it."""
     task.told_share = task.share
     return task.share
 
 
-def report_of(task: Task, done_s: float) -> Report:
+def report_of(task: SimTask, done_s: float) -> Report:
     """What a job that knows how many steps or epochs it has says when it has done so much. Where only epochs are known
     each counts as a step."""
     spec, part = task.job.spec, done_s / task.work_s
@@ -155,9 +155,9 @@ def report_of(task: Task, done_s: float) -> Report:
     return Report(part * steps, steps, epoch, epochs, task.rate / task.unit * reference, reference)
 
 
-def has_steps(task: Task) -> bool:
+def has_steps(task: SimTask) -> bool:
     return bool(task.job.spec.steps or task.job.spec.epochs) and 0 < task.work_s < math.inf
 
 
-def halted_as(task: Task, memory: MemoryPlace) -> TasksSuspended:
+def halted_as(task: SimTask, memory: MemoryPlace) -> TasksSuspended:
     return TasksSuspended(task.job.spec.id, task.done_s / task.unit, memory, saved_s=task.saved_s / task.unit)

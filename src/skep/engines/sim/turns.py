@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 
-from skep.engines.sim.task import Task, party_of
+from skep.engines.sim.task import SimTask, party_of
 from skep.profiles.sharing import Sharing
 
 
@@ -19,7 +19,7 @@ class Round:
     __slots__ = ("begins_s", "members", "number")
 
     def __init__(self) -> None:
-        self.members: list[Task] = []
+        self.members: list[SimTask] = []
         self.begins_s = 0.0
         """When the first makes progress: the switch is over."""
         self.number = 0
@@ -35,7 +35,7 @@ class Turns:
         self.ends: list[tuple[float, str, int]] = []
         """(at_s, group, number)"""
 
-    def seat(self, group: str, there: list[Task], now_s: float) -> Round:
+    def seat(self, group: str, there: list[SimTask], now_s: float) -> Round:
         """The round, with those that are there now."""
         round_ = self.rounds.setdefault(group, Round())
         before = round_.members
@@ -54,7 +54,7 @@ class Turns:
             heapq.heappop(self.ends)
         return self.ends[0][0] if self.ends else float("inf")
 
-    def end_first(self) -> tuple[float, Task, Task]:
+    def end_first(self) -> tuple[float, SimTask, SimTask]:
         """A turn is over: when, whose, and whose comes now."""
         at_s, group, _ = heapq.heappop(self.ends)
         round_ = self.rounds[group]

@@ -41,7 +41,7 @@ class Entrant:
         self.left_s = left_s
         """Work left."""
         self.homes = homes
-        """Where it could be, of what `Room` has."""
+        """Where it could be, of what `TournamentRoom` has."""
         self.home: Home = ()
         self.rung = -1
         self.gain, self.part = ladder.gains[0], ladder.parts[0]
@@ -72,7 +72,7 @@ def time_s(work_s: float, speed: Fraction) -> float:
     )
 
 
-class Room:
+class TournamentRoom:
     """Thousandths of gpus to hand out: in each home, and in all."""
 
     def __init__(self, left: dict[Home, int], total: float = math.inf) -> None:
@@ -93,7 +93,7 @@ class Room:
         return True
 
 
-def share_out(queues: Iterable[Iterator[Entrant]], room: Room, *, is_strict: bool = False) -> list[Entrant]:
+def share_out(queues: Iterable[Iterator[Entrant]], room: TournamentRoom, *, is_strict: bool = False) -> list[Entrant]:
     """Those that get something, in the order in which they first do.
 
     The entrants of a queue are in order and ask for the same: if one gets nothing, none after it does. `is_strict`:
@@ -109,7 +109,7 @@ def share_out(queues: Iterable[Iterator[Entrant]], room: Room, *, is_strict: boo
     return fed
 
 
-def first_shares(queues: Iterable[Iterator[Entrant]], room: Room, *, is_strict: bool) -> list[Entrant]:
+def first_shares(queues: Iterable[Iterator[Entrant]], room: TournamentRoom, *, is_strict: bool) -> list[Entrant]:
     heads = [(entrant.order, entrant, queue) for queue in queues for entrant in [next(queue, None)] if entrant]
     heapq.heapify(heads)
     fed: list[Entrant] = []
@@ -153,7 +153,7 @@ def winner(earlier: Entrant, later: Entrant) -> Entrant:
     return later if later.part > earlier.gain else earlier
 
 
-def hand_out(entrants: list[Entrant], room: Room) -> None:
+def hand_out(entrants: list[Entrant], room: TournamentRoom) -> None:
     """What is left in one home, step by step to the champion; a job that can have no more leaves the list.
 
     Only the winner has changed since the walk before, so the next one begins there: `champions` says where the best

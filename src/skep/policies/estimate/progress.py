@@ -10,7 +10,7 @@ from skep.core.knowledge import KnowledgeView
 from skep.core.view import JobView
 
 
-class Standing(NamedTuple):
+class EpochStanding(NamedTuple):
     """How far a job is, and how fast it gets on."""
 
     done: float
@@ -25,7 +25,7 @@ class Standing(NamedTuple):
         return whole_epochs(self.done, self.epochs) if self.epochs else self.done
 
 
-def standing_of(job: JobView, known: KnowledgeView, now_s: float) -> Standing:
+def standing_of(job: JobView, known: KnowledgeView, now_s: float) -> EpochStanding:
     """By the steps that the job reports; else work done ÷ work expected; nothing where neither is known."""
     work_s = job.work_at(now_s)
     speed = job.rate if job.state is JobState.RUNNING else 0.0
@@ -34,11 +34,11 @@ def standing_of(job: JobView, known: KnowledgeView, now_s: float) -> Standing:
     if progress is not None and part is not None:
         report = progress.report
         rate = speed * report.reference / report.steps if report.reference and report.steps else 0.0
-        return Standing(part, rate, job.spec.epochs or report.epochs or 0)
+        return EpochStanding(part, rate, job.spec.epochs or report.epochs or 0)
     expected = job.spec.expect_s
     if not expected:
-        return Standing(0.0, 0.0, 0)
-    return Standing(min(work_s / expected, 1.0), speed / expected, job.spec.epochs or 0)
+        return EpochStanding(0.0, 0.0, 0)
+    return EpochStanding(min(work_s / expected, 1.0), speed / expected, job.spec.epochs or 0)
 
 
 def whole_epochs(done: float, epochs: float) -> float:

@@ -14,7 +14,7 @@ from skep.core.cells.cells import Cells
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.layout import Layout, VcLayout
 from skep.core.job import JobState
-from skep.core.memory import BENEATH, LENT, OWNED, Change, Memory, Of
+from skep.core.memory import BENEATH, LENT, OWNED, Memory, MemoryChange, Of
 from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.refusal import Refusal
@@ -104,13 +104,13 @@ class Shared:
                 vc.view.jobs[job.id] = job
             if job.bound is None:
                 known = view.memory.jobs.get(job.id, ())
-                self.stale += [Change(Of.JOB, job.id, slot, None) for slot in known if slot in BENEATH]
+                self.stale += [MemoryChange(Of.JOB, job.id, slot, None) for slot in known if slot in BENEATH]
                 continue
             owned = OWNED.get(view.memory, job.id)
             if owned is None or not vc.books.has_nodes(owned.allocation):
                 self.loans.begin(job, job.bound)
                 if owned is not None:
-                    self.stale.append(Change(Of.JOB, job.id, OWNED.name, None))
+                    self.stale.append(MemoryChange(Of.JOB, job.id, OWNED.name, None))
                 if not LENT.get(view.memory, job.id):
                     self.owners.strays.append(job)
             else:
@@ -170,7 +170,7 @@ class Shared:
             vc = vcs.of(job)
             slot = self._gone(plan, vc, job)
             if slot:
-                plan.keep(Change(Of.JOB, job.id, slot, None))
+                plan.keep(MemoryChange(Of.JOB, job.id, slot, None))
             (lender if vcs.only_borrows(job) else tell(vc)).returned.append(job)
         is_freed = bool(trigger.ended or trigger.returned)
         if trigger.nodes_changed or (is_freed and self.sharing == NUMBERS):

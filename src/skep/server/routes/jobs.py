@@ -14,7 +14,7 @@ from skep.core.errors import InputError
 from skep.jobs.request import without_values
 from skep.server.answers import answer, one_line
 from skep.server.context import context_of, done, identity_of, reads_of
-from skep.server.identity import Refused
+from skep.server.identity import Forbidden
 from skep.server.schemas import (
     Environment,
     Event,
@@ -97,7 +97,7 @@ async def ask_one(
         job_id = job["id"]
         if body.action == "priority":
             check_priority(request, job, body.value)
-    except (InputError, Refused) as error:
+    except (InputError, Forbidden) as error:
         return job_id, error
     if body.action == "stop":
         return job_id, live.stop(job_id, who, body.reason)

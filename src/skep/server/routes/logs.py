@@ -15,7 +15,7 @@ from skep.core.errors import NotFound
 from skep.core.ports import LogReader
 from skep.jobs.request import FOLLOWED_MAX, task_names
 from skep.server.context import context_of, reads_of
-from skep.server.logs import Labelled, Plain, Text, log_stream, log_text
+from skep.server.logs import LabelledLog, PlainLog, Text, log_stream, log_text
 from skep.server.schemas import ENDED, Absent, JobRef, Responses, TaskName, errors
 from skep.server.streams import Stream
 from skep.service.reads import Reads
@@ -90,12 +90,12 @@ class Log(msgspec.Struct):
     def readers(self) -> list[Callable[[int | None], Text]]:
         """To be made when their turn comes."""
         if len(self.tasks) == 1:
-            return [lambda tail: Plain(self.open(self.tasks[0], tail))]
+            return [lambda tail: PlainLog(self.open(self.tasks[0], tail))]
         width = max(map(len, self.tasks))
         return [self._labelled(task, f"{task:<{width}} | ") for task in self.tasks]
 
     def _labelled(self, task: str, label: str) -> Callable[[int | None], Text]:
-        return lambda tail: Labelled(self.open(task, tail), label)
+        return lambda tail: LabelledLog(self.open(task, tail), label)
 
     def open(self, task: str, tail: int | None = None) -> LogReader:
         return self.live.open_log(self.job_id, task, self.attempt, tail)

@@ -16,7 +16,7 @@ from skep.core.errors import InputError, NotFound
 from skep.policies.registry import parse_policy
 from skep.server.answers import answer
 from skep.server.context import context_of, identity_of, reads_of
-from skep.server.identity import Refused
+from skep.server.identity import Forbidden
 from skep.server.schemas import WORD, Responses, errors, write_errors
 from skep.server.shapes import Removed, Study, StudyBody, Trace
 from skep.server.studies.past import past_trace
@@ -192,4 +192,4 @@ def must_change(request: Request, made: StudyRecord | TraceRecord) -> None:
     if not may_see(request, made):
         raise NotFound("there is no such thing")
     if identity.role != "admin" and made.user != identity.user:
-        raise Refused(403, f"{made.name} belongs to {made.user or 'nobody'}, not to {identity.who}")
+        raise Forbidden(403, f"{made.name} belongs to {made.user or 'nobody'}, not to {identity.who}")

@@ -22,7 +22,7 @@ from skep.jobs.request import Request as JobRequest
 from skep.jobs.request import in_full, masked
 from skep.server.answers import answer, one_line
 from skep.server.context import context_of, done, identity_of, reads_of
-from skep.server.identity import Identity, Refused
+from skep.server.identity import Forbidden, Identity
 from skep.server.job_schema import BATCH, JOBS
 from skep.server.looks import remarks
 from skep.server.schemas import Ids, Submitted, errors, write_errors
@@ -57,11 +57,11 @@ BATCH_BODY: Json = {
 }
 
 
-class Batch(msgspec.Struct, forbid_unknown_fields=True):
+class SubmittedBatch(msgspec.Struct, forbid_unknown_fields=True):
     jobs: Annotated[list[Json], msgspec.Meta(min_length=1)]
 
 
-_batch = msgspec.json.Decoder(Batch)
+_batch = msgspec.json.Decoder(SubmittedBatch)
 
 
 @router.post(
@@ -164,7 +164,7 @@ def try_out(request: Request, body: bytes) -> Json:
             reading = Reading(reading.requests, [*reading.warnings, *remarks(reading.requests, vcs_of(request))])
             identity.must_submit(reading.requests, context_of(request).config.limits)
             reads_of(request).check(reading.requests)
-        except Refused as refused:
+        except Forbidden as refused:
             faults = [InputError(str(refused), hint=refused.hint)]
         except InputError as fault:
             faults = [fault]

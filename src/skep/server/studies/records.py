@@ -29,7 +29,7 @@ class TraceRecord(msgspec.Struct):
     user: str
 
 
-class Part(msgspec.Struct):
+class StudyPart(msgspec.Struct):
     """How far one policy is."""
 
     policy: str
@@ -54,7 +54,7 @@ class StudyRecord(msgspec.Struct, kw_only=True):
     state: str = QUEUED
     start_s: float | None = None
     end_s: float | None = None
-    parts: list[Part] = []
+    parts: list[StudyPart] = []
     error: str = ""
 
     @property

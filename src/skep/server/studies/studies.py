@@ -24,7 +24,7 @@ from skep.server.studies.records import (
     INTERRUPTED,
     QUEUED,
     RUNNING,
-    Part,
+    StudyPart,
     StudyRecord,
     TraceRecord,
 )
@@ -223,9 +223,9 @@ class Studies:
             study.parts = self._parts(study_id)
         return study
 
-    def _parts(self, study_id: str) -> list[Part]:
+    def _parts(self, study_id: str) -> list[StudyPart]:
         try:
-            return msgspec.json.decode((self.folder / study_id / "parts.json").read_bytes(), type=list[Part])
+            return msgspec.json.decode((self.folder / study_id / "parts.json").read_bytes(), type=list[StudyPart])
         except (OSError, msgspec.MsgspecError):
             return []
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from skep.core.errors import InputError
-from skep.server.studies.records import TABLE, Part, StudyRecord
+from skep.server.studies.records import TABLE, StudyPart, StudyRecord
 from skep.service.values import Json
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Study:
         experiment = self.experiment()
         for policy in self.record.policies:
             experiment.planner(policy)  # what cannot be built is reported before anything runs
-        self.parts = [Part(policy, len(experiment.trace.jobs)) for policy in self.record.policies]
+        self.parts = [StudyPart(policy, len(experiment.trace.jobs)) for policy in self.record.policies]
         self.note()
         runs = []
         for part in self.parts:
@@ -124,7 +124,7 @@ class Study:
         options = Options(seed=record.seed, keep_history=True, estimate_error=record.estimate_error)
         return Experiment(trace, cluster, options, layout=layout)
 
-    def tell(self, part: Part, done: int) -> None:
+    def tell(self, part: StudyPart, done: int) -> None:
         part.done = done
         if time.monotonic() - self._noted_s >= EVERY_S:
             self.note()

@@ -10,7 +10,7 @@ from click.testing import Result
 
 from skep.client import NoServer
 from skep.core.errors import InputError
-from skep.testing.fake_api import Answer, FakeApi
+from skep.testing.fake_api import FakeAnswer, FakeApi
 
 Ask = Callable[..., Result]
 
@@ -18,7 +18,7 @@ Ask = Callable[..., Result]
 def test_host_and_port_are_enough(api: FakeApi, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKEP_URL", api.url.removeprefix("http://"))
     monkeypatch.setenv("SKEP_TOKEN", "skep_1_x\n")
-    api.answers["POST /backup"] = Answer(200, b"store")
+    api.answers["POST /backup"] = FakeAnswer(200, b"store")
     assert ask("backup", str(tmp_path / "b.db")).exit_code == 0
     assert (tmp_path / "b.db").read_bytes() == b"store"
     assert api.asked[0].headers["authorization"] == "Bearer skep_1_x"
@@ -32,7 +32,7 @@ def test_a_token_of_two_lines_is_not_shown(api: FakeApi, ask: Ask, monkeypatch: 
 
 
 def test_half_a_backup_is_none(api: FakeApi, ask: Ask, tmp_path: Path) -> None:
-    api.answers["POST /backup"] = Answer(pieces=[b"half"], is_cut=True)
+    api.answers["POST /backup"] = FakeAnswer(pieces=[b"half"], is_cut=True)
     with pytest.raises(InputError, match="was not written: the server went away"):
         ask("backup", str(tmp_path / "b.db"))
     assert list(tmp_path.iterdir()) == []

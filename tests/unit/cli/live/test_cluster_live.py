@@ -15,7 +15,7 @@ from click.testing import Result
 
 from skep.cli.live import clock, duration
 from skep.cli.main import COMMANDS
-from skep.testing.fake_api import Answer, FakeApi, events, job
+from skep.testing.fake_api import FakeAnswer, FakeApi, events, job
 
 Ask = Callable[..., Result]
 NODES = [
@@ -32,7 +32,7 @@ CLUSTER = {"name": "lab", "policy": "fifo", "gpus": 12, "used": 3, "nodes": NODE
 
 @pytest.fixture(autouse=True)
 def cluster(api: FakeApi) -> None:
-    api.answers |= {"GET /nodes": Answer(200, NODES), "GET /vcs": Answer(200, VCS), "GET /cluster": CLUSTER}
+    api.answers |= {"GET /nodes": FakeAnswer(200, NODES), "GET /vcs": FakeAnswer(200, VCS), "GET /cluster": CLUSTER}
     api.answers |= {"GET /policy": {"policy": "fifo"}, "PUT /policy": {"policy": "srtf"}}
 
 
@@ -143,7 +143,7 @@ def test_the_server_may_be_named_before_or_behind_use(api: FakeApi, ask: Ask, mo
 
 def test_events(api: FakeApi, ask: Ask) -> None:
     event = {"seq": 3, "at_s": 0.0, "kind": "NodeLost", "job_id": None, "who": "ann", "text": "n0 is\x1b lost"}
-    api.answers["GET /events"] = lambda asked: Answer(
+    api.answers["GET /events"] = lambda asked: FakeAnswer(
         200, [event] if int(asked.query.get("after", ["0"])[0]) < 3 else []
     )
     line = ask("events").stdout
@@ -160,7 +160,7 @@ def test_events_of_a_job_are_followed(api: FakeApi, start: Callable[..., subproc
 
     new = f"id: 6\ndata: {json.dumps(event(6, '7'))}\n\n".encode()
     api.answers["GET /jobs/train"] = job("7")
-    api.answers["GET /events"] = [Answer(200, [event(4, "7")]), events(new, lambda: time.sleep(20))]
+    api.answers["GET /events"] = [FakeAnswer(200, [event(4, "7")]), events(new, lambda: time.sleep(20))]
     with start("events", "train", "-f", "-o", "json") as process:
         assert process.stdout is not None
         assert [json.loads(process.stdout.readline())["seq"] for _ in range(2)] == [4, 6]
@@ -173,7 +173,7 @@ def test_events_of_a_job_are_followed(api: FakeApi, start: Callable[..., subproc
 
 def test_usage(api: FakeApi, ask: Ask) -> None:
     rows = [{"vc": "b", "jobs": 1, "gpu_hours": 1.0}, {"vc": "a", "jobs": 3, "gpu_hours": 3.0}]
-    api.answers["GET /usage"] = Answer(200, rows)
+    api.answers["GET /usage"] = FakeAnswer(200, rows)
     found = ask("usage", "--by", "vc", "--since", "7d").stdout.splitlines()
     assert [line.split() for line in found[:2]] == [["VC", "JOBS", "GPU-HOURS", "SHARE"], ["a", "3", "3.00", "75.0%"]]
     since_s = float(api.asked[0].query["since"][0])
@@ -186,7 +186,7 @@ def test_limits(api: FakeApi, ask: Ask) -> None:
         {"kind": "user", "name": "ann", "limits": {"jobs": 50_000, "cpus": 64.0, "ports": None}, "used": used},
         {"kind": "vc", "name": "lab", "limits": {"processes": 10}, "used": used},
     ]
-    api.answers["GET /limits"] = Answer(200, rows)
+    api.answers["GET /limits"] = FakeAnswer(200, rows)
     found = ask("usage", "--limits").stdout.splitlines()
     assert [line.split() for line in found] == [
         ["WHOSE", "LIMIT", "USED", "AT", "MOST"],

@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 
 from skep.core.errors import NotFound
-from skep.testing.fake_api import Answer, FakeApi, job
+from skep.testing.fake_api import FakeAnswer, FakeApi, job
 
 HISTORY = {
     **{"since_s": 0, "until_s": 120, "step_s": 60, "t": [0.0, 60.0], "gpus": [8, 8], "used": [None, 4.25]},
@@ -85,7 +85,7 @@ def test_a_study_is_run_to_its_end(ask: Callable[..., Result], api: FakeApi, tmp
     assert next(each for each in api.asked if each.path == "/traces").query == {"name": ["a-b.csv"]}
     api.answers["GET /studies"] = [[STUDY]]
     assert "100%" in ask("studies").output
-    api.answers["GET /studies/1f0c9a2e/report"] = Answer(200, b"<html>")
+    api.answers["GET /studies/1f0c9a2e/report"] = FakeAnswer(200, b"<html>")
     page = tmp_path / "r.html"
     assert ask("studies", "report", "1f0c9a2e", "--html", str(page)).exit_code == 0
     assert page.read_text() == "<html>"

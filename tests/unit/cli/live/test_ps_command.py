@@ -138,9 +138,9 @@ def test_without_a_server_one_line_says_so(
 def test_a_fault_of_the_server_is_no_fault_of_the_input(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from skep.testing.fake_api import Answer
+    from skep.testing.fake_api import FakeAnswer
 
-    api.answers["GET /jobs"] = Answer(500, {"error": "the server failed at this", "hint": ""})
+    api.answers["GET /jobs"] = FakeAnswer(500, {"error": "the server failed at this", "hint": ""})
     monkeypatch.setattr("sys.argv", ["skep", "ps"])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -18,16 +18,16 @@ import pytest
 from click.testing import Result
 
 from skep.core.errors import NotFound
-from skep.testing.fake_api import Answer, FakeApi, job
+from skep.testing.fake_api import FakeAnswer, FakeApi, job
 
 Ask = Callable[..., Result]
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
 def ready(api: FakeApi, *states: dict[str, Any], log: list[Any]) -> None:
-    api.answers["POST /jobs"] = Answer(201, {**job("7"), "warnings": ["image is ignored"]})
+    api.answers["POST /jobs"] = FakeAnswer(201, {**job("7"), "warnings": ["image is ignored"]})
     api.answers["GET /jobs/7"] = list(states)
-    api.answers["GET /jobs/7/logs"] = Answer(pieces=log)
+    api.answers["GET /jobs/7/logs"] = FakeAnswer(pieces=log)
 
 
 def test_a_command_becomes_a_job(api: FakeApi, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_command_becomes_a_job(api: FakeApi, ask: Ask, monkeypatch: pytest.Mon
     monkeypatch.setenv("TOKEN", "from here")
     for name in ("VIRTUAL_ENV", "PYTHONPATH", "LANG", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "LD_LIBRARY_PATH"):
         monkeypatch.delenv(name, raising=False)
-    api.answers["POST /jobs"] = Answer(201, {**job("7"), "warnings": []})
+    api.answers["POST /jobs"] = FakeAnswer(201, {**job("7"), "warnings": []})
     options = "--detach --gpus 4 --gpu-type v100 --cpu 2 --memory-gib 8 --name big --vc a --priority prod --env K=a=b"
     options += (
         " --env TOKEN --time-limit 2h --expect 90m --grace 5 --retries 2 --needs 3 --needs 4 --tag t --elastic 1:8"
@@ -55,7 +55,7 @@ def test_a_command_becomes_a_job(api: FakeApi, ask: Ask, monkeypatch: pytest.Mon
 
 
 def test_what_is_not_said_is_left_to_the_server(api: FakeApi, ask: Ask) -> None:
-    api.answers["POST /jobs"] = Answer(201, {**job("7"), "warnings": []})
+    api.answers["POST /jobs"] = FakeAnswer(201, {**job("7"), "warnings": []})
     ask("run", "-d", "true")
     (sent,) = api.bodies("POST", "/jobs")
     assert set(sent) == {"name", "workdir", "tasks"}
@@ -83,7 +83,7 @@ def test_the_log_is_shown_and_the_exit_code_is_the_jobs(api: FakeApi, ask: Ask) 
 
 def test_success_is_quiet(api: FakeApi, ask: Ask) -> None:
     ready(api, job("7"), job("7", state="succeeded", history=[{"code": 0}]), log=[b"done\n"])
-    api.answers["POST /jobs"] = Answer(201, {**job("7"), "warnings": []})
+    api.answers["POST /jobs"] = FakeAnswer(201, {**job("7"), "warnings": []})
     found = ask("run", "--", "true")
     assert (found.stdout, found.stderr, found.exit_code) == ("done\n", "", 0)
 
@@ -101,7 +101,9 @@ def test_waiting_is_told_with_its_reason(api: FakeApi, ask: Ask, monkeypatch: py
 def test_it_follows_a_preempted_job_into_its_next_attempt(api: FakeApi, ask: Ask) -> None:
     states = [job("7"), job("7", state="pending"), job("7", state="pending"), job("7", attempts=2)]
     ready(api, *states, job("7", attempts=2, state="succeeded"), log=[])
-    api.answers["GET /jobs/7/logs"] = lambda asked: Answer(pieces=[f"attempt {asked.query['attempt'][0]}\n".encode()])
+    api.answers["GET /jobs/7/logs"] = lambda asked: FakeAnswer(
+        pieces=[f"attempt {asked.query['attempt'][0]}\n".encode()]
+    )
     assert ask("run", "--", "true").stdout == "attempt 1\nattempt 2\n"
 
 
@@ -110,11 +112,11 @@ def test_nothing_is_shown_twice_or_lost_when_the_server_restarts(
 ) -> None:
     monkeypatch.setattr("skep.client.wire.PAUSES_S", ())
     ready(api, job("7"), log=[])
-    cut = Answer(pieces=["epoch é\nepo".encode()], is_cut=True)
-    clean = Answer(pieces=["epoch é\nepoch 2\n".encode()])  # the server shut down: an end that is none
-    whole = Answer(pieces=["epoch é\n".encode(), b"epoch 2\n", b"epoch 3\n"])
+    cut = FakeAnswer(pieces=["epoch é\nepo".encode()], is_cut=True)
+    clean = FakeAnswer(pieces=["epoch é\nepoch 2\n".encode()])  # the server shut down: an end that is none
+    whole = FakeAnswer(pieces=["epoch é\n".encode(), b"epoch 2\n", b"epoch 3\n"])
     api.answers["GET /jobs/7/logs"] = [cut, clean, whole]
-    gone = Answer(is_cut=True)
+    gone = FakeAnswer(is_cut=True)
     api.answers["GET /jobs/7"] = [job("7"), gone, job("7"), gone, job("7"), job("7", state="succeeded")]
     found = ask("run", "--", "true")
     assert found.stdout == "epoch é\nepoch 2\nepoch 3\n"
@@ -124,14 +126,17 @@ def test_nothing_is_shown_twice_or_lost_when_the_server_restarts(
 
 def test_a_log_that_is_not_there_yet_is_waited_for(api: FakeApi, ask: Ask) -> None:
     ready(api, job("7", state="launching"), job("7", state="launching"), job("7"), job("7", state="succeeded"), log=[])
-    api.answers["GET /jobs/7/logs"] = [Answer(404, {"error": "no start yet", "hint": ""}), Answer(pieces=[b"a\n"])]
+    api.answers["GET /jobs/7/logs"] = [
+        FakeAnswer(404, {"error": "no start yet", "hint": ""}),
+        FakeAnswer(pieces=[b"a\n"]),
+    ]
     assert ask("run", "--", "true").stdout == "a\n"
 
 
 def test_tasks_that_start_one_by_one_are_followed_to_the_end_of_the_job(api: FakeApi, ask: Ask) -> None:
     loose = {"request": {"gang": False}, "attempts": 3}
     ready(api, job("7", **loose), job("7", **loose), job("7", state="succeeded", **loose), log=[])
-    api.answers["GET /jobs/7/logs"] = [Answer(pieces=[b"a\n"]), Answer(pieces=[b"a\n", b"b\n"])]
+    api.answers["GET /jobs/7/logs"] = [FakeAnswer(pieces=[b"a\n"]), FakeAnswer(pieces=[b"a\n", b"b\n"])]
     assert ask("run", "--", "true").stdout == "a\nb\n"
     asked = [each.query for each in api.asked if each.path.endswith("/logs")]
     assert asked == [{"follow": ["true"]}] * 2
@@ -139,7 +144,7 @@ def test_tasks_that_start_one_by_one_are_followed_to_the_end_of_the_job(api: Fak
 
 def test_a_stream_that_ends_early_is_taken_up_again(api: FakeApi, ask: Ask) -> None:
     ready(api, job("7"), job("7"), job("7"), job("7", state="succeeded"), log=[])
-    api.answers["GET /jobs/7/logs"] = [Answer(pieces=[b"a\n"]), Answer(pieces=[b"a\n", b"b\n"])]
+    api.answers["GET /jobs/7/logs"] = [FakeAnswer(pieces=[b"a\n"]), FakeAnswer(pieces=[b"a\n", b"b\n"])]
     assert ask("run", "--", "true").stdout == "a\nb\n"
 
 
@@ -189,14 +194,14 @@ def test_a_second_ctrl_c_leaves(api: FakeApi, start: Start) -> None:
 
 
 def test_logs_prints_what_is_there(api: FakeApi, ask: Ask) -> None:
-    api.answers["GET /jobs/train/logs"] = Answer(pieces=[b"a\n", b"b\n"])
+    api.answers["GET /jobs/train/logs"] = FakeAnswer(pieces=[b"a\n", b"b\n"])
     assert ask("logs", "train", "--tail", "2", "--task", "main-0", "--attempt", "3").stdout == "a\nb\n"
     assert api.asked[0].query == {"tail": ["2"], "task": ["main-0"], "attempt": ["3"]}
 
 
 def test_the_log_of_a_job_that_waits_is_empty_and_says_why(api: FakeApi, ask: Ask) -> None:
     waiting = job("7", state="pending", attempts=0, reason="VC a is full")
-    api.answers |= {"GET /jobs/train/logs": Answer(pieces=[]), "GET /jobs/train": waiting}
+    api.answers |= {"GET /jobs/train/logs": FakeAnswer(pieces=[]), "GET /jobs/train": waiting}
     found = ask("logs", "train")
     assert (found.stdout, found.stderr) == ("", "skep: job 7 has not started: VC a is full\n")
     api.answers["GET /jobs/train"] = job("7")
@@ -207,7 +212,9 @@ def test_logs_follows_from_the_present_attempt_to_the_end_of_the_job(api: FakeAp
     request = {"tasks": {"main": {"count": 2}}}
     api.answers["GET /jobs/train"] = job("7", attempts=4, request=request)
     api.answers["GET /jobs/7"] = [job("7", attempts=4), job("7", attempts=4, state="failed", history=[{"code": 9}])]
-    api.answers["GET /jobs/7/logs"] = lambda asked: Answer(pieces=[f"attempt {asked.query['attempt'][0]}\n".encode()])
+    api.answers["GET /jobs/7/logs"] = lambda asked: FakeAnswer(
+        pieces=[f"attempt {asked.query['attempt'][0]}\n".encode()]
+    )
     found = ask("logs", "-f", "train", "--task", "main-1")
     assert (found.stdout, found.exit_code) == ("attempt 4\n", 0)
     with pytest.raises(NotFound, match="job 7 has no task main-2"):
@@ -220,10 +227,10 @@ def test_lines_of_several_tasks_are_shown_once_when_the_server_restarts(
     monkeypatch.setattr("skep.client.wire.PAUSES_S", ())
     running = job("7", request={"tasks": {"main": {"count": 2}}})
     ready(api, running, log=[])
-    cut = Answer(pieces=[b"main-0 | a\nmain-1 | a\nmain-0 | b\nmain-1 |"], is_cut=True)
-    whole = Answer(pieces=[b"main-0 | a\nmain-0 | b\nmain-0 | c\nmai", b"n-1 | a\nmain-1 | a\n"])
+    cut = FakeAnswer(pieces=[b"main-0 | a\nmain-1 | a\nmain-0 | b\nmain-1 |"], is_cut=True)
+    whole = FakeAnswer(pieces=[b"main-0 | a\nmain-0 | b\nmain-0 | c\nmai", b"n-1 | a\nmain-1 | a\n"])
     api.answers["GET /jobs/7/logs"] = [cut, whole]
-    api.answers["GET /jobs/7"] = [running, Answer(is_cut=True), running, job("7", state="succeeded")]
+    api.answers["GET /jobs/7"] = [running, FakeAnswer(is_cut=True), running, job("7", state="succeeded")]
     assert ask("run", "--count", "2", "--", "true").stdout.splitlines() == [
         *("main-0 | a", "main-1 | a", "main-0 | b"),
         *("main-0 | c", "main-1 | a"),
@@ -250,7 +257,7 @@ def test_following_may_begin_with_the_last_lines(
 ) -> None:
     asked_for = {"request": {"tasks": {"w": {"count": count}}}}
     api.answers["GET /jobs/7"] = [job("7", **asked_for), job("7", **asked_for), job("7", state="succeeded")]
-    api.answers["GET /jobs/7/logs"] = [Answer(200, there), Answer(200, there + more)]
+    api.answers["GET /jobs/7/logs"] = [FakeAnswer(200, there), FakeAnswer(200, there + more)]
     assert ask("logs", "-f", "--tail", "2", "7").stdout == shown
 
 
@@ -315,7 +322,7 @@ def test_exec_names_what_is_not_there(api: FakeApi, start: Start, tmp_path: Path
 def test_the_json_of_run_is_what_the_reader_of_jobs_takes(api: FakeApi, ask: Ask) -> None:
     from skep.jobs.read import read_requests
 
-    api.answers["POST /jobs"] = Answer(201, {**job("7"), "warnings": []})
+    api.answers["POST /jobs"] = FakeAnswer(201, {**job("7"), "warnings": []})
     ask("run", "-d", "--gpus", "1", "--elastic", "1:4", "--time-limit", "1h", "--needs", "3", "--", "python", "x.py")
     reading = read_requests(json.dumps(api.bodies("POST", "/jobs")[0]), "job")
     (request,) = reading.requests
@@ -351,8 +358,8 @@ def read_or_end(fd: int) -> bytes:
 def test_a_log_cannot_command_a_terminal_unless_it_is_asked_for(
     api: FakeApi, ask: Ask, follow: tuple[str, ...]
 ) -> None:
-    api.answers["GET /jobs/7"] = Answer(200, {**job("7", state="succeeded"), "request": {"tasks": {"main": {}}}})
-    api.answers["GET /jobs/7/logs"] = Answer(pieces=[HOSTILE.encode()])
+    api.answers["GET /jobs/7"] = FakeAnswer(200, {**job("7", state="succeeded"), "request": {"tasks": {"main": {}}}})
+    api.answers["GET /jobs/7/logs"] = FakeAnswer(pieces=[HOSTILE.encode()])
     assert on_a_terminal("logs", "7", *follow) == "red plain\n"
     assert on_a_terminal("logs", "7", "--raw", *follow) == HOSTILE
     assert ask("logs", "7", *follow).stdout == HOSTILE  # a file gets all of it

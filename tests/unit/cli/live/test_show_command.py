@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from skep.testing.fake_api import Answer, FakeApi, job
+from skep.testing.fake_api import FakeAnswer, FakeApi, job
 
 Ask = Callable[..., Result]
 DETAIL = {
@@ -29,7 +29,7 @@ def test_one_screen_has_everything(api: FakeApi, ask: Ask) -> None:
     found = job("7", tags=["t"], group="g", progress={"step": 120, "loss": 0.25}, reason="runs", attempts=2, **DETAIL)
     api.answers["GET /jobs/train"] = found
     events = [{"seq": at, "at_s": 1000.0 + at, "kind": "x", "who": "ann", "text": f"event {at}"} for at in range(20)]
-    api.answers["GET /events"] = lambda asked: Answer(200, events[-int(asked.query["last"][0]) :])
+    api.answers["GET /events"] = lambda asked: FakeAnswer(200, events[-int(asked.query["last"][0]) :])
     out = ask("show", "train").stdout
     for words in (
         "job 7  train  running",
@@ -49,7 +49,7 @@ def test_one_screen_has_everything(api: FakeApi, ask: Ask) -> None:
 
 def test_a_pending_job_shows_why(api: FakeApi, ask: Ask) -> None:
     waiting = job("7", state="pending", start_s=None, nodes=[], attempts=0, reason="VC a is full")
-    api.answers |= {"GET /jobs/7": waiting, "GET /events": Answer(200, [])}
+    api.answers |= {"GET /jobs/7": waiting, "GET /events": FakeAnswer(200, [])}
     lines = ask("show", "7").stdout.splitlines()
     assert lines[0].split() == ["job", "7", "train", "pending"]
     assert lines[1].split(maxsplit=1) == ["because", "VC a is full"]
@@ -113,7 +113,7 @@ def test_an_ended_job_is_explained_by_its_last_attempt(api: FakeApi, ask: Ask) -
 
 def test_every_job_gets_its_answer(api: FakeApi, ask: Ask) -> None:
     api.answers |= {"POST /jobs/1/stop": job("1"), "POST /jobs/3/stop": job("3")}
-    api.answers["POST /jobs/2/stop"] = Answer(409, {"error": "job 2 has ended", "hint": "skep show 2"})
+    api.answers["POST /jobs/2/stop"] = FakeAnswer(409, {"error": "job 2 has ended", "hint": "skep show 2"})
     found = ask("stop", "1", "2", "3", "--reason", "enough")
     assert found.stdout == "1 asked to stop\n3 asked to stop\n"
     assert found.stderr == "error: job 2 has ended (skep show 2)\n"
@@ -122,7 +122,7 @@ def test_every_job_gets_its_answer(api: FakeApi, ask: Ask) -> None:
 
 
 def test_a_job_of_somebody_else_does_not_keep_the_others_from_their_answer(api: FakeApi, ask: Ask) -> None:
-    api.answers["POST /jobs/1/stop"] = Answer(403, {"error": "job 1 belongs to bob, not to ann", "hint": ""})
+    api.answers["POST /jobs/1/stop"] = FakeAnswer(403, {"error": "job 1 belongs to bob, not to ann", "hint": ""})
     api.answers["POST /jobs/2/stop"] = job("2")
     found = ask("stop", "1", "2")
     assert (found.stdout, found.stderr) == ("2 asked to stop\n", "error: job 1 belongs to bob, not to ann\n")
@@ -134,13 +134,13 @@ def test_a_failed_task_says_more_than_those_that_were_stopped_for_it(api: FakeAp
     failed = base | {"outcome": "failed", "code": 3, "phrase": "bad data"}
     stopped = base | {"outcome": "stopped", "code": 143, "phrase": "left as it was asked to"}
     ended = job("7", state="failed", reason="other tasks ended the job", history=[failed, stopped])
-    api.answers |= {"GET /jobs/7": ended, "GET /events": Answer(200, [])}
+    api.answers |= {"GET /jobs/7": ended, "GET /events": FakeAnswer(200, [])}
     assert "because     exit code 3; bad data\n" in ask("show", "7").stdout
 
 
 def test_the_lines_of_a_script_are_told_apart(api: FakeApi, ask: Ask) -> None:
     found = job("7", request={"tasks": {"w": {"command": "make\n./run"}}})
-    api.answers |= {"GET /jobs/7": found, "GET /events": Answer(200, [])}
+    api.answers |= {"GET /jobs/7": found, "GET /events": FakeAnswer(200, [])}
     assert "command     make; ./run\n" in ask("show", "7").stdout
 
 

@@ -12,8 +12,8 @@ from click.testing import Result
 
 from skep.cli import live
 from skep.cli.main import main
-from skep.client.profile import Profile, write_profile
-from skep.testing.fake_api import Answer, Asked, FakeApi, job
+from skep.client.profile import ClientProfile, write_profile
+from skep.testing.fake_api import FakeAnswer, FakeApi, FakeRequest, job
 
 Ask = Callable[..., Result]
 GOOD = "name: a # mine\ntasks: {main: {command: 'true'}}\n"
@@ -29,8 +29,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FakeApi) -> Pat
         (tmp_path / name).write_text(text)
     numbers = iter(range(1, 100))
 
-    def take(_: Asked) -> Answer:
-        return Answer(201, {**job(str(next(numbers))), "warnings": ["image is ignored"]})
+    def take(_: FakeRequest) -> FakeAnswer:
+        return FakeAnswer(201, {**job(str(next(numbers))), "warnings": ["image is ignored"]})
 
     api.answers["POST /jobs"] = take
     return tmp_path
@@ -70,11 +70,11 @@ def test_jobs_without_a_vc_go_to_that_of_the_login(
     api: FakeApi, ask: Ask, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-    write_profile(Profile(api.url, vc="research"))
+    write_profile(ClientProfile(api.url, vc="research"))
     ask("submit", "a.yaml")
     ask("submit", "-", input=GOOD + "vc: other\n")
     assert [json.loads(asked.body)["vc"] for asked in api.asked] == ["research", "other"]
-    write_profile(Profile("http://elsewhere:1", vc="research"))
+    write_profile(ClientProfile("http://elsewhere:1", vc="research"))
     ask("submit", "a.yaml")
     assert "vc" not in json.loads(api.asked[-1].body)
 
@@ -116,7 +116,7 @@ def test_hold_of_a_sweep_holds_every_job_of_it(api: FakeApi, ask: Ask, folder: P
 
 def test_a_sweep_that_is_large_as_jobs(api: FakeApi, ask: Ask, folder: Path) -> None:
     ids = [str(number) for number in range(2500)]
-    api.answers["POST /jobs:batch"] = Answer(201, {"ids": ids, "warnings": []})
+    api.answers["POST /jobs:batch"] = FakeAnswer(201, {"ids": ids, "warnings": []})
     numbers = ", ".join(map(str, range(50)))
     words = f"echo {'x' * 400} ${{n}} ${{m}}"
     text = f"name: s-${{n}}-${{m}}\nsweep: {{n: [{numbers}], m: [{numbers}]}}\ncommand: {words}\n"
@@ -139,7 +139,7 @@ def test_no_file_is_submitted_if_one_is_bad(api: FakeApi, folder: Path, monkeypa
 
 
 def test_a_refusal_by_the_server_is_told_as_it_is(api: FakeApi, folder: Path, monkeypatch: Any, capsys: Any) -> None:
-    api.answers["POST /jobs"] = Answer(400, {"error": "there is no VC a", "hint": ""})
+    api.answers["POST /jobs"] = FakeAnswer(400, {"error": "there is no VC a", "hint": ""})
     assert fault(monkeypatch, capsys, "a.yaml").startswith("error: there is no VC a")
 
 
@@ -165,8 +165,8 @@ def test_a_name_is_for_one_job(api: FakeApi, folder: Path, monkeypatch: Any, cap
 def test_jobs_of_files_before_a_refused_one_are_told(
     api: FakeApi, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    refused = Answer(400, {"error": "job a can never run here", "hint": ""})
-    api.answers["POST /jobs"] = [Answer(201, {**job("7"), "warnings": []}), refused]
+    refused = FakeAnswer(400, {"error": "job a can never run here", "hint": ""})
+    api.answers["POST /jobs"] = [FakeAnswer(201, {**job("7"), "warnings": []}), refused]
     monkeypatch.setattr("sys.argv", ["skep", "submit", "a.yaml", "b.yaml"])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from skep.core.actions import Checkpoint, Tune
-from skep.engines.local.ask import FILE, Asked, ask
+from skep.engines.local.ask import FILE, AskedFile, ask
 from skep.files.untrusted import decode_as, read_small
-from skep.train.asked import Asked as Heard
+from skep.train.asked import Asked
 
 
-def asked(folder: Path) -> Asked | None:
-    return decode_as(read_small(folder / FILE), Asked)
+def asked(folder: Path) -> AskedFile | None:
+    return decode_as(read_small(folder / FILE), AskedFile)
 
 
 def test_settings_add_up_and_a_checkpoint_keeps_them(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_settings_add_up_and_a_checkpoint_keeps_them(tmp_path: Path) -> None:
 
 def test_a_job_hears_of_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skep.train.asked.EVERY_S", 0.0)
-    heard = Heard(tmp_path)
+    heard = Asked(tmp_path)
     assert not heard.look()
     ask(tmp_path, Tune("1", 1, {"batch": 64}))
     assert not heard.look()
@@ -63,4 +63,4 @@ def test_what_the_job_has_put_there_is_replaced_and_not_followed(tmp_path: Path)
 @pytest.mark.parametrize("text", ["", "{", "[]", "1", '{"save": 1}', '{"save": "x", "tune": 0, "settings": {}}'])
 def test_a_damaged_file_asks_for_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
-    assert not Heard(tmp_path).look()
+    assert not Asked(tmp_path).look()

@@ -12,19 +12,19 @@ from skep.core.model import GroupRef
 from skep.engines.local import begin, criu
 from skep.engines.local.accounts import Account
 from skep.engines.local.begin import BASE_ENV, base_env, place_tasks, server_env, warnings_of
-from skep.jobs.env import Place
+from skep.jobs.env import TaskPlace
 from skep.jobs.request import Request, TaskRole
 
 CLUSTER = Cluster([NodeSpec("a", 8), NodeSpec("b", 8)])
 
 
-def places(roles: dict[str, TaskRole], *slices: Slice, member: GroupRef | None = None) -> list[Place]:
+def places(roles: dict[str, TaskRole], *slices: Slice, member: GroupRef | None = None) -> list[TaskPlace]:
     return place_tasks(Request("job", roles), member, Allocation(slices, 0), CLUSTER)
 
 
 def test_tasks_of_a_slice_get_equal_parts_in_order() -> None:
     found = places({"w": TaskRole(count=3, gpus=2)}, Slice(1, gpus=0b1011_0001, tasks=2), Slice(0, gpus=0b11))
-    assert found == [Place("w", 0, "b", (0, 4)), Place("w", 1, "b", (5, 7)), Place("w", 2, "a", (0, 1))]
+    assert found == [TaskPlace("w", 0, "b", (0, 4)), TaskPlace("w", 1, "b", (5, 7)), TaskPlace("w", 2, "a", (0, 1))]
 
 
 def test_ranks_sit_where_the_allocation_says() -> None:
@@ -32,8 +32,8 @@ def test_ranks_sit_where_the_allocation_says() -> None:
     usual = Allocation((Slice(0, role=0), Slice(0, gpus=0b11, role=1, tasks=2), Slice(1, gpus=0b1, role=1)), 3)
     other = usual.seated([Seat(1, 1, (0,)), Seat(1, 0, (1,)), Seat(1, 0, (0,))])
     found = place_tasks(Request("job", roles), None, other, CLUSTER)
-    workers = [Place("w", 0, "b", (0,)), Place("w", 1, "a", (1,)), Place("w", 2, "a", (0,))]
-    assert found == [Place("ps", 0, "a", ()), *workers]
+    workers = [TaskPlace("w", 0, "b", (0,)), TaskPlace("w", 1, "a", (1,)), TaskPlace("w", 2, "a", (0,))]
+    assert found == [TaskPlace("ps", 0, "a", ()), *workers]
 
 
 def test_roles_come_in_their_order() -> None:
@@ -53,7 +53,7 @@ def test_tasks_on_one_shared_gpu_all_see_it() -> None:
 
 def test_a_member_keeps_its_number() -> None:
     assert places({"a-b": TaskRole(count=9)}, Slice(1, gpus=0b1), member=GroupRef("17", "a-b", 7)) == [
-        Place("a-b", 7, "b", (0,))
+        TaskPlace("a-b", 7, "b", (0,))
     ]
 
 

@@ -13,7 +13,7 @@ from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
 from skep.core.errors import InputError
 from skep.engines.local.begin import place_tasks, share_notes
 from skep.engines.local.devices import mig_devices, mps_problem
-from skep.jobs.env import Folders, Place, task_env
+from skep.jobs.env import Folders, TaskPlace, task_env
 from skep.jobs.request import Request, TaskRole
 
 ONE_G = 142
@@ -76,12 +76,12 @@ def test_mps_needs_its_daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert mps_problem() is None
 
 
-def placed(piece: Slice) -> Place:
+def placed(piece: Slice) -> TaskPlace:
     request = Request("job", {"main": TaskRole(count=piece.tasks)})
     return place_tasks(request, None, Allocation((piece,), 1), Cluster([NodeSpec("n0", 4)]))[0]
 
 
-def env_of(place: Place) -> dict[str, str]:
+def env_of(place: TaskPlace) -> dict[str, str]:
     request = Request("job", {"main": TaskRole()})
     return task_env(request, "1", 1, [place], 0, [{"master": [1234]}], Folders("t", "c"))
 

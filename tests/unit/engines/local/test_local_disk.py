@@ -22,7 +22,7 @@ def test_output_without_end_is_slowed_down(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     slept: list[float] = []
     monkeypatch.setattr(disk.time, "sleep", slept.append)
-    log = disk.Log(1 << 20, 5)
+    log = disk.LogFile(1 << 20, 5)
     source = os.open("/dev/zero", os.O_RDONLY)
     for _ in range(disk.RATE_MAX // (1 << 16)):
         log.pump(source)

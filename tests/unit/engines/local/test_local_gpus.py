@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from skep.engines.local.gpus import Gpu, Reading, find_gpus, read_gpus
+from skep.engines.local.gpus import Gpu, GpuReading, find_gpus, read_gpus
 
 
 class NVMLError(Exception):
@@ -61,6 +61,6 @@ def test_what_a_gpu_cannot_say_is_not_known(monkeypatch: pytest.MonkeyPatch) -> 
         nvmlDeviceGetPowerUsage=refused,
     )
     monkeypatch.setitem(sys.modules, "pynvml", module)
-    assert read_gpus() == [Reading(0, 97.0, 2048, 16384, 61.0, None, None)]
+    assert read_gpus() == [GpuReading(0, 97.0, 2048, 16384, 61.0, None, None)]
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert read_gpus() == []

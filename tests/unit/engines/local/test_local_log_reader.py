@@ -12,29 +12,31 @@ from pathlib import Path
 import pytest
 
 from skep.core.ports import LogReader
-from skep.engines.local.disk import Log
+from skep.engines.local.disk import LogFile
 from skep.engines.local.logs import log_files
 from skep.engines.local.read_log import Reader, tail_offset
-from skep.server.logs import Labelled
+from skep.server.logs import LabelledLog
 
 
 @pytest.fixture
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogFile:
     monkeypatch.chdir(tmp_path)
-    return Log(100, 3)
+    return LogFile(100, 3)
 
 
 Follow = Callable[..., LogReader]
 
 
 @pytest.fixture
-def follow(log: Log, tmp_path: Path) -> Iterator[Follow]:
+def follow(log: LogFile, tmp_path: Path) -> Iterator[Follow]:
     """Makes readers of the log, and closes them."""
     with ExitStack() as stack:
 
         def made(tail: int | None = None, label: str = "") -> LogReader:
             files = partial(log_files, tmp_path)
-            return stack.enter_context(closing(Labelled(Reader(files, tail), label) if label else Reader(files, tail)))
+            return stack.enter_context(
+                closing(LabelledLog(Reader(files, tail), label) if label else Reader(files, tail))
+            )
 
         yield made
         os.close(log.fd)
@@ -48,12 +50,12 @@ def lines(first: int, count: int) -> bytes:
     return b"".join(b"line %04d\n" % number for number in range(first, first + count))
 
 
-def write(log: Log, first: int, count: int) -> None:
+def write(log: LogFile, first: int, count: int) -> None:
     for number in range(first, first + count):
         log.write(lines(number, 1))
 
 
-def test_a_reader_in_time_misses_nothing(log: Log, follow: Follow) -> None:
+def test_a_reader_in_time_misses_nothing(log: LogFile, follow: Follow) -> None:
     reader = follow()
     found = b""
     for number in range(0, 200, 5):
@@ -62,7 +64,7 @@ def test_a_reader_in_time_misses_nothing(log: Log, follow: Follow) -> None:
     assert found == lines(0, 200)
 
 
-def test_a_reader_that_fell_behind_is_told_how_much_it_missed(log: Log, follow: Follow) -> None:
+def test_a_reader_that_fell_behind_is_told_how_much_it_missed(log: LogFile, follow: Follow) -> None:
     reader = follow()
     write(log, 0, 5)
     first = read_all(reader)
@@ -78,13 +80,13 @@ def test_a_reader_that_fell_behind_is_told_how_much_it_missed(log: Log, follow: 
     assert read_all(reader) == lines(205, 3)
 
 
-def test_one_that_begins_late_missed_nothing(log: Log, follow: Follow) -> None:
+def test_one_that_begins_late_missed_nothing(log: LogFile, follow: Follow) -> None:
     write(log, 0, 200)
     for tail in (None, 3):
         assert b"skep:" not in read_all(follow(tail))
 
 
-def test_several_tasks_are_told_in_lines_of_their_own(log: Log, follow: Follow) -> None:
+def test_several_tasks_are_told_in_lines_of_their_own(log: LogFile, follow: Follow) -> None:
     reader = follow(label="w-0 | ")
     write(log, 0, 5)
     read_all(reader)
@@ -95,7 +97,7 @@ def test_several_tasks_are_told_in_lines_of_their_own(log: Log, follow: Follow) 
 
 
 @pytest.mark.parametrize("forged", [b"-5", b"\xff", b"1e9", b"9" * 100, b""])
-def test_a_forged_count_hurts_nobody(log: Log, follow: Follow, tmp_path: Path, forged: bytes) -> None:
+def test_a_forged_count_hurts_nobody(log: LogFile, follow: Follow, tmp_path: Path, forged: bytes) -> None:
     reader = follow()
     write(log, 0, 5)
     read_all(reader)

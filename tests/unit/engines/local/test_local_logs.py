@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.engines.local.disk import Log
+from skep.engines.local.disk import LogFile
 from skep.engines.local.logs import log_files, log_tail, trim_logs
 
 
@@ -16,7 +16,7 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_parts_are_kept_oldest_first_and_never_too_many(task: Path) -> None:
-    log = Log(part_bytes=10, parts=3)
+    log = LogFile(part_bytes=10, parts=3)
     for number in range(10):
         log.write(f"part {number}\n".encode())
     assert [path.name for path in log_files(task)] == ["log.2", "log.1", "log"]
@@ -24,7 +24,7 @@ def test_parts_are_kept_oldest_first_and_never_too_many(task: Path) -> None:
 
 
 def test_the_tail_goes_over_parts(task: Path) -> None:
-    log = Log(part_bytes=8, parts=5)
+    log = LogFile(part_bytes=8, parts=5)
     for number in range(4):
         log.write(f"part {number}\n".encode())
     assert log_tail(task, 10) == " 2\npart 3\n"
@@ -37,7 +37,7 @@ def test_a_log_that_is_not_there(task: Path) -> None:
 
 
 def test_a_full_disk_costs_output_only(task: Path) -> None:
-    log = Log(part_bytes=100, parts=2)
+    log = LogFile(part_bytes=100, parts=2)
     (task / "log").unlink()
     (task / "log").symlink_to("/dev/full")
     log.open()
@@ -49,7 +49,7 @@ def test_a_full_disk_costs_output_only(task: Path) -> None:
 
 
 def test_bytes_that_are_no_text(task: Path) -> None:
-    Log(100, 2).write(b"\xff\xfe ok")
+    LogFile(100, 2).write(b"\xff\xfe ok")
     assert log_tail(task).endswith(" ok")
 
 
