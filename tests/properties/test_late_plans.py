@@ -27,6 +27,7 @@ from skep.policies.place import PLACES, Place
 from skep.policies.registry import policies
 from skep.policies.shared.planner import Shared
 from skep.testing import World, check
+from skep.testing.world import WorldCourse
 
 
 class Logged:
