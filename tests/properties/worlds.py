@@ -83,6 +83,9 @@ KNOBS: dict[str, list[str]] = {
     "cool_down": ["0", "40", "600"],
     "per_gpu": ["0", "1", "2"],
     "busy": ["0.8", "2"],
+    "nodes": ["0", "1", "2"],
+    "limit": ["40", "80"],
+    "gpus": ["1", "4"],
 }
 NOT_FOR = {("tiresias-l", "none"), ("tiresias-g", "none")}
 

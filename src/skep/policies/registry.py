@@ -35,6 +35,7 @@ ZOO = (
     "gandiva",
     "salus",
     "antman",
+    "lucid",
 )
 """The modules that hold named policies."""
 

@@ -21,6 +21,7 @@ FAMILIES = (
     "neighbours",
     "sharing",
     "lending",
+    "profiling",
 )
 """The modules that hold checks."""
 

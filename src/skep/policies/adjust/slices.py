@@ -6,6 +6,8 @@ goes first, and no seat has more than `height` members. A member that is left al
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from skep.core.cluster import WHOLE, Allocation
 from skep.core.errors import InvariantBroken
 from skep.core.model import Role
@@ -18,6 +20,9 @@ from skep.policies.place.base import role_slice
 from skep.policies.seats import Changed, Seat, Seats
 
 SLICE = "slice"
+
+OnMode = Callable[[JobView, Allocation], Allocation]
+"""The seats of a job on the terms of a share mode."""
 
 
 class Slices:
@@ -46,11 +51,11 @@ class Slices:
         return self.effects.measure(view, plan)
 
     def _join_any(self, view: View, plan: Plan, seats: Seats, job: JobView) -> bool:
-        role = sliceable_role(job)
+        role = sharing_role(job, SLICE)
         if role is None:
             return False
         for seat in seats.with_room(role.count * role.gpus, self.height):
-            if may_host(view, seat, job) and self._join(view, plan, seat, job, role):
+            if may_host(view, seat, job) and join(view, plan, seat, job, role, self._on_turns(seat)):
                 members = len(seat.members)
                 gpu_type = view.cluster.nodes[seat.key[0][0]].pool.gpu_type
                 alone = solo_speed(view, job, gpu_type)
@@ -60,38 +65,43 @@ class Slices:
                 return True
         return False
 
-    def _join(self, view: View, plan: Plan, seat: Seat, job: JobView, role: Role) -> bool:
-        nodes = view.cluster.nodes
-        slices = [
-            role_slice(nodes[node], role, 0, mask.bit_count() // role.gpus, mask) for node, mask in seat.key if mask
-        ]
-        mark = plan.mark()
-        try:
-            with plan.bundle():
-                for member in seat.members:
-                    if member.allocation is not None and member.allocation.terms.mode != SLICE:
-                        plan.reshare(member, on_turns(member, member.allocation, seat.name, self.quantum_ms))
-                seats = Allocation(tuple(slices), role.count * role.gpus)
-                plan.start(job, on_turns(job, seats, seat.name, self.quantum_ms))
-        except InvariantBroken:  # no GPU memory, CPUs or memory for another job there
-            plan.rollback(mark)
-            return False
-        return True
+    def _on_turns(self, seat: Seat) -> OnMode:
+        return lambda job, seats: on_turns(job, seats, seat.name, self.quantum_ms)
 
 
-def sliceable_role(job: JobView) -> Role | None:
-    """The role of a job that can take turns: whole GPUs in one role, and neither its owner nor its mode is against."""
+def join(view: View, plan: Plan, seat: Seat, job: JobView, role: Role, on_mode: OnMode) -> bool:
+    """Start the job on the GPUs of a seat, all members in one share mode. False, and nothing is changed, where there is
+    no GPU memory, CPUs or memory for it."""
+    nodes = view.cluster.nodes
+    slices = [role_slice(nodes[node], role, 0, mask.bit_count() // role.gpus, mask) for node, mask in seat.key if mask]
+    start = on_mode(job, Allocation(tuple(slices), role.count * role.gpus))
+    mark = plan.mark()
+    try:
+        with plan.bundle():
+            for member in seat.members:
+                if member.allocation is not None and member.allocation.terms.mode != start.terms.mode:
+                    plan.reshare(member, on_mode(member, member.allocation))
+            plan.start(job, start)
+    except InvariantBroken:
+        plan.rollback(mark)
+        return False
+    return True
+
+
+def sharing_role(job: JobView, mode: str) -> Role | None:
+    """The role of a job that can share in this mode: whole GPUs in one role, and neither its owner nor the mode that it
+    names is against."""
     roles = job.spec.shapes[0].roles
     share = job.spec.share
     if len(roles) != 1 or not roles[0].gpus or roles[0].gpu_milli < WHOLE or not job.spec.preemptible:
         return None
-    return roles[0] if share is None or share.mode in ("", SLICE) else None
+    return roles[0] if share is None or share.mode in ("", mode) else None
 
 
-def may_host(view: View, seat: Seat, job: JobView) -> bool:
-    """Whether this job may take turns with those who sit there: GPUs of a type that it accepts, on as few nodes as can
-    be, and no member of a higher priority."""
-    if seat.mode not in ("", SLICE):
+def may_host(view: View, seat: Seat, job: JobView, mode: str = SLICE) -> bool:
+    """Whether this job may share in this mode with those who sit there: GPUs of a type that it accepts, on as few nodes
+    as can be, and no member of a higher priority."""
+    if seat.mode not in ("", mode):
         return False
     shape = job.spec.shapes[0]
     nodes = view.cluster.nodes
@@ -104,7 +114,7 @@ def may_host(view: View, seat: Seat, job: JobView) -> bool:
     if len(seat.key) > 1 and seat.gpus <= pool.size_max:
         return False
     return all(
-        member.rank >= job.rank and not member.is_ending and sliceable_role(member) is not None
+        member.rank >= job.rank and not member.is_ending and sharing_role(member, mode) is not None
         for member in seat.members
     )
 

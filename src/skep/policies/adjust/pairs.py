@@ -1,0 +1,113 @@
+"""Pairs by packing score (Lucid, ASPLOS'23): a pending job runs together with one that disturbs it little.
+
+Each workload has a score by the mean of its speeds beside others: 0 (tiny) from 0.95 of its speed alone on, 1 (medium)
+from 0.85 on, else 2 (jumbo), also where nobody has measured it. Two jobs share their GPUs if they have equally many, at
+most `gpus_max`, their memory fits, their scores add up to at most 2, and the new one's predicted service is at most
+twice that of the running one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from skep.core.cluster import WHOLE, Allocation
+from skep.core.model import JobSpec
+from skep.core.needs import Need
+from skep.core.plan import Plan
+from skep.core.view import JobView, Trigger, View
+from skep.policies.adjust.base import Walked
+from skep.policies.adjust.slices import give_alone, join, may_host, sharing_role
+from skep.policies.place.partition import Partition
+from skep.policies.seats import Changed, Seat
+
+PACK = "pack"
+TINY, MEDIUM, JUMBO = 0, 1, 2
+SCORE_MAX = 2
+
+
+class PackPairs:
+    """At most two jobs on a GPU; jobs that are being profiled stay alone."""
+
+    name = "pairs"
+    needs = frozenset({Need.SHARE})
+
+    def __init__(self, partition: Partition, *, gpus_max: int = 8, ratio: float = 2.0) -> None:
+        self.partition = partition
+        self.gpus_max = gpus_max
+        self.ratio = ratio
+
+    def attach(self, view: View) -> None:
+        self.changed = Changed()
+
+    def adjust(self, view: View, plan: Plan, trigger: Trigger, walked: Walked) -> float:
+        for seat in self.changed.take(walked.seats):
+            if len(seat.members) == 1 and seat.mode == PACK:
+                give_alone(plan, seat)
+        scores: Scores | None = None
+        profiling = {node.index for node in self.partition.nodes(view.cluster)}
+        for line in walked.pending_lines():
+            for job in line:
+                scores = scores or Scores(view, walked)
+                if not self._join_any(view, plan, walked, job, scores, profiling):
+                    break
+        return math.inf
+
+    def _join_any(
+        self, view: View, plan: Plan, walked: Walked, job: JobView, scores: Scores, profiling: set[int]
+    ) -> bool:
+        role = sharing_role(job, PACK)
+        if role is None or role.count * role.gpus > self.gpus_max or self.partition.is_new(job):
+            return False
+        for seat in walked.seats.with_room(role.count * role.gpus, 2):
+            if any(node in profiling for node, _ in seat.key) or not may_host(view, seat, job, PACK):
+                continue
+            if self._go_together(view, walked, seat, job, scores) and join(view, plan, seat, job, role, packed):
+                for each in (*seat.members, job):
+                    walked.seats.add(each)
+                return True
+        return False
+
+    def _go_together(self, view: View, walked: Walked, seat: Seat, job: JobView, scores: Scores) -> bool:
+        (member,) = seat.members
+        gpu_type = view.cluster.nodes[seat.key[0][0]].pool.gpu_type
+        if scores.of(job, gpu_type) + scores.of(member, gpu_type) > SCORE_MAX:
+            return False
+        return bool(walked.order.key(job, view.now_s) <= self.ratio * walked.order.key(member, view.now_s))
+
+
+def packed(job: JobView, seats: Allocation) -> Allocation:
+    return seats.on_terms(mode=PACK, milli=0, limit=WHOLE)
+
+
+class Scores:
+    """The packing score of each model, by its speed beside the models that run now and beside itself."""
+
+    def __init__(self, view: View, walked: Walked) -> None:
+        self.view = view
+        self.others: dict[str, JobSpec] = {}
+        for job in walked.seats.jobs.values():
+            if job.spec.model:
+                self.others.setdefault(job.spec.model, job.spec)
+        self._found: dict[tuple[str, int, str], int] = {}
+
+    def of(self, job: JobView, gpu_type: str) -> int:
+        kind = (job.spec.model, job.gpu_count, gpu_type)
+        if kind not in self._found:
+            self._found[kind] = score(self._mean(job.spec, gpu_type))
+        return self._found[kind]
+
+    def _mean(self, job: JobSpec, gpu_type: str) -> float | None:
+        """What is left of its speed, on average; none where nobody has measured it."""
+        known, shape = self.view.knowledge, job.shapes[0]
+        alone = known.rate(job, shape, gpu_type)
+        others = {**self.others, job.model: job}.values() if job.model else ()
+        beside = [known.rate(job, shape, gpu_type, [other]) for other in others]
+        measured = [rate for rate in beside if rate is not None]
+        return sum(measured) / len(measured) / alone if alone and measured else None
+
+
+def score(left: float | None) -> int:
+    """By the part of its speed that a workload keeps beside others."""
+    if left is None or left < 0.85:
+        return JUMBO
+    return TINY if left >= 0.95 else MEDIUM

@@ -1,0 +1,94 @@
+"""Lucid's profiling partition (Hu et al., "Lucid", ASPLOS'23): a few nodes on which new jobs run for a short time.
+
+The partition is the first nodes that are up, at most half of them. A job of few GPUs that has never run begins there
+(`adjust/profile.py` starts it); all others are placed on the other nodes, unless they fit only with the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from skep.core.cluster import Allocation, Slice
+from skep.core.model import Shape
+from skep.core.plan import Plan
+from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
+from skep.policies.adjust.sizes import on_node
+from skep.policies.place.base import Picks, Place
+
+
+class Partition(Place):
+    """`nodes` for profiling, for jobs of up to `gpus_max` GPUs; the placement beneath is for the other nodes."""
+
+    name = "partition"
+
+    def __init__(self, beneath: Place, *, nodes: int, gpus_max: int) -> None:
+        self.beneath = beneath
+        self.count = nodes
+        self.gpus_max = gpus_max
+
+    def attach(self, view: View) -> None:
+        self.view = view
+        self.blank = view.blank()
+        self.trial = self.blank.new_plan()
+        self._fits: dict[Hashable, bool] = {}
+        self.beneath.attach(view)
+
+    def nodes(self, cluster: ClusterView) -> list[NodeView]:
+        """The profiling partition."""
+        there = [node for node in cluster.nodes if node.gpu_count and node.is_up] if self.count else []
+        return there[: min(self.count, len(there) // 2)]
+
+    def is_new(self, job: JobView) -> bool:
+        """Whether the job is to be profiled: it has never run, is small, and fits on a node of the partition."""
+        shape = job.spec.shapes[0]
+        if job.launches or not 0 < shape.gpus <= self.gpus_max:
+            return False
+        return any(self.hosts(node, shape) for node in self.nodes(self.view.cluster))
+
+    def hosts(self, node: NodeView, shape: Shape) -> bool:
+        """Whether a node has room for all of such a job when it is idle."""
+        if shape.gpu_types and node.pool.gpu_type not in shape.gpu_types:
+            return False
+        return on_node(self.blank.cluster.nodes[node.index], shape) is not None
+
+    def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
+        if cluster is self.view.cluster and self.is_new(job):
+            return None
+        found = self._outside(cluster, plan, job, shape, now_s)
+        if found is None and (cluster is self.blank.cluster or not self._fits_outside(job, shape)):
+            found = self.beneath.seek(cluster, plan, job, shape, now_s)
+        return found
+
+    def _outside(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
+        """On the other nodes: what is free in the partition counts as taken."""
+        mark = plan.mark()
+        for node in self.nodes(cluster):
+            if node.free_mask:
+                plan.reserve(Allocation((Slice(node.index, node.free_mask),), node.free))
+        found = self.beneath.seek(cluster, plan, job, shape, now_s)
+        plan.rollback(mark)
+        return found
+
+    def _fits_outside(self, job: JobView, shape: Shape) -> bool:
+        """Whether the other nodes could have the job if they were idle."""
+        kind = (shape, self.beneath.key(job, self.view.now_s))
+        fits = self._fits.get(kind)
+        if fits is None:
+            found = self._outside(self.blank.cluster, self.trial, job, shape, self.view.now_s)
+            fits = self._fits[kind] = found is not None
+        return fits
+
+    def keeps_together(self, job: JobView, now_s: float) -> bool:
+        return self.beneath.keeps_together(job, now_s)
+
+    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
+        return self.beneath.plain(cluster, pool, count, job)
+
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
+        return self.beneath.prefer(cluster, pool, job, among)
+
+    def key(self, job: JobView, now_s: float) -> Hashable:
+        return (self.beneath.key(job, now_s), self.is_new(job))
+
+    def changes_at(self, job: JobView, now_s: float) -> float:
+        return self.beneath.changes_at(job, now_s)

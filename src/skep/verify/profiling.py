@@ -1,0 +1,59 @@
+"""Checks of Lucid: the profiling partition, the order by predicted service, and who shares GPUs."""
+
+from __future__ import annotations
+
+from skep.core.model import JobSpec, gpu_shape
+from skep.profiles.native import read_native
+from skep.traces.trace import TraceJob
+from skep.verify.check import Check, Finding, same
+from skep.verify.play import finishes, play, play_jobs, row_names, starts
+
+MODELS = """
+models:
+  tiny: {sharing: {tiny: 0.96, medium: 0.96, jumbo: 0.96}}
+  medium: {sharing: {tiny: 0.9, medium: 0.9, jumbo: 0.9}}
+  jumbo: {sharing: {tiny: 0.5, medium: 0.5, jumbo: 0.5}}
+"""
+PAIRS = {("tiny", "jumbo"): True, ("medium", "medium"): True, ("medium", "jumbo"): False, ("jumbo", "jumbo"): False}
+
+
+def profiling() -> list[Finding]:
+    rows = [(0.0, 300.0, 4), (0.0, 60.0, 2), (0.0, 200.0, 2)]
+    run = play("lucid:estimate=known,nodes=1", "2x4", rows)
+    return [
+        same(f"first starts of {row_names(run)}", (80.0, 0.0, 0.0), starts(run)),
+        same("stops: b ends within the limit", (1, 0, 1), tuple(row.preemptions for row in run.rows)),
+        same("ends", (420.0, 60.0, 200.0), finishes(run)),
+    ]
+
+
+def pairs() -> list[Finding]:
+    speed = read_native(MODELS, "profile").speed
+    findings = []
+    for (one, other), shares in PAIRS.items():
+        jobs = [
+            TraceJob(0.0, 100.0, JobSpec(name, (gpu_shape(1),), model=model, expect_s=100.0))
+            for name, model in (("a", one), ("b", other))
+        ]
+        run = play_jobs("lucid:estimate=known,nodes=0", "1x1", jobs, speed=speed)
+        findings.append(same(f"{one} and {other} share", shares, starts(run)[1] == 0.0))
+    return findings
+
+
+CHECKS = (
+    Check(
+        name="profiling",
+        policy="lucid",
+        title="New jobs run for 80 s on the profiling partition, the fewest GPUs first; what ends there is done",
+        source="by hand, one node of four GPUs for profiling: a waits for both jobs of two GPUs there; when it has "
+        "run for 80 s it waits for c, which ends on the other node at 200 s, and has 220 s left",
+        ask=profiling,
+    ),
+    Check(
+        name="packing-score",
+        policy="lucid",
+        title="Two jobs share a GPU if their packing scores add up to at most 2",
+        source="Lucid: 0 from 0.95 of the speed alone on, 1 from 0.85 on, else 2",
+        ask=pairs,
+    ),
+)

@@ -1,0 +1,135 @@
+"""Lucid: profiling, the order by predicted service, and pairs by packing score."""
+
+from __future__ import annotations
+
+import pytest
+
+from skep.core.errors import InputError
+from skep.core.needs import Need
+from skep.policies.adjust.pairs import JUMBO, MEDIUM, TINY, score
+from skep.policies.registry import Setting, build_planner
+from skep.profiles.native import read_native
+from skep.testing import cluster, job, trace
+from skep.traces.trace import TraceJob
+from skep.verify.play import Times, play, play_jobs, starts
+
+KNOWN = "lucid:estimate=known"
+APART = "lucid:estimate=known,nodes=0"
+"""Without profiling."""
+
+
+def ends(policy: str, where: str, *jobs: TraceJob, profile: str = "") -> dict[str, tuple[float | None, float | None]]:
+    """(first start, end) of each job."""
+    speed = read_native(profile, "profile").speed if profile else None
+    run = play_jobs(policy, where, list(trace(*jobs).jobs), speed=speed)
+    return {row.job_id: (row.start_s, row.finish_s) for row in run.rows}
+
+
+@pytest.mark.parametrize(
+    ("left", "expected"), [(1.0, TINY), (0.95, TINY), (0.949, MEDIUM), (0.85, MEDIUM), (0.849, JUMBO), (None, JUMBO)]
+)
+def test_the_score_of_a_workload(left: float | None, expected: int) -> None:
+    assert score(left) == expected
+
+
+def test_a_new_job_runs_on_the_partition_and_then_elsewhere() -> None:
+    run = play(KNOWN, "4x4", [(0.0, 60.0, 4), (0.0, 200.0, 2)])
+    assert [row.preemptions for row in run.rows] == [0, 1]
+    assert [row.finish_s for row in run.rows] == [60.0, 200.0], "debug jobs end there, the other goes on at once"
+
+
+def test_the_fewest_gpus_are_profiled_first() -> None:
+    # One node for profiling: the two jobs of 2 GPUs go first, then that of 4, although it came first.
+    assert starts(play(f"{KNOWN},nodes=1", "2x4", [(0.0, 300.0, 4), (0.0, 300.0, 2), (0.0, 300.0, 2)])) == (
+        80.0,
+        0.0,
+        0.0,
+    )
+
+
+def test_large_jobs_are_not_profiled_and_stay_out_of_the_partition() -> None:
+    rows = [(0.0, 100.0, 8), (0.0, 100.0, 8)]
+    found: Times = starts(play(f"{KNOWN},nodes=1", "2x8", rows))
+    assert found == (0.0, 100.0), "the node of the partition is idle, and not for them"
+
+
+def test_a_job_that_fits_only_with_the_partition_gets_it() -> None:
+    assert starts(play(f"{KNOWN},nodes=1", "2x8", [(0.0, 100.0, 16)])) == (0.0,)
+
+
+def test_least_predicted_service_first_and_nobody_is_preempted() -> None:
+    rows = [(0.0, 100.0, 4), (1.0, 50.0, 4), (2.0, 20.0, 4), (3.0, 30.0, 2)]
+    run = play(f"{APART},share=false", "1x4", rows)
+    assert starts(run) == (0.0, 150.0, 130.0, 100.0)
+    assert run.summary.preemptions == 0
+
+
+def test_without_sharing_the_walk_is_strict() -> None:
+    rows = [(0.0, 100.0, 3), (1.0, 10.0, 4), (2.0, 500.0, 1)]
+    assert starts(play(f"{APART},share=false", "1x4", rows)) == (0.0, 100.0, 110.0)
+    assert starts(play(APART, "1x4", rows)) == (0.0, 502.0, 2.0)
+
+
+PAIRS = """
+models:
+  tiny: {sharing: {tiny: 0.96, mid: 0.96}}
+  mid: {sharing: {tiny: 0.9, mid: 0.9}}
+  jumbo: {sharing: {jumbo: 0.5, tiny: 0.5, mid: 0.5}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "start_s"),
+    [
+        pytest.param("tiny", "tiny", 1.0, id="0 + 0"),
+        pytest.param("mid", "mid", 1.0, id="1 + 1"),
+        pytest.param("mid", "jumbo", 100.0, id="1 + 2 is above 2"),
+        pytest.param("jumbo", "jumbo", 100.0, id="2 + 2 is above 2"),
+        pytest.param("", "tiny", 1.0, id="one that was not measured counts 2"),
+        pytest.param("", "mid", 100.0, id="one that was not measured, and 1"),
+    ],
+)
+def test_who_shares(one: str, other: str, start_s: float) -> None:
+    jobs = (job(1, id="a", model=one, work=100.0), job(1, id="b", model=other, work=100.0, at=1.0))
+    assert ends(APART, "1x1", *jobs, profile=PAIRS)["b"][0] == start_s
+
+
+def test_a_pair_runs_at_its_measured_speed_and_then_alone() -> None:
+    jobs = (job(2, id="a", model="tiny", work=96.0), job(2, id="b", model="tiny", work=190.0))
+    found = ends(APART, "1x2", *jobs, profile=PAIRS)
+    assert found["a"] == (0.0, 100.0)
+    assert found["b"] == (0.0, pytest.approx(194.0))
+
+
+@pytest.mark.parametrize(
+    ("second", "start_s"),
+    [
+        pytest.param({"gpus": 1, "work": 190.0}, 1.0, id="at most twice the predicted service"),
+        pytest.param({"gpus": 1, "work": 210.0}, 100.0, id="more than twice"),
+    ],
+)
+def test_the_new_job_is_at_most_twice_as_long(second: dict[str, float], start_s: float) -> None:
+    new = job(int(second["gpus"]), id="b", model="tiny", work=second["work"], at=1.0)
+    assert ends(APART, "1x1", job(1, id="a", model="tiny", work=100.0), new, profile=PAIRS)["b"][0] == start_s
+
+
+def test_only_jobs_of_equal_size_share_and_at_most_two() -> None:
+    tiny = {"model": "tiny", "work": 100.0}
+    found = ends(APART, "1x2", job(2, id="a", **tiny), job(1, id="b", at=1.0, **tiny), profile=PAIRS)
+    assert found["b"][0] == 100.0
+    jobs = (job(1, id="a", **tiny), job(1, id="b", at=1.0, **tiny), job(1, id="c", at=2.0, **tiny))
+    assert ends(APART, "1x1", *jobs, profile=PAIRS)["c"][0] == ends(APART, "1x1", *jobs, profile=PAIRS)["a"][1]
+    large = (job(16, id="a", **tiny), job(16, id="b", at=1.0, **tiny))
+    assert ends(APART, "2x8", *large, profile=PAIRS)["b"][0] == 100.0
+
+
+def test_without_sharing_in_the_engine_the_walk_is_strict() -> None:
+    planner = build_planner("lucid", Setting(cluster("1x1"), offers=frozenset({Need.HISTORY})))
+    assert planner.walk == "strict"
+    assert [adjuster.name for adjuster in planner.adjust] == ["profile"]
+
+
+@pytest.mark.parametrize("knobs", ["nodes=1.5", "limit=0"])
+def test_knobs_that_make_no_sense(knobs: str) -> None:
+    with pytest.raises(InputError):
+        build_planner(f"lucid:{knobs}", Setting(cluster("1x1")))
