@@ -388,3 +388,12 @@ def test_who_looks_has_told_what_had_ended(tmp_path, caplog):
         assert after.told.index(ended[0]) < after.told.index(Looked())
         assert not [record for record in caplog.records if record.levelname == "ERROR"]
         world.engine = after.engine
+
+
+def test_a_task_says_which_gpus_it_has_also_if_it_shares_them(tmp_path: Path) -> None:
+    turns = Slice(0, 0b1010, 0, limit=1000, mode="slice", group="g")
+    shared = {"1": Slice(0, 0b0001, 300), "2": turns, "3": Slice(1, 0b0110)}
+    with World(tmp_path, {job_id: sh("sleep 60") for job_id in shared}) as world:
+        for job_id, piece in shared.items():
+            world.start(job_id, allocation=Allocation((piece,), 1))
+        assert [world.engine.tasks(job_id)[0].gpus for job_id in shared] == [[0], [1, 3], [1, 2]]

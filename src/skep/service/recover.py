@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from skep.clusters.read import read_text
-from skep.core.actions import Action, Launch, Limit, Reshare, Suspend, Tune
+from skep.core.actions import Action, Launch, Limit, Suspend, Tune
 from skep.core.cells.layout import Layout
 from skep.core.cluster import WHOLE, Cluster
 from skep.core.errors import InputError, InvariantBroken
@@ -154,10 +154,7 @@ def resume_actions(state: State) -> list[Action]:
     for job in state.jobs.values():
         if job.held is None:
             continue
-        actions.append(Launch(job.id, job.held.resumes_as or job.held, job.held_launch))
-        terms = job.held.resumes_as or job.held
-        if terms.terms.mode:
-            actions.append(Reshare(job.id, job.held_launch, terms))
+        actions.append(Launch(job.id, job.held.resumes_as or job.held, job.held_launch))  # also has its terms
         if job.limit_milli < WHOLE:
             actions.append(Limit(job.id, job.held_launch, job.limit_milli))
         if job.settings:

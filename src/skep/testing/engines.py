@@ -203,6 +203,8 @@ class FakeEngine(NoEngine):
     def _launch(self, action: Launch | Move, run: FakeRun | None) -> list[Report]:
         if run is None or run.launch < action.launch:
             run = self._begin(action, run)
+        elif run.launch == action.launch:
+            run.allocation = action.allocation  # the terms may be new
         return [run.end] if run.end is not None else standing(action.job_id, run)
 
     def _begin(self, action: Launch | Move, before: FakeRun | None) -> FakeRun:

@@ -108,6 +108,8 @@ class SimEngine(NoEngine):
             if action.launch > last:
                 self._begin(action)
             else:
+                if action.launch == last and self._runs(action.job_id):
+                    self._hear(self._simulate(Reshare(action.job_id, last, action.allocation)))
                 self._retell(action.job_id)
         elif isinstance(action, Stop):
             if not self._runs(action.job_id):
