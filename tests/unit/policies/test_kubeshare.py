@@ -52,6 +52,22 @@ def test_affinity_brings_jobs_to_one_gpu_and_nowhere_else() -> None:
     assert found == {"a": [(0, 1)], "b": [(0, 2)], "c": [(0, 1)]}
 
 
+def test_a_job_that_is_too_large_for_the_gpus_of_its_label_waits_until_they_are_free() -> None:
+    """It is not taken for one that can never run: alone on the cluster it could begin GPUs of its own."""
+    small = job(1, id="small", work=60.0, gpu_milli=500, share=Share(affinity="x"))
+    large = job(2, id="large", at=1.0, work=60.0, gpu_milli=800, share=Share(affinity="x"))
+    course = World(trace(small, large), cluster("1x2"), "kubeshare").run()
+    assert {each.id: str(each.state) for each in course.state.jobs.values()} == {
+        "small": "succeeded",
+        "large": "succeeded",
+    }
+
+
+def test_the_label_of_a_job_on_gpus_of_its_own_brings_no_others_there() -> None:
+    alone = job(1, id="alone", work=1e6, share=Share(affinity="x"))
+    assert seats("1x2", alone, part("a", 300, affinity="x")) == {"alone": [(0, 1)], "a": [(0, 2)]}
+
+
 def test_gpus_with_affinity_are_kept_for_their_own() -> None:
     found = seats("1x3", part("a", 500, affinity="x"), part("b", 500), part("c", 400))
     assert found == {"a": [(0, 1)], "b": [(0, 1)], "c": [(0, 2)]}

@@ -41,17 +41,23 @@ class Labelled(Beside):
 
     def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
         label = share_of(job.spec).affinity
-        self.homes = self._homes(label) if label else set()
+        self.homes = self._homes(cluster, label) if label else set()
         return super().seek(cluster, plan, job, shape, now_s)
 
-    def _homes(self, label: str) -> set[tuple[int, int]]:
-        """(node, GPU) of all that carry this affinity label."""
+    def _homes(self, cluster: ClusterView, label: str) -> set[tuple[int, int]]:
+        """(node, GPU) of all in this cluster, which may be an empty one, that jobs in our mode have labelled so."""
         found = set()
         for job in self.jobs.values():
             if job.allocation is not None and share_of(job.spec).affinity == label:
                 for piece in job.allocation.slices:
-                    found |= {(piece.node, gpu) for gpu in bits(piece.gpus)}
+                    found |= {
+                        (piece.node, gpu) for gpu in bits(piece.gpus) if self._is_there(cluster, job, piece.node, gpu)
+                    }
         return found
+
+    def _is_there(self, cluster: ClusterView, job: JobView, node: int, gpu: int) -> bool:
+        tenants = cluster.nodes[node].tenants(gpu)
+        return any(tenant.owner == job.seq and tenant.mode == self.mode for tenant in tenants)
 
     def judge(self, job: JobView, role: Role, node: NodeView, gpu: int) -> Verdict | None:
         left = node.milli_left(gpu)
