@@ -54,13 +54,20 @@ class Pending:
 
     def in_order(self, group_key: Callable[[Hashable], float]) -> Iterator[JobView]:
         """All of them, the first to be started first."""
-        lines: list[list[tuple[float, int, Key, int, JobView]]] = [
-            [(group_key(line.group), rank, key, seq, job) for rank, key, seq, job in line.entries]
-            for line in self.active.values()
-        ]
-        return (each[4] for each in heapq.merge(*lines))
 
-    def lines_in_order(self, group_key: Callable[[Hashable], float]) -> Iterator[Iterator[JobView]]:
-        """The jobs of each line, in the order of their heads."""
-        for line in sorted(self.active.values(), key=lambda line: (group_key(line.group), line.entries[0][:3])):
-            yield (entry[3] for entry in line.entries)
+        def keyed(line: Line) -> Iterator[tuple[float, int, Key, int, JobView]]:
+            group = group_key(line.group)
+            return ((group, *entry) for entry in line.entries)
+
+        return (each[4] for each in heapq.merge(*map(keyed, self.active.values())))
+
+    def offer(self, group_key: Callable[[Hashable], float], attempt: Callable[[JobView], bool]) -> None:
+        """Offer them in order; after one that is refused the rest of its line is left out."""
+        heads = [(group_key(line.group), *line.entries[0][:3], 0, line) for line in self.active.values()]
+        heapq.heapify(heads)
+        while heads:
+            group, _, _, _, at, line = heads[0]
+            if attempt(line.entries[at][3]) and at + 1 < len(line.entries):
+                heapq.heapreplace(heads, (group, *line.entries[at + 1][:3], at + 1, line))
+            else:
+                heapq.heappop(heads)

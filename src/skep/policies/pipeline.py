@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 
 from skep.core.cluster import Allocation
 from skep.core.job import JobState
@@ -345,8 +345,8 @@ class Pipeline:
     def pending_jobs(self) -> Iterator[JobView]:
         return self.pending.in_order(self.order.group_key)
 
-    def pending_lines(self) -> Iterator[Iterator[JobView]]:
-        return self.pending.lines_in_order(self.order.group_key)
+    def offer_pending(self, attempt: Callable[[JobView], bool]) -> None:
+        self.pending.offer(self.order.group_key, attempt)
 
     def running_jobs(self) -> Iterator[JobView]:
         return (entry[3] for entry in self.running.entries)
@@ -361,6 +361,8 @@ class Pipeline:
         for adjuster in self.adjust:
             number = len(plan.decisions)
             wake_s = min(wake_s, adjuster.adjust(view, plan, trigger, self))
+            if len(plan.decisions) == number:
+                continue
             has_freed = self._follow(view, plan, plan.decisions[number:])
             if has_freed and self.pending.entries:
                 self.epoch += 1

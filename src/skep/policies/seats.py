@@ -19,10 +19,11 @@ Key = tuple[tuple[int, int], ...]
 class Seat:
     """The GPUs of a seat and the jobs that run there, the first submitted first."""
 
-    __slots__ = ("key", "members", "mode")
+    __slots__ = ("gpus", "key", "members", "mode")
 
     def __init__(self, key: Key) -> None:
         self.key = key
+        self.gpus = sum(mask.bit_count() for _, mask in key)
         self.members: list[JobView] = []
         self.mode = ""
 
@@ -30,10 +31,6 @@ class Seat:
     def name(self) -> str:
         """Of the share group of this seat."""
         return "+".join(f"{node}.{mask:x}" for node, mask in self.key)
-
-    @property
-    def gpus(self) -> int:
-        return sum(mask.bit_count() for _, mask in self.key)
 
 
 class Seats:

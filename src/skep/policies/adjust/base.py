@@ -11,7 +11,7 @@ any: time slices, packing, migration against fragmentation, growing and shrinkin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from skep.core.needs import Need
@@ -66,8 +66,9 @@ class Walked(Protocol):
         """Jobs that the walk could not start, the first to be started first."""
         ...
 
-    def pending_lines(self) -> Iterator[Iterator[JobView]]:
-        """The same by request: if the first job of a line finds no place, none of the line does."""
+    def offer_pending(self, attempt: Callable[[JobView], bool]) -> None:
+        """Offer pending jobs in order. After one that is refused, others of the same request (with `walk=strict`: of
+        the same group) are left out: what does not fit one does not fit the others."""
         ...
 
     @property

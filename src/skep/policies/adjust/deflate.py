@@ -48,13 +48,8 @@ class Deflate:
     def adjust(self, view: View, plan: Plan, trigger: Trigger, walked: Walked) -> float:
         wake_s = math.inf
         if walked.seats.elastic:
-            is_wanted = False
-            for line in walked.pending_lines():
-                for job in line:
-                    is_wanted = True
-                    if not self._deflate_for(view, plan, walked, job):
-                        break
-            if not is_wanted:
+            walked.offer_pending(lambda job: self._deflate_for(view, plan, walked, job))
+            if next(walked.pending_jobs(), None) is None:
                 wake_s = self._inflate(view, plan, walked)
         return min(wake_s, self.effects.measure(view, plan))
 

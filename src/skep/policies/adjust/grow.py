@@ -35,13 +35,8 @@ class GrowShrink:
     def adjust(self, view: View, plan: Plan, trigger: Trigger, walked: Walked) -> float:
         wake_s = math.inf
         if walked.seats.elastic:
-            is_wanted = walked.seats.is_crowded
-            for line in walked.pending_lines():
-                for job in line:
-                    is_wanted = True
-                    if not self._shrink_for(view, plan, walked, job):
-                        break
-            if not is_wanted:
+            walked.offer_pending(lambda job: self._shrink_for(view, plan, walked, job))
+            if not walked.seats.is_crowded and next(walked.pending_jobs(), None) is None:
                 wake_s = self._grow_all(view, plan, walked)
         return min(wake_s, self.effects.measure(view, plan))
 

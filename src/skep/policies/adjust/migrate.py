@@ -87,7 +87,13 @@ class Migrate:
     def _wanted_gpus(self, pool: PoolView, walked: Walked) -> bool:
         """Whether a job could use a whole node of this pool, and fits on none as it is."""
         most_free = next((free for free in range(pool.size_max, 0, -1) if pool.by_free[free]), 0)
-        jobs = [next(line) for line in walked.pending_lines()] + list(walked.seats.spread.values())
+        jobs = list(walked.seats.spread.values())
+
+        def note(job: JobView) -> bool:
+            jobs.append(job)
+            return False
+
+        walked.offer_pending(note)
         return any(
             most_free < job.spec.shapes[0].gpus <= pool.size_max
             and (not job.spec.shapes[0].gpu_types or pool.gpu_type in job.spec.shapes[0].gpu_types)

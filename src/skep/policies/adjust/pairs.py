@@ -43,13 +43,10 @@ class PackPairs:
         for seat in self.changed.take(walked.seats):
             if len(seat.members) == 1 and seat.mode == PACK:
                 give_alone(plan, seat)
-        scores: Scores | None = None
-        profiling = {node.index for node in self.partition.nodes(view.cluster)}
-        for line in walked.pending_lines():
-            for job in line:
-                scores = scores or Scores(view, walked)
-                if not self._join_any(view, plan, walked, job, scores, profiling):
-                    break
+        if next(walked.pending_jobs(), None) is not None:
+            scores = Scores(view, walked)
+            profiling = {node.index for node in self.partition.nodes(view.cluster)}
+            walked.offer_pending(lambda job: self._join_any(view, plan, walked, job, scores, profiling))
         return math.inf
 
     def _join_any(

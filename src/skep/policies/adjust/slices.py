@@ -2,6 +2,9 @@
 
 A plan only sets members, weights and the quantum of a share group; turns belong to the engine. The least crowded seat
 goes first, and no seat has more than `height` members. A member that is left alone has its GPUs to itself again.
+
+A job does not join while a smaller one waits that comes before it: the GPUs of the seat become free for that one when
+the members have ended. Otherwise large jobs would follow each other on the same GPUs for ever.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from skep.policies.place.base import role_slice
 from skep.policies.seats import Changed, Seat, Seats
 
 SLICE = "slice"
+SETTLE_S = 600.0
+"""Some rounds of turns."""
 
 OnMode = Callable[[JobView, Allocation], Allocation]
 """The seats of a job on the terms of a share mode."""
@@ -34,20 +39,26 @@ class Slices:
     def __init__(self, *, height: int = 2, quantum_s: float = 60.0) -> None:
         self.height = height
         self.quantum_ms = int(quantum_s * 1000)
-        self.effects = Effects(self.name, cool_down_s=0.0, settle_s=2 * height * quantum_s)
+        self.effects = Effects(self.name, cool_down_s=0.0, settle_s=SETTLE_S)
 
     def attach(self, view: View) -> None:
         self.effects.attach(view)
         self.changed = Changed()
 
     def adjust(self, view: View, plan: Plan, trigger: Trigger, walked: Walked) -> float:
+        waiting: list[JobView] = []
+        """Those that found no seat."""
+
+        def attempt(job: JobView) -> bool:
+            if not is_held_up(job, waiting) and self._join_any(view, plan, walked.seats, job):
+                return True
+            waiting.append(job)
+            return False
+
+        walked.offer_pending(attempt)
         for seat in self.changed.take(walked.seats):
             if len(seat.members) == 1 and seat.mode in (SLICE, "pack"):
                 give_alone(plan, seat)
-        for line in walked.pending_lines():
-            for job in line:
-                if not self._join_any(view, plan, walked.seats, job):
-                    break
         return self.effects.measure(view, plan)
 
     def _join_any(self, view: View, plan: Plan, seats: Seats, job: JobView) -> bool:
@@ -67,6 +78,16 @@ class Slices:
 
     def _on_turns(self, seat: Seat) -> OnMode:
         return lambda job, seats: on_turns(job, seats, seat.name, self.quantum_ms)
+
+
+def is_held_up(job: JobView, waiting: list[JobView]) -> bool:
+    """Whether one of these jobs is smaller and accepts a GPU type that this one accepts."""
+    types = job.spec.shapes[0].gpu_types
+    for other in waiting:
+        others = other.spec.shapes[0].gpu_types
+        if 0 < other.gpu_count < job.gpu_count and (not types or not others or set(types) & set(others)):
+            return True
+    return False
 
 
 def join(view: View, plan: Plan, seat: Seat, job: JobView, role: Role, on_mode: OnMode) -> bool:
