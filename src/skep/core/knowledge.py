@@ -154,11 +154,11 @@ class Knowledge:
             return
         past = Finished(owner_of(job), job.spec.model, float(job.gpus), job.work_s, job.run_s, job.service_gpu_s)
         self.whole.note(past)
-        self._past(job.spec.vc).note(past)
+        (self.vcs.get(job.spec.vc) or self._new_past(job.spec.vc)).note(past)
 
     def note_use(self, vc: str, gpu_s: float) -> None:
         self.whole.used_gpu_s += gpu_s
-        self._past(vc).used_gpu_s += gpu_s
+        (self.vcs.get(vc) or self._new_past(vc)).used_gpu_s += gpu_s
 
     def note_report(self, at_s: float, job: Job, report: Report, place: Place | None) -> None:
         """A job has reported progress; its place is None if its model has no name."""
@@ -179,10 +179,8 @@ class Knowledge:
         for progress in self.progress.values():
             progress.at_s += by_s
 
-    def _past(self, vc: str) -> Past:
-        past = self.vcs.get(vc)
-        if past is None:
-            past = self.vcs[vc] = Past()
+    def _new_past(self, vc: str) -> Past:
+        past = self.vcs[vc] = Past()
         return past
 
 

@@ -53,13 +53,15 @@ def reconcile(state: State) -> list[Action]:
                 actions.append(Suspend(job.id, job.held_launch, job.bound.memory or "resident"))
         else:
             launches.append(job)
-            if is_move(job):
+            if job.held is not None and is_move(job):
                 orders.moving[job.seq] = job
     if orders.settings:
         actions += settings_of(state)
     orders.dirty = []
     blocked = blocked_of(state, launches) if launches and (orders.leaving or orders.moving) else ()
-    actions += [Reshare(job.id, job.held_launch, reshared(job)) for job in launches if tells_terms(job, blocked)]
+    for job in launches:
+        if job.held is not None and tells_terms(job, blocked):
+            actions.append(Reshare(job.id, job.held_launch, reshared(job)))
     for job in launches:
         allocation = job.bound
         assert allocation is not None
@@ -67,16 +69,16 @@ def reconcile(state: State) -> list[Action]:
             continue  # it has its terms, or was decided about twice in one plan
         if job.seq in blocked:
             orders.dirty.append(job)
-        elif resumes(job):
-            actions.append(Resume(job.id, job.held_launch))
-        elif job.held is not None:
-            job.launches += 1
-            actions.append(Move(job.id, allocation, job.launches))
-        else:
+        elif job.held is None:
             job.held = allocation
             job.launches += 1
             job.held_launch = job.launches
             actions.append(Launch(job.id, allocation, job.launches))
+        elif resumes(job):
+            actions.append(Resume(job.id, job.held_launch))
+        else:
+            job.launches += 1
+            actions.append(Move(job.id, allocation, job.launches))
     return actions
 
 

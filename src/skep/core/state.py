@@ -96,7 +96,7 @@ class State:
     @property
     def next_timer_s(self) -> float:
         """When something is due although nothing happens."""
-        return min(self.wake_s, self.timers.next_s) if self.timers else self.wake_s
+        return min(self.wake_s, self.timers.next_s) if self.timers.by_job else self.wake_s
 
     def due(self, now_s: float) -> tuple[Timer, ...]:
         plan = [Timer(self.wake_s, PLAN)] if self.wake_s <= now_s else []

@@ -39,35 +39,36 @@ class Timers:
     """At most one of each kind for a job."""
 
     def __init__(self, timers: Iterable[Timer] = ()) -> None:
-        self._by_job: dict[tuple[TimerKind, str], Timer] = {}
+        self.by_job: dict[tuple[TimerKind, str], Timer] = {}
+        """By kind and job."""
         self._heap: list[Timer] = []
         """With some that do not count any more: they are dropped when they come to the front."""
         for timer in timers:
             self.set(timer.kind, timer.job_id, timer.at_s)
 
     def __len__(self) -> int:
-        return len(self._by_job)
+        return len(self.by_job)
 
     def set(self, kind: TimerKind, job_id: str, at_s: float) -> None:
-        timer = self._by_job[kind, job_id] = Timer(at_s, kind, job_id)
+        timer = self.by_job[kind, job_id] = Timer(at_s, kind, job_id)
         heapq.heappush(self._heap, timer)
 
     def drop(self, kind: TimerKind, job_id: str) -> bool:
         """Whether there was one."""
-        return self._by_job.pop((kind, job_id), None) is not None
+        return self.by_job.pop((kind, job_id), None) is not None
 
     def drop_all(self, job_id: str) -> None:
         for kind in (LIMIT, LEASE, BACK_OFF):
-            self._by_job.pop((kind, job_id), None)
+            self.by_job.pop((kind, job_id), None)
 
     def at_s(self, kind: TimerKind, job_id: str) -> float | None:
-        timer = self._by_job.get((kind, job_id))
+        timer = self.by_job.get((kind, job_id))
         return None if timer is None else timer.at_s
 
     @property
     def next_s(self) -> float:
         heap = self._heap
-        while heap and self._by_job.get((heap[0].kind, heap[0].job_id)) != heap[0]:
+        while heap and self.by_job.get((heap[0].kind, heap[0].job_id)) != heap[0]:
             heapq.heappop(heap)
         return heap[0].at_s if heap else math.inf
 
@@ -81,7 +82,7 @@ class Timers:
         return list(dict.fromkeys(found))
 
     def all(self) -> list[Timer]:
-        return sorted(self._by_job.values())
+        return sorted(self.by_job.values())
 
     def shifted(self, by_s: float) -> Timers:
         """The clock was set: whatever was so far away still is."""

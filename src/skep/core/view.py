@@ -299,7 +299,7 @@ class Trigger:
         jobs = self.submitted or self.ended or self.returned or self.withdrawn
         if jobs or self.is_timer or self.nodes_changed:
             return True
-        return bool(self.started) and any(is_beside_others(job) for job in self.started)
+        return bool(self.started) and any(map(is_beside_others, self.started))
 
 
 def is_beside_others(job: JobView) -> bool:

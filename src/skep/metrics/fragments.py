@@ -34,8 +34,9 @@ class IdleGpus:
                 if pool.shared or pool.stale or not self.is_counted:
                     self.by_node = ByNode(self.cluster, self.fragments)
                     return self.by_node.now()
-                if pool.free:
-                    idle += pool.free
+                free = pool.free
+                if free:
+                    idle += free
                     weights = self.weights.get(pool) or self._weigh(pool)
                     found += sum(map(mul, weights, map(int.bit_count, pool.by_free)))
             return idle * WHOLE, found

@@ -64,7 +64,7 @@ def close(state: State, job: Job, ended_as: JobState) -> None:
     del state.open_jobs[job.seq]
     state.knowledge.note_end(job)
     state.memory.jobs.pop(job.id, None)
-    if state.timers:
+    if state.timers.by_job:
         state.timers.drop_all(job.id)
     if ended_as is not JobState.UNRUNNABLE:  # which never began
         job.finish_s = state.now_s

@@ -126,7 +126,7 @@ def tasks_exited(state: State, event: TasksExited) -> None:
     if job.seq in state.held_jobs:  # else it never came to run
         settle(state, job)
         del state.held_jobs[job.seq]
-    if state.timers:
+    if state.timers.by_job:
         state.timers.drop_all(job.id)
     job.is_expired = False
     job.held_gpus = 0
@@ -191,11 +191,9 @@ def settle(state: State, job: Job) -> None:
     """Book what the job has held since the last change."""
     if not job.is_halted:
         book_service(state, job)
+        job.run_s += state.now_s - job.held_since_s
     job.share_since_s = None
-    held_s = state.now_s - job.held_since_s
     job.held_since_s = state.now_s
-    if not job.is_halted:
-        job.run_s += held_s
 
 
 def book_service(state: State, job: Job) -> None:

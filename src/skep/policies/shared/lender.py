@@ -148,7 +148,8 @@ class Lender:
         trigger = self.view.trigger
         if self.vcs.sharing != CELLS or self.pipeline.has_nobody(trigger):
             trigger.ended.clear()
-            trigger.withdrawn.clear()
+            if trigger.withdrawn:
+                trigger.withdrawn.clear()
             trigger.nodes_changed = False
             return
         if not (trigger.wakes or plan.decisions):

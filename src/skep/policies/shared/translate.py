@@ -34,6 +34,8 @@ class Translator:
         """All decisions of this plan of a VC."""
         if len(made.decisions) == 1:
             self._carry_out_one(plan, vc, made)
+            if made.decisions[0].before is None:
+                return  # a start leaves nothing
         else:
             homes: Homes = {}
             for numbers in bundles_of(made.decisions):
