@@ -10,7 +10,7 @@ from skep.core.share import Claim, Share
 from skep.policies.registry import Setting, build_planner
 from skep.profiles.native import read_native
 from skep.testing import World, cluster, job, node, trace
-from skep.testing.world import Course
+from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 from skep.verify.play import play_jobs
 
@@ -34,13 +34,13 @@ def auto(name: str, gpus: int = 1, **more: object) -> TraceJob:
     return claims("auto", name, gpus, **more)
 
 
-def begun(*jobs: TraceJob, policy: str = "antman", gpus: int = 1, gpu_mem_gib: float | None = None) -> Course:
+def begun(*jobs: TraceJob, policy: str = "antman", gpus: int = 1, gpu_mem_gib: float | None = None) -> WorldCourse:
     course = World(trace(*jobs), cluster([node(gpus, gpu_mem_gib=gpu_mem_gib)]), policy).begin()
     course.advance()
     return course
 
 
-def terms(course: Course) -> dict[str, tuple[int, int]]:
+def terms(course: WorldCourse) -> dict[str, tuple[int, int]]:
     """(mask of GPUs, guaranteed milli) of each job that runs."""
     found = ((each.id, each.allocation) for each in course.state.jobs.values())
     return {

@@ -16,28 +16,37 @@ from skep.policies.adjust.preempt import ByPriority
 from skep.policies.lines import Entry
 from skep.policies.order.base import Order
 from skep.policies.order.classes import LEND, Classes, claim_of, is_guest
+from skep.policies.place.lend import Lend
 from skep.policies.running import Running
 
 
 class EvictGuests(ByPriority):
-    """A guaranteed job may stop opportunistic ones, the newest first, then jobs of a lower priority."""
+    """A guaranteed job may stop opportunistic ones, the newest first, then jobs of a lower priority. One that can run
+    beside them and asks for nothing but GPUs gains nothing by that: it takes their GPUs anyway."""
 
     name = "evict-guests"
     preempts = True
 
+    def __init__(self, place: Lend) -> None:
+        self.place = place
+
     def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
         assert isinstance(order, Classes)
-        if claim_of(entry[3]) == "guaranteed" and order.is_within(entry[3]) and order.guests():
+        if self._may_evict(entry[3]) and order.is_within(entry[3]) and order.guests():
             return True
         return super().may_help(order, running, entry)
 
     def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         assert isinstance(order, Classes)
         lower = super().candidates(view, order, running, entry)
-        if claim_of(entry[3]) != "guaranteed":
+        if not self._may_evict(entry[3]):
             return lower
         guests = [job for job in reversed(order.guests()) if job.state is JobState.RUNNING]
         return chained(guests, lower)
+
+    def _may_evict(self, job: JobView) -> bool:
+        is_beside = self.place.shares(job.spec) and job.spec.shapes[0].is_plain
+        return claim_of(job) == "guaranteed" and not is_beside
 
 
 def chained(guests: list[JobView], lower: Iterable[JobView]) -> Iterator[JobView]:

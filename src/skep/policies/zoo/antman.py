@@ -28,7 +28,7 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
         is_sharing=Need.SHARE in setting.offers,
     )
     return make_pipeline(
-        "antman", knobs, setting, order=order, preempt=EvictGuests(), adjust=(Upgrade(order),), place=place
+        "antman", knobs, setting, order=order, preempt=EvictGuests(place), adjust=(Upgrade(order),), place=place
     )
 
 
