@@ -269,7 +269,7 @@ class Beside:
         self.has_idle = any(any(pool.idle.values()) for pool in self.state.cluster.pools)
         for vc in self.planner.vcs.values():
             assert vc.pipeline is not None
-            for line in vc.pipeline.active.values():
+            for line in vc.pipeline.pending.active.values():
                 job = line.entries[0][3]
                 if job.id not in self.broken and self._would_fit(job.spec.vc, job.gpus):
                     cluster = self.clusters[vc.name]

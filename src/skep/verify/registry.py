@@ -21,6 +21,7 @@ FAMILIES = (
     "neighbours",
     "sharing",
     "lending",
+    "parts",
     "profiling",
 )
 """The modules that hold checks."""

@@ -1,0 +1,68 @@
+"""Checks of policies that give jobs parts of a GPU: tokens with a request and a limit, and lanes of memory."""
+
+from __future__ import annotations
+
+from skep.core.cluster import Cluster, NodeSpec
+from skep.core.model import JobSpec, gpu_shape
+from skep.core.share import Share
+from skep.traces.trace import TraceJob
+from skep.verify.check import Check, Finding, near, same
+from skep.verify.play import finishes, play_jobs, row_names, starts
+
+TOKENS = ((300, 600), (400, 600), (300, 500))
+"""(request, limit) in thousandths of a GPU."""
+WORK_S = 60.0
+
+MEMORY_GIB = 16
+LANES = ((2, 6, 100.0), (1, 5, 25.0), (1, 4, 25.0), (1, 7, 50.0))
+"""(GiB that a job keeps, GiB that it needs to run, seconds of work)"""
+
+
+def token(at: int) -> TraceJob:
+    request, limit = TOKENS[at]
+    shape = gpu_shape(1, gpu_milli=request)
+    spec = JobSpec("abc"[at], (shape,), share=Share("token", limit), expect_s=WORK_S)
+    return TraceJob(0.0, WORK_S, spec)
+
+
+def tokens() -> list[Finding]:
+    alone = [finishes(play_jobs("kubeshare", "1x1", [token(at)]))[0] or 0.0 for at in range(3)]
+    together = finishes(play_jobs("kubeshare", "1x1", [token(at) for at in range(3)]))
+    found = [
+        near(f"part of the GPU that {name} has alone", limit / 1000, WORK_S * request / 1000 / end_s)
+        for name, (request, limit), end_s in zip("abc", TOKENS, alone, strict=True)
+    ]
+    return [*found, same("ends of a b c together, at their requests", (WORK_S,) * 3, together)]
+
+
+def lanes() -> list[Finding]:
+    cluster = Cluster([NodeSpec("n0", 1, gpu_mem_mib=MEMORY_GIB * 1024)], "one GPU of 16 GiB")
+    jobs = []
+    for name, (kept, ephemeral, work_s) in zip("abcd", LANES, strict=True):
+        shape = gpu_shape(1, gpu_mem_gib=float(kept + ephemeral))
+        share = Share("lane", persistent_gib=float(kept), ephemeral_gib=float(ephemeral))
+        jobs.append(TraceJob(0.0, work_s, JobSpec(name, (shape,), share=share, expect_s=work_s)))
+    run = play_jobs("salus", cluster, jobs)
+    return [
+        same(f"starts of {row_names(run)}", (0.0, 0.0, 0.0, 100.0), starts(run)),
+        same(f"ends of {row_names(run)}", (200.0, 100.0, 100.0, 200.0), finishes(run)),
+    ]
+
+
+CHECKS = (
+    Check(
+        name="tokens",
+        policy="kubeshare",
+        title="Alone a job has its limit; together jobs have their requests and share what is left",
+        source="KubeShare's rule: requests 0.3, 0.4, 0.3 add up to the GPU, so together nothing is left to share",
+        ask=tokens,
+    ),
+    Check(
+        name="lanes",
+        policy="salus",
+        title="Jobs of a lane take turns, lanes run at once, and a job that fits no lane waits",
+        source="the paper's rule on 16 GiB: a and b open lanes of 6 and 5, c joins that of b, d would have to enlarge "
+        "that of a by 1 and keep 1 where 1 is free. Two lanes have half of the GPU each",
+        ask=lanes,
+    ),
+)
