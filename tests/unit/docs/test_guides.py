@@ -137,6 +137,19 @@ def test_the_packing_policy_of_the_guide_packs_those_who_get_more_done_together(
     assert (found["1"]["start_s"] == "0") == (finish_s != (100, 200))
 
 
+def test_the_packing_policy_of_the_guide_packs_nobody_beside_a_job_that_has_its_own_part_of_a_gpu(
+    tmp_path: Path,
+) -> None:
+    write_policies(tmp_path)
+    (tmp_path / "pairs.yaml").write_text(PAIRS, "utf-8")
+    rows = ["job_id,submit_s,duration_s,gpus,gpu_milli,model", "part,0,100,1,500,resnet50", "whole,0,100,1,1000,bert"]
+    (tmp_path / "jobs.csv").write_text("\n".join(rows), "utf-8")
+    done = skep("simulate jobs.csv --cluster 1x1 --profile pairs.yaml --policy ./pack.py:Pack --out out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = rows_of(tmp_path / "out")
+    assert found["whole"]["start_s"] == found["part"]["finish_s"]
+
+
 @pytest.mark.parametrize("page", ["docs/guides/compare-on-your-own-trace.md", "docs/guides/failures-and-restarts.md"])
 def test_the_commands_of_the_guide_run(page: str, tmp_path: Path) -> None:
     assert skep(JOBS, tmp_path).returncode == 0
