@@ -7,6 +7,10 @@ exclusive, or it is shared in one way.
 Turns within a share group belong to the engine: a plan sets members, weights and the quantum. A tenant in mode `slice`
 therefore holds no milli: its part follows from the weights of whoever is there, and nobody is booked anew when another
 member joins or leaves.
+
+A plan gives all members of such a group the same GPUs. The ledger does not check this: it books slices one by one, and
+a member may have several on a node. If members have different GPUs, no GPU is overbooked, but worlds differ: the local
+engine lets members without a common GPU run at once, the simulator has one member of the group run at a time.
 """
 
 from __future__ import annotations

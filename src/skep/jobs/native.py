@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from skep.core.errors import did_you_mean
-from skep.core.share import MIG, MIG_PROFILES
+from skep.core.share import MIG, MIG_PROFILES, MODES
 from skep.files.document import Field
 from skep.files.text import shorten
 from skep.jobs import fields
@@ -88,6 +88,11 @@ def _shared_tasks(field: Field, tasks: dict[str, TaskRole], share: OfShare) -> d
         if role.gpus and 0 < share.limit < part:
             raise field.trouble(
                 f"{field.path}.limit is {share.limit:g}, expected at least what {name} asks for ({part:g})"
+            )
+        if role.gpus and share.limit > part and share.mode and not MODES[share.mode].may_exceed:
+            raise field.trouble(
+                f"{field.path}.limit is {share.limit:g}, expected what {name} asks for ({part:g}): "
+                f"mode {share.mode} gives no more"
             )
         if role.gpus and share.mode == MIG and role.gpu_milli not in MIG_PARTS:
             parts = ", ".join(f"{milli / 1000:g}" for milli in MIG_PARTS)

@@ -311,8 +311,9 @@ SHARE: Table = {
         "`gpu_milli`",
     ),
     "limit": JobField(
-        part_of_gpu(can_be_zero=True),
-        "The most that it may use of each GPU; at least what it asks for.",
+        part_of_gpu(),
+        "The most that it may use of each GPU; at least what it asks for, and in modes `exclusive`, `mps` and `mig` "
+        "no more.",
         "as much as the mode allows",
     ),
     "memory_gib": JobField(

@@ -54,6 +54,15 @@ def test_a_share_survives_being_written() -> None:
         ("share: {request: 1.5}", "share.request is 1.5, expected a number"),
         ("share: {request: 0}", "share.request is 0, expected a number from 0.001 to 1"),
         ("share: {request: 0.5, limit: 0.4}", "share.limit is 0.4, expected at least what task asks for (0.5)"),
+        ("share: {request: 0.5, limit: 0}", "share.limit is 0, expected a number from 0.001 to 1"),
+        (
+            "share: {mode: mps, request: 0.3, limit: 0.5}",
+            "share.limit is 0.5, expected what task asks for (0.3): mode mps gives no more",
+        ),
+        (
+            "share: {mode: mig, request: 0.142, limit: 1}",
+            "share.limit is 1, expected what task asks for (0.142): mode mig gives no more",
+        ),
         ("gpu_milli: 500\nshare: {request: 0.5}", "share.request and gpu_milli of role task are both there"),
         ("gpu_mem_gib: 5\nshare: {memory_gib: 5}", "share.memory_gib and gpu_mem_gib of role task are both there"),
         ("share: {mode: mig, request: 0.5}", "expected one of 0.142, 0.285, 0.428, 0.571, 1"),
