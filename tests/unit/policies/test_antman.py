@@ -94,6 +94,14 @@ def test_a_guest_is_stopped_where_a_guaranteed_job_has_no_memory_beside_it() -> 
     assert terms(course) == {"a": (1, 1000)}
 
 
+def test_only_the_guests_are_stopped_without_which_it_fits() -> None:
+    """Which ones these are is tried without some of them, so the placement meets guests that are not in the books."""
+    guests = [guest(f"g{number}", gpu_mem_gib=memory) for number, memory in enumerate((2.0, 12.0, 12.0, 2.0))]
+    course = begun(*guests, own("a", 4, at=10.0, gpu_mem_gib=8.0), gpus=4, gpu_mem_gib=16.0)
+    course.advance()
+    assert terms(course) == {"g0": (1, 0), "g3": (8, 0), "a": (15, 1000)}
+
+
 def test_an_auto_job_never_stops_a_guest() -> None:
     course = begun(guest("g", gpu_mem_gib=10), auto("a", at=1.0, gpu_mem_gib=10), gpu_mem_gib=16)
     course.advance()

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from skep.core.cluster import WHOLE, Allocation, Slice
+from skep.core.cluster import WHOLE, Allocation, Slice, bits
 from skep.core.job import amount_of
 from skep.core.model import JobSpec, Role, Shape
 from skep.core.plan import Plan
@@ -118,6 +118,13 @@ class Beside(Place):
 
 def nodes_of(pool: PoolView) -> Iterator[NodeView]:
     return (node for node in pool.nodes if node.is_up)
+
+
+def is_booked(cluster: ClusterView, job: JobView) -> bool:
+    """True if the job is in the books of this cluster: not in those of an empty one, nor if a trial has vacated it."""
+    pieces = job.allocation.slices if job.allocation is not None else ()
+    gpus = ((cluster.nodes[piece.node], gpu) for piece in pieces for gpu in bits(piece.gpus))
+    return any(tenant.owner == job.seq for node, gpu in gpus for tenant in node.tenants(gpu))
 
 
 def verdicts(picked: list[tuple[Verdict, int]]) -> list[Verdict]:

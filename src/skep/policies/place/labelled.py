@@ -17,7 +17,7 @@ from skep.core.plan import Plan
 from skep.core.share import Share
 from skep.core.tasks import needs
 from skep.core.view import ClusterView, JobView, NodeView
-from skep.policies.place.beside import Beside, Verdict
+from skep.policies.place.beside import Beside, Verdict, is_booked
 
 UNLABELLED = Share()
 
@@ -48,16 +48,12 @@ class Labelled(Beside):
         """(node, GPU) of all in this cluster, which may be an empty one, that jobs in our mode have labelled so."""
         found = set()
         for job in self.jobs.values():
-            if job.allocation is not None and share_of(job.spec).affinity == label:
-                for piece in job.allocation.slices:
-                    found |= {
-                        (piece.node, gpu) for gpu in bits(piece.gpus) if self._is_there(cluster, job, piece.node, gpu)
-                    }
+            held = job.allocation
+            if held is None or share_of(job.spec).affinity != label or held.terms.mode != self.mode:
+                continue
+            if is_booked(cluster, job):
+                found |= {(piece.node, gpu) for piece in held.slices for gpu in bits(piece.gpus)}
         return found
-
-    def _is_there(self, cluster: ClusterView, job: JobView, node: int, gpu: int) -> bool:
-        tenants = cluster.nodes[node].tenants(gpu)
-        return any(tenant.owner == job.seq and tenant.mode == self.mode for tenant in tenants)
 
     def judge(self, job: JobView, role: Role, node: NodeView, gpu: int) -> Verdict | None:
         left = node.milli_left(gpu)

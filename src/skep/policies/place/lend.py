@@ -20,7 +20,7 @@ from skep.core.tasks import needs
 from skep.core.view import ClusterView, JobView, NodeView, View
 from skep.policies.order.classes import LEND, Classes, claim_of
 from skep.policies.place.base import Place
-from skep.policies.place.beside import Beside, Verdict
+from skep.policies.place.beside import Beside, Verdict, is_booked
 
 
 class Lend(Beside):
@@ -78,7 +78,8 @@ class Lend(Beside):
         self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float
     ) -> Allocation | None:
         """Where it would be if opportunistic jobs had no compute; they keep their memory and CPUs."""
-        guests = [guest for guest in self.order.guests() if guest.allocation and guest.allocation.terms.mode == LEND]
+        placed = [guest for guest in self.order.guests() if guest.allocation and guest.allocation.terms.mode == LEND]
+        guests = [guest for guest in placed if is_booked(cluster, guest)]
         if not guests:
             return None
         mark = plan.mark()
