@@ -102,6 +102,13 @@ def test_only_the_guests_are_stopped_without_which_it_fits() -> None:
     assert terms(course) == {"g0": (1, 0), "g3": (8, 0), "a": (15, 1000)}
 
 
+def test_an_opportunistic_job_stops_no_guaranteed_one_of_a_lower_priority() -> None:
+    """The guaranteed job could stop it in turn, and the decision would never end."""
+    course = begun(own("a"), guest("g", 2, at=10.0, priority=20), gpus=2)
+    course.advance()
+    assert terms(course) == {"a": (1, 1000)}
+
+
 def test_an_auto_job_never_stops_a_guest() -> None:
     course = begun(guest("g", gpu_mem_gib=10), auto("a", at=1.0, gpu_mem_gib=10), gpu_mem_gib=16)
     course.advance()

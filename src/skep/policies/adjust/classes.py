@@ -22,7 +22,8 @@ from skep.policies.running import Running
 
 class EvictGuests(ByPriority):
     """A guaranteed job may stop opportunistic ones, the newest first, then jobs of a lower priority. One that can run
-    beside them and asks for nothing but GPUs gains nothing by that: it takes their GPUs anyway."""
+    beside them and asks for nothing but GPUs gains nothing by that: it takes their GPUs anyway. Other jobs stop none,
+    whatever their priority: two of them could stop each other without end."""
 
     name = "evict-guests"
     preempts = True
@@ -32,6 +33,8 @@ class EvictGuests(ByPriority):
 
     def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
         assert isinstance(order, Classes)
+        if claim_of(entry[3]) != "guaranteed":
+            return False
         if self._may_evict(entry[3]) and order.is_within(entry[3]) and order.guests():
             return True
         return super().may_help(order, running, entry)
