@@ -134,7 +134,8 @@ class Pipeline:
             self.running.remove(job)
             self._keep_running(job, plan, view.now_s)
         if not is_idle:
-            changed = bool(plan.decisions or trigger.ended or trigger.nodes_changed or trigger.withdrawn)
+            freed = trigger.ended or trigger.returned or trigger.nodes_changed or trigger.withdrawn
+            changed = bool(plan.decisions or freed)
             self.reasons.book(view, plan, fresh, changed=changed)
         wake_s = min(wake_s, self.timers.next_s)
         if self.order.moves == RISES and self.preempt.preempts:

@@ -1,0 +1,84 @@
+"""Every policy that shares GPUs, with jobs that ask for any mode, claim, label and priority at once: every invariant
+holds after every step, no decision goes on without end, and a fork goes on alike."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from worlds import examples, fork_of, outages, policy_specs
+
+from skep.core.job import JobState
+from skep.core.needs import Need
+from skep.core.share import Share
+from skep.policies.registry import policies
+from skep.testing import World, cluster, job, node, trace
+from skep.traces.trace import TraceJob
+
+SHARING = sorted(name for name, policy in policies().items() if Need.SHARE in policy.needs())
+LABELS = st.sampled_from(["", "", "x", "y"])
+every_sharing_policy = pytest.mark.parametrize("name", SHARING)
+
+
+@st.composite
+def sharing_jobs(draw: st.DrawFn) -> TraceJob:
+    milli = draw(st.sampled_from([1000, 1000, 500, 300]))
+    kept, ephemeral = draw(st.sampled_from([(0.0, 0.0), (1.0, 4.0), (2.0, 6.0), (1.0, 9.0)]))
+    share = Share(
+        draw(st.sampled_from(["", "", "token", "lend", "slice", "pack", "lane"])),
+        limit_milli=draw(st.sampled_from([0, milli, 1000])),
+        weight=draw(st.sampled_from([1, 1, 3])),
+        affinity=draw(LABELS),
+        anti_affinity=draw(LABELS),
+        exclusion=draw(LABELS),
+        persistent_gib=kept,
+        ephemeral_gib=ephemeral,
+        claim=draw(st.sampled_from(["guaranteed", "opportunistic", "auto"])),
+    )
+    return job(
+        draw(st.sampled_from([1, 1, 1, 2, 4])),
+        work=draw(st.integers(1, 600).map(float)),
+        at=draw(st.integers(0, 300).map(float)),
+        priority=draw(st.sampled_from([0, 0, -1, 1, 50])),
+        vc=draw(st.sampled_from(["a", "b"])),
+        model=draw(st.sampled_from(["", "vgg16", "resnet50"])),
+        gpu_milli=milli,
+        gpu_mem_gib=kept + ephemeral,
+        share=share if draw(st.booleans()) else None,
+        preemptible=draw(st.sampled_from([True, True, True, False])),
+    )
+
+
+@st.composite
+def sharing_worlds(draw: st.DrawFn, name: str, rounds: tuple[float, ...] = (0.0, 0.0, 47.5)) -> World:
+    sizes = draw(st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=3))
+    return World(
+        trace(*draw(st.lists(sharing_jobs(), min_size=2, max_size=14))),
+        cluster([node(size, gpu_mem_gib=16) for size in sizes]),
+        draw(policy_specs(name)),
+        restart_s=draw(st.sampled_from([0.0, 7.0])),
+        checkpoint_s=draw(st.sampled_from([0.0, 25.0])),
+        round_s=draw(st.sampled_from(rounds)),
+        outages=draw(outages(len(sizes))) if draw(st.booleans()) else (),
+    )
+
+
+@every_sharing_policy
+@examples(60)
+@given(data=st.data())
+def test_every_step_holds_whatever_jobs_ask_for(name: str, data: st.DataObject) -> None:
+    world = data.draw(sharing_worlds(name))
+    course = world.begin()
+    course.finish(world.checker(course.state))
+    assert not [each for each in course.state.jobs.values() if each.state is JobState.SUSPENDED]
+
+
+@every_sharing_policy
+@examples(20)
+@given(data=st.data())
+def test_a_fork_goes_on_alike(name: str, data: st.DataObject) -> None:
+    # Between rounds a planner that is attached looks at patience anew, so a fork may differ there.
+    original, fork = fork_of(data, data.draw(sharing_worlds(name, rounds=(0.0,))))
+    original.finish()
+    fork.finish()
+    assert fork.csv() == original.csv()
