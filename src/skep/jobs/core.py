@@ -66,7 +66,7 @@ def _share(asked: OfShare | None) -> Share | None:
         return None
     return Share(
         mode=asked.mode,
-        limit_milli=round(asked.limit * 1000),
+        limit_milli=round((asked.limit or 0.0) * 1000),
         weight=asked.weight,
         affinity=asked.affinity,
         anti_affinity=asked.anti_affinity,

@@ -85,16 +85,18 @@ def _shared_tasks(field: Field, tasks: dict[str, TaskRole], share: OfShare) -> d
     found = {name: _with_share(field, name, role, asked, share) for name, role in tasks.items()}
     for name, role in found.items():
         part = role.gpu_milli / 1000
-        if role.gpus and 0 < share.limit < part:
+        if not role.gpus:
+            continue
+        if share.limit is not None and share.limit < part:
             raise field.trouble(
                 f"{field.path}.limit is {share.limit:g}, expected at least what {name} asks for ({part:g})"
             )
-        if role.gpus and share.limit > part and share.mode and not MODES[share.mode].may_exceed:
+        if share.limit is not None and share.limit > part and share.mode and not MODES[share.mode].may_exceed:
             raise field.trouble(
                 f"{field.path}.limit is {share.limit:g}, expected what {name} asks for ({part:g}): "
                 f"mode {share.mode} gives no more"
             )
-        if role.gpus and share.mode == MIG and role.gpu_milli not in MIG_PARTS:
+        if share.mode == MIG and role.gpu_milli not in MIG_PARTS:
             parts = ", ".join(f"{milli / 1000:g}" for milli in MIG_PARTS)
             raise field.trouble(f"{field.path}: mode mig with {part:g} of a GPU, expected one of {parts}")
     return found

@@ -73,7 +73,7 @@ class OfShare(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a job wants to share its GPUs, in the words of its file. What it asks for is in its roles."""
 
     mode: str = ""
-    limit: float = 0.0
+    limit: float | None = None
     weight: int = 1
     affinity: str = ""
     anti_affinity: str = ""

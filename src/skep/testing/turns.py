@@ -17,7 +17,7 @@ from skep.core.refusal import Cause, Refusal
 from skep.core.view import JobView, Trigger, View
 from skep.policies.place.simple import Consolidate
 
-TURNS = f"{__file__}:Turns"
+TURNS = f"{__file__}:RandomTurns"
 """How the policy is named."""
 
 PENDING, RUNNING, SUSPENDED = JobState.PENDING, JobState.RUNNING, JobState.SUSPENDED

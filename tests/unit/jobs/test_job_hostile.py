@@ -347,8 +347,8 @@ requests = st.builds(
     share=st.none()
     | st.builds(
         OfShare,
-        mode=st.sampled_from(["", "exclusive", "slice", "token"]),
-        limit=st.sampled_from([0.0, 1.0]),
+        mode=st.sampled_from(["", "slice", "token", "lend"]),
+        limit=st.sampled_from([None, 1.0]),
         weight=st.integers(1, 9),
         affinity=names,
         claim=st.sampled_from(["guaranteed", "auto"]),
