@@ -73,8 +73,8 @@ def test_every_step_holds_whatever_jobs_ask_for(name: str, data: st.DataObject) 
     assert not [each for each in course.state.jobs.values() if each.state is JobState.SUSPENDED]
 
 
-# Known to differ: `lucid`, where a job of another mode waits with `patience`. Between rounds a planner that is attached
-# looks at patience anew, so there are no rounds here.
+# `lucid` is left out: its forks are known to differ with such jobs now and then. There are no rounds here, because a
+# planner that is attached between rounds looks at patience anew.
 @pytest.mark.parametrize("name", [name for name in SHARING if name != "lucid"])
 @examples(20)
 @given(data=st.data())
