@@ -40,7 +40,7 @@ from skep.metrics.run import JobRow
 from skep.metrics.summary import job_rows
 from skep.policies.place import Place
 from skep.policies.shared.clusters import NumberBooks
-from skep.policies.shared.planner import Shared
+from skep.policies.shared.planner import VcPlanner
 from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
 from skep.service.loop import run
 from skep.traces.read import read_trace
@@ -213,7 +213,7 @@ def run_one(setting: Setting, way: str) -> Result:
     planner = Experiment(case.trace, cluster, layout=layout, sharing=sharing).planner(
         f"fifo:walk={setting.walk},borrow={borrow}"
     )
-    assert isinstance(planner, Shared)
+    assert isinstance(planner, VcPlanner)
     planner.make = placing(planner.make, setting.place)
     state = State(cluster)
     scheduler = Scheduler(state, planner)
@@ -229,7 +229,7 @@ def run_one(setting: Setting, way: str) -> Result:
 class Beside:
     """A private cluster beside each VC, in which the same jobs run: who waits although it would fit there?"""
 
-    def __init__(self, state: State, planner: Shared, case: Case, place: Place) -> None:
+    def __init__(self, state: State, planner: VcPlanner, case: Case, place: Place) -> None:
         self.state = state
         self.until_s = case.trace.jobs[-1].submit_s
         self.planner = planner

@@ -13,7 +13,7 @@ from skep.core.events import Event
 from skep.core.ports import Planner
 from skep.experiments.sharing import hardware_cluster
 from skep.experiments.simulate import Experiment, Options
-from skep.policies.shared.planner import Shared
+from skep.policies.shared.planner import VcPlanner
 from skep.policies.shared.vc import CELLS
 from skep.testing import World, job, role, trace
 from skep.testing.shared_invariants import check_shared
@@ -77,9 +77,9 @@ class SharedWorld(World, frozen=True):
         return course
 
 
-def planner_of(course: WorldCourse) -> Shared:
+def planner_of(course: WorldCourse) -> VcPlanner:
     planner = course.scheduler.planner
-    assert isinstance(planner, Shared)
+    assert isinstance(planner, VcPlanner)
     return planner
 
 

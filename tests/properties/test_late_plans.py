@@ -25,7 +25,7 @@ from skep.core.state import State
 from skep.policies.order.queues import STANDING, Standing
 from skep.policies.place import PLACES, Place
 from skep.policies.registry import policies
-from skep.policies.shared.planner import Shared
+from skep.policies.shared.planner import VcPlanner
 from skep.testing import World, check
 from skep.testing.world import WorldCourse
 
@@ -35,7 +35,7 @@ class Logged:
 
     def __init__(self, course: WorldCourse) -> None:
         self.course = course
-        self.has_vcs = isinstance(course.scheduler.planner, Shared)
+        self.has_vcs = isinstance(course.scheduler.planner, VcPlanner)
         self.log: list[bytes] = []
 
     @property

@@ -24,7 +24,7 @@ from skep.core.events import (
     PolicyChanged,
     PolicyFailed,
 )
-from skep.core.others import Use
+from skep.core.others import NodeUse
 from skep.core.ports import Capability
 from skep.core.record import decode
 from skep.core.reports import Exited, LaunchFailed, Looked, Moved, Report, Started
@@ -176,10 +176,10 @@ class FaultyEngine(NoEngine):
         others = OthersChanged(self.chance.choice(self.names), self.foreign())
         self.mail.append(self.chance.choice((NodeJoined(spec), NodeChanged(spec), NodeLeft(name), others)))
 
-    def foreign(self) -> tuple[Use, ...]:
+    def foreign(self) -> tuple[NodeUse, ...]:
         """Whole GPUs and parts of them that others use; jobs may be in their way."""
         return tuple(
-            Use(self.chance.randrange(16), self.chance.choice((300, 1000)), cpu_milli=self.chance.randrange(2000))
+            NodeUse(self.chance.randrange(16), self.chance.choice((300, 1000)), cpu_milli=self.chance.randrange(2000))
             for _ in range(self.chance.randrange(3))
         )
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from skep.core.allocation import WHOLE, Allocation, MemoryPlace, Slice, bits, lowest_bits
-from skep.core.ledger import NOBODY, OTHERS, Ledger, Shared, tenant_of
+from skep.core.ledger import NOBODY, OTHERS, GpuShares, Ledger, tenant_of
 from skep.core.pool import Pool
 from skep.core.refusal import Cause
 from skep.core.share import Tenant, clash, memory_of
@@ -120,9 +120,9 @@ class Node:
         """Whole gpus: the mask by which they were taken → who has them."""
         self.terms: dict[int, Slice] = {}
         """Those of them that were taken with memory, or to be shared in some mode → as what."""
-        self.shares: dict[int, Shared] = {}
+        self.shares: dict[int, GpuShares] = {}
         """Gpus with tenants that have a part of them, or none of their time."""
-        self.indexed: dict[int, Shared] = {}
+        self.indexed: dict[int, GpuShares] = {}
         """What the index takes gpus for that have changed since it was last asked."""
         self.lefts: dict[int, int] = {}
         """For the index: how many shared gpus have just so much left (MiB × 1000 + milli)."""

@@ -10,7 +10,7 @@ from skep.core.cluster import Allocation, MemoryPlace, NodeSpec
 from skep.core.group import GroupSpec
 from skep.core.job import JobState
 from skep.core.model import JobSpec
-from skep.core.others import Use
+from skep.core.others import NodeUse
 from skep.core.progress import Report
 from skep.core.timers import Timer
 
@@ -199,7 +199,7 @@ class OthersChanged(msgspec.Struct, frozen=True, tag=True):
     """What others than Skep use of a node from now on: all of it, and nothing where the list is empty."""
 
     node: str
-    uses: tuple[Use, ...]
+    uses: tuple[NodeUse, ...]
 
 
 class JobsForgotten(msgspec.Struct, frozen=True, tag=True):

@@ -30,7 +30,7 @@ NOTHING = Past()
 """The use of a VC that has not run anything; never written to."""
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class SpeedKey(msgspec.Struct, frozen=True, array_like=True):
     """What a speed depends on, as far as it can be looked up."""
 
     model: str
@@ -40,7 +40,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
     """The models on the same GPUs, sorted."""
 
 
-class Use(NamedTuple):
+class GpuUse(NamedTuple):
     """What a job uses of a GPU when it is alone there, as parts of what there is."""
 
     sm: float
@@ -50,7 +50,7 @@ class Use(NamedTuple):
     pcie: float
 
 
-class Measured(Protocol):
+class ProfileFigures(Protocol):
     """Figures that a state is set up with, from a profile if there is one. None: not known."""
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
@@ -60,7 +60,7 @@ class Measured(Protocol):
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         """Training steps per second, alone and well placed."""
 
-    def use(self, model: str) -> Use | None:
+    def use(self, model: str) -> GpuUse | None:
         """What it uses of a GPU when it is alone there."""
 
 
@@ -73,14 +73,14 @@ class Unknown:
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return None
 
-    def use(self, model: str) -> Use | None:
+    def use(self, model: str) -> GpuUse | None:
         return None
 
 
 UNKNOWN = Unknown()
 
 
-class KnowledgeView(Measured, Protocol):
+class KnowledgeView(ProfileFigures, Protocol):
     """What planners read."""
 
     def throughput(self, model: str, gpu_type: str, gpus: int, neighbours: tuple[str, ...] = ()) -> Spread | None:
@@ -105,13 +105,13 @@ class Saved(msgspec.Struct):
     whole: Past
     vcs: dict[str, Past]
     progress: dict[str, Progress]
-    speeds: list[tuple[Place, Tally]]
+    speeds: list[tuple[SpeedKey, Tally]]
 
 
 class Knowledge:
     """That of a state, which alone changes it. Speeds are those that jobs have shown, then given ones."""
 
-    def __init__(self, measured: Measured = UNKNOWN, saved: Saved | None = None) -> None:
+    def __init__(self, measured: ProfileFigures = UNKNOWN, saved: Saved | None = None) -> None:
         saved = saved or Saved(Past(), {}, {}, [])
         self.measured = measured
         self.whole = saved.whole
@@ -127,11 +127,11 @@ class Knowledge:
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return self.measured.steps_per_s(model, gpu_type, gpus)
 
-    def use(self, model: str) -> Use | None:
+    def use(self, model: str) -> GpuUse | None:
         return self.measured.use(model)
 
     def throughput(self, model: str, gpu_type: str, gpus: int, neighbours: tuple[str, ...] = ()) -> Spread | None:
-        tally = self.speeds.get(Place(model, gpu_type, gpus, neighbours))
+        tally = self.speeds.get(SpeedKey(model, gpu_type, gpus, neighbours))
         if tally is not None:
             return tally.spread
         given = None if neighbours else self.measured.steps_per_s(model, gpu_type, gpus)
@@ -160,7 +160,7 @@ class Knowledge:
         self.whole.used_gpu_s += gpu_s
         (self.vcs.get(vc) or self._new_past(vc)).used_gpu_s += gpu_s
 
-    def note_report(self, at_s: float, job: Job, report: Report, place: Place | None) -> None:
+    def note_report(self, at_s: float, job: Job, report: Report, place: SpeedKey | None) -> None:
         """A job has reported progress; its place is None if its model has no name."""
         progress = self.progress.get(job.id)
         if progress is None:
@@ -208,7 +208,7 @@ def neighbours_of(job: Job, there: Mapping[int, Job], cluster: Cluster) -> list[
     return [other for other in found if other is not None and not other.is_halted]
 
 
-def place_of(job: Job, there: Mapping[int, Job], cluster: Cluster) -> Place | None:
+def place_of(job: Job, there: Mapping[int, Job], cluster: Cluster) -> SpeedKey | None:
     """Where it runs, as a place of which the speed is kept; none of a job without a model, or on several GPU types."""
     if not job.spec.model or job.held is None:
         return None
@@ -216,4 +216,4 @@ def place_of(job: Job, there: Mapping[int, Job], cluster: Cluster) -> Place | No
     if len(types) != 1:
         return None
     models = sorted(other.spec.model for other in neighbours_of(job, there, cluster))
-    return Place(job.spec.model, types.pop(), job.held.gpu_count(), tuple(models))
+    return SpeedKey(job.spec.model, types.pop(), job.held.gpu_count(), tuple(models))

@@ -31,7 +31,7 @@ OTHERS = -2
 """The owner of what tenants have that are none of Skep's jobs."""
 
 
-class Shared(msgspec.Struct, frozen=True):
+class GpuShares(msgspec.Struct, frozen=True):
     """What tenants have of a gpu, whoever has it whole aside."""
 
     milli: int
@@ -42,7 +42,7 @@ class Shared(msgspec.Struct, frozen=True):
     """The share mode of those that have compute; none: nobody has any, all are suspended."""
 
 
-UNSHARED = Shared(0, 0, ())
+UNSHARED = GpuShares(0, 0, ())
 
 
 class Ledger:
@@ -214,7 +214,7 @@ def gpus_of(piece: Slice) -> Iterable[int]:
     return bits(gpus) if gpus & gpus - 1 else (gpus.bit_length() - 1,)
 
 
-def with_tenant(node: Node, gpu: int, share: Shared, tenant: Tenant) -> Shared:
+def with_tenant(node: Node, gpu: int, share: GpuShares, tenant: Tenant) -> GpuShares:
     """What the gpu carries once this tenant is there too."""
     milli = share.milli + tenant.milli
     tenants = share.tenants
@@ -229,10 +229,10 @@ def with_tenant(node: Node, gpu: int, share: Shared, tenant: Tenant) -> Shared:
     if tenant.limit:
         mode = tenant.mode
     at = bisect.bisect_left(tenants, tenant)
-    return Shared(milli, memory_mib, (*tenants[:at], tenant, *tenants[at:]), mode)
+    return GpuShares(milli, memory_mib, (*tenants[:at], tenant, *tenants[at:]), mode)
 
 
-def without_tenant(node: Node, gpu: int, share: Shared, tenant: Tenant) -> Shared:
+def without_tenant(node: Node, gpu: int, share: GpuShares, tenant: Tenant) -> GpuShares:
     tenants = share.tenants
     try:
         at = tenants.index(tenant)
@@ -245,4 +245,4 @@ def without_tenant(node: Node, gpu: int, share: Shared, tenant: Tenant) -> Share
     mode = share.mode if is_used else None
     is_lane = tenant.ephemeral_mib or share.mode == LANE
     memory_mib = memory_of(left) if is_lane else share.memory_mib - tenant.memory_mib
-    return Shared(share.milli - tenant.milli, memory_mib, left, mode)
+    return GpuShares(share.milli - tenant.milli, memory_mib, left, mode)

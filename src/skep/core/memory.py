@@ -54,7 +54,7 @@ class MemoryChange(msgspec.Struct, frozen=True, array_like=True):
         return (self.at, self.of, self.key, self.slot)
 
 
-class Part(msgspec.Struct, array_like=True):
+class PlannerPart(msgspec.Struct, array_like=True):
     """What one planner remembers beside jobs."""
 
     all: Values = {}
@@ -66,9 +66,11 @@ class Memory:
 
     __slots__ = ("at", "jobs", "parts")
 
-    def __init__(self, jobs: dict[str, Values] | None = None, parts: dict[str, dict[str, Part]] | None = None) -> None:
+    def __init__(
+        self, jobs: dict[str, Values] | None = None, parts: dict[str, dict[str, PlannerPart]] | None = None
+    ) -> None:
         self.jobs: dict[str, Values] = {} if jobs is None else jobs
-        self.parts: dict[str, dict[str, Part]] = {} if parts is None else parts
+        self.parts: dict[str, dict[str, PlannerPart]] = {} if parts is None else parts
         """By VC and pinned cell."""
         self.at = WHOLE_PLANNER
 
@@ -104,7 +106,7 @@ class Memory:
                 values = self.jobs[change.key] = {}
             return values
         vc, pinned = change.at
-        part = self.parts.setdefault(vc, {}).setdefault(pinned, Part())
+        part = self.parts.setdefault(vc, {}).setdefault(pinned, PlannerPart())
         return part.all if change.of is Of.ALL else part.vcs.setdefault(change.key, {})
 
     def drop_policy(self, jobs: Collection[str], vc: str) -> None:

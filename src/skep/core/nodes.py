@@ -27,7 +27,7 @@ Uses = dict[int, list[tuple[Slice, bool]]]
 """By the number of a node: what jobs have there, and whether it is booked. What is only seen is on its way out."""
 
 
-class Health:
+class NodeHealth:
     """Which nodes are to be used, by name, and what is to become of them."""
 
     __slots__ = ("changes", "crowded", "drained", "is_told", "lost", "others")

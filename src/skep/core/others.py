@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from skep.core.state import State
 
 
-class Use(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one of them uses of a node."""
 
     gpus: int = 0
@@ -36,7 +36,7 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
 class Others(msgspec.Struct):
     """What others use of a node, and which part of that is booked."""
 
-    uses: tuple[Use, ...]
+    uses: tuple[NodeUse, ...]
     booked: tuple[Slice, ...] = ()
     is_whole: bool = False
 
@@ -65,7 +65,7 @@ def book_again(state: State) -> None:
     settle(state, list(health.others))
 
 
-def pieces_of(uses: tuple[Use, ...], node: Node) -> Iterator[Slice]:
+def pieces_of(uses: tuple[NodeUse, ...], node: Node) -> Iterator[Slice]:
     """GPU by GPU, so that one which is taken does not keep the others from being booked."""
     for use in uses:
         for gpu in bits(use.gpus & (1 << node.gpu_count) - 1):

@@ -57,7 +57,7 @@ know. It is not bound to its plan: a plan that refers to itself would stay in me
 NO_GROUPS: Mapping[str, Group] = {}
 
 
-class Books(Protocol):
+class PlanBooks(Protocol):
     """Where a plan books what it wants: the cluster, or the cells of a VC with what they are bound to."""
 
     def take(self, allocation: Allocation, owner: int) -> None:
@@ -100,7 +100,7 @@ class Plan:
     def __init__(
         self,
         jobs: Mapping[str, Job],
-        books: Books,
+        books: PlanBooks,
         groups: Mapping[str, Group] = NO_GROUPS,
         at: At = WHOLE_PLANNER,
         version: int = 0,
@@ -385,7 +385,7 @@ class Plan:
 
     # For who plans on parts of the cluster ----------------------------------------------------------------------
 
-    def part(self, over: Callable[[Books], Books], at: At = WHOLE_PLANNER) -> Plan:
+    def part(self, over: Callable[[PlanBooks], PlanBooks], at: At = WHOLE_PLANNER) -> Plan:
         """An empty plan for the same jobs on the books of a part, which may rest on those of the whole; `at` is the
         part of the memory that it writes."""
         return Plan(self._jobs, over(self._books), self._groups, at)

@@ -16,7 +16,7 @@ from skep.core.allocation import WHOLE, bits
 
 if TYPE_CHECKING:
     from skep.core.cluster import Cell, Node
-    from skep.core.ledger import Shared
+    from skep.core.ledger import GpuShares
 
 NONE = -1
 """Less memory than any gpu has left."""
@@ -154,7 +154,7 @@ class Pool:
 
     # Shared gpus -----------------------------------------------------------------------------------------------
 
-    def set_share(self, node: Node, gpu: int, before: Shared, after: Shared) -> None:
+    def set_share(self, node: Node, gpu: int, before: GpuShares, after: GpuShares) -> None:
         """The gpu carries just so much now. It is free as long as nobody has compute there."""
         if after.tenants:
             node.shares[gpu] = after
@@ -182,7 +182,7 @@ class Pool:
             node.indexed.clear()
         self.stale.clear()
 
-    def _enter(self, node: Node, share: Shared) -> None:
+    def _enter(self, node: Node, share: GpuShares) -> None:
         if not self.shared:
             self.shared = [{} for _ in range(WHOLE)]
             self.roomiest, self.shared_counts = [NONE] * WHOLE, [0] * WHOLE
@@ -201,7 +201,7 @@ class Pool:
             if left_mib > self.tops[left // BLOCK]:
                 self.tops[left // BLOCK] = left_mib
 
-    def _strike(self, node: Node, share: Shared) -> None:
+    def _strike(self, node: Node, share: GpuShares) -> None:
         left, left_mib = WHOLE - share.milli, node.spec.gpu_mem_mib - share.memory_mib
         self.shared_counts[left] -= 1
         lefts, kind = node.lefts, left_mib * WHOLE + left

@@ -39,7 +39,7 @@ class Planner(Protocol):
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal: ...
 
 
-class World(Protocol):
+class SimulatedWorld(Protocol):
     """A simulated engine: its clock jumps to whatever comes next, and it answers actions at once, by events."""
 
     def observe(self, until_s: float) -> Batch | None:

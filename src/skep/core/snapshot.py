@@ -16,10 +16,10 @@ from skep.core.cluster import Allocation, Cluster, NodeSpec
 from skep.core.events import PolicyFailed
 from skep.core.group import Group
 from skep.core.job import Job, JobState
-from skep.core.knowledge import UNKNOWN, Knowledge, Measured
+from skep.core.knowledge import UNKNOWN, Knowledge, ProfileFigures
 from skep.core.knowledge import Saved as SavedKnowledge
 from skep.core.ledger import OTHERS
-from skep.core.memory import Memory, Part, Values, values_of
+from skep.core.memory import Memory, PlannerPart, Values, values_of
 from skep.core.model import JobSpec
 from skep.core.others import Others
 from skep.core.refusal import Cause
@@ -59,7 +59,7 @@ class SavedWaiting(msgspec.Struct, array_like=True):
 
 class SavedMemory(msgspec.Struct):
     jobs: dict[str, Values] = {}
-    parts: dict[str, dict[str, Part]] = {}
+    parts: dict[str, dict[str, PlannerPart]] = {}
 
 
 class SavedState(msgspec.Struct):
@@ -153,7 +153,7 @@ def save_job(job: Job, scopes: dict[int, str]) -> SavedJob:
     return SavedJob(job.spec, job.seq, job.submit_s, job.state, job.bound, job.held, scope, plain)
 
 
-def load(data: bytes, cluster: Cluster, measured: Measured = UNKNOWN) -> State:
+def load(data: bytes, cluster: Cluster, measured: ProfileFigures = UNKNOWN) -> State:
     """On an unused cluster: that of the file. Which nodes it really had by then is written in the snapshot.
 
     Speeds that the state was set up with are not: the caller supplies them again.
@@ -192,7 +192,9 @@ def fork(state: State) -> State:
     return restore(saved, jobs, Cluster(list(state.cluster.specs), state.cluster.name), state.knowledge.measured)
 
 
-def restore(saved: SavedState, jobs: Iterable[tuple[Job, str | None]], cluster: Cluster, measured: Measured) -> State:
+def restore(
+    saved: SavedState, jobs: Iterable[tuple[Job, str | None]], cluster: Cluster, measured: ProfileFigures
+) -> State:
     """With these jobs, and the scopes in which they wait."""
     state = State(cluster, measured)
     state.now_s, state.wake_s = saved.now_s, saved.wake_s

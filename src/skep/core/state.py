@@ -15,9 +15,9 @@ from skep.core.events import Event, PolicyFailed
 from skep.core.fold import HANDLERS
 from skep.core.group import Groups
 from skep.core.job import Job
-from skep.core.knowledge import UNKNOWN, Knowledge, Measured
+from skep.core.knowledge import UNKNOWN, Knowledge, ProfileFigures
 from skep.core.memory import Memory
-from skep.core.nodes import Health
+from skep.core.nodes import NodeHealth
 from skep.core.orders import Orders
 from skep.core.plan import Plan
 from skep.core.refusal import Waiting, Waits
@@ -28,7 +28,7 @@ from skep.core.view import Trigger, View
 class State:
     """Everything the scheduler knows. Planners read it; only `apply` and `commit` write it."""
 
-    def __init__(self, cluster: Cluster, measured: Measured = UNKNOWN) -> None:
+    def __init__(self, cluster: Cluster, measured: ProfileFigures = UNKNOWN) -> None:
         self.cluster = cluster
         self.knowledge = Knowledge(measured)
         """Of the speed and the length of jobs; `measured` is given, all else folded from events."""
@@ -41,7 +41,7 @@ class State:
         self.needed_by: dict[str, list[Job]] = {}
         """Jobs that wait until this one has succeeded."""
         self.groups: Groups = {}
-        self.health = Health()
+        self.health = NodeHealth()
         """Which nodes are to be used."""
         self.waits = Waits()
         """Why pending jobs wait."""

@@ -8,7 +8,7 @@ import msgspec
 
 from skep.core.cluster import Cluster
 from skep.core.job import Job
-from skep.core.knowledge import Use
+from skep.core.knowledge import GpuUse
 from skep.core.model import JobSpec, Shape
 from skep.core.plan import Plan
 from skep.policies.place import Relaxed
@@ -34,5 +34,5 @@ class Known:
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return self.speed.steps_per_s(model, gpus, gpu_type)
 
-    def use(self, model: str) -> Use | None:
+    def use(self, model: str) -> GpuUse | None:
         return self.speed.use(model)

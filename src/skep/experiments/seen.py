@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from skep.core.cluster import Allocation
 from skep.core.job import in_proportion
-from skep.core.knowledge import Use, neighbours_of
+from skep.core.knowledge import GpuUse, neighbours_of
 from skep.core.model import JobSpec
 from skep.core.state import State
 
@@ -60,7 +60,7 @@ class Seen:
     def usual_beside(self, model: str) -> float | None:
         return None
 
-    def use(self, model: str) -> Use | None:
+    def use(self, model: str) -> GpuUse | None:
         return None
 
     def _reported(self, job: JobSpec, gpu_type: str, gpus: int, neighbours: Sequence[JobSpec]) -> float | None:

@@ -15,7 +15,7 @@ from skep.core.cluster import Cluster
 from skep.core.errors import InputError, SkepError
 from skep.core.events import Event
 from skep.core.fragments import Typical, typical_tasks
-from skep.core.knowledge import UNKNOWN, Measured
+from skep.core.knowledge import UNKNOWN, ProfileFigures
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.core.state import State
@@ -86,7 +86,7 @@ class Experiment(msgspec.Struct, dict=True):
         """Those of the trace, with what their owners are taken to expect."""
         return with_estimates(self.trace.jobs, self.options.estimate_error, self.options.seed)
 
-    def measured(self) -> Measured:
+    def measured(self) -> ProfileFigures:
         """What policies know of the speed of jobs."""
         return UNKNOWN if self.speed is None else Known(self.speed, self.cluster)
 

@@ -23,7 +23,7 @@ from skep.core.model import Shape
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Refusal
 from skep.core.view import ClusterView, JobView, Trigger, View
-from skep.policies.allocate.elastic import Elastic, Ladder, kind_of
+from skep.policies.allocate.elastic import ElasticSizes, Ladder, kind_of
 from skep.policies.allocate.runner import Givers, Runner, gain
 from skep.policies.allocate.tournament import Entrant, Home, TournamentRoom, share_out, time_s
 from skep.policies.estimate.duration import Duration
@@ -52,7 +52,7 @@ class Afs:
     round_s = 0.0
 
     def __init__(
-        self, *, name: str, place: Place, allocate: Elastic, is_strict: bool, restart_s: float, horizon_s: float
+        self, *, name: str, place: Place, allocate: ElasticSizes, is_strict: bool, restart_s: float, horizon_s: float
     ) -> None:
         self.name = name
         self.place = place

@@ -10,13 +10,13 @@ from skep.core.view import JobView
 from skep.policies.order.base import Key
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True):
+class StoredKey(msgspec.Struct, frozen=True, array_like=True):
     """The key of a job: whatever its order compares. Tuples are lists when read back."""
 
     key: Key
 
 
-KEY = Slot("key", Kept)
+KEY = Slot("key", StoredKey)
 
 
 class KeptKeys:
@@ -24,7 +24,7 @@ class KeptKeys:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._unwritten: dict[str, Kept] = {}
+        self._unwritten: dict[str, StoredKey] = {}
         """Keys of jobs that another policy started: they are written with the next plan."""
 
     @property
@@ -34,11 +34,11 @@ class KeptKeys:
     def keep(self, job: JobView, key: Key, plan: Plan | None) -> Key:
         """The key that counts. Without a plan the job is taken over from another planner, with the key that is kept."""
         if plan is not None:
-            plan.remember(KEY, job.id, Kept(key))
+            plan.remember(KEY, job.id, StoredKey(key))
             return key
         kept = KEY.get(self._memory, job.id)
         if kept is None:
-            self._unwritten[job.id] = kept = Kept(key)
+            self._unwritten[job.id] = kept = StoredKey(key)
         return tuple(kept.key) if isinstance(kept.key, list) else kept.key
 
     def write(self, plan: Plan) -> None:

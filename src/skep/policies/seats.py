@@ -16,7 +16,7 @@ Key = tuple[tuple[int, int], ...]
 """The GPUs of a seat: (node, mask) of each slice that has some."""
 
 
-class Seat:
+class SharedSeat:
     """The GPUs of a seat and the jobs that run there, the first submitted first."""
 
     __slots__ = ("gpus", "key", "members", "mode")
@@ -37,12 +37,12 @@ class Seats:
     """The seats of jobs that have whole GPUs, alone or in a share mode, and which jobs are on which node."""
 
     def __init__(self) -> None:
-        self.seats: dict[Key, Seat] = {}
+        self.seats: dict[Key, SharedSeat] = {}
         self.by_size: dict[tuple[int, int], list[Key]] = {}
         """Seats by (GPUs, members), sorted."""
         self.jobs: dict[int, JobView] = {}
         """All by seq."""
-        self.pairs: dict[Key, Seat] = {}
+        self.pairs: dict[Key, SharedSeat] = {}
         """Seats on which two jobs that name their models take turns."""
         self.on_node: dict[int, dict[int, JobView]] = {}
         """Jobs of each node by seq."""
@@ -96,7 +96,7 @@ class Seats:
         self._watchers.append(changed)
         return changed
 
-    def with_room(self, gpus: int, members_max: int) -> Iterator[Seat]:
+    def with_room(self, gpus: int, members_max: int) -> Iterator[SharedSeat]:
         """Seats of so many GPUs with fewer members, those with the fewest first."""
         keys = (key for count in range(1, members_max) for key in self.by_size.get((gpus, count), ()))
         return (self.seats[key] for key in keys)
@@ -105,7 +105,7 @@ class Seats:
     def is_crowded(self) -> bool:
         return any(members > 1 for _, members in self.by_size)
 
-    def crowded(self) -> list[Seat]:
+    def crowded(self) -> list[SharedSeat]:
         """Seats with several members, those with the most members first."""
         kinds = sorted((kind for kind in self.by_size if kind[1] > 1), key=lambda kind: (-kind[1], kind[0]))
         return [self.seats[key] for kind in kinds for key in self.by_size[kind]]
@@ -113,14 +113,14 @@ class Seats:
     def _sit_down(self, job: JobView, key: Key, mode: str) -> None:
         seat = self.seats.get(key)
         if seat is None:
-            seat = self.seats[key] = Seat(key)
+            seat = self.seats[key] = SharedSeat(key)
         else:
             self._unlist(seat)
         bisect.insort(seat.members, job, key=lambda member: member.seq)
         seat.mode = mode
         self._list(seat)
 
-    def _leave(self, seat: Seat, job: JobView) -> None:
+    def _leave(self, seat: SharedSeat, job: JobView) -> None:
         self._unlist(seat)
         seat.members.remove(job)
         if seat.members:
@@ -128,14 +128,14 @@ class Seats:
         else:
             del self.seats[seat.key]
 
-    def _list(self, seat: Seat) -> None:
+    def _list(self, seat: SharedSeat) -> None:
         bisect.insort(self.by_size.setdefault((seat.gpus, len(seat.members)), []), seat.key)
         if seat.mode == "slice" and len(seat.members) == 2 and all(job.spec.model for job in seat.members):
             self.pairs[seat.key] = seat
         for changed in self._watchers:
             changed[seat.key] = None
 
-    def _unlist(self, seat: Seat) -> None:
+    def _unlist(self, seat: SharedSeat) -> None:
         self.pairs.pop(seat.key, None)
         kind = (seat.gpus, len(seat.members))
         keys = self.by_size[kind]
@@ -155,7 +155,7 @@ class Changed:
         self._seats: Seats | None = None
         self._keys: dict[Key, None] = {}
 
-    def take(self, seats: Seats) -> list[Seat]:
+    def take(self, seats: Seats) -> list[SharedSeat]:
         """Those that are still there, sorted; all of them where the index is a new one."""
         if seats is not self._seats:
             self._seats, self._keys = seats, seats.watch()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from skep.core.knowledge import Use
+from skep.core.knowledge import GpuUse
 from skep.files.document import Field, read_document
 from skep.profiles.profile import CPU, Neighbour, Profile, Situation, nearest_count, shared
 from skep.profiles.sharing import saturation
@@ -40,7 +40,7 @@ class Factors(NamedTuple):
     """What is left beside a neighbour of this model."""
     steps_per_s: float | None = None
     """Of one GPU of the reference type."""
-    use: Use | None = None
+    use: GpuUse | None = None
     """What it uses of a GPU when it is alone."""
 
 
@@ -101,10 +101,10 @@ def _sharing(field: Field) -> dict[str, float]:
     return {model: each.number(above=0, most=1) for model, each in field.fields().items()}
 
 
-def _use(field: Field) -> Use:
-    given = field.fields(Use._fields, required=("sm",))
+def _use(field: Field) -> GpuUse:
+    given = field.fields(GpuUse._fields, required=("sm",))
     parts = {name: each.number(above=0 if name == "sm" else None, most=1) for name, each in given.items()}
-    return Use(parts["sm"], parts.get("bandwidth", 0.0), parts.get("pcie", 0.0))
+    return GpuUse(parts["sm"], parts.get("bandwidth", 0.0), parts.get("pcie", 0.0))
 
 
 class NativeProfile(Profile):
@@ -147,7 +147,7 @@ class NativeProfile(Profile):
     def usual_beside(self, model: str) -> float | None:
         return self._of(model).sharing.get(OTHERS)
 
-    def use(self, model: str) -> Use | None:
+    def use(self, model: str) -> GpuUse | None:
         return self._of(model).use
 
     def _of(self, model: str) -> Factors:

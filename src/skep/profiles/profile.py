@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from skep.core.cluster import Allocation, Cluster
-from skep.core.knowledge import Use
+from skep.core.knowledge import GpuUse
 from skep.core.model import JobSpec
 from skep.profiles.speed import Speed
 
@@ -77,7 +77,7 @@ class Profile(ABC):
         """What is usually left of it beside a neighbour."""
         return None
 
-    def use(self, model: str) -> Use | None:
+    def use(self, model: str) -> GpuUse | None:
         """What it uses of a GPU."""
         return None
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from skep.core.cluster import WHOLE, Slice
-from skep.core.knowledge import Use
+from skep.core.knowledge import GpuUse
 from skep.core.model import JobSpec
 from skep.core.share import MODES
 from skep.profiles.speed import Speed
@@ -47,7 +47,7 @@ class Party(NamedTuple):
         return self.tasks * self.job.shapes[0].roles[self.terms.role].gpu_milli / WHOLE
 
 
-class Part(NamedTuple):
+class SharedRate(NamedTuple):
     """What a job gets where it shares."""
 
     rate: float
@@ -62,7 +62,7 @@ class Sharing:
     def __init__(self, speed: Speed | None = None, costs: Costs | None = None) -> None:
         self.speed = speed
         self.costs = costs or Costs()
-        self.models: dict[str, Callable[[Party, Sequence[Party], str], Part]] = {
+        self.models: dict[str, Callable[[Party, Sequence[Party], str], SharedRate]] = {
             "alone": self.alone,
             "together": self.together,
             "turns": self.turns,
@@ -73,44 +73,44 @@ class Sharing:
             "instant": self.instant,
         }
 
-    def part_of(self, me: Party, all_there: Sequence[Party], gpu_type: str = "") -> Part:
+    def part_of(self, me: Party, all_there: Sequence[Party], gpu_type: str = "") -> SharedRate:
         """What one of those that have compute on a GPU gets there. They are all in its mode."""
         return self.models[MODES[me.terms.mode].rate](me, all_there, gpu_type)
 
     # The models ------------------------------------------------------------------------------------------------
 
-    def alone(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> Part:
+    def alone(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
         """A part of its own, whoever else is there."""
         share = me.terms.milli / WHOLE
-        return Part(share / me.asked, share)
+        return SharedRate(share / me.asked, share)
 
-    def together(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> Part:
+    def together(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
         others = [(other, 1.0) for other in all_there if other is not me]
-        return Part(self.beside(me, others, gpu_type), 1 / len(all_there))
+        return SharedRate(self.beside(me, others, gpu_type), 1 / len(all_there))
 
-    def turns(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> Part:
+    def turns(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
         """In a round everybody has one turn of its weight times the quantum; a switch is lost at its begin."""
         most = (me.terms.limit or me.terms.milli) / WHOLE
         if len(all_there) == 1:
-            return Part(most / me.asked, most)
+            return SharedRate(most / me.asked, most)
         total = sum(party.terms.weight for party in all_there)
         share = me.terms.weight / total
         useful = share - self.costs.switch_s / (self.quantum_s(all_there) * total)
-        return Part(max(min(useful, most), 0.0) / me.asked, share)
+        return SharedRate(max(min(useful, most), 0.0) / me.asked, share)
 
     def quantum_s(self, members: Iterable[Party]) -> float:
         given = [party.terms.quantum_ms for party in members if party.terms.quantum_ms]
         return min(given) / 1000 if given else self.costs.quantum_s
 
-    def tokens(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> Part:
+    def tokens(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
         """Its request, and of the rest as much as brings those that have least up together, none above its limit."""
         bounds = [(party.terms.milli / WHOLE, party.terms.limit / WHOLE) for party in all_there]
         level = water_level(bounds, 1.0)
         low, high = bounds[all_there.index(me)]
         share = min(max(low, level), high)
-        return Part(share / me.asked, share)
+        return SharedRate(share / me.asked, share)
 
-    def leftovers(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> Part:
+    def leftovers(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
         """Guaranteed jobs are slowed down within the tolerance, the others get what is left, in equal parts."""
         owners = [party for party in all_there if party.terms.milli]
         guests = [party for party in all_there if not party.terms.milli]
@@ -119,13 +119,13 @@ class Sharing:
         slow = min(max(wanted, 1.0), 1 + self.costs.tolerance) if guests and owners else max(wanted, 1.0)
         used = sum(uses[id(party)] for party in owners) / slow
         if me.terms.milli:
-            return Part(1 / slow, uses[id(me)] / slow)
+            return SharedRate(1 / slow, uses[id(me)] / slow)
         left = max(1 - used, 0.0)
         level = water_level([(0.0, uses[id(party)]) for party in guests], left)
         share = min(level, uses[id(me)])
-        return Part(share / uses[id(me)], share)
+        return SharedRate(share / uses[id(me)], share)
 
-    def lanes(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> Part:
+    def lanes(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
         """One job of a lane at a time, lanes together: the others of its lane take turns with it, each job of another
         lane is there for its part of the time."""
         weights: dict[str, int] = {}
@@ -137,9 +137,9 @@ class Sharing:
             for party in all_there
             if party.terms.group != me.terms.group
         ]
-        return Part(mine * self.beside(me, others, gpu_type), mine / len(weights))
+        return SharedRate(mine * self.beside(me, others, gpu_type), mine / len(weights))
 
-    def instant(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> Part:
+    def instant(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
         """Who has the highest priority, first of the first, runs when it has something to do; a quantum says how often
         that is. Whoever it interrupts loses the time of the switch."""
         left = 1.0
@@ -150,15 +150,15 @@ class Sharing:
                 break
             every_s = party.terms.quantum_ms / 1000
             left = max(left - share - (self.costs.instant_s / every_s if every_s else 0.0), 0.0)
-        return Part(share / use, share)
+        return SharedRate(share / use, share)
 
     # How jobs get on ---------------------------------------------------------------------------------------------
 
-    def use(self, party: Party) -> Use:
+    def use(self, party: Party) -> GpuUse:
         """Of one of which nobody knows it: all of the compute that it asked for."""
-        return self._known_use(party) or Use(party.asked, 0.0, 0.0)
+        return self._known_use(party) or GpuUse(party.asked, 0.0, 0.0)
 
-    def _known_use(self, party: Party) -> Use | None:
+    def _known_use(self, party: Party) -> GpuUse | None:
         return None if self.speed is None else self.speed.use(party.job.model)
 
     def beside(self, me: Party, others: Sequence[tuple[Party, float]], gpu_type: str) -> float:
@@ -181,7 +181,7 @@ class Sharing:
         return None if self.speed is None else self.speed.beside(me.job.model, other.job.model, gpu_type)
 
 
-def saturation(mine: Use, others: Iterable[tuple[Use, float]]) -> float:
+def saturation(mine: GpuUse, others: Iterable[tuple[GpuUse, float]]) -> float:
     """How many times longer a job takes where all together want more than there is of some resource."""
     total = list(mine)
     for use, part in others:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from skep.core.cluster import Allocation
-from skep.core.knowledge import Use
+from skep.core.knowledge import GpuUse
 from skep.core.model import JobSpec
 
 
@@ -31,5 +31,5 @@ class Speed(Protocol):
     def usual_beside(self, model: str) -> float | None:
         """What is usually left of its speed beside a neighbour; none where nobody says so."""
 
-    def use(self, model: str) -> Use | None:
+    def use(self, model: str) -> GpuUse | None:
         """What it uses of a GPU; none where nobody knows."""

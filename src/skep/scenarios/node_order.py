@@ -6,7 +6,7 @@ import enum
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 
-from skep.core.cells.tree import OPPORTUNISTIC, Cell, PhysicalCell, VirtualCell
+from skep.core.cells.tree import OPPORTUNISTIC, BaseCell, PhysicalCell, VirtualCell
 
 Key = tuple[bool, bool, int, int]
 
@@ -29,7 +29,7 @@ class NodeOrder:
     Cells smaller than a node that stand alone are little nodes of their own.
     """
 
-    def __init__(self, nodes: Sequence[Cell], *, keeps_apart: bool = False, sorts: Sorts = Sorts.AT_ONCE) -> None:
+    def __init__(self, nodes: Sequence[BaseCell], *, keeps_apart: bool = False, sorts: Sorts = Sorts.AT_ONCE) -> None:
         self.nodes = nodes
         """In the order of the layout."""
         self.keeps_apart = keeps_apart
@@ -37,17 +37,17 @@ class NodeOrder:
         self.sorts = sorts
         self.gpu_count = sum(node.leaf_count for node in nodes)
         self.offered: Collection[str] | None = None
-        self.by_key: dict[Key, OrderedDict[int, Cell]] = {}
+        self.by_key: dict[Key, OrderedDict[int, BaseCell]] = {}
         self.place: dict[int, tuple[Key, int]] = {}
         """Of each node (by identity): its key, and a number that puts those of one key in order."""
-        self.changed: dict[int, Cell] = {}
+        self.changed: dict[int, BaseCell] = {}
         """Nodes that may belong elsewhere, if these wait for the next question."""
         self.first, self.last = 0, -1
         for node in nodes:
             node.watcher = self
             self._put(node, self.key(node), at_end=True)
 
-    def touch(self, node: Cell) -> None:
+    def touch(self, node: BaseCell) -> None:
         """Its use, its health or what it is bound to has changed."""
         if self.sorts is Sorts.WHEN_ASKED:
             self.changed[id(node)] = node
@@ -56,7 +56,7 @@ class NodeOrder:
         if key != before:
             self._put(node, key, at_end=key < before)
 
-    def key(self, node: Cell) -> Key:
+    def key(self, node: BaseCell) -> Key:
         """The smallest comes first."""
         held = node.physical if isinstance(node, VirtualCell) else node
         assert held is None or isinstance(held, PhysicalCell)  # what is not bound yet can still become anything
@@ -67,7 +67,7 @@ class NodeOrder:
             return is_bad, is_other, -opportunistic, node.used_total - opportunistic
         return is_bad, is_other, -node.used_total, 0
 
-    def __iter__(self) -> Iterator[Cell]:
+    def __iter__(self) -> Iterator[BaseCell]:
         for key in sorted(self.by_key):
             yield from self.by_key[key].values()
 
@@ -94,7 +94,7 @@ class NodeOrder:
         for node, key in reversed(backward):
             self._put(node, key, at_end=False)
 
-    def _put(self, node: Cell, key: Key, *, at_end: bool) -> None:
+    def _put(self, node: BaseCell, key: Key, *, at_end: bool) -> None:
         before = self.place.get(id(node))
         if before is not None:
             alike = self.by_key[before[0]]

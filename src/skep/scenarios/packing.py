@@ -9,20 +9,20 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 
-from skep.core.cells.tree import OPPORTUNISTIC, Cell
+from skep.core.cells.tree import OPPORTUNISTIC, BaseCell
 
 SEARCH_STEPS = 20_000
 """How many tries the search for a packing may take."""
 SEARCH_PODS = 64
 """Larger gangs of mixed sizes are packed by best fit, without backing up."""
 
-Usable = Callable[[Cell], bool]
-Seats = list[tuple[int, Cell]]
+Usable = Callable[[BaseCell], bool]
+Seats = list[tuple[int, BaseCell]]
 """(GPUs of a pod, its node), the smallest pods first."""
-Seat = Callable[[Iterable[Cell], list[int], int, Usable], Seats | None]
+Seat = Callable[[Iterable[BaseCell], list[int], int, Usable], Seats | None]
 
 
-def walk(nodes: Iterable[Cell], pods: list[int], priority: int, usable: Usable) -> Seats | None:
+def walk(nodes: Iterable[BaseCell], pods: list[int], priority: int, usable: Usable) -> Seats | None:
     """A node for every pod (GPU counts, ascending), each on the first that has room and never before the last one's.
 
     Exact for pods of one size: each node takes as many as fit.
@@ -41,13 +41,13 @@ def walk(nodes: Iterable[Cell], pods: list[int], priority: int, usable: Usable) 
     return None
 
 
-def search(nodes: Iterable[Cell], pods: list[int], priority: int, usable: Usable) -> Seats | None:
+def search(nodes: Iterable[BaseCell], pods: list[int], priority: int, usable: Usable) -> Seats | None:
     """As `walk`, for pods of several sizes, in any order."""
     rooms = [(node, node.free_at(priority)) for node in nodes]
     return search_packing([(node, room) for node, room in rooms if room >= pods[0] and usable(node)], pods)
 
 
-def search_packing(nodes: list[tuple[Cell, int]], pods: list[int]) -> Seats | None:
+def search_packing(nodes: list[tuple[BaseCell, int]], pods: list[int]) -> Seats | None:
     """The largest pods first, each on the tightest node; back up where that leads nowhere."""
     rooms = [room for _, room in nodes]
     if sum(rooms) < sum(pods):
@@ -84,7 +84,7 @@ def search_packing(nodes: list[tuple[Cell, int]], pods: list[int]) -> Seats | No
     return [(pods[number], nodes[chosen[number]][0]) for number in range(len(pods))]
 
 
-def best_fit(nodes: list[tuple[Cell, int]], pods: list[int]) -> Seats | None:
+def best_fit(nodes: list[tuple[BaseCell, int]], pods: list[int]) -> Seats | None:
     """The largest pods first, each on the tightest node."""
     rooms = sorted((room, number) for number, (_, room) in enumerate(nodes))
     seats = []
@@ -98,9 +98,9 @@ def best_fit(nodes: list[tuple[Cell, int]], pods: list[int]) -> Seats | None:
     return seats[::-1]
 
 
-def seat_gpus(seats: Seats, priority: int) -> list[list[Cell]]:
+def seat_gpus(seats: Seats, priority: int) -> list[list[BaseCell]]:
     """The GPUs of each pod, each set below the smallest cell that can hold it."""
-    offered: dict[int, list[Cell]] = {}
+    offered: dict[int, list[BaseCell]] = {}
     placed = []
     for size, node in seats:
         candidates = offered.get(id(node))
@@ -113,7 +113,7 @@ def seat_gpus(seats: Seats, priority: int) -> list[list[Cell]]:
     return placed
 
 
-def candidate_gpus(node: Cell, priority: int) -> list[Cell]:
+def candidate_gpus(node: BaseCell, priority: int) -> list[BaseCell]:
     """Free GPUs in the order of the tree, then those of lower priorities."""
     leaves = list(node.leaves())
     free = [leaf for leaf in leaves if leaf.priority < OPPORTUNISTIC]
@@ -122,7 +122,7 @@ def candidate_gpus(node: Cell, priority: int) -> list[Cell]:
     return free + [leaf for leaf in leaves if OPPORTUNISTIC <= leaf.priority < priority]
 
 
-def closest(node: Cell, candidates: list[Cell], size: int) -> list[Cell]:
+def closest(node: BaseCell, candidates: list[BaseCell], size: int) -> list[BaseCell]:
     """`size` of the candidates with the lowest common cell; of several such sets the one that comes first."""
     if len(candidates) == size or size == node.leaf_count:
         return candidates[:size]
@@ -134,10 +134,10 @@ def closest(node: Cell, candidates: list[Cell], size: int) -> list[Cell]:
         groups = merge_up(groups, node)
 
 
-def merge_up(groups: dict[int, tuple[Cell, list[int]]], node: Cell) -> dict[int, tuple[Cell, list[int]]]:
+def merge_up(groups: dict[int, tuple[BaseCell, list[int]]], node: BaseCell) -> dict[int, tuple[BaseCell, list[int]]]:
     """One level up: the candidates below each parent, in the order of the candidates."""
     lowest = min(cell.level for cell, _ in groups.values())
-    merged: dict[int, tuple[Cell, list[int]]] = {}
+    merged: dict[int, tuple[BaseCell, list[int]]] = {}
     for cell, numbers in groups.values():
         above = cell.parent if cell.level == lowest and cell is not node else cell
         assert above is not None

@@ -18,7 +18,7 @@ from skep.core.cells.books import bind_pair
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain
 from skep.core.cells.layout import Layout
-from skep.core.cells.tree import OPPORTUNISTIC, Cell, PhysicalCell, VirtualCell
+from skep.core.cells.tree import OPPORTUNISTIC, BaseCell, PhysicalCell, VirtualCell
 from skep.core.errors import InputError
 from skep.scenarios.gangs import (
     Gang,
@@ -183,11 +183,11 @@ class GangScheduler(Cells):
                 found[gpu.gang.name] = gpu.gang
         return list(found.values())
 
-    def _is_good(self, node: Cell, suggested: Nodes | None) -> bool:
+    def _is_good(self, node: BaseCell, suggested: Nodes | None) -> bool:
         assert isinstance(node, PhysicalCell)
         return node.is_healthy and (suggested is None or node.node in suggested)
 
-    def _is_good_virtual(self, node: Cell, suggested: Nodes | None) -> bool:
+    def _is_good_virtual(self, node: BaseCell, suggested: Nodes | None) -> bool:
         """What is not bound yet can still become anything."""
         assert isinstance(node, VirtualCell)
         return node.physical is None or self._is_good(node.physical, suggested)
@@ -202,7 +202,7 @@ class GangScheduler(Cells):
     ) -> WaitCause:
         """If it would fit with all nodes well, the nodes are the reason."""
 
-        def fits(usable: Callable[[Cell], bool]) -> bool:
+        def fits(usable: Callable[[BaseCell], bool]) -> bool:
             asked = (order.nodes, request.sizes, priority, usable)
             return walk(*asked) is not None or (len(request.pods) > 1 and search(*asked) is not None)
 

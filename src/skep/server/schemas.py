@@ -1,4 +1,7 @@
-"""The shapes of the API, for `/openapi.json` and for reading small bodies. Answers are made without them."""
+"""Types of requests and answers, for `/openapi.json` and for reading small bodies. Answers are encoded without them.
+
+`JobSchema` describes a `Job` and is published under that name (`published` in `app.py`).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ NODE = r"^[^/\x00-\x1f\x7f]{1,253}$"
 LINE = r"^[^\x00-\x1f\x7f]*$"
 
 Absent = SkipJsonSchema[None]
-"""May be left out; there is no way to say it in an address."""
+"""Optional. Not available as a query parameter."""
 State = Literal["pending", "launching", "running", "suspended", "stopping", "succeeded", "failed", "stopped"]
 Seconds = float | None
 JobRef = Annotated[str, Path(pattern=REF, description="The id of a job, or a name: then the latest job of that name.")]
@@ -48,7 +51,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Shown(BaseModel):
+class Answer(BaseModel):
     """What we answer: exactly this."""
 
     model_config = ConfigDict(extra="forbid")
@@ -70,7 +73,7 @@ class Error(BaseModel):
     code: str = Field(default="", description="Of a refusal by a limit: which one, such as `limit-jobs`.")
 
 
-class Job(Shown):
+class JobSchema(Answer):
     id: str
     name: str
     state: State
@@ -93,12 +96,12 @@ class Job(Shown):
     )
 
 
-class Completion(Shown):
+class CompletionSchema(Answer):
     min_failed: int | None
     min_succeeded: int | None
 
 
-class TaskRole(Shown):
+class TaskRoleSchema(Answer):
     count: int
     gpus: int
     gpu_type: str
@@ -110,18 +113,18 @@ class TaskRole(Shown):
     command: str
     argv: list[str]
     env: dict[str, str]
-    completion: Completion
+    completion: CompletionSchema
     retries: int
     image: str
 
 
-class Elastic(Shown):
+class ElasticSchema(Answer):
     role: str
     min: int
     max: int
 
 
-class OfGroup(Shown):
+class OfGroupSchema(Answer):
     """The kind of its group, its place there, and when the group ends."""
 
     kind: str
@@ -131,7 +134,7 @@ class OfGroup(Shown):
     ends_when: str
 
 
-class OfShare(Shown):
+class OfShareSchema(Answer):
     """How it wants to share its GPUs."""
 
     mode: str
@@ -146,17 +149,17 @@ class OfShare(Shown):
     promise: float
 
 
-class JobRequest(Shown):
+class JobRequest(Answer):
     """What was asked for, defaults filled in. Values of secrets are `******`."""
 
     name: str
-    tasks: dict[str, TaskRole]
+    tasks: dict[str, TaskRoleSchema]
     vc: str
     pinned: str
     user: str
     priority: int
     gang: bool
-    elastic: Elastic | None
+    elastic: ElasticSchema | None
     locality: str
     model: str
     checkpoint: str
@@ -169,15 +172,15 @@ class JobRequest(Shown):
     retries: int
     workdir: str
     group: str
-    of_group: OfGroup
+    of_group: OfGroupSchema
     needs: list[str]
     tags: list[str]
     hold: bool
     secrets: dict[str, str]
-    share: OfShare | None
+    share: OfShareSchema | None
 
 
-class Task(Shown):
+class TaskSchema(Answer):
     name: str
     state: Literal["launching", "running", "succeeded", "failed", "stopped", "unknown"]
     node: str
@@ -185,13 +188,13 @@ class Task(Shown):
     exit_code: int | None
 
 
-class HeldGpus(Shown):
+class HeldGpus(Answer):
     node: str
     gpus: list[int]
     milli: int = Field(description="Thousandths of each of these GPUs.")
 
 
-class Attempt(Shown):
+class AttemptSchema(Answer):
     job: int
     task: str = Field(description="Where tasks start one by one; else empty.")
     launch: int
@@ -206,7 +209,7 @@ class Attempt(Shown):
     held: list[HeldGpus] = Field(description="Empty for attempts of an older version, which did not note it.")
 
 
-class SharedTerms(Shown):
+class SharedTerms(Answer):
     """On what terms a job shares its GPUs, and what it gets of them."""
 
     mode: str = Field(description="The share mode; empty for a job that has its GPUs to itself, with a limit.")
@@ -220,21 +223,21 @@ class SharedTerms(Shown):
     idle_s: float | None = Field(description="Seconds since it last used any CPU: it may hang.")
 
 
-class JobDetail(Job):
+class JobDetail(JobSchema):
     request: JobRequest
     share: SharedTerms | None = Field(description="Of a running job that shares its GPUs.")
-    tasks: list[Task]
-    history: list[Attempt]
+    tasks: list[TaskSchema]
+    history: list[AttemptSchema]
 
 
-class Submitted(Job):
+class Submitted(JobSchema):
     """The first job, and all of them where there are several."""
 
-    jobs: list[Job]
+    jobs: list[JobSchema]
     warnings: list[str]
 
 
-class StateCounts(Shown):
+class StateCounts(Answer):
     pending: int
     launching: int
     running: int
@@ -249,8 +252,8 @@ def all_states(counts: dict[str, int]) -> dict[str, int]:
     return {state: counts.get(state, 0) for state in STATES}
 
 
-class JobPage(Shown):
-    jobs: list[Job]
+class JobPage(Answer):
+    jobs: list[JobSchema]
     next: str | None = Field(description="`cursor` of the next page; null after the last.")
     counts: StateCounts | None = Field(
         description="With `counts=true`: jobs by state that fit the other filters, `state` and `all` aside."
@@ -259,12 +262,12 @@ class JobPage(Shown):
     problems: list[str] = Field(description="Policies that failed and were replaced for now, in sentences.")
 
 
-class Ids(Shown):
+class Ids(Answer):
     ids: list[str]
     warnings: list[str]
 
 
-class Event(Shown):
+class Event(Answer):
     seq: int
     at_s: float
     kind: str
@@ -273,7 +276,7 @@ class Event(Shown):
     text: str
 
 
-class Explanation(Shown):
+class Explanation(Answer):
     job: str
     state: State
     code: str
@@ -283,35 +286,35 @@ class Explanation(Shown):
     problems: list[str] = Field(description="Policies that failed and were replaced for now, in sentences.")
 
 
-class Environment(Shown):
+class Environment(Answer):
     env: dict[str, str]
     cwd: str
     task: str
 
 
-class Policy(Shown):
+class PolicySchema(Answer):
     policy: str = Field(description="The one in charge.")
     problems: list[str] = Field(description="Policies that failed and were replaced for now, in sentences.")
     missing: list[str] = Field(description="What it builds on and does not have here, and what is lost; in sentences.")
 
 
-class Changes(Shown):
+class ChangesSchema(Answer):
     changes: list[str]
 
 
-class Health(Shown):
+class HealthSchema(Answer):
     status: Literal["ok"]
     version: str
     problems: list[str] = Field(description="What an admin should know of now, in sentences; empty: nothing.")
 
 
-class Stopping(Shown):
+class Stopping(Answer):
     running: int = Field(description="Jobs that run now.")
     pid: int = Field(description="Of the process that is about to end.")
     boot: str = Field(description="Of the machine it runs on: who has the same one can watch the process.")
 
 
-class TokenShown(Shown):
+class TokenShown(Answer):
     id: str
     user: str
     vcs: list[str]
@@ -320,7 +323,7 @@ class TokenShown(Shown):
     expires_s: Seconds
 
 
-class Revoked(Shown):
+class Revoked(Answer):
     revoked: str
 
 

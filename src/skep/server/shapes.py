@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from skep.server.schemas import (
     LINE,
+    Answer,
     Event,
     HeldGpus,
-    Job,
     JobRequest,
+    JobSchema,
     Seconds,
     State,
     StateCounts,
@@ -38,12 +39,6 @@ Values = list[float | None]
 """A series; null where nothing is known."""
 
 
-class Shape(BaseModel):
-    """What we answer: exactly this."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
 # Who asks -----------------------------------------------------------------------------------------------------------
 
 
@@ -51,21 +46,21 @@ class SessionBody(Strict):
     token: str = Field(min_length=1, max_length=200, pattern=r"^[!-~]+$")
 
 
-class Me(Shape):
+class Me(Answer):
     user: str = Field(description="Empty where the server does not know.")
     role: Literal["admin", "owner", "user", "viewer"]
     vcs: list[str] = Field(description="The VCs of the token; empty: all.")
     auth: Literal["none", "token"] = Field(description="`none`: this server needs no tokens.")
 
 
-class LoggedOut(Shape):
+class LoggedOut(Answer):
     auth: Literal["none", "token"]
 
 
 # The cluster now ----------------------------------------------------------------------------------------------------
 
 
-class Tenant(Shape):
+class TenantSchema(Answer):
     """A job on a GPU of a node."""
 
     job: str
@@ -74,7 +69,7 @@ class Tenant(Shape):
     gpu_mem_mib: int = Field(description="GPU memory asked for; 0: not said.")
 
 
-class Gpu(Shape):
+class GpuSchema(Answer):
     """What the driver says of a GPU of this machine; null where it does not say."""
 
     index: int
@@ -86,28 +81,28 @@ class Gpu(Shape):
     errors: int | None = Field(description="Uncorrected memory errors since the driver was loaded.")
 
 
-class CellName(Shape):
+class CellName(Answer):
     level: str
     name: str
 
 
-class Node(Shape):
+class NodeSchema(Answer):
     name: str
     state: NodeState
     gpu_type: str
     gpus: int
     used: int = Field(description="GPUs in use, shared ones included.")
     jobs: list[list[str]] = Field(description="By GPU, the jobs on it.")
-    tenants: list[Tenant]
+    tenants: list[TenantSchema]
     cpus: float | None = Field(description="null: not limited.")
     cpus_free: float | None
     memory_gib: float | None
     memory_free_gib: float | None
     within: list[CellName] = Field(description="The cells above it, outermost first.")
-    health: list[Gpu] = Field(description="Empty where no driver can be asked.")
+    health: list[GpuSchema] = Field(description="Empty where no driver can be asked.")
 
 
-class Vc(Shape):
+class VcSchema(Answer):
     name: str
     gpus: int = Field(description="Guaranteed. Without virtual clusters: all there are.")
     used: float = Field(description="Held by its jobs within its guarantee.")
@@ -121,17 +116,17 @@ class Vc(Shape):
     policy: str
 
 
-class Cluster(Shape):
+class ClusterSchema(Answer):
     name: str
     text: str
     policy: str
     gpus: int
     used: int
-    nodes: list[Node]
-    vcs: list[Vc]
+    nodes: list[NodeSchema]
+    vcs: list[VcSchema]
 
 
-class Quantiles(Shape):
+class Quantiles(Answer):
     """Seconds from submission to first start; null where no job has started."""
 
     jobs: int
@@ -140,7 +135,7 @@ class Quantiles(Shape):
     max_s: float | None
 
 
-class Overview(Shape):
+class Overview(Answer):
     at_s: float
     seq: int = Field(description="The last event this takes into account.")
     name: str
@@ -161,7 +156,7 @@ class Overview(Shape):
     waiting_now: Quantiles = Field(description="Of jobs that wait now, so far.")
 
 
-class MapCell(Shape):
+class MapCell(Answer):
     """A cell above the nodes: a rack, a row. `parent` is its place in `cells`, -1 for an outermost one."""
 
     level: str
@@ -169,7 +164,7 @@ class MapCell(Shape):
     parent: int
 
 
-class MapNode(Shape):
+class MapNode(Answer):
     """GPU number `first` of the map is GPU 0 of this node."""
 
     name: str
@@ -181,7 +176,7 @@ class MapNode(Shape):
     inner: list[int] = Field(description="Sizes of the cells inside the node, outermost first: 4, 2.")
 
 
-class MapJob(Shape):
+class MapJob(Answer):
     id: str
     name: str
     vc: str
@@ -190,13 +185,13 @@ class MapJob(Shape):
     lent: bool = Field(description="It borrows the GPUs it has.")
 
 
-class MapShare(Shape):
+class MapShare(Answer):
     gpu: int
     job: int
     milli: int
 
 
-class Map(Shape):
+class Map(Answer):
     """Every GPU in one answer: `gpus` has, GPU by GPU, the place of its only tenant in `jobs`; -1: free; -2: shared,
     then `shares` says by whom."""
 
@@ -209,7 +204,7 @@ class Map(Shape):
     shares: list[MapShare]
 
 
-class DrainPreview(Shape):
+class DrainPreview(Answer):
     """What draining a node does: jobs there run on, nothing new starts."""
 
     node: str
@@ -217,14 +212,14 @@ class DrainPreview(Shape):
     gpus: int
     idle: int = Field(description="Its idle GPUs, which cannot be used from now on.")
     gpus_left: int = Field(description="GPUs of the cluster that remain in use.")
-    jobs: list[Job] = Field(description="Jobs that hold something there; they run on until they end.")
-    unrunnable: list[Job] = Field(description="Pending jobs that could not start anywhere while it is drained.")
+    jobs: list[JobSchema] = Field(description="Jobs that hold something there; they run on until they end.")
+    unrunnable: list[JobSchema] = Field(description="Pending jobs that could not start anywhere while it is drained.")
 
 
 # The past -----------------------------------------------------------------------------------------------------------
 
 
-class VcHistory(Shape):
+class VcHistory(Answer):
     name: str
     gpus: Values
     used: Values
@@ -232,7 +227,7 @@ class VcHistory(Shape):
     queue: Values = Field(description="Pending jobs.")
 
 
-class History(Shape):
+class HistorySchema(Answer):
     """Means over steps. `t` is where each step begins; null where the server did not run."""
 
     since_s: float
@@ -249,7 +244,7 @@ class History(Shape):
     vcs: list[VcHistory]
 
 
-class Span(Shape):
+class SpanSchema(Answer):
     """A job on some GPUs, from start to end."""
 
     job: str
@@ -264,14 +259,14 @@ class Span(Shape):
     held: list[HeldGpus] = Field(description="Empty for attempts of an older version, which did not note it.")
 
 
-class Timeline(Shape):
+class Timeline(Answer):
     since_s: float
     until_s: float
-    spans: list[Span]
+    spans: list[SpanSchema]
     is_cut: bool = Field(description="There are more; the latest are here.")
 
 
-class Limits(Shape):
+class LimitsSchema(Answer):
     """null: no limit."""
 
     jobs: int | None
@@ -285,7 +280,7 @@ class Limits(Shape):
     priority: int | None
 
 
-class LimitsUsed(Shape):
+class LimitsUsed(Answer):
     jobs: int
     pending: int
     tasks: int
@@ -294,16 +289,16 @@ class LimitsUsed(Shape):
     memory_gib: float
 
 
-class Limit(Shape):
+class LimitSchema(Answer):
     """What a user, or all users of a VC together, may have at once, and have."""
 
     kind: Literal["user", "vc"]
     name: str = Field(description="Empty: users who did not say who they are.")
-    limits: Limits
+    limits: LimitsSchema
     used: LimitsUsed
 
 
-class Usage(Shape):
+class Usage(Answer):
     """One of `user`, `vc` and `job` is there, as asked for."""
 
     user: Annotated[str | SkipJsonSchema[None], without_default()] = None
@@ -313,12 +308,12 @@ class Usage(Shape):
     gpu_hours: float
 
 
-class Where(Shape):
+class Where(Answer):
     nodes: list[str]
     gpus: float
 
 
-class Decision(Shape):
+class DecisionSchema(Answer):
     """What the policy decided about a job."""
 
     seq: int = Field(description="Number of the log entry.")
@@ -334,21 +329,21 @@ class Decision(Shape):
     after: Where | None
 
 
-class Decisions(Shape):
-    decisions: list[Decision] = Field(description="The newest first.")
+class Decisions(Answer):
+    decisions: list[DecisionSchema] = Field(description="The newest first.")
     next: int | None = Field(description="`before` for the ones before these; null: there are none.")
 
 
 # Jobs ---------------------------------------------------------------------------------------------------------------
 
 
-class Change(Shape):
+class Change(Answer):
     """What a message of `/changes` carries."""
 
     seq: int = Field(description="The last event it takes into account.")
     resync: bool = Field(description="Too much was missed: read everything again.")
     events: list[Event]
-    jobs: list[Job] = Field(description="Jobs that are new or have changed, as they are now.")
+    jobs: list[JobSchema] = Field(description="Jobs that are new or have changed, as they are now.")
     cluster: bool = Field(description="Nodes, the cluster or the policy have changed.")
 
 
@@ -361,19 +356,19 @@ class BulkBody(Strict):
     reason: str = Field(default="", max_length=500, pattern=LINE, description="Of a stop.")
 
 
-class BulkResult(Shape):
+class BulkResult(Answer):
     id: str
     ok: bool
     error: str = Field(description="Why not; empty if it was done.")
     hint: str
 
 
-class Bulk(Shape):
+class Bulk(Answer):
     results: list[BulkResult] = Field(description="In the order asked.")
     done: int
 
 
-class Series(Shape):
+class SeriesSchema(Answer):
     """`step`, `at_s` and `value` belong together, point by point."""
 
     key: str
@@ -383,49 +378,49 @@ class Series(Shape):
     attempt: list[int]
 
 
-class Curve(Shape):
+class Curve(Answer):
     """What a job reported through `skep.train`."""
 
     job: str
     task: str
     keys: list[str] = Field(description="All there are.")
-    series: list[Series]
+    series: list[SeriesSchema]
     is_cut: bool = Field(description="The files were too long to be read whole; the latest part is here.")
 
 
-class Match(Shape):
+class Match(Answer):
     task: str
     attempt: int
     line: int = Field(description="Counted from the beginning of what is kept of the log.")
     text: str
 
 
-class Matches(Shape):
+class Matches(Answer):
     matches: list[Match]
     is_cut: bool = Field(description="Not everything was searched, or there are more.")
 
 
-class JobFile(Shape):
+class JobFile(Answer):
     """The job as a file that submits it again."""
 
     text: str = Field(description="YAML.")
     hidden: list[str] = Field(description="Variables whose values are not shown: fill them in.")
 
 
-class Problem(Shape):
+class Problem(Answer):
     path: str = Field(description="The field, such as tasks.worker.gpus; empty where it is about the whole.")
     line: int | None
     text: str
     hint: str
 
 
-class DryRun(Shape):
+class DryRun(Answer):
     requests: list[JobRequest] = Field(description="What would be submitted; empty where there are errors.")
     errors: list[Problem]
     warnings: list[str]
 
 
-class Example(Shape):
+class Example(Answer):
     name: str
     title: str
     text: str = Field(description="A job file.")
@@ -434,14 +429,14 @@ class Example(Shape):
 # Policies and studies -----------------------------------------------------------------------------------------------
 
 
-class PolicyKnob(Shape):
+class PolicyKnob(Answer):
     name: str
     default: str
     help: str
     choices: list[str]
 
 
-class PolicyInfo(Shape):
+class PolicyInfo(Answer):
     name: str
     title: str
     paper: str
@@ -452,7 +447,7 @@ class PolicyInfo(Shape):
     knobs: list[PolicyKnob]
 
 
-class Trace(Shape):
+class TraceSchema(Answer):
     """An uploaded trace."""
 
     id: str
@@ -481,7 +476,7 @@ class StudyBody(Strict):
     until_s: float = Field(default=1e11, ge=0, le=1e11)
 
 
-class StudySummary(Shape):
+class StudySummary(Answer):
     """Of the numbers of the report, those of a table; null where no job has finished."""
 
     jobs: int
@@ -501,14 +496,14 @@ class StudySummary(Shape):
     resizes: int
 
 
-class StudyPart(Shape):
+class StudyPartSchema(Answer):
     policy: str
     done: int = Field(description="Jobs of the trace that have ended.")
     jobs: int
     summary: StudySummary | None = Field(description="When it is done.")
 
 
-class Study(Shape):
+class StudySchema(Answer):
     id: str
     name: str
     user: str
@@ -523,9 +518,9 @@ class Study(Shape):
     start_s: Seconds
     end_s: Seconds
     progress: float = Field(description="0 to 1.")
-    parts: list[StudyPart]
+    parts: list[StudyPartSchema]
     error: str
 
 
-class Removed(Shape):
+class Removed(Answer):
     removed: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from skep.core.events import Event
-from skep.core.ports import World
+from skep.core.ports import SimulatedWorld
 from skep.core.step import Scheduler
 
 Observer = Callable[[float, list[Event]], None]
@@ -14,7 +14,7 @@ Observer = Callable[[float, list[Event]], None]
 
 def run(
     scheduler: Scheduler,
-    engine: World,
+    engine: SimulatedWorld,
     observer: Observer | None = None,
     settled: Callable[[float], None] | None = None,
 ) -> None:

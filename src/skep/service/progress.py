@@ -16,15 +16,15 @@ from skep.core.actions import Setting
 from skep.core.cluster import Cluster
 from skep.core.events import ProgressReported
 from skep.core.job import Job, in_proportion
-from skep.core.knowledge import UNKNOWN, Measured, neighbours_of
+from skep.core.knowledge import UNKNOWN, ProfileFigures, neighbours_of
 from skep.core.progress import SERIES_MAX, Gauge, Report, ShareGauge
 from skep.core.state import State
 
-Measure = Callable[[Cluster], Measured]
+Measure = Callable[[Cluster], ProfileFigures]
 """Which speeds are known on a cluster: those of a profile."""
 
 
-def nobody_measured(cluster: Cluster) -> Measured:
+def nobody_measured(cluster: Cluster) -> ProfileFigures:
     return UNKNOWN
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain, Tenancy
-from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, Cell, PhysicalCell, VirtualCell
+from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, BaseCell, PhysicalCell, VirtualCell
 from skep.scenarios.gangs import Gang, GangRequest, GangState, GangUse
 from skep.scenarios.node_order import NodeOrder
 from skep.scenarios.scheduler import GangScheduler
@@ -132,7 +132,7 @@ def check_counts(cells: Cells, physical: dict[int, int], virtual: dict[int, int]
             count_use(granted, virtual)
 
 
-def count_use(cell: Cell, priorities: dict[int, int]) -> Counter[int]:
+def count_use(cell: BaseCell, priorities: dict[int, int]) -> Counter[int]:
     found: Counter[int] = Counter()
     if not cell.children and id(cell) in priorities:
         found[priorities[id(cell)]] = 1
@@ -311,7 +311,7 @@ def is_within_reach(cells: GangScheduler, request: GangRequest) -> bool:
     return any(can_pack(rooms(tenancy.nodes[name], request.priority), request.sizes[::-1]) for name in names)
 
 
-def rooms(nodes: Iterable[Cell], priority: int) -> tuple[int, ...]:
+def rooms(nodes: Iterable[BaseCell], priority: int) -> tuple[int, ...]:
     return tuple(sorted(sum(leaf.priority < priority for leaf in node.leaves()) for node in nodes))
 
 

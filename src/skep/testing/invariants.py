@@ -29,7 +29,7 @@ from skep.core.events import (
 )
 from skep.core.group import Group
 from skep.core.job import Job, JobState, amount_of
-from skep.core.ledger import OTHERS, Shared
+from skep.core.ledger import OTHERS, GpuShares
 from skep.core.model import JobSpec, Role, Shape
 from skep.core.orders import resumes
 from skep.core.pool import BLOCK
@@ -339,7 +339,7 @@ def check_books(cluster: Cluster, held: Iterable[Held]) -> None:
         for gpu, tenants in use.tenants.items():
             milli, memory_mib = sum(each.milli for each in tenants), memory_on(tenants)
             mode = next((each.mode for each in tenants if each.limit), None)
-            shares[gpu] = Shared(milli, memory_mib, tuple(sorted(tenants)), mode)
+            shares[gpu] = GpuShares(milli, memory_mib, tuple(sorted(tenants)), mode)
             used |= (mode is not None) << gpu
         free_mask = ((1 << node.gpu_count) - 1) & ~used
         name = f"node {node.name}"

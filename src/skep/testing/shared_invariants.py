@@ -10,13 +10,13 @@ from skep.core.state import State
 from skep.policies.shared.cell_books import CellBooks
 from skep.policies.shared.clusters import NumberBooks
 from skep.policies.shared.lender import pinned_around
-from skep.policies.shared.planner import Shared
+from skep.policies.shared.planner import VcPlanner
 from skep.policies.shared.vc import CELLS, Vc
 from skep.testing.cells_invariants import check_cell_books, check_counts
 from skep.testing.invariants import check_books, expect
 
 
-def check_shared(state: State, planner: Shared) -> None:
+def check_shared(state: State, planner: VcPlanner) -> None:
     """Raise `InvariantBroken` if anything is not as it must be."""
     for job in state.jobs.values():
         check_memory(state, planner, job)
@@ -30,7 +30,7 @@ def check_shared(state: State, planner: Shared) -> None:
         check_pinned(state, planner)
 
 
-def check_pinned(state: State, planner: Shared) -> None:
+def check_pinned(state: State, planner: VcPlanner) -> None:
     """Who runs in a pinned cell has asked for it, and whoever has asked for one runs there."""
     for job in state.jobs.values():
         for piece in job.bound.slices if job.bound is not None else ():
@@ -39,7 +39,7 @@ def check_pinned(state: State, planner: Shared) -> None:
                 expect(there == job.spec.pinned, f"{job!r} asks for pinned cell {job.spec.pinned!r}, is in {there!r}")
 
 
-def check_memory(state: State, planner: Shared, job: Job) -> None:
+def check_memory(state: State, planner: VcPlanner, job: Job) -> None:
     """Who has something is an owner or a borrower, and the memory says which."""
     is_owner, is_borrower = OWNED.get(state.memory, job.id) is not None, bool(LENT.get(state.memory, job.id))
     expect((job.bound is not None) == (is_owner or is_borrower), f"{job!r} has {job.bound}, the memory differs")
@@ -49,11 +49,11 @@ def check_memory(state: State, planner: Shared, job: Job) -> None:
     expect((job.seq in planner.vcs.of(job).view.held_jobs) == is_owner, f"{job!r}: who owns is wrong")
 
 
-def owned(state: State, planner: Shared, vc: Vc) -> list[Job]:
+def owned(state: State, planner: VcPlanner, vc: Vc) -> list[Job]:
     return [job for job in state.jobs.values() if planner.vcs.of(job) is vc and OWNED.get(state.memory, job.id)]
 
 
-def check_vc(state: State, planner: Shared, vc: Vc) -> None:
+def check_vc(state: State, planner: VcPlanner, vc: Vc) -> None:
     """The VC's cluster holds what its owners hold, and nothing else."""
     jobs = owned(state, planner, vc)
     for job in jobs:
@@ -67,7 +67,7 @@ def check_vc(state: State, planner: Shared, vc: Vc) -> None:
         check_books(vc.books.cluster, [(job.seq, job.allocation) for job in jobs if job.allocation is not None])
 
 
-def gpus_in_use(state: State, planner: Shared) -> tuple[dict[int, int], dict[int, int]]:
+def gpus_in_use(state: State, planner: VcPlanner) -> tuple[dict[int, int], dict[int, int]]:
     """The priority of every GPU that is in use, physical and virtual, by identity."""
     physical: dict[int, int] = {}
     virtual: dict[int, int] = {}
@@ -90,7 +90,7 @@ def gpus_in_use(state: State, planner: Shared) -> tuple[dict[int, int], dict[int
     return physical, virtual
 
 
-def check_lent(state: State, planner: Shared) -> None:
+def check_lent(state: State, planner: VcPlanner) -> None:
     """Every lent GPU is known to be, and to whom."""
     lent: dict[int, set[int]] = {}
     for job in state.jobs.values():
@@ -101,7 +101,7 @@ def check_lent(state: State, planner: Shared) -> None:
     expect(planner.loans.lent == lent, f"lent are {planner.loans.lent}, counted {lent}")
 
 
-def unserved(state: State, planner: Shared) -> list[Job]:
+def unserved(state: State, planner: VcPlanner) -> list[Job]:
     """Guaranteed jobs that wait although the free cells of their VC could be given to them now."""
     found = []
     for job in state.jobs.values():

@@ -14,7 +14,7 @@ stops nothing.
 from __future__ import annotations
 
 from skep.train.data import indices, shield_worker
-from skep.train.job import Job, join
+from skep.train.job import TrainingJob, join
 from skep.train.stop import STOPPED, Stopped
 
-__all__ = ["STOPPED", "Job", "Stopped", "indices", "join", "shield_worker"]
+__all__ = ["STOPPED", "Stopped", "TrainingJob", "indices", "join", "shield_worker"]

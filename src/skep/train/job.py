@@ -29,7 +29,7 @@ def join(
     save: Callable[[Path], None] | None = None,
     load: Callable[[Path], None] | None = None,
     **kept: Any,
-) -> Job:
+) -> TrainingJob:
     """Takes part in the Skep job that this process belongs to; outside of one the loop simply runs.
 
     every_s: seconds between checkpoints; 0 after every step, None only when asked to stop.
@@ -42,10 +42,10 @@ def join(
     if (save is None) != (load is None):
         raise ValueError("save and load go together: give both or none")
     things = {name: state.kept(name, thing) for name, thing in kept.items()}
-    return Job(things, save, load, every_s)
+    return TrainingJob(things, save, load, every_s)
 
 
-class Job:
+class TrainingJob:
     """What `join` returns. One loop per process: either `steps`, or `epochs` with `batches` inside."""
 
     def __init__(

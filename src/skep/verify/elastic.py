@@ -11,7 +11,7 @@ from skep.clusters.read import read_cluster
 from skep.core.job import Job
 from skep.core.model import JobSpec, Shape, gpu_shape
 from skep.experiments.simulate import Experiment
-from skep.policies.allocate.elastic import Elastic
+from skep.policies.allocate.elastic import ElasticSizes
 from skep.policies.allocate.tournament import Entrant, TournamentRoom, share_out, winner
 from skep.traces.synth import synthesize
 from skep.traces.trace import Trace, TraceJob
@@ -48,7 +48,7 @@ def entrant(seq: int, exponent: float, left_s: float, most: int) -> Entrant:
         return float(shape.gpus**exponent)
 
     spec = JobSpec(str(seq), (gpu_shape(1),), min_gpus=1, max_gpus=most)
-    return Entrant(Job(spec, seq, 0.0), Elastic(speed).ladder(spec), left_s, (HOME,))
+    return Entrant(Job(spec, seq, 0.0), ElasticSizes(speed).ladder(spec), left_s, (HOME,))
 
 
 def afs_rule() -> list[Finding]:

@@ -7,14 +7,14 @@ import pytest
 from skep.core import knowledge as module
 from skep.core.history import Spread
 from skep.core.job import Job
-from skep.core.knowledge import Knowledge, Place
+from skep.core.knowledge import Knowledge, SpeedKey
 from skep.core.model import JobSpec, Shape
 from skep.core.progress import Report
 from skep.testing import job as trace_job
 
 JOB = Job(trace_job(2, id="a", model="bert").spec, 0, 0.0)
-ALONE = Place("bert", "v100", 2)
-BESIDE = Place("bert", "v100", 2, ("gpt",))
+ALONE = SpeedKey("bert", "v100", 2)
+BESIDE = SpeedKey("bert", "v100", 2, ("gpt",))
 
 
 class Profile:
@@ -25,7 +25,7 @@ class Profile:
         return 8.0 if model == "bert" else None
 
 
-def reported(known: Knowledge, place: Place | None, *speeds: float) -> None:
+def reported(known: Knowledge, place: SpeedKey | None, *speeds: float) -> None:
     for number, speed in enumerate(speeds):
         known.note_report(60.0 * number, JOB, Report(10.0 * number, steps_per_s=speed), place)
 
@@ -64,5 +64,5 @@ def test_only_so_many_places_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PLACES_MAX", 2)
     known = Knowledge()
     for gpus in (1, 2, 3):
-        reported(known, Place("bert", "v100", gpus), 10.0)
+        reported(known, SpeedKey("bert", "v100", gpus), 10.0)
     assert [place.gpus for place in known.speeds] == [2, 3]

@@ -15,7 +15,7 @@ from skep.core.events import (
     TasksExited,
     TasksStarted,
 )
-from skep.core.others import Use
+from skep.core.others import NodeUse
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
 from skep.core.step import Scheduler
@@ -58,7 +58,7 @@ class Run:
 
 def test_nobody_gets_what_others_use() -> None:
     run = Run()
-    run.step(OthersChanged("a", (Use(0b0011),)))
+    run.step(OthersChanged("a", (NodeUse(0b0011),)))
     run.submit("four", 4)
     run.submit("two", 2)
     assert run.nodes_of("four") == ["b"]
@@ -69,7 +69,7 @@ def test_nobody_gets_what_others_use() -> None:
 
 def test_what_others_leave_goes_to_who_waits() -> None:
     run = Run()
-    run.step(OthersChanged("a", (Use(0b1111),)), OthersChanged("b", (Use(0b1111, milli=500),)))
+    run.step(OthersChanged("a", (NodeUse(0b1111),)), OthersChanged("b", (NodeUse(0b1111, milli=500),)))
     run.submit("waits", 4)
     assert run.nodes_of("waits") == []
     run.step(OthersChanged("b", ()))
@@ -81,7 +81,7 @@ def test_where_a_job_is_in_the_way_they_are_booked_when_it_has_gone() -> None:
     run = Run()
     run.start("job", 4)
     run.start("other", 4)
-    run.step(OthersChanged("a", (Use(0b0110, cpu_milli=9000, memory_mib=40),)))
+    run.step(OthersChanged("a", (NodeUse(0b0110, cpu_milli=9000, memory_mib=40),)))
     assert run.state.health.crowded == {"a"}  # The GPUs are held, and there are not so many CPUs.
     run.submit("waits", 4)
     run.end(next(job.id for job in run.state.jobs.values() if run.nodes_of(job.id) == ["a"]))
@@ -93,7 +93,7 @@ def test_where_a_job_is_in_the_way_they_are_booked_when_it_has_gone() -> None:
 
 def test_shares_of_others_leave_the_rest_of_a_gpu() -> None:
     run = Run()
-    run.step(OthersChanged("a", (Use(0b0001, milli=300, gpu_mem_mib=10), Use(0b0001, milli=300))))
+    run.step(OthersChanged("a", (NodeUse(0b0001, milli=300, gpu_mem_mib=10), NodeUse(0b0001, milli=300))))
     node = run.state.cluster.by_name["a"]
     assert node.milli_left(0) == 400
     assert node.has_others
@@ -103,7 +103,7 @@ def test_shares_of_others_leave_the_rest_of_a_gpu() -> None:
 
 def test_they_stay_where_the_node_changes_and_go_with_it() -> None:
     run = Run()
-    run.step(OthersChanged("b", (Use(0b1000),)))
+    run.step(OthersChanged("b", (NodeUse(0b1000),)))
     run.step(NodeChanged(NodeSpec("b", 2, cpu_milli=8000, memory_mib=100)))
     assert run.free("b") == 2
     run.step(NodeChanged(NodeSpec("b", 6, cpu_milli=8000, memory_mib=100)))
@@ -114,7 +114,7 @@ def test_they_stay_where_the_node_changes_and_go_with_it() -> None:
 
 def test_a_node_that_others_crowd_may_leave_and_come_back() -> None:
     run = Run()
-    run.step(OthersChanged("b", (Use(cpu_milli=9000),)))  # More than it has.
+    run.step(OthersChanged("b", (NodeUse(cpu_milli=9000),)))  # More than it has.
     assert run.state.health.crowded == {"b"}
     run.step(NodeLeft("b"))
     assert run.state.health.crowded == set()
@@ -125,7 +125,7 @@ def test_a_node_that_others_crowd_may_leave_and_come_back() -> None:
 
 def test_what_they_cannot_have_after_a_change_is_booked_later() -> None:
     run = Run()
-    run.step(OthersChanged("a", (Use(cpu_milli=8000),)))
+    run.step(OthersChanged("a", (NodeUse(cpu_milli=8000),)))
     run.step(NodeChanged(NodeSpec("a", 4, cpu_milli=4000, memory_mib=100)))
     assert run.state.health.crowded == {"a"}
     run.step(NodeChanged(NodeSpec("a", 4, cpu_milli=9000, memory_mib=100)))
@@ -137,7 +137,7 @@ def test_they_are_in_snapshots_and_forks() -> None:
     run = Run()
     run.start("job", 4)
     on = run.nodes_of("job")[0]
-    run.step(OthersChanged(on, (Use(0b0011, cpu_milli=1000),)))
+    run.step(OthersChanged(on, (NodeUse(0b0011, cpu_milli=1000),)))
     for again in (fork(run.state), load(dump(run.state), run.state.cluster.blank())):
         check(again)
         assert snapshot(again) == snapshot(run.state)
@@ -146,5 +146,5 @@ def test_they_are_in_snapshots_and_forks() -> None:
 
 def test_a_node_that_nobody_knows_has_no_others() -> None:
     run = Run()
-    run.step(OthersChanged("z", (Use(0b1),)))
+    run.step(OthersChanged("z", (NodeUse(0b1),)))
     assert run.state.health.others == {}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skep.core.chance import draw
 from skep.core.job import Job
 from skep.core.model import JobSpec, Shape, gpu_shape
-from skep.policies.allocate.elastic import Elastic, Ladder
+from skep.policies.allocate.elastic import ElasticSizes, Ladder
 from skep.policies.allocate.runner import Givers, Runner
 from skep.policies.allocate.tournament import Entrant, TournamentRoom, share_out, winner
 
@@ -24,7 +24,7 @@ def power(exponent: float) -> Callable[[JobSpec, Shape], float]:
 
 
 def ladder(exponent: float, low: int = 1, high: int = 64) -> Ladder:
-    return Elastic(power(exponent)).ladder(JobSpec("j", (gpu_shape(low),), min_gpus=low, max_gpus=high))
+    return ElasticSizes(power(exponent)).ladder(JobSpec("j", (gpu_shape(low),), min_gpus=low, max_gpus=high))
 
 
 def entrants(*jobs: tuple[Ladder, float], priorities: tuple[int, ...] = ()) -> list[Entrant]:
@@ -110,11 +110,11 @@ def test_sizes_that_are_no_faster_are_left_out() -> None:
     """As with a profile that takes 6 gpus for nearly 8: there is nothing between 5 and 7."""
     speeds = {1: 1.0, 2: 1.8, 3: 2.7, 4: 3.2, 5: 4.0, 6: 3.6, 7: 4.2, 8: 4.8}
     spec = JobSpec("j", (gpu_shape(1),), min_gpus=1, max_gpus=8)
-    assert Elastic(lambda _, shape: speeds[shape.gpus]).ladder(spec).sizes == (1, 2, 3, 4, 5, 7, 8)
+    assert ElasticSizes(lambda _, shape: speeds[shape.gpus]).ladder(spec).sizes == (1, 2, 3, 4, 5, 7, 8)
 
 
 def test_a_job_without_a_range_has_one_size() -> None:
-    assert Elastic(power(0.9)).ladder(JobSpec("j", (gpu_shape(3),))).sizes == (3,)
+    assert ElasticSizes(power(0.9)).ladder(JobSpec("j", (gpu_shape(3),))).sizes == (3,)
 
 
 def test_as_few_jobs_as_possible_give_something_back() -> None:
@@ -122,7 +122,7 @@ def test_as_few_jobs_as_possible_give_something_back() -> None:
     givers = Givers()
     for seq, held in enumerate((3, 8, 5)):
         spec = JobSpec(f"j{seq}", (gpu_shape(1),), min_gpus=1, max_gpus=8)
-        runner = Runner(Job(spec, seq, 0.0), Elastic(power(0.9)).ladder(spec), 10.0, HOME, held * 1000)
+        runner = Runner(Job(spec, seq, 0.0), ElasticSizes(power(0.9)).ladder(spec), 10.0, HOME, held * 1000)
         runner.climb()
         (givers.shrinking if seq else givers.stopping).append(runner)
     taken = [givers.take(missing * 1000, may_stop=True) for missing in (3, 9, 1)]
@@ -147,7 +147,7 @@ def test_the_pair_rule_is_the_smaller_sum_of_completion_times(
         spec = JobSpec("j", (gpu_shape(1),), min_gpus=1, max_gpus=9)
         entrant = Entrant(
             Job(spec, len(pair), 0.0),
-            Elastic(lambda _, shape, c=curve: c[shape.gpus - 1]).ladder(spec),
+            ElasticSizes(lambda _, shape, c=curve: c[shape.gpus - 1]).ladder(spec),
             left_s,
             (HOME,),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.core.share import Share
-from skep.policies.place.lanes import Found, Need, find_lane
+from skep.policies.place.lanes import Found, LaneMemory, find_lane
 from skep.testing import World, cluster, job, node, trace
 from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
@@ -43,15 +43,19 @@ def test_the_worked_example_of_lanes() -> None:
 @pytest.mark.parametrize(
     ("need", "free", "sizes", "found"),
     [
-        pytest.param(Need(2, 6), 8, {}, Found(0), id="a lane of its own"),
-        pytest.param(Need(1, 4), 2, {"a": 6, "b": 5}, Found(1, "b", 5), id="the smallest lane that is large enough"),
-        pytest.param(Need(1, 7), 2, {"a": 6, "b": 5}, Found(2, "a", 6), id="a lane is enlarged by what it lacks"),
-        pytest.param(Need(1, 6), 3, {"a": 4, "b": 5}, Found(2, "a", 4), id="the smallest lane that can be enlarged"),
-        pytest.param(Need(1, 7), 1, {"a": 6, "b": 5}, None, id="no room to enlarge one"),
-        pytest.param(Need(3, 1), 2, {"a": 6}, None, id="no room for what it always needs"),
+        pytest.param(LaneMemory(2, 6), 8, {}, Found(0), id="a lane of its own"),
+        pytest.param(
+            LaneMemory(1, 4), 2, {"a": 6, "b": 5}, Found(1, "b", 5), id="the smallest lane that is large enough"
+        ),
+        pytest.param(LaneMemory(1, 7), 2, {"a": 6, "b": 5}, Found(2, "a", 6), id="a lane is enlarged by what it lacks"),
+        pytest.param(
+            LaneMemory(1, 6), 3, {"a": 4, "b": 5}, Found(2, "a", 4), id="the smallest lane that can be enlarged"
+        ),
+        pytest.param(LaneMemory(1, 7), 1, {"a": 6, "b": 5}, None, id="no room to enlarge one"),
+        pytest.param(LaneMemory(3, 1), 2, {"a": 6}, None, id="no room for what it always needs"),
     ],
 )
-def test_how_a_job_gets_into_a_lane(need: Need, free: int, sizes: dict[str, int], found: Found | None) -> None:
+def test_how_a_job_gets_into_a_lane(need: LaneMemory, free: int, sizes: dict[str, int], found: Found | None) -> None:
     assert find_lane(need, free, sizes) == found
 
 

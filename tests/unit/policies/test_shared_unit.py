@@ -27,7 +27,7 @@ from skep.metrics.run import JobRow, Run
 from skep.policies.idle import Idle
 from skep.policies.registry import Setting
 from skep.policies.shared.build import build_whole
-from skep.policies.shared.planner import Shared
+from skep.policies.shared.planner import VcPlanner
 from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
 from skep.testing import job, role, trace
 from skep.testing.invariants import check_books
@@ -210,7 +210,7 @@ def test_owners_and_borrowers_are_known_from_the_state_alone(tmp_path: Path) -> 
     course = begin(world, first)
     course.advance()
     again = Experiment(jobs, world.cluster, Options(), None, layout).planner("fifo")
-    assert isinstance(again, Shared)
+    assert isinstance(again, VcPlanner)
     again.attach(course.state, course.state.memory)
     check_shared(course.state, again)
     assert OWNED.get(course.state.memory, "own") is not None
@@ -357,7 +357,7 @@ def test_a_vc_may_decide_twice_about_one_job_in_one_plan(tmp_path: Path, sharing
     (tmp_path / "lab.yaml").write_text(TWO)
     layout = read_layout(str(tmp_path / "lab.yaml"))
     jobs = trace(job(2, vc="b", id="first"), job(1, vc="b", id="second", at=10))
-    planner = Shared(layout, lambda vc, policy, cluster: Twice(*steps), sharing)
+    planner = VcPlanner(layout, lambda vc, policy, cluster: Twice(*steps), sharing)
     course = begin(World(jobs, hardware_cluster(layout, sharing), "fifo"), planner)
     while course.state.now_s < 10:
         course.advance()
@@ -379,7 +379,7 @@ def test_a_plan_that_decides_twice_about_one_job_is_taken_back_step_by_step(
 ) -> None:
     (tmp_path / "lab.yaml").write_text(TWO)
     layout = read_layout(str(tmp_path / "lab.yaml"))
-    planner = Shared(layout, lambda vc, policy, cluster: Twice(*steps), sharing)
+    planner = VcPlanner(layout, lambda vc, policy, cluster: Twice(*steps), sharing)
     course = begin(World(trace(job(2, vc="b", id="first")), hardware_cluster(layout, sharing), "fifo"), planner)
     course.advance()
     state = course.state
@@ -411,7 +411,7 @@ def test_a_group_that_the_planner_of_a_vc_ends_is_taken_back_too(tmp_path: Path)
     (tmp_path / "lab.yaml").write_text(TWO)
     layout = read_layout(str(tmp_path / "lab.yaml"))
     state = State(hardware_cluster(layout))
-    planner = Shared(layout, lambda vc, policy, cluster: EndsGroups())
+    planner = VcPlanner(layout, lambda vc, policy, cluster: EndsGroups())
     planner.attach(state, state.memory)
     state.apply(GroupFormed(GroupSpec("sweep")))
     state.apply(JobSubmitted(job(1, vc="b", id="first").spec))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from skep.core.cluster import Allocation, Slice
 from skep.profiles.native import read_native
 from skep.profiles.pipeswitch import best_grouping, switch_s
-from skep.profiles.sharing import Costs, Part, Party, Sharing, water_level
+from skep.profiles.sharing import Costs, Party, SharedRate, Sharing, water_level
 from skep.profiles.speed import Speed
 from skep.testing import cluster, job
 
@@ -35,7 +35,7 @@ def party(mode: str, milli: int = 0, limit: int = 1000, *, model: str = "", aske
     return Party(spec, Slice(0, 0b1, milli, limit=limit, mode=mode, **more))  # type: ignore[arg-type]
 
 
-def parts(there: list[Party], sharing: Sharing | None = None) -> list[Part]:
+def parts(there: list[Party], sharing: Sharing | None = None) -> list[SharedRate]:
     return [(sharing or Sharing()).part_of(each, there) for each in there]
 
 
@@ -79,10 +79,10 @@ def test_turns_are_by_weight_less_the_switch() -> None:
     there = [party("slice", group="g", weight=weight, quantum_ms=1000) for weight in (1, 3)]
     costs = Costs(switch_s=0.1)
     assert parts(there, Sharing(costs=costs)) == [
-        Part(pytest.approx((1 - 0.1) / 4), 0.25),
-        Part(pytest.approx((3 - 0.1) / 4), 0.75),
+        SharedRate(pytest.approx((1 - 0.1) / 4), 0.25),
+        SharedRate(pytest.approx((3 - 0.1) / 4), 0.75),
     ]
-    assert parts(there[:1]) == [Part(1.0, 1.0)]
+    assert parts(there[:1]) == [SharedRate(1.0, 1.0)]
 
 
 def test_the_quantum_of_a_group_is_the_smallest_that_a_member_names() -> None:
@@ -110,7 +110,7 @@ def test_packed_jobs_slow_each_other_down(models: list[str], rates: list[float])
 
 
 def test_without_any_figures_packing_gains_nothing() -> None:
-    assert parts([party("pack"), party("pack")]) == [Part(0.5, 0.5)] * 2
+    assert parts([party("pack"), party("pack")]) == [SharedRate(0.5, 0.5)] * 2
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,8 @@ def test_a_guaranteed_job_is_slowed_within_the_tolerance_and_guests_get_the_rest
 
 def test_guests_without_a_host_share_the_gpu() -> None:
     assert (
-        parts([party("lend"), party("lend"), party("lend")]) == [Part(pytest.approx(1 / 3), pytest.approx(1 / 3))] * 3
+        parts([party("lend"), party("lend"), party("lend")])
+        == [SharedRate(pytest.approx(1 / 3), pytest.approx(1 / 3))] * 3
     )
 
 
@@ -146,12 +147,12 @@ def test_lanes_run_together_and_jobs_of_a_lane_one_after_the_other() -> None:
     assert [part.rate for part in found] == pytest.approx([1, 0.5, 0.5 / 1.1])
     assert [part.share for part in found] == [0.5, 0.25, 0.25]
     one_lane = parts([party("lane", group="a"), party("lane", group="a")])
-    assert one_lane == [Part(0.5, 0.5)] * 2
+    assert one_lane == [SharedRate(0.5, 0.5)] * 2
 
 
 def test_fixed_parts_do_not_depend_on_others() -> None:
     there = [party("mps", 300, 300, asked=300), party("mig", 428, 428, asked=428)]
-    assert parts(there) == [Part(1.0, 0.3), Part(1.0, 0.428)]
+    assert parts(there) == [SharedRate(1.0, 0.3), SharedRate(1.0, 0.428)]
 
 
 def test_instant_gives_the_gpu_to_the_highest_priority_and_the_rest_to_others() -> None:

@@ -9,7 +9,7 @@ import pytest
 from small_cells import cells, layout, request, start
 
 from skep.core.cells.chain import CellList
-from skep.core.cells.tree import FREE, OPPORTUNISTIC, Cell, set_use
+from skep.core.cells.tree import FREE, OPPORTUNISTIC, BaseCell, set_use
 from skep.scenarios.node_order import NodeOrder, Sorts
 from skep.scenarios.scheduler import GangScheduler
 from skep.testing.cells_invariants import check_order
@@ -19,7 +19,7 @@ from skep.testing.cells_invariants import check_order
 @pytest.mark.parametrize("seed", range(20))
 def test_a_view_is_what_a_stable_sort_of_all_nodes_would_be(seed: int, keeps_apart: bool) -> None:
     chance = random.Random(seed)
-    nodes: list[Cell] = list(cells(racks=3, nodes=3).chains["rack"].cells[3])
+    nodes: list[BaseCell] = list(cells(racks=3, nodes=3).chains["rack"].cells[3])
     view = NodeOrder(nodes, keeps_apart=keeps_apart, sorts=Sorts.WHEN_ASKED)
     naive = list(nodes)
     for _ in range(30):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from small_cells import cells, request, start, where
 
-from skep.core.cells.tree import OPPORTUNISTIC, Cell
+from skep.core.cells.tree import OPPORTUNISTIC, BaseCell
 from skep.scenarios.packing import closest, search, search_packing
 from skep.testing.cells_invariants import can_pack
 
@@ -25,7 +25,7 @@ from skep.testing.cells_invariants import can_pack
 def test_the_closest_gpus_are_chosen(taken: list[int], size: int, expected: list[int]) -> None:
     """A node of two sockets of two switches, drawn as a rack of two nodes."""
     [rack] = cells(racks=1).chains["rack"].cells[4]
-    leaves: list[Cell] = list(rack.leaves())
+    leaves: list[BaseCell] = list(rack.leaves())
     candidates = [leaf for number, leaf in enumerate(leaves) if number not in taken]
     assert [leaves.index(leaf) for leaf in closest(rack, candidates, size)] == expected
 
@@ -75,7 +75,7 @@ def test_guaranteed_work_takes_cells_with_the_fewest_borrowers() -> None:
 )
 def test_a_gang_of_several_sizes_is_packed_wherever_it_fits(free: list[int], pods: list[int]) -> None:
     seen = cells(racks=len(free), nodes=1, switches=1, gpus=8)
-    nodes: list[Cell] = []
+    nodes: list[BaseCell] = []
     for number, room in enumerate(free):
         [node] = seen.chains["rack"].cells[4][number].children
         node.leaf_count = room
@@ -90,7 +90,7 @@ def test_a_gang_of_several_sizes_is_packed_wherever_it_fits(free: list[int], pod
 
 def test_the_search_gives_up_in_bounded_time() -> None:
     [rack] = cells(racks=1).chains["rack"].cells[4]
-    rooms: list[tuple[Cell, int]] = [(rack, 7 + number % 3) for number in range(30)]
+    rooms: list[tuple[BaseCell, int]] = [(rack, 7 + number % 3) for number in range(30)]
     # 240 gpus for 229, but 7 and 8 hold only one of the fives and the rest of the eights is too small: hopeless.
     assert search_packing(rooms, [4] * 1 + [5] * 45) is None
 

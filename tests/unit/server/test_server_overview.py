@@ -12,17 +12,17 @@ from board import API, Board
 from skep.server.schemas import JobDetail, JobPage
 from skep.server.shapes import (
     Bulk,
-    Cluster,
+    ClusterSchema,
     Decisions,
     DrainPreview,
-    History,
+    HistorySchema,
     Map,
-    Node,
+    NodeSchema,
     Overview,
     PolicyInfo,
     Timeline,
     Usage,
-    Vc,
+    VcSchema,
 )
 
 
@@ -43,7 +43,7 @@ def test_numbers_of_the_moment(board: Board) -> None:
     assert found["waiting"]["jobs"] == 3
     assert found["waiting_now"]["jobs"] == 1
     assert 0 <= found["waiting"]["p50_s"] <= found["waiting"]["p90_s"] <= found["waiting"]["max_s"]
-    vcs = {vc["name"]: vc for vc in board.get("/vcs", list[Vc])}
+    vcs = {vc["name"]: vc for vc in board.get("/vcs", list[VcSchema])}
     assert (vcs["red"]["used"], vcs["red"]["borrowed"], vcs["red"]["lent"]) == (8, 4, 0)
     assert (vcs["blue"]["used"], vcs["blue"]["lent"], vcs["blue"]["pending"]) == (0, 4, 1)
     assert board.get(f"/jobs/{waiting}", JobDetail)["request"]["hold"] is True
@@ -66,9 +66,9 @@ def test_bad_and_drained_gpus_are_counted_apart(board: Board) -> None:
     while (found := board.get("/overview", Overview))["bad"] == 0:
         time.sleep(0.005)
     assert (found["bad"], found["drained"], found["free"]) == (4, 4, 8)
-    states = {node["name"]: node["state"] for node in board.get("/nodes", list[Node])}
+    states = {node["name"]: node["state"] for node in board.get("/nodes", list[NodeSchema])}
     assert states == {"a0": "lost", "a1": "up", "b0": "drained", "b1": "up"}
-    board.get("/cluster", Cluster)
+    board.get("/cluster", ClusterSchema)
 
 
 def test_the_map_shows_every_gpu_and_who_is_on_it(board: Board) -> None:
@@ -97,14 +97,14 @@ def test_the_map_shows_every_gpu_and_who_is_on_it(board: Board) -> None:
 
 def test_tenants_of_a_node_say_how_much_of_a_gpu_they_have(board: Board) -> None:
     job = board.run(name="share", vc="blue", gpus=1, gpu_milli=250, gpu_mem_gib=2)
-    tenants = [tenant for node in board.get("/nodes", list[Node]) for tenant in node["tenants"]]
+    tenants = [tenant for node in board.get("/nodes", list[NodeSchema]) for tenant in node["tenants"]]
     assert tenants == [{"job": job, "gpu": 0, "milli": 250, "gpu_mem_mib": 2048}]
 
 
 def test_nodes_say_what_the_driver_says_of_their_gpus(board: Board) -> None:
     reading = {"utilization": 97.0, "memory_used_mib": 1, "memory_total_mib": 2, "temperature_c": 60.0}
     board.engine.machine.health = {"a0": [{"index": 0, **reading, "power_w": None, "errors": None}]}
-    health = {node["name"]: node["health"] for node in board.get("/nodes", list[Node])}
+    health = {node["name"]: node["health"] for node in board.get("/nodes", list[NodeSchema])}
     assert [(gpu["index"], gpu["utilization"]) for gpu in health["a0"]] == [(0, 97.0)]
     assert health["b0"] == []
 
@@ -175,7 +175,7 @@ def test_draining_is_previewed(tmp_path: Path) -> None:
         small = board.run(name="small", gpus=2)
         stuck = board.submit(name="stuck", gpus=8)
         board.submit(name="fits", gpus=4)
-        names = [node["name"] for node in board.get("/nodes", list[Node])]
+        names = [node["name"] for node in board.get("/nodes", list[NodeSchema])]
         found = board.get(f"/nodes/{names[0]}/drain", DrainPreview)
         assert [job["id"] for job in found["jobs"]] == [wide]
         assert [job["id"] for job in found["unrunnable"]] == [stuck]
@@ -188,7 +188,7 @@ def test_draining_is_previewed(tmp_path: Path) -> None:
 def test_history_begins_with_the_server(board: Board) -> None:
     board.run(name="one", vc="red", gpus=4)
     board.context.history.add(board.live.clock(), board.live.sample())
-    found = board.get("/history?vc=true", History)
+    found = board.get("/history?vc=true", HistorySchema)
     assert len(found["t"]) == len(found["used"]) <= 310
     assert (found["gpus"][-1], found["used"][-1]) == (16, 4)
     assert found["used"][0] is None

@@ -12,7 +12,7 @@ import pytest
 from board import API, Board
 
 from skep.server import security
-from skep.server.shapes import Study, Trace
+from skep.server.shapes import StudySchema, TraceSchema
 from skep.server.studies import studies as module
 
 OVER = ("done", "failed", "cancelled", "interrupted")
@@ -41,7 +41,7 @@ def start(board: Board, headers: dict[str, str] | None = None, **fields: Any) ->
 
 def wait_for(board: Board, study_id: str, *states: str) -> dict[str, Any]:
     by_s = time.monotonic() + 120
-    while (found := board.get(f"/studies/{study_id}", Study))["state"] not in states:
+    while (found := board.get(f"/studies/{study_id}", StudySchema))["state"] not in states:
         assert time.monotonic() < by_s, found
         time.sleep(0.02)
     return dict(found)
@@ -53,7 +53,7 @@ def test_an_uploaded_trace_is_studied_and_the_report_stays(board: Board) -> None
     assert made.status_code == 201, made.text
     trace = made.json()
     assert (trace["format"], trace["jobs"], trace["name"]) == ("native", 40, "small.csv")
-    assert trace in board.get("/traces", list[Trace])
+    assert trace in board.get("/traces", list[TraceSchema])
     asked = start(board, trace=trace["id"], policies=["fifo", "srtf", "fifo"], name="two policies")
     assert asked.status_code == 201, asked.text
     found = wait_for(board, asked.json()["id"], *OVER)
@@ -89,7 +89,7 @@ def test_a_study_is_cancelled_and_others_wait_their_turn(board: Board) -> None:
     first, second = (start(board, trace=trace, policies=["srtf"]).json()["id"] for _ in range(2))
     running = wait_for(board, first, "running")
     assert running["start_s"] is not None
-    assert board.get(f"/studies/{second}", Study)["state"] == "queued"
+    assert board.get(f"/studies/{second}", StudySchema)["state"] == "queued"
     assert board.client.get(f"{API}/studies/{first}/report").status_code == 409
     for study in (second, first):
         assert board.client.post(f"{API}/studies/{study}/cancel").json()["state"] == "cancelled"
@@ -107,7 +107,7 @@ def test_a_restart_marks_what_it_interrupted(tmp_path: Path) -> None:
         wait_for(board, running, "running")
     with Board(tmp_path, "2x4") as board:
         for study in (running, queued):
-            found = board.get(f"/studies/{study}", Study)
+            found = board.get(f"/studies/{study}", StudySchema)
             assert (found["state"], found["error"]) == ("interrupted", "the server was stopped meanwhile")
 
 
@@ -120,7 +120,7 @@ def test_what_is_no_trace_is_refused_in_one_line(board: Board, text: str) -> Non
     assert "\n" not in said
     assert "Traceback" not in said
     assert str(board.config.data) not in said
-    assert all(trace["name"] != "odd.csv" for trace in board.get("/traces", list[Trace]))
+    assert all(trace["name"] != "odd.csv" for trace in board.get("/traces", list[TraceSchema]))
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,10 @@ def test_studies_belong_to_who_made_them(tmp_path: Path, monkeypatch: pytest.Mon
         made = start(board, ann, trace="history", cluster="1x4")
         assert made.status_code == 201, made.text
         study = made.json()["id"]
-        assert [each["id"] for each in board.get("/studies", list[Study], ann)] == [study]
-        assert [each["id"] for each in board.get("/studies", list[Study], bob)] == [study]
+        assert [each["id"] for each in board.get("/studies", list[StudySchema], ann)] == [study]
+        assert [each["id"] for each in board.get("/studies", list[StudySchema], bob)] == [study]
         other = board.bearer("cid", "user", "blue")
-        assert board.get("/studies", list[Study], other) == []
+        assert board.get("/studies", list[StudySchema], other) == []
         assert board.client.get(f"{API}/studies/{study}", headers=other).status_code == 404
         assert board.client.delete(f"{API}/studies/{study}", headers=other).status_code == 404
         assert board.client.delete(f"{API}/studies/{study}", headers=bob).status_code == 403

@@ -11,7 +11,7 @@ from live_world import LiveWorld, request
 from skep.core.cluster import Allocation, Cluster, Slice
 from skep.core.events import ProgressReported, TasksExited
 from skep.core.job import Job
-from skep.core.knowledge import Measured, Place
+from skep.core.knowledge import ProfileFigures, SpeedKey
 from skep.core.progress import Tally
 from skep.core.record import decode
 from skep.core.reports import Exited, Progressed
@@ -89,7 +89,7 @@ def test_the_profile_is_the_reference_where_there_is_one(tmp_path: Path) -> None
             self.writer.measure = measured
             self.writer._measure()
 
-    def measured(cluster: Cluster) -> Measured:
+    def measured(cluster: Cluster) -> ProfileFigures:
         return Known(PROFILE.speed, cluster)
 
     world = Measuring(tmp_path, cluster="1x2:v100")
@@ -227,7 +227,7 @@ def test_elsewhere_jobs_go_as_fast_as_others_of_their_model_reported(world: Live
     other = msgspec.structs.replace(job.spec, id="other", model="bert", shapes=job.spec.shapes)
     assert seen.rate(job.spec, held, (), 0.0)[0] == job.known_rate
     assert seen.rate(other, there, (), 0.0)[0] == pytest.approx(1.0)
-    state.knowledge.speeds[Place("bert", "", 1, ("gpt",))] = Tally(1, 4.0, 0.0)
+    state.knowledge.speeds[SpeedKey("bert", "", 1, ("gpt",))] = Tally(1, 4.0, 0.0)
     beside = msgspec.structs.replace(job.spec, id="third", model="gpt")
     assert seen.rate(other, there, (beside,), 0.0)[0] == pytest.approx(0.4, rel=0.01)
     assert seen.rate(beside, there, (), 0.0)[0] == 1.0  # nothing is known of it

@@ -10,7 +10,7 @@ from live_world import LiveWorld, request
 
 from skep.core.errors import Conflict, InputError
 from skep.core.memory import OWNED, Owned
-from skep.policies.shared.planner import Shared
+from skep.policies.shared.planner import VcPlanner
 from skep.service import commands
 from skep.service.present import vc_books
 from skep.testing.shared_invariants import check_shared
@@ -104,7 +104,7 @@ def test_a_job_of_a_time_when_all_of_a_vc_used_its_pinned_cells_borrows_what_it_
     settle(world)
     assert world.writer.planning.scheduler is not None
     state, planner = world.writer.planning.scheduler.state, world.writer.planning.planner
-    assert isinstance(planner, Shared)
+    assert isinstance(planner, VcPlanner)
     owned = OWNED.get(state.memory, job_id)
     assert owned is not None
     state.memory.jobs[job_id][OWNED.name] = Owned(owned.allocation.renumbered({0: 1}), owned.gpus)

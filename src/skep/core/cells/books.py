@@ -12,7 +12,7 @@ from skep.core.cells.tree import (
     FREE,
     GUARANTEED_MIN,
     OPPORTUNISTIC,
-    Cell,
+    BaseCell,
     PhysicalCell,
     VirtualCell,
     set_use,
@@ -20,7 +20,7 @@ from skep.core.cells.tree import (
 )
 
 
-class Books:
+class ChainBooks:
     def __init__(self, chains: dict[str, Chain], tenancies: dict[str, Tenancy]) -> None:
         self.chains = chains
         self.tenancies = tenancies
@@ -317,7 +317,7 @@ def part_pair(physical: PhysicalCell) -> None:
             virtual.watcher.touch(virtual)
 
 
-def notice(cell: Cell | None) -> None:
+def notice(cell: BaseCell | None) -> None:
     """Its place among the nodes may be another one."""
     if cell is not None and cell.watcher is not None:
         cell.watcher.touch(cell)

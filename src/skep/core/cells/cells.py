@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from skep.core.cells.books import Books, bind_pair
+from skep.core.cells.books import ChainBooks, bind_pair
 from skep.core.cells.build import build_chains, build_tenancies, pinned_cells
 from skep.core.cells.layout import Layout
 from skep.core.cells.tree import PhysicalCell, VirtualCell
@@ -23,7 +23,7 @@ class Cells:
         self.chains = build_chains(layout)
         pins = pinned_cells(layout, self.chains)
         self.tenancies = build_tenancies(layout, self.chains, pins)
-        self.books = Books(self.chains, self.tenancies)
+        self.books = ChainBooks(self.chains, self.tenancies)
         self.bad_nodes: set[str] = set()
         self.nodes: dict[str, list[PhysicalCell]] = {}
         """The gpus of each node, in all chains."""

@@ -12,7 +12,7 @@ import msgspec
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain
 from skep.core.cells.layout import Layout
-from skep.core.cells.tree import Cell, PhysicalCell, VirtualCell
+from skep.core.cells.tree import BaseCell, PhysicalCell, VirtualCell
 from skep.core.cluster import UNLIMITED, Cluster, NodeSpec, Slice
 from skep.core.view import NodeView
 
@@ -86,7 +86,7 @@ def part_of(like: Slice, node: int, mask: int) -> Slice:
 
 
 def node_spec(
-    layout: Layout, chain: Chain, cell: Cell, name: str, around: tuple[tuple[str, str], ...] = ()
+    layout: Layout, chain: Chain, cell: BaseCell, name: str, around: tuple[tuple[str, str], ...] = ()
 ) -> NodeSpec:
     """A cell, physical or virtual, as a node."""
     sku = layout.skus.get(chain.types[0])

@@ -20,19 +20,19 @@ GUARANTEED_MIN, GUARANTEED_MAX = 0, 1000
 class Watcher(Protocol):
     """Keeps nodes in an order that depends on what is in use, bad or bound there."""
 
-    def touch(self, cell: Cell) -> None: ...
+    def touch(self, cell: BaseCell) -> None: ...
 
 
-class Cell:
+class BaseCell:
     """What physical and virtual cells have in common."""
 
     __slots__ = ("children", "leaf_count", "level", "parent", "priority", "type", "used", "used_total", "watcher")
 
-    def __init__(self, kind: CellType, level: int, parent: Cell | None) -> None:
+    def __init__(self, kind: CellType, level: int, parent: BaseCell | None) -> None:
         self.type = kind.name
         self.level = level
         self.parent = parent
-        self.children: list[Cell] = []
+        self.children: list[BaseCell] = []
         self.leaf_count = 1
         self.priority = FREE
         """The highest priority in use below."""
@@ -48,14 +48,14 @@ class Cell:
             return self.leaf_count - self.used_total
         return self.leaf_count - sum(count for other, count in self.used.items() if other >= priority)
 
-    def leaves(self) -> Iterator[Cell]:
+    def leaves(self) -> Iterator[BaseCell]:
         if not self.children:
             yield self
         for child in self.children:
             yield from child.leaves()
 
 
-class PhysicalCell(Cell):
+class PhysicalCell(BaseCell):
     __slots__ = (
         "address",
         "bad_count",
@@ -72,7 +72,7 @@ class PhysicalCell(Cell):
         "virtual",
     )
     parent: PhysicalCell | None
-    children: list[PhysicalCell]  # type: ignore[assignment]  # narrower than in `Cell`: a tree has cells of one kind
+    children: list[PhysicalCell]  # type: ignore[assignment]  # narrower than in `BaseCell`: a tree has cells of one kind
 
     def __init__(self, spec: CellSpec, kind: CellType, level: int, parent: PhysicalCell | None, chain: str) -> None:
         super().__init__(kind, level, parent)
@@ -103,10 +103,10 @@ class PhysicalCell(Cell):
         return f"PhysicalCell({self.address}, {self.type})"
 
 
-class VirtualCell(Cell):
+class VirtualCell(BaseCell):
     __slots__ = ("address", "chain", "physical", "pinned", "root", "vc", "watched_in")
     parent: VirtualCell | None
-    children: list[VirtualCell]  # type: ignore[assignment]  # narrower than in `Cell`: a tree has cells of one kind
+    children: list[VirtualCell]  # type: ignore[assignment]  # narrower than in `BaseCell`: a tree has cells of one kind
 
     def __init__(
         self, kind: CellType, level: int, parent: VirtualCell | None, *, vc: str, chain: str, address: str
@@ -131,13 +131,13 @@ class VirtualCell(Cell):
         return f"VirtualCell({self.address}, {self.type})"
 
 
-def set_use(leaf: Cell, priority: int) -> None:
+def set_use(leaf: BaseCell, priority: int) -> None:
     """Make a gpu cell be in use at this priority (or free), and all cells above it know."""
     if leaf.priority != priority:
         _use((leaf,), leaf.priority, priority)
 
 
-def set_uses(leaves: Sequence[Cell], priority: int) -> None:
+def set_uses(leaves: Sequence[BaseCell], priority: int) -> None:
     """`set_use` of gpu cells with one parent: the cells above are counted once where all were used alike before."""
     before = leaves[0].priority
     for leaf in leaves:
@@ -149,7 +149,7 @@ def set_uses(leaves: Sequence[Cell], priority: int) -> None:
         _use(leaves, before, priority)
 
 
-def _use(leaves: Sequence[Cell], before: int, priority: int) -> None:
+def _use(leaves: Sequence[BaseCell], before: int, priority: int) -> None:
     """These gpu cells of one parent, which all were in use at the priority before, are in use at another one."""
     is_used = priority != FREE
     is_lending = before == OPPORTUNISTIC or priority == OPPORTUNISTIC

@@ -45,13 +45,13 @@ if TYPE_CHECKING:
         thaw,
         write,
     )
-    from skep.engines.local.throttle import Throttle
+    from skep.engines.local.throttle import DutyControl
     from skep.engines.local.turns import Member, choose, window_of
 else:
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter was told to look nowhere.
     from disk import SAFELY, write_whole
     from processes import FREEZE, TURN, began, cpu_below, family, gather, listed, read, send, state_of, thaw, write
-    from throttle import Throttle
+    from throttle import DutyControl
     from turns import Member, choose, window_of
 
 LEASE_S = 5.0
@@ -76,7 +76,7 @@ LOOK_S, PATIENCE_S = 0.001, 0.05
 STOPPED = b"TtZX"
 
 
-class Task:
+class PausableTask:
     """One task of a member, which can be paused as a whole."""
 
     def __init__(self, told: dict[str, Any]) -> None:
@@ -167,12 +167,12 @@ class Task:
         return True
 
 
-class Tenant:
+class ScheduledMember:
     """A member of a share group with its tasks."""
 
     def __init__(self, key: str, told: dict[str, Any], now_s: float) -> None:
         self.key = key
-        self.tasks = [Task(each) for each in told["tasks"]]
+        self.tasks = [PausableTask(each) for each in told["tasks"]]
         self.turns = Member(key, told["lanes"], now_s=now_s)
         self.joined_s = now_s
         self.is_lent = False
@@ -276,18 +276,18 @@ class Tenant:
             return None
 
 
-class Group:
+class TurnSchedule:
     """Members that share GPUs, and when something is to be done next."""
 
     def __init__(self) -> None:
         self.quantum_s = 0.1
-        self.tenants: dict[str, Tenant] = {}
+        self.tenants: dict[str, ScheduledMember] = {}
         self.next_s = 0.0
         self.chosen: set[str] = set()
         """Who has the present turn, or the next one while a switch is under way."""
         self.switch_by_s = 0.0
         """Until when the next ones wait for the others to stand still; 0: no switch is under way."""
-        self.throttle = Throttle()
+        self.throttle = DutyControl()
         self.duty = 1.0
         self.is_second_half = False
         """Of a duty cycle: the opportunistic members are paused."""
@@ -323,7 +323,7 @@ class Group:
         self.switch_by_s = now_s + PATIENCE_S
         self._finish_switch(there, now_s)
 
-    def _finish_switch(self, there: list[Tenant], now_s: float) -> None:
+    def _finish_switch(self, there: list[ScheduledMember], now_s: float) -> None:
         """The next ones go on when the others have come to stand still, or are too late."""
         late = [tenant for tenant in there if tenant.key not in self.chosen and not tenant.stands]
         if late and now_s < self.switch_by_s:
@@ -338,7 +338,7 @@ class Group:
         is_endless = len(self.chosen) == len(there) and all(tenant.turns.limit >= 1.0 for tenant in there)
         self.next_s = now_s + (RENEW_S if is_endless else self.quantum_s if self.chosen else SHORT_S)
 
-    def _lend(self, guaranteed: list[Tenant], lent: list[Tenant], now_s: float) -> None:
+    def _lend(self, guaranteed: list[ScheduledMember], lent: list[ScheduledMember], now_s: float) -> None:
         """Guaranteed members run all the time, the others for a part of each period."""
         for tenant in guaranteed:
             tenant.go_on(now_s)
@@ -357,7 +357,7 @@ class Group:
                 tenant.pause(now_s)
         self.next_s = now_s + LEND_S * (self.duty if 0.0 < self.duty < FULL else 1.0)
 
-    def _adapt(self, guaranteed: list[Tenant], now_s: float) -> None:
+    def _adapt(self, guaranteed: list[ScheduledMember], now_s: float) -> None:
         (then_s, before_s), self.looked = self.looked, (now_s, sum(tenant.look(now_s) for tenant in guaranteed))
         is_at_work = self.looked[1] - before_s > BUSY * (now_s - then_s)
         self.quiet = 0 if is_at_work else self.quiet + 1
@@ -394,7 +394,7 @@ class Group:
 class Keeper:
     def __init__(self) -> None:
         self.bell = os.open("bell", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, TurnSchedule] = {}
         self.epoch = 0
         self.renew_s = 0.0
         self.is_over = False
@@ -426,7 +426,7 @@ class Keeper:
         groups_before, self.groups, self.epoch = self.groups, {}, told["epoch"]
         now_s = time.monotonic()
         for each in told["groups"]:
-            group = self.groups[each["name"]] = groups_before.get(each["name"]) or Group()
+            group = self.groups[each["name"]] = groups_before.get(each["name"]) or TurnSchedule()
             were, group.tenants = group.tenants.keys(), {}
             group.quantum_s = each["quantum_s"]
             group.next_s = min(group.next_s, now_s + group.quantum_s)
@@ -438,14 +438,16 @@ class Keeper:
             tenant.leave(self.epoch)
         self.renew_s = now_s
 
-    def _admit(self, group: Group, key: str, told: dict[str, Any], known: Tenant | None, now_s: float) -> None:
+    def _admit(
+        self, group: TurnSchedule, key: str, told: dict[str, Any], known: ScheduledMember | None, now_s: float
+    ) -> None:
         if known is not None and [task.path for task in known.tasks] == [task["path"] for task in told["tasks"]]:
             known.update(told)
             group.tenants[key] = known
             return
         if known is not None:
             known.leave(self.epoch)
-        tenant = Tenant(key, told, now_s)
+        tenant = ScheduledMember(key, told, now_s)
         if tenant.renew(LEASE_S, self.epoch):  # Before it is paused for the first time.
             group.tenants[key] = tenant
 

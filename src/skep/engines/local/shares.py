@@ -60,7 +60,7 @@ class TurnFile(msgspec.Struct, frozen=True):
     groups: list[TurnGroup]
 
 
-class Measured(msgspec.Struct, frozen=True):
+class MemberUsage(msgspec.Struct, frozen=True):
     """What a member of a share group has had."""
 
     share: float
@@ -89,7 +89,7 @@ class Measured(msgspec.Struct, frozen=True):
 class MeasuredFile(msgspec.Struct, frozen=True):
     at_s: float = 0.0
     """By the machine's steady clock."""
-    members: dict[str, Measured] = {}
+    members: dict[str, MemberUsage] = {}
 
 
 class Shares:

@@ -20,7 +20,7 @@ FOLLOWS = 0.1
 """The part of the way by which the known step time follows faster steps."""
 
 
-class Throttle:
+class DutyControl:
     def __init__(self) -> None:
         self.alone_s: float | None = None
         """The guaranteed job's step time alone."""

@@ -18,12 +18,12 @@ from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Walked
 from skep.policies.adjust.effects import Effects, is_settled, solo_speed, speed_of
 from skep.policies.adjust.slices import on_turns
-from skep.policies.seats import Seat, Seats
+from skep.policies.seats import Seats, SharedSeat
 
 PACK = "pack"
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class PairVerdict(msgspec.Struct, frozen=True):
     """Of a pair of models on one GPU type and number of GPUs."""
 
     since_s: float
@@ -33,7 +33,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Verdicts(msgspec.Struct, frozen=True):
-    pairs: dict[str, Verdict] = {}
+    pairs: dict[str, PairVerdict] = {}
 
 
 VERDICTS = Slot("pack verdicts", Verdicts, Of.ALL)
@@ -68,13 +68,13 @@ class PackTrials:
             plan.remember(VERDICTS, "", Verdicts(self.pairs))
         return self.effects.next_s(view)
 
-    def _try(self, view: View, plan: Plan, seats: Seats, seat: Seat) -> None:
+    def _try(self, view: View, plan: Plan, seats: Seats, seat: SharedSeat) -> None:
         if not all(is_settled(job) and self.effects.is_cool(view, job) for job in seat.members):
             return
         pair = pair_of(view, seat)
         verdict = self.pairs.get(pair)
         if verdict is None or (verdict.speed is None and view.now_s > verdict.since_s + 2 * self.trial_s):
-            self.pairs[pair] = Verdict(view.now_s)  # or the jobs of the last trial ended before it did
+            self.pairs[pair] = PairVerdict(view.now_s)  # or the jobs of the last trial ended before it did
         elif verdict.speed is None or verdict.speed < self.gain_min:
             return
         changes = [
@@ -102,12 +102,12 @@ class PackTrials:
             if speed is not None
         ]
         total = sum(parts) if len(parts) == len(speeds) else None
-        self.pairs[pair_of(view, seat)] = Verdict(view.now_s, 0.0 if total is None else round(total, 6))
+        self.pairs[pair_of(view, seat)] = PairVerdict(view.now_s, 0.0 if total is None else round(total, 6))
         if total is None or total < self.gain_min:
             self._undo(plan, seats, seat)
         return total
 
-    def _undo(self, plan: Plan, seats: Seats, seat: Seat) -> None:
+    def _undo(self, plan: Plan, seats: Seats, seat: SharedSeat) -> None:
         """They take turns again."""
         changes = [
             (job, on_turns(job, job.allocation, seat.name, self.quantum_ms))
@@ -119,17 +119,17 @@ class PackTrials:
             seats.add(job)
 
 
-def type_of(view: View, seat: Seat) -> str:
+def type_of(view: View, seat: SharedSeat) -> str:
     return view.cluster.nodes[seat.key[0][0]].pool.gpu_type
 
 
-def pair_of(view: View, seat: Seat) -> str:
+def pair_of(view: View, seat: SharedSeat) -> str:
     """What a verdict holds for."""
     models = "+".join(sorted(job.spec.model for job in seat.members))
     return f"{models} on {seat.gpus} {type_of(view, seat)}"
 
 
-def predicted_speed(view: View, seat: Seat) -> float:
+def predicted_speed(view: View, seat: SharedSeat) -> float:
     """The sum of the speeds as far as they are known; 1, as when taking turns, where they are not."""
     total, gpu_type = 0.0, type_of(view, seat)
     for job in seat.members:
@@ -139,7 +139,7 @@ def predicted_speed(view: View, seat: Seat) -> float:
     return total
 
 
-def total_use(view: View, seat: Seat) -> float:
+def total_use(view: View, seat: SharedSeat) -> float:
     """Of the compute of a GPU, by all members; of one that is not known, all."""
     uses = [view.knowledge.use(job.spec.model) for job in seat.members]
     return sum(1.0 if use is None else use.sm for use in uses)

@@ -18,7 +18,7 @@ from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Walked
 from skep.policies.adjust.slices import give_alone, join, may_host, sharing_role
 from skep.policies.place.partition import Partition
-from skep.policies.seats import Changed, Seat
+from skep.policies.seats import Changed, SharedSeat
 
 PACK = "pack"
 TINY, MEDIUM, JUMBO = 0, 1, 2
@@ -64,7 +64,7 @@ class PackPairs:
                 return True
         return False
 
-    def _go_together(self, view: View, walked: Walked, seat: Seat, job: JobView, scores: Scores) -> bool:
+    def _go_together(self, view: View, walked: Walked, seat: SharedSeat, job: JobView, scores: Scores) -> bool:
         (member,) = seat.members
         gpu_type = view.cluster.nodes[seat.key[0][0]].pool.gpu_type
         if scores.of(job, gpu_type) + scores.of(member, gpu_type) > SCORE_MAX:

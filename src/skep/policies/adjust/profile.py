@@ -30,7 +30,7 @@ class PredictedService(Shortest):
         return "new" if self.partition.is_new(job) else ""
 
 
-class Profile:
+class ProfilingPartition:
     """Starts new jobs on the partition for `limit_s`."""
 
     name = "profile"

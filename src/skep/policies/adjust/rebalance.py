@@ -15,7 +15,7 @@ from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Walked
 from skep.policies.adjust.effects import Effects, is_settled
 from skep.policies.place.base import Place, role_slice
-from skep.policies.seats import Seat
+from skep.policies.seats import SharedSeat
 
 NODE, CLUSTER = "node", "cluster"
 
@@ -43,7 +43,7 @@ class Rebalance:
                 free = max(pool.free for pool in view.cluster.pools)
         return min(wake_s, self.effects.measure(view, plan))
 
-    def _relieve(self, view: View, plan: Plan, walked: Walked, seat: Seat) -> float:
+    def _relieve(self, view: View, plan: Plan, walked: Walked, seat: SharedSeat) -> float:
         """Move one member. Returns when a member that is in its cool-down may be moved."""
         gain = float(len(seat.members))
         if gain < self.gain_min or seat.mode == "pack":  # packed jobs run at once: they gain less than their number

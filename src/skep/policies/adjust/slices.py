@@ -20,7 +20,7 @@ from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Walked
 from skep.policies.adjust.effects import Effects, solo_speed
 from skep.policies.place.base import role_slice
-from skep.policies.seats import Changed, Seat, Seats
+from skep.policies.seats import Changed, Seats, SharedSeat
 
 SLICE = "slice"
 SETTLE_S = 600.0
@@ -76,7 +76,7 @@ class Slices:
                 return True
         return False
 
-    def _on_turns(self, seat: Seat) -> OnMode:
+    def _on_turns(self, seat: SharedSeat) -> OnMode:
         return lambda job, seats: on_turns(job, seats, seat.name, self.quantum_ms)
 
 
@@ -90,7 +90,7 @@ def is_held_up(job: JobView, waiting: list[JobView]) -> bool:
     return False
 
 
-def join(view: View, plan: Plan, seat: Seat, job: JobView, role: Role, on_mode: OnMode) -> bool:
+def join(view: View, plan: Plan, seat: SharedSeat, job: JobView, role: Role, on_mode: OnMode) -> bool:
     """Start the job on the GPUs of a seat, all members in one share mode. False, and nothing is changed, where there is
     no GPU memory, CPUs or memory for it."""
     nodes = view.cluster.nodes
@@ -119,7 +119,7 @@ def sharing_role(job: JobView, mode: str) -> Role | None:
     return roles[0] if share is None or share.mode in ("", mode) else None
 
 
-def may_host(view: View, seat: Seat, job: JobView, mode: str = SLICE) -> bool:
+def may_host(view: View, seat: SharedSeat, job: JobView, mode: str = SLICE) -> bool:
     """Whether this job may share in this mode with those who sit there: GPUs of a type that it accepts, on as few nodes
     as can be, and no member of a higher priority."""
     if seat.mode not in ("", mode):
@@ -145,7 +145,7 @@ def on_turns(job: JobView, seats: Allocation, group: str, quantum_ms: int) -> Al
     return seats.on_terms(mode=SLICE, milli=0, limit=WHOLE, group=group, weight=weight, quantum_ms=quantum_ms)
 
 
-def give_alone(plan: Plan, seat: Seat) -> None:
+def give_alone(plan: Plan, seat: SharedSeat) -> None:
     """The last member of a share group has its GPUs to itself."""
     (member,) = seat.members
     if member.allocation is not None and not member.is_ending:

@@ -58,7 +58,7 @@ class Ladder(NamedTuple):
         return len(self.sizes) == 1
 
 
-class Elastic:
+class ElasticSizes:
     """Sizes up to `most` gpus. A job without a range has one, and any job where nothing can be resized: what it asked
     for."""
 

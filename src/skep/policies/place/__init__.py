@@ -16,7 +16,7 @@ from skep.policies.place.packing import (
     LeastUtilised,
     WorstFit,
 )
-from skep.policies.place.simple import Anywhere, Consolidate, FirstFit, Spread
+from skep.policies.place.simple import Anywhere, Consolidate, FirstFit, MostFreeFirst
 from skep.policies.place.topology import Topology
 
 PLACES: dict[str, type[Place]] = {
@@ -26,7 +26,7 @@ PLACES: dict[str, type[Place]] = {
         FirstFit,
         BestFit,
         Consolidate,
-        Spread,
+        MostFreeFirst,
         Random,
         SkewGated,
         WorstFit,

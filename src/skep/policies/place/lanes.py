@@ -23,7 +23,7 @@ from skep.policies.place.base import Place
 from skep.policies.place.beside import Beside, Verdict
 
 
-class Need(NamedTuple):
+class LaneMemory(NamedTuple):
     """Memory of a job, in MiB."""
 
     persistent: int
@@ -48,7 +48,7 @@ def lanes_of(tenants: Iterable[Tenant]) -> dict[str, int]:
     return sizes
 
 
-def find_lane(need: Need, free_mib: int, lanes: Mapping[str, int]) -> Found | None:
+def find_lane(need: LaneMemory, free_mib: int, lanes: Mapping[str, int]) -> Found | None:
     """By the rule of the paper; none where the job has to wait."""
     if need.persistent + need.ephemeral <= free_mib:
         return Found(0)
@@ -102,9 +102,9 @@ class Lanes(Beside):
         )
 
 
-def need_of(job: JobSpec, role: Role) -> Need:
+def need_of(job: JobSpec, role: Role) -> LaneMemory:
     """What is not said to be ephemeral is needed all the time."""
     total_mib = needs(role)[2]
     ephemeral_gib = 0.0 if job.share is None else job.share.ephemeral_gib
     ephemeral_mib = min(math.ceil(ephemeral_gib * 1024 - 1e-6), total_mib)
-    return Need(total_mib - ephemeral_mib, ephemeral_mib)
+    return LaneMemory(total_mib - ephemeral_mib, ephemeral_mib)

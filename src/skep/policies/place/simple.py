@@ -84,7 +84,7 @@ class Anywhere(Place):
         return nodes_of(cluster, among)
 
 
-class Spread(Place):
+class MostFreeFirst(Place):
     """Each task goes to the node with the most free gpus, the lowest on ties."""
 
     name = "spread"

@@ -13,7 +13,7 @@ from skep.core.view import ClusterView
 from skep.policies.idle import NOBODY, Idle
 from skep.policies.registry import Setting, build_planner
 from skep.policies.shared.cell_books import cell_books
-from skep.policies.shared.planner import Shared
+from skep.policies.shared.planner import VcPlanner
 from skep.policies.shared.vc import CELLS
 
 
@@ -32,7 +32,7 @@ def build_whole(policy: str, setting: Setting, layout: Layout | None, sharing: s
     if layout is None:
         return one
     check_policies(layout, msgspec.structs.replace(setting, round_s=one.round_s))
-    shared = Shared(layout, make, sharing)
+    shared = VcPlanner(layout, make, sharing)
     shared.round_s = one.round_s
     return shared
 

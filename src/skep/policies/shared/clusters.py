@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from skep.core.changes import Changes
 from skep.core.cluster import WHOLE, Allocation, Cluster, NodeSpec
-from skep.core.plan import Books
+from skep.core.plan import PlanBooks
 from skep.core.refusal import Cause
 from skep.core.state import State
 from skep.core.view import ClusterView, NodeView, PoolView, View
@@ -39,7 +39,7 @@ class VcBooks:
         """What the VC's planner sees."""
         return self.cluster
 
-    def over(self, whole: Books) -> Books:
+    def over(self, whole: PlanBooks) -> PlanBooks:
         """Where plans of this VC are booked, given where those of the whole cluster are."""
         return self
 
@@ -165,7 +165,7 @@ class NumberBooks(VcBooks):
     def shown(self) -> ClusterView:
         return self.numbers
 
-    def over(self, whole: Books) -> Books:
+    def over(self, whole: PlanBooks) -> PlanBooks:
         return Counted(self.numbers, whole)
 
     def blank(self, whole: View) -> tuple[View, VcBooks]:
@@ -182,7 +182,7 @@ class NumberBooks(VcBooks):
 class Counted:
     """The books of the whole, on which a VC may take a number of gpus."""
 
-    def __init__(self, numbers: NumberCluster, whole: Books) -> None:
+    def __init__(self, numbers: NumberCluster, whole: PlanBooks) -> None:
         self.numbers = numbers
         self.whole = whole
         self.reserve = whole.reserve

@@ -18,7 +18,7 @@ from skep.policies.shared.clusters import PrivateBooks
 from skep.policies.shared.vc import CELLS, Vc, Vcs
 
 
-class Shown(msgspec.Struct, frozen=True, array_like=True):
+class ShownCells(msgspec.Struct, frozen=True, array_like=True):
     """What VCs are shown of bad nodes, by physical and virtual cells."""
 
     nodes: tuple[str, ...]
@@ -29,10 +29,10 @@ class Shown(msgspec.Struct, frozen=True, array_like=True):
     """Parts of granted cells with a bad cell behind them, larger ones first."""
 
 
-SHOWN = Slot(memory.SHOWN, Shown, Of.ALL)
+SHOWN = Slot(memory.SHOWN, ShownCells, Of.ALL)
 
 
-class Health:
+class CellHealth:
     """The cost of a decision follows what has changed, not the number of VCs or of bad nodes."""
 
     def __init__(self, cells: Cells, hardware: Hardware, vcs: Vcs, agenda: Agenda) -> None:
@@ -45,7 +45,7 @@ class Health:
         self.places: dict[int, tuple[Vc, CellBooks, Node]] = {}
         self.is_stale = False
         """Whether what VCs are shown may be something else than what is remembered."""
-        self.kept: Shown | None = None
+        self.kept: ShownCells | None = None
         """What is remembered."""
         for cell in (cell for tenancy in cells.tenancies.values() for cell in tenancy.cells()):
             cell.watched_in = self.changed
@@ -71,7 +71,7 @@ class Health:
         if not self.is_stale:
             return
         self.is_stale = False
-        shown = Shown(tuple(sorted(self.cells.bad_nodes)), *self.cells.shown()) if self.cells.bad_nodes else None
+        shown = ShownCells(tuple(sorted(self.cells.bad_nodes)), *self.cells.shown()) if self.cells.bad_nodes else None
         if shown != self.kept:
             self.kept = shown
             plan.remember(SHOWN, "", shown)

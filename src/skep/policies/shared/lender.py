@@ -11,7 +11,7 @@ from skep.core.cells.tree import PhysicalCell
 from skep.core.cluster import Allocation, Slice, bits
 from skep.core.job import JobState
 from skep.core.memory import LENT, Memory
-from skep.core.plan import Books, Decision, Plan
+from skep.core.plan import Decision, Plan, PlanBooks
 from skep.core.refusal import Refusal
 from skep.core.view import ClusterView, JobView, View
 from skep.policies.lines import Entry
@@ -64,7 +64,7 @@ def make_lender() -> Pipeline:
     return Pipeline(name="lend", order=LeastBorrowed(), place=Consolidate(), preempt=NoPreemption())
 
 
-class Kept:
+class PinnedGpus:
     """GPUs of pinned cells, which are for those who ask for them: they are not lent, idle as they may be."""
 
     def __init__(self, hardware: Hardware | None = None) -> None:
@@ -91,7 +91,7 @@ class LendBooks(VcBooks):
 
     is_whole = True
 
-    def __init__(self, whole: ClusterView, kept: Kept) -> None:
+    def __init__(self, whole: ClusterView, kept: PinnedGpus) -> None:
         self.whole = whole
         self.kept = kept
 
@@ -99,7 +99,7 @@ class LendBooks(VcBooks):
     def shown(self) -> ClusterView:
         return self.whole
 
-    def over(self, whole: Books) -> Books:
+    def over(self, whole: PlanBooks) -> PlanBooks:
         return whole
 
     def blank(self, whole: View) -> tuple[View, VcBooks]:
@@ -119,7 +119,7 @@ def pinned_around(leaf: PhysicalCell) -> str:
 class Lender:
     """A planner over the physical cluster, for jobs that their VCs have no room for."""
 
-    def __init__(self, view: View, vcs: Vcs, loans: Loans, kept: Kept, agenda: Agenda, asks: Asks) -> None:
+    def __init__(self, view: View, vcs: Vcs, loans: Loans, kept: PinnedGpus, agenda: Agenda, asks: Asks) -> None:
         self.whole = view
         self.vcs = vcs
         self.loans = loans

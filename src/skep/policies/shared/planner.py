@@ -22,8 +22,8 @@ from skep.core.view import ClusterView, JobView, Trigger, View, is_beside_others
 from skep.policies.shared.agenda import WAKE, Agenda
 from skep.policies.shared.cell_books import cell_books
 from skep.policies.shared.clusters import NumberBooks, NumberCluster, PrivateBooks, VcBooks
-from skep.policies.shared.health import SHOWN, Health
-from skep.policies.shared.lender import Kept, Lender
+from skep.policies.shared.health import SHOWN, CellHealth
+from skep.policies.shared.lender import Lender, PinnedGpus
 from skep.policies.shared.loans import Loans
 from skep.policies.shared.owners import Owners
 from skep.policies.shared.translate import Translator
@@ -31,7 +31,7 @@ from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE, Asking, Vc, Vcs, in
 from skep.policies.shared.view import VcView, key_of
 
 
-class Shared:
+class VcPlanner:
     """`make` gives the planner for a VC, told the VC's name, the policy its file names, and its cluster."""
 
     name = "shared"
@@ -52,12 +52,12 @@ class Shared:
         self.vcs = Vcs(self.sharing)
         self.agenda = Agenda()
         self.loans = Loans(self.hardware, self.vcs, {})
-        kept = Kept(self.hardware) if self.sharing == CELLS else Kept()
+        kept = PinnedGpus(self.hardware) if self.sharing == CELLS else PinnedGpus()
         self.lender = Lender(view, self.vcs, self.loans, kept, self.agenda, self)
         self.translator = Translator(view, self.sharing, self.loans, self.lender)
         self.owners = Owners(self.cells, self.vcs, self.loans, self.lender, self.translator, self)
         self._make_vcs(view, memory)
-        self.health = Health(self.cells, self.hardware, self.vcs, self.agenda)
+        self.health = CellHealth(self.cells, self.hardware, self.vcs, self.agenda)
         self._take_up(view)
         # Not before: a bad cell could be shown to a VC that has work elsewhere.
         self.health.attach(view.cluster, memory)

@@ -13,7 +13,7 @@ from skep.policies.shared.clusters import VcBooks
 T = TypeVar("T")
 
 
-class Part(Mapping[str, T]):
+class PrefixView(Mapping[str, T]):
     """The entries of a dictionary whose names begin with a prefix."""
 
     def __init__(self, whole: Mapping[str, T], prefix: str) -> None:
@@ -45,7 +45,7 @@ class VcView:
         self.cluster = books.shown
         self.at: At = (name, books.pinned)
         self.memory = whole.memory.part(*self.at)
-        self.waiting: Part[WaitingView] = Part(whole.waiting, f"{key_of(*self.at)}/")
+        self.waiting: PrefixView[WaitingView] = PrefixView(whole.waiting, f"{key_of(*self.at)}/")
         self.jobs: dict[str, JobView] = {}
         self.held_jobs: dict[int, JobView] = {}
         """Those that run on cells of the VC, not on lent ones."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.afs import Afs
-from skep.policies.allocate.elastic import Elastic
+from skep.policies.allocate.elastic import ElasticSizes
 from skep.policies.common import common_knobs, make_place
 from skep.policies.pipeline import SKIP, STRICT
 from skep.policies.registry import Knob, Knobs, Policy, Setting
@@ -15,7 +15,7 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
     return Afs(
         name="afs-l",
         place=make_place(knobs, setting),
-        allocate=Elastic(can_resize=Need.RESIZE in setting.offers),
+        allocate=ElasticSizes(can_resize=Need.RESIZE in setting.offers),
         is_strict=knobs["walk"] == STRICT,
         restart_s=knobs["restart"],
         horizon_s=knobs["horizon"],

@@ -7,7 +7,7 @@ from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.adjust.base import Adjuster
 from skep.policies.adjust.pairs import PackPairs
-from skep.policies.adjust.profile import PredictedService, Profile
+from skep.policies.adjust.profile import PredictedService, ProfilingPartition
 from skep.policies.common import common_knobs, make_pipeline, make_place
 from skep.policies.pipeline import SKIP, STRICT
 from skep.policies.place.partition import Partition
@@ -25,7 +25,7 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
     knobs = {**knobs, "walk": SKIP if shares else STRICT}
     place = Partition(make_place(knobs, setting), nodes=int(knobs["nodes"]), gpus_max=int(knobs["gpus"]))
     estimate = ESTIMATES[knobs["estimate"]]()
-    adjust: tuple[Adjuster, ...] = (Profile(place, limit_s=knobs["limit"]),)
+    adjust: tuple[Adjuster, ...] = (ProfilingPartition(place, limit_s=knobs["limit"]),)
     if shares:
         adjust += (PackPairs(place),)
     order = PredictedService(estimate, place)

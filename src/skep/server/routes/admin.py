@@ -19,7 +19,7 @@ from skep.server.answers import answer
 from skep.server.context import Context, context_of, identity_of
 from skep.server.schemas import (
     ACTIVE,
-    Health,
+    HealthSchema,
     Responses,
     Revoked,
     RotateBody,
@@ -45,7 +45,7 @@ def file_of(kind: str, what: str) -> Responses:
     return {200: {"content": {kind: {"schema": {"type": "string"}}}, "description": what}}
 
 
-@router.get("/health", response_model=None, responses={200: {"model": Health}, **errors()})
+@router.get("/health", response_model=None, responses={200: {"model": HealthSchema}, **errors()})
 async def health(request: Request) -> Response:
     """Says whether the server is alive. It needs no token; only callers with a token see the problems in full."""
     problems = context_of(request).live.problems()

@@ -18,16 +18,16 @@ from skep.server.schemas import (
     LINE,
     NODE,
     WORD,
-    Changes,
+    ChangesSchema,
     Moment,
     NodePatch,
-    Policy,
     PolicyBody,
+    PolicySchema,
     Responses,
     errors,
     write_errors,
 )
-from skep.server.shapes import Cluster, DrainPreview, Limit, Node, Usage, Vc
+from skep.server.shapes import ClusterSchema, DrainPreview, LimitSchema, NodeSchema, Usage, VcSchema
 from skep.service.present import drain_preview
 from skep.service.values import Json
 
@@ -43,12 +43,12 @@ CLUSTER_BODY = {
 }
 
 
-@router.get("/nodes", response_model=None, responses={200: {"model": list[Node]}, **errors()})
+@router.get("/nodes", response_model=None, responses={200: {"model": list[NodeSchema]}, **errors()})
 def list_nodes(request: Request) -> Response:
     return answer(reads_of(request).nodes())
 
 
-@router.patch("/nodes/{name}", response_model=None, responses={200: {"model": Node}, **write_errors(404, 409)})
+@router.patch("/nodes/{name}", response_model=None, responses={200: {"model": NodeSchema}, **write_errors(404, 409)})
 async def change_node(request: Request, name: Annotated[str, Path(pattern=NODE)], change: NodePatch) -> Response:
     """`drained`: nothing new starts there. `lost`: what runs there is gone. `up`: as before."""
     identity_of(request).must_be_admin("changing a node")
@@ -58,12 +58,12 @@ async def change_node(request: Request, name: Annotated[str, Path(pattern=NODE)]
     return answer(next((node for node in nodes if node["name"] == name), {}))
 
 
-@router.get("/vcs", response_model=None, responses={200: {"model": list[Vc]}, **errors()})
+@router.get("/vcs", response_model=None, responses={200: {"model": list[VcSchema]}, **errors()})
 def list_vcs(request: Request) -> Response:
     return answer(reads_of(request).vcs())
 
 
-@router.get("/cluster", response_model=None, responses={200: {"model": Cluster}, **errors()})
+@router.get("/cluster", response_model=None, responses={200: {"model": ClusterSchema}, **errors()})
 def show_cluster(request: Request) -> Response:
     return answer(reads_of(request).cluster())
 
@@ -71,7 +71,7 @@ def show_cluster(request: Request) -> Response:
 @router.put(
     "/cluster",
     response_model=None,
-    responses={200: {"model": Changes}, **write_errors(409)},
+    responses={200: {"model": ChangesSchema}, **write_errors(409)},
     openapi_extra=CLUSTER_BODY,
 )
 async def apply_cluster(
@@ -90,12 +90,12 @@ async def apply_cluster(
     return answer({"changes": changes})
 
 
-@router.get("/policy", response_model=None, responses={200: {"model": Policy}, **errors()})
+@router.get("/policy", response_model=None, responses={200: {"model": PolicySchema}, **errors()})
 def show_policy(request: Request) -> Response:
     return answer(context_of(request).live.policy())
 
 
-@router.put("/policy", response_model=None, responses={200: {"model": Policy}, **write_errors(409)})
+@router.put("/policy", response_model=None, responses={200: {"model": PolicySchema}, **write_errors(409)})
 async def use_policy(
     request: Request,
     body: PolicyBody,
@@ -117,7 +117,7 @@ def preview_drain(request: Request, name: Annotated[str, Path(pattern=NODE)]) ->
     return answer(drain_preview(reads_of(request), name))
 
 
-@router.get("/limits", response_model=None, responses={200: {"model": list[Limit]}, **errors()})
+@router.get("/limits", response_model=None, responses={200: {"model": list[LimitSchema]}, **errors()})
 def show_limits(request: Request) -> Response:
     """Limits and what is used of them: of the asking user (of all users for those who see every VC), and of VCs."""
     identity = identity_of(request)

@@ -11,7 +11,7 @@ from skep import __version__
 from skep.server.answers import answer
 from skep.server.context import context_of, identity_of, reads_of
 from skep.server.schemas import Moment, Word, all_states, errors
-from skep.server.shapes import History, Map, Overview, Timeline
+from skep.server.shapes import HistorySchema, Map, Overview, Timeline
 from skep.service import present, queries
 
 router = APIRouter(prefix="/api/v1", tags=["overview"])
@@ -30,7 +30,7 @@ def cluster_map(request: Request) -> Response:
     return answer(present.cluster_map(reads_of(request)))
 
 
-@router.get("/history", response_model=None, responses={200: {"model": History}, **errors()})
+@router.get("/history", response_model=None, responses={200: {"model": HistorySchema}, **errors()})
 def history(
     request: Request,
     since: Moment = None,

@@ -18,7 +18,7 @@ from skep.server.answers import answer
 from skep.server.context import context_of, identity_of, reads_of
 from skep.server.identity import Forbidden
 from skep.server.schemas import WORD, Responses, errors, write_errors
-from skep.server.shapes import Removed, Study, StudyBody, Trace
+from skep.server.shapes import Removed, StudyBody, StudySchema, TraceSchema
 from skep.server.studies.past import past_trace
 from skep.server.studies.records import HISTORY, StudyRecord, TraceRecord, shown
 
@@ -41,7 +41,7 @@ REPORT_POLICY = (
 REPORT: Responses = {200: {"content": {"text/html": {"schema": {"type": "string"}}}, "description": "The report."}}
 
 
-@router.get("/traces", response_model=None, responses={200: {"model": list[Trace]}, **errors()})
+@router.get("/traces", response_model=None, responses={200: {"model": list[TraceSchema]}, **errors()})
 def list_traces(request: Request) -> Response:
     """The newest first."""
     found = context_of(request).studies.list_traces()
@@ -52,7 +52,7 @@ def list_traces(request: Request) -> Response:
     "/traces",
     status_code=201,
     response_model=None,
-    responses={201: {"model": Trace}, **write_errors(409)},
+    responses={201: {"model": TraceSchema}, **write_errors(409)},
     openapi_extra=TRACE_BODY,
 )
 async def upload_trace(request: Request, name: Annotated[str, Query(pattern=WORD)] = "trace.csv") -> Response:
@@ -80,14 +80,14 @@ def remove_trace(request: Request, id: Id) -> Response:
     return answer({"removed": id})
 
 
-@router.get("/studies", response_model=None, responses={200: {"model": list[Study]}, **errors()})
+@router.get("/studies", response_model=None, responses={200: {"model": list[StudySchema]}, **errors()})
 def list_studies(request: Request) -> Response:
     """The newest first."""
     return answer([shown(study) for study in context_of(request).studies.all() if may_see(request, study)])
 
 
 @router.post(
-    "/studies", status_code=201, response_model=None, responses={201: {"model": Study}, **write_errors(404, 409)}
+    "/studies", status_code=201, response_model=None, responses={201: {"model": StudySchema}, **write_errors(404, 409)}
 )
 def start_study(request: Request, body: StudyBody) -> Response:
     """Queued; one runs at a time, in a process of low priority."""
@@ -116,12 +116,14 @@ def start_study(request: Request, body: StudyBody) -> Response:
     return answer(shown(studies.add(study, history)), 201)
 
 
-@router.get("/studies/{id}", response_model=None, responses={200: {"model": Study}, **errors(404)})
+@router.get("/studies/{id}", response_model=None, responses={200: {"model": StudySchema}, **errors(404)})
 def show_study(request: Request, id: Id) -> Response:
     return answer(shown(seen_study(request, id)))
 
 
-@router.post("/studies/{id}/cancel", response_model=None, responses={200: {"model": Study}, **write_errors(404, 409)})
+@router.post(
+    "/studies/{id}/cancel", response_model=None, responses={200: {"model": StudySchema}, **write_errors(404, 409)}
+)
 def cancel_study(request: Request, id: Id) -> Response:
     must_change(request, seen_study(request, id))
     return answer(shown(context_of(request).studies.cancel(id)))

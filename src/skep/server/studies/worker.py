@@ -41,7 +41,7 @@ def main(args: list[str]) -> int:
         if args[0] == "--check":
             print(msgspec.json.encode(check(Path(args[1]))).decode())
         else:
-            Study(Path(args[0])).run()
+            StudyRun(Path(args[0])).run()
     except InputError as error:
         print(str(error), file=sys.stderr)
         return 2
@@ -79,7 +79,7 @@ def check(path: Path) -> Json:
     return {"format": trace.format, "jobs": len(trace.jobs)}
 
 
-class Study:
+class StudyRun:
     """Reads `study.json` and `trace`, writes `parts.json` while it runs and `report.html` at its end."""
 
     def __init__(self, folder: Path) -> None:

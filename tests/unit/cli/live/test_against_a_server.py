@@ -161,7 +161,7 @@ def test_what_the_dashboard_shows_of_a_real_job(server: Server) -> None:
     """Its curve, its log, the GPUs it held, and why it was started."""
     from skep.client import Client
     from skep.server.schemas import JobDetail
-    from skep.server.shapes import Curve, Decisions, History, Map, Matches, Overview, Timeline
+    from skep.server.shapes import Curve, Decisions, HistorySchema, Map, Matches, Overview, Timeline
 
     (server.data.parent / "train.py").write_text(TRAIN)
     done = server.skep("run", "--gpus", "1", "--name", "curve", "--", sys.executable, "train.py")
@@ -183,7 +183,7 @@ def test_what_the_dashboard_shows_of_a_real_job(server: Server) -> None:
         for shape, answer in (
             (Overview, client.overview()),
             (Map, client.map()),
-            (History, client.history(by_vc=True)),
+            (HistorySchema, client.history(by_vc=True)),
             (Timeline, client.timeline()),
             (Decisions, client.decisions()),
         ):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from skep.engines.local.throttle import LEAST, REPORTS, Throttle
+from skep.engines.local.throttle import LEAST, REPORTS, DutyControl
 
 
-def heard(throttle: Throttle, reports: int, slowdown: float, alone_s: float = 0.01) -> list[float]:
+def heard(throttle: DutyControl, reports: int, slowdown: float, alone_s: float = 0.01) -> list[float]:
     """Steps take longer in proportion to the neighbour's duty; the duty after each report."""
     duties = []
     for _ in range(reports):
@@ -18,7 +18,7 @@ def heard(throttle: Throttle, reports: int, slowdown: float, alone_s: float = 0.
 
 
 def test_first_the_step_time_alone_is_learned_with_the_neighbour_paused() -> None:
-    throttle = Throttle()
+    throttle = DutyControl()
     assert throttle.duty(is_busy=True) == LEAST
     duties = heard(throttle, REPORTS + 1, slowdown=1.0)
     assert duties[:REPORTS] == [0.0] * REPORTS
@@ -27,25 +27,25 @@ def test_first_the_step_time_alone_is_learned_with_the_neighbour_paused() -> Non
 
 
 def test_a_neighbour_that_does_no_harm_gets_all_the_time() -> None:
-    throttle = Throttle()
+    throttle = DutyControl()
     assert heard(throttle, 40, slowdown=0.0)[-1] == 1.0
 
 
 def test_a_neighbour_that_does_harm_is_held_where_steps_take_little_longer() -> None:
-    throttle = Throttle()
+    throttle = DutyControl()
     duties = heard(throttle, 200, slowdown=1.0)[50:]
     assert max(duties) <= 0.05 + 0.05 + 1e-9  # the tolerance, and one increase beyond it
     assert min(duties) >= LEAST
 
 
 def test_while_the_guaranteed_job_is_idle_the_neighbour_has_it_all() -> None:
-    throttle = Throttle()
+    throttle = DutyControl()
     heard(throttle, 10, slowdown=1.0)
     assert throttle.duty(is_busy=False) == 1.0
 
 
 def test_a_job_that_has_become_slower_by_itself_is_learned_anew() -> None:
-    throttle = Throttle()
+    throttle = DutyControl()
     heard(throttle, 20, slowdown=0.0)
     heard(throttle, 60, slowdown=0.0, alone_s=0.02)
     assert throttle.alone_s == pytest.approx(0.02)
@@ -53,7 +53,7 @@ def test_a_job_that_has_become_slower_by_itself_is_learned_anew() -> None:
 
 
 def test_one_slow_report_halves_the_duty() -> None:
-    throttle = Throttle()
+    throttle = DutyControl()
     heard(throttle, 40, slowdown=0.0)
     throttle.hear(0.02, 1.0)
     assert throttle.duty(is_busy=True) == 0.5
