@@ -61,9 +61,8 @@ def spread(node: int) -> Allocation:
 
 
 def spliced(node: int) -> Allocation:
-    """Four ranks on two GPUs, two on each, which take turns."""
-    ranks = [Slice(node, 1 << rank // 2, milli=500, limit=1000, mode="token") for rank in range(RANKS)]
-    return Allocation(tuple(ranks), 4)
+    """Four ranks on two GPUs, two on each."""
+    return Allocation(tuple(Slice(node, 1 << gpu, tasks=2) for gpu in range(2)), 2)
 
 
 def lines(curve: Path) -> int:

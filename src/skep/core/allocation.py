@@ -59,7 +59,7 @@ class Seat(msgspec.Struct, frozen=True, array_like=True):
 
 class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything a job holds. `gpus` is the amount that it asked for: 0.46 for a part of one, also where a share mode
-    guarantees less of it."""
+    guarantees less of it. Of a job that is resized or spliced it is what it has."""
 
     slices: tuple[Slice, ...]
     gpus: float
@@ -83,6 +83,16 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
         for piece in self.slices:
             count += piece.gpus.bit_count()
         return count
+
+    @property
+    def depth(self) -> int:
+        """Workers that take turns on each GPU; 1: each has its own. A gang that is spliced runs on fewer GPUs with all
+        its workers: it has a slice for each GPU, with several tasks."""
+        most = 1
+        for piece in self.slices:
+            if piece.tasks > most and piece.gpus:
+                most = max(most, piece.tasks // piece.gpus.bit_count())
+        return most
 
     @property
     def terms(self) -> Slice:

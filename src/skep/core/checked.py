@@ -140,10 +140,22 @@ def is_shape(cluster: Cluster, allocation: Allocation, shape: Shape) -> bool:
         raise InvariantBroken("it names a node that is not there")
     if any(not 0 <= piece.role < len(shape.roles) or not is_part(shape.roles[piece.role], piece) for piece in pieces):
         return False
+    depth = allocation.depth
+    if depth > 1 and not is_spliced(allocation, shape):
+        return False
     asked = sum(piece.gpus.bit_count() * shape.roles[piece.role].gpu_milli for piece in pieces)
     types = {cluster.nodes[piece.node].spec.gpu_type for piece in pieces}
-    is_all = asked == round(allocation.gpus * WHOLE) == round(amount_of(shape) * WHOLE)
+    is_all = asked == round(allocation.gpus * WHOLE) == round(amount_of(shape) * WHOLE / depth)
     return is_all and (not shape.gpu_types or types <= set(shape.gpu_types))
+
+
+def is_spliced(allocation: Allocation, shape: Shape) -> bool:
+    """Whether all workers of a gang are there, as many on each GPU. Only workers with one whole GPU each can be so."""
+    role, depth = shape.roles[0], allocation.depth
+    if len(shape.roles) > 1 or role.gpus != 1 or role.gpu_milli < WHOLE or role.count % depth:
+        return False
+    is_even = all(piece.gpus.bit_count() == 1 and piece.tasks == depth for piece in allocation.slices)
+    return is_even and len(allocation.slices) * depth == role.count
 
 
 def is_part(role: Role, piece: Slice) -> bool:

@@ -209,8 +209,9 @@ def neighbours_of(job: Job, there: Mapping[int, Job], cluster: Cluster) -> list[
 
 
 def place_of(job: Job, there: Mapping[int, Job], cluster: Cluster) -> SpeedKey | None:
-    """Where it runs, as a place of which the speed is kept; none of a job without a model, or on several GPU types."""
-    if not job.spec.model or job.held is None:
+    """Where it runs, as a place of which the speed is kept; none of a job without a model, on several GPU types, or
+    with several workers on a GPU."""
+    if not job.spec.model or job.held is None or job.held.depth > 1:
         return None
     types = {cluster.nodes[piece.node].spec.gpu_type for piece in job.held.slices if piece.gpus}
     if len(types) != 1:

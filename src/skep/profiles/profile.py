@@ -112,14 +112,15 @@ class MeasuredSpeed:
         """Work per second (1 at the job's reference), and up to which work that holds: always, here."""
         slices = allocation.slices
         types: str | tuple[str, ...]
-        # Nearly all allocations are on one node: no sets, no sorting.
+        # Nearly all allocations are on one node: no sets, no sorting. Workers that share a GPU count as if each had its
+        # own: what that costs is for others to say.
         if len(slices) == 1 and slices[0].gpus:
             node = slices[0].node
-            gpus = slices[0].gpus.bit_count()
+            gpus = max(slices[0].gpus.bit_count(), slices[0].tasks)
             types = self._types[node]
             level = "gpu" if gpus == 1 else "node" if not self._has_inner[node] else self._level(allocation)
         else:
-            gpus = sum(piece.gpus.bit_count() for piece in slices)
+            gpus = sum(max(piece.gpus.bit_count(), piece.tasks) for piece in slices if piece.gpus)
             types = tuple(sorted({self._types[piece.node] for piece in slices if piece.gpus}))
             level = self._level(allocation)
         near = neighbour_key(neighbours) if neighbours else ()

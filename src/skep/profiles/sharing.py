@@ -31,6 +31,8 @@ class Costs(msgspec.Struct, frozen=True):
     """A guaranteed job in mode `lend` is slowed down by no more than this part."""
     instant_s: float = 0.02
     """Mode `instant`: until another job has the GPU; 5 to 35 ms were measured (PipeSwitch)."""
+    splice: float = 0.03
+    """A gang whose workers take turns on its GPUs takes so much longer than the turns themselves (Singularity)."""
 
 
 class Party(NamedTuple):
@@ -76,6 +78,11 @@ class Sharing:
     def part_of(self, me: Party, all_there: Sequence[Party], gpu_type: str = "") -> SharedRate:
         """What one of those that have compute on a GPU gets there. They are all in its mode."""
         return self.models[MODES[me.terms.mode].rate](me, all_there, gpu_type)
+
+    def spliced(self, depth: int) -> float:
+        """What is left of the speed of a gang that has one GPU for so many of its workers (replica splicing): its world
+        size stays, so `t_iter · n/k · (1 + splice)` for n workers on k GPUs."""
+        return 1 / (depth * (1 + self.costs.splice)) if depth > 1 else 1.0
 
     # The models ------------------------------------------------------------------------------------------------
 

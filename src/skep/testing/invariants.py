@@ -158,13 +158,16 @@ def sizes_like(spec: JobSpec, allocation: Allocation) -> list[Shape]:
 
 
 def fault_of(cluster: Cluster, shape: Shape, allocation: Allocation) -> str:
-    """Why this allocation is not that shape; nothing if it is."""
+    """Why this allocation is not that shape; nothing if it is. A gang of workers with one GPU each may be spliced."""
+    depth = allocation.depth
+    if depth > 1 and (len(shape.roles) > 1 or shape.roles[0].gpus != 1 or shape.roles[0].gpu_milli < WHOLE):
+        return f"{depth} tasks on a GPU"
     for number, role in enumerate(shape.roles):
         pieces = [piece for piece in allocation.slices if piece.role == number]
         if sum(piece.tasks for piece in pieces) != role.count:
             return f"{sum(piece.tasks for piece in pieces)} of {role.count} tasks of role {number}"
         for piece in pieces:
-            if piece != piece_of(role, piece) or piece.gpus.bit_count() != piece.tasks * role.gpus:
+            if piece != piece_of(role, piece) or piece.gpus.bit_count() * depth != piece.tasks * role.gpus:
                 return f"{piece} is not what {role} asks for"
         gpus = [(piece.node, gpu) for piece in pieces for gpu in bits(piece.gpus)]
         if role.is_apart and len(set(gpus)) < len(gpus):
@@ -176,7 +179,7 @@ def fault_of(cluster: Cluster, shape: Shape, allocation: Allocation) -> str:
         return f"on {types}"
     if shape.gpus and len(types) > 1 and not shape.spans_types:
         return f"spans {types}"
-    amount = amount_of(shape)
+    amount = amount_of(shape) / depth
     return "" if abs(allocation.gpus - amount) < EPSILON else f"says {allocation.gpus} GPUs, not {amount}"
 
 
@@ -188,7 +191,7 @@ def piece_of(role: Role, piece: Slice) -> Slice:
         piece.node,
         piece.gpus,
         milli=piece.milli if in_mode else role.gpu_milli if role.gpus else WHOLE,
-        gpu_mem_mib=up(role.gpu_mem_gib * 1024),
+        gpu_mem_mib=up(role.gpu_mem_gib * 1024) * max(piece.tasks // max(piece.gpus.bit_count(), 1), 1),
         cpu_milli=up(role.cpu * 1000) * piece.tasks,
         memory_mib=up(role.memory_gib * 1024) * piece.tasks,
         role=piece.role,

@@ -382,13 +382,16 @@ class Simulator:
         """Work out the rate and when the next milestone is reached."""
         work_s = task.work_s
         assert task.allocation is not None
-        task.rate, task.target_s = task.allocation.gpus if task.job.spec.gpu_range else 1.0, work_s
+        depth = task.allocation.depth
+        task.rate, task.target_s = task.allocation.gpus * depth if task.job.spec.gpu_range else 1.0, work_s
         terms = task.allocation.terms
         if self.speed is not None:
             there = () if terms.mode else self._neighbours(task).values()
             neighbours = [other.job.spec for other in there if not other.is_suspended]
             task.rate, until_s = self.speed.rate(task.job.spec, task.allocation, neighbours, task.done_s)
             task.target_s = min(until_s, work_s)
+        if depth > 1:
+            task.rate *= self.sharing.spliced(depth)
         if terms.mode:
             self._share(task)
         elif task.share is not None:
