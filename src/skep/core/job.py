@@ -247,6 +247,6 @@ def amount_of(shape: Shape) -> float:
 
 
 def in_proportion(job: JobSpec, allocation: Allocation) -> float:
-    """The rate where no speeds were measured: an elastic job with twice the gpus it asked for is twice as fast, one that
-    is spliced onto half of them half as fast."""
+    """The rate where no speeds were measured: an elastic job with twice the gpus it asked for is twice as fast, a gang
+    spliced onto half of its gpus half as fast."""
     return 1 / allocation.depth if job.gpu_range is None else allocation.gpus / amount_of(job.shapes[0])

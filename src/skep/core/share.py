@@ -151,6 +151,10 @@ Claim = Literal["guaranteed", "opportunistic", "auto"]
 """What a job claims of its quota (AntMan): it runs as if alone, it takes what others leave, or the first if it can."""
 
 
+Tier = Literal["basic", "standard", "premium"]
+"""What a job buys of the time of its GPUs (Singularity); how much each tier is promised is for the policy to say."""
+
+
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a job wants to share. The part of each GPU that it asks for is `Role.gpu_milli`, memory `Role.gpu_mem_gib`.
 
@@ -175,7 +179,8 @@ class Share(msgspec.Struct, frozen=True, omit_defaults=True):
     """Salus: GPU memory that it needs within an iteration, at most."""
     claim: Claim = "guaranteed"
     promise_milli: int = 0
-    """Singularity: thousandths of the GPU time it asks for that are promised in every hour. A tier is such a number."""
+    """Singularity: thousandths of the GPU time it asks for that are promised in every hour; 0: as its tier has it."""
+    tier: Tier = "basic"
 
 
 class Tenant(msgspec.Struct, frozen=True, order=True):

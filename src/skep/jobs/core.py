@@ -75,6 +75,7 @@ def _share(asked: OfShare | None) -> Share | None:
         ephemeral_gib=asked.ephemeral_gib,
         claim=asked.claim,
         promise_milli=round(asked.promise * 1000),
+        tier=asked.tier,
     )
 
 

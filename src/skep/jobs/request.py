@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from skep.core.model import DEFAULT_VC, PRIORITIES
-from skep.core.share import Claim
+from skep.core.share import Claim, Tier
 
 MASK = "******"
 FOLLOWED_MAX = 64
@@ -82,6 +82,7 @@ class OfShare(msgspec.Struct, frozen=True, omit_defaults=True):
     ephemeral_gib: float = 0.0
     claim: Claim = "guaranteed"
     promise: float = 0.0
+    tier: Tier = "basic"
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import msgspec
 
 from skep.core.model import PRIORITIES
-from skep.core.share import MODES, Claim
+from skep.core.share import MODES, Claim, Tier
 from skep.files.document import Field
 from skep.jobs import fields
 from skep.jobs.groups import COUNT, ENDS_WHEN, KINDS, read_ends_when
@@ -152,9 +152,12 @@ def _group(field: Field) -> tuple[str, OfGroup]:
 
 def _share(field: Field) -> OfShare:
     """`native.py` puts what it asks for into its roles."""
-    values = read_fields(field.fields(tuple(SHARE)), SHARE)
+    given = field.fields(tuple(SHARE))
+    values = read_fields(given, SHARE)
     for name in ("request", "memory_gib"):
         values.pop(name, None)
+    if values.get("promise") and values.get("tier", "basic") != "basic":
+        raise given["tier"].fault("no tier, or basic, where there is a promise")
     return OfShare(**values)
 
 
@@ -333,7 +336,12 @@ SHARE: Table = {
     ),
     "promise": JobField(
         part_of_gpu(can_be_zero=True),
-        "Singularity: the part of the GPU time it asks for that it is to get in every hour.",
+        "Singularity: the part of the GPU time it asks for that it is to get in every hour, instead of a `tier`.",
+        "what its tier is promised",
+    ),
+    "tier": JobField(
+        choice(get_args(Tier)),
+        "Singularity: `premium` and `standard` are promised a part of every hour, `basic` gets what is left.",
     ),
 }
 JOB: Table = {

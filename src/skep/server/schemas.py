@@ -147,6 +147,7 @@ class OfShareSchema(Answer):
     ephemeral_gib: float
     claim: str
     promise: float
+    tier: str
 
 
 class JobRequest(Answer):

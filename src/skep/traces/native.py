@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from skep.core.errors import InputError
 from skep.core.model import PRIORITIES, GroupRef, JobSpec
-from skep.core.share import MODES, Claim, Share
+from skep.core.share import MODES, Claim, Share, Tier
 from skep.traces.dates import instant
 from skep.traces.table import (
     BadRow,
@@ -72,6 +72,10 @@ def _claim(cell: str, column: str) -> str:
     return _one_of(cell, column, get_args(Claim))
 
 
+def _tier(cell: str, column: str) -> str:
+    return _one_of(cell, column, get_args(Tier))
+
+
 def _one_of(cell: str, column: str, names: tuple[str, ...]) -> str:
     found = cell.strip().lower()
     if found not in names:
@@ -112,6 +116,7 @@ _CHECKS: dict[str, Callable[[str, str], Any]] = {
     "ephemeral_gib": amount,
     "claim": _claim,
     "promise_milli": _milli,
+    "tier": _tier,
 }
 OPTIONAL = tuple(_CHECKS)
 
@@ -180,6 +185,8 @@ def _check_together(id: str, gpus: int, given: dict[str, Any]) -> None:
         raise bad_cell(str(given["limit_milli"]), "limit_milli", f"at least gpu_milli {given.get('gpu_milli', 1000)}")
     if not gpus and any(name in given for name in _OF_SHARE):
         raise bad_cell("0", "gpus", "at least 1 where the row says how to share")
+    if "promise_milli" in given and given.get("tier", "basic") != "basic":
+        raise bad_cell(given["tier"], "tier", "basic or nothing where promise_milli is given")
     if given.get("min_gpus", 0) > given.get("max_gpus", math.inf):
         raise BadRow(f"min_gpus is {given['min_gpus']}, expected at most max_gpus {given['max_gpus']}")
     if id in given.get("needs", ()):

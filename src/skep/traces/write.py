@@ -124,4 +124,5 @@ _OPTIONAL_CELLS: dict[str, Callable[[TraceJob], str]] = {
     "ephemeral_gib": lambda job: _unless_zero(_share(job).ephemeral_gib),
     "claim": lambda job: "" if _share(job).claim == "guaranteed" else _share(job).claim,
     "promise_milli": lambda job: _unless_zero(_share(job).promise_milli),
+    "tier": lambda job: "" if _share(job).tier == "basic" else _share(job).tier,
 }

@@ -353,7 +353,8 @@ requests = st.builds(
         affinity=names,
         claim=st.sampled_from(["guaranteed", "auto"]),
         promise=st.sampled_from([0.0, 0.95]),
-    ),
+    )
+    | st.builds(OfShare, tier=st.sampled_from(["basic", "standard", "premium"])),
 )
 
 

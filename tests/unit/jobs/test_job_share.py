@@ -37,6 +37,11 @@ def test_all_that_a_share_may_say() -> None:
     assert spec.shapes[0].roles[0].gpu_mem_gib == 8
 
 
+def test_a_tier_is_for_the_policy_to_read() -> None:
+    assert to_core(read("share: {tier: standard}"), "1")[0].share == Share(tier="standard")
+    assert to_core(read("share: {tier: basic, promise: 0.25}"), "1")[0].share == Share(promise_milli=250)
+
+
 def test_a_job_that_says_nothing_has_no_share() -> None:
     assert to_core(read(""), "1")[0].share is None
     assert to_core(read("share: null"), "1")[0].share is None
@@ -51,6 +56,11 @@ def test_a_share_survives_being_written() -> None:
     ("text", "says"),
     [
         ("share: {mode: half}", "share.mode is half, expected one of exclusive, pack"),
+        ("share: {tier: gold}", "share.tier is gold, expected one of basic, standard, premium"),
+        (
+            "share: {tier: premium, promise: 0.5}",
+            "share.tier is premium, expected no tier, or basic, where there is a promise",
+        ),
         ("share: {request: 1.5}", "share.request is 1.5, expected a number"),
         ("share: {request: 0}", "share.request is 0, expected a number from 0.001 to 1"),
         ("share: {request: 0.5, limit: 0.4}", "share.limit is 0.4, expected at least what task asks for (0.5)"),

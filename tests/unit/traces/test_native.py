@@ -223,6 +223,20 @@ def test_a_row_says_how_its_job_shares(tmp_path: Path) -> None:
     assert third.spec.share is None
 
 
+def test_a_row_names_a_tier_or_a_promise(tmp_path: Path) -> None:
+    head = "job_id,submit_s,duration_s,gpus,tier,promise_milli\n"
+    first, second, third = read(tmp_path, f"{head}a,0,1,1,Premium,\nb,0,1,1,basic,250\nc,0,1,1,,\n")
+    assert first.spec.share == Share(tier="premium")
+    assert second.spec.share == Share(promise_milli=250)
+    assert third.spec.share is None
+    for cells, says in (
+        ("gold,", "tier is gold, expected one of basic, standard, premium"),
+        ("premium,500", "tier is premium, expected basic or nothing where promise_milli is given"),
+    ):
+        with pytest.raises(InputError, match=says):
+            read(tmp_path, f"{head}a,0,1,1,{cells}\n")
+
+
 @pytest.mark.parametrize(
     ("cells", "says"),
     [

@@ -48,7 +48,8 @@ SHARES = st.builds(
     persistent_gib=amounts,
     claim=st.sampled_from(["guaranteed", "opportunistic", "auto"]),
     promise_milli=st.sampled_from([0, 700]),
-).filter(lambda share: share != Share())
+    tier=st.sampled_from(["basic", "premium"]),
+).filter(lambda share: share != Share() and not (share.promise_milli and share.tier != "basic"))
 """One that says nothing is read as none."""
 
 
