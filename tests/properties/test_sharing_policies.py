@@ -73,13 +73,11 @@ def test_every_step_holds_whatever_jobs_ask_for(name: str, data: st.DataObject) 
     assert not [each for each in course.state.jobs.values() if each.state is JobState.SUSPENDED]
 
 
-# `lucid` is left out: its forks are known to differ with such jobs now and then. There are no rounds here, because a
-# planner that is attached between rounds looks at patience anew.
-@pytest.mark.parametrize("name", [name for name in SHARING if name != "lucid"])
+@every_sharing_policy
 @examples(20)
 @given(data=st.data())
 def test_a_fork_goes_on_alike(name: str, data: st.DataObject) -> None:
-    original, fork = fork_of(data, data.draw(sharing_worlds(name, rounds=(0.0,))))
+    original, fork = fork_of(data, data.draw(sharing_worlds(name)))
     original.finish()
     fork.finish()
     assert fork.csv() == original.csv()

@@ -9,7 +9,7 @@ from skep.core.needs import Need
 from skep.policies.adjust.pairs import JUMBO, MEDIUM, TINY, score
 from skep.policies.registry import Setting, build_planner
 from skep.profiles.native import read_native
-from skep.testing import cluster, job, trace
+from skep.testing import cluster, job, role, trace
 from skep.traces.trace import TraceJob
 from skep.verify.play import Times, play, play_jobs, starts
 
@@ -55,6 +55,26 @@ def test_large_jobs_are_not_profiled_and_stay_out_of_the_partition() -> None:
 
 def test_a_job_that_fits_only_with_the_partition_gets_it() -> None:
     assert starts(play(f"{KNOWN},nodes=1", "2x8", [(0.0, 100.0, 16)])) == (0.0,)
+
+
+def test_parts_of_the_gpus_of_the_partition_are_not_for_other_jobs() -> None:
+    pair = job(roles=(role(2, 1, gpu_milli=500, is_apart=True),), id="pair", work=300.0, at=1.0)
+    part = job(1, id="part", gpu_milli=500, work=10.0, at=2.0)
+    whole = [job(1, id=name, work=100.0) for name in "ab"]
+    found = ends(f"{KNOWN},nodes=1,gpus=0", "1x4+2x1", *whole, pair, part)
+    assert found["pair"][0] == 1.0, "two GPUs of one node: only the partition has them"
+    assert found["part"][0] == 100.0, "its half of a GPU is outside, where the first two jobs end"
+
+
+def test_what_a_profiled_job_leaves_is_free_at_once() -> None:
+    new = job(1, id="new", work=300.0)
+    large = job(8, id="large", gpu_type="v100", work=10.0, at=1.0)
+    assert ends(f"{KNOWN},nodes=1", "1x8:v100+1x8:k80", new, large)["large"][0] == 80.0
+
+
+def test_a_new_job_begins_elsewhere_while_the_partition_has_no_node_for_it() -> None:
+    found = ends(f"{KNOWN},nodes=1", "1x4:k80+1x4:v100", job(1, id="a", gpu_type="v100", work=100.0))
+    assert found["a"] == (0.0, 100.0)
 
 
 def test_least_predicted_service_first_and_nobody_is_preempted() -> None:

@@ -128,6 +128,7 @@ def tasks_exited(state: State, event: TasksExited) -> None:
         del state.held_jobs[job.seq]
     if state.timers.by_job:
         state.timers.drop_all(job.id)
+    is_unplanned = job.is_expired
     job.is_expired = False
     job.held_gpus = 0
     job.held = None
@@ -152,7 +153,9 @@ def tasks_exited(state: State, event: TasksExited) -> None:
         job.preemptions += 1
     else:
         job.retries += event.exit is Exit.RETRIED
-        # Whatever waited for its cells was free to count on them; what it lost may wake others.
+        is_unplanned = True
+    if is_unplanned:
+        # No plan has counted on its cells before: they may be what others wait for.
         state.trigger.nodes_changed = True
     job.state = PENDING
     job.pending_since_s = state.now_s

@@ -41,6 +41,7 @@ def expire(state: State, job: Job) -> None:
     elif job.bound is not None:  # it still waits for others to leave its cells
         state.cluster.give(job.bound, job.seq)
         job.allocation = job.bound = None
+        state.trigger.nodes_changed = True  # no plan has counted on its cells before
         unstart(state, job)
 
 

@@ -53,7 +53,7 @@ class PackPairs:
         self, view: View, plan: Plan, walked: Walked, job: JobView, scores: Scores, profiling: set[int]
     ) -> bool:
         role = sharing_role(job, PACK)
-        if role is None or role.count * role.gpus > self.gpus_max or self.partition.is_new(job):
+        if role is None or role.count * role.gpus > self.gpus_max or self.partition.awaits_profiling(job):
             return False
         for seat in walked.seats.with_room(role.count * role.gpus, 2):
             if any(node in profiling for node, _ in seat.key) or not may_host(view, seat, job, PACK):
@@ -82,7 +82,7 @@ class Scores:
     def __init__(self, view: View, walked: Walked) -> None:
         self.view = view
         self.others: dict[str, JobSpec] = {}
-        for job in walked.seats.jobs.values():
+        for _, job in sorted(walked.seats.jobs.items()):
             if job.spec.model:
                 self.others.setdefault(job.spec.model, job.spec)
         self._found: dict[tuple[str, int, str], int] = {}
@@ -97,8 +97,8 @@ class Scores:
         """What is left of its speed, on average; none where nobody has measured it."""
         known, shape = self.view.knowledge, job.shapes[0]
         alone = known.rate(job, shape, gpu_type)
-        others = {**self.others, job.model: job}.values() if job.model else ()
-        beside = [known.rate(job, shape, gpu_type, [other]) for other in others]
+        others = {**self.others, job.model: job} if job.model else {}
+        beside = [known.rate(job, shape, gpu_type, [other]) for _, other in sorted(others.items())]
         measured = [rate for rate in beside if rate is not None]
         return sum(measured) / len(measured) / alone if alone and measured else None
 

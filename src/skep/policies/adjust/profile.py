@@ -46,7 +46,7 @@ class ProfilingPartition:
     def adjust(self, view: View, plan: Plan, trigger: Trigger, walked: Walked) -> float:
         nodes = self.partition.nodes(view.cluster)
         if any(node.free for node in nodes):
-            new = [job for job in walked.pending_jobs() if self.partition.is_new(job)]
+            new = [job for job in walked.pending_jobs() if self.partition.awaits_profiling(job)]
             for job in sorted(new, key=lambda job: (job.rank, job.gpu_count, job.seq)):
                 shape = job.spec.shapes[0]
                 rooms = (on_node(node, shape) for node in nodes if self.partition.hosts(node, shape))

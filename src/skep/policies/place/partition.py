@@ -31,6 +31,9 @@ class Partition(Place):
         self.blank = view.blank()
         self.trial = self.blank.new_plan()
         self._fits: dict[Hashable, bool] = {}
+        self._fits_node: dict[Shape, bool] = {}
+        self._divides = bool(self.nodes(self.blank.cluster))
+        """Whether there are enough nodes for a partition."""
         self.beneath.attach(view)
 
     def nodes(self, cluster: ClusterView) -> list[NodeView]:
@@ -39,11 +42,21 @@ class Partition(Place):
         return there[: min(self.count, len(there) // 2)]
 
     def is_new(self, job: JobView) -> bool:
-        """Whether the job is to be profiled: it has never run, is small, and fits on a node of the partition."""
+        """Whether the job is to be profiled: it has never run, is small, and fits on a node. That does not depend on
+        which nodes are up or in the partition, because jobs are put in line by it."""
         shape = job.spec.shapes[0]
         if job.launches or not 0 < shape.gpus <= self.gpus_max:
             return False
-        return any(self.hosts(node, shape) for node in self.nodes(self.view.cluster))
+        fits = self._fits_node.get(shape)
+        if fits is None:
+            nodes = self.blank.cluster.nodes
+            fits = self._fits_node[shape] = self._divides and any(self.hosts(node, shape) for node in nodes)
+        return fits
+
+    def awaits_profiling(self, job: JobView) -> bool:
+        """Whether a new job waits for the partition as it is now. If that has no node for it, it begins elsewhere."""
+        shape = job.spec.shapes[0]
+        return self.is_new(job) and any(self.hosts(node, shape) for node in self.nodes(self.view.cluster))
 
     def hosts(self, node: NodeView, shape: Shape) -> bool:
         """Whether a node has room for all of such a job when it is idle."""
@@ -52,7 +65,7 @@ class Partition(Place):
         return on_node(self.blank.cluster.nodes[node.index], shape) is not None
 
     def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
-        if cluster is self.view.cluster and self.is_new(job):
+        if cluster is self.view.cluster and self.awaits_profiling(job):
             return None
         found = self._outside(cluster, plan, job, shape, now_s)
         if found is None and (cluster is self.blank.cluster or not self._fits_outside(job, shape)):
@@ -60,11 +73,13 @@ class Partition(Place):
         return found
 
     def _outside(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
-        """On the other nodes: what is free in the partition counts as taken."""
+        """On the other nodes: what is left of the GPUs of the partition counts as taken."""
         mark = plan.mark()
         for node in self.nodes(cluster):
-            if node.free_mask:
-                plan.reserve(Allocation((Slice(node.index, node.free_mask),), node.free))
+            parts = [Slice(node.index, 1 << gpu, milli=left) for gpu, left in node.parts() if left]
+            whole = [Slice(node.index, node.free_mask)] if node.free_mask else []
+            if whole or parts:
+                plan.reserve(Allocation((*whole, *parts), 0))
         found = self.beneath.seek(cluster, plan, job, shape, now_s)
         plan.rollback(mark)
         return found
