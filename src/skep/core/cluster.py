@@ -283,7 +283,10 @@ class Cluster(Ledger):
 
     def free_gpus(self, gpu_types: tuple[str, ...] = (), milli: int = WHOLE) -> int:
         """GPUs of these types of which so many thousandths are free."""
-        return sum(pool.with_room(milli) for pool in self.pools_for(gpu_types))
+        free = 0
+        for pool in self.pools_for(gpu_types):
+            free += pool.free if milli >= WHOLE else pool.with_room(milli)
+        return free
 
     def why_not(self, gpus: int, free: int) -> Cause:
         """Why a request for so many gpus finds no place while so many of the types it accepts are free."""

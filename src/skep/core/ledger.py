@@ -18,7 +18,6 @@ import msgspec
 from skep.core.allocation import WHOLE, Allocation, Slice, bits
 from skep.core.changes import Changes
 from skep.core.errors import InvariantBroken
-from skep.core.pool import unlist
 from skep.core.share import LANE, Tenant, fault_of, memory_of
 
 if TYPE_CHECKING:
@@ -81,8 +80,9 @@ class Ledger:
                         node.terms[gpus] = piece
                         node.is_plain = False
                     node.free_mask = free_mask & ~gpus
-                    if node.is_listed:
-                        unlist(node)
+                    if node.is_listed:  # as `unlist`, without a call
+                        node.is_listed = False
+                        node.pool.moved.append(node)
                 else:
                     take_shares(node, piece, owner)
                 taken += 1
@@ -110,7 +110,8 @@ class Ledger:
                         node.terms.pop(gpus, None)
                         node.free_mask |= gpus & ~node.used_mask()
                     if node.is_listed:
-                        unlist(node)
+                        node.is_listed = False
+                        node.pool.moved.append(node)
                 else:
                     give_shares(node, piece, owner)
             if piece.cpu_milli or piece.memory_mib:

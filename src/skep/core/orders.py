@@ -146,6 +146,9 @@ def blocked_of(state: State, launches: list[Job]) -> set[int]:
     does wait for one that waits itself. Other terms wait as moves do, and all wait for a job that still has its old
     ones."""
     going, moving = list(state.orders.leaving.values()), list(state.orders.moving.values())
+    if all(job.held is None for job in launches):  # they are started: nothing waits for them
+        held = held_by_node(going + moving)
+        return {job.seq for job in launches if is_behind(job, held)}
     halting = [job for job in moving if job.bound is not None and job.bound.is_suspended]
     before_moves, before_others = held_by_node(going + halting), held_by_node(going + moving)
     stays = {job.seq for job in launches if is_move(job) or is_reshare(job)}

@@ -36,6 +36,7 @@ def everything() -> Trigger:
 def gather(gathered: Trigger, trigger: Trigger) -> None:
     gathered.withdrawn += trigger.withdrawn
     gathered.started += trigger.started
+    gathered.is_slowed |= trigger.is_slowed
     gathered.submitted += trigger.submitted
     gathered.returned += trigger.returned
     gathered.ended += trigger.ended

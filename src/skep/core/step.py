@@ -80,9 +80,9 @@ class Scheduler:
         """Ask the planner until nothing is news to it any more."""
         state = self.state
         self.plans = []
-        while state.trigger.wakes:
-            if len(self.plans) == PLANS_MAX:
-                raise InvariantBroken(f"after {PLANS_MAX} decisions at one moment there is still something to decide")
+        if not state.trigger.wakes:
+            return
+        for _ in range(PLANS_MAX):
             trigger = state.take_trigger()
             if self.planner.round_s:
                 plan = self._plan_round(trigger)
@@ -90,6 +90,9 @@ class Scheduler:
                 plan = self.planner.plan(state, state.memory, trigger)
             state.commit(plan)
             self.plans.append(plan)
+            if not state.trigger.wakes:
+                return
+        raise InvariantBroken(f"after {PLANS_MAX} decisions at one moment there is still something to decide")
 
     def _plan_round(self, trigger: Trigger) -> Plan:
         state, round_s = self.state, self.planner.round_s

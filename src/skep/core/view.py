@@ -279,7 +279,7 @@ class View(Protocol):
 class Trigger:
     """What woke the planner: everything of one instant that could change its mind."""
 
-    __slots__ = ("ended", "is_timer", "nodes_changed", "returned", "started", "submitted", "withdrawn")
+    __slots__ = ("ended", "is_slowed", "is_timer", "nodes_changed", "returned", "started", "submitted", "withdrawn")
 
     def __init__(self) -> None:
         self.submitted: list[JobView] = []
@@ -290,16 +290,24 @@ class Trigger:
         """Pending again: preempted, or their node was lost."""
         self.ended: list[JobView] = []
         self.started: list[JobView] = []
-        """What was expected of them counts from now. News only on shared GPUs, where the others slow down."""
+        """What was expected of them counts from now. That alone wakes no planner."""
+        self.is_slowed = False
+        """True if one of these is on shared GPUs, where the others slow down."""
         self.nodes_changed = False
         self.is_timer = False
 
     @property
     def wakes(self) -> bool:
         jobs = self.submitted or self.ended or self.returned or self.withdrawn
-        if jobs or self.is_timer or self.nodes_changed:
+        return bool(jobs) or self.is_timer or self.nodes_changed or self.is_slowed
+
+    def add_start(self, job: JobView) -> bool:
+        """Returns whether the planner has to be asked because of it."""
+        self.started.append(job)
+        if is_beside_others(job):
+            self.is_slowed = True
             return True
-        return bool(self.started) and any(map(is_beside_others, self.started))
+        return False
 
 
 def is_beside_others(job: JobView) -> bool:

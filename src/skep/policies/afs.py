@@ -104,12 +104,11 @@ class Afs:
 
     def _line(self, view: View, job: JobView, ladder: Ladder) -> Line:
         kind, shapes = kind_of(job.spec), ladder.shapes[:1]
-
-        def make() -> Line:
+        line = self.pending.lines.get(kind)
+        if line is None:
             pools = view.cluster.pools_for(shapes[0].gpu_types)
-            return Line("", f"{self.name} {kind!r}", shapes, pools, is_strict=False)
-
-        return self.pending.line(kind, make)
+            line = self.pending.lines[kind] = Line("", f"{self.name} {kind!r}", shapes, pools, is_strict=False)
+        return line
 
     def why_never(self, view: View, job: JobView) -> str:
         """Why the job could not run even on the whole cluster; nothing if it could."""

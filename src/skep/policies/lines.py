@@ -59,12 +59,6 @@ class Line:
             free += pool.free
         return self.gpus <= free
 
-    def add(self, entry: Entry) -> None:
-        bisect.insort(self.entries, entry)
-
-    def remove(self, entry: Entry) -> None:
-        remove_entry(self.entries, entry)
-
 
 # Sorted by whatever the entries begin with.
 def remove_entry(entries: list[Any], entry: tuple[Any, ...]) -> None:

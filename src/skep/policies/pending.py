@@ -7,17 +7,18 @@ import heapq
 from collections.abc import Callable, Hashable, Iterator
 
 from skep.core.view import JobView
-from skep.policies.lines import Entry, Line
+from skep.policies.lines import Entry, Line, remove_entry
 from skep.policies.order.base import Key
 
 
 class Pending:
     """Where each pending job stands."""
 
-    __slots__ = ("_lines", "active", "entries", "touched")
+    __slots__ = ("active", "entries", "lines", "touched")
 
     def __init__(self) -> None:
-        self._lines: dict[Hashable, Line] = {}
+        self.lines: dict[Hashable, Line] = {}
+        """By what their jobs have in common; made when the first one comes."""
         self.active: dict[str, Line] = {}
         """Lines that are not empty, by scope: of many users most have nothing pending."""
         self.entries: dict[int, tuple[Line, Entry]] = {}
@@ -25,24 +26,18 @@ class Pending:
         self.touched: dict[str, Line] = {}
         """Lines with a new head since the last walk."""
 
-    def line(self, kind: Hashable, make: Callable[[], Line]) -> Line:
-        """The line of this kind, which is made when it is first asked for."""
-        found = self._lines.get(kind)
-        if found is None:
-            found = self._lines[kind] = make()
-        return found
-
     def add(self, line: Line, entry: Entry) -> None:
-        line.add(entry)
-        self.active[line.scope] = line
-        if line.entries[0] is entry:
-            self.touched[line.scope] = line
+        entries, scope = line.entries, line.scope
+        bisect.insort(entries, entry)
+        if entries[0] is entry:
+            self.active[scope] = line  # else there already
+            self.touched[scope] = line
         self.entries[entry[2]] = (line, entry)
 
     def remove(self, job: JobView) -> Line:
         """The line that it was in."""
         line, entry = self.entries.pop(job.seq)
-        line.remove(entry)
+        remove_entry(line.entries, entry)
         if not line.entries:
             del self.active[line.scope]
         return line

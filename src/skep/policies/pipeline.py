@@ -79,6 +79,9 @@ class Pipeline:
         """In a virtual cluster: whether a job that finds no room may run on lent cells."""
         self.ignores_ends = not adjust and order.ignores_ends() and type(self).plan is Pipeline.plan
         """Whether the end of a job decides nothing as long as no job waits."""
+        order_changes, place_changes = type(order).changes_at, type(place).changes_at
+        self.has_moments = order_changes is not Order.changes_at or place_changes is not Place.changes_at
+        """Whether jobs have moments at which they change by themselves, so that `timers` is used at all."""
 
     # Derived from the state ------------------------------------------------------------------------------------
 
@@ -122,9 +125,10 @@ class Pipeline:
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
         plan = view.new_plan()
+        is_rising = self.order.moves == RISES
         if self.order.remembers:
             self.keys.write(plan)
-        if self.order.moves == RISES:
+        if is_rising:
             self.running.refresh()
         self._take_in(view, plan, trigger)
         is_idle = self.has_nobody(trigger)
@@ -137,17 +141,23 @@ class Pipeline:
             freed = trigger.ended or trigger.returned or trigger.nodes_changed or trigger.withdrawn
             changed = bool(plan.decisions or freed)
             self.reasons.book(view, plan, fresh, changed=changed)
-        wake_s = min(wake_s, self.timers.next_s)
-        if self.order.moves == RISES and self.preempt.preempts:
+        if self.has_moments:
+            wake_s = min(wake_s, self.timers.next_s)
+        if is_rising and self.preempt.preempts:
             wake_s = min(wake_s, self._next_crossing(view))
         plan.wake(wake_s if wake_s < math.inf else None)
         return plan
 
     def _fill(self, view: View, plan: Plan, trigger: Trigger) -> list[JobView]:
         """Start the jobs that can be started. Returns the jobs that are pending for the first time."""
-        arrived = {job.seq: job for job in (*self.unseen, *trigger.returned, *trigger.submitted)}
+        arrived = [*self.unseen, *trigger.returned, *trigger.submitted]
+        if len(arrived) > 1:
+            arrived = list({job.seq: job for job in arrived}.values())
         self.unseen = []
-        fresh = [job for job in arrived.values() if self._admit(view, plan, job)]
+        fresh = []
+        for job in arrived:
+            if self._admit(view, plan, job):
+                fresh.append(job)
         self._walk(view, plan)
         if self.walk == EASY:
             for line in list(self.pending.active.values()):
@@ -162,21 +172,27 @@ class Pipeline:
 
     def _take_in(self, view: View, plan: Plan, trigger: Trigger) -> None:
         """Bring the indexes up to what happened."""
-        now_s = view.now_s
+        now_s, order = view.now_s, self.order
         for job in trigger.withdrawn:
             self.withdraw(job)
-        for job in trigger.started:
-            if job.seq in self.running.by_seq:
-                self.timers.set(job, self.order.changes_at(job, job.held_since_s))
-        for job in trigger.ended + trigger.returned:
+        if self.has_moments:
+            for job in trigger.started:
+                if job.seq in self.running.by_seq:
+                    self.timers.set(job, order.changes_at(job, job.held_since_s))
+        for job in trigger.ended:
             self.let_go(view, plan, job)
-        stopped = [job for job in trigger.withdrawn if job.state.is_final]
-        for job in trigger.ended + stopped:
-            self.order.ended(job, plan, now_s)
+        for job in trigger.returned:
+            self.let_go(view, plan, job)
+        for job in trigger.ended:
+            order.ended(job, plan, now_s)
+        for job in trigger.withdrawn:
+            if job.state.is_final:
+                order.ended(job, plan, now_s)
         if trigger.ended or trigger.nodes_changed:
             self.epoch += 1
-        for job in self.timers.take_due(now_s):
-            self._rekey(view, plan, job)
+        if self.has_moments:
+            for job in self.timers.take_due(now_s):
+                self._rekey(view, plan, job)
 
     def _admit(self, view: View, plan: Plan, job: JobView) -> bool:
         """Put a job in line, unless it could not run even on the whole cluster."""
@@ -194,22 +210,23 @@ class Pipeline:
         return self.possible.why_never(view, job, job.spec.shapes, self.allocate.shapes(job))
 
     def _enqueue(self, view: View, plan: Plan | None, job: JobView) -> Line:
-        line = self._line(view, job)
-        self.pending.add(line, self._entry(job, plan, view.now_s))
-        self.timers.set(job, min(self.order.changes_at(job, view.now_s), self.place.changes_at(job, view.now_s)))
+        line, now_s = self._line(view, job), view.now_s
+        self.pending.add(line, self._entry(job, plan, now_s))
+        if self.has_moments:
+            self.timers.set(job, min(self.order.changes_at(job, now_s), self.place.changes_at(job, now_s)))
         return line
 
     def _line(self, view: View, job: JobView) -> Line:
         group, shapes = self.order.group(job), job.spec.shapes
         is_strict = self.walk != SKIP
         kind: Hashable = group if is_strict else (group, shapes, self.place.key(job, view.now_s))
-
-        def make() -> Line:
+        line = self.pending.lines.get(kind)
+        if line is None:
             pools = view.cluster.pools_for(shapes[0].gpu_types)
             scope, needs_free = f"{self.name} {kind!r}", self.place.needs_free
-            return Line(group, scope, shapes, pools, is_strict=is_strict, needs_free=needs_free)
-
-        return self.pending.line(kind, make)
+            line = Line(group, scope, shapes, pools, is_strict=is_strict, needs_free=needs_free)
+            self.pending.lines[kind] = line
+        return line
 
     def _entry(self, job: JobView, plan: Plan | None, now_s: float) -> Entry:
         key = self.order.key(job, now_s)
@@ -236,7 +253,8 @@ class Pipeline:
     def _keep_running(self, job: JobView, plan: Plan | None, now_s: float) -> None:
         self.has_fixed |= not job.spec.preemptible
         self.running.add(self._entry(job, plan, now_s))
-        self.timers.set(job, self.order.changes_at(job, now_s))
+        if self.has_moments:
+            self.timers.set(job, self.order.changes_at(job, now_s))
 
     # The walk --------------------------------------------------------------------------------------------------
 
@@ -246,7 +264,7 @@ class Pipeline:
         is_strict = self.walk != SKIP
         if is_strict:
             self.leaving.refresh(view.now_s)
-        heads = self._heads()
+        heads = self._heads(view)
         held_up = []
         while heads:
             group, rank, key, seq, line = heads[0]
@@ -256,10 +274,10 @@ class Pipeline:
             entry = line.entries[0]
             if is_strict and self.leaving.holds_up(line.group, entry):
                 held_up.append(line)
-            elif self._start(view, plan, entry):
+            elif self._start(view, plan, line, entry):
                 self.pending.remove(entry[3])
                 if self.epoch != self.walked_epoch:
-                    heads = self._heads()  # the preempted jobs left something over, for the first in order
+                    heads = self._heads(view)  # the preempted jobs left something over, for the first in order
                     continue
                 if line.entries:
                     rank, key, seq, _ = line.entries[0]
@@ -271,30 +289,40 @@ class Pipeline:
         for line in held_up:
             self.pending.touched[line.scope] = line
 
-    def _heads(self) -> list[tuple[float, int, Key, int, Line]]:
+    def _heads(self, view: View) -> list[tuple[float, int, Key, int, Line]]:
         """A heap of the lines worth a try: all after something was freed, else those with a new head."""
-        group_key = self.order.group_key
-        may_help = self.preempt.may_help
-        rising = self.order.moves == RISES
-        lines = self.pending.active if rising or self.epoch != self.walked_epoch else self.pending.touched
+        order, running, epoch, pools = self.order, self.running, self.epoch, view.cluster.pools
+        group_key, may_help = order.group_key, self.preempt.may_help
+        is_rising = order.moves == RISES
+        lines = self.pending.active if is_rising or epoch != self.walked_epoch else self.pending.touched
+        self.walked_epoch = epoch
+        self.pending.touched = {}
+        free = 0
+        for pool in pools:
+            free += pool.free
+        has_types = len(pools) > 1
         heads = []
         for line in lines.values():
-            if line.entries and (line.could_fit() or may_help(self.order, self.running, line.entries[0])):
-                rank, key, seq, _ = line.entries[0]
-                if rising or line.tried != (seq, self.epoch):
-                    heads.append((group_key(line.group), rank, key, seq, line))
-        self.walked_epoch = self.epoch
-        self.pending.touched = {}
+            if not line.entries:
+                continue
+            entry = line.entries[0]
+            rank, key, seq, _ = entry
+            if not is_rising and line.tried == (seq, epoch):
+                continue
+            could_fit = not line.is_plain or (line.gpus <= free and (not has_types or line.could_fit()))
+            if could_fit or may_help(order, running, entry):
+                heads.append((group_key(line.group), rank, key, seq, line))
         heapq.heapify(heads)
         return heads
 
-    def _start(self, view: View, plan: Plan, entry: Entry) -> bool:
+    def _start(self, view: View, plan: Plan, line: Line, entry: Entry) -> bool:
         job = entry[3]
-        for shape in self.allocate.shapes(job):
-            allocation = self.place.find(view.cluster, plan, job, shape, view.now_s)
-            if allocation is not None:
-                self._give(view, plan, job, allocation)
-                return True
+        if line.could_fit():
+            for shape in self.allocate.shapes(job):
+                allocation = self.place.find(view.cluster, plan, job, shape, view.now_s)
+                if allocation is not None:
+                    self._give(view, plan, job, allocation)
+                    return True
         return self.preempt.may_help(self.order, self.running, entry) and self._push_out(view, plan, entry)
 
     def _push_out(self, view: View, plan: Plan, entry: Entry) -> bool:
@@ -412,7 +440,8 @@ class Pipeline:
         if job.seq in self.pending.entries:
             line = self.pending.remove(job)
             line.tried = (-1, -1)  # it may come back with another priority
-            self.timers.drop(job)
+            if self.has_moments:
+                self.timers.drop(job)
             if line.entries:
                 self.pending.touched[line.scope] = line
 
@@ -423,10 +452,12 @@ class Pipeline:
 
     def let_go(self, view: View, plan: Plan, job: JobView) -> None:
         """The job gave up what it had: it ended, was preempted, or another planner has taken it over."""
-        self.suspended.pop(job.seq, None)
+        if self.suspended:
+            self.suspended.pop(job.seq, None)
         if job.seq in self.running.by_seq:  # else we stopped or suspended it before
             self.running.remove(job)
-            self.timers.drop(job)
+            if self.has_moments:
+                self.timers.drop(job)
             self.order.left(job, plan, view.now_s)
 
     def may_pass(self, view: View, job: JobView) -> bool:

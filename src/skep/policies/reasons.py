@@ -19,7 +19,7 @@ class Reasons:
         self._pending = pending
         self._refuses = type(order).refuses is not Order.refuses
         """Whether the order has causes of its own."""
-        self._booked: tuple[float, ...] = ()
+        self._booked: list[float] = []
         """What was free when all lines were last looked at."""
         self.moved: list[JobView] = []
         """Pending jobs that changed lines."""
@@ -48,10 +48,8 @@ class Reasons:
                 plan.wait(job, line.scope)
                 if line.head is job:
                     line.head = None  # it ran in between: as a head it has to be booked again
-        if changed and not self._is_as_booked(view):
-            lines = self._pending.active
-        elif changed:
-            lines = {scope: line for scope, line in self._pending.active.items() if scope in lines or not line.is_plain}
+        if changed:
+            lines = self._changed(view, lines)
         for line in lines.values():
             if line.entries:
                 if line.is_strict:
@@ -62,12 +60,16 @@ class Reasons:
                         line.cause = cause
                         plan.refuse(line.scope, cause)
 
-    def _is_as_booked(self, view: View) -> bool:
-        """Whether lines of whole GPUs wait for the same causes as when they were last looked at."""
-        free = (*(pool.free for pool in view.cluster.pools), view.cluster.quota_left)
-        is_as_booked = free == self._booked and not self._refuses
-        self._booked = free
-        return is_as_booked
+    def _changed(self, view: View, fresh: dict[str, Line]) -> dict[str, Line]:
+        """The lines whose causes may be others than when they were last looked at. Those of whole GPUs follow from what
+        is free."""
+        cluster = view.cluster
+        free: list[float] = [pool.free for pool in cluster.pools]
+        free.append(cluster.quota_left)
+        if free != self._booked or self._refuses:
+            self._booked = free
+            return self._pending.active
+        return {scope: line for scope, line in self._pending.active.items() if scope in fresh or not line.is_plain}
 
     def _book_head(self, view: View, plan: Plan, line: Line) -> None:
         job = line.entries[0][3]

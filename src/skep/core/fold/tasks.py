@@ -47,7 +47,7 @@ def tasks_started(state: State, event: TasksStarted) -> None:
     state.held_jobs[job.seq] = job
     if job.spec.time_limit_s is not None:
         limit(state, job)
-    state.trigger.started.append(job)
+    state.trigger.add_start(job)
     wake_others(state, job)
 
 

@@ -158,22 +158,25 @@ class Simulator:
         if self.first is not None:
             first, self.first = self.first, None
             return first
-        until_s = max(until_s, self.since_s)
-        submit_s = self._next_submit_s()
-        own_s = min(self._next_milestone_s(), submit_s)
-        at_s = min(own_s, until_s, self.outages.next_s)
+        if until_s < self.since_s:
+            until_s = self.since_s
+        submit_s, outage_s = self._next_submit_s(), self.outages.next_s
+        milestone_s = self._next_milestone_s()
+        at_s = min(milestone_s, submit_s, until_s, outage_s)
         while self.turns is not None and self.turns.next_s() < at_s < math.inf:
             self._play_turn(self.turns)
-            own_s = min(self._next_milestone_s(), submit_s)
-            at_s = min(own_s, until_s, self.outages.next_s)
+            milestone_s = self._next_milestone_s()
+            at_s = min(milestone_s, submit_s, until_s, outage_s)
+        own_s = milestone_s if milestone_s < submit_s else submit_s
         if at_s == math.inf or (own_s == math.inf and self._is_over(until_s)):
             return None
         if self.fruitless > FRUITLESS_MAX and submit_s == math.inf and self._is_stuck(at_s):
             return None
         events: list[Event] = []
         self.now_s = at_s
-        self._reach_milestones(at_s, events)
-        if self.outages.next_s == at_s:
+        if milestone_s == at_s:
+            self._reach_milestones(at_s, events)
+        if outage_s == at_s:
             self._node_changes(at_s, events)
         if submit_s == at_s:
             self._submit(at_s, events)
@@ -227,22 +230,22 @@ class Simulator:
         All that end now end before any rate changes, so that jobs due at one instant do not drift apart by rounding.
         """
         agenda = self.agenda
-        due = []
+        ending: list[SimTask] = []
+        changing: dict[int, SimTask] = {}
         while agenda and agenda[0][0] == at_s:
             _, _, run, task = heapq.heappop(agenda)
-            if run == task.run:
-                due.append(task)
-        if not due:
-            return
-        halted = [task for task in due if task.halts_as is not None]
-        due = [task for task in due if task.halts_as is None]
-        for task in halted:
-            events.append(halted_as(task, task.halts_as or "resident"))
-        changing = {task.row: task for task in due if task.target_s < task.work_s}
-        for task in due:
-            if task.row not in changing:
-                changing |= self._exit(task, Exit.FINISHED, task.work_s, events)
-        self._change_rates(changing, at_s, events)
+            if run != task.run:
+                continue
+            if task.halts_as is not None:
+                events.append(halted_as(task, task.halts_as))
+            elif task.target_s < task.work_s:
+                changing[task.row] = task
+            else:
+                ending.append(task)
+        for task in ending:
+            changing |= self._exit(task, Exit.FINISHED, task.work_s, events)
+        if changing:
+            self._change_rates(changing, at_s, events)
 
     def _exit(self, task: SimTask, exit: Exit, work_s: float, events: list[Event]) -> dict[int, SimTask]:
         """The only way a run ends. Returns those that it leaves alone on its GPUs: they go at another speed."""
@@ -353,7 +356,8 @@ class Simulator:
         rate, share = task.shown_rate, told_share(task)
         events.append(TasksStarted(task.job.spec.id, rate, task.progress_since_s, share=share))
         self._first_report(task, at_s, events)
-        self._change_rates(others, at_s, events)
+        if others:
+            self._change_rates(others, at_s, events)
 
     def _move(self, task: SimTask, action: Move, at_s: float, events: list[Event]) -> None:
         others = self._leave_shares(task)
@@ -383,16 +387,15 @@ class Simulator:
         work_s = task.work_s
         assert task.allocation is not None
         depth = task.allocation.depth
-        task.rate, task.target_s = task.allocation.gpus * depth if task.job.spec.gpu_range else 1.0, work_s
-        terms = task.allocation.terms
+        task.rate, task.target_s = task.allocation.gpus * depth if task.is_elastic else 1.0, work_s
         if self.speed is not None:
-            there = () if terms.mode else self._neighbours(task).values()
+            there = () if task.mode else self._neighbours(task).values()
             neighbours = [other.job.spec for other in there if not other.is_suspended]
             task.rate, until_s = self.speed.rate(task.job.spec, task.allocation, neighbours, task.done_s)
             task.target_s = min(until_s, work_s)
         if depth > 1:
             task.rate *= self.sharing.spliced(depth)
-        if terms.mode:
+        if task.mode:
             self._share(task)
         elif task.share is not None:
             task.told_rate = None
@@ -410,7 +413,7 @@ class Simulator:
         assert task.allocation is not None
         gpu_type = self.cluster.nodes[task.allocation.terms.node].spec.gpu_type
         parts = []
-        for place in shared_places(task):
+        for place in task.places:
             # In one order whoever came first, so that equal situations have equal rates to the last bit.
             there = {
                 row: party_of(other, place)
@@ -422,7 +425,7 @@ class Simulator:
         task.rate *= min(part.rate for part in parts)
         task.share = sum(part.share for part in parts) / len(parts)
         group = task.allocation.terms.group
-        if self.turns is not None and task.allocation.terms.mode == "slice":
+        if self.turns is not None and task.mode == "slice":
             members = [other for _, other in sorted(self.tenants[group].items()) if not other.is_suspended]
             round_ = self.turns.seat(group, members, self.now_s)
             task.told_rate, task.rate = task.rate, alone if round_.members[0] is task else 0.0
@@ -467,32 +470,31 @@ class Simulator:
 
     def _join_shares(self, task: SimTask) -> dict[int, SimTask]:
         """Enter a task on the GPUs that it shares. Returns its neighbours there."""
-        for place in self._places(task):
+        assert task.allocation is not None
+        task.mode = task.allocation.terms.mode
+        if not task.mode and (self.speed is None or not self.speed.knows_sharing):
+            return {}  # its neighbours, if any, change nobody's speed
+        task.places = shared_places(task)
+        for place in task.places:
             self.tenants.setdefault(place, {})[task.row] = task
         return self._neighbours(task)
 
-    def _places(self, task: SimTask) -> list[Place]:
-        """Where it shares with others, as far as that matters to anybody's speed."""
-        assert task.allocation is not None
-        if task.allocation.terms.mode or (self.speed is not None and self.speed.knows_sharing):
-            return shared_places(task)
-        return []
-
     def _leave_shares(self, task: SimTask) -> dict[int, SimTask]:
         """Strike a task off the GPUs that it shares. Returns those that were its neighbours."""
+        if not task.places:
+            return {}
         others = self._neighbours(task)
-        for place in self._places(task) if self.tenants else ():
+        for place in task.places:
             del self.tenants[place][task.row]
             if not self.tenants[place]:
                 del self.tenants[place]
+        task.places = []
         return others
 
     def _neighbours(self, task: SimTask) -> dict[int, SimTask]:
         """The other tenants of its shared GPUs, each once."""
         found: dict[int, SimTask] = {}
-        if not self.tenants:
-            return found
-        for place in self._places(task):
+        for place in task.places:
             found |= self.tenants[place]
         found.pop(task.row, None)
         return found

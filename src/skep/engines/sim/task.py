@@ -14,6 +14,9 @@ from skep.core.share import MODES
 from skep.profiles.sharing import Party
 from skep.traces.trace import TraceJob
 
+Place = tuple[int, int] | str
+"""Where tasks share: a GPU by node and number, or a share group by its name, of which one member runs at a time."""
+
 
 class SimTask:
     """One job in the simulator: its work, and the run under way."""
@@ -23,8 +26,11 @@ class SimTask:
         "begun_s",
         "done_s",
         "halts_as",
+        "is_elastic",
         "is_suspended",
         "job",
+        "mode",
+        "places",
         "progress_since_s",
         "rate",
         "restart_left_s",
@@ -44,11 +50,16 @@ class SimTask:
     def __init__(self, row: int, job: TraceJob, *, in_proportion: bool) -> None:
         self.row = row
         self.job = job
-        self.unit: float = amount_of(job.spec.shapes[0]) if in_proportion and job.spec.gpu_range else 1
+        self.is_elastic = job.spec.gpu_range is not None
+        self.unit: float = amount_of(job.spec.shapes[0]) if in_proportion and self.is_elastic else 1
         """The factor between work and rate here and those that the state sees. Where the speed is in proportion to the
         GPUs, work is in GPU-seconds here, so that equal work has equal numbers."""
         self.work_s = job.work_s * self.unit
         self.allocation: Allocation | None = None
+        self.mode = ""
+        """The share mode of its allocation."""
+        self.places: list[Place] = []
+        """Where it shares with others, as far as that changes the speed of any task."""
         self.is_suspended = False
         """It makes no progress, whether its memory still is being copied or not."""
         self.halts_as: MemoryPlace | None = None
@@ -95,10 +106,6 @@ class SimTask:
         count = (now_s - self.saving_since_s) // checkpoint_s if checkpoint_s else math.inf
         last_s = now_s if count == math.inf else self.saving_since_s + count * checkpoint_s
         return self.work_at(last_s) if last_s >= self.progress_since_s else self.saved_s
-
-
-Place = tuple[int, int] | str
-"""Where tasks share: a GPU by node and number, or a share group by its name, of which one member runs at a time."""
 
 
 def shared_places(task: SimTask) -> list[Place]:

@@ -36,7 +36,7 @@ class Preempt:
     def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
         if order.moves == RISES or not running.entries:
             return bool(running.entries)
-        return running.entries[-1] > order.cutoff(entry[3], entry[1])
+        return running.entries[-1] > entry
 
     def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         if order.moves == RISES:

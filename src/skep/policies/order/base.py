@@ -47,7 +47,8 @@ class Order:
         return self.key(job, now_s)
 
     def cutoff(self, job: JobView, key: Key) -> tuple[Key, ...]:
-        """Running entries beyond this one are ordered after the pending job."""
+        """Running entries beyond this one are ordered after the pending job. Others than this one are for orders whose
+        keys rise."""
         return (job.rank, key, job.seq)
 
     def changes_at(self, job: JobView, now_s: float) -> float:

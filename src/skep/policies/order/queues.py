@@ -100,6 +100,8 @@ class Queues(Order):
             self._stand(job, RETURNED, -now_s, plan)
 
     def settle(self, plan: Plan, now_s: float) -> list[JobView]:
+        if not self.demoted:
+            return []
         settled = [job for job in self.demoted if job.allocation is not None]
         for job in settled:
             self._stand(job, RUNS, now_s, plan)

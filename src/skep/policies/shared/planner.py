@@ -18,7 +18,7 @@ from skep.core.memory import BENEATH, LENT, OWNED, Memory, MemoryChange, Of
 from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.refusal import Refusal
-from skep.core.view import ClusterView, JobView, Trigger, View, is_beside_others
+from skep.core.view import ClusterView, JobView, Trigger, View
 from skep.policies.shared.agenda import WAKE, Agenda
 from skep.policies.shared.cell_books import cell_books
 from skep.policies.shared.clusters import NumberBooks, NumberCluster, PrivateBooks, VcBooks
@@ -146,8 +146,7 @@ class VcPlanner:
         vcs, tell, lender = self.vcs, self.agenda.trigger, self.lender.view.trigger
         for job in trigger.started:
             vc = vcs.of(job)
-            vc.view.trigger.started.append(job)
-            if is_beside_others(job):  # else its VC need not be asked: it learns that when something else happens
+            if vc.view.trigger.add_start(job):  # else the VC learns it when something else happens
                 tell(vc)
             if job.seq in vc.borrowers:
                 self.loans.untried[job.seq] = job
