@@ -137,7 +137,7 @@ class Node:
         """A mask of `count` free gpus that have so much memory left: from the smallest inner cell that has them, the
         lowest first."""
         mask = self.free_with(memory_mib) if memory_mib else self.free_mask
-        if count == self.free:
+        if count == self.free_mask.bit_count():
             return mask
         if self.inner:
             fitting = [cell.mask & mask for cell in self.inner if (cell.mask & mask).bit_count() >= count]

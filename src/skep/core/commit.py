@@ -42,7 +42,8 @@ def commit(state: State, plan: Plan) -> None:
         job.decided_s = now_s
         if decision.before is None:
             state.pending_count -= 1
-            job.leave(now_s)
+            if job.waiting is not None:
+                job.leave(now_s)
             if decision.until_s is not None:
                 state.timers.set(LEASE, job.id, decision.until_s)
         elif decision.after is None and job.held is None:

@@ -9,8 +9,7 @@ Planners see jobs and clusters that they cannot change (`core/view.py`); a plan 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -70,6 +69,26 @@ class PlanBooks(Protocol):
     def release(self, allocation: Allocation) -> None: ...
     def allows(self, allocation: Allocation) -> bool:
         """Whether this, which is free, can be had."""
+
+
+class Bundle:
+    """The context in which decisions of a plan need each other."""
+
+    __slots__ = ("_number", "_outer", "_plan")
+
+    def __init__(self, plan: Plan, number: int) -> None:
+        self._plan = plan
+        self._number = number
+
+    def __enter__(self) -> None:
+        plan, number = self._plan, self._number
+        self._outer = plan._bundle
+        if not self._outer:
+            plan._bundles = max(plan._bundles + 1, number)
+            plan._bundle = number or plan._bundles
+
+    def __exit__(self, *error: object) -> None:
+        self._plan._bundle = self._outer
 
 
 class Plan:
@@ -291,18 +310,10 @@ class Plan:
         job.allocation = undone.before
         job.state = state
 
-    @contextmanager
-    def bundle(self, number: int = 0) -> Iterator[None]:
+    def bundle(self, number: int = 0) -> Bundle:
         """Decisions made within need each other; a bundle within a bundle is part of that one. A replay knows the
         number that it had."""
-        outer = self._bundle
-        if not outer:
-            self._bundles = max(self._bundles + 1, number)
-            self._bundle = number or self._bundles
-        try:
-            yield
-        finally:
-            self._bundle = outer
+        return Bundle(self, number)
 
     def reject(self, job: JobView, why: str) -> None:
         """It can never run here."""

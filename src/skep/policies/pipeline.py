@@ -79,6 +79,8 @@ class Pipeline:
         """In a virtual cluster: whether a job that finds no room may run on lent cells."""
         self.ignores_ends = not adjust and order.ignores_ends() and type(self).plan is Pipeline.plan
         """Whether the end of a job decides nothing as long as no job waits."""
+        self.has_groups = type(order).group_key is not Order.group_key
+        """Whether groups of jobs take turns; else all have the key 0."""
         order_changes, place_changes = type(order).changes_at, type(place).changes_at
         self.has_moments = order_changes is not Order.changes_at or place_changes is not Place.changes_at
         """Whether jobs have moments at which they change by themselves, so that `timers` is used at all."""
@@ -251,7 +253,8 @@ class Pipeline:
             self.epoch += 1
 
     def _keep_running(self, job: JobView, plan: Plan | None, now_s: float) -> None:
-        self.has_fixed |= not job.spec.preemptible
+        if not job.spec.preemptible:
+            self.has_fixed = True
         self.running.add(self._entry(job, plan, now_s))
         if self.has_moments:
             self.timers.set(job, self.order.changes_at(job, now_s))
@@ -265,10 +268,12 @@ class Pipeline:
         if is_strict:
             self.leaving.refresh(view.now_s)
         heads = self._heads(view)
+        if not heads:
+            return
         held_up = []
         while heads:
             group, rank, key, seq, line = heads[0]
-            if group != group_key(line.group):
+            if self.has_groups and group != group_key(line.group):
                 heapq.heapreplace(heads, (group_key(line.group), rank, key, seq, line))
                 continue
             entry = line.entries[0]
@@ -281,7 +286,8 @@ class Pipeline:
                     continue
                 if line.entries:
                     rank, key, seq, _ = line.entries[0]
-                    heapq.heapreplace(heads, (group_key(line.group), rank, key, seq, line))
+                    group = group_key(line.group) if self.has_groups else 0.0
+                    heapq.heapreplace(heads, (group, rank, key, seq, line))
                     continue
             else:
                 line.tried = (seq, self.epoch)
@@ -311,8 +317,9 @@ class Pipeline:
                 continue
             could_fit = not line.is_plain or (line.gpus <= free and (not has_types or line.could_fit()))
             if could_fit or may_help(order, running, entry):
-                heads.append((group_key(line.group), rank, key, seq, line))
-        heapq.heapify(heads)
+                heads.append((group_key(line.group) if self.has_groups else 0.0, rank, key, seq, line))
+        if len(heads) > 1:
+            heapq.heapify(heads)
         return heads
 
     def _start(self, view: View, plan: Plan, line: Line, entry: Entry) -> bool:

@@ -121,11 +121,12 @@ def suspend_refused(state: State, event: SuspendRefused) -> None:
 
 def tasks_exited(state: State, event: TasksExited) -> None:
     job = state.jobs.get(event.job_id)
-    if job is None or job.held is None or is_late(job, event.launch):
+    if job is None or job.held is None or 0 < event.launch < job.held_launch:
         return  # stale or duplicate: what is finished stays finished
-    if job.seq in state.held_jobs:  # else it never came to run
+    seq, orders = job.seq, state.orders
+    if seq in state.held_jobs:  # else it never came to run
         settle(state, job)
-        del state.held_jobs[job.seq]
+        del state.held_jobs[seq]
     if state.timers.by_job:
         state.timers.drop_all(job.id)
     is_unplanned = job.is_expired
@@ -133,15 +134,18 @@ def tasks_exited(state: State, event: TasksExited) -> None:
     job.held_gpus = 0
     job.held = None
     job.share = None
-    job.limit_milli, job.settings = WHOLE, {}
+    job.limit_milli = WHOLE
+    if job.settings:
+        job.settings = {}
     job.rate = 0.0
     job.work_s = job.saved_s = event.work_s
-    state.orders.leaving.pop(job.seq, None)
-    if state.orders.moving:
-        state.orders.moving.pop(job.seq, None)
+    if orders.leaving:
+        orders.leaving.pop(seq, None)
+    if orders.moving:
+        orders.moving.pop(seq, None)
     job.allocation = None
     if job.bound is not None:
-        state.cluster.give(job.bound, job.seq)
+        state.cluster.give(job.bound, seq)
         job.bound = None
     final = ENDS.get(event.exit)
     if job.is_ending and final is not JobState.SUCCEEDED:

@@ -250,7 +250,7 @@ class Simulator:
     def _exit(self, task: SimTask, exit: Exit, work_s: float, events: list[Event]) -> dict[int, SimTask]:
         """The only way a run ends. Returns those that it leaves alone on its GPUs: they go at another speed."""
         self.fruitless = 0 if work_s > task.begun_s or exit is Exit.FINISHED else self.fruitless + 1
-        others = self._leave_shares(task)
+        others = self._leave_shares(task) if task.places else {}
         task.done_s = work_s
         task.run += 1
         task.allocation = None
@@ -355,7 +355,8 @@ class Simulator:
         self.running[task.row] = task
         rate, share = task.shown_rate, told_share(task)
         events.append(TasksStarted(task.job.spec.id, rate, task.progress_since_s, share=share))
-        self._first_report(task, at_s, events)
+        if self.gauges is not None:
+            self._first_report(task, at_s, events)
         if others:
             self._change_rates(others, at_s, events)
 
@@ -481,8 +482,6 @@ class Simulator:
 
     def _leave_shares(self, task: SimTask) -> dict[int, SimTask]:
         """Strike a task off the GPUs that it shares. Returns those that were its neighbours."""
-        if not task.places:
-            return {}
         others = self._neighbours(task)
         for place in task.places:
             del self.tenants[place][task.row]

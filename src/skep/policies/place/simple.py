@@ -76,9 +76,9 @@ class Anywhere(Place):
     def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
         mask = pool.up ^ pool.by_free[0]
         node = cluster.nodes[(mask & -mask).bit_length() - 1]
-        if node.free >= count:
+        if node.free_mask.bit_count() >= count:
             return [(node, count)]
-        return fill(self.prefer(cluster, pool, job, pool.up ^ pool.by_free[0]), count)
+        return fill(self.prefer(cluster, pool, job, mask), count)
 
     def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
         return nodes_of(cluster, among)
