@@ -1,4 +1,5 @@
-"""Hypothesis draws the same examples on every machine; `--hypothesis-profile=search` looks for new ones."""
+"""Hypothesis draws the same examples in every run; `pytest tests/properties --hypothesis-profile=search` draws others,
+SKEP_EXAMPLES=20 twenty times as many."""
 
 from __future__ import annotations
 
@@ -6,7 +7,10 @@ import os
 import signal
 import tempfile
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture.providers import HypothesisProvider
+from hypothesis.internal.constants_ast import Constants
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
@@ -16,6 +20,15 @@ settings.register_profile(
 settings.register_profile("search", deadline=None, max_examples=1000, suppress_health_check=QUIET)
 settings.register_profile("quick", settings.get_profile("search"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("ci")
+
+
+@pytest.hookimpl(trylast=True)  # after Hypothesis has loaded the profile of the command line
+def pytest_configure() -> None:
+    # Hypothesis also draws constants of the modules that happen to be loaded. With them the examples of a test would
+    # depend on which other tests run, on edits elsewhere, and on how the package is installed.
+    if settings.get_current_profile_name() == "ci":
+        HypothesisProvider._local_constants = Constants()
+
 
 # Tests neither see nor touch the logins and servers of whoever runs them, nor those of other tests' processes.
 for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):

@@ -11,17 +11,21 @@ from pathlib import Path
 import pytest
 from regenerate import CASES, HERE, Case, outcomes
 
+from skep.experiments.output import folder_names
+
 
 @pytest.mark.parametrize("case", CASES, ids=[case.trace for case in CASES])
 def test_golden_traces_give_what_they_gave(case: Case) -> None:
-    for name, text in outcomes(case).items():
+    found = outcomes(case)
+    assert len(found) == len(case.policies)
+    for name, text in found.items():
         assert text == (HERE / "expected" / name).read_text(), f"{name}: see tests/golden/regenerate.py"
 
 
 def test_every_expectation_is_used() -> None:
     kept = {str(path.relative_to(HERE / "expected")) for path in (HERE / "expected").rglob("*.csv")}
-    traces = {path.stem for path in (HERE / "traces").glob("*.csv")}
-    assert {name.split("/")[0] for name in kept} == traces == {case.trace for case in CASES}
+    assert kept == {f"{case.trace}/{name}.csv" for case in CASES for name in folder_names(list(case.policies))}
+    assert {path.stem for path in (HERE / "traces").glob("*.csv")} == {case.trace for case in CASES}
 
 
 def simulate(out: Path, hash_seed: str) -> dict[str, str]:

@@ -81,8 +81,11 @@ def test_the_groups_of_a_task_hold_it_and_go_with_it(tmp_path: Path) -> None:
 
 def test_a_killed_shim_leaves_no_group(tmp_path: Path) -> None:
     with World(tmp_path, {"1": sh("sleep 60", memory_gib=1, cpu=1)}) as world:
+        if not world.engine.groups.bases:
+            pytest.skip("no control group may be made here")
         world.start()
         groups = world.engine.folder.record("1", 1).tasks[0].cgroups
+        assert groups
         os.kill(world.shim(), 9)
         world.wait(Exited)
         assert not any(os.path.exists(group) for group in groups)

@@ -16,7 +16,7 @@ import pickle
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -97,27 +97,45 @@ def judge_all(session: Session, chosen: list[Mutant], options: argparse.Namespac
 
 
 def line_map(session: Session) -> Map:
-    """Which tests run which lines of all parts. Kept in a temporary file until the code or a test changes."""
+    """Which tests run which lines of all parts. What the tests of a file run is kept until they or the code change."""
     files = {
         str(file): str(file.relative_to(ROOT))
         for paths in PARTS.values()
         for path in paths
         for file in python_files(ROOT / path)
     }
-    kept = Path(tempfile.gettempdir()) / f"skep-mutants-{fingerprint(session)}.pickle"
-    if kept.exists():
-        return pickle.loads(kept.read_bytes())
-    print(f"looking which lines {len(session.items)} tests run", flush=True)
-    found = session.map_lines(files, TRACE_MAX_S)
+    folder = Path(tempfile.gettempdir()) / "skep-mutants"
+    folder.mkdir(exist_ok=True)
+    found, shared = Map(), fingerprint(every_file())
+    for module, names in by_module(session.items).items():
+        kept = folder / f"{fingerprint([ROOT / module], shared + ' '.join(names))}.pickle"
+        if not kept.exists():
+            print(f"looking which lines {module} runs", flush=True)
+            traced = {name: session.trace(name, files, TRACE_MAX_S) for name in names}
+            kept.write_bytes(pickle.dumps(traced))
+        for name, trace in pickle.loads(kept.read_bytes()).items():
+            found.add(name, trace)
     if found.left_out:
         print(f"left out ({len(found.left_out)} fail or take more than {TRACE_MAX_S:g} s): {', '.join(found.left_out)}")
-    kept.write_bytes(pickle.dumps(found))
     return found
 
 
-def fingerprint(session: Session) -> str:
-    digest = hashlib.sha256(sys.version.encode() + " ".join(session.items).encode())
-    for file in sorted([*(ROOT / "src/skep").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
+def by_module(names: Iterable[str]) -> dict[str, list[str]]:
+    modules: dict[str, list[str]] = {}
+    for name in names:
+        modules.setdefault(name.partition("::")[0], []).append(name)
+    return modules
+
+
+def every_file() -> list[Path]:
+    """All code, and what tests share."""
+    tests = (path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_"))
+    return sorted([*(ROOT / "src/skep").rglob("*.py"), *tests])
+
+
+def fingerprint(files: list[Path], also: str = sys.version) -> str:
+    digest = hashlib.sha256(also.encode())
+    for file in files:
         digest.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
     return digest.hexdigest()[:16]
 

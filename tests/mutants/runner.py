@@ -34,6 +34,15 @@ class OutsideTests(Exception):
     """A fork failed, and not by a test: the files have changed meanwhile, or the driver has a fault."""
 
 
+@dataclass(frozen=True)
+class Trace:
+    """What a test does with the unchanged code."""
+
+    cpu_s: float
+    lines: dict[str, set[int]]
+    """By file: those of the mutated modules that it runs."""
+
+
 @dataclass
 class Map:
     """Which tests run which lines, and how much CPU time each takes."""
@@ -43,6 +52,16 @@ class Map:
     line_count: dict[str, int] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     """Tests that fail as they are, or take too long to be of use here."""
+
+    def add(self, name: str, traced: Trace | None) -> None:
+        if traced is None:
+            self.left_out.append(name)
+            return
+        self.cpu_s[name] = traced.cpu_s
+        self.line_count[name] = sum(map(len, traced.lines.values()))
+        for path, numbers in traced.lines.items():
+            for number in numbers:
+                self.tests.setdefault((path, number), []).append(name)
 
     def covering(self, mutant: Mutant, cpu_max_s: float) -> list[str]:
         """The tests that run the line: quick and specific ones first, as many as fit into the time."""
@@ -88,8 +107,8 @@ class Session:
 
     # The unchanged code -----------------------------------------------------------------------------------------
 
-    def trace(self, name: str, files: dict[str, str], cpu_max_s: float) -> tuple[float, dict[str, set[int]]] | None:
-        """The CPU seconds of a test and the lines it runs, by file; none if it fails or takes too long."""
+    def trace(self, name: str, files: dict[str, str], cpu_max_s: float) -> Trace | None:
+        """None if the test fails or takes too long."""
 
         def run(answer: Callable[[object], None]) -> None:
             signal.setitimer(signal.ITIMER_PROF, cpu_max_s)
@@ -102,23 +121,9 @@ class Session:
             with warnings.catch_warnings(action="ignore"):  # many tests run none of these lines
                 data = tracer.get_data()
             lines = {files[path]: set(data.lines(path) or ()) for path in data.measured_files() if path in files}
-            answer(None if failed else (took_s, lines))
+            answer(None if failed else Trace(took_s, lines))
 
         return in_fork(run, wall_max_s=20 * cpu_max_s)[0]  # type: ignore[return-value]
-
-    def map_lines(self, files: dict[str, str], cpu_max_s: float) -> Map:
-        found = Map()
-        for name in self.items:
-            traced = self.trace(name, files, cpu_max_s)
-            if traced is None:
-                found.left_out.append(name)
-                continue
-            found.cpu_s[name], lines = traced
-            found.line_count[name] = sum(map(len, lines.values()))
-            for path, numbers in lines.items():
-                for number in numbers:
-                    found.tests.setdefault((path, number), []).append(name)
-        return found
 
     # Mutants ----------------------------------------------------------------------------------------------------
 

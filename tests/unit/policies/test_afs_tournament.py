@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from skep.core.chance import draw
@@ -157,8 +157,7 @@ def test_the_pair_rule_is_the_smaller_sum_of_completion_times(
     pair.sort(key=lambda item: item[0].ends_s)
     (a, pa, pa1, la), (b, pb, pb1, lb) = pair
     ends_a, ends_b = la / pa1, lb / pb1
-    if la / pa >= ends_b or ends_a * pb >= lb:
-        return  # b would end first after all
+    assume(la / pa < ends_b and ends_a * pb < lb)  # else b would end first after all
     to_a = ends_a + ends_a + (lb - ends_a * pb) / pb1
     to_b = la / pa + ends_b
     if abs(to_a - to_b) > 1e-9 * (to_a + to_b):

@@ -109,6 +109,7 @@ def test_log_ticks_are_familiar_durations() -> None:
 def test_log_ticks_keep_their_distance(lo: float, factor: float) -> None:
     hi, gap = lo * factor, 0.1
     ticks = log_ticks(lo, hi, gap=gap)
+    assert all(lo <= tick <= hi for tick in ticks)
     places = [math.log(tick / lo) / math.log(factor) for tick in ticks]
     assert all(right - left >= gap - 1e-9 for left, right in pairwise(places))
 

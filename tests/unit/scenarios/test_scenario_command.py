@@ -183,7 +183,11 @@ def test_the_experiments_of_the_lab_come_as_expected(monkeypatch: Patch, capsys:
 def test_every_step_of_the_lab_that_asks_says_what_it_expects() -> None:
     from skep.scenarios.read import read_scenario
 
-    for file in sorted((ROOT / "examples" / "lab6").glob("[1-5]-*.yaml")):
+    files = sorted((ROOT / "examples" / "lab6").glob("[1-5]-*.yaml"))
+    assert len(files) == 5
+    for file in files:
         found = read_scenario(file)
         assert found is not None
-        assert all(step.expect for step in found.steps if step.op == "schedule"), file
+        asked = [step for step in found.steps if step.op == "schedule"]
+        assert asked, file
+        assert all(step.expect for step in asked), file

@@ -35,6 +35,7 @@ def test_those_who_ask_at_once_share_answers_that_are_not_older_than_their_quest
         thread.start()
     for thread in threads:
         thread.join()
+    assert len(found) == 8 * 200
     assert all(answer >= before for before, answer in found)
 
 

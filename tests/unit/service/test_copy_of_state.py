@@ -63,6 +63,7 @@ def test_a_copy_makes_nothing_anew_that_cannot_change(tmp_path: Path) -> None:
     """A state may know ten thousand jobs that have ended, and each failure of a policy costs a copy."""
     state = busy(tmp_path).writer.state
     copy = fork(state)
+    assert any(job.held for job in state.jobs.values())
     for name, job in state.jobs.items():
         assert copy.jobs[name].spec is job.spec
         assert copy.jobs[name].held is job.held

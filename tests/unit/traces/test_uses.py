@@ -37,4 +37,6 @@ def test_a_column_serves_its_question(tmp_path: Path, column: str, cells: tuple[
 def test_one_vc_has_nobody_to_share_with(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text("job_id,submit_s,duration_s,gpus,vc\n1,0,9,1,a\n2,1,9,1,a\n", encoding="utf-8")
-    assert not any(use.is_served for use in uses(read_trace(path)))
+    found = uses(read_trace(path))
+    assert found
+    assert not any(use.is_served for use in found)

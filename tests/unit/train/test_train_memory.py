@@ -42,3 +42,4 @@ def test_without_torch_there_is_nothing_to_bind(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setenv("SKEP_GPU_MEM_MIB", "4096")
     bound_gpu_memory()
+    assert "torch" not in sys.modules
