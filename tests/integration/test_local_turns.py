@@ -41,12 +41,28 @@ def is_paused(world: World, job_id: str) -> bool:
     return bool(pids) and all(state_of(pid) == b"T" for pid in pids)
 
 
-def shares(world: World, *job_ids: str, seconds: float = 4.0) -> list[float]:
-    """Of the CPU time of all of them."""
+def shares(world: World, *job_ids: str, cpu_s: float = 1.5) -> list[float]:
+    """Of the CPU time of all of them, once they have used so much: on a busy machine that takes longer."""
     before = [cpu_below(world.shim(job_id)) for job_id in job_ids]
-    time.sleep(seconds)
-    used = [cpu_below(world.shim(job_id)) - was for job_id, was in zip(job_ids, before, strict=True)]
-    return [each / sum(used) for each in used]
+
+    def used() -> list[float]:
+        return [cpu_below(world.shim(job_id)) - was for job_id, was in zip(job_ids, before, strict=True)]
+
+    assert until(lambda: sum(used()) >= cpu_s)
+    return [each / sum(used()) for each in used()]
+
+
+def settles(world: World, job_id: str, low: float, high: float) -> bool:
+    """Whether the measured share of a job comes between these and is there a second later."""
+
+    def is_between() -> bool:
+        measured = world.engine.runs.shares.measured().members.get(f"{job_id}/1")
+        return measured is not None and low < measured.share < high
+
+    if not until(is_between):
+        return False
+    time.sleep(1.0)
+    return is_between()
 
 
 def two(folder: Path, command: str = SPIN) -> World:
@@ -64,7 +80,7 @@ def test_two_jobs_take_turns(tmp_path: Path, way: str) -> None:  # noqa: F811
         measured = world.engine.runs.shares.measured().members["1/1"]
         assert measured.way == way
         assert world.engine.tasks("1")[0].gpus == [0]
-        assert 0.3 < measured.share < 0.7
+        assert settles(world, "1", 0.3, 0.7)
         together = sum(is_paused(world, "1") + is_paused(world, "2") == 0 for _ in range(50) if not time.sleep(0.01))
         assert together < 15
 
@@ -102,7 +118,7 @@ def test_a_paused_job_can_be_suspended_and_gets_no_turns(tmp_path: Path, way: st
         world.wait(Suspended)
         assert until(lambda: not world.engine.runs.shares._written.groups)  # the other one is alone
         before = cpu_below(world.shim("1"))
-        assert shares(world, "1", "2", seconds=1.0)[1] > 0.9
+        assert shares(world, "1", "2", cpu_s=0.5)[1] > 0.9
         assert cpu_below(world.shim("1")) - before < 0.1
 
 
@@ -127,10 +143,9 @@ def test_a_stuck_keeper_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_new_processes_of_a_job_are_paused_too(tmp_path: Path, way: str) -> None:  # noqa: F811
     fork = "setsid bash -c 'while true; do :; done' & "
-    with two(tmp_path, f"{fork} sleep 1; {fork} wait") as world:
-        time.sleep(1.5)
+    with two(tmp_path, f"{fork} sleep 0.5; {fork} wait") as world:
+        assert until(lambda: all(len(family(world.shim(job_id))) == 3 for job_id in ("1", "2")))
         with held(world) as job_id:
-            assert len(family(world.shim(job_id))) == 3
             before = cpu_below(world.shim(job_id))
             time.sleep(0.5)
             assert cpu_below(world.shim(job_id)) - before < 0.1
@@ -140,9 +155,7 @@ def test_a_limit_holds_for_a_job_that_is_alone(tmp_path: Path, way: str) -> None
     with World(tmp_path, {"1": sh(SPIN)}) as world:
         world.start(allocation=part("", 1000))
         world.do(Limit("1", 1, 300))
-        assert until(lambda: bool(world.engine.runs.shares.measured().members))
-        time.sleep(5.0)
-        assert 0.2 < world.engine.runs.shares.measured().members["1/1"].share < 0.4
+        assert settles(world, "1", 0.2, 0.4)
         world.do(Limit("1", 1, 1000))
         assert until(lambda: keeper_of(tmp_path) == 0)
         assert not is_paused(world, "1")
@@ -155,11 +168,10 @@ def test_a_gang_takes_its_turn_as_a_whole(tmp_path: Path) -> None:
         world.start("2", allocation=part())
         world.start("3", allocation=part(gpus=0b10))
         assert until(lambda: len(world.engine.runs.shares.measured().members) == 3)
-        time.sleep(2.0)
+        for job_id in ("1", "2", "3"):
+            assert settles(world, job_id, 0.3, 0.7)
         with held(world):
             assert is_paused(world, "2") == is_paused(world, "3") != is_paused(world, "1")
-        measured = world.engine.runs.shares.measured().members
-        assert all(0.3 < measured[f"{job_id}/1"].share < 0.7 for job_id in "123")
 
 
 @pytest.mark.slow
@@ -168,7 +180,7 @@ def test_nobody_stays_paused_when_server_and_keeper_are_gone(tmp_path: Path, way
         world.engine.runs.shares.check = lambda: None  # type: ignore[method-assign]
         with held(world):
             assert until(lambda: not is_paused(world, "1") and not is_paused(world, "2"), timeout_s=30)
-            assert min(shares(world, "1", "2", seconds=1.0)) > 0.0
+            assert min(shares(world, "1", "2", cpu_s=1.0)) > 0.0
 
 
 def test_a_paused_job_moves_to_a_gpu_of_its_own(tmp_path: Path, way: str) -> None:  # noqa: F811
@@ -199,10 +211,8 @@ def test_weights_and_the_quantum_of_a_plan_hold(tmp_path: Path) -> None:
             world.start(job_id, allocation=Allocation((piece,), 1))
         assert until(lambda: len(world.engine.runs.shares.measured().members) == 2)
         assert world.engine.runs.shares._written.groups[0].quantum_s == 0.05
-        time.sleep(4.0)
-        measured = world.engine.runs.shares.measured().members
-        assert abs(measured["1/1"].share - 0.75) < 0.1
-        assert world.engine.share("1")["share"] == pytest.approx(measured["1/1"].share, abs=0.1)
+        assert settles(world, "1", 0.65, 0.85)
+        assert world.engine.share("1")["share"] == pytest.approx(0.75, abs=0.1)
 
 
 def test_an_opportunistic_job_has_the_idle_class_and_a_duty(tmp_path: Path) -> None:
