@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "held_jobs": list(state.held_jobs),
         "dirty": [job.id for job in state.orders.dirty],
         "needed_by": {name: [job.id for job in jobs] for name, jobs in state.needed_by.items()},
-        "groups": [msgspec.to_builtins(group) for group in state.groups.values()],
+        "groups": [copy.deepcopy(group) for group in state.groups.values()],
         "trigger": snapshot_trigger(state),
         "nodes": (sorted(state.health.lost), sorted(state.health.drained), state.health.changes, state.health.others),
         "knowledge": msgspec.to_builtins(state.knowledge.saved()),
