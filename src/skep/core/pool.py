@@ -224,7 +224,7 @@ class Pool:
         """Thousandths left on all shared gpus."""
         if self.stale:
             self.follow()
-        return sum(left * count for left, count in enumerate(self.shared_counts))
+        return sum(left * count for left, count in enumerate(self.shared_counts) if count)
 
     def with_room(self, milli: int) -> int:
         """GPUs of which so many thousandths are free."""

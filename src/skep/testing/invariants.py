@@ -32,7 +32,7 @@ from skep.core.job import Job, JobState, amount_of
 from skep.core.ledger import OTHERS, GpuShares
 from skep.core.model import JobSpec, Role, Shape
 from skep.core.orders import resumes
-from skep.core.pool import BLOCK
+from skep.core.pool import BLOCK, NONE
 from skep.core.share import SHARED
 from skep.core.state import State
 
@@ -58,8 +58,11 @@ def check(state: State) -> None:
     """Raise `InvariantBroken` if anything is not as it must be."""
     jobs = list(state.jobs.values())
     others = [(OTHERS, Allocation(each.booked, 0)) for each in state.health.others.values()]
-    check_books(state.cluster, [*((job.seq, job.bound) for job in jobs if job.bound is not None), *others])
-    count_use(state.cluster, [(job.seq, job.held) for job in jobs if job.held is not None])
+    bound = [(job.seq, job.bound) for job in jobs if job.bound is not None]
+    holding = [(job.seq, job.held) for job in jobs if job.held is not None]
+    check_books(state.cluster, [*bound, *others])
+    if holding != bound:
+        count_use(state.cluster, holding)
     for job in jobs:
         check_job(state, job)
         for allocation in (job.bound, job.held):
@@ -71,12 +74,20 @@ def check(state: State) -> None:
     for job in jobs:  # one that was stopped before it came to run is the exception
         held = job.state in (*THERE, JobState.STOPPING)
         fits = job.seq in state.held_jobs if job.state in THERE else held or job.seq not in state.held_jobs
-        expect(fits, f"held_jobs is wrong about {job!r}")
+        expect(fits, "held_jobs is wrong about {}", job)
 
 
-def expect(holds: bool, otherwise: str) -> None:
+def expect(holds: bool, otherwise: str, *about: object) -> None:
+    """`about` stands for the braces of the message, which is put together only when it is needed."""
     if not holds:
-        raise InvariantBroken(otherwise)
+        raise InvariantBroken(otherwise.format(*about) if about else otherwise)
+
+
+def compare(where: str, twins: Mapping[str, tuple[object, object]]) -> None:
+    """Of each name: what is kept, and what a recount gives."""
+    for name, (kept, counted) in twins.items():
+        if kept != counted:
+            raise InvariantBroken(f"{where}: {name} is {kept}, counted {counted}")
 
 
 # Jobs --------------------------------------------------------------------------------------------------------------
@@ -84,29 +95,29 @@ def expect(holds: bool, otherwise: str) -> None:
 
 def check_job(state: State, job: Job) -> None:
     wanted, may_hold, must_hold = WANTED[job.state]
-    expect((job.allocation is not None) == wanted, f"{job!r} has allocation {job.allocation}")
-    expect(job.held is None or may_hold, f"{job!r} holds {job.held}")
-    expect(job.held is not None or not must_hold, f"{job!r} holds nothing")
+    expect((job.allocation is not None) == wanted, "{} has allocation {}", job, job.allocation)
+    expect(job.held is None or may_hold, "{} holds {}", job, job.held)
+    expect(job.held is not None or not must_hold, "{} holds nothing", job)
     over = job.state.is_final and job.state is not JobState.UNRUNNABLE
-    expect((job.finish_s is not None) == over, f"{job!r} has finish_s {job.finish_s}")
-    expect(job.waiting is None or job.state is JobState.PENDING, f"{job!r} is still booked as waiting")
-    expect(not job.needs_left or job.state is JobState.PENDING, f"{job!r} needs {job.needs_left} more jobs")
+    expect((job.finish_s is not None) == over, "{} has finish_s {}", job, job.finish_s)
+    expect(job.waiting is None or job.state is JobState.PENDING, "{} is still booked as waiting", job)
+    expect(not job.needs_left or job.state is JobState.PENDING, "{} needs {} more jobs", job, job.needs_left)
     held_gpus = job.held.gpus if job.seq in state.held_jobs and job.held is not None else 0
-    expect(job.held_gpus == held_gpus, f"{job!r} counts {job.held_gpus} GPUs, it holds {held_gpus}")
+    expect(job.held_gpus == held_gpus, "{} counts {} GPUs, it holds {}", job, job.held_gpus, held_gpus)
     if job.state is JobState.STOPPING:
-        expect(job.seq in state.orders.leaving or job in state.orders.dirty, f"{job!r} was never told to stop")
+        expect(job.seq in state.orders.leaving or job in state.orders.dirty, "{} was never told to stop", job)
     elif job.state not in THERE and not job.is_ending:
-        expect(job.seq not in state.orders.leaving, f"{job!r} is leaving")
+        expect(job.seq not in state.orders.leaving, "{} is leaving", job)
     if job.state in THERE:
         is_suspended = job.allocation is not None and job.allocation.is_suspended
-        expect(is_suspended == (job.state is JobState.SUSPENDED), f"{job!r} has {job.allocation}")
+        expect(is_suspended == (job.state is JobState.SUSPENDED), "{} has {}", job, job.allocation)
         moves = job.held != job.bound and not job.is_ending and not job.is_expired
         is_told = job.seq in state.orders.moving or job in state.orders.dirty or resumes(job)
-        expect(is_told or not moves, f"{job!r} was never told: it has {job.held} and is to have {job.bound}")
+        expect(is_told or not moves, "{} was never told: it has {} and is to have {}", job, job.held, job.bound)
     else:
-        expect(job.seq not in state.orders.moving, f"{job!r} is moving")
+        expect(job.seq not in state.orders.moving, "{} is moving", job)
     if job.state is JobState.LAUNCHING and job.held is None:
-        expect(job in state.orders.dirty, f"{job!r} was forgotten: wanted, and nobody will launch it")
+        expect(job in state.orders.dirty, "{} was forgotten: wanted, and nobody will launch it", job)
 
 
 def check_groups(state: State) -> None:
@@ -122,7 +133,7 @@ def check_groups(state: State) -> None:
     for job in state.jobs.values():
         ref = job.spec.group
         if ref is not None and not job.state.is_final:
-            expect(ref.id in state.groups and job.id in state.groups[ref.id].members, f"{job!r} is not in its group")
+            expect(ref.id in state.groups and job.id in state.groups[ref.id].members, "{} is not in its group", job)
 
 
 def check_member(state: State, group: Group, name: str, ended_as: JobState | None) -> None:
@@ -274,14 +285,14 @@ def has_terms(piece: Slice) -> bool:
 
 
 def check_capacity(node: Node, use: CountedUse) -> None:
-    for gpu in range(node.gpu_count):
-        holders = [piece for mask, (_, piece) in use.whole.items() if mask >> gpu & 1]
-        tenants = use.tenants.get(gpu, [])
-        milli = sum(piece.milli for piece in holders) + sum(tenant.milli for tenant in tenants)
-        memory_mib = memory_on([*(tenant_of_piece(piece, 0) for piece in holders), *tenants])
-        expect(milli <= WHOLE, f"gpu {gpu} of node {node.name} carries {milli} milli")
-        check_together([*(tenant_of_piece(piece, 0) for piece in holders), *tenants], f"gpu {gpu} of node {node.name}")
-        expect(memory_mib <= node.spec.gpu_mem_mib, f"gpu {gpu} of node {node.name} carries {memory_mib} MiB")
+    whole = {gpu: tenant_of_piece(piece, 0) for mask, (_, piece) in use.whole.items() for gpu in bits(mask)}
+    for gpu in whole.keys() | use.tenants.keys():
+        tenants = [*use.tenants.get(gpu, ()), *([whole[gpu]] if gpu in whole else ())]
+        where = f"gpu {gpu} of node {node.name}"
+        milli, memory_mib = sum(tenant.milli for tenant in tenants), memory_on(tenants)
+        expect(milli <= WHOLE, f"{where} carries {milli} milli")
+        check_together(tenants, where)
+        expect(memory_mib <= node.spec.gpu_mem_mib, f"{where} carries {memory_mib} MiB")
     expect(use.cpu_milli <= node.spec.cpu_milli, f"cpus of node {node.name} over capacity")
     expect(use.memory_mib <= node.spec.memory_mib, f"memory of node {node.name} over capacity")
 
@@ -345,19 +356,19 @@ def check_books(cluster: Cluster, held: Iterable[Held]) -> None:
             shares[gpu] = GpuShares(milli, memory_mib, tuple(sorted(tenants)), mode)
             used |= (mode is not None) << gpu
         free_mask = ((1 << node.gpu_count) - 1) & ~used
-        name = f"node {node.name}"
-        expect(node.free_mask == free_mask, f"{name} says {node.free_mask:#b} are free, not {free_mask:#b}")
-        expect(node.free == free_mask.bit_count(), f"{name} says {node.free} GPUs are free")
-        holders = {mask: owner for mask, (owner, _) in use.whole.items()}
-        expect(node.holders == holders, f"{name} says {node.holders} are held whole, not {holders}")
-        terms = {mask: piece for mask, (_, piece) in use.whole.items() if has_terms(piece)}
-        expect(node.terms == terms, f"{name} says {node.terms} are the terms of its holders, not {terms}")
-        expect(node.shares == shares, f"{name} says shares {node.shares}, not {shares}")
-        expect(node.cpu_free == node.spec.cpu_milli - use.cpu_milli, f"{name} says {node.cpu_free} milli CPUs are free")
-        expect(
-            node.memory_free == node.spec.memory_mib - use.memory_mib, f"{name} says {node.memory_free} MiB are free"
+        compare(
+            f"node {node.name}",
+            {
+                "free_mask": (node.free_mask, free_mask),
+                "free": (node.free, free_mask.bit_count()),
+                "holders": (node.holders, {mask: owner for mask, (owner, _) in use.whole.items()}),
+                "terms": (node.terms, {mask: piece for mask, (_, piece) in use.whole.items() if has_terms(piece)}),
+                "shares": (node.shares, shares),
+                "cpu_free": (node.cpu_free, node.spec.cpu_milli - use.cpu_milli),
+                "memory_free": (node.memory_free, node.spec.memory_mib - use.memory_mib),
+            },
         )
-        expect(0 <= node.cpu_free <= UNLIMITED and 0 <= node.memory_free <= UNLIMITED, f"{name} over capacity")
+        expect(0 <= node.cpu_free <= UNLIMITED and 0 <= node.memory_free <= UNLIMITED, f"{node.name} over capacity")
     for pool in cluster.pools:
         check_index(pool)
     expect(cluster.gpu_total == sum(node.gpu_count for node in cluster.nodes), "gpu_total is not all GPUs")
@@ -373,34 +384,39 @@ def check_index(pool: Pool) -> None:
         by_free[node.free] |= 1 << node.index
         if node.free == node.gpu_count:
             idle[node.gpu_count] |= 1 << node.index
-    shares = [(node, share) for node in there for share in node.shares.values() if share.mode == ""]
-    shared: dict[int, dict[int, int]] = {}
-    counts: dict[int, int] = {}
+    compare(
+        f"pool '{pool.gpu_type}'",
+        {
+            "up": (pool.up, sum(1 << node.index for node in there)),
+            "free": (pool.free, sum(node.free for node in there)),
+            "total": (pool.total, sum(node.gpu_count for node in pool.nodes)),
+            "by_free": (pool.by_free, by_free),
+            "idle": (list(pool.idle.items()), list(idle.items())),
+        },
+    )
+    check_shared_index(pool, [(node, share) for node in there for share in node.shares.values() if share.mode == ""])
+
+
+def check_shared_index(pool: Pool, shares: list[tuple[Node, GpuShares]]) -> None:
+    """The naive twin of the index of GPUs in parts; it is empty until there is one."""
+    size = WHOLE if pool.shared or shares else 0
+    shared: list[dict[int, int]] = [{}] * size
+    counts, roomiest = [0] * size, [NONE] * size
     for node, share in shares:
         left, left_mib = WHOLE - share.milli, node.spec.gpu_mem_mib - share.memory_mib
-        bucket = shared.setdefault(left, {})
-        bucket[left_mib] = bucket.get(left_mib, 0) | 1 << node.index
-        counts[left] = counts.get(left, 0) + 1
-    twins = {
-        "up": (pool.up, sum(1 << node.index for node in there)),
-        "free": (pool.free, sum(node.free for node in there)),
-        "total": (pool.total, sum(node.gpu_count for node in pool.nodes)),
-        "by_free": (pool.by_free, by_free),
-        "idle": (list(pool.idle.items()), list(idle.items())),
-        "shared": ({milli: bucket for milli, bucket in enumerate(pool.shared) if bucket}, shared),
-        "roomiest": (
-            {milli: mib for milli, mib in enumerate(pool.roomiest) if mib >= 0},
-            {milli: max(bucket) for milli, bucket in shared.items()},
-        ),
-        "tops": (
-            pool.tops,
-            [max(pool.roomiest[at : at + BLOCK]) for at in range(0, len(pool.roomiest), BLOCK)],
-        ),
-        "shared_counts": ({milli: count for milli, count in enumerate(pool.shared_counts) if count}, counts),
-        "shared_milli": (pool.shared_milli, sum(WHOLE - share.milli for _, share in shares)),
-    }
-    for name, (seen, counted) in twins.items():
-        expect(seen == counted, f"pool '{pool.gpu_type}': {name} is {seen}, counted {counted}")
+        shared[left] = {**shared[left], left_mib: shared[left].get(left_mib, 0) | 1 << node.index}
+        counts[left] += 1
+        roomiest[left] = max(roomiest[left], left_mib)
+    compare(
+        f"pool '{pool.gpu_type}'",
+        {
+            "shared": (pool.shared, shared),
+            "shared_counts": (pool.shared_counts, counts),
+            "roomiest": (pool.roomiest, roomiest),
+            "tops": (pool.tops, [max(roomiest[at : at + BLOCK]) for at in range(0, size, BLOCK)]),
+            "shared_milli": (pool.shared_milli, sum(WHOLE - share.milli for _, share in shares)),
+        },
+    )
 
 
 # Along a run -------------------------------------------------------------------------------------------------------
