@@ -7,7 +7,6 @@ whether a guaranteed request fits what its VC owns.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from skep.core.cells.cells import Cells
@@ -40,8 +39,9 @@ def check_cells(cells: GangScheduler) -> None:
 def check_cell_books(cells: Cells) -> None:
     """What is free, bound, bad and owed, whoever uses it: gangs, or a planner that keeps the books by itself."""
     for chain in cells.chains.values():
-        check_bad(cells, chain)
-        check_free(chain)
+        free = {id(cell) for level in chain.cells for cell in level if is_free(cell)}
+        check_bad(cells, chain, free)
+        check_free(chain, free)
         check_unused(cells, chain)
         check_doomed(cells, chain)
         check_safety(cells, chain)
@@ -63,19 +63,19 @@ def held_gpus(cells: GangScheduler) -> tuple[dict[int, Gang], dict[int, Gang]]:
         held = reservers if gang.state is GangState.PREEMPTING else users
         for leaf, _ in gang.pairs():
             other = held.get(id(leaf))
-            expect(other is None, f"{leaf!r} is held by {other} and by {gang}")
+            expect(other is None, "{} is held by {} and by {}", leaf, other, gang)
             held[id(leaf)] = gang
     return users, reservers
 
 
 def check_gangs(cells: GangScheduler) -> None:
     for name, gang in cells.gangs.items():
-        expect(name == gang.name, f"{gang} is known as {name}")
+        expect(name == gang.name, "{} is known as {}", gang, name)
         shape = [len(pod) for pod in gang.physical]
-        expect(shape == gang.request.sizes, f"{gang} has pods of {shape} GPUs, not {gang.request.sizes}")
+        expect(shape == gang.request.sizes, "{} has pods of {} GPUs, not {}", gang, shape, gang.request.sizes)
         for pod in gang.physical:
             nodes = {leaf.node for leaf in pod if leaf is not None}
-            expect(len(nodes) <= 1, f"a pod of {gang} is on {sorted(nodes)}")
+            expect(len(nodes) <= 1, "a pod of {} is on {}", gang, sorted(nodes))
         is_left = (
             any(cells.on(leaf).use is GangUse.RESERVING for leaf, _ in gang.pairs())
             and gang.state is not GangState.PREEMPTING
@@ -90,13 +90,13 @@ def check_guarantee(gang: Gang) -> None:
     if gang.virtual is None:
         is_downgraded = request.priority != OPPORTUNISTIC
         expect(gang.is_downgraded == is_downgraded, f"{gang} was{'' if is_downgraded else ' never'} guaranteed")
-        expect(gang.state is not GangState.PREEMPTING, f"{gang} pushes others out without a guarantee")
+        expect(gang.state is not GangState.PREEMPTING, "{} pushes others out without a guarantee", gang)
         return
-    expect(not gang.is_downgraded, f"{gang} is guaranteed and downgraded")
-    expect(request.priority >= GUARANTEED_MIN, f"{gang} is opportunistic and has virtual cells")
+    expect(not gang.is_downgraded, "{} is guaranteed and downgraded", gang)
+    expect(request.priority >= GUARANTEED_MIN, "{} is opportunistic and has virtual cells", gang)
     for leaf, virtual in gang.pairs():
         assert virtual is not None, f"{gang} has no virtual cell for {leaf!r}"
-        expect(virtual.vc == request.vc, f"{gang} of VC {request.vc} is on {virtual!r}")
+        expect(virtual.vc == request.vc, "{} of VC {} is on {}", gang, request.vc, virtual)
 
 
 def check_uses(cells: GangScheduler, users: dict[int, Gang], reservers: dict[int, Gang]) -> None:
@@ -106,18 +106,18 @@ def check_uses(cells: GangScheduler, users: dict[int, Gang], reservers: dict[int
     for leaf in (leaf for chain in cells.chains.values() for leaf in chain.cells[1]):
         user, reserver = users.get(id(leaf)), reservers.get(id(leaf))
         gpu = cells.on(leaf)
-        expect(gpu.gang is user, f"{leaf!r} says it is used by {gpu.gang}, not {user}")
-        expect(gpu.reserver is reserver, f"{leaf!r} says it is reserved for {gpu.reserver}, not {reserver}")
+        expect(gpu.gang is user, "{} says it is used by {}, not {}", leaf, gpu.gang, user)
+        expect(gpu.reserver is reserver, "{} says it is reserved for {}, not {}", leaf, gpu.reserver, reserver)
         use = USES[user is not None, reserver is not None]
-        expect(gpu.use is use, f"{leaf!r} is {gpu.use}, not {use}")
+        expect(gpu.use is use, "{} is {}, not {}", leaf, gpu.use, use)
         holder = reserver or user
         if holder is None:
             continue
         physical[id(leaf)] = holder.priority
-        bound = dict((id(held), cell) for held, cell in holder.pairs())[id(leaf)]
+        bound = next(cell for held, cell in holder.pairs() if held is leaf)
         if bound is not None:
-            expect(leaf.virtual is bound, f"{leaf!r} is bound to {leaf.virtual}, but {holder} has {bound}")
-            expect(id(bound) not in virtual, f"{bound!r} is used twice")
+            expect(leaf.virtual is bound, "{} is bound to {}, but {} has {}", leaf, leaf.virtual, holder, bound)
+            expect(id(bound) not in virtual, "{} is used twice", bound)
             virtual[id(bound)] = holder.priority
     check_counts(cells, physical, virtual)
 
@@ -132,36 +132,43 @@ def check_counts(cells: Cells, physical: dict[int, int], virtual: dict[int, int]
             count_use(granted, virtual)
 
 
-def count_use(cell: BaseCell, priorities: dict[int, int]) -> Counter[int]:
-    found: Counter[int] = Counter()
+def count_use(cell: BaseCell, priorities: dict[int, int]) -> dict[int, int]:
+    """How many of its GPUs are used at each priority."""
+    found: dict[int, int] = {}
     if not cell.children and id(cell) in priorities:
         found[priorities[id(cell)]] = 1
     for child in cell.children:
-        expect(child.parent is cell, f"{child!r} is not below {cell!r}")
-        found += count_use(child, priorities)
-    expect(cell.used == dict(found), f"{cell!r} counts {cell.used}, not {dict(found)}")
-    expect(cell.used_total == found.total(), f"{cell!r} counts {cell.used_total} GPUs, not {found.total()}")
+        expect(child.parent is cell, "{} is not below {}", child, cell)
+        for priority, count in count_use(child, priorities).items():
+            found[priority] = found.get(priority, 0) + count
+    total = sum(found.values())
+    expect(cell.used == found, "{} counts {}, not {}", cell, cell.used, found)
+    expect(cell.used_total == total, "{} counts {} GPUs, not {}", cell, cell.used_total, total)
     highest = max(found, default=FREE)
-    expect(cell.priority == highest, f"{cell!r} has priority {cell.priority}, not {highest}")
+    expect(cell.priority == highest, "{} has priority {}, not {}", cell, cell.priority, highest)
     size = sum(child.leaf_count for child in cell.children) or 1
-    expect(cell.leaf_count == size, f"{cell!r} has {cell.leaf_count} GPUs, not {size}")
+    expect(cell.leaf_count == size, "{} has {} GPUs, not {}", cell, cell.leaf_count, size)
     return found
 
 
 def check_order(order: NodeOrder) -> None:
     """It knows every node once, under its key; those whose key has changed are to be sorted again."""
     for node in order.nodes:
-        expect(node.watcher is order, f"{node!r} is in another order")
+        expect(node.watcher is order, "{} is in another order", node)
         key = order.place[id(node)][0]
-        expect(order.by_key[key].get(id(node)) is node, f"{node!r} is not where the order says")
+        expect(order.by_key[key].get(id(node)) is node, "{} is not where the order says", node)
         expect(
-            key == order.key(node) or id(node) in order.changed, f"{node!r} stands under {key}, not {order.key(node)}"
+            key == order.key(node) or id(node) in order.changed,
+            "{} stands under {}, not {}",
+            node,
+            key,
+            order.key(node),
         )
     for alike in order.by_key.values():
         numbers = [order.place[node][1] for node in alike]
         expect(bool(numbers) and numbers == sorted(numbers), "nodes of one key are not in order")
     listed = sum(map(len, order.by_key.values()))
-    expect(listed == len(order.nodes), f"the order lists {listed} nodes of {len(order.nodes)}")
+    expect(listed == len(order.nodes), "the order lists {} nodes of {}", listed, len(order.nodes))
 
 
 # Bindings -------------------------------------------------------------------------------------------------------
@@ -170,27 +177,29 @@ def check_order(order: NodeOrder) -> None:
 def check_physical_binding(cell: PhysicalCell) -> None:
     virtual = cell.virtual
     if virtual is not None:
-        expect(virtual.physical is cell, f"{cell!r} is bound to {virtual!r}, that to {virtual.physical}")
+        expect(virtual.physical is cell, "{} is bound to {}, that to {}", cell, virtual, virtual.physical)
         return
     if cell.parent is not None and cell.parent.virtual is not None:
-        expect(not cell.bad_count, f"the VC does not see that {cell!r} is bad")
+        expect(not cell.bad_count, "the VC does not see that {} is bad", cell)
 
 
 def check_virtual_tree(cell: VirtualCell) -> None:
     physical = cell.physical
     if physical is not None:
-        expect(physical.virtual is cell, f"{cell!r} is bound to {physical!r}, that to {physical.virtual}")
+        expect(physical.virtual is cell, "{} is bound to {}, that to {}", cell, physical, physical.virtual)
         same = (physical.level, physical.chain) == (cell.level, cell.chain)
-        expect(same, f"{cell!r} is bound to {physical!r} of another level or chain")
+        expect(same, "{} is bound to {} of another level or chain", cell, physical)
         above = cell.parent.physical if cell.parent is not None else None
         if cell.parent is not None:
-            expect(above is physical.parent, f"{cell!r} is bound to {physical!r}, its parent to {above}")
+            expect(above is physical.parent, "{} is bound to {}, its parent to {}", cell, physical, above)
         elif physical.parent is not None:
-            expect(physical.parent.virtual is None, f"the granted {cell!r} lies in a cell of {physical.parent.virtual}")
+            expect(
+                physical.parent.virtual is None, "the granted {} lies in a cell of {}", cell, physical.parent.virtual
+            )
         is_needed = cell.priority != FREE or physical.bad_count or physical.is_pinned
-        expect(bool(is_needed), f"{cell!r} is bound to {physical!r} for no reason")
+        expect(bool(is_needed), "{} is bound to {} for no reason", cell, physical)
     else:
-        expect(cell.priority == FREE, f"{cell!r} is in use and not bound")
+        expect(cell.priority == FREE, "{} is in use and not bound", cell)
     for child in cell.children:
         check_virtual_tree(child)
 
@@ -198,26 +207,35 @@ def check_virtual_tree(cell: VirtualCell) -> None:
 # The books ------------------------------------------------------------------------------------------------------
 
 
-def check_bad(cells: Cells, chain: Chain) -> None:
+def check_bad(cells: Cells, chain: Chain, free: set[int]) -> None:
     for level in range(1, chain.top + 1):
         for cell in chain.cells[level]:
             bad = sum(leaf.node in cells.bad_nodes for leaf in cell.leaves() if isinstance(leaf, PhysicalCell))
-            expect(cell.bad_count == bad, f"{cell!r} counts {cell.bad_count} bad GPUs, not {bad}")
-        whole = {id(cell) for cell in chain.cells[level] if cell.bad_count and is_free(cell)}
-        expect(set(map(id, chain.bad_free[level])) == whole, f"{chain.name}: bad free cells of level {level} are wrong")
+            expect(cell.bad_count == bad, "{} counts {} bad GPUs, not {}", cell, cell.bad_count, bad)
+        whole = {id(cell) for cell in chain.cells[level] if cell.bad_count and id(cell) in free}
+        expect(
+            set(map(id, chain.bad_free[level])) == whole, "{}: bad free cells of level {} are wrong", chain.name, level
+        )
 
 
-def check_free(chain: Chain) -> None:
+def check_free(chain: Chain, free: set[int]) -> None:
     """Listed are exactly the cells that are free as a whole while their parent is not."""
     for level in range(1, chain.top + 1):
-        free = [cell for cell in chain.cells[level] if is_free(cell)]
-        listed = {id(cell) for cell in free if cell.parent is None or not is_free(cell.parent)}
-        expect(set(map(id, chain.free[level])) == listed, f"{chain.name}: the free list of level {level} is wrong")
-        expect(chain.left[level] == len(free), f"{chain.name}: {chain.left[level]} left, counted {len(free)} ({level})")
+        here = [cell for cell in chain.cells[level] if id(cell) in free]
+        listed = {id(cell) for cell in here if cell.parent is None or id(cell.parent) not in free}
+        expect(set(map(id, chain.free[level])) == listed, "{}: the free list of level {} is wrong", chain.name, level)
+        expect(
+            chain.left[level] == len(here),
+            "{}: {} left, counted {} ({})",
+            chain.name,
+            chain.left[level],
+            len(here),
+            level,
+        )
         for cell in chain.cells[level]:
-            expect(cell.is_free_listed == (id(cell) in listed), f"{cell!r} is listed: {cell.is_free_listed}")
-            is_split = not is_free(cell) and not is_inside_granted(cell)
-            expect(cell.is_split == is_split, f"{cell!r} is split: {cell.is_split}")
+            expect(cell.is_free_listed == (id(cell) in listed), "{} is listed: {}", cell, cell.is_free_listed)
+            is_split = id(cell) not in free and not is_inside_granted(cell)
+            expect(cell.is_split == is_split, "{} is split: {}", cell, cell.is_split)
 
 
 def check_unused(cells: Cells, chain: Chain) -> None:
@@ -227,9 +245,17 @@ def check_unused(cells: Cells, chain: Chain) -> None:
             roots = tenancy.roots[chain.name][level] if chain.name in tenancy.roots else []
             unused = sum(root.physical is None for root in roots)
             seen = chain.unused_by[vc][level]
-            expect(seen == unused, f"{chain.name}: VC {vc} has {seen} unused cells of level {level}, counted {unused}")
+            expect(
+                seen == unused,
+                "{}: VC {} has {} unused cells of level {}, counted {}",
+                chain.name,
+                vc,
+                seen,
+                level,
+                unused,
+            )
             total[level] += unused
-    expect(chain.unused == total, f"{chain.name}: {chain.unused} unused cells, counted {total}")
+    expect(chain.unused == total, "{}: {} unused cells, counted {}", chain.name, chain.unused, total)
 
 
 def check_doomed(cells: Cells, chain: Chain) -> None:
@@ -239,27 +265,35 @@ def check_doomed(cells: Cells, chain: Chain) -> None:
             roots = tenancy.roots[chain.name][level] if chain.name in tenancy.roots else []
             idle = {id(root.physical) for root in roots if root.physical is not None and root.priority == FREE}
             doomed = chain.doomed[vc][level]
-            expect({id(cell) for cell in doomed} == idle, f"{chain.name}: {vc} has doomed {doomed} of level {level}")
-            expect(len(doomed) == len(idle), f"{chain.name}: {vc} has a cell doomed twice")
+            expect(
+                {id(cell) for cell in doomed} == idle, "{}: {} has doomed {} of level {}", chain.name, vc, doomed, level
+            )
+            expect(len(doomed) == len(idle), "{}: {} has a cell doomed twice", chain.name, vc)
             unused, healthy = chain.unused_by[vc][level], chain.left[level] - len(chain.bad_free[level])
             expect(
-                unused <= healthy, f"{chain.name}: {vc} counts on {unused} cells of level {level}, {healthy} healthy"
+                unused <= healthy,
+                "{}: {} counts on {} cells of level {}, {} healthy",
+                chain.name,
+                vc,
+                unused,
+                level,
+                healthy,
             )
-            expect(not doomed or unused == healthy, f"{chain.name}: {vc} is shown {doomed} for no reason")
+            expect(not doomed or unused == healthy, "{}: {} is shown {} for no reason", chain.name, vc, doomed)
     count = sum(len(doomed) for levels in chain.doomed.values() for doomed in levels)
-    expect(chain.doomed_count == count, f"{chain.name}: {chain.doomed_count} doomed cells, counted {count}")
+    expect(chain.doomed_count == count, "{}: {} doomed cells, counted {}", chain.name, chain.doomed_count, count)
 
 
 def check_safety(cells: Cells, chain: Chain) -> None:
     """Everything that the VCs have not used could be given to them at once: counted from the top, cell by cell."""
     for level in range(1, chain.top + 1):
         left, unused = chain.left[level], chain.unused[level]
-        expect(left >= unused, f"{chain.name}: {left} cells of level {level} left for {unused}")
+        expect(left >= unused, "{}: {} cells of level {} left for {}", chain.name, left, level, unused)
     spare = 0
     for level in range(chain.top, 0, -1):
         fan_out = len(chain.cells[level + 1][0].children) if level < chain.top else 0
         spare = spare * fan_out + len(chain.free[level]) - chain.unused[level]
-        expect(spare >= 0, f"{chain.name}: level {level} lacks {-spare} cells for what the VCs may still ask for")
+        expect(spare >= 0, "{}: level {} lacks {} cells for what the VCs may still ask for", chain.name, level, -spare)
 
 
 def is_free(cell: PhysicalCell) -> bool:
