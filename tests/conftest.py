@@ -20,6 +20,7 @@ settings.register_profile(
 )
 settings.register_profile("search", deadline=None, max_examples=1000, suppress_health_check=QUIET)
 settings.register_profile("quick", settings.get_profile("search"), phases=[Phase.explicit, Phase.generate])
+settings.register_profile("few", settings.get_profile("ci"), max_examples=10)  # for mutants: the first of those of "ci"
 settings.load_profile("ci")
 
 
@@ -27,7 +28,7 @@ settings.load_profile("ci")
 def pytest_configure() -> None:
     # Hypothesis also draws constants of the modules that happen to be loaded. With them the examples of a test would
     # depend on which other tests run, on edits elsewhere, and on how the package is installed.
-    if settings.get_current_profile_name() == "ci":
+    if settings.default.derandomize:
         HypothesisProvider._local_constants = Constants()
 
 

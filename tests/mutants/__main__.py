@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import pickle
 import random
 import sys
@@ -56,7 +57,8 @@ def main() -> int:
     survivors: list[Mutant] = []
     session = Session(lambda session: survivors.extend(judge_all(session, sorted(chosen), options)))
     quiet = ["-q", "-s", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-o", "timeout=0"]
-    pytest.main([*quiet, "-m", "not slow", *(options.tests or TESTS)], plugins=[session])
+    os.environ["SKEP_EXAMPLES"] = "0.2"
+    pytest.main([*quiet, "--hypothesis-profile=few", "-m", "not slow", *(options.tests or TESTS)], plugins=[session])
     if not session.items:
         print("no tests were found")
         return 2

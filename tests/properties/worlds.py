@@ -34,7 +34,7 @@ from skep.traces.trace import TraceJob
 
 def examples(count: int) -> settings:
     """So many worlds; SKEP_EXAMPLES=20 with --hypothesis-profile=search looks at twenty times as many new ones."""
-    return settings(max_examples=count * int(os.environ.get("SKEP_EXAMPLES", "1")))
+    return settings(max_examples=max(int(count * float(os.environ.get("SKEP_EXAMPLES", "1"))), 1))
 
 
 def fork_of(data: st.DataObject, world: World) -> tuple[WorldCourse, WorldCourse]:
