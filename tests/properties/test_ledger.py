@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import examples
 
-from skep.core.cluster import NOBODY, UNLIMITED, Allocation, Cluster, Slice, bits
+from skep.core.cluster import TRIAL, UNLIMITED, Allocation, Cluster, Slice, bits
 from skep.core.errors import InvariantBroken
 from skep.core.share import SHARED
 from skep.testing import cluster, node, snapshot_cluster
 from skep.testing.invariants import Held, check_books, count_use
 
 MEMORY_MIB = 16 * 1024
-OWNERS = (0, 1, 2, 3, NOBODY, -7)
+OWNERS = (0, 1, 2, 3, TRIAL, -7)
 
 
 def small(spare_mib: int = MEMORY_MIB) -> Cluster:
@@ -135,8 +135,8 @@ def test_a_trial_that_is_taken_back_leaves_no_trace(steps: list, trial: list[All
     undo: list[tuple[bool, Held]] = []
     for each in trial:
         if isinstance(each, Allocation):
-            if twin.take(NOBODY, each):
-                undo.append((True, (NOBODY, each)))
+            if twin.take(TRIAL, each):
+                undo.append((True, (TRIAL, each)))
         elif twin.held:
             undo.append((False, twin.give(each)))
     for was_taken, (owner, allocation) in reversed(undo):

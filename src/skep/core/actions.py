@@ -1,7 +1,8 @@
-"""What an engine is asked to do, in the imperative. Each comes out as reports or events, at once or later.
+"""Actions: what the scheduler asks an engine to do. The engine answers with reports or events, at once or later.
 
-`launch` counts the starts of a job from 1; a move is a start with the next number. Every action on a job that runs
-carries the number it was meant for, so that one that comes late does nothing to a later start. 0 means whichever runs.
+`launch` numbers the starts of a job from 1; a move is a start with the next number. Every action on a running job
+carries the number of the launch it is meant for, so that a late action does not affect a later launch. 0 means the
+current launch.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ Setting = float | int | str | bool | None
 
 
 class Launch(msgspec.Struct, frozen=True, tag=True):
-    """Asked for twice, the same number is one start. All tasks of a launch start, or none."""
+    """Start all tasks of a job, or none. Idempotent: repeating the same launch number starts nothing new."""
 
     job_id: str
     allocation: Allocation
@@ -22,9 +23,9 @@ class Launch(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """Checkpoint and leave; the job comes back when it is its turn, unless its owner wanted it to end.
+    """Checkpoint and exit. The job is pending again afterwards, unless its owner stopped it.
 
-    It holds for start number `launch` and all before it: a move may be under way.
+    The action applies to launch `launch` and all earlier ones: a move may be in flight.
     """
 
     job_id: str
@@ -33,7 +34,7 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 
 
 class Move(msgspec.Struct, frozen=True, tag=True):
-    """Go on elsewhere, or with more or fewer gpus, as start number `launch`."""
+    """Restart as launch `launch` on other nodes, or with more or fewer GPUs."""
 
     job_id: str
     allocation: Allocation
@@ -41,7 +42,7 @@ class Move(msgspec.Struct, frozen=True, tag=True):
 
 
 class Suspend(msgspec.Struct, frozen=True, tag=True):
-    """Pause the tasks and keep their memory: a time slice is over."""
+    """Pause the tasks and keep their memory, for example at the end of a time slice."""
 
     job_id: str
     launch: int = 0
@@ -49,14 +50,14 @@ class Suspend(msgspec.Struct, frozen=True, tag=True):
 
 
 class Resume(msgspec.Struct, frozen=True, tag=True):
-    """Go on after a `Suspend`."""
+    """Continue after a `Suspend`."""
 
     job_id: str
     launch: int = 0
 
 
 class Limit(msgspec.Struct, frozen=True, tag=True):
-    """Use at most so many thousandths of each of its gpus from now on."""
+    """Limit the job to this many thousandths of each of its GPUs."""
 
     job_id: str
     launch: int
@@ -64,7 +65,7 @@ class Limit(msgspec.Struct, frozen=True, tag=True):
 
 
 class Tune(msgspec.Struct, frozen=True, tag=True):
-    """Hand these settings to the job, which takes them up between two steps."""
+    """Pass these settings to the job, which applies them between two steps."""
 
     job_id: str
     launch: int
@@ -72,15 +73,16 @@ class Tune(msgspec.Struct, frozen=True, tag=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, tag=True):
-    """Save now, and go on."""
+    """Save a checkpoint and continue."""
 
     job_id: str
     launch: int = 0
 
 
 class Reshare(msgspec.Struct, frozen=True, tag=True):
-    """Go on in the same seats on other terms: another mode, guaranteed part, limit, share group, weight or quantum. It
-    is not answered. Told again, it says the same; a server that starts tells every job in a share mode its terms."""
+    """Continue on the same GPUs under other terms: another mode, guaranteed part, limit, share group, weight or
+    quantum. Engines do not answer it. Repeating it has no effect; a server that starts sends every job in a share mode
+    its terms again."""
 
     job_id: str
     launch: int
@@ -88,6 +90,6 @@ class Reshare(msgspec.Struct, frozen=True, tag=True):
 
 
 JobSetting = Limit | Tune | Checkpoint
-"""What changes a running job and not what it holds."""
+"""Actions that change a running job but not what it holds."""
 
 Action = Launch | Stop | Move | Suspend | Resume | Limit | Tune | Checkpoint | Reshare

@@ -1,6 +1,7 @@
-"""What a job holds: slices of nodes, whole gpus or thousandths of them, and the form it takes while it is suspended.
+"""What a job holds: slices of nodes (whole GPUs or thousandths of them), also while it is suspended.
 
-All amounts are integers (thousandths of a cpu, MiB), so that giving back restores exactly what was.
+All amounts are integers (thousandths of a CPU, MiB), so that returning an allocation restores the previous amounts
+exactly.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Literal
 import msgspec
 
 WHOLE = 1000
-"""Thousandths in a gpu."""
+"""Thousandths in a GPU."""
 
 MemoryPlace = Literal["resident", "swapped"]
 """Where the memory of a suspended job is: still on its GPUs, or in the memory of its nodes."""
@@ -23,34 +24,34 @@ class Slice(msgspec.Struct, frozen=True, omit_defaults=True):
 
     node: int
     gpus: int = 0
-    """Bit mask of the node's gpus."""
+    """Bit mask of the node's GPUs."""
     milli: int = WHOLE
-    """Thousandths of each of these gpus that are guaranteed."""
+    """Thousandths of each of these GPUs that are guaranteed."""
     gpu_mem_mib: int = 0
-    """Of each of these gpus."""
+    """Of each of these GPUs."""
     cpu_milli: int = 0
     memory_mib: int = 0
     role: int = 0
     tasks: int = 1
     limit: int = 0
-    """The most it may use of each of these gpus; 0: what is guaranteed."""
+    """The most it may use of each of these GPUs; 0: only the guaranteed part."""
     mode: str = ""
-    """The share mode (`core/share.py`); nothing: it uses what is guaranteed and no more."""
+    """The share mode (`core/share.py`); empty: it uses the guaranteed part only."""
     slot: int = 0
-    """Which part of the gpu, where a mode counts them."""
+    """The index of its part of the GPU, in modes that number the parts."""
     group: str = ""
-    """The share group with which it takes turns."""
+    """The share group whose members take turns."""
     weight: int = 1
-    """Its part of the turns, against the other members of the group."""
+    """Its weight against the other members of the share group."""
     quantum_ms: int = 0
-    """How long a turn is to be; that of a group is the smallest of its members'. 0: as the engine sees fit."""
+    """The length of a turn. A group uses the smallest quantum of its members. 0: the engine decides."""
     ephemeral_mib: int = 0
-    """The part of `gpu_mem_mib` that it needs only while it runs. Jobs of a lane, which run one after the other, have
-    the memory of the largest in common."""
+    """The part of `gpu_mem_mib` that it needs only while it runs. Jobs of a lane run one after the other and share the
+    memory of the largest one."""
 
 
 class Seat(msgspec.Struct, frozen=True, array_like=True):
-    """Where one task of a job sits: on which node, with which of its GPUs."""
+    """The node of one task and the GPUs it uses there."""
 
     role: int
     node: int
@@ -64,11 +65,11 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     slices: tuple[Slice, ...]
     gpus: float
     memory: MemoryPlace | None = None
-    """Of a suspended job: where the memory of its gpus is."""
+    """For a suspended job: where its GPU memory is kept."""
     resumes_as: Allocation | None = None
-    """Of a suspended job: what it had, and will have again."""
+    """For a suspended job: the allocation it had and will get back."""
     seats: tuple[Seat, ...] = ()
-    """Of every task of the roles whose tasks do not sit as by default, in the order of their ranks."""
+    """The tasks, in rank order, of all roles whose tasks do not have their default GPUs."""
 
     @property
     def is_suspended(self) -> bool:
@@ -78,7 +79,7 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
         return sorted({piece.node for piece in self.slices})
 
     def gpu_count(self) -> int:
-        """Gpus it touches: a share counts as one."""
+        """The number of GPUs it uses; a shared GPU counts as one."""
         count = 0
         for piece in self.slices:
             count += piece.gpus.bit_count()
@@ -96,14 +97,14 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def terms(self) -> Slice:
-        """A slice with the terms on which the job has its GPUs; without GPUs, of nothing."""
+        """The first slice with GPUs, which has the terms of the job; an empty slice if there is none."""
         for piece in self.slices:
             if piece.gpus:
                 return piece
         return NO_SLICE
 
     def has_seats_of(self, other: Allocation) -> bool:
-        """Whether both are the same GPUs, memory and tasks, on whatever terms, and neither is suspended."""
+        """True if both have the same GPUs, memory and tasks, under any terms, and neither is suspended."""
         if self.resumes_as is not None or other.resumes_as is not None or self.gpus != other.gpus:
             return False
         if self.seats != other.seats:
@@ -121,7 +122,7 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
         quantum_ms: int = 0,
         ephemeral_mib: int = 0,
     ) -> Allocation:
-        """The same seats with these terms for every GPU."""
+        """The same seats under these terms on every GPU."""
         terms = Slice(
             -1,
             milli=milli,
@@ -136,13 +137,13 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
         return Allocation(tuple(slices), self.gpus, seats=self.seats)
 
     def with_terms_of(self, other: Allocation) -> Allocation:
-        """The same seats, each on the terms of its role in the other one."""
+        """The same seats, each role under the terms it has in the other allocation."""
         of_role = {piece.role: piece for piece in reversed(other.slices) if piece.gpus}
         slices = [on_terms(piece, of_role[piece.role]) if piece.gpus else piece for piece in self.slices]
         return Allocation(tuple(slices), self.gpus, seats=self.seats)
 
     def parked(self) -> Allocation:
-        """The same seats without compute, in nobody's way: a step between two sets of terms within one plan."""
+        """The same seats without compute: an intermediate step between two sets of terms within one plan."""
         slices = [
             msgspec.structs.replace(piece, milli=0, limit=0, mode="") if piece.gpus else piece for piece in self.slices
         ]
@@ -154,19 +155,20 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.resumes_as is None and not terms.milli and not terms.limit
 
     def renumbered(self, numbers: dict[int, int]) -> Allocation:
-        """The same on a cluster that counts its nodes otherwise."""
+        """The same allocation with the node numbers of another cluster."""
         slices = [msgspec.structs.replace(piece, node=numbers[piece.node]) for piece in self.slices]
         resumes_as = None if self.resumes_as is None else self.resumes_as.renumbered(numbers)
         seats = tuple(msgspec.structs.replace(seat, node=numbers[seat.node]) for seat in self.seats)
         return Allocation(tuple(slices), self.gpus, self.memory, resumes_as, seats)
 
     def suspended(self, memory: MemoryPlace) -> Allocation:
-        """The same without compute: no gpu time, no cpus. The memory of its gpus stays there or goes to the node."""
+        """The same without compute: no GPU time and no CPUs. Its GPU memory stays on the GPUs or moves to the node's
+        memory."""
         return Allocation(tuple(halted(piece, memory) for piece in self.slices), 0, memory, self, self.seats)
 
     def seating(self) -> list[Seat]:
-        """Of every task, role by role, in the order of ranks. By default the tasks of a slice have equal parts of its
-        GPUs, the lowest first, and slices follow each other."""
+        """The seats of all tasks, role by role, in rank order. By default the tasks of a slice get equal parts of its
+        GPUs, lowest first, slice after slice."""
         if not self.seats:
             return default_seats(self.slices)
         given = {seat.role for seat in self.seats}
@@ -174,7 +176,7 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
         return sorted([*self.seats, *rest], key=lambda seat: seat.role)
 
     def seated(self, seats: Iterable[Seat]) -> Allocation:
-        """The same with tasks that sit so; roles that sit as by default are not written down."""
+        """The same with these seats; roles with default seats are left out."""
         wanted, usual = by_role(seats), by_role(default_seats(self.slices))
         kept = [seat for role in sorted(wanted) if wanted[role] != usual.get(role) for seat in wanted[role]]
         return msgspec.structs.replace(self, seats=tuple(kept))
@@ -186,7 +188,7 @@ def default_seats(slices: tuple[Slice, ...]) -> list[Seat]:
 
 
 def part(piece: Slice, number: int) -> tuple[int, ...]:
-    """The GPUs of one task of a slice; tasks that share a GPU have all of the slice's."""
+    """The GPUs of one task of a slice; tasks that share a GPU have all of the slice's GPUs."""
     gpus = tuple(bits(piece.gpus))
     each = len(gpus) // piece.tasks
     return gpus[number * each : (number + 1) * each] if each else gpus
@@ -200,8 +202,8 @@ def by_role(seats: Iterable[Seat]) -> dict[int, list[Seat]]:
 
 
 def sits_right(allocation: Allocation) -> bool:
-    """Whether the seats have what the slices have: on each node as many tasks of the role, with the same GPUs, and each
-    task with as many of them as by default."""
+    """True if the seats match the slices: on each node the same number of tasks of the role and the same GPUs, and for
+    each task the default number of GPUs."""
     if not allocation.seats:
         return True
     given = {seat.role for seat in allocation.seats}
@@ -221,7 +223,7 @@ NO_SLICE = Slice(-1)
 
 
 def seat_of(piece: Slice) -> tuple[int, ...]:
-    """Where a slice sits, whatever its terms. Another slot of a GPU is another seat."""
+    """The place of a slice, independent of its terms. Another slot of a GPU is another place."""
     return (
         piece.node,
         piece.gpus,
@@ -266,7 +268,7 @@ def lowest_bits(mask: int, count: int) -> int:
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The positions of the bits that are set, lowest first."""
+    """The positions of the set bits, lowest first."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1

@@ -1,4 +1,4 @@
-"""Chance without a generator: numbers that follow from what they are for, so that a replay draws the same."""
+"""Deterministic pseudo-random numbers derived from an identity, so that a replay draws the same numbers."""
 
 from __future__ import annotations
 

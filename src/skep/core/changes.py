@@ -6,14 +6,14 @@ from skep.core.allocation import Slice
 
 
 class Changes:
-    """Counts changes; each node has the number of its latest one, and they lie in the order of these."""
+    """Numbers all changes; each node has the number of its latest change, and nodes are kept in that order."""
 
     __slots__ = ("__weakref__", "count", "epoch", "latest")
 
     def __init__(self) -> None:
         self.count = 0
         self.epoch = 0
-        """Grows when the nodes are others than before: everything is to be looked at anew."""
+        """Increases when the set of nodes was replaced: all nodes must be read again."""
         self.latest: dict[int, int] = {}
 
     def note(self, slices: tuple[Slice, ...]) -> None:
@@ -29,7 +29,7 @@ class Changes:
         self.latest.clear()
 
     def since(self, count: int) -> list[int]:
-        """The nodes that have changed after the change of this number, the latest first."""
+        """The nodes that changed after the change with this number, latest first."""
         found = []
         for node, number in reversed(self.latest.items()):
             if number <= count:

@@ -1,7 +1,7 @@
 """Checks whether an untrusted plan can be carried out on this state.
 
-In the live world planners work on a copy of the state (`service/planning.py`), so that one which raises, gives
-nonsense or changes what it should only read spoils nothing. What it decided is checked here before it is wanted.
+A server runs planners on a copy of the state (`service/planning.py`), so that a planner which raises, returns an
+invalid plan or modifies its input does no harm. Its decisions are checked here before they are committed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from skep.core.state import State
 
 
 class BadPlan(InvariantBroken):
-    """`job_id`: whose decision cannot be carried out, where it is one job's."""
+    """`job_id`: the job whose decision is invalid, if it is one job's."""
 
     def __init__(self, message: str, job_id: str = "") -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class BadPlan(InvariantBroken):
 
 
 def checked_plan(state: State, logged: PlanRecord) -> Plan:
-    """The plan, tried on this state; `BadPlan`, with the state as it was, if anything about it is wrong."""
+    """The plan, tried on this state. Raises `BadPlan` and leaves the state unchanged if anything in it is invalid."""
     plan = state.new_plan()
     job_id = ""
     try:
@@ -52,14 +52,14 @@ def checked_plan(state: State, logged: PlanRecord) -> Plan:
 
 
 def check_words(state: State, logged: PlanRecord) -> None:
-    """Who waits and who can never run is pending; a wake-up is a moment."""
+    """Jobs that wait or are rejected must be pending; a wake-up must be a finite time."""
     check_wake(logged.wake_s)
     for job_id, _ in (*logged.joins, *logged.rejects):
         if find(state, job_id).state is not JobState.PENDING:
-            raise InvariantBroken(f"it says that job {job_id} waits, which is {state.jobs[job_id].state}")
+            raise InvariantBroken(f"it lets job {job_id} wait, which is {state.jobs[job_id].state}")
     for group_id, outcome, _ in logged.ends:
         if group_id not in state.groups or outcome not in ENDS.values():
-            raise InvariantBroken(f"it ends group {group_id} as {outcome}, which is not there or is no end")
+            raise InvariantBroken(f"it ends group {group_id} as {outcome}, but there is no such group or outcome")
     for change in logged.memory:
         if change.of is Of.JOB:
             find(state, change.key)
@@ -70,18 +70,18 @@ def check_words(state: State, logged: PlanRecord) -> None:
 
 def check_wake(wake_s: float | None) -> None:
     if wake_s is not None and math.isnan(wake_s):
-        raise InvariantBroken("it asks to be woken at no time at all")
+        raise InvariantBroken("its wake-up time is not a number")
 
 
 def check_settings(state: State, logged: PlanRecord) -> None:
-    """`Plan.set` looks whether the jobs run."""
+    """`Plan.set` checks that the jobs run."""
     for setting in logged.settings:
         find(state, setting.job_id)
         if isinstance(setting, Limit) and not 0 < setting.milli <= WHOLE:
             raise InvariantBroken(f"it limits job {setting.job_id} to {setting.milli} thousandths of a gpu")
     for decision in logged.decisions:
         if decision.until_s is not None and (decision.before is not None or math.isnan(decision.until_s)):
-            raise InvariantBroken(f"it lets job {decision.job_id} end at a time, which only a start can")
+            raise InvariantBroken(f"it sets an end time for job {decision.job_id}, which only a start may have")
 
 
 def find(state: State, job_id: str) -> Job:
@@ -94,34 +94,34 @@ def find(state: State, job_id: str) -> Job:
 def check_decision(state: State, decision: Decision) -> None:
     job, after = find(state, decision.job_id), decision.after
     if after is None:
-        return  # `Plan.stop` looks whether the job runs
+        return  # `Plan.stop` checks that the job runs
     if decision.before is None and not (job.is_ready and job.state is JobState.PENDING):
         raise InvariantBroken(f"it starts job {job.id}, which is {(job.hold and 'held') or job.state}")
     if decision.before is not None and (after.is_suspended or decision.before.is_suspended):
         check_stays(job, after)
     elif decision.before is not None and after.is_parked and after.has_seats_of(decision.before):
-        pass  # it gets other terms, within this plan
+        pass  # it gets other terms within this plan
     elif not any(is_shape(state.cluster, after, shape) for shape in shapes_of(job.spec, after)):
-        raise InvariantBroken(f"it gives job {job.id} what that does not ask for: {after.gpus:g} gpus")
+        raise InvariantBroken(f"it gives job {job.id} an allocation that the job did not request: {after.gpus:g} GPUs")
     if not sits_right(after):
-        raise InvariantBroken(f"it seats tasks of job {job.id} on other gpus than those that the job has")
+        raise InvariantBroken(f"it puts tasks of job {job.id} on GPUs that are not in the job's allocation")
     check_room(state.cluster, after, job.allocation if decision.before is not None else None, job.seq)
 
 
 def check_terms(job: Job) -> None:
     """After all decisions, every job without compute must be suspended."""
     if job.allocation is not None and job.allocation.is_parked:
-        raise InvariantBroken(f"it leaves job {job.id} in its seats without any compute")
+        raise InvariantBroken(f"it leaves job {job.id} without compute, although the job is not suspended")
 
 
 def check_stays(job: Job, after: Allocation) -> None:
-    """Who is suspended or resumed stays where it is, with what it had."""
+    """A suspended or resumed job keeps its place and resources."""
     before = job.allocation
     wanted = None if before is None else before.resumes_as
     if before is not None and after.memory is not None:
         wanted = before.suspended(after.memory)
     if after != wanted:
-        raise InvariantBroken(f"it suspends or resumes job {job.id} with something else than that has")
+        raise InvariantBroken(f"it suspends or resumes job {job.id} with another allocation than the job has")
 
 
 def shapes_of(spec: JobSpec, allocation: Allocation) -> list[Shape]:
@@ -133,11 +133,11 @@ def shapes_of(spec: JobSpec, allocation: Allocation) -> list[Shape]:
 
 
 def is_shape(cluster: Cluster, allocation: Allocation, shape: Shape) -> bool:
-    """Whether this is so many gpus of the types that it accepts."""
+    """True if this is the requested number of GPUs of accepted types."""
     pieces = [piece for piece in allocation.slices if piece.gpus]
     count = len(cluster.nodes)
     if any(not 0 <= piece.node < count or cluster.nodes[piece.node].spec == GONE for piece in allocation.slices):
-        raise InvariantBroken("it names a node that is not there")
+        raise InvariantBroken("it names a node that does not exist")
     if any(not 0 <= piece.role < len(shape.roles) or not is_part(shape.roles[piece.role], piece) for piece in pieces):
         return False
     depth = allocation.depth
@@ -159,14 +159,14 @@ def is_spliced(allocation: Allocation, shape: Shape) -> bool:
 
 
 def is_part(role: Role, piece: Slice) -> bool:
-    """Whether it is as much of each GPU as the role asks for; in a share mode it may be guaranteed less."""
+    """True if it has as much of each GPU as the role requests; in a share mode the guaranteed part may be smaller."""
     if piece.mode:
         return piece.milli <= role.gpu_milli <= max(piece.milli, piece.limit)
     return piece.milli == role.gpu_milli
 
 
 def check_room(cluster: Cluster, allocation: Allocation, before: Allocation | None, owner: int) -> None:
-    """All of it is free, once `before` is given back."""
+    """All of it must be free once `before` is returned."""
     for piece in allocation.slices:
         check_piece(cluster.nodes[piece.node], piece)
     if before is not None:
@@ -180,10 +180,10 @@ def check_room(cluster: Cluster, allocation: Allocation, before: Allocation | No
 
 
 def check_piece(node: Node, piece: Slice) -> None:
-    """What the ledger takes for granted of a slice, and that the node is there to be used."""
+    """What the ledger assumes about a slice, and that the node may be used."""
     if piece.gpus < 0 or piece.gpus >> node.gpu_count:
-        raise InvariantBroken(f"it names gpus that node {node.name} does not have")
+        raise InvariantBroken(f"it names GPUs that node {node.name} does not have")
     if piece.gpus and not node.is_up:
         raise InvariantBroken(f"it uses node {node.name}, which is lost or drained")
     if min(piece.milli, piece.gpu_mem_mib, piece.cpu_milli, piece.memory_mib, piece.tasks) < 0:
-        raise InvariantBroken(f"it gives less than nothing of node {node.name}")
+        raise InvariantBroken(f"it gives a negative amount of node {node.name}")

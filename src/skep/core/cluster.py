@@ -1,6 +1,6 @@
-"""The hardware: a tree of cells, and nodes with gpus.
+"""The hardware: a tree of cells, and nodes with GPUs.
 
-What is held of it is the ledger's business (`core/ledger.py`), what is free is found by the indexes of its pools
+Allocations are booked by the ledger (`core/ledger.py`); free resources are found through the indexes of the pools
 (`core/pool.py`).
 """
 
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 import msgspec
 
 from skep.core.allocation import WHOLE, Allocation, MemoryPlace, Slice, bits, lowest_bits
-from skep.core.ledger import NOBODY, OTHERS, GpuShares, Ledger, tenant_of
+from skep.core.ledger import OTHERS, TRIAL, GpuShares, Ledger, tenant_of
 from skep.core.pool import Pool
 from skep.core.refusal import Cause
 from skep.core.share import Tenant, clash, memory_of
 
 __all__ = [
-    "NOBODY",
+    "TRIAL",
     "UNLIMITED",
     "WHOLE",
     "Allocation",
@@ -35,11 +35,11 @@ __all__ = [
 ]
 
 UNLIMITED = 1 << 60
-"""Cpus and memory of a node whose file does not say."""
+"""CPUs and memory of a node whose file does not state them."""
 
 
 class Cell:
-    """A piece of hardware: a rack, a node, a switch within a node. The gpus are the bits of `mask`."""
+    """A piece of hardware: a rack, a node, a switch within a node. Its GPUs are the bits of `mask`."""
 
     __slots__ = ("children", "level", "mask", "name", "parent")
 
@@ -54,7 +54,7 @@ class Cell:
 
 
 class NodeSpec(msgspec.Struct, frozen=True):
-    """A node as the cluster's file describes it. `within` names the cells above it, outermost first."""
+    """A node as described in the cluster file. `within` names the cells above it, outermost first."""
 
     name: str
     gpus: int
@@ -64,15 +64,15 @@ class NodeSpec(msgspec.Struct, frozen=True):
     memory_mib: int = UNLIMITED
     within: tuple[tuple[str, str], ...] = ()
     inner: tuple[tuple[str, int], ...] = ()
-    """Cells inside the node, outermost first: (level, gpus in one such cell)."""
+    """Cells inside the node, outermost first: (level, GPUs per cell)."""
 
 
 GONE = NodeSpec("", 0, cpu_milli=0, memory_mib=0)
-"""In the place of a node that has left: the others keep their numbers."""
+"""Placeholder for a node that has left, so that the other nodes keep their numbers."""
 
 
 class Node:
-    """A node and what is free on it."""
+    """A node and its free resources."""
 
     __slots__ = (
         "bit",
@@ -111,31 +111,31 @@ class Node:
         self.memory_free = spec.memory_mib
         self.is_up = True
         self.listed_free = spec.gpus
-        """Under how many free gpus the index of the pool lists it."""
+        """The number of free GPUs under which the pool's index lists this node."""
         self.is_listed = False
-        """Whether the index of the pool has it as it is. False for a node that is down, which is in no index."""
+        """True if the pool's index is up to date for this node. False for a node that is down, which is in no index."""
         self.is_plain = True
-        """True until anything but whole GPUs by themselves is taken here: `terms` and `shares` are empty till then."""
+        """True until anything other than plain whole GPUs is booked here: `terms` and `shares` are empty until then."""
         self.holders: dict[int, int] = {}
-        """Whole gpus: the mask by which they were taken → who has them."""
+        """Whole GPUs: the mask as it was taken → the owner."""
         self.terms: dict[int, Slice] = {}
-        """Those of them that were taken with memory, or to be shared in some mode → as what."""
+        """Whole GPUs taken with memory or in a share mode → the terms."""
         self.shares: dict[int, GpuShares] = {}
-        """Gpus with tenants that have a part of them, or none of their time."""
+        """GPUs with tenants that have a part of the GPU, or only memory."""
         self.indexed: dict[int, GpuShares] = {}
-        """What the index takes gpus for that have changed since it was last asked."""
+        """The amounts under which the index lists GPUs that changed since the index was last read."""
         self.lefts: dict[int, int] = {}
-        """For the index: how many shared gpus have just so much left (MiB × 1000 + milli)."""
+        """For the index: the number of shared GPUs by what is left of them (MiB × 1000 + milli)."""
         self.inner = [cell for cell in walk(self.cell) if cell is not self.cell]
 
     @property
     def free(self) -> int:
-        """How many GPUs are free."""
+        """The number of free GPUs."""
         return self.free_mask.bit_count()
 
     def pick(self, count: int, memory_mib: int = 0) -> int:
-        """A mask of `count` free gpus that have so much memory left: from the smallest inner cell that has them, the
-        lowest first."""
+        """A mask of `count` free GPUs with this much memory left: from the smallest inner cell that has them, lowest
+        first."""
         mask = self.free_with(memory_mib) if memory_mib else self.free_mask
         if count == self.free_mask.bit_count():
             return mask
@@ -145,12 +145,12 @@ class Node:
         return lowest_bits(mask, count)
 
     def holder(self, gpu: int) -> Tenant:
-        """Who has this gpu whole."""
+        """The owner that holds this whole GPU."""
         mask, owner = next(entry for entry in self.holders.items() if entry[0] >> gpu & 1)
         return tenant_of(self.terms[mask], owner) if mask in self.terms else Tenant(owner, WHOLE, WHOLE, 0)
 
     def tenants(self, gpu: int) -> tuple[Tenant, ...]:
-        """All tenants of a GPU, its holder first."""
+        """All tenants of a GPU, the holder of the whole GPU first."""
         share = self.shares.get(gpu)
         tenants = share.tenants if share is not None else ()
         if self.free_mask >> gpu & 1 or (share is not None and share.milli) or not self.is_held(gpu):
@@ -162,7 +162,7 @@ class Node:
         return any(mask >> gpu & 1 for mask in self.holders)
 
     def used_mask(self) -> int:
-        """The gpus on which tenants, those aside that have them whole, have compute."""
+        """The GPUs on which tenants other than a holder of the whole GPU have compute."""
         mask = 0
         for gpu, share in self.shares.items():
             if share.mode is not None:
@@ -170,19 +170,19 @@ class Node:
         return mask
 
     def clash(self, gpu: int, tenant: Tenant) -> str:
-        """Why this tenant does not fit on a gpu beside those who are there; nothing: it fits."""
+        """Why this tenant does not fit on the GPU beside its present tenants; empty: it fits."""
         if not 0 <= gpu < self.gpu_count:
-            return "there is no such gpu"
+            return "there is no such GPU"
         there = self.tenants(gpu)
         milli = tenant.milli + sum(each.milli for each in there)
         memory_mib = memory_of((*there, tenant))
         if milli > WHOLE or memory_mib > self.spec.gpu_mem_mib:
-            return f"it would carry {milli} milli, {memory_mib} MiB"
+            return f"it would have {milli} milli and {memory_mib} MiB booked"
         return clash(tenant, there)
 
     @property
     def has_others(self) -> bool:
-        """Whether a tenant that is none of Skep's jobs has part of a gpu."""
+        """True if a tenant that is not a job of Skep uses part of the GPU."""
         shares = (tenant for share in self.shares.values() for tenant in share.tenants)
         return OTHERS in self.holders.values() or any(tenant.owner == OTHERS for tenant in shares)
 
@@ -198,7 +198,7 @@ class Node:
         return self.spec.gpu_mem_mib - memory_of(self.tenants(gpu))
 
     def free_with(self, memory_mib: int) -> int:
-        """The mask of the free gpus that have so much memory left."""
+        """The mask of the free GPUs with this much memory left."""
         if memory_mib > self.spec.gpu_mem_mib:
             return 0
         mask = self.free_mask
@@ -209,12 +209,12 @@ class Node:
         return mask
 
     def parts(self) -> list[tuple[int, int]]:
-        """(gpu, thousandths left) of the gpus of which jobs have parts, in no share mode."""
+        """(GPU, thousandths left) of GPUs that jobs share without a share mode."""
         return [(gpu, WHOLE - share.milli) for gpu, share in self.shares.items() if share.mode == ""]
 
     def sizes(self) -> list[int]:
-        """How many gpus each of those who hold some of this node has here; 0 for parts of gpus. A job in a share mode
-        counts with its gpus."""
+        """The number of GPUs that each owner has on this node; 0 for parts of GPUs. A job in a share mode counts with
+        its GPUs."""
         sizes = [mask.bit_count() for mask in self.holders]
         sharers: dict[int, int] = {}
         for share in self.shares.values():
@@ -226,7 +226,7 @@ class Node:
         return sizes + list(sharers.values())
 
     def shared_mask(self, milli: int, memory_mib: int) -> int:
-        """The mask of the shared gpus with just so many milli and at least so much memory left."""
+        """The mask of the shared GPUs with exactly this many milli and at least this much memory left."""
         mask = 0
         used, most_mib = WHOLE - milli, self.spec.gpu_mem_mib - memory_mib
         for gpu, share in self.shares.items():
@@ -236,10 +236,10 @@ class Node:
 
 
 class Cluster(Ledger):
-    """All nodes, and who has what of them."""
+    """All nodes and their allocations."""
 
     quota_left = math.inf
-    """All that is there may be used."""
+    """The whole cluster may be used; a VC may be limited to fewer thousandths."""
 
     def __init__(self, specs: list[NodeSpec], name: str = "") -> None:
         self.name = name
@@ -264,17 +264,17 @@ class Cluster(Ledger):
         self.gpu_total = sum(pool.total for pool in self.pools)
 
     def blank(self) -> Cluster:
-        """The same hardware with nothing on it and every node up."""
+        """The same hardware with no allocations and every node up."""
         return Cluster(self.specs, self.name)
 
     def renew(self, specs: list[NodeSpec]) -> None:
-        """Other nodes from now on, with nothing on them; those that stay are given their numbers again."""
+        """Replace the nodes; nothing is allocated on them. Nodes that stay get their numbers again."""
         Cluster.__init__(self, specs, self.name)
         if self._changes is not None:
             self._changes.renew()
 
     def pools_for(self, gpu_types: tuple[str, ...]) -> list[Pool]:
-        """The pools a job that accepts these types may use, in the order of the cluster's file."""
+        """The pools that a job accepting these types may use, in the order of the cluster file."""
         found = self._pools_for.get(gpu_types)
         if found is None:
             found = [pool for pool in self.pools if not gpu_types or pool.gpu_type in gpu_types]
@@ -282,28 +282,28 @@ class Cluster(Ledger):
         return found
 
     def free_gpus(self, gpu_types: tuple[str, ...] = (), milli: int = WHOLE) -> int:
-        """GPUs of these types of which so many thousandths are free."""
+        """GPUs of these types with this many thousandths free."""
         free = 0
         for pool in self.pools_for(gpu_types):
             free += pool.free if milli >= WHOLE else pool.with_room(milli)
         return free
 
     def why_not(self, gpus: int, free: int) -> Cause:
-        """Why a request for so many gpus finds no place while so many of the types it accepts are free."""
+        """Why a request for this many GPUs finds no place although this many GPUs of accepted types are free."""
         return Cause.FRAGMENTATION if 0 < gpus <= free else Cause.CAPACITY
 
     def reserve(self, allocation: Allocation) -> None:
-        self.take(allocation, NOBODY)
+        self.take(allocation, TRIAL)
 
     def release(self, allocation: Allocation) -> None:
-        self.give(allocation, NOBODY)
+        self.give(allocation, TRIAL)
 
     def allows(self, allocation: Allocation) -> bool:
-        """Whatever is free here can be had."""
+        """Always true here: everything that is free may be used."""
         return True
 
     def lose(self, node: Node) -> None:
-        """Nothing new goes to this node; what was there keeps its books until it is given back."""
+        """Start nothing new on this node; existing allocations stay booked until they are returned."""
         if node.is_up:
             node.pool.unindex(node)
             node.is_up = False
@@ -314,7 +314,7 @@ class Cluster(Ledger):
             node.pool.index(node)
 
     def common_level(self, allocation: Allocation) -> str:
-        """The level of the smallest cell that holds the whole allocation."""
+        """The level of the smallest cell that contains the whole allocation."""
         pieces = [piece for piece in allocation.slices if piece.gpus]
         if len({piece.node for piece in pieces}) <= 1:
             return self._inner_level(pieces)
@@ -340,7 +340,7 @@ def gone(index: int) -> Node:
 
 
 def node_cell(spec: NodeSpec, above: dict[tuple[tuple[str, str], ...], Cell]) -> Cell:
-    """The node's cell with its inner cells, hung below the cells that `within` names (made when new)."""
+    """The node's cell with its inner cells, attached below the cells named by `within` (created if new)."""
     for depth in range(1, len(spec.within) + 1):
         path = spec.within[:depth]
         if path not in above:
@@ -370,7 +370,7 @@ def walk(cell: Cell) -> Iterator[Cell]:
 
 
 def ancestors(cell: Cell) -> list[Cell]:
-    """The cells above this one, from the inside out."""
+    """The cells above this one, innermost first."""
     found = []
     parent = cell.parent
     while parent is not None:

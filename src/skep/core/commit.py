@@ -1,4 +1,4 @@
-"""What was decided becomes what is wanted."""
+"""Committing a plan: its decisions become the wanted state."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ PENDING = JobState.PENDING
 
 
 def commit(state: State, plan: Plan) -> None:
-    """Make a plan whose decisions were tried on this very state the wanted one."""
+    """Commit a plan whose decisions were tried on this state."""
     if plan.version != state.version:
-        raise InvariantBroken(f"a plan for version {plan.version} of the state, which has version {state.version}")
+        raise InvariantBroken(
+            f"the plan was made on version {plan.version} of the state, which is now at version {state.version}"
+        )
     state.decision_count += 1
     if plan.made_on:
         state.late_count += 1
         state.dropped_count += plan.dropped
-        if plan.dropped:  # its planner has to look at everything again
+        if plan.dropped:  # the planner must look at everything again
             state.trigger.nodes_changed = True
     now_s, waits, dirty = state.now_s, state.waits, state.orders.dirty
     state.wake_s = math.inf if plan.wake_s is None else plan.wake_s
@@ -54,7 +56,7 @@ def commit(state: State, plan: Plan) -> None:
     for change in plan.memory:
         if change.of is not JOB or not state.jobs[change.key].state.is_final:
             state.memory.take_in(change)
-    # What follows from these may stop jobs that were started just now, or were to be rejected too.
+    # Ending a group may stop jobs that were just started, or jobs that are also to be rejected.
     for job, reason in plan.rejects:
         if job.state is not PENDING:
             continue
@@ -66,7 +68,7 @@ def commit(state: State, plan: Plan) -> None:
 
 
 def give_setting(state: State, setting: JobSetting) -> None:
-    """The job keeps its settings as long as it runs; after a crash they are sent again."""
+    """The job keeps its settings while it runs; they are sent again after a crash."""
     job = state.jobs[setting.job_id]
     if isinstance(setting, Limit):
         job.limit_milli = setting.milli

@@ -1,12 +1,12 @@
 """The exceptions of Skep.
 
     SkepError
-    ├── InputError         the user gave something we cannot use: one line, a hint, exit code 2
+    ├── InputError         invalid input by the user: one line, a hint, exit code 2
     │   ├── NotFound       there is no such job, node, …
-    │   └── Conflict       it cannot be done to this job, node, … as it is now
-    └── InvariantBroken    a bug: something that must always hold did not
+    │   └── Conflict       the operation is not possible in the present state of the job, node, …
+    └── InvariantBroken    a bug: an invariant does not hold
 
-An unschedulable job is not an error but a value, see `refusal.py`.
+An unschedulable job is a value and not an error, see `refusal.py`.
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ from collections.abc import Iterable
 
 
 class SkepError(Exception):
-    """Anything Skep raises on purpose."""
+    """Base class of all exceptions that Skep raises on purpose."""
 
 
 class InputError(SkepError):
-    """What is wrong, where, what was expected; `hint` says what to do about it."""
+    """Invalid input: what is wrong, where, what was expected; `hint` says what to do about it."""
 
     path: str = ""
     """The field of a file, such as `tasks.worker.gpus`."""
     line: int | None = None
     problem: str = ""
-    """The message without the file and the line."""
+    """The message without file name and line number."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
 
     def at(self, path: str, line: int | None, problem: str) -> InputError:
-        """The same, knowing where in a file it is."""
+        """The same error with a position in a file."""
         self.path, self.line, self.problem = path, line, problem
         return self
 
 
 class NotFound(InputError):
-    """There is no such thing."""
+    """The requested object does not exist."""
 
 
 class Conflict(InputError):
-    """It cannot be done as things are now."""
+    """The operation is not possible in the present state."""
 
 
 def did_you_mean(word: str, known: Iterable[str], *, most: int = 1, start: str = "") -> str:
-    """`did you mean gpus?` behind `start`, or nothing."""
-    from difflib import get_close_matches  # costs start-up time, and is needed only when something is wrong
+    """`did you mean gpus?` after `start`, or an empty text."""
+    from difflib import get_close_matches  # slow to import, and needed only for errors
 
     near = get_close_matches(word[:100], list(known), n=most, cutoff=0.5)
     return f"{start}did you mean {' or '.join(near)}?" if near else ""
 
 
 class InvariantBroken(SkepError):
-    """The state is not what it must be; going on would make it worse."""
+    """An invariant of the state does not hold. Going on could damage the state further."""

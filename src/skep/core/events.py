@@ -1,4 +1,4 @@
-"""What happened, in the past tense. Events are the only way anything enters the state."""
+"""Events: what happened, in the past tense. Only events and plans change the state."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from skep.core.timers import Timer
 
 
 class Exit(enum.StrEnum):
-    """Why the tasks of a job are no longer there."""
+    """Why the tasks of a job exited."""
 
     FINISHED = "finished"
     FAILED = "failed"
     RETRIED = "retried"
-    """It failed, and will be tried again."""
+    """It failed and will be retried."""
     PREEMPTED = "preempted"
     NODE_LOST = "node-lost"
     STOPPED = "stopped"
-    """Its owner asked for it."""
+    """Its owner stopped it."""
 
 
 class JobSubmitted(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     job: JobSpec
     hold: str = ""
-    """Why it is not to be started before it is released; nothing: it may be."""
+    """Why it is held and must not be started; empty: it is not held."""
 
 
 class JobHeld(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A job that does not run is not to be started until it is released."""
+    """The job must not be started until it is released."""
 
     job_id: str
     reason: str
     until_s: float | None = None
-    """When it will be, where that is known already."""
+    """When it will be released, if that is already known."""
 
 
 class JobReleased(msgspec.Struct, frozen=True, tag=True):
@@ -48,22 +48,22 @@ class JobReleased(msgspec.Struct, frozen=True, tag=True):
 
 
 class StopRequested(msgspec.Struct, frozen=True, tag=True):
-    """The job is to end, whatever it does now."""
+    """The job is to end, in whatever state it is."""
 
     job_id: str
     reason: str
 
 
 class GroupFormed(msgspec.Struct, frozen=True, tag=True):
-    """What is to be known of a group before its members are submitted, or from now on. A member of a group that nobody
-    has spoken of forms it."""
+    """Describes a group, before its members are submitted or later. A group without this event is created by its first
+    member."""
 
     group: GroupSpec
 
 
 class GroupEnded(msgspec.Struct, frozen=True, tag=True):
-    """The group has ended, by its rule or by request: members that have not ended are stopped,
-    and jobs that need the group become eligible, or never will."""
+    """The group has ended, by its rule or on request: members that have not ended are stopped, and jobs that need the
+    group become eligible or are rejected."""
 
     group_id: str
     outcome: JobState
@@ -76,10 +76,10 @@ class PriorityChanged(msgspec.Struct, frozen=True, tag=True):
 
 
 class TasksStarted(msgspec.Struct, frozen=True, tag=True):
-    """All tasks of the job run; work grows by `rate` a second from `progress_since_s` on (none: unknown).
+    """All tasks of the job run; work grows by `rate` per second from `progress_since_s` on (None: unknown).
 
-    `launch` is the number of the start this is about, wherever an event has it; 0 means the present one. `share` is the
-    part of the time of each of its GPUs that the job gets, wherever an event has it; none: not known.
+    In all events, `launch` is the number of the launch (0: the current one) and `share` is the part of the time of each
+    of its GPUs that the job gets (None: not known).
     """
 
     job_id: str
@@ -104,7 +104,7 @@ class TasksMoved(msgspec.Struct, frozen=True, tag=True):
 class TasksSuspended(msgspec.Struct, frozen=True, tag=True):
     """All tasks of the job are suspended; its memory is where the action put it.
 
-    `saved_s` is the work at its last checkpoint, wherever an event has it; none: the engine does not know.
+    In all events, `saved_s` is the work at the last checkpoint (None: the engine does not know).
     """
 
     job_id: str
@@ -115,7 +115,7 @@ class TasksSuspended(msgspec.Struct, frozen=True, tag=True):
 
 
 class TasksResumed(msgspec.Struct, frozen=True, tag=True):
-    """They go on where they stood; work grows by `rate` a second from `progress_since_s` on."""
+    """The tasks continue where they were suspended; work grows by `rate` per second from `progress_since_s` on."""
 
     job_id: str
     work_s: float
@@ -126,14 +126,14 @@ class TasksResumed(msgspec.Struct, frozen=True, tag=True):
 
 
 class SuspendRefused(msgspec.Struct, frozen=True, tag=True):
-    """The engine cannot suspend this job: it goes on, and is stopped instead."""
+    """The engine cannot suspend this job: the job runs on, and the scheduler stops it instead."""
 
     job_id: str
     launch: int = 0
 
 
 class TasksExited(msgspec.Struct, frozen=True, tag=True):
-    """No task of the job is left; `work_s` is the work done that will not have to be repeated."""
+    """No task of the job is left. `work_s` is the work done that need not be repeated."""
 
     job_id: str
     exit: Exit
@@ -142,22 +142,22 @@ class TasksExited(msgspec.Struct, frozen=True, tag=True):
 
 
 class ProgressReported(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The job's speed changed (a neighbour came or went), or it told how far it is. Of the many reports of a job few
-    become an event: `core/progress.py` says which."""
+    """The speed of the job changed (a neighbour came or went), or the job reported progress. Reports are coalesced;
+    `core/progress.py` has the rule."""
 
     job_id: str
     work_s: float | None = None
     rate: float | None = None
-    """None: not known. Without a reference for its steps per second the work is not known in seconds either."""
+    """None: not known. Without a reference for its steps per second the work in seconds is not known either."""
     saved_s: float | None = None
     report: Report | None = None
     launch: int = 0
     share: float | None = None
-    """Coalesced as reports are: `ShareGauge` in `core/progress.py` says when it is news."""
+    """Coalesced like progress reports, by `ShareGauge` in `core/progress.py`."""
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag=True):
-    """Nothing runs there any more; the exits of its jobs follow."""
+    """The node is lost and nothing runs there. The exits of its jobs follow."""
 
     node: str
 
@@ -167,7 +167,7 @@ class NodeBack(msgspec.Struct, frozen=True, tag=True):
 
 
 class NodeDrained(msgspec.Struct, frozen=True, tag=True):
-    """Nothing new is to go there; what runs there stays."""
+    """Start nothing new on the node; what runs there stays."""
 
     node: str
 
@@ -177,82 +177,84 @@ class NodeUndrained(msgspec.Struct, frozen=True, tag=True):
 
 
 class NodeJoined(msgspec.Struct, frozen=True, tag=True):
-    """A node that was not there before. Events about which nodes there are come together, without others but a
-    `ClusterChanged` behind them."""
+    """A new node. Events about the set of nodes form a batch of their own, optionally followed by a
+    `ClusterChanged`."""
 
     spec: NodeSpec
 
 
 class NodeLeft(msgspec.Struct, frozen=True, tag=True):
-    """It goes for good: as soon as no job is there, and nothing new is started there until then."""
+    """The node is removed as soon as no job is on it. Nothing new is started there until then."""
 
     node: str
 
 
 class NodeChanged(msgspec.Struct, frozen=True, tag=True):
-    """It has other GPUs, CPUs or memory, or lies elsewhere: as soon as no job is in the way, like one that leaves."""
+    """The node has other GPUs, CPUs or memory, or another position in the cluster. The change takes effect as soon as
+    no job is in the way."""
 
     spec: NodeSpec
 
 
 class OthersChanged(msgspec.Struct, frozen=True, tag=True):
-    """What others than Skep use of a node from now on: all of it, and nothing where the list is empty."""
+    """What tenants outside Skep use of a node from now on. The list replaces the previous one."""
 
     node: str
     uses: tuple[NodeUse, ...]
 
 
 class JobsForgotten(msgspec.Struct, frozen=True, tag=True):
-    """These jobs ended longer ago than the retention time; the state forgets them."""
+    """These jobs ended longer ago than the retention time; the state drops them."""
 
     job_ids: list[str]
 
 
 class PolicyChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Another planner decides from now on. Alone in its batch, or behind a `ClusterChanged`."""
+    """Another planner decides from now on. Alone in its batch, or after a `ClusterChanged`."""
 
     policy: str
     files: dict[str, str] = {}
-    """The text of each file that it is made of, by path: a later reader of the log may not have them."""
+    """The text of each file of the policy, by path, because a later reader of the log may not have the files."""
 
 
 class PolicyFailed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A planner raised, gave nonsense or took too long: `instead` decides from now on. Always alone in its batch."""
+    """A planner raised, returned an invalid plan or exceeded its time limit; `instead` decides from now on. Always
+    alone in its batch."""
 
     policy: str
     error: str
     instead: str
     vc: str = ""
-    """Where this VC alone had that policy; nothing: everywhere."""
+    """The VC whose own policy failed; empty: the policy of the whole cluster."""
 
 
 class ClusterChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The file of the cluster is another one from now on, and so are its VCs and their policies: word by word. Without
-    others in its batch but what happens to nodes, before it, and a `PolicyChanged` behind it."""
+    """A new cluster file, given verbatim, with its VCs and their policies. Its batch has at most events about nodes
+    before it and a `PolicyChanged` after it."""
 
     name: str
     text: str
     files: dict[str, str] = {}
-    """The text of each file that policies of its VCs are made of, by path."""
+    """The text of each policy file that its VCs name, by path."""
     nodes_told: bool = False
-    """True if events for each node precede this one. In logs of older formats the text alone has the nodes."""
+    """True if events for each node precede this one. In logs of older formats only the text has the nodes."""
 
 
 class ClockStepped(msgspec.Struct, frozen=True, tag=True):
-    """The clock was set: so much later than it was a moment ago, without any time having passed. Alone in its batch."""
+    """The clock was set forward by this much although no time has passed. Alone in its batch."""
 
     by_s: float
 
 
 class TimeLimitSet(msgspec.Struct, frozen=True, tag=True):
-    """For a job whose submission has no time limit: logs of older formats did not keep it."""
+    """For a job submitted without its time limit: logs of older formats did not store it."""
 
     job_id: str
     limit_s: float
 
 
 class TimerDue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """These have become due; without names, the planner's wake-up and whatever else is due by now."""
+    """These timers are due; without names, the planner's wake-up and all other timers that are due by now."""
 
     due: tuple[Timer, ...] = ()
 
@@ -291,7 +293,7 @@ Event = (
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """The events of one instant, in the order exits, node changes, submissions, timers."""
+    """The events of one instant in the order exits, node changes, submissions, timers."""
 
     at_s: float
     events: list[Event]

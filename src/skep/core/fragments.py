@@ -1,10 +1,10 @@
 """How much of the idle GPUs no job could use: the measure of "Beware of Fragmentation" (Weng et al., ATC'23).
 
-For a node and a typical task: if the node cannot run the task, or the task wants no gpu, all that is idle on the node's
-gpus is fragment; otherwise the gpus of which less is left than the task wants of each are. The measure of a node is the
-average over the typical tasks by how often they come. It depends on the type of its gpus, on its free cpus and on what
-is left of its gpus: nodes that are equal in this have one answer. All numbers are integers, thousandths of gpus times
-the number of typical tasks, so that equal states compare as equal.
+For a node and a typical task: if the node cannot run the task, or the task needs no GPU, everything idle on the node's
+GPUs is a fragment; otherwise only the GPUs with less left than the task needs of each. The measure of a node is the
+average over the typical tasks, weighted by their frequency. It depends only on the GPU type, the free CPUs and what is
+left of the GPUs, so the result is cached by these. All numbers are integers (thousandths of GPUs times the number of
+typical tasks), so that equal states compare as equal.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from skep.core.tasks import Task, units_of
 from skep.core.view import NodeView
 
 COVERED = 0.95
-"""Typical are the most frequent classes of tasks that make up so much of all."""
+"""The most frequent classes of tasks that together make up this part of all tasks count as typical."""
 
 
 class Typical(msgspec.Struct, frozen=True):
-    """Typical tasks, the most frequent first, and how many of each there are."""
+    """Typical tasks, most frequent first, and the number of each."""
 
     tasks: tuple[tuple[Task, int], ...] = ()
 
@@ -34,7 +34,8 @@ class Typical(msgspec.Struct, frozen=True):
 
 
 def typical_tasks(shapes: Iterable[Shape], gpus_most: int) -> Typical:
-    """The classes (cpus, gpus, part of each, types) of what these jobs want of one node, by count until 95% of all."""
+    """The most frequent classes (CPUs, GPUs, part of each, types) of what these jobs need on one node, up to 95% of
+    all."""
     counts: dict[Shape, int] = {}
     for shape in shapes:
         counts[shape] = counts.get(shape, 0) + 1
@@ -56,14 +57,14 @@ def typical_tasks(shapes: Iterable[Shape], gpus_most: int) -> Typical:
 
 
 class Level(msgspec.Struct, frozen=True):
-    """The typical tasks as nodes of one type see them whose free cpus lie between two steps."""
+    """The typical tasks for nodes of one GPU type whose free CPUs lie in one interval."""
 
     lost: int
-    """Tasks to which such a node is of no use, whatever its gpus are like."""
+    """The number of tasks that such a node cannot run, whatever its GPUs."""
     whole: tuple[tuple[int, int], ...]
-    """(gpus, how many tasks want so many)"""
+    """(GPUs, number of tasks that need this many)"""
     shared: tuple[tuple[int, int, int], ...]
-    """(thousandths, gpus, how many tasks want such parts of so many)"""
+    """(thousandths, GPUs, number of tasks that need such parts of this many)"""
 
     def fragment(self, free: int, parts: tuple[int, ...]) -> int:
         shared = sum(parts)
@@ -78,20 +79,20 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Fragments:
-    """The measure for given typical tasks. What was worked out once is kept."""
+    """The measure for given typical tasks. Results are cached."""
 
     KEPT_MOST = 500_000
 
     def __init__(self, typical: Typical) -> None:
         self.typical = typical
         self.scale = max(typical.count, 1)
-        """What the measure of a node is to be divided by for thousandths of gpus."""
+        """Divide the measure of a node by this to get thousandths of GPUs."""
         self._steps: dict[str, list[int]] = {}
         self._levels: dict[tuple[str, int], Level] = {}
         self._found: dict[tuple[str, int, int, tuple[int, ...]], int] = {}
 
     def of(self, gpu_type: str, cpu_free: int, free: int, parts: tuple[int, ...] = ()) -> int:
-        """Of a node with so many idle gpus and, ascending, so much left of each shared one."""
+        """The measure of a node with this many idle GPUs and, ascending, this much left of each shared one."""
         steps = self._steps.get(gpu_type)
         if steps is None:
             steps = self._steps[gpu_type] = sorted({task.cpu_milli for task, _ in self._wanting(gpu_type)})
@@ -104,7 +105,7 @@ class Fragments:
         return found
 
     def of_node(self, node: NodeView) -> int:
-        """Of a node as it is."""
+        """The measure of a node in its present state."""
         parts = tuple(sorted(left for _, left in node.parts() if left)) if node.free < node.gpu_count else ()
         return self.of(node.spec.gpu_type, node.cpu_free, node.free, parts)
 

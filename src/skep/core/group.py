@@ -1,10 +1,10 @@
-"""Jobs that belong together: the trials of a sweep, an application, a workflow, the tasks of a job that is no gang.
+"""Groups of jobs: the trials of a sweep, an application, a workflow, the tasks of an incremental job.
 
-The members stay ordinary jobs: each is ordered, placed and preempted by itself. The group says what they have in
-common: a weight for policies that share between groups, and when enough of them have ended to end the others.
+The members are ordinary jobs: each is ordered, placed and preempted by itself. The group holds what they have in
+common: a weight for policies that share between groups, and the rule that ends the group before all members have ended.
 
-A group comes with its first member and has *ended* when its outcome is known and no member is left. The next member
-that is submitted then begins it anew.
+A group is created with its first member and has *ended* when its outcome is known and no member is left. A member that
+is submitted later starts the group anew.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from skep.core.model import GroupRef
 
 class GroupKind(enum.StrEnum):
     APPLICATION = "application"
-    """Related jobs; the defaults are those of a group without an explicit description."""
+    """Related jobs; also the default kind."""
     SWEEP = "sweep"
     """The same job with other parameters."""
     WORKFLOW = "workflow"
     """Stages that need each other."""
     INCREMENTAL = "incremental"
-    """The tasks of one submitted job that may start with fewer than all: its id is that job's."""
+    """The tasks of one submitted job that start independently of each other; the group has the id of that job."""
 
 
 class Enough(msgspec.Struct, frozen=True, omit_defaults=True):
-    """So many members of `role` (none named: of all) that succeeded or failed decide for the group."""
+    """The number of members of `role` (empty: of any role) that must succeed or fail to decide the outcome of the
+    group."""
 
     role: str = ""
     succeeded: int | None = None
@@ -37,12 +38,12 @@ class Enough(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EndsWhen(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The first rule that holds decides, and members that have not ended are stopped. Without one the group has
-    succeeded when all its members have ended, unless one of them was stopped."""
+    """The first rule that holds decides, and members that have not ended are stopped. Without a rule the group succeeds
+    when all its members have ended, unless one of them was stopped."""
 
     rules: tuple[Enough, ...] = ()
     never: bool = False
-    """Not by itself: only a plan or a `GroupEnded` ends it."""
+    """Never by itself: only a plan or a `GroupEnded` ends it."""
 
 
 ALL_ENDED = EndsWhen()
@@ -55,12 +56,12 @@ class GroupSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     kind: GroupKind = GroupKind.APPLICATION
     weight: float = 1.0
-    """What it is to get, against other groups; policies that share between groups look at it."""
+    """Its weight against other groups, for policies that share between groups."""
     ends_when: EndsWhen = ALL_ENDED
     within: GroupRef | None = None
-    """The group that it is a member of itself, as if it were one job."""
+    """The group that this group is itself a member of."""
     name: str = ""
-    """What its owner calls it, where that is not its id."""
+    """The name its owner gave it, if that is not its id."""
 
     @property
     def title(self) -> str:
@@ -70,22 +71,22 @@ class GroupSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Group(msgspec.Struct):
-    """A group as it is now. Only the state changes it."""
+    """The current state of a group. Only the state changes it."""
 
     spec: GroupSpec
     members: dict[str, JobState | None] = {}
-    """By id, in the order of their submission: how each has ended, or nothing. A member may be a group."""
+    """By id, in the order of submission: how each member ended; empty: not ended. A member may be a group."""
     left: int = 0
     """Members that have not ended."""
     failed: dict[str, int] = {}
     succeeded: dict[str, int] = {}
-    """How many have, by role."""
+    """The number that succeeded or failed, by role."""
     is_cut_short: bool = False
-    """Whether a member was stopped."""
+    """True if a member was stopped."""
     outcome: JobState | None = None
-    """Succeeded, failed or stopped, once that is known; members may still be about to leave."""
+    """Succeeded, failed or stopped, once that is known; members may still be running."""
     reason: str = ""
-    """Why it ended before all its members had."""
+    """Why it ended before all its members had ended."""
     needed_by: list[str] = []
     """Jobs that wait for it."""
 
@@ -114,7 +115,7 @@ class Group(msgspec.Struct):
         self.left += 1
 
     def note_end(self, member: str, role: str, state: JobState) -> None:
-        """A member has ended; that may decide for all."""
+        """Note that a member has ended; that may decide the outcome of the group."""
         self.members[member] = state
         self.left -= 1
         if self.outcome is not None:
@@ -153,7 +154,7 @@ def form(groups: Groups, spec: GroupSpec) -> Group:
 
 
 def current(groups: Groups, group_id: str) -> Group:
-    """The group as a new member finds it: reset if it has ended."""
+    """The group as a new member sees it: reset if it has ended."""
     group = groups.get(group_id)
     if group is None or group.has_ended:
         return form(groups, group.spec if group is not None else GroupSpec(group_id))
@@ -161,7 +162,7 @@ def current(groups: Groups, group_id: str) -> Group:
 
 
 def forget(groups: Groups, ref: GroupRef, member: str) -> None:
-    """A group is forgotten with its last member, unless a job needs it."""
+    """A group is dropped with its last member, unless a job needs it."""
     group = groups.get(ref.id)
     if group is None or group.members.pop(member, None) is None or group.members or group.needed_by:
         return

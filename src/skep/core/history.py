@@ -1,7 +1,8 @@
-"""The history of finished jobs: what the latest of them took, and how many GPU-seconds a VC has used.
+"""The history of finished jobs: how much work they needed, and how many GPU-seconds a VC has used.
 
-It follows from exits, so nothing of it is in the log by itself. `Past` is part of the state and of its snapshots: one
-of the whole cluster, and one of each VC, whose planner is to notice nothing of other VCs. Planners read a `History`.
+It follows from exits, so the log has no events of its own for it. `Past` is part of the state and of its snapshots: one
+for the whole cluster and one for each VC, because the planner of a VC must not depend on other VCs. Planners read a
+`History`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from skep.core.view import JobView
 
 KEPT = 5_000
-"""The number of finished jobs that are kept: the latest."""
+"""The number of finished jobs that are kept; older ones are dropped."""
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True):
@@ -33,14 +34,14 @@ class Finished(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Past(msgspec.Struct):
-    """What the state keeps, of all jobs or of those of a VC."""
+    """What the state keeps, of all jobs or of the jobs of one VC."""
 
     finished: list[Finished] = []
-    """In the order of their ends; the latest `KEPT`, and up to as many before them."""
+    """In the order of their ends; the latest `KEPT`, and up to as many older ones."""
     count: int = 0
-    """Jobs that have ever finished."""
+    """The number of jobs that have ever finished."""
     used_gpu_s: float = 0.0
-    """By whatever ran, up to its last start, move, suspension or end."""
+    """GPU-seconds of all jobs, up to the last start, move, suspension or end of each."""
 
     def note(self, job: Finished) -> None:
         self.count += 1
@@ -49,12 +50,12 @@ class Past(msgspec.Struct):
             del self.finished[: KEPT // 2]
 
     def after(self, count: int) -> list[Finished]:
-        """Those that finished after so many others, as far as they are kept."""
+        """The jobs that finished after the first `count`, as far as they are kept."""
         return self.finished[-(self.count - count) :] if count < self.count else []
 
 
 class Spread(msgspec.Struct, frozen=True, array_like=True):
-    """Numbers that were seen, in three: how many, their mean, and their standard deviation (0 of a single one)."""
+    """Observed numbers: count, mean and standard deviation (0 for a single one)."""
 
     count: int
     mean: float
@@ -62,7 +63,8 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sums:
-    """Of lengths in whole milliseconds: taking one away again leaves what was there, to the last bit."""
+    """A running count, mean and deviation of lengths in whole milliseconds. Integers, so that removing a value restores
+    the previous result exactly."""
 
     __slots__ = ("count", "squares", "total")
 
@@ -83,13 +85,13 @@ class Sums:
 
 
 Kind = tuple[str, str, float]
-"""Owner, model and GPUs; nothing and a negative number: any."""
+"""Owner, model and GPUs; an empty text or a negative number matches any."""
 
 ANY = -1.0
 
 
 class History:
-    """The latest finished jobs and what follows from them, computed on demand."""
+    """The latest finished jobs and statistics about them, computed on demand."""
 
     def __init__(self, find: Callable[[], Past], used: Callable[[str], float]) -> None:
         self._find = find
@@ -105,7 +107,7 @@ class History:
 
     @property
     def count(self) -> int:
-        """Jobs that have ever finished."""
+        """The number of jobs that have ever finished."""
         return self.past.count
 
     @property
@@ -113,8 +115,8 @@ class History:
         return self.past.used_gpu_s
 
     def finished(self, first: int, last: int) -> list[Finished]:
-        """From the job that finished after `first` others up to the `last`, as far as they are kept: more than the
-        latest `KEPT`."""
+        """The jobs from number `first` to `last` in the order of their ends, as far as they are kept (which is more
+        than the latest `KEPT`)."""
         past = self.past
         begin = past.count - len(past.finished)
         return past.finished[max(first - begin, 0) : max(last - begin, 0)]
@@ -124,7 +126,7 @@ class History:
         return self._latest
 
     def like(self, job: JobView) -> Spread | None:
-        """How much work (in seconds at their reference) jobs like this one had, of those that are the most alike."""
+        """The work (in seconds at their reference) of the most similar finished jobs."""
         self._follow()
         for kind in kinds_of(job):
             sums = self._sums.get(kind)
@@ -155,8 +157,8 @@ class History:
 
 
 def kinds_of(job: JobView) -> tuple[Kind, ...]:
-    """Whom a job is like, the most alike first: jobs of its owner, model and size, of its owner and size, of its owner,
-    of its size, all."""
+    """The classes of similar jobs, most similar first: same owner, model and size; same owner and size; same owner;
+    same size; all."""
     return kinds(owner_of(job), job.spec.model, job.gpus)
 
 

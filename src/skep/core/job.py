@@ -27,7 +27,7 @@ class JobState(enum.StrEnum):
     LAUNCHING = "launching"
     RUNNING = "running"
     SUSPENDED = "suspended"
-    """It has no compute and keeps its memory."""
+    """It has no compute but keeps its memory."""
     STOPPING = "stopping"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -43,7 +43,7 @@ FINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED, JobSta
 
 
 class Job:
-    """Counters hold up to the last change; the `…_at` methods add what has passed since."""
+    """Counters are valid up to the last change; the `…_at` methods add what has accrued since."""
 
     __slots__ = (
         "allocation",
@@ -99,65 +99,66 @@ class Job:
         self.spec = spec
         self.id = spec.id
         self.seq = seq
-        """Counts submissions: ties in any order end here."""
+        """The submission number; it ends every tie."""
         self.rank = -spec.priority
         shape = spec.shapes[0]
         self.gpus: float = shape.gpus if shape.is_plain else amount_of(shape)
         self.gpu_count = shape.gpus
-        """Gpus it touches, or last did: a share counts as one, for its end can free the whole gpu."""
+        """The number of GPUs it uses or last used. A shared GPU counts as one, because the end of the job may free all
+        of it."""
         self.submit_s = now_s
         self.pending_since_s = now_s
         self.state = JobState.PENDING
         self.reason = ""
         self.needs_left = 0
         self.hold = ""
-        """Why it is not to be started before it is released; nothing: it may be."""
+        """Why it is held and must not be started; empty: it is not held."""
         self.is_ending = False
         self.is_expired = False
-        """Whether its lease is over: it leaves as if it were preempted."""
+        """True if its lease is over: it is stopped as if preempted."""
         self.allocation: Allocation | None = None
-        """Wanted, in terms of what its policy sees as the cluster: of a VC, virtual gpus."""
+        """The wanted allocation as its policy sees it: in a VC, virtual GPUs."""
         self.bound: Allocation | None = None
-        """The same on the physical cluster; another object only where there are virtual clusters."""
+        """The same on the physical cluster; a different object only with virtual clusters."""
         self.held: Allocation | None = None
         self.decided_s = 0.0
-        """Since when it is wanted where it is."""
+        """Since when this allocation is wanted."""
         self.start_s: float | None = None
         self.finish_s: float | None = None
         self.launches = 0
-        """Starts asked for."""
+        """The number of launches."""
         self.held_launch = 0
         """The launch that holds its allocation; reports of earlier launches are stale."""
         self.limit_milli = WHOLE
-        """Thousandths of each of its gpus that it may use as long as it runs."""
+        """The most it may use of each of its GPUs while it runs, in thousandths."""
         self.settings: dict[str, Setting] = {}
-        """Settings that were sent since it runs."""
+        """Settings that were sent to it since it started."""
         self.retries = 0
         self.held_since_s = 0.0
         self.held_gpus: float = 0
         self.share: float | None = None
-        """The part of the time of each of its GPUs that it gets, as last measured; none: nobody has measured it, and
-        service counts what it asked for."""
+        """The part of the time of each of its GPUs that it gets, as last measured. None: not measured; service then
+        counts the requested amount."""
         self.share_since_s: float | None = None
-        """Since when it gets that, where that changed after it was given its GPUs; service is booked up to then."""
+        """Since when it gets that share, if that changed after it got its GPUs; service is booked up to then."""
         self.run_s = 0.0
         self.service_gpu_s = 0.0
         self.work_s = 0.0
-        """Work done and kept, as reported."""
+        """Work done and saved, as reported."""
         self.rate = 0.0
-        """Work per second, as it is booked."""
+        """Work per second, as booked."""
         self.is_rate_known = False
-        """True if the rate was measured; else it is assumed to be in proportion to the GPUs."""
+        """True if the rate was measured; otherwise it is assumed to be proportional to the GPUs."""
         self.progress_since_s = 0.0
         """Since then work grows by `rate` per second."""
         self.saved_s = 0.0
         """Work at the last checkpoint, as reported when the present rate began."""
         self.saving_since_s = 0.0
-        """Since then checkpoints are made every so often."""
+        """Since then the job makes periodic checkpoints."""
         self.halting_since_s = 0.0
-        """When it was last told to suspend."""
+        """When it was last sent a suspension."""
         self.restart_left_s = 0.0
-        """Of a restart that was under way then."""
+        """The end of the restart that was in progress at that time."""
         self.preemptions = 0
         self.migrations = 0
         self.resizes = 0
@@ -169,12 +170,12 @@ class Job:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it waits for nothing but its turn."""
+        """True if the job may be started."""
         return not self.needs_left and not self.hold
 
     @property
     def known_rate(self) -> float | None:
-        """Work per second if it is known: 1 at its reference."""
+        """Work per second if known: 1 at its reference."""
         return self.rate if self.is_rate_known else None
 
     @property
@@ -183,20 +184,20 @@ class Job:
         return self.held is not None and self.held.resumes_as is not None
 
     def service_at(self, now_s: float) -> float:
-        """Gpu-seconds held so far."""
+        """GPU-seconds held so far."""
         if self.held_gpus:
             return self.service_gpu_s + self.unbooked_at(now_s)
         return self.service_gpu_s
 
     def unbooked_at(self, now_s: float) -> float:
-        """GPU-seconds since service was last booked, of a job that is not suspended."""
+        """GPU-seconds since service was last booked, if the job is not suspended."""
         if self.share is None:
             return (now_s - self.held_since_s) * self.held_gpus
         since_s = self.held_since_s if self.share_since_s is None else self.share_since_s
         return (now_s - since_s) * self.share * self.gpu_count
 
     def run_at(self, now_s: float) -> float:
-        """Seconds it has held what it runs on."""
+        """For how many seconds it has held its present allocation."""
         state = self.state
         is_there = state is JobState.RUNNING or state is JobState.STOPPING or state is JobState.SUSPENDED
         if is_there and not self.is_halted:
@@ -210,7 +211,7 @@ class Job:
         return self.work_s
 
     def join(self, waiting: Waiting, now_s: float) -> None:
-        """From now on this job waits for whatever that scope waits for."""
+        """From now on this job waits in this scope."""
         self.leave(now_s)
         waiting.settle(now_s)
         waiting.jobs += 1
@@ -219,7 +220,7 @@ class Job:
         self.mark_fragmentation_s = waiting.fragmentation_s
 
     def leave(self, now_s: float) -> None:
-        """Take this job's part of the waiting its scope has booked."""
+        """Add the scope's waiting time since this job joined it."""
         if self.waiting is not None:
             self.waiting.settle(now_s)
             self.quota_s, self.fragmentation_s = self.waited_for()
@@ -241,12 +242,12 @@ class Job:
 
 
 def amount_of(shape: Shape) -> float:
-    """Gpus of all roles, shares as fractions; a whole number where it is one."""
+    """GPUs of all roles, shared ones as fractions; an int if it is a whole number."""
     milli = sum(role.count * role.gpus * role.gpu_milli for role in shape.roles)
     return milli / WHOLE if milli % WHOLE else milli // WHOLE
 
 
 def in_proportion(job: JobSpec, allocation: Allocation) -> float:
-    """The rate where no speeds were measured: an elastic job with twice the gpus it asked for is twice as fast, a gang
-    spliced onto half of its gpus half as fast."""
+    """The rate where no speeds were measured: an elastic job with twice the GPUs it asked for is twice as fast, a gang
+    spliced onto half of its GPUs half as fast."""
     return 1 / allocation.depth if job.gpu_range is None else allocation.gpus / amount_of(job.shapes[0])

@@ -1,7 +1,7 @@
-"""What is known of the speed and the length of jobs: measured figures, never the truth of a simulation.
+"""What is known about the speed and the length of jobs: measured figures, never the truth of a simulation.
 
-It has three parts: speeds (from a profile, and from what jobs report), the progress of jobs that have not ended, and
-the history of those that have. The last two follow from events, so a replay, a snapshot and a fork know the same.
+It has three parts: speeds (from a profile and from reports of jobs), the progress of jobs that have not ended, and the
+history of those that have. The last two follow from events, so they are the same in a replay, a snapshot and a fork.
 """
 
 from __future__ import annotations
@@ -20,52 +20,52 @@ if TYPE_CHECKING:
     from skep.core.job import Job
 
 SUCCEEDED = "succeeded"
-"""As `JobState` has it, which is above this."""
+"""The value of `JobState.SUCCEEDED`, which cannot be imported here."""
 
 PLACES_MAX = 10_000
-"""Situations of which speeds are kept; the one that was first seen goes first."""
+"""The number of situations whose speeds are kept; the oldest is dropped first."""
 
 
 NOTHING = Past()
-"""The use of a VC that has not run anything; never written to."""
+"""The history of a VC in which no job has run; never modified."""
 
 
 class SpeedKey(msgspec.Struct, frozen=True, array_like=True):
-    """What a speed depends on, as far as it can be looked up."""
+    """What a measured speed depends on."""
 
     model: str
     gpu_type: str
     gpus: int
     neighbours: tuple[str, ...] = ()
-    """The models on the same GPUs, sorted."""
+    """The models of other jobs on the same GPUs, sorted."""
 
 
 class GpuUse(NamedTuple):
-    """What a job uses of a GPU when it is alone there, as parts of what there is."""
+    """What a job uses of a GPU when it is alone there, as fractions."""
 
     sm: float
     """Streaming multiprocessors: the compute."""
     bandwidth: float
-    """Of the GPU's memory."""
+    """Bandwidth of the GPU's memory."""
     pcie: float
 
 
 class ProfileFigures(Protocol):
-    """Figures that a state is set up with, from a profile if there is one. None: not known."""
+    """Figures that a state starts with, from a profile if there is one. None: not known."""
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
-        """Work per second (1 at the job's reference) in this shape, on GPUs of that type, placed as well as the cluster
-        allows, with these jobs on the same GPUs. None is not the same as 1."""
+        """Work per second (1 at the job's reference) in this shape, on GPUs of that type, with the best placement the
+        cluster allows, and with these jobs on the same GPUs. None (unknown) is not the same as 1."""
 
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
-        """Training steps per second, alone and well placed."""
+        """Training steps per second, alone and in the best placement."""
 
     def use(self, model: str) -> GpuUse | None:
-        """What it uses of a GPU when it is alone there."""
+        """What the job uses of a GPU when it is alone there."""
 
 
 class Unknown:
-    """Nothing was measured."""
+    """No measurements."""
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
         return None
@@ -84,23 +84,23 @@ class KnowledgeView(ProfileFigures, Protocol):
     """What planners read."""
 
     def throughput(self, model: str, gpu_type: str, gpus: int, neighbours: tuple[str, ...] = ()) -> Spread | None:
-        """Training steps per second beside jobs of these models (sorted), as jobs reported them, else as the profile
-        says; that is one figure, without a spread."""
+        """Training steps per second beside jobs of these models (sorted): as reported by jobs, else from the profile,
+        which has a single figure without a spread."""
 
     @property
     def progress(self) -> Mapping[str, Progress]:
-        """By job, of those that report and have not ended: what was logged last."""
+        """The latest logged progress of each job that reports and has not ended."""
 
     @property
     def history(self) -> History:
-        """Of finished jobs: those that this view is of."""
+        """Finished jobs, of the whole cluster or of the VC of this view."""
 
     def of_vc(self, vc: str) -> KnowledgeView:
         """The same with the history of one VC."""
 
 
 class Saved(msgspec.Struct):
-    """What a snapshot has of it: all but what was given."""
+    """The part of it that a snapshot contains: everything except the given figures."""
 
     whole: Past
     vcs: dict[str, Past]
@@ -109,7 +109,7 @@ class Saved(msgspec.Struct):
 
 
 class Knowledge:
-    """That of a state, which alone changes it. Speeds are those that jobs have shown, then given ones."""
+    """The knowledge of a state, which alone changes it. Reported speeds take precedence over given ones."""
 
     def __init__(self, measured: ProfileFigures = UNKNOWN, saved: Saved | None = None) -> None:
         saved = saved or Saved(Past(), {}, {}, [])
@@ -118,7 +118,7 @@ class Knowledge:
         self.vcs = saved.vcs
         self.progress = saved.progress
         self.speeds = dict(saved.speeds)
-        """Steps per second that jobs with a model reported."""
+        """Steps per second reported by jobs that name a model."""
         self.history = History(lambda: self.whole, self.used_by)
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
@@ -161,7 +161,7 @@ class Knowledge:
         (self.vcs.get(vc) or self._new_past(vc)).used_gpu_s += gpu_s
 
     def note_report(self, at_s: float, job: Job, report: Report, place: SpeedKey | None) -> None:
-        """A job has reported progress; its place is None if its model has no name."""
+        """A job has reported progress; its `SpeedKey` is None if the model has no name."""
         progress = self.progress.get(job.id)
         if progress is None:
             progress = self.progress[job.id] = Progress(at_s, job.held_launch, report)
@@ -185,7 +185,7 @@ class Knowledge:
 
 
 class PartOfVc:
-    """Speeds and progress of all, the history of one VC."""
+    """Speeds and progress of all jobs, the history of one VC."""
 
     def __init__(self, whole: Knowledge, vc: str) -> None:
         self.rate, self.steps_per_s, self.throughput = whole.rate, whole.steps_per_s, whole.throughput
@@ -196,12 +196,12 @@ class PartOfVc:
 
 
 def as_view(knowledge: Knowledge) -> KnowledgeView:
-    """That it is one is for the type checker to say."""
+    """Lets the type checker verify that this class is a `KnowledgeView`."""
     return knowledge
 
 
 def neighbours_of(job: Job, there: Mapping[int, Job], cluster: Cluster) -> list[Job]:
-    """Jobs that run on GPUs of this one; `there` are those that hold something, by seq."""
+    """The jobs that run on GPUs of this job; `there` are the jobs that hold something, by seq."""
     if job.held is None:
         return []
     found = (there.get(seq) for seq in cluster.neighbours(job.held, job.seq))

@@ -1,26 +1,28 @@
-"""Plans of planners that work beside the writer, which may have become late: the commit keeps what still makes sense.
+"""Late plans: plans made beside the writer on an earlier version of the state. The commit keeps the part that is still
+valid.
 
-A planner that is too slow to be asked in line follows the log with a state of its own, plans on that, and sends a
-`Proposal`. By the time it arrives the state may have a later version. Each bundle of decisions is then kept or dropped
-as a whole, and so is each decision without a bundle. One is kept if
+A planner that is too slow to be called synchronously follows the log with a state of its own, plans on that, and sends
+a `Proposal`. By then the server's state may have a later version. Each bundle of decisions, and each decision without a
+bundle, is then kept or dropped as a whole. It is kept if
 
-- every job it is about is as its decisions assume: in the same place, with as many launches, neither ending nor held;
-- it can be carried out now: the shape is one that the job accepts, the nodes are up, and the ledger has room after the
-  bundles before it. If nodes have joined, left or changed since, only stops can: their numbers may mean other nodes;
-- a start with an end would still begin before that end.
+- every job in it is as its decisions assume: the same place, the same number of launches, neither ending nor held;
+- it can be carried out now: the job accepts the shape, the nodes are up, and the ledger has enough free resources after
+  the bundles before it. If nodes have joined, left or changed since, only stops are kept, because node numbers may have
+  changed;
+- a start with an end time would still begin before that end.
 
-What goes with the decisions:
+The rest of the plan follows the decisions:
 
-- what is remembered of a job is dropped with a decision about it. What is remembered of VCs and of the whole planner
-  may rest on every decision, so it is dropped if any was; the planner is attached again and works on from before that;
-- a job waits in a scope only if it is still pending. The causes of scopes are kept: the next plan corrects them. A job
-  whose start is dropped waits where it did; one whose stop is dropped runs on;
-- a rejection is final, so it is dropped if nodes have joined, left or changed since; a setting, if the job has another
-  launch; the end of a group, if it has ended;
-- of the wake-up that was set and that of the plan the earlier one counts: if its time has passed, it is due at once.
+- memory about a job is dropped with a decision about the job. Memory about VCs and about the whole planner may depend
+  on every decision, so it is dropped if any decision was; the planner is then attached again to the earlier memory;
+- a job joins a scope only if it is still pending. The causes of scopes are kept; the next plan corrects them. A job
+  whose start is dropped keeps waiting where it did; a job whose stop is dropped runs on;
+- a rejection is final, so it is dropped if nodes have joined, left or changed since; a setting is dropped if the job
+  has another launch; the end of a group is dropped if the group has ended;
+- the earlier of the present wake-up and that of the plan is used; if its time has passed, it is due at once.
 
-The number of dropped steps is part of the logged plan, so a replay counts the same. If there are any, the state asks
-for another decision about everything. News that came after the plan was made is kept for the planner.
+The number of dropped steps is part of the logged plan, so a replay counts the same. If there are any, the planner
+decides again about everything. Events that happened after the plan was made are kept for the planner.
 """
 
 from __future__ import annotations
@@ -40,18 +42,18 @@ from skep.core.state import State
 
 
 class Proposal(msgspec.Struct, frozen=True):
-    """A plan on its way to the writer."""
+    """A plan that is sent to the writer."""
 
     version: int
-    """Of the state on which it was made."""
+    """The version of the state on which it was made."""
     plan: PlanRecord
     launches: dict[str, int]
-    """How often each job that it decides about had been launched by then."""
+    """The number of launches of each job in the plan at that time."""
 
 
 def propose(state: State, plan: Plan) -> Proposal:
-    """A plan that was made on this state, which follows the log. The plan is taken back: the log will tell whether it
-    was kept."""
+    """A proposal from a plan made on this state, which follows the log. The plan is rolled back: the log will show
+    whether it was kept."""
     made = record(plan)
     launches = {decision.job_id: state.jobs[decision.job_id].launches for decision in made.decisions}
     proposal = decode(encode(Proposal(plan.version, made, launches)))
@@ -60,9 +62,9 @@ def propose(state: State, plan: Plan) -> Proposal:
 
 
 def accept(state: State, proposal: Proposal) -> Plan:
-    """Commit a proposal: whole if nothing has happened since it was made, else as far as it still makes sense.
+    """Commit a proposal: as a whole if the state has not changed since, otherwise the part that is still valid.
 
-    `BadPlan`, with the state as it was, if the planner made a mistake that being late does not explain.
+    Raises `BadPlan` and leaves the state unchanged if the plan has an error that lateness does not explain.
     """
     if proposal.version == state.version:
         plan = checked_plan(state, proposal.plan)
@@ -75,7 +77,7 @@ def accept(state: State, proposal: Proposal) -> Plan:
 
 
 def late_plan(state: State, proposal: Proposal) -> Plan:
-    """What is kept, tried on this state."""
+    """The part to keep, tried on this state."""
     late = Late(state, proposal)
     try:
         for bundle in bundles_of(proposal.plan.decisions):
@@ -88,7 +90,7 @@ def late_plan(state: State, proposal: Proposal) -> Plan:
 
 
 def bundles_of(decisions: list[Decision]) -> list[list[Decision]]:
-    """Decisions that need each other, and each that stands by itself, in the order in which they begin."""
+    """Bundles, and decisions without a bundle, in the order of their first decisions."""
     found: dict[tuple[int, int], list[Decision]] = {}
     for number, decision in enumerate(decisions):
         key = (decision.bundle, 0) if decision.bundle else (0, number)
@@ -97,7 +99,7 @@ def bundles_of(decisions: list[Decision]) -> list[list[Decision]]:
 
 
 class Late:
-    """The part of one proposal that has been kept so far."""
+    """The part of a proposal that has been kept so far."""
 
     def __init__(self, state: State, proposal: Proposal) -> None:
         self.state = state
@@ -108,7 +110,7 @@ class Late:
         self.wanted: dict[str, Allocation | None] = {}
         """Where the plan has put jobs."""
         self.dropped: set[str] = set()
-        """Jobs with a decision that was dropped."""
+        """Jobs with a dropped decision."""
 
     def take(self, bundle: list[Decision]) -> None:
         mark, wanted = self.plan.mark(), dict(self.wanted)
@@ -125,19 +127,19 @@ class Late:
             self.dropped.update(decision.job_id for decision in bundle)
 
     def _check(self, decision: Decision) -> None:
-        """The job is as the decision assumes."""
+        """Raises if the job is not as the decision assumes."""
         job = find(self.state, decision.job_id)
         if job.launches != self.proposal.launches.get(job.id) or job.is_ending or job.is_expired:
             raise InvariantBroken(f"{job!r} has another launch, or is ending")
         if decision.before != self.wanted.get(job.id, job.bound):
-            raise InvariantBroken(f"{job!r} is in another place")
+            raise InvariantBroken(f"{job!r} has another allocation")
         if self.is_reshaped and decision.after is not None:
-            raise InvariantBroken(f"the place for {job!r} may be on another node by now")
+            raise InvariantBroken(f"the nodes have changed since {job!r} was placed")
         if decision.until_s is not None and decision.until_s <= self.state.now_s:
-            raise InvariantBroken(f"the start of {job!r} would already be over")
+            raise InvariantBroken(f"the end time for the start of {job!r} has passed")
 
     def finish(self) -> None:
-        """All but the decisions."""
+        """Everything except the decisions."""
         state, plan, made = self.state, self.plan, self.proposal.plan
         rejects = [each for each in made.rejects if not self.is_reshaped and self._is_pending(each[0])]
         settings = [each for each in made.settings if self._runs(each.job_id, each.launch)]

@@ -1,10 +1,11 @@
-"""Who has what of every gpu. `take` and `give` are the only ways to change that, and each undoes the other exactly.
+"""The owner of every GPU, or of every part of one. `take` and `give` are the only ways to change it, and each reverses
+the other exactly.
 
-A whole gpu is a bit of the mask by which its holder took it: one entry of a node's `holders`, however many gpus it
-is, and one of `terms` where it has more than their time. A gpu of which tenants have parts has an entry in `shares`. A
-tenant without any part of a gpu's time (it is suspended, or uses what others leave) stands in `shares` too, also beside
-a holder of the whole: where a tenant is entered follows from its own slice alone, so that the books do not depend on
-who came first. Who may be beside whom is said by `core/share.py`. A gpu is free as long as nobody has compute there.
+A whole GPU is a bit of the mask that its holder took: one entry in the node's `holders` for any number of GPUs, and one
+in `terms` if it comes with memory or a share mode. A GPU that tenants share has an entry in `shares`. A tenant without
+compute (it is suspended, or uses what others leave) is in `shares` too, also beside a holder of the whole GPU. Where a
+tenant is booked depends on its own slice only, so the books do not depend on the order of arrival. `core/share.py`
+defines which tenants may share a GPU. A GPU is free as long as no tenant has compute there.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from skep.core.share import LANE, Tenant, fault_of, memory_of
 if TYPE_CHECKING:
     from skep.core.cluster import Node
 
-NOBODY = -1
-"""The owner of what is taken to try something. Jobs are owners by their `seq`."""
+TRIAL = -1
+"""The owner of trial bookings. The owner of a job's booking is the job's `seq`."""
 
 OTHERS = -2
-"""The owner of what tenants have that are none of Skep's jobs."""
+"""The owner of what tenants outside Skep use."""
 
 
 class GpuShares(msgspec.Struct, frozen=True):
-    """What tenants have of a gpu, whoever has it whole aside."""
+    """The tenants of a GPU, except for a holder of the whole GPU."""
 
     milli: int
     memory_mib: int
     tenants: tuple[Tenant, ...]
     """Sorted."""
     mode: str | None = None
-    """The share mode of those that have compute; none: nobody has any, all are suspended."""
+    """The share mode of the tenants with compute; None: all are suspended."""
 
 
 UNSHARED = GpuShares(0, 0, ())
@@ -51,13 +52,13 @@ class Ledger:
     _changes: Changes | None = None
 
     def changes(self) -> Changes:
-        """Which nodes change from now on. Nothing is noted before somebody asks."""
+        """Tracks which nodes change. Tracking begins with the first call."""
         if self._changes is None:
             self._changes = Changes()
         return self._changes
 
-    def take(self, allocation: Allocation, owner: int = NOBODY) -> None:
-        """All of it; where something is not there to be had, `InvariantBroken` and nothing is changed."""
+    def take(self, allocation: Allocation, owner: int = TRIAL) -> None:
+        """Book all of it. If any of it is not available, raises `InvariantBroken` and changes nothing."""
         nodes = self.nodes
         taken = 0
         try:
@@ -92,7 +93,7 @@ class Ledger:
         if self._changes is not None:
             self._changes.note(allocation.slices)
 
-    def give(self, allocation: Allocation, owner: int = NOBODY) -> None:
+    def give(self, allocation: Allocation, owner: int = TRIAL) -> None:
         nodes = self.nodes
         for piece in allocation.slices:
             node = nodes[piece.node]
@@ -103,7 +104,7 @@ class Ledger:
                     if holder != owner:
                         if holder is not None:
                             node.holders[gpus] = holder
-                        raise InvariantBroken(f"gpus {gpus:#b} of node {node.name} are not held by {owner}")
+                        raise InvariantBroken(f"GPUs {gpus:#b} of node {node.name} are not held by owner {owner}")
                     if node.is_plain:
                         node.free_mask |= gpus
                     else:
@@ -120,7 +121,7 @@ class Ledger:
             self._changes.note(allocation.slices)
 
     def neighbours(self, allocation: Allocation, owner: int) -> list[int]:
-        """The other jobs that have part of a gpu of this allocation, each once."""
+        """The other jobs that have a part of a GPU of this allocation, each once."""
         found: dict[int, None] = {}
         for piece in allocation.slices:
             node = self.nodes[piece.node]
@@ -137,12 +138,12 @@ def charge(node: Node, cpu_milli: int, memory_mib: int) -> None:
     cpu_free = node.cpu_free - cpu_milli
     memory_free = node.memory_free - memory_mib
     if not (0 <= cpu_free <= node.spec.cpu_milli and 0 <= memory_free <= node.spec.memory_mib):
-        raise InvariantBroken(f"cpu or memory of node {node.name} over capacity")
+        raise InvariantBroken(f"CPU or memory of node {node.name} over capacity")
     node.cpu_free, node.memory_free = cpu_free, memory_free
 
 
 def check_terms(node: Node, piece: Slice, owner: int) -> None:
-    """Whether whole gpus can be had on these terms; who else has compute there was looked at."""
+    """Check whole GPUs against these terms; conflicts over compute were checked before."""
     if piece.mode or piece.ephemeral_mib:
         tenant_of(piece, owner)
     if piece.gpu_mem_mib:
@@ -150,22 +151,22 @@ def check_terms(node: Node, piece: Slice, owner: int) -> None:
 
 
 def check_memory(node: Node, piece: Slice) -> None:
-    """Whether whole gpus have the memory that is asked for, beside tenants without a part of their time."""
+    """Check that whole GPUs have the requested memory, beside tenants without compute."""
     if piece.gpu_mem_mib > node.spec.gpu_mem_mib:
-        raise InvariantBroken(f"a gpu of node {node.name} has no {piece.gpu_mem_mib} MiB")
+        raise InvariantBroken(f"a GPU of node {node.name} has less than {piece.gpu_mem_mib} MiB")
     if node.shares:
-        tenant = tenant_of(piece, NOBODY)
+        tenant = tenant_of(piece, TRIAL)
         for gpu in bits(piece.gpus):
             if memory_of((*node.tenants(gpu), tenant)) > node.spec.gpu_mem_mib:
-                raise InvariantBroken(f"gpu {gpu} of node {node.name} has no {piece.gpu_mem_mib} MiB left")
+                raise InvariantBroken(f"GPU {gpu} of node {node.name} has less than {piece.gpu_mem_mib} MiB left")
 
 
 def check_over(node: Node, piece: Slice, owner: int) -> None:
-    """Whether somebody may have whole gpus that are not all free: there are only such who take what others leave."""
+    """Check whether whole GPUs that are not all free may be taken: all tenants there must be opportunistic."""
     tenant = tenant_of(piece, owner)
     for gpu in bits(piece.gpus & ~node.free_mask):
         if why := node.clash(gpu, tenant):
-            raise InvariantBroken(f"gpu {gpu} of node {node.name} is not free: {why}")
+            raise InvariantBroken(f"GPU {gpu} of node {node.name} is not free: {why}")
 
 
 def tenant_of(piece: Slice, owner: int) -> Tenant:
@@ -216,17 +217,18 @@ def gpus_of(piece: Slice) -> Iterable[int]:
 
 
 def with_tenant(node: Node, gpu: int, share: GpuShares, tenant: Tenant) -> GpuShares:
-    """What the gpu carries once this tenant is there too."""
+    """The entry for the GPU after this tenant is added."""
     milli = share.milli + tenant.milli
     tenants = share.tenants
     is_lane = tenant.ephemeral_mib or share.mode == LANE
     memory_mib = memory_of((*tenants, tenant)) if is_lane else share.memory_mib + tenant.memory_mib
     mode = share.mode
     if milli > WHOLE or memory_mib > node.spec.gpu_mem_mib:
-        raise InvariantBroken(f"gpu {gpu} of node {node.name} would carry {milli} milli, {memory_mib} MiB")
-    is_plain = not tenant.mode and not mode and (share.milli or node.free_mask >> gpu & 1)  # all have parts, or nobody
+        raise InvariantBroken(f"GPU {gpu} of node {node.name} would have {milli} milli and {memory_mib} MiB booked")
+    # all have parts, or none has
+    is_plain = not tenant.mode and not mode and (share.milli or node.free_mask >> gpu & 1)
     if not is_plain and (why := node.clash(gpu, tenant)):
-        raise InvariantBroken(f"gpu {gpu} of node {node.name} is not free: {why}")
+        raise InvariantBroken(f"GPU {gpu} of node {node.name} is not free: {why}")
     if tenant.limit:
         mode = tenant.mode
     at = bisect.bisect_left(tenants, tenant)
@@ -238,7 +240,7 @@ def without_tenant(node: Node, gpu: int, share: GpuShares, tenant: Tenant) -> Gp
     try:
         at = tenants.index(tenant)
     except ValueError:
-        raise InvariantBroken(f"gpu {gpu} of node {node.name} does not carry {tenant}") from None
+        raise InvariantBroken(f"GPU {gpu} of node {node.name} has no tenant {tenant}") from None
     if len(tenants) == 1:
         return UNSHARED
     left = tenants[:at] + tenants[at + 1 :]

@@ -1,12 +1,12 @@
-"""What policies must remember from one decision to the next, as typed values inside the state.
+"""Memory of policies: what they must remember from one decision to the next, as typed values inside the state.
 
-A planner (or an order) declares a `Slot` for each kind of value: per job, per VC, or one for all. It reads with
-`slot.get(memory, key)` and writes with `plan.remember(slot, key, value)`. The state itself forgets: what is remembered
-of a job goes when the job ends, everything of a policy when another takes over, and nothing of the jobs that stay when
-the cluster changes. What lies beneath the policies (`OWNED`, `LENT`) outlives them.
+A planner (or an order) declares a `Slot` for each kind of value: per job, per VC, or one in all. It reads with
+`slot.get(memory, key)` and writes with `plan.remember(slot, key, value)`. The state itself drops values: those of a job
+when the job ends, those of a policy when another policy takes over. Values of other jobs stay when the cluster changes.
+The slots below the policies (`OWNED`, `LENT`) outlive a change of policy.
 
-Planners of virtual clusters share what is remembered of jobs, since a job has one planner; the rest of each is a part
-of the memory by itself.
+The planners of virtual clusters share the values of jobs, since a job has one planner; their other values are separate
+parts of the memory.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from skep.core.cluster import Allocation
 
 T = TypeVar("T")
 
-Values = dict[str, Any]  # what a `Slot` of that name holds: it knows the type
-"""By the name of their slots; still encoded if they were not read since."""
+Values = dict[str, Any]  # the value of a `Slot` of that name, which knows the type
+"""By slot name; still encoded if not read since it was loaded."""
 
 At = tuple[str, str]
-"""A part of the memory: the VC and the pinned cell whose planner remembers; two empty words for that of the whole."""
+"""A part of the memory: the VC and the pinned cell of the planner; two empty texts for the planner of the whole
+cluster."""
 
 WHOLE_PLANNER: At = ("", "")
 
 
 class Of(enum.StrEnum):
-    """What a value is remembered of."""
+    """What a slot has one value for."""
 
     JOB = "job"
     VC = "vc"
@@ -39,7 +40,7 @@ class Of(enum.StrEnum):
 
 
 class MemoryChange(msgspec.Struct, frozen=True, array_like=True):
-    """What is remembered from now on; no value: it is forgotten."""
+    """A change of the memory; without a value it removes the entry."""
 
     of: Of
     key: str
@@ -50,19 +51,19 @@ class MemoryChange(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def name(self) -> tuple[At, Of, str, str]:
-        """A later change of the same name replaces this one."""
+        """A later change with the same name replaces this one."""
         return (self.at, self.of, self.key, self.slot)
 
 
 class PlannerPart(msgspec.Struct, array_like=True):
-    """What one planner remembers beside jobs."""
+    """The values of one planner that do not belong to a job."""
 
     all: Values = {}
     vcs: dict[str, Values] = {}
 
 
 class Memory:
-    """The memory as the planner of one part sees it. All parts have their values in common."""
+    """The memory as one planner sees it. All parts share the same dictionaries."""
 
     __slots__ = ("at", "jobs", "parts")
 
@@ -88,7 +89,7 @@ class Memory:
             return None
         return part.all if of is Of.ALL else part.vcs.get(key)
 
-    # What only the state does ------------------------------------------------------------------------------------
+    # For the state only ------------------------------------------------------------------------------------------
 
     def take_in(self, change: MemoryChange) -> None:
         values = self._room(change)
@@ -110,7 +111,7 @@ class Memory:
         return part.all if change.of is Of.ALL else part.vcs.setdefault(change.key, {})
 
     def drop_policy(self, jobs: Collection[str], vc: str) -> None:
-        """Forget what planners of this VC (nothing: all of them) remember, of these jobs and beside them."""
+        """Drop what the planners of this VC (empty: of all VCs) remember, of these jobs and otherwise."""
         self._keep(jobs, lambda slot: slot in BENEATH)
         if vc:
             self.parts.pop(vc, None)
@@ -131,7 +132,7 @@ class Memory:
                 self.jobs[job_id] = kept
 
     def others(self, parts: Collection[At]) -> list[MemoryChange]:
-        """What would forget everything that is remembered in other parts than these."""
+        """The changes that would remove everything in other parts than these."""
         found = []
         for vc, pinneds in self.parts.items():
             for pinned, part in pinneds.items():
@@ -145,7 +146,7 @@ class Memory:
 
 
 class Slot(Generic[T]):
-    """A place for values of one type: `of` says of what there is one each."""
+    """A declared place for values of one type; `of` says what there is one value for."""
 
     __slots__ = ("kind", "name", "of")
 
@@ -155,7 +156,7 @@ class Slot(Generic[T]):
         self.of = of
 
     def get(self, memory: Memory, key: str = "") -> T | None:
-        """Of that job or VC. What was read back from the log becomes a value of its type when it is first asked for."""
+        """The value for that job or VC. A value that was loaded from the log is decoded when it is first read."""
         values = memory.values(self.of, key)
         if values is None:
             return None
@@ -167,33 +168,33 @@ class Slot(Generic[T]):
         return found
 
     def all(self, memory: Memory) -> dict[str, T]:
-        """Of each job that has one."""
+        """The values of all jobs that have one."""
         found = ((job_id, self.get(memory, job_id)) for job_id, values in memory.jobs.items() if self.name in values)
         return {job_id: value for job_id, value in found if value is not None}
 
 
 class Owned(msgspec.Struct, frozen=True):
-    """What a job holds in terms of its VC, and the physical (node, gpu) behind each of its virtual gpus in turn."""
+    """The allocation of a job in terms of its VC, and the physical (node, GPU) of each of its virtual GPUs."""
 
     allocation: Allocation
     gpus: tuple[tuple[int, int], ...] = ()
 
 
 OWNED = Slot("owned", Owned)
-"""Of jobs that run on cells of their VC."""
+"""For jobs on cells of their VC."""
 LENT = Slot("lent", bool)
-"""Of jobs that run on cells which others leave idle."""
+"""For jobs on borrowed cells."""
 BENEATH = (OWNED.name, LENT.name)
-"""What holds beneath the policies and outlives them."""
+"""The slots that outlive a change of policy."""
 
 
 SHOWN = "shown"
-"""The slot in which the planner of VCs remembers which bad cells they were shown; it belongs to one layout of VCs."""
+"""The slot of the planner of VCs for the bad cells that VCs were shown; it belongs to one layout of VCs."""
 
 
 # The fields of `SavedMemory`.
 def values_of(memory: Memory) -> Mapping[str, Any]:
-    """All of it, for writing down and for comparing; parts in which nothing is are left out."""
+    """All values, for writing and for comparing; empty parts are left out."""
     parts = {
         vc: {pinned: part for pinned, part in pinneds.items() if part.all or any(part.vcs.values())}
         for vc, pinneds in memory.parts.items()

@@ -1,7 +1,7 @@
 """What a user submits: jobs made of task roles, in one or several acceptable shapes.
 
-These are values: frozen, comparable, and equal requests are equal objects, so that everything which
-holds for one job of a shape (does it fit? why not?) is worked out once for all of them.
+All are values: frozen and comparable. Equal requests are equal objects, so that a question about a shape (does it fit?
+why not?) is answered once for all jobs of that shape.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from skep.core.share import Share
 DEFAULT_VC = "default"
 
 PRIORITIES = {"oppo": -1, "test": 10, "prod": 100}
-"""Priorities by name; -1 is opportunistic work, 0 to 1000 is guaranteed."""
+"""Priorities by name. -1 is opportunistic work, 0 to 1000 is guaranteed."""
 
 
 class Role(msgspec.Struct, frozen=True, cache_hash=True):
@@ -23,28 +23,28 @@ class Role(msgspec.Struct, frozen=True, cache_hash=True):
     gpus: int = 0
     """Gpus of one task."""
     gpu_milli: int = 1000
-    """Thousandths of each of these gpus; below 1000 the gpu is shared."""
+    """Thousandths of each of these GPUs; below 1000 the GPU is shared."""
     gpu_mem_gib: float = 0.0
     cpu: float = 0.0
     memory_gib: float = 0.0
     name: str = "task"
     is_apart: bool = False
-    """Whether no two of its tasks may share a gpu with each other."""
+    """True if no two of its tasks may share a GPU with each other."""
 
 
 class Shape(msgspec.Struct, frozen=True, cache_hash=True):
-    """One form in which a job accepts to run: its roles, and the gpu types that will do (none named: any)."""
+    """One form in which a job accepts to run: its roles and the acceptable GPU types (empty: any)."""
 
     roles: tuple[Role, ...]
     gpu_types: tuple[str, ...] = ()
     spans_types: bool = False
-    """Whether the gang may sit on several gpu types at once."""
+    """True if the gang may use several GPU types at once."""
     gpus: int = 0
     """Gpus of all tasks together (derived)."""
     gpu_milli: int = 1000
-    """The smallest part of a gpu that a task asks for (derived)."""
+    """The smallest part of a GPU that a task requests (derived)."""
     is_plain: bool = False
-    """Single whole gpus and nothing else: only numbers of free gpus matter (derived)."""
+    """True if it requests single whole GPUs and nothing else, so that only numbers of free GPUs matter (derived)."""
 
     def __post_init__(self) -> None:
         gpus = sum(role.count * role.gpus for role in self.roles)
@@ -57,7 +57,7 @@ class Shape(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class GroupRef(msgspec.Struct, frozen=True, array_like=True):
-    """The group that a job belongs to (`core/group.py`), and what it is there: a task of a role, a trial."""
+    """The group of a job (`core/group.py`), and the job's role there: a task of a role, a trial."""
 
     id: str
     role: str = ""
@@ -65,48 +65,49 @@ class GroupRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job as submitted. What it really needs to finish is not here: that belongs to the engine."""
+    """A job as submitted. The work that it really needs is not here: only the engine knows it."""
 
     id: str
     shapes: tuple[Shape, ...]
-    """In order of preference; nearly always one."""
+    """In order of preference; usually one."""
     vc: str = DEFAULT_VC
     user: str = ""
     model: str = ""
     priority: int = 0
     min_gpus: int | None = None
     max_gpus: int | None = None
-    """An elastic job runs with anything from `min_gpus` to `max_gpus`: more or fewer tasks of its elastic role."""
+    """An elastic job runs with `min_gpus` to `max_gpus` GPUs: more or fewer tasks of its elastic role."""
     preemptible: bool = True
-    """Whether it may be stopped for others once it runs. One that may not never runs on lent cells."""
+    """True if it may be preempted while it runs. A job that may not never runs on borrowed cells."""
     expect_s: float | None = None
-    """How long its owner expects it to run in its first shape, alone and well placed."""
+    """The run time that its owner expects in its first shape, alone and well placed."""
     deadline_s: float | None = None
     """Seconds after submission."""
     steps: int | None = None
     epochs: int | None = None
     group: GroupRef | None = None
     needs: tuple[str, ...] = ()
-    """Jobs that must have succeeded before this one may start."""
+    """Jobs that must succeed before this one may start."""
     needs_groups: tuple[str, ...] = ()
-    """Groups that must have."""
+    """Groups that must succeed before this one may start."""
     pinned: str = ""
-    """The pinned cell of its VC that it runs in and nowhere else; nothing: it runs in none of them."""
+    """The pinned cell of its VC that it must run in; empty: it runs outside pinned cells."""
     time_limit_s: float | None = None
-    """It ends when it has held what it runs on for so long."""
+    """It ends after it has held its allocation for this long."""
     share: Share | None = None
-    """How it wants to share its GPUs; none: it says nothing about that."""
+    """How it wants to share its GPUs; None: no preference."""
 
     @property
     def elastic_role(self) -> int:
-        """The number of tasks changes in one role: the first of its first shape that has gpus."""
+        """The role in which the number of tasks changes: the first role of its first shape that has GPUs."""
         return next((number for number, role in enumerate(self.shapes[0].roles) if role.gpus), 0)
 
     @property
     def gpu_range(self) -> tuple[int, int] | None:
-        """The fewest and the most gpus of the elastic role, in whole tasks; none for a job that is not elastic.
+        """The smallest and largest number of GPUs of the elastic role, in whole tasks; None for a job that is not
+        elastic.
 
-        Without an explicit end, the requested one applies.
+        A missing bound is the requested number.
         """
         if self.min_gpus is None and self.max_gpus is None:
             return None
@@ -120,7 +121,7 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         return (low, high) if low <= high else None
 
     def resized(self, gpus: int) -> Shape:
-        """Its first shape with so many gpus in the elastic role."""
+        """Its first shape with this many GPUs in the elastic role."""
         asked = self.shapes[0]
         roles = list(asked.roles)
         role = roles[self.elastic_role]
@@ -139,9 +140,9 @@ def gpu_shape(
     is_apart: bool = True,
     spans_types: bool = False,
 ) -> Shape:
-    """The shape of a trace's job: one task per gpu, cpu and memory of the job spread evenly over them.
+    """The shape of a trace's job: one task per GPU, with the CPUs and memory of the job divided evenly among them.
 
-    Without gpus it is one task that wants cpus and memory. Parts of several gpus are parts of different ones, but for
+    Without GPUs it is one task with CPUs and memory. Parts of several GPUs are parts of different GPUs, except for
     independent instances (`is_apart=False`).
     """
     tasks = max(gpus, 1)

@@ -1,6 +1,6 @@
-"""What a policy builds on beyond starts and stops, and who offers it: the engine, the profile, the jobs.
+"""What a policy needs beyond starts and stops, and who offers it: the engine, the profile, the jobs.
 
-Nothing of it is required: where something is missing a policy decides without, and says what is lost.
+No need is mandatory: if something is missing, the policy decides without it and reports what is lost.
 """
 
 from __future__ import annotations
@@ -15,67 +15,67 @@ from skep.core.model import JobSpec
 
 class Need(enum.StrEnum):
     HISTORY = "history"
-    """Jobs that have finished, and how long they took."""
+    """Finished jobs and how long they took."""
     PROGRESS = "progress"
     """Jobs report their progress."""
     THROUGHPUT = "throughput"
     """Measured speeds, by model, GPU type, number of GPUs and neighbours."""
     ORACLE = "oracle"
-    """The true duration of a job before it has run: only a trace knows it."""
+    """The true duration of a job before it has run: only a trace has it."""
     CHECKPOINT = "checkpoint"
-    """A job that is stopped goes on later where it was."""
+    """A stopped job continues later from where it was."""
     SUSPEND = "suspend"
     """A job can be suspended without leaving its GPUs."""
     RESIZE = "resize"
-    """A running job goes on with more or fewer GPUs."""
+    """A running job can continue with more or fewer GPUs."""
     SHARE = "share"
     """Several jobs run on one GPU."""
     MIGRATE = "migrate"
-    """A running job goes on elsewhere."""
+    """A running job can continue elsewhere."""
 
 
 WITHOUT = {
-    Need.HISTORY: "jobs whose like has not finished yet are taken to be short",
-    Need.PROGRESS: "the part of the expected duration that has passed stands for it",
-    Need.THROUGHPUT: "speed is taken to be in proportion to the GPUs",
-    Need.ORACLE: "what owners expect (`expect_s`) stands for it; jobs that do not say go last",
-    Need.CHECKPOINT: "a job that is preempted begins anew where it does not save itself",
+    Need.HISTORY: "jobs without similar finished jobs are assumed to be short",
+    Need.PROGRESS: "the elapsed part of the expected duration is used instead",
+    Need.THROUGHPUT: "speed is assumed to be proportional to the GPUs",
+    Need.ORACLE: "the owner's estimate (`expect_s`) is used instead; jobs without one go last",
+    Need.CHECKPOINT: "a preempted job starts from the beginning unless it saves itself",
     Need.SUSPEND: "jobs are preempted instead",
-    Need.RESIZE: "elastic jobs get what they ask for",
+    Need.RESIZE: "elastic jobs get the requested size",
     Need.SHARE: "every job has its GPUs to itself",
     Need.MIGRATE: "a job stays where it was started until it is preempted",
 }
-"""What is lost where it is not offered."""
+"""What is lost if it is not offered."""
 
 
 SIMULATED = frozenset(Need) - {Need.THROUGHPUT}
-"""What a simulation offers; speeds are measured where there is a profile."""
+"""What a simulation offers; measured speeds only with a profile."""
 
 
 def offered_needs(capabilities: Iterable[enum.StrEnum]) -> frozenset[Need]:
-    """What an engine with these capabilities offers; jobs finish in every world."""
+    """What an engine with these capabilities offers. The history of finished jobs is always available."""
     names = {each.value for each in capabilities}
     return frozenset({Need.HISTORY, *(need for need in Need if need.value in names)})
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What there is for a policy to build on, in one place."""
+    """What is available to a policy."""
 
     needs: frozenset[Need]
-    """Of the engine and of what was measured."""
+    """Offered by the engine and the measurements."""
     jobs: int = 0
-    """How many there are to look at."""
+    """The number of jobs that were examined."""
     job_needs: dict[Need, int] = {}
-    """How many of them offer what only jobs can."""
+    """The number of jobs that offer each need that only jobs can offer."""
 
 
 class Lack(msgspec.Struct, frozen=True):
-    """Something that a policy builds on and does not have, or not for all jobs."""
+    """A need of a policy that is not offered, or not by all jobs."""
 
     need: Need
     lost: str
     jobs: int = 0
-    """How many jobs do not offer it; 0: none does."""
+    """The number of jobs that do not offer it; 0: it is not offered at all."""
 
     def __str__(self) -> str:
         who = f" ({self.jobs} of the jobs do not offer it)" if self.jobs else ""
@@ -83,11 +83,11 @@ class Lack(msgspec.Struct, frozen=True):
 
 
 OF_JOBS = (Need.PROGRESS, Need.ORACLE, Need.CHECKPOINT, Need.RESIZE)
-"""What a job must offer too."""
+"""Needs that each job must offer too."""
 
 
 def offered_by(job: JobSpec) -> frozenset[Need]:
-    """By one job: it says how long it takes or how far it is, may be stopped, is elastic."""
+    """What one job offers: an expected duration, progress, preemption, an elastic size."""
     found = {
         Need.PROGRESS: job.epochs is not None or job.steps is not None,
         Need.ORACLE: job.expect_s is not None,
@@ -106,7 +106,8 @@ def count_offers(needs: frozenset[Need], jobs: list[JobSpec]) -> Offer:
 
 
 def lacks(needs: frozenset[Need], offer: Offer) -> list[Lack]:
-    """What is missing, in the order of `Need`. A job that is not elastic lacks nothing."""
+    """The needs that are missing, in the order of `Need`. A job that is not elastic lacks
+    nothing."""
     found = []
     for need in (each for each in Need if each in needs):
         if need not in offer.needs:

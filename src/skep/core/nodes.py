@@ -1,8 +1,8 @@
-"""Nodes that join, leave and change: each is named by events, its number stays inside the core.
+"""Nodes that join, leave and change. Events name nodes; node numbers are internal to the core.
 
-A node keeps its number as long as it is there; the number of a node that has left is unused (`GONE`) until another one
-joins. What jobs are in the way of (a node that leaves, or will have less) waits until they have gone: nothing new is
-started there meanwhile.
+A node keeps its number while it exists; the number of a node that has left is unused (`GONE`) until another one joins.
+A change that jobs are in the way of (a node that leaves, or gets less) waits until they have exited; nothing new is
+started there in the meantime.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ if TYPE_CHECKING:
 Membership = NodeJoined | NodeLeft | NodeChanged
 
 Uses = dict[int, list[tuple[Slice, bool]]]
-"""By the number of a node: what jobs have there, and whether it is booked. What is only seen is on its way out."""
+"""By node number: what jobs have there, and whether it is booked. Unbooked entries belong to jobs that are still
+exiting."""
 
 
 class NodeHealth:
-    """Which nodes are to be used, by name, and what is to become of them."""
+    """The condition of the nodes, by name, and their pending changes."""
 
     __slots__ = ("changes", "crowded", "drained", "is_told", "lost", "others")
 
     def __init__(self) -> None:
         self.lost: set[str] = set()
         self.drained: set[str] = set()
-        """Nodes that are not to be used: lost, drained or about to leave."""
+        """Nodes that must not be used: lost, drained or about to leave."""
         self.changes: dict[str, NodeSpec | None] = {}
-        """Nodes that are to become so (none: to leave); those of earlier moments wait for jobs to go."""
+        """Pending changes of nodes (None: the node leaves); changes from earlier steps wait for jobs to exit."""
         self.others: dict[str, Others] = {}
-        """What tenants that are none of Skep's jobs use of nodes."""
+        """What tenants outside Skep use of nodes."""
         self.crowded: set[str] = set()
-        """Nodes of which others use more than is booked: a job is in the way, or the news has not been settled."""
+        """Nodes where other tenants use more than is booked, because a job is in the way or the change is new."""
         self.is_told = False
         """True if the nodes of the cluster must be updated before the next decision."""
 
@@ -53,7 +54,7 @@ class NodeHealth:
 
 
 def differences(before: Cluster, after: Cluster) -> list[Membership]:
-    """What happens to the nodes of one cluster when it becomes another."""
+    """The node events that turn one cluster into another."""
     there, then = before.by_name, after.by_name
     left = [NodeLeft(name) for name in there if name not in then]
     changed = [
@@ -78,7 +79,7 @@ def pieces_of(job: Job) -> Iterator[tuple[Slice, bool]]:
 
 
 def could_keep(spec: NodeSpec, pieces: list[tuple[Slice, bool]]) -> bool:
-    """Whether a node that is like this has room for all that jobs have on it."""
+    """True if a node with this spec has enough resources for all jobs on it."""
     if any(piece.gpus >> spec.gpus for piece, _ in pieces):
         return False
     trial = Cluster([spec])
@@ -92,7 +93,7 @@ def could_keep(spec: NodeSpec, pieces: list[tuple[Slice, bool]]) -> bool:
 
 
 def settled(state: State) -> list[Membership]:
-    """Of the changes that wait for jobs to go, those that need not wait any longer."""
+    """The pending changes that no longer have to wait for jobs."""
     if not state.health.changes:
         return []
     used = uses(state)
@@ -104,7 +105,7 @@ def settled(state: State) -> list[Membership]:
 
 
 def settle_nodes(state: State) -> bool:
-    """After the events of an instant: apply changes of nodes to the cluster. True if there were any."""
+    """Apply pending node changes after the events of an instant. True if there were any."""
     if state.health.crowded:
         settle(state, sorted(state.health.crowded))
     if not state.health.is_told:
@@ -117,7 +118,7 @@ def settle_nodes(state: State) -> bool:
 
 
 def reshape(state: State) -> None:
-    """Apply changes of nodes where no job is in the way; the others keep waiting."""
+    """Apply node changes where no job is in the way; the others stay pending."""
     used = uses(state)
     specs = list(state.cluster.specs)
     joining: list[NodeSpec] = []
@@ -144,12 +145,12 @@ def reshape(state: State) -> None:
 
 
 def is_free(spec: NodeSpec | None, pieces: list[tuple[Slice, bool]]) -> bool:
-    """True if no job is in the way of a node that leaves or is to change."""
+    """True if no job is in the way of a node that leaves or changes."""
     return not pieces if spec is None else could_keep(spec, pieces)
 
 
 def renew(state: State, specs: list[NodeSpec]) -> None:
-    """The same jobs on the same numbers of these nodes."""
+    """The same jobs on these nodes, with the same node numbers."""
     state.cluster.renew(specs)
     for job in state.jobs.values():
         if job.bound is not None:
@@ -161,7 +162,7 @@ def renew(state: State, specs: list[NodeSpec]) -> None:
 
 
 def rehouse(state: State, cluster: Cluster) -> None:
-    """For logs of older formats, where another cluster counted all nodes anew: the same jobs on that one."""
+    """For logs of older formats, in which a new cluster renumbered all nodes: move the jobs to it."""
     there = cluster.by_name
     numbers = {node.index: there[name].index for name, node in state.cluster.by_name.items() if name in there}
     for job in state.jobs.values():

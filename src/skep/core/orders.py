@@ -1,7 +1,7 @@
-"""Actions for the engine: the difference between what is wanted and what is seen.
+"""Actions for the engine: the difference between the wanted and the seen state.
 
-Holds need no mechanism of their own: a job that was given cells others are still leaving is wanted there, so nobody
-else gets them, and it is launched when the last of them has gone.
+There are no separate reservations: a job whose cells others are still leaving already has them in the wanted state, so
+no other job gets them, and it is launched when the last of them has exited.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 
 class Orders:
-    """Jobs for which actions are due, and jobs whose actions the engine has not answered yet."""
+    """Jobs with actions due, and jobs whose actions the engine has not answered yet."""
 
     __slots__ = ("dirty", "leaving", "moving", "settings")
 
     def __init__(self) -> None:
         self.dirty: list[Job] = []
-        """Jobs for which wanted and seen may differ."""
+        """Jobs whose wanted and seen allocations may differ."""
         self.settings: list[JobSetting] = []
         """Settings for running jobs."""
         self.leaving: dict[int, Job] = {}
         """Jobs that were sent a stop and have not exited yet, by seq."""
         self.moving: dict[int, Job] = {}
-        """Jobs that are to go on elsewhere and still are where they were, by seq."""
+        """Jobs that are to move and are still in their old place, by seq."""
 
 
 def reconcile(state: State) -> list[Action]:
-    """The actions that bring what is seen to what is wanted; launches that must wait stay dirty."""
+    """The actions that bring the seen state to the wanted one. Launches that must wait stay dirty."""
     orders = state.orders
     actions: list[Action] = []
     launches: list[Job] = []
@@ -47,7 +47,7 @@ def reconcile(state: State) -> list[Action]:
         elif job.bound is None or job.bound == job.held:
             continue
         elif job.bound.resumes_as is not None:
-            if job.bound.resumes_as == job.held:  # else it is still on its way there
+            if job.bound.resumes_as == job.held:  # else it is still moving there
                 orders.moving[job.seq] = job
                 job.halting_since_s = state.now_s
                 actions.append(Suspend(job.id, job.held_launch, job.bound.memory or "resident"))
@@ -83,7 +83,7 @@ def reconcile(state: State) -> list[Action]:
 
 
 def in_flight(state: State, job: Job) -> Action | None:
-    """The action in flight of a job that is there: the last one that the engine has not answered."""
+    """The action in flight for this job: the last one that the engine has not answered."""
     if job.held is None:
         return None
     if job.seq in state.orders.leaving:
@@ -105,7 +105,7 @@ def stop_cause(job: Job) -> str:
 
 
 def settings_of(state: State) -> list[Action]:
-    """Settings for jobs that still run as they did when the settings were decided."""
+    """Settings for jobs that are still in the launch for which the settings were decided."""
     told, state.orders.settings = state.orders.settings, []
     return [each for each in told if (job := state.jobs[each.job_id]).held_launch == each.launch and is_there(job)]
 
@@ -115,25 +115,25 @@ def is_there(job: Job) -> bool:
 
 
 def resumes(job: Job) -> bool:
-    """True if a suspended job is only to be resumed where it is, on any terms."""
+    """True if a suspended job is to be resumed where it is, under any terms."""
     before = job.held.resumes_as if job.held is not None else None
     return before is not None and job.bound is not None and (before == job.bound or job.bound.has_seats_of(before))
 
 
 def is_reshare(job: Job) -> bool:
-    """Whether all that is wanted of a job is to go on where it is, on other terms."""
+    """True if the only change wanted for the job is other terms in the same place."""
     return job.held is not None and job.bound is not None and job.bound.has_seats_of(job.held)
 
 
 def tells_terms(job: Job, blocked: Container[int]) -> bool:
-    """True if a job is to be sent its terms now: it goes on with other ones, or is about to."""
+    """True if the job's terms must be sent now: it runs with other terms, or is about to."""
     if job.seq in blocked or job.held is None:
         return False
     return (is_reshare(job) and job.held != job.bound) or (resumes(job) and job.held.resumes_as != job.bound)
 
 
 def reshared(job: Job) -> Allocation:
-    """The terms to send to a job; it holds them from now on."""
+    """The action with the job's new terms; the job holds them from now on."""
     assert job.held is not None
     assert job.bound is not None
     job.held = job.bound if job.held.memory is None else job.bound.suspended(job.held.memory)
@@ -141,10 +141,10 @@ def reshared(job: Job) -> Allocation:
 
 
 def blocked_of(state: State, launches: list[Job]) -> set[int]:
-    """Who must wait: somebody still is where the job is to go, or still runs where it is to go on. Moves do not wait
-    for moves: two jobs may swap their cells, and only the engine, which gets both moves, can carry that out. So a move
-    does wait for one that waits itself. Other terms wait as moves do, and all wait for a job that still has its old
-    ones."""
+    """True if the job must wait: another job still is where this one is to go, or still runs where this one is to
+    resume. Moves do not wait for moves: two jobs may swap their cells, and only the engine, which gets both moves, can
+    carry that out. A move does wait for a move that is itself waiting. Other terms wait as moves do, and everything
+    waits for a job that still has its old terms."""
     going, moving = list(state.orders.leaving.values()), list(state.orders.moving.values())
     if all(job.held is None for job in launches):  # they are started: nothing waits for them
         held = held_by_node(going + moving)
@@ -155,7 +155,7 @@ def blocked_of(state: State, launches: list[Job]) -> set[int]:
     blocked = {job.seq for job in launches if is_behind(job, before_moves if job.seq in stays else before_others)}
     moves = [job for job in launches if is_move(job)]
     waiting = [job for job in launches if job.seq in stays & blocked]
-    for first in waiting:  # which grows
+    for first in waiting:  # `waiting` grows in the loop
         held = held_by_node([first])
         others = launches if is_reshare(first) else moves
         behind = [job for job in others if job.seq not in blocked and is_behind(job, held)]
@@ -169,7 +169,7 @@ def is_move(job: Job) -> bool:
 
 
 def held_by_node(jobs: Iterable[Job]) -> dict[int, list[Slice]]:
-    """What these jobs, as seen, have on each node."""
+    """What these jobs hold on each node."""
     found: dict[int, list[Slice]] = {}
     for job in jobs:
         for piece in job.held.slices if job.held is not None else ():
@@ -178,13 +178,13 @@ def held_by_node(jobs: Iterable[Job]) -> dict[int, list[Slice]]:
 
 
 def is_behind(job: Job, held: dict[int, list[Slice]]) -> bool:
-    """Whether others have, of what is held on each node, part of what the job is to have."""
+    """True if others hold, on some node, part of what the job is to get."""
     wanted = job.bound.slices if job.bound is not None else ()
     return any(overlaps(mine, theirs) for mine in wanted for theirs in held.get(mine.node, ()))
 
 
 def overlaps(mine: Slice, theirs: Slice) -> bool:
-    """Whether both, on one node, need the same gpus, or its cpus, memory or shares."""
+    """True if both need the same GPUs, or the CPUs, memory or shares, of one node."""
     both_whole = mine.milli == theirs.milli == WHOLE
     books = (mine.cpu_milli and theirs.cpu_milli) or (mine.memory_mib and theirs.memory_mib)
     return bool(mine.gpus & theirs.gpus or books or not both_whole)

@@ -1,4 +1,4 @@
-"""Tenants that are none of Skep's jobs: pods that another scheduler has put on a node, say.
+"""Tenants that are not jobs of Skep, such as pods that another scheduler has put on a node.
 
 An engine reports what they use of a node, and that is booked in the same ledger as jobs. Where a job is in the way, the
 rest is booked when the job has ended.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class NodeUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one of them uses of a node."""
+    """What one such tenant uses of a node."""
 
     gpus: int = 0
     """Bit mask of the node's GPUs."""
@@ -34,7 +34,7 @@ class NodeUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Others(msgspec.Struct):
-    """What others use of a node, and which part of that is booked."""
+    """What other tenants use of a node, and the part of it that is booked."""
 
     uses: tuple[NodeUse, ...]
     booked: tuple[Slice, ...] = ()
@@ -42,7 +42,7 @@ class Others(msgspec.Struct):
 
 
 def settle(state: State, names: Iterable[str]) -> None:
-    """Book what others use of these nodes, except where a job of ours still holds it."""
+    """Book what other tenants use of these nodes, except where a job still holds it."""
     for name in names:
         others, node = state.health.others[name], state.cluster.by_name[name]
         state.cluster.give(Allocation(others.booked, 0), OTHERS)
@@ -58,7 +58,7 @@ def settle(state: State, names: Iterable[str]) -> None:
 
 
 def book_again(state: State) -> None:
-    """The books are new: the nodes are other ones."""
+    """Book everything again after the nodes were replaced."""
     health, there = state.health, state.cluster.by_name
     health.crowded = set()
     health.others = {name: Others(each.uses) for name, each in health.others.items() if name in there}
@@ -66,7 +66,7 @@ def book_again(state: State) -> None:
 
 
 def pieces_of(uses: tuple[NodeUse, ...], node: Node) -> Iterator[Slice]:
-    """GPU by GPU, so that one which is taken does not keep the others from being booked."""
+    """GPU by GPU, so that one GPU that is taken does not prevent the others from being booked."""
     for use in uses:
         for gpu in bits(use.gpus & (1 << node.gpu_count) - 1):
             yield Slice(node.index, 1 << gpu, use.milli, use.gpu_mem_mib)

@@ -1,10 +1,10 @@
-"""What a planner wants, built up step by step with a way back.
+"""A plan: what a planner wants, built step by step with rollback.
 
-Each step changes the wanted state at once, so that the next question ("does this fit?") sees it; `rollback` takes
-steps back exactly. Gangs and preemption become simple: try, look, take back. A finished plan is a plain list of
-decisions: it can be logged, and applied again elsewhere by repeating them.
+Each step changes the wanted state at once, so that the next question ("does this fit?") sees it; `rollback` reverts
+steps exactly. A planner tries a gang or a preemption by taking steps, checking the result and rolling back. A finished
+plan is a list of decisions that can be logged and replayed on another state.
 
-Planners see jobs and clusters that they cannot change (`core/view.py`); a plan finds the jobs themselves by their ids.
+Planners see jobs and clusters through read-only protocols (`core/view.py`); a plan finds the jobs themselves by id.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ SUSPENDED, STOPPING = JobState.SUSPENDED, JobState.STOPPING
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """From `before` to `after`: a start has no before, a stop no after, a move or resize both. A suspension and what
-    ends it have the same before and after, once without compute. A reshare has the same seats before and after.
+    """A change from `before` to `after`: a start has no `before`, a stop no `after`, a move or resize both. A
+    suspension and its end have the same seats on both sides, one of them without compute. A reshare has the same seats
+    on both sides under other terms.
 
-    Decisions with the same `bundle` need each other: the stops that make room and the start that they are for. One
-    with 0 stands by itself. `until_s`: a start with an end; the job is stopped then as if it were preempted.
+    Decisions with the same `bundle` depend on each other: preemptions and the start they make room for. 0: no bundle.
+    `until_s`: a start with an end; the job is then stopped as if preempted.
     """
 
     job_id: str
@@ -49,26 +50,26 @@ GroupEnd = tuple[str, JobState, str]
 
 T = TypeVar("T")
 
-Step = list[Any] | tuple[Any, ...]  # each function takes the plan and what comes after it
-"""The way back: a list whose last item goes, or a function of plans that takes the step back and what that needs to
-know. It is not bound to its plan: a plan that refers to itself would stay in memory until it is searched for."""
+Step = list[Any] | tuple[Any, ...]  # each function takes the plan and the rest of the tuple
+"""How to undo a step: a list whose last item is removed, or a function of the plan with its arguments. It is not a
+bound method: a plan that refers to itself would stay in memory until the garbage collector runs."""
 
 NO_GROUPS: Mapping[str, Group] = {}
 
 
 class PlanBooks(Protocol):
-    """Where a plan books what it wants: the cluster, or the cells of a VC with what they are bound to."""
+    """What a plan books on: the cluster, or the cells of a VC and their bindings."""
 
     def take(self, allocation: Allocation, owner: int) -> None:
-        """For the job with this `seq`."""
+        """Book for the job with this `seq`."""
 
     def give(self, allocation: Allocation, owner: int) -> None: ...
     def reserve(self, allocation: Allocation) -> None:
-        """Take it for nobody, in order to look."""
+        """Book for a trial, for no job."""
 
     def release(self, allocation: Allocation) -> None: ...
     def allows(self, allocation: Allocation) -> bool:
-        """Whether this, which is free, can be had."""
+        """True if free cells may be used."""
 
 
 class Bundle:
@@ -129,36 +130,38 @@ class Plan:
         self._books = books
         self._steps: list[Step] = []
         self._marks: list[int] = []
-        """How many steps there were before each decision."""
+        """The number of steps before each decision."""
         self._at = at
         self._bundle = 0
         self._bundles = 0
         self.version = version
-        """Of the state on which it is tried; it can be committed on no other. 0: of a part of the whole."""
+        """The version of the state on which it is tried; it can be committed on no other. 0: a plan for a part of the
+        cluster."""
         self.made_on = 0
-        """Of a late plan (`core/late.py`): the earlier version on which its planner decided; 0: it is not late."""
+        """For a late plan (`core/late.py`): the earlier version on which it was made; 0: it is not late."""
         self.dropped = 0
-        """Of a late plan: its steps that no longer made sense."""
+        """For a late plan: the number of steps that were no longer valid."""
         self.decisions: list[Decision] = []
         self.joins: list[tuple[Job, str]] = []
-        """Jobs that wait in this scope from now on."""
+        """Jobs that now wait in this scope."""
         self.refusals: list[tuple[str, Cause]] = []
-        """Scopes that wait for another cause from now on."""
+        """Scopes that now wait for another cause."""
         self.settings: list[JobSetting] = []
-        """What running jobs are told, by which they hold neither more nor less."""
+        """Changes of running jobs that do not change what they hold."""
         self.rejects: list[tuple[Job, str]] = []
         """Jobs that can never run here, and why."""
         self.ends: list[GroupEnd] = []
-        """Groups that are over: their members are stopped for good."""
+        """Groups to end: their members are stopped for good."""
         self.memory: list[MemoryChange] = []
         """What the policy wants to remember."""
         self.wake_s: float | None = None
-        """When the planner wants to be asked again if nothing happens before."""
+        """When the planner wants to be called again if nothing happens before."""
 
-    # What is wanted ---------------------------------------------------------------------------------------------
+    # The wanted state -------------------------------------------------------------------------------------------
 
     def start(self, job: JobView, allocation: Allocation, until_s: float | None = None) -> None:
-        """With `until_s` it is stopped then, as if it were preempted, unless it has ended before."""
+        """Start a pending job. With `until_s` it is stopped at that time as if preempted, unless it has ended
+        before."""
         mine = self._jobs[job.id]
         if mine.state is not PENDING:
             raise InvariantBroken(f"start of {mine!r}: only a pending job can be started")
@@ -169,12 +172,12 @@ class Plan:
         mine = self._jobs[job.id]
         before = mine.allocation
         if before is None or mine.state not in (RUNNING, LAUNCHING, SUSPENDED):
-            raise InvariantBroken(f"stop of {mine!r}: only a job that runs, is about to or is suspended can be stopped")
+            raise InvariantBroken(f"stop of {mine!r}: only a launching, running or suspended job can be stopped")
         self._books.give(before, mine.seq)
         self._decide(mine, STOPPING, before, None, cause)
 
     def move(self, job: JobView, allocation: Allocation) -> None:
-        """Let a running job go on elsewhere, or with another number of gpus."""
+        """Move a running job to another allocation."""
         mine = self._jobs[job.id]
         before = mine.allocation
         if before is None or mine.state is not RUNNING:
@@ -183,26 +186,26 @@ class Plan:
         self._decide(mine, RUNNING, before, allocation)
 
     def resize(self, job: JobView, allocation: Allocation) -> None:
-        """Let a running job go on with more or fewer gpus."""
+        """Move a running job to an allocation with more or fewer GPUs."""
         before = job.allocation
         if before is not None and before.gpus == allocation.gpus:
-            raise InvariantBroken(f"resize of {job!r}: it has {before.gpus:g} gpus already")
+            raise InvariantBroken(f"resize of {job!r}: it has {before.gpus:g} GPUs already")
         self.move(job, allocation)
 
     def reshare(self, job: JobView, allocation: Allocation) -> None:
-        """Let a job that runs, or is about to, go on in its seats on other terms, without a restart."""
+        """Give a launching or running job other terms in the same seats, without a restart."""
         mine = self._jobs[job.id]
         before = mine.allocation
         if before is None or mine.state not in (RUNNING, LAUNCHING):
-            raise InvariantBroken(f"reshare of {mine!r}: only a job that runs, or is about to, has terms")
+            raise InvariantBroken(f"reshare of {mine!r}: only a launching or running job has terms")
         if not allocation.has_seats_of(before):
-            raise InvariantBroken(f"reshare of {mine!r}: it stays where it is, with the GPUs and memory that it has")
+            raise InvariantBroken(f"reshare of {mine!r}: the GPUs and memory must stay the same")
         self._rebook(mine, before, allocation)
         self._decide(mine, mine.state, before, allocation)
 
     def reshare_all(self, changes: Sequence[tuple[JobView, Allocation]]) -> None:
-        """Other terms for several jobs, that do not go with the terms which the others have now: all are parked first.
-        All of them or, with everything as before, none."""
+        """Change the terms of several jobs whose new terms conflict with the others' old ones: all are parked first.
+        All of them change or, with everything restored, none."""
         mark = self.mark()
         try:
             with self.bundle():
@@ -215,30 +218,30 @@ class Plan:
             raise
 
     def limit(self, job: JobView, milli: int) -> None:
-        """Let a running job use at most so many thousandths of each of its gpus from now on."""
+        """Limit a running job to this many thousandths of each of its GPUs."""
         if not 0 < milli <= WHOLE:
-            raise InvariantBroken(f"limit of {job!r}: {milli} thousandths of a gpu")
+            raise InvariantBroken(f"limit of {job!r}: {milli} thousandths of a GPU")
         self.set(Limit(job.id, job.held_launch, milli))
 
     def tune(self, job: JobView, settings: Mapping[str, Setting]) -> None:
-        """Hand these settings to a running job; those that it got before and that are not named stay."""
+        """Pass these settings to a running job; earlier settings that are not named stay."""
         self.set(Tune(job.id, job.held_launch, dict(settings)))
 
     def checkpoint(self, job: JobView) -> None:
-        """Let a running job save now, and go on."""
+        """Have a running job save a checkpoint and continue."""
         self.set(Checkpoint(job.id, job.held_launch))
 
     def set(self, setting: JobSetting) -> None:
         mine = self._jobs[setting.job_id]
         if mine.state is not RUNNING or mine.held_launch != setting.launch:
-            raise InvariantBroken(f"a setting for {mine!r}: only a running job takes one")
+            raise InvariantBroken(f"a setting for {mine!r}: only a running job can be changed")
         self.settings.append(setting)
         self._steps.append(self.settings)
 
     def suspend(self, job: JobView, memory: MemoryPlace = "resident") -> None:
-        """Let a running job stand still: others may have its compute. Its memory stays on its gpus or goes to nodes.
+        """Suspend a running job: others may use its compute. Its memory stays on its GPUs or moves to its nodes.
 
-        The memory of one that was suspended and has not gone on yet stays where it is.
+        If the job was suspended and has not resumed yet, its memory stays where it is.
         """
         mine = self._jobs[job.id]
         before = mine.allocation
@@ -251,7 +254,7 @@ class Plan:
         self._decide(mine, SUSPENDED, before, after)
 
     def resume(self, job: JobView) -> None:
-        """Let a suspended job go on where it stands, with all that it had."""
+        """Resume a suspended job where it is, with everything it had."""
         mine = self._jobs[job.id]
         before = mine.allocation
         if before is None or before.resumes_as is None or mine.state is not SUSPENDED:
@@ -260,10 +263,10 @@ class Plan:
         self._decide(mine, RUNNING, before, before.resumes_as)
 
     def end_group(self, group_id: str, why: str, *, succeeded: bool = False) -> None:
-        """No member of it is to run any more: the best trial is found, or none is worth going on."""
+        """Stop all members of the group: the best trial is found, or none is worth continuing."""
         group = self._groups.get(group_id)
         if group is None or group.outcome is not None:
-            raise InvariantBroken(f"end of group {group_id}, which {'has ended' if group else 'is not there'}")
+            raise InvariantBroken(f"end of group {group_id}, which {'has ended' if group else 'does not exist'}")
         outcome = JobState.SUCCEEDED if succeeded else JobState.STOPPED
         self.end((group_id, outcome, f"{group.spec.title} ended: {why}"))
 
@@ -280,7 +283,7 @@ class Plan:
         cause: str = "",
         until_s: float | None = None,
     ) -> None:
-        """It is booked: note it, and how to take it back."""
+        """Note a booked step and how to undo it."""
         self._marks.append(len(self._steps))
         self._steps.append((Plan._undecide, job, job.state))
         job.allocation = after
@@ -288,7 +291,7 @@ class Plan:
         self.decisions.append(Decision(job.id, before, after, cause, self._bundle, until_s))
 
     def _rebook(self, job: Job, before: Allocation, after: Allocation) -> None:
-        """One instead of the other; where that cannot be had, all is as before."""
+        """Replace one booking by another; if that fails, restore the first."""
         self._books.give(before, job.seq)
         try:
             self._books.take(after, job.seq)
@@ -311,27 +314,27 @@ class Plan:
         job.state = state
 
     def bundle(self, number: int = 0) -> Bundle:
-        """Decisions made within need each other; a bundle within a bundle is part of that one. A replay knows the
-        number that it had."""
+        """Decisions made inside depend on each other. A nested bundle is part of the outer one. A replay passes the
+        number that the bundle had."""
         return Bundle(self, number)
 
     def reject(self, job: JobView, why: str) -> None:
-        """It can never run here."""
+        """The job can never run on this cluster."""
         self.rejects.append((self._jobs[job.id], why))
         self._steps.append(self.rejects)
 
     def wait(self, job: JobView, scope: str) -> None:
-        """It waits in this scope from now on."""
+        """The job waits in this scope from now on."""
         self.joins.append((self._jobs[job.id], scope))
         self._steps.append(self.joins)
 
     def refuse(self, scope: str, cause: Cause) -> None:
-        """Whoever waits in this scope waits for this cause from now on."""
+        """All jobs in this scope wait for this cause from now on."""
         self.refusals.append((scope, cause))
         self._steps.append(self.refusals)
 
     def remember(self, slot: Slot[T], key: str, value: T | None) -> None:
-        """Of that job or VC ("" where there is one value for all); no value: forget it."""
+        """Remember a value for that job or VC ("" if there is one value in all); None removes it."""
         self.keep(MemoryChange(slot.of, key, slot.name, value, WHOLE_PLANNER if slot.of is Of.JOB else self._at))
 
     def keep(self, change: MemoryChange) -> None:
@@ -339,7 +342,7 @@ class Plan:
         self._steps.append(self.memory)
 
     def wake(self, at_s: float | None) -> None:
-        """Ask the planner again then, if nothing happens before."""
+        """Call the planner again at this time, if nothing happens before."""
         if at_s != self.wake_s:
             self._steps.append((Plan._unwake, self.wake_s))
             self.wake_s = at_s
@@ -353,7 +356,7 @@ class Plan:
         return len(self._steps)
 
     def rollback(self, mark: int) -> None:
-        """Take back every step since that mark, the last first."""
+        """Undo every step since that mark, the last first."""
         steps = self._steps
         while len(steps) > mark:
             step = steps.pop()
@@ -363,7 +366,7 @@ class Plan:
                 step[0](self, *step[1:])
 
     def reserve(self, allocation: Allocation) -> None:
-        """These cells are nobody's, and not free, until they are released or the step is taken back."""
+        """Book these cells for no job until they are released or the step is undone."""
         self._books.reserve(allocation)
         self._steps.append((Plan._unreserve, allocation))
 
@@ -378,7 +381,7 @@ class Plan:
         self._books.reserve(allocation)
 
     def vacate(self, job: JobView) -> None:
-        """What the job has counts as free, until it is occupied again or the step is taken back."""
+        """Count the job's resources as free until `occupy` or until the step is undone."""
         allocation = self._jobs[job.id].allocation
         assert allocation is not None
         self._books.give(allocation, job.seq)
@@ -391,13 +394,13 @@ class Plan:
         self._steps.append((Plan._book, job.id, allocation, None))
 
     def allows(self, allocation: Allocation) -> bool:
-        """Whether cells that are free can be had: of a VC they may have nothing healthy behind them."""
+        """True if free cells may be used: those of a VC may have no healthy physical cell left."""
         return self._books.allows(allocation)
 
-    # For who plans on parts of the cluster ----------------------------------------------------------------------
+    # For planners of parts of the cluster -----------------------------------------------------------------------
 
     def part(self, over: Callable[[PlanBooks], PlanBooks], at: At = WHOLE_PLANNER) -> Plan:
-        """An empty plan for the same jobs on the books of a part, which may rest on those of the whole; `at` is the
+        """An empty plan for the same jobs on the books of a part, which may depend on those of the whole; `at` is the
         part of the memory that it writes."""
         return Plan(self._jobs, over(self._books), self._groups, at)
 
@@ -406,8 +409,8 @@ class Plan:
         return Plan(self._jobs, self._books, self._groups, self._at)
 
     def translate(self, made: Plan, number: int, decision: Decision, *, is_booked: bool) -> None:
-        """The decision of that number in the plan of a part, in the terms of the whole; `is_booked` if the part has
-        the books of the whole. To take it back takes back everything since it in the plan of the part."""
+        """Add the decision with that number from the plan of a part, in terms of the whole; `is_booked` if the part
+        uses the books of the whole. Undoing it also undoes everything since it in the plan of the part."""
         if not is_booked:
             self._book(decision.job_id, decision.before, decision.after)
         if self._bundle:
@@ -424,7 +427,7 @@ class Plan:
         made.rollback(mark)
 
     def see_as(self, job: JobView, allocation: Allocation) -> None:
-        """What the job has is called so from now on; nothing is decided."""
+        """Rename the job's allocation in terms of its VC; this is not a decision."""
         mine = self._jobs[job.id]
         self._steps.append((Plan._unsee, mine, mine.allocation))
         mine.allocation = allocation
@@ -433,7 +436,7 @@ class Plan:
         job.allocation = allocation
 
     def note(self, undo: Callable[[], object]) -> None:
-        """Something beside the plan follows it, and is taken back with it."""
+        """Note something outside the plan that is undone together with it."""
         self._steps.append((Plan._undo, undo))
 
     def _undo(self, undo: Callable[[], object]) -> None:

@@ -1,10 +1,10 @@
-"""Indexes over what is free: the nodes of one gpu type.
+"""Indexes over free resources: the nodes of one GPU type.
 
-For each number of free gpus the set of nodes that have just so many, kept as the bits of one integer: "the fullest
-node with at least 3 free gpus, lowest first" is then two machine operations, whatever the size of the cluster, and a
-change flips two bits. Gpus of which jobs have parts, and which are in no share mode, are in buckets: by the thousandths
-left, then by the memory left, the nodes that have such a gpu. The most memory of every number of thousandths, and of
-every `BLOCK` of them, says at once that nothing fits.
+For each number of free GPUs there is the set of nodes with exactly that many, kept as the bits of one integer: finding
+"the fullest node with at least 3 free GPUs, lowest first" takes two machine operations at any cluster size, and a
+change flips two bits. GPUs that jobs share without a share mode are in buckets, by the thousandths left and then by the
+memory left; each bucket has the nodes with such a GPU. The largest memory left for every number of thousandths, and for
+every `BLOCK` of them, shows at once if nothing fits.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from skep.core.ledger import GpuShares
 
 NONE = -1
-"""Less memory than any gpu has left."""
+"""Less than any real amount of memory left."""
 
 BLOCK = 25
-"""Numbers of thousandths that are skipped at once where none has a gpu with enough memory left."""
+"""The number of buckets that are skipped at once if none of them has a GPU with enough memory left."""
 
 
 class Pool:
-    """The nodes of one gpu type. Nodes that are down are in no index."""
+    """The nodes of one GPU type. Nodes that are down are in no index."""
 
     __slots__ = (
         "by_index",
@@ -52,31 +52,31 @@ class Pool:
         self.nodes: list[Node] = []
         self.by_index: dict[int, Node] = {}
         self.racks: dict[Cell | None, int] = {}
-        """Bits of the nodes right below each cell."""
+        """Bits of the nodes directly below each cell."""
         self.size_max = 0
         self.total = 0
         self.up = 0
         """Bits of all nodes that are up."""
         self.listed: list[int] = [0]
-        """`by_free` as it was when somebody last asked."""
+        """`by_free` as of the last read."""
         self.moved: list[Node] = []
-        """Nodes whose number of free gpus may have changed since then."""
+        """Nodes whose number of free GPUs may have changed since then."""
         self.listed_total = 0
-        """The free gpus of the listed nodes."""
+        """The free GPUs of the listed nodes."""
         self.sized: dict[int, int] = {}
-        """sized[n]: bits of the nodes of n gpus, up or not, largest size first."""
+        """sized[n]: bits of the nodes of n GPUs, up or not, largest size first."""
         self.shared: list[dict[int, int]] = []
-        """shared[milli][MiB]: bits of the nodes with a shared gpu of which just so much is left. This and the
-        next three are made when the first gpu is shared."""
+        """shared[milli][MiB]: bits of the nodes with a shared GPU of which exactly this much is left. This and the next
+        three are created when the first GPU is shared."""
         self.roomiest: list[int] = []
-        """roomiest[milli]: the most memory left on a shared gpu with so many milli left."""
+        """roomiest[milli]: the most memory left on a shared GPU with this many milli left."""
         self.tops: list[int] = []
-        """The most of each `BLOCK` numbers of these."""
+        """The maximum of each `BLOCK` entries of `roomiest`."""
         self.shared_counts: list[int] = []
-        """shared_counts[milli]: shared gpus with so many milli left."""
+        """shared_counts[milli]: the number of shared GPUs with this many milli left."""
         self.stale: list[Node] = []
-        """Nodes with gpus that the index does not know as they are: it follows when it is asked, because most of what
-        is tried is taken back before."""
+        """Nodes whose entries in the index are out of date. The index is updated when it is read, because most trial
+        bookings are undone before."""
 
     def add(self, node: Node) -> None:
         self.nodes.append(node)
@@ -114,15 +114,15 @@ class Pool:
 
     @property
     def by_free(self) -> list[int]:
-        """by_free[n]: bits of the nodes with n free gpus. It follows when it is asked, because most of what is tried is
-        taken back before."""
+        """by_free[n]: bits of the nodes with n free GPUs. Updated when it is read, because most trial bookings are
+        undone before."""
         if self.moved:
             self._list_moved()
         return self.listed
 
     @property
     def free(self) -> int:
-        """Free gpus of all nodes that are up."""
+        """Free GPUs of all nodes that are up."""
         if self.moved:
             self._list_moved()
         return self.listed_total
@@ -141,21 +141,21 @@ class Pool:
 
     @property
     def idle(self) -> dict[int, int]:
-        """idle[n]: bits of the wholly free nodes of n gpus, largest size first."""
+        """idle[n]: bits of the fully free nodes of n GPUs, largest size first."""
         by_free = self.by_free
         return {size: nodes & by_free[size] for size, nodes in self.sized.items()}
 
     def having(self, gpus: int) -> int:
-        """Bits of the nodes with at least so many free gpus."""
+        """Bits of the nodes with at least this many free GPUs."""
         nodes = 0
         for those in self.by_free[gpus:]:
             nodes |= those
         return nodes
 
-    # Shared gpus -----------------------------------------------------------------------------------------------
+    # Shared GPUs -----------------------------------------------------------------------------------------------
 
     def set_share(self, node: Node, gpu: int, before: GpuShares, after: GpuShares) -> None:
-        """The gpu carries just so much now. It is free as long as nobody has compute there."""
+        """Note what is booked on the GPU now. It is free as long as no tenant has compute there."""
         if after.tenants:
             node.shares[gpu] = after
             node.is_plain = False
@@ -171,7 +171,7 @@ class Pool:
                 unlist(node)
 
     def follow(self) -> None:
-        """Let the index of shared gpus follow what was taken and given since somebody last asked."""
+        """Update the index of shared GPUs with the changes since it was last read."""
         for node in self.stale:
             for gpu, before in node.indexed.items():
                 after = node.shares.get(gpu)
@@ -221,21 +221,21 @@ class Pool:
 
     @property
     def shared_milli(self) -> int:
-        """Thousandths left on all shared gpus."""
+        """Thousandths left on all shared GPUs."""
         if self.stale:
             self.follow()
         return sum(left * count for left, count in enumerate(self.shared_counts) if count)
 
     def with_room(self, milli: int) -> int:
-        """GPUs of which so many thousandths are free."""
+        """GPUs of which this many thousandths are free."""
         if self.stale:
             self.follow()
         return self.free if milli >= WHOLE else self.free + sum(self.shared_counts[milli:])
 
     def shares(self, milli: int, memory_mib: int) -> Iterator[tuple[Node, int]]:
-        """Nodes, and the mask of their shared gpus, with that much left: the fullest first, then by number of the node.
+        """Nodes, and the mask of their shared GPUs, with this much left: fullest first, then by node number.
 
-        A node comes once for each amount of thousandths that is left on one of its gpus.
+        A node is returned once for each amount of thousandths left on one of its GPUs.
         """
         if self.stale:
             self.follow()
@@ -256,6 +256,6 @@ class Pool:
 
 
 def unlist(node: Node) -> None:
-    """Note that the node's free GPUs have changed; the index follows when it is next asked."""
+    """Note that the node's free GPUs have changed; the index is updated when it is next read."""
     node.is_listed = False
     node.pool.moved.append(node)

@@ -1,8 +1,8 @@
-"""How far jobs say they are, and which of their reports are worth an entry of the log.
+"""Progress of jobs, and the rule by which reports are logged.
 
-A job may report many times a second. Logged are the first and the last report of a run, and between them at most one a
-minute, sooner if the speed moves by a tenth. Planners see only what was logged, so a replay sees the same. The service
-and the simulator both ask a `Gauge`.
+A job may report many times a second. The log gets the first and the last report of a run, and between them at most one
+a minute, sooner if the speed changes by a tenth. Planners see only what was logged, so a replay sees the same. The
+service and the simulator both use a `Gauge`.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ import msgspec
 from skep.core.history import Spread
 
 EVERY_S = 60.0
-"""Between two entries about one run."""
+"""The time between two log entries about one run."""
 MOVED = 0.1
-"""The part by which a speed moves before it is news at once."""
+"""The relative change of speed that is logged at once."""
 LOOK_S, LOOK_STEPS = 10.0, 100
-"""A speed is looked at over at least so many seconds and steps, and has moved when two looks in a row say so: what
-jitters is not news."""
+"""A speed is measured over at least this many seconds and steps, and has changed if two measurements in a row say so:
+jitter is not logged."""
 EXCLUSIVE_S, EXCLUSIVE_STEPS = 60.0, 10
-"""Alone on its GPUs for so long, and for so many steps, a job shows its reference speed."""
+"""After this long, and this many steps, alone on its GPUs a job has shown its reference speed."""
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a job says of itself, as it is logged."""
+    """The progress of a job as it is logged."""
 
     step: float
-    """Steps done, those of earlier runs included."""
+    """Steps done, including those of earlier runs."""
     steps: float | None = None
-    """In all."""
+    """The total number of steps."""
     epoch: float | None = None
     """Epochs done."""
     epochs: float | None = None
-    """In all."""
+    """The total number of epochs."""
     steps_per_s: float | None = None
-    """Measured since the last entry, in the place where it runs now."""
+    """Measured since the last entry, on the present GPUs."""
     reference: float | None = None
-    """Steps per second at its reference: as the profile says, else in its own first exclusive minute."""
+    """Steps per second at its reference: from the profile, else from its own first minute alone."""
     series: dict[str, float] = {}
-    """The latest of each: loss, batch size, gradient noise, …"""
+    """The latest value of each series: loss, batch size, gradient noise, …"""
 
 
 class Tally(msgspec.Struct, array_like=True):
-    """Numbers in three; nothing is ever taken away."""
+    """A running count, mean and deviation; values are never removed."""
 
     count: int = 0
     mean: float = 0.0
     squares: float = 0.0
-    """Of the differences from the mean, added up (Welford)."""
+    """The sum of squared differences from the mean (Welford)."""
 
     def add(self, value: float) -> None:
         self.count += 1
@@ -63,16 +63,16 @@ class Tally(msgspec.Struct, array_like=True):
 
 
 class Progress(msgspec.Struct):
-    """What was logged of a job that has not ended."""
+    """The logged progress of a job that has not ended."""
 
     at_s: float
     launch: int
     report: Report
-    """The last one."""
+    """The last report."""
     speeds: Tally = msgspec.field(default_factory=Tally)
     """Steps per second."""
     values: dict[str, Tally] = {}
-    """Of each series."""
+    """Statistics of each series."""
 
     @property
     def reference(self) -> float | None:
@@ -87,8 +87,7 @@ class Progress(msgspec.Struct):
         return None if tally is None else tally.spread
 
     def done_at(self, work_s: float) -> float | None:
-        """The part of the job that is done, 0 to 1, when it has done so much work; none where the job does not say how
-        much there is to do."""
+        """The completed part of the job, 0 to 1, after this much work; None if the job does not report a total."""
         report = self.report
         if report.steps:
             step = report.step if report.reference is None else work_s * report.reference
@@ -111,45 +110,45 @@ class Progress(msgspec.Struct):
 
 
 SERIES_MAX = 32
-"""Series of a job of which the spread is kept."""
+"""The number of series per job for which statistics are kept."""
 
 
 Mark = tuple[float, float]
-"""A moment, and the step that a job was at."""
+"""A time, and the step of the job at that time."""
 
 
 class Gauge:
-    """The reports of one run of a job: how fast it goes, and when that is to be logged."""
+    """The reports of one run of a job: its speed, and when that is to be logged."""
 
     __slots__ = ("began", "launch", "logged_s", "logged_speed", "look", "mark", "moved", "place", "speed")
 
     def __init__(self, launch: int, place: object = None, logged_s: float | None = None) -> None:
         self.launch = launch
         self.place = place
-        """Beside whom it runs: a speed is measured in one place."""
+        """Its neighbours: a speed is measured for one set of neighbours."""
         self.logged_s = logged_s
-        """When an entry was last made; none: the next is the first."""
+        """The time of the last log entry; None: there was none."""
         self.logged_speed: float | None = None
         self.speed: float | None = None
-        """Steps per second since the last entry, in this place."""
+        """Steps per second since the last entry, with these neighbours."""
         self.began: Mark | None = None
-        """Its first report in this place."""
+        """Its first report with these neighbours."""
         self.mark: Mark | None = None
-        """Since when the speed is measured."""
+        """Start of the present speed measurement."""
         self.look: Mark | None = None
-        """When the present look began."""
+        """Start of the present comparison."""
         self.moved = 0
-        """Whether the last look was above (1) or below (-1) what was logged."""
+        """1 or -1 if the last comparison was above or below the logged speed."""
 
     def settle(self, place: object) -> None:
-        """From now on it runs beside others."""
+        """The neighbours have changed."""
         if place != self.place:
             self.place = place
             self.began = None
 
     def add(self, at_s: float, step: float) -> bool:
-        """Take note of a report; whether it is to be logged."""
-        if self.began is None or self.mark is None or step < self.mark[1]:  # or it began anew from a checkpoint
+        """Process a report. True if it is to be logged."""
+        if self.began is None or self.mark is None or step < self.mark[1]:  # or it restarted from a checkpoint
             self.began = self.mark = self.look = (at_s, step)
             self.speed, self.moved = None, 0
             return self.is_due(at_s, None)
@@ -158,13 +157,13 @@ class Gauge:
         return self.is_due(at_s, self.speed if is_sure else None)
 
     def is_due(self, at_s: float, speed: float | None) -> bool:
-        """The rule: the first is logged, one a minute, and one as soon as the speed (if it is sure) has moved."""
+        """The rule: log the first report, one a minute, and one as soon as the speed (if measured) has changed."""
         if self.logged_s is None or at_s - self.logged_s >= EVERY_S:
             return True
         return speed is not None and moves(self.logged_speed, speed) != 0
 
     def log(self, at_s: float, step: float) -> None:
-        """An entry is made."""
+        """Note that an entry was made."""
         self.logged_s = at_s
         if self.speed is not None:
             self.logged_speed = self.speed
@@ -172,14 +171,15 @@ class Gauge:
         self.moved = 0
 
     def reference(self, at_s: float, step: float) -> float | None:
-        """Steps per second since it is in this place, if it has been there long enough to measure it."""
+        """Steps per second with these neighbours, if measured for long enough."""
         began = self.began
         if began is None or at_s - began[0] < EXCLUSIVE_S or step - began[1] < EXCLUSIVE_STEPS:
             return None
         return speed_since(began, at_s, step)
 
     def _looks_moved(self, at_s: float, step: float) -> bool:
-        """Whether two looks in a row found another speed than was logged; it is then measured since the first."""
+        """True if two comparisons in a row found another speed than the logged one; the speed is then measured since
+        the first."""
         assert self.look is not None
         if at_s - self.look[0] < LOOK_S or step - self.look[1] < LOOK_STEPS:
             return False
@@ -191,21 +191,21 @@ class Gauge:
 
 
 SHARE_MOVED = 0.05
-"""A measured share that has moved by so much of a GPU is news at once, by less once a minute."""
+"""A change of the measured share by this much of a GPU is logged at once, a smaller one once a minute."""
 
 
 class ShareGauge:
-    """The measured shares of one run of a job: which of them are to be logged."""
+    """The measured shares of one run of a job, and which of them are to be logged."""
 
     __slots__ = ("logged", "logged_s")
 
     def __init__(self, logged: float | None = None, logged_s: float = -math.inf) -> None:
         self.logged = logged
-        """The last one."""
+        """The last logged share."""
         self.logged_s = logged_s
 
     def add(self, at_s: float, share: float) -> bool:
-        """Take note of what was measured; whether it is to be logged, and is then taken to be."""
+        """Process a measurement. True if it is to be logged, which is then assumed to happen."""
         moved = math.inf if self.logged is None else abs(share - self.logged)
         if moved < SHARE_MOVED and (at_s - self.logged_s < EVERY_S or moved < SHARE_MOVED / 10):
             return False
@@ -218,7 +218,7 @@ def speed_since(mark: Mark, at_s: float, step: float) -> float | None:
 
 
 def moves(before: float | None, now: float) -> int:
-    """1 or -1 if a speed is more than a tenth above or below what it was."""
+    """1 or -1 if a speed is more than a tenth above or below the earlier one."""
     if before is None or abs(now - before) <= MOVED * before:
         return 0
     return 1 if now > before else -1

@@ -1,6 +1,6 @@
-"""What was decided and why, as it is written down: one entry for each step of the scheduler.
+"""Log entries: the events and decisions of each step of the scheduler.
 
-Replay repeats what was decided; it never decides again. So a log outlives changes of the policies that wrote it.
+A replay repeats the logged decisions and never calls a planner, so a log stays valid when policies change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_BUNDLE = contextlib.nullcontext()
 
 
 class PlanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A plan in words that hold without the state it was made on."""
+    """A plan in a form that does not refer to the state it was made on."""
 
     decisions: list[Decision] = []
     joins: list[tuple[str, str]] = []
@@ -34,13 +34,13 @@ class PlanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     wake_s: float | None = None
     ends: list[GroupEnd] = []
     made_on: int = 0
-    """Of a late plan: the version of the state on which it was made. What is recorded is the part that was kept."""
+    """For a late plan: the version of the state on which it was made. The record has the part that was kept."""
     dropped: int = 0
-    """Of a late plan: its steps that were not kept."""
+    """For a late plan: the number of dropped steps."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What happened at one moment, and what was decided about it."""
+    """The events of one step, and the decisions about them."""
 
     at_s: float
     events: list[Event]
@@ -63,7 +63,7 @@ def record(plan: Plan) -> PlanRecord:
 
 
 def replay(state: State, logged: PlanRecord) -> Plan:
-    """The same decisions, tried and kept on another state."""
+    """The same decisions, tried on another state."""
     plan = state.new_plan()
     for decision in logged.decisions:
         repeat(state, plan, decision)
@@ -73,7 +73,7 @@ def replay(state: State, logged: PlanRecord) -> Plan:
 
 
 def say(state: State, plan: Plan, logged: PlanRecord) -> None:
-    """All but the decisions."""
+    """Everything except the decisions."""
     for job_id, scope in logged.joins:
         plan.wait(state.jobs[job_id], scope)
     for job_id, reason in logged.rejects:
@@ -110,11 +110,11 @@ def _repeat(state: State, plan: Plan, decision: Decision) -> None:
 
 
 def fold(state: State, entry: Entry, cluster: Cluster | None = None) -> None:
-    """Take in one entry of the log; with `cluster`, if it changes the cluster. The actions that follow from it were
-    carried out when it was written."""
+    """Apply one entry of the log; `cluster` is needed if the entry changes the cluster. The resulting actions were
+    carried out when the entry was written."""
     take_in(state, entry.at_s, entry.events, cluster)
     for logged in entry.plans:
-        if not logged.made_on:  # what happened after a late plan was made is still news to its planner
+        if not logged.made_on:  # the planner has not seen events that happened after a late plan was made
             state.take_trigger()
         state.commit(replay(state, logged))
     reconcile(state)

@@ -1,7 +1,7 @@
 """Why a job does not run now, as data.
 
-Jobs that ask for the same wait for the same reason, so waiting is booked per *scope* (a class of equal requests, or
-the one job at the head of a line) and a job takes its part when it leaves: what the scope had booked since it joined.
+Jobs with equal requests wait for the same reason, so waiting is booked per *scope* (a class of equal requests, or the
+job at the head of a line). A job that leaves a scope takes what the scope has booked since the job joined.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import msgspec
 
 class Cause(enum.StrEnum):
     QUOTA = "quota"
-    """Its share is used up."""
+    """Its quota is used up."""
     FRAGMENTATION = "fragmentation"
-    """Enough gpus are free, but in no shape it accepts."""
+    """Enough GPUs are free, but in no acceptable shape."""
     CAPACITY = "capacity"
     """Too little is free."""
     ORDER = "order"
-    """Others go first."""
+    """Other jobs go first."""
     CONSTRAINT = "constraint"
-    """Something it asks for is not there now."""
+    """Something it requires is not available now."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """`reason` says why not, `remedy` what would change it."""
+    """`reason` says why it does not run, `remedy` what would change that."""
 
     code: str
     cause: Cause
@@ -34,7 +34,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Waiting:
-    """How long the jobs of one scope have waited for each cause that is booked."""
+    """How long the jobs of one scope have waited for each booked cause."""
 
     __slots__ = ("cause", "fragmentation_s", "jobs", "quota_s", "since_s")
 
@@ -44,14 +44,14 @@ class Waiting:
         self.quota_s = 0.0
         self.fragmentation_s = 0.0
         self.jobs = 0
-        """How many wait in this scope now."""
+        """The number of jobs that wait in this scope now."""
 
     def become(self, cause: Cause, now_s: float) -> None:
         self.settle(now_s)
         self.cause = cause
 
     def settle(self, now_s: float) -> None:
-        """Book the time since the last change on the present cause."""
+        """Book the time since the last change under the present cause."""
         if self.cause is Cause.QUOTA:
             self.quota_s += now_s - self.since_s
         elif self.cause is Cause.FRAGMENTATION:
@@ -67,7 +67,7 @@ class Waits:
     def __init__(self) -> None:
         self.scopes: dict[str, Waiting] = {}
         self.fragmented: dict[str, Waiting] = {}
-        """Those of them whose jobs find enough free GPUs, but in no acceptable shape."""
+        """The scopes whose jobs would find enough free GPUs, but in no acceptable shape."""
 
     def of(self, scope: str, now_s: float) -> Waiting:
         waiting = self.scopes.get(scope)
@@ -89,11 +89,11 @@ class Waits:
 
     @property
     def is_fragmented(self) -> bool:
-        """Whether some job waits although enough GPUs are free for it."""
+        """True if a job waits although enough GPUs are free for it."""
         return bool(self.fragmented) and any(waiting.jobs for waiting in self.fragmented.values())
 
     def drop(self, prefix: str) -> list[Waiting]:
-        """The scopes of that prefix, which are no longer used."""
+        """Drop the scopes with that prefix, which are no longer used."""
         dropped = [scope for scope in self.scopes if scope.startswith(prefix)]
         for scope in dropped:
             self.fragmented.pop(scope, None)

@@ -35,52 +35,52 @@ class Suspended(msgspec.Struct, frozen=True, tag="suspended"):
 
 
 class Resumed(msgspec.Struct, frozen=True, tag="resumed"):
-    """The tasks run again, by request or because the lease on their suspension ran out."""
+    """The tasks run again, on request or because the lease of their suspension expired."""
 
     job_id: str
     launch: int
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """An action on a job that runs cannot be carried out, by this engine or for this job; the job is as before."""
+    """An action on a running job cannot be carried out, by this engine or for this job; the job is unchanged."""
 
     job_id: str
     launch: int
     action: str
-    """Its name in lower case: `suspend`, `checkpoint`, …"""
+    """The name of the action in lower case: `suspend`, `checkpoint`, …"""
     reason: str
 
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
-    """The launch is over and no process of it is left."""
+    """The launch has ended and no process of it is left."""
 
     job_id: str
     launch: int
     code: int
     """0 to 255; killed by signal N: 128 + N."""
     task: str = ""
-    """Whose exit decided, as `role-index`."""
+    """The task whose exit decided, as `role-index`."""
     was_stopped: bool = False
-    """It was asked to stop and left because of that, not because it was done."""
+    """True if it exited because it was asked to stop, not because it was done."""
     log_tail: str = ""
     seconds: float = 0.0
     """How long it ran."""
     cause: str = ""
-    """What the engine knows beyond the code, such as `oom`; see `jobs/exits.py`."""
+    """What the engine knows beyond the exit code, such as `oom`; see `jobs/exits.py`."""
 
 
 class LaunchFailed(msgspec.Struct, frozen=True, tag="launch-failed"):
-    """No task of the launch runs: none could be started, or those that were have been ended again."""
+    """No task of the launch runs: none could be started, or the started ones were killed."""
 
     job_id: str
     launch: int
     reason: str
     cause: str = ""
-    """Why the next launch may work: `shortage` of the machine, or `shim-killed`; nothing if it is the job's fault."""
+    """Why a retry may succeed: `shortage` on the machine, or `shim-killed`; empty if the job is at fault."""
 
 
 class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
-    """What the job says of itself through `skep.train`."""
+    """Progress that the job reported through `skep.train`."""
 
     job_id: str
     launch: int
@@ -97,7 +97,7 @@ class ShareMeasured(msgspec.Struct, frozen=True, tag="share-measured"):
 
 
 class Looked(msgspec.Struct, frozen=True, tag="looked"):
-    """The engine was asked to look at everything it runs, and has told whatever had ended by then."""
+    """The engine has checked everything it runs, as requested, and has reported what had ended by then."""
 
 
 class Fenced(msgspec.Struct, frozen=True, tag="fenced"):

@@ -1,7 +1,7 @@
-"""Decisions at the boundaries of rounds only: what happens between them is gathered for the next.
+"""Rounds: decisions at fixed boundaries only. Events between them are collected for the next decision.
 
-Boundaries are the multiples of the round since time 0. The planner's wake-up is the next one, so it is in the state
-like any other; live, where time has passed until the timer is handled, the wake-up itself is the boundary.
+Boundaries are the multiples of the round since time 0. The planner's wake-up is the next boundary, so it is part of the
+state. In a server, where time passes until the timer is handled, the wake-up itself is the boundary.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def next_boundary(now_s: float, round_s: float) -> float:
 
 
 def slack(rounds: float) -> float:
-    """What rounding may make of a whole number of rounds."""
+    """Tolerance for rounding when a time is compared with a multiple of the round."""
     return max(1e-9, 4 * math.ulp(rounds))
 
 
 def everything() -> Trigger:
-    """For a planner that begins within a round: what is news is not known, so it looks at everything."""
+    """For a planner that begins within a round: it has not seen the events of the round, so it looks at everything."""
     trigger = Trigger()
     trigger.nodes_changed = True
     return trigger

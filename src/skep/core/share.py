@@ -1,16 +1,15 @@
-"""How jobs share a GPU: the share modes as data, what a job may ask for, and who may stand beside whom.
+"""How jobs share a GPU: the share modes as data, what a job may request, and which tenants may share a GPU.
 
-A tenant is what one slice has of one GPU. `milli` is guaranteed to it, `limit` is the most that it may use; a tenant
-with a limit of 0 is suspended and has no compute. Tenants with compute on one GPU are all in one mode: a GPU is
-exclusive, or it is shared in one way.
+A tenant is what one slice has of one GPU. `milli` is guaranteed, `limit` is the most that it may use; a tenant with a
+limit of 0 is suspended and has no compute. All tenants with compute on one GPU are in the same mode.
 
-Turns within a share group belong to the engine: a plan sets members, weights and the quantum. A tenant in mode `slice`
-therefore holds no milli: its part follows from the weights of whoever is there, and nobody is booked anew when another
+The engine schedules the turns within a share group: a plan sets members, weights and the quantum. A tenant in mode
+`slice` therefore holds no milli: its part follows from the weights of the members, and no booking changes when another
 member joins or leaves.
 
 A plan gives all members of such a group the same GPUs. The ledger does not check this: it books slices one by one, and
-a member may have several on a node. If members have different GPUs, no GPU is overbooked, but worlds differ: the local
-engine lets members without a common GPU run at once, the simulator has one member of the group run at a time.
+a member may have several on a node. If members have different GPUs, no GPU is overbooked, but the engines differ: the
+local engine runs members without a common GPU at the same time, the simulator runs one member of the group at a time.
 """
 
 from __future__ import annotations
@@ -21,18 +20,17 @@ from typing import Literal
 import msgspec
 
 EXCLUSIVE = "exclusive"
-"""The mode of slices that name none: what is guaranteed, and no more."""
+"""The mode of slices without a mode: the guaranteed part only."""
 
 MIG = "mig"
 LANE = "lane"
 
 RateModel = Literal["alone", "together", "turns", "tokens", "leftovers", "lanes", "part", "instant"]
-"""How the speed of tenants follows from who is there (`profiles/sharing.py`).
+"""How the speed of tenants depends on their neighbours (`profiles/sharing.py`).
 
-`alone`: of nobody else. `together`: all run at once and slow each other down. `turns`: one at a time, by weight.
-`tokens`: one at a time, by request and limit. `leftovers`: guaranteed ones go first. `lanes`: turns within a lane,
-lanes together. `part`: a fixed part of the GPU. `instant`: the one with the highest priority, others when
-it is idle.
+`alone`: not at all. `together`: all run at once and slow each other down. `turns`: one at a time, by weight. `tokens`:
+one at a time, by request and limit. `leftovers`: guaranteed ones go first. `lanes`: turns within a lane, lanes
+together. `part`: a fixed part of the GPU. `instant`: the one with the highest priority, others when it is idle.
 """
 
 
@@ -41,20 +39,20 @@ class ShareMode(msgspec.Struct, frozen=True):
 
     name: str
     guarantee: str
-    """What a tenant gets whatever the others do."""
+    """What a tenant gets regardless of the others."""
     may_exceed: bool
-    """Whether a tenant may use more than is guaranteed to it."""
+    """True if a tenant may use more than its guaranteed part."""
     takes_turns: bool
-    """Whether tenants run one after the other, so that a member which has no turn stands still."""
+    """True if tenants run one after the other, so that a member without a turn is paused."""
     rate: RateModel
     memory: str
     """What keeps a tenant from using the GPU memory of others."""
     compute: str
     """What keeps a tenant from using the compute of others."""
     one_group: bool = False
-    """Whether all tenants of a GPU are members of one share group."""
+    """True if all tenants of a GPU must be members of one share group."""
     is_simulated: bool = False
-    """Whether only the simulator offers it."""
+    """True if only the simulator offers it."""
 
 
 _BOOKED = "what does not fit is refused; `skep.train` caps each process"
@@ -63,7 +61,7 @@ MODES: dict[str, ShareMode] = {
     mode.name: mode
     for mode in (
         ShareMode(
-            EXCLUSIVE, "the GPU, or its own part of it", False, False, "alone", "nobody else is there", "the same"
+            EXCLUSIVE, "the GPU, or its own part of it", False, False, "alone", "there are no other tenants", "the same"
         ),
         ShareMode("pack", "nothing", True, False, "together", _BOOKED, "nothing"),
         ShareMode(
@@ -117,7 +115,7 @@ SHARED = frozenset(MODES) - {EXCLUSIVE}
 
 
 class MigProfile(msgspec.Struct, frozen=True):
-    """An instance of a MIG device: sevenths of its compute, eighths of its memory, and where it may begin."""
+    """A MIG instance: sevenths of the compute, eighths of the memory, and the slots where it may begin."""
 
     name: str
     compute: int
@@ -143,12 +141,13 @@ MIG_PROFILES: dict[str, MigProfile] = {
         MigProfile("7g", 7, 8, (0,)),
     )
 }
-"""Of an A100. The milli of a tenant in mode `mig` says which profile it has, its slot where that begins."""
+"""MIG profiles of an A100. The milli of a tenant in mode `mig` select the profile, its slot is where the instance
+begins."""
 
 _BY_MILLI = {profile.milli: profile for profile in MIG_PROFILES.values()}
 
 Claim = Literal["guaranteed", "opportunistic", "auto"]
-"""What a job claims of its quota (AntMan): it runs as if alone, it takes what others leave, or the first if it can."""
+"""AntMan's classes of jobs: guaranteed, opportunistic, or guaranteed if the quota allows."""
 
 
 Tier = Literal["basic", "standard", "premium"]
@@ -156,17 +155,17 @@ Tier = Literal["basic", "standard", "premium"]
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a job wants to share. The part of each GPU that it asks for is `Role.gpu_milli`, memory `Role.gpu_mem_gib`.
+    """How a job wants to share. The part of each GPU that it requests is `Role.gpu_milli`, memory `Role.gpu_mem_gib`.
 
-    A policy reads what it knows; the rest means nothing to it.
+    A policy reads the fields it knows and ignores the rest.
     """
 
     mode: str = ""
-    """One of `MODES`; nothing: as the policy sees fit."""
+    """One of `MODES`; empty: the policy decides."""
     limit_milli: int = 0
     """The most that it may use of each of its GPUs; 0: as much as the mode allows."""
     weight: int = 1
-    """Against other members of a share group."""
+    """Its weight against other members of a share group."""
     affinity: str = ""
     """KubeShare: only on a GPU with tenants of this label, or a new one."""
     anti_affinity: str = ""
@@ -184,7 +183,7 @@ class Share(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tenant(msgspec.Struct, frozen=True, order=True):
-    """What one slice has of one GPU. The launch is that of the job, which is wanted in one place at a time."""
+    """What one slice has of one GPU. It has no launch number: a job is wanted in one place at a time."""
 
     owner: int
     milli: int
@@ -196,11 +195,11 @@ class Tenant(msgspec.Struct, frozen=True, order=True):
     weight: int = 1
     quantum_ms: int = 0
     ephemeral_mib: int = 0
-    """The part of its memory that it needs only while it runs; the jobs of a lane have it in common."""
+    """The part of its memory that it needs only while it runs; the jobs of a lane share it."""
 
 
 def fault_of(tenant: Tenant) -> str:
-    """Why there can be no such tenant; nothing: there can."""
+    """Why this tenant is invalid; empty: it is valid."""
     if not 0 <= tenant.milli <= tenant.limit <= 1000:
         return f"{tenant.milli} milli with a limit of {tenant.limit} are no part of a gpu"
     if not 0 <= tenant.ephemeral_mib <= tenant.memory_mib or (
@@ -208,18 +207,18 @@ def fault_of(tenant: Tenant) -> str:
     ):
         return f"{tenant.ephemeral_mib} of {tenant.memory_mib} MiB shared in mode {tenant.mode or EXCLUSIVE}"
     if not tenant.mode:
-        return "" if tenant.limit == tenant.milli else "more than is guaranteed needs a share mode"
+        return "" if tenant.limit == tenant.milli else "a limit above the guaranteed part needs a share mode"
     mode = MODES.get(tenant.mode)
     if mode is None or tenant.mode == EXCLUSIVE:
         return f"there is no share mode {tenant.mode!r}"
     if not tenant.limit:
-        return f"a tenant in mode {tenant.mode} has a limit"
+        return f"a tenant in mode {tenant.mode} must have a limit"
     if not mode.may_exceed and tenant.limit > tenant.milli:
-        return f"in mode {tenant.mode} a tenant has what is guaranteed and no more"
+        return f"in mode {tenant.mode} a tenant may not use more than its guaranteed part"
     if tenant.weight < 1 or tenant.quantum_ms < 0:
         return f"a weight of {tenant.weight} and a quantum of {tenant.quantum_ms} ms"
     if mode.one_group and not tenant.group:
-        return f"in mode {tenant.mode} a tenant has a share group"
+        return f"in mode {tenant.mode} a tenant must have a share group"
     if tenant.mode == MIG:
         profile = _BY_MILLI.get(tenant.milli)
         if profile is None or tenant.slot not in profile.starts:
@@ -228,9 +227,9 @@ def fault_of(tenant: Tenant) -> str:
 
 
 def clash(tenant: Tenant, others: Iterable[Tenant]) -> str:
-    """Why this tenant cannot run beside these; nothing: it can. Sums of milli and memory are not looked at.
+    """Why this tenant cannot run beside the others; empty: it can. Sums of milli and memory are checked elsewhere.
 
-    Who is suspended has no compute, and is in nobody's way.
+    A suspended tenant has no compute and conflicts with no other.
     """
     if not tenant.limit:
         return ""
@@ -253,13 +252,13 @@ def _clash(tenant: Tenant, other: Tenant) -> str:
 
 
 def mig_slots(tenant: Tenant) -> int:
-    """Bits of the slots that a tenant in mode `mig` has."""
+    """Bits of the slots of a tenant in mode `mig`."""
     return _BY_MILLI[tenant.milli].slots(tenant.slot)
 
 
 def memory_of(tenants: Iterable[Tenant]) -> int:
-    """MiB that these need of a GPU: what each keeps, and for each lane the most that one of its jobs needs to run. A
-    suspended job needs only what it keeps."""
+    """The memory that these tenants need on a GPU in MiB: the persistent part of each, and for each lane the largest
+    ephemeral part. A suspended job needs only its persistent part."""
     kept = 0
     lanes: dict[str, int] = {}
     for tenant in tenants:

@@ -1,7 +1,7 @@
-"""A whole state as bytes, so that a recovery need not begin at the first event.
+"""Snapshots: a whole state as bytes, so that a recovery need not begin at the first event.
 
-What follows from the rest is not written: the indexes over free cells come from where the jobs are, and what a planner
-derives it derives again when it is attached.
+Derived data is not stored: the indexes over free cells are rebuilt from the allocations, and the caches of a planner
+when it is attached.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from skep.core.state import State
 from skep.core.timers import BACK_OFF, Timer, Timers
 
 DERIVED = ("id", "gpus", "rank")
-"""Of a job: what its spec says."""
+"""Fields of a job that are derived from its spec."""
 
 SPECIAL = ("spec", "seq", "submit_s", "allocation", "bound", "held", "waiting", "state")
 
 PLAIN = tuple(name for name in Job.__slots__ if name not in (*DERIVED, *SPECIAL))
-"""Of a job: numbers, flags and words, written as they are."""
+"""Fields of a job that are plain values: numbers, flags and texts."""
 
 
 HOLD_UNTIL = "hold_until_s"
@@ -47,7 +47,7 @@ class SavedJob(msgspec.Struct, array_like=True):
     bound: Allocation | None
     held: Allocation | None
     waiting: str | None
-    plain: list[Any]  # of the fields that `SavedState.fields` names
+    plain: list[Any]  # in the order of `SavedState.fields`
 
 
 class SavedWaiting(msgspec.Struct, array_like=True):
@@ -64,7 +64,7 @@ class SavedMemory(msgspec.Struct):
 
 class SavedState(msgspec.Struct):
     fields: tuple[str, ...]
-    """What `plain` of each job has: another version may know more or less of a job."""
+    """The names of the values in `plain` of each job: another version may have more or fewer."""
     now_s: float
     wake_s: float
     memory: SavedMemory
@@ -83,12 +83,12 @@ class SavedState(msgspec.Struct):
     faults: dict[str, PolicyFailed] = {}
     timers: list[Timer] = []
     nodes: list[NodeSpec] | None = None
-    """By number; older snapshots have those of the cluster's file."""
+    """By number; older snapshots use those of the cluster file."""
     node_changes: dict[str, NodeSpec | None] = {}
     others: dict[str, Others] = {}
     groups: list[Group] = []
     knowledge: SavedKnowledge | None = None
-    """Older snapshots have none: what follows from the jobs stands for it."""
+    """Older snapshots have none: it is derived from the jobs."""
     late_count: int = 0
     dropped_count: int = 0
     reshaped_at: int = 0
@@ -101,7 +101,7 @@ DECODER = msgspec.msgpack.Decoder(SavedState)
 
 
 def dump(state: State) -> bytes:
-    """Between two steps, when the planner has seen everything."""
+    """Take a snapshot between two steps, when the planner has seen all events."""
     scopes = scopes_of(state)
     saved = save(state)
     saved.nodes = state.cluster.specs
@@ -110,7 +110,7 @@ def dump(state: State) -> bytes:
 
 
 def save(state: State) -> SavedState:
-    """All but the jobs."""
+    """Everything except the jobs."""
     return SavedState(
         fields=PLAIN,
         now_s=state.now_s,
@@ -154,9 +154,10 @@ def save_job(job: Job, scopes: dict[int, str]) -> SavedJob:
 
 
 def load(data: bytes, cluster: Cluster, measured: ProfileFigures = UNKNOWN) -> State:
-    """On an unused cluster: that of the file. Which nodes it really had by then is written in the snapshot.
+    """Restore onto an unused cluster built from the cluster file. The snapshot stores which nodes the cluster really
+    had.
 
-    Speeds that the state was set up with are not: the caller supplies them again.
+    Given speeds are not stored: the caller supplies them again.
     """
     saved = DECODER.decode(data)
     if HOLD_UNTIL in saved.fields:
@@ -176,7 +177,7 @@ def load_job(saved: SavedJob, fields: tuple[str, ...]) -> Job:
 
 
 def old_timers(saved: SavedState) -> Iterator[Timer]:
-    """Before there were timers in the state, a job that waited after a failure knew itself until when."""
+    """For snapshots without timers: a job that waits after a failure stored the end of its back-off itself."""
     place = saved.fields.index(HOLD_UNTIL)
     for job in saved.jobs:
         if job.plain[place] is not None:
@@ -184,8 +185,8 @@ def old_timers(saved: SavedState) -> Iterator[Timer]:
 
 
 def fork(state: State) -> State:
-    """A state of its own that goes on from here: nothing done to it reaches the first. What cannot be changed (what was
-    asked for, allocations) both have in common, for a state may know many jobs that have long ended."""
+    """An independent copy of a state. Immutable values (specs, allocations) are shared, because a state may have many
+    ended jobs."""
     scopes = scopes_of(state)
     saved = DECODER.decode(ENCODER.encode(save(state)))
     jobs = ((copy(job), scopes[id(job.waiting)] if job.waiting is not None else None) for job in state.jobs.values())
@@ -195,7 +196,7 @@ def fork(state: State) -> State:
 def restore(
     saved: SavedState, jobs: Iterable[tuple[Job, str | None]], cluster: Cluster, measured: ProfileFigures
 ) -> State:
-    """With these jobs, and the scopes in which they wait."""
+    """The waiting scopes, with these jobs in them."""
     state = State(cluster, measured)
     state.now_s, state.wake_s = saved.now_s, saved.wake_s
     state.memory = Memory(saved.memory.jobs, saved.memory.parts)
@@ -210,7 +211,7 @@ def restore(
         state.jobs[job.id] = job
         if not job.state.is_final:
             state.open_jobs[job.seq] = job
-        job.allocation = job.bound  # a planner of virtual clusters puts its own in place
+        job.allocation = job.bound  # a planner of virtual clusters installs its own
         if job.bound is not None:
             cluster.take(job.bound, job.seq)
         job.waiting = state.waits.scopes[waits_in] if waits_in is not None else None
@@ -226,7 +227,7 @@ def restore(
 
 
 def known_by(jobs: Iterable[Job]) -> SavedKnowledge:
-    """What follows from jobs that the state has not forgotten, in the order of their ends."""
+    """The history derived from the jobs that the state still has, in the order of their ends."""
     known = Knowledge()
     for job in sorted(jobs, key=lambda job: (job.finish_s or 0.0, job.seq)):
         known.note_end(job)
@@ -235,7 +236,7 @@ def known_by(jobs: Iterable[Job]) -> SavedKnowledge:
 
 
 def refer(state: State, saved: SavedState) -> None:
-    """What names jobs and nodes, and the counts."""
+    """The references to jobs and nodes, and the counts."""
     jobs = state.jobs
     state.held_jobs = {jobs[name].seq: jobs[name] for name in saved.held}
     state.orders.leaving = {jobs[name].seq: jobs[name] for name in saved.leaving}

@@ -1,7 +1,7 @@
-"""The one mutable thing: the cluster, the jobs, the policy's memory, folded from events and plans.
+"""The state: the cluster, the jobs and the policy's memory, folded from events and plans.
 
-`apply` takes in what happened (`core/fold/` has what each event does), `commit` what was decided (`core/commit.py`).
-Nothing else changes the state, neither looks at a clock, and the same sequence always gives the same state.
+`apply` takes events (`core/fold/` has the effect of each), `commit` takes plans (`core/commit.py`). Nothing else
+changes the state. Neither uses a clock, so the same sequence always gives the same state.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class State:
     def __init__(self, cluster: Cluster, measured: ProfileFigures = UNKNOWN) -> None:
         self.cluster = cluster
         self.knowledge = Knowledge(measured)
-        """Of the speed and the length of jobs; `measured` is given, all else folded from events."""
+        """Speeds and lengths of jobs; `measured` is given, everything else is folded from events."""
         self.now_s = 0.0
         self.jobs: dict[str, Job] = {}
         self.open_jobs: dict[int, Job] = {}
-        """Jobs that have not ended, by seq: the owners that the ledger names."""
+        """Jobs that have not ended, by seq, which is their owner number in the ledger."""
         self.held_jobs: dict[int, Job] = {}
-        """Jobs that hold part of the cluster, as seen, by seq in order of their start."""
+        """Jobs that hold part of the cluster, as seen, by seq in the order of their start."""
         self.needed_by: dict[str, list[Job]] = {}
-        """Jobs that wait until this one has succeeded."""
+        """Jobs that wait for this one to succeed."""
         self.groups: Groups = {}
         self.health = NodeHealth()
-        """Which nodes are to be used."""
+        """Which nodes may be used."""
         self.waits = Waits()
         """Why pending jobs wait."""
         self.orders = Orders()
@@ -50,24 +50,24 @@ class State:
         self.memory = Memory()
         """What the policy remembers."""
         self.timers = Timers()
-        """What is to happen to jobs by itself."""
+        """Pending timers of jobs."""
         self.wake_s = math.inf
-        """When the planner wants to be asked again."""
+        """When the planner wants to be called again."""
         self.trigger = Trigger()
-        """What happened since the last decision."""
+        """Events since the last decision."""
         self.policy = ""
         self.previous_policy = ""
-        """The one before, as long as it may be trusted to take over again."""
+        """The previous policy, as long as it may be used as a fallback."""
         self.faults: dict[str, PolicyFailed] = {}
-        """Policies that failed and were replaced, by the VC that had them ("": all)."""
+        """Policies that failed and were replaced, by the VC that had them ("": the whole cluster)."""
         self.submitted_count = 0
         self.pending_count = 0
         self.event_count = 0
         self.decision_count = 0
         self.late_count = 0
-        """Plans that were made on an earlier version than the one they were committed on."""
+        """The number of plans that were committed on a later version than they were made on."""
         self.dropped_count = 0
-        """Steps of these that no longer made sense."""
+        """The number of their steps that were no longer valid."""
         self.reshaped_at = 0
         """The version at which nodes last joined, left or changed."""
 
@@ -83,7 +83,7 @@ class State:
         self.trigger = Trigger()
         return trigger
 
-    # What is read -----------------------------------------------------------------------------------------------
+    # Reading ----------------------------------------------------------------------------------------------------
 
     @property
     def version(self) -> int:
@@ -95,7 +95,7 @@ class State:
 
     @property
     def next_timer_s(self) -> float:
-        """When something is due although nothing happens."""
+        """The time of the next timer or wake-up."""
         return min(self.wake_s, self.timers.next_s) if self.timers.by_job else self.wake_s
 
     def due(self, now_s: float) -> tuple[Timer, ...]:
@@ -103,7 +103,7 @@ class State:
         return tuple(self.timers.due(now_s) + plan)
 
     def placed_jobs(self) -> list[Job]:
-        """Jobs that are wanted somewhere, those that run first, in the order of their start."""
+        """Jobs with a wanted allocation: running ones first, in the order of their start."""
         held = [job for job in self.held_jobs.values() if job.allocation is not None]
         others = (job for job in self.jobs.values() if job.allocation is not None)
         return held + [job for job in others if job.seq not in self.held_jobs]
@@ -116,5 +116,5 @@ class State:
 
 
 def as_view(state: State) -> View:
-    """What planners see of it; that it is one is for the type checker to say."""
+    """The state as planners see it; lets the type checker verify that it is a `View`."""
     return state

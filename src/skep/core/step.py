@@ -1,4 +1,4 @@
-"""One step of the scheduler: fold what happened, decide, and say what to do about the difference."""
+"""One step of the scheduler: apply events, decide, and compute the actions for the difference."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from skep.core.state import State
 from skep.core.view import Trigger
 
 PLANS_MAX = 1000
-"""Plans of one step. A decision triggers another one only where it takes back a start that was not sent yet."""
+"""The most plans of one step. A decision triggers another one only if it withdraws a start that was not sent yet."""
 
 
 class PlannerChange(msgspec.Struct):
-    """What a `PolicyChanged` or `ClusterChanged` brings, made by those who can read files."""
+    """Resolves a `PolicyChanged` or `ClusterChanged`; supplied by callers that can read files."""
 
     make: Callable[[Cluster], Planner]
     cluster: Cluster | None = None
-    """Of a log that is older than events about nodes."""
+    """For logs that are older than events about nodes."""
 
 
 class Scheduler:
-    """The state and the planner that decides on it. The one place where decisions are made, in every world."""
+    """The state and the planner that decides on it. All decisions, live and simulated, are made here."""
 
     def __init__(self, state: State, planner: Planner) -> None:
         self.state = state
         self.planner = planner
         self.plans: list[Plan] = []
-        """Of the last step, in turn."""
+        """The plans of the last step, in order."""
         self.accepted: Plan | None = None
-        """The last plan that was made elsewhere, as far as it was kept."""
+        """The kept part of the last plan that was made elsewhere."""
         self._attach()
 
     def _attach(self) -> None:
         self.planner.attach(self.state, self.state.memory)
         self.gathered = everything()
-        """What a planner that decides in rounds has not seen yet."""
+        """Events that a planner with rounds has not seen yet."""
 
     def step(self, at_s: float, events: list[Event], change: PlannerChange | None = None) -> list[Action]:
         state = self.state
@@ -66,18 +66,18 @@ class Scheduler:
         return reconcile(state) if orders.dirty or orders.settings else []
 
     def accept(self, proposal: Proposal) -> list[Action]:
-        """Take a plan that a planner beside this one has made, perhaps on an earlier version. Then everything is
-        derived anew from what of it was kept, and, if something was dropped, decided again."""
+        """Commit a plan that another planner has made, perhaps on an earlier version. Afterwards the planner is
+        attached again and, if something was dropped, decides again."""
         state = self.state
         for job in state.placed_jobs():
-            job.allocation = job.bound  # a planner of virtual clusters puts its own in place
+            job.allocation = job.bound  # a planner of virtual clusters installs its own
         self.accepted = accept(state, proposal)
         self._attach()
         self.decide()
         return reconcile(state)
 
     def decide(self) -> None:
-        """Ask the planner until nothing is news to it any more."""
+        """Call the planner until there are no new events for it."""
         state = self.state
         self.plans = []
         if not state.trigger.wakes:
@@ -92,7 +92,7 @@ class Scheduler:
             self.plans.append(plan)
             if not state.trigger.wakes:
                 return
-        raise InvariantBroken(f"after {PLANS_MAX} decisions at one moment there is still something to decide")
+        raise InvariantBroken(f"the planner does not settle: {PLANS_MAX} decisions in one step")
 
     def _plan_round(self, trigger: Trigger) -> Plan:
         state, round_s = self.state, self.planner.round_s

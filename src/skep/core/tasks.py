@@ -1,4 +1,4 @@
-"""What of a job must find room on one node."""
+"""The units of a job that must each fit on one node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skep.core.model import Role, Shape
 
 
 class Task(msgspec.Struct, frozen=True, cache_hash=True):
-    """So much of one node: the same part of so many of its gpus, cpus and memory."""
+    """A demand on one node: the same part of a number of GPUs, CPUs and memory."""
 
     gpus: int = 0
     milli: int = WHOLE
@@ -40,7 +40,7 @@ class Unit(msgspec.Struct, frozen=True):
 
 @functools.cache
 def needs(role: Role) -> tuple[int, int, int]:
-    """Thousandths of a cpu, MiB of memory and MiB of each gpu that one task takes."""
+    """Thousandths of a CPU, MiB of memory and MiB of each GPU for one task."""
     return (
         math.ceil(role.cpu * 1000 - 1e-6),
         math.ceil(role.memory_gib * 1024 - 1e-6),
@@ -49,7 +49,7 @@ def needs(role: Role) -> tuple[int, int, int]:
 
 
 def task_of(role: Role, gpu_types: tuple[str, ...], tasks: int) -> Task:
-    """So many tasks of a role on one node."""
+    """A number of tasks of a role on one node."""
     cpu_milli, memory_mib, gpu_mem_mib = needs(role)
     if not role.gpus:
         return Task(0, WHOLE, cpu_milli * tasks, memory_mib * tasks)
@@ -57,14 +57,14 @@ def task_of(role: Role, gpu_types: tuple[str, ...], tasks: int) -> Task:
 
 
 def is_loose(role: Role) -> bool:
-    """Whether each task may go where it likes: those without gpus, and parts of a gpu that may share one."""
+    """True if each task may be placed independently: tasks without GPUs, and parts of a GPU that may share one."""
     return not role.gpus or (role.gpu_milli < WHOLE and not role.is_apart)
 
 
 @functools.lru_cache(4096)
 def units_of(shape: Shape, gpus_most: int) -> tuple[Unit, ...]:
-    """What of a job goes to one node each: the tasks of a role together, as many as a node of `gpus_most` gpus can
-    hold, or one by one where they are loose."""
+    """The units of a job that go to one node each: the tasks of a role together, as many as a node of `gpus_most` GPUs
+    can hold, or one by one if they are independent."""
     found: list[Unit] = []
     for number, role in enumerate(shape.roles):
         rest, most = role.count, 1 if is_loose(role) else max(gpus_most // role.gpus, 1)
@@ -77,6 +77,6 @@ def units_of(shape: Shape, gpus_most: int) -> tuple[Unit, ...]:
 
 @functools.lru_cache(4096)
 def fits_nodes(shape: Shape, gpus_most: int) -> bool:
-    """Whether no role has to be divided because it has more gpus than a node."""
+    """True if no role has more GPUs than a node, so that none must be divided."""
     wanted = sum(role.count if is_loose(role) else 1 for role in shape.roles)
     return len(units_of(shape, gpus_most)) == wanted

@@ -1,8 +1,8 @@
-"""What is to happen to jobs at a moment that is known already, unless something else happens first.
+"""Timers: what will happen to jobs at a known time, unless something else happens first.
 
-Timers are part of the state: a snapshot has them, a fork keeps them, and a restart need not set them again.
-That one is due is an event (`TimerDue`), so that a replay sees it at the same place of the log. The planner's own
-wake-up is `State.wake_s`: it changes with every decision.
+Timers are part of the state: a snapshot has them, a fork keeps them, and a restart need not set them again. An expired
+timer becomes an event (`TimerDue`), so that a replay sees it at the same place of the log. The planner's own wake-up is
+`State.wake_s`: it changes with every decision.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import msgspec
 
 class TimerKind(enum.StrEnum):
     BACK_OFF = "back-off"
-    """A job that failed waits; then it is released."""
+    """The back-off of a failed job ends; the job is released."""
     LEASE = "lease"
-    """A start with an end: the job is stopped as if it were preempted, and is pending again."""
+    """The end of a lease: the job is stopped as if preempted, and is pending again."""
     LIMIT = "limit"
-    """The time limit of a job: it ends."""
+    """The time limit of a job: the job ends."""
     PLAN = "plan"
-    """The planner asked to be woken; only in events, the state has it as `wake_s`."""
+    """The planner asked to be woken. Used in events only; the state has it as `wake_s`."""
 
 
 BACK_OFF, LEASE, LIMIT, PLAN = TimerKind.BACK_OFF, TimerKind.LEASE, TimerKind.LIMIT, TimerKind.PLAN
@@ -42,7 +42,7 @@ class Timers:
         self.by_job: dict[tuple[TimerKind, str], Timer] = {}
         """By kind and job."""
         self._heap: list[Timer] = []
-        """With some that do not count any more: they are dropped when they come to the front."""
+        """A heap that may contain dropped timers; these are removed when they come to the front."""
         for timer in timers:
             self.set(timer.kind, timer.job_id, timer.at_s)
 
@@ -54,7 +54,7 @@ class Timers:
         heapq.heappush(self._heap, timer)
 
     def drop(self, kind: TimerKind, job_id: str) -> bool:
-        """Whether there was one."""
+        """Drop a timer. True if there was one."""
         return self.by_job.pop((kind, job_id), None) is not None
 
     def drop_all(self, job_id: str) -> None:
@@ -73,7 +73,7 @@ class Timers:
         return heap[0].at_s if heap else math.inf
 
     def due(self, now_s: float) -> list[Timer]:
-        """In the order in which they became due; they stay until they are dropped."""
+        """The timers that are due, in order; they stay until they are dropped."""
         found: list[Timer] = []
         while self.next_s <= now_s:
             found.append(heapq.heappop(self._heap))
@@ -85,5 +85,5 @@ class Timers:
         return sorted(self.by_job.values())
 
     def shifted(self, by_s: float) -> Timers:
-        """The clock was set: whatever was so far away still is."""
+        """The clock was set: remaining times stay the same."""
         return Timers(Timer(each.at_s + by_s, each.kind, each.job_id) for each in self.all())

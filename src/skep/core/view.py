@@ -1,7 +1,7 @@
-"""What planners may read: the state of the cluster as protocols without anything that could change it.
+"""What planners may read: the state of the cluster as read-only protocols.
 
-`State` and the view of a virtual cluster are `View`s as they are, without objects in between, so that reading costs
-nothing. What a planner wants it says through the `Plan` that `new_plan` gives it.
+`State` and the view of a virtual cluster implement `View` directly, without wrapper objects, so that reading costs
+nothing. A planner changes the wanted state through the `Plan` that `new_plan` returns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WaitingView(Protocol):
 
 
 class JobView(Protocol):
-    """A job; what each field means is said in `core/job.py`."""
+    """A job; `core/job.py` describes the fields."""
 
     @property
     def spec(self) -> JobSpec: ...
@@ -113,7 +113,7 @@ class JobView(Protocol):
 
 
 class GroupView(Protocol):
-    """Jobs that belong together; what each field means is said in `core/group.py`."""
+    """A group of jobs; `core/group.py` describes the fields."""
 
     @property
     def id(self) -> str: ...
@@ -132,7 +132,7 @@ class GroupView(Protocol):
 
 
 class NodeView(Protocol):
-    """A node and what is free on it."""
+    """A node and its free resources."""
 
     @property
     def index(self) -> int: ...
@@ -173,7 +173,7 @@ class NodeView(Protocol):
 
 
 class PoolView(Protocol):
-    """The nodes of one gpu type, indexed by free gpus."""
+    """The nodes of one GPU type, indexed by free GPUs."""
 
     @property
     def gpu_type(self) -> str: ...
@@ -201,7 +201,7 @@ class PoolView(Protocol):
 
 
 class ClusterView(Protocol):
-    """All nodes, of the whole or of a VC."""
+    """All nodes, of the whole cluster or of a VC."""
 
     @property
     def name(self) -> str: ...
@@ -213,7 +213,7 @@ class ClusterView(Protocol):
     def gpu_total(self) -> int: ...
     @property
     def quota_left(self) -> float:
-        """Thousandths of gpus that may still be used, where less is promised than is there; else `inf`."""
+        """Thousandths of GPUs that may still be used, if less is promised than exists; otherwise `inf`."""
         ...
 
     def pools_for(self, gpu_types: tuple[str, ...]) -> Sequence[PoolView]: ...
@@ -225,13 +225,13 @@ class ClusterView(Protocol):
 
 
 class View(Protocol):
-    """Everything a planner may know: of the whole cluster, or of a VC that looks like one."""
+    """Everything a planner may read: of the whole cluster, or of a VC that looks like one."""
 
     @property
     def now_s(self) -> float: ...
     @property
     def version(self) -> int:
-        """Grows with whatever happens and whatever is decided."""
+        """Increases with every event and every commit."""
         ...
 
     @property
@@ -240,19 +240,19 @@ class View(Protocol):
     def jobs(self) -> Mapping[str, JobView]: ...
     @property
     def open_jobs(self) -> Mapping[int, JobView]:
-        """Jobs that have not ended, by seq: the owners that the ledger names."""
+        """Jobs that have not ended, by seq, which is their owner number in the ledger."""
         ...
 
     @property
     def held_jobs(self) -> Mapping[int, JobView]:
-        """Jobs that hold part of the cluster, as seen, by seq in order of their start."""
+        """Jobs that hold part of the cluster, as seen, by seq in the order of their start."""
         ...
 
     @property
     def groups(self) -> Mapping[str, GroupView]: ...
     @property
     def knowledge(self) -> KnowledgeView:
-        """What is known of the speed and the length of jobs, never the truth of a simulation."""
+        """What is known about the speed and the length of jobs, never the truth of a simulation."""
         ...
 
     @property
@@ -264,7 +264,7 @@ class View(Protocol):
     @property
     def submitted_count(self) -> int: ...
     def placed_jobs(self) -> Sequence[JobView]:
-        """Jobs that are wanted somewhere, those that run first, in the order of their start."""
+        """Jobs with a wanted allocation: running ones first, in the order of their start."""
         ...
 
     def new_plan(self) -> Plan:
@@ -272,20 +272,20 @@ class View(Protocol):
         ...
 
     def blank(self) -> View:
-        """The same hardware with nothing on it and every node up."""
+        """The same hardware with no allocations and every node up."""
         ...
 
 
 class Trigger:
-    """What woke the planner: everything of one instant that could change its mind."""
+    """Why the planner is called: all events of one instant that may affect it."""
 
     __slots__ = ("ended", "is_slowed", "is_timer", "nodes_changed", "returned", "started", "submitted", "withdrawn")
 
     def __init__(self) -> None:
         self.submitted: list[JobView] = []
-        """Ready to be started; where they also are withdrawn, that came first."""
+        """Jobs that may be started now. A job that is also in `withdrawn` was withdrawn first."""
         self.withdrawn: list[JobView] = []
-        """Pending jobs that are no longer to be started: held, stopped, or to be put in line anew."""
+        """Pending jobs that must not be started any more (held, stopped) or that get a new place in line."""
         self.returned: list[JobView] = []
         """Pending again: preempted, or their node was lost."""
         self.ended: list[JobView] = []
@@ -311,5 +311,5 @@ class Trigger:
 
 
 def is_beside_others(job: JobView) -> bool:
-    """Whether it may have neighbours on its GPUs."""
+    """True if the job may have neighbours on its GPUs."""
     return job.held_gpus < job.gpu_count or (job.held is not None and job.held.terms.mode != "")

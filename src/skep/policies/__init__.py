@@ -1,4 +1,4 @@
-"""Schedulers, each composed of five small parts."""
+"""The scheduling policies, most of them pipelines of small parts."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The planner of AFS: who gets how much is a tournament over all jobs; then as little is changed as that takes.
+"""The planner of AFS: a tournament over all jobs decides the size of each; then the plan makes as few changes as
+possible.
 
-1. every job enters: those that run as if they had nothing, those that wait by the heads of their queues
-2. jobs that are to start find their place; where there is none, running jobs that have more than is due to them give
-   it back, shrinking before stopping jobs. One that finds no place even so is left out, and the tournament is
-   held again
-3. jobs that are due more grow, if that is worth a restart; worth two, if another has to shrink for it
+1. Every job enters the tournament: running jobs as if they had no GPUs, pending jobs through the heads of their queues.
+2. Jobs that are to start are placed; if there is no place, running jobs with more than their due give GPUs back, by
+   shrinking first, then by stopping. A job that still finds no place is left out, and the tournament is repeated.
+3. Jobs that are due more grow if the gain is larger than the cost of a restart, or of two if another job must shrink.
 
-So a job that has more than its due keeps it until another job can use it.
+A job with more than its due keeps it until another job can use it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RUNNING = JobState.RUNNING
 
 
 class AfsCourse(NamedTuple):
-    """What the tournament says, and who has something to give back for it. The last to be kept are at the end."""
+    """The result of the tournament, and the jobs that can give GPUs back for it. The last to be kept are at the end."""
 
     starting: list[Entrant]
     growing: list[Runner]
@@ -47,7 +47,7 @@ class AfsCourse(NamedTuple):
 
 
 class Afs:
-    """`restart_s` is what a restart costs, `horizon_s` how long an allocation is expected to last."""
+    """`restart_s` is the cost of a restart, `horizon_s` the expected duration of an allocation."""
 
     round_s = 0.0
 
@@ -66,7 +66,7 @@ class Afs:
 
     def attach(self, view: View, memory: Memory) -> None:
         self.pending = Pending()
-        """Jobs that ask for the same are a line, by priority and time left."""
+        """Jobs with equal requests form a line, by priority and remaining time."""
         self.timers = JobTimers()
         """When pending jobs accept to be spread."""
         self.possible = Possible(view, self.place)
@@ -83,7 +83,7 @@ class Afs:
         self.unseen = []
         fresh = [job for job in arrived.values() if self._admit(view, plan, job)]
         if trigger.submitted or trigger.ended or trigger.is_timer or trigger.nodes_changed or trigger.withdrawn:
-            self._decide(view, plan)  # else only its own preemptions came back
+            self._decide(view, plan)  # otherwise only its own preemptions returned
         self._say_why(view, plan, fresh)
         plan.wake(self._next_wake(view))
         return plan
@@ -111,12 +111,12 @@ class Afs:
         return line
 
     def why_never(self, view: View, job: JobView) -> str:
-        """Why the job could not run even on the whole cluster; nothing if it could."""
+        """Why the job could not run even on the whole cluster; empty if it could."""
         shapes = self._least(job, self.allocate.ladder(job.spec))
         return self.possible.why_never(view, job, kind_of(job.spec), shapes)
 
     def _least(self, job: JobView, ladder: Ladder) -> tuple[Shape, ...]:
-        """The shapes a job accepts at the least: a rigid one may name several."""
+        """The smallest shapes that a job accepts: a rigid job may name several."""
         return (ladder.shapes[0], *(job.spec.shapes[1:] if job.spec.gpu_range is None else ()))
 
     def _leave(self, job: JobView) -> None:
@@ -129,7 +129,7 @@ class Afs:
 
     def _decide(self, view: View, plan: Plan) -> None:
         misfits: set[Hashable] = set()
-        mark = plan.mark()  # who was rejected stays so
+        mark = plan.mark()  # a rejected job stays rejected
         while True:
             course = self._tournament(view, misfits)
             misfit = self._carry_out(view, plan, course)
@@ -188,10 +188,11 @@ class Afs:
         growing.sort(key=lambda runner: (-gain(runner, runner.rung), runner.seq))
         return AfsCourse(starting, growing, givers, running)
 
-    # What follows from it --------------------------------------------------------------------------------------
+    # Applying the result ---------------------------------------------------------------------------------------
 
     def _carry_out(self, view: View, plan: Plan, course: AfsCourse) -> Entrant | None:
-        """Put it into the plan; a job that should start and finds no place in its home, if there is one."""
+        """Add the result to the plan. Returns a job that should start and finds no place in its home, if there is
+        one."""
         for entrant in course.starting:
             if not self._start(view, plan, entrant, course):
                 return entrant
@@ -211,7 +212,7 @@ class Afs:
             if giver is not None:
                 self._give(view, plan, giver, entrant.job)
             elif rung:
-                rung -= 1  # there is enough, but not near enough to each other
+                rung -= 1  # there are enough, but not close enough to each other
             elif not self._push_out(plan, entrant, course):
                 return False
 
@@ -234,9 +235,9 @@ class Afs:
         return None
 
     def _give(self, view: View, plan: Plan, giver: Runner, taker: JobView) -> None:
-        """Down to what is due to it."""
+        """Shrink it to its due size."""
         if giver.job.allocation is None:
-            return  # it was pushed out
+            return  # it was preempted
         if giver.rung < 0:
             plan.stop(giver.job, taker.id)
             return
@@ -245,7 +246,7 @@ class Afs:
             plan.move(giver.job, found)
 
     def _find_anew(self, view: View, plan: Plan, runner: Runner, rung: int) -> Allocation | None:
-        """Where a running job could be with another size; what it has counts as free."""
+        """Where a running job could be with another size; its own GPUs count as free."""
         mark = plan.mark()
         plan.vacate(runner.job)
         found = self._find(view, plan, runner, rung)
@@ -255,7 +256,7 @@ class Afs:
     def _grow(self, view: View, plan: Plan, runner: Runner, givers: Givers) -> None:
         rung, milli = runner.rung, runner.ladder.milli
         if runner.job.allocation is None:
-            return  # it was pushed out
+            return  # it was preempted
         while rung >= 0 and milli[rung] > runner.held and self._is_worth(runner, rung, self.restart_s):
             missing = milli[rung] - runner.held - room_in(view.cluster, runner.home)
             found = self._find_anew(view, plan, runner, rung) if missing <= 0 else None
@@ -270,11 +271,11 @@ class Afs:
                 rung -= 1
 
     def _is_worth(self, runner: Runner, rung: int, cost_s: float) -> bool:
-        """Whether what a larger size brings until the allocation changes again is more than what is lost for it."""
+        """True if the gain of a larger size until the allocation changes again exceeds the cost."""
         lasts_s = min(time_s(runner.left_s, runner.speed), self.horizon_s)
         return gain(runner, rung) * lasts_s >= cost_s
 
-    # Why jobs wait, and until when -----------------------------------------------------------------------------
+    # Waiting reasons and wake-ups ------------------------------------------------------------------------------
 
     def _say_why(self, view: View, plan: Plan, fresh: list[JobView]) -> None:
         for job in fresh:
@@ -294,7 +295,7 @@ class Afs:
         return view.cluster.why_not(shape.gpus, view.cluster.free_gpus(shape.gpu_types, shape.gpu_milli))
 
     def _shape(self, line: Line) -> Shape:
-        """With the least that its jobs accept."""
+        """For the smallest size that its jobs accept."""
         return self.allocate.ladder(line.entries[0][3].spec).shapes[0]
 
     def _next_wake(self, view: View) -> float | None:
@@ -309,19 +310,19 @@ class Afs:
         shape, cause = self._shape(found[0]), self._cause(view, found[0])
         least = "at least " if not self.allocate.ladder(job.spec).is_rigid else ""
         free = view.cluster.free_gpus(shape.gpu_types)
-        reason = f"asks for {least}{shape.gpus} gpus, {free} are free, and jobs that end sooner go first"
+        reason = f"asks for {least}{shape.gpus} GPUs, {free} are free, and jobs that end sooner go first"
         return Refusal("does-not-fit", cause, reason, REMEDIES[cause])
 
 
 def can_change(cluster: ClusterView, job: JobView) -> bool:
-    """Whether a job that holds something is where it is to be, and could be placed there again."""
+    """True if a job that holds something is in its wanted place and could be placed there again."""
     if job.state is not RUNNING or job.allocation is None or job.is_ending or job.held != job.bound:
         return False
     return all(cluster.nodes[piece.node].is_up for piece in job.allocation.slices)
 
 
 def homes_of(cluster: ClusterView, shapes: list[Shape]) -> dict[str, Home]:
-    """What is handed out together, by gpu type: each type by itself, but those that a gang may span."""
+    """The homes, by GPU type: each type by itself, except for types that a gang may span."""
     homes: dict[str, Home] = {pool.gpu_type: (pool.gpu_type,) for pool in cluster.pools}
     for shape in shapes:
         if shape.spans_types:
@@ -333,18 +334,18 @@ def homes_of(cluster: ClusterView, shapes: list[Shape]) -> dict[str, Home]:
 
 @functools.cache
 def at_home(shape: Shape, home: Home) -> Shape:
-    """The shape on the gpu types of its home, where that is what was counted for it."""
+    """The shape restricted to the GPU types of its home."""
     types = tuple(gpu_type for gpu_type in home if not shape.gpu_types or gpu_type in shape.gpu_types)
     return Shape(shape.roles, types, shape.spans_types) if shape.gpus and types else shape
 
 
 def home_type(cluster: ClusterView, allocation: Allocation) -> str:
-    """The gpu type it is on; without gpus, whichever."""
+    """The GPU type that it uses; without GPUs, any."""
     pieces = [piece for piece in allocation.slices if piece.gpus]
     return cluster.nodes[(pieces or allocation.slices)[0].node].pool.gpu_type
 
 
 def room_in(cluster: ClusterView, home: Home) -> int:
-    """Thousandths of gpus that are free there, wholly or in part, and may be used."""
+    """Thousandths of GPUs that are free there, wholly or in part, and may be used."""
     free = sum(pool.free * 1000 + pool.shared_milli for pool in cluster.pools_for(home))
     return int(min(free, cluster.quota_left))

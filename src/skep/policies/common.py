@@ -1,4 +1,4 @@
-"""The knobs that every pipeline has, and what they make."""
+"""The knobs that every pipeline has, and the parts they select."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def common_knobs(*, walk: str, place: str = "consolidate", patience: tuple[float
             "delay it (not for policies that preempt)",
             (STRICT, SKIP, EASY),
         ),
-        Knob("place", place, "which gpus a job gets", tuple(PLACES)),
+        Knob("place", place, "which GPUs a job gets", tuple(PLACES)),
         Knob(
             "patience",
             patience,
@@ -34,7 +34,7 @@ def common_knobs(*, walk: str, place: str = "consolidate", patience: tuple[float
         Knob(
             "borrow",
             "auto",
-            "in a virtual cluster: whether a job that finds no room in it may run on cells that others leave idle",
+            "in a virtual cluster: whether a job that does not fit there may borrow idle cells of other VCs",
             ("auto", "never"),
         ),
     )

@@ -1,4 +1,5 @@
-"""EASY backfilling: the head of the line gets a reservation, others may go first only if they do not delay it."""
+"""EASY backfilling: the job at the head of the line gets a reservation; other jobs may start first if they do not delay
+it."""
 
 from __future__ import annotations
 
@@ -15,20 +16,20 @@ from skep.policies.place import Place
 from skep.policies.running import Running
 
 Freed = list[tuple[float, JobView]]
-"""When running jobs will give back what they have."""
+"""When running jobs are expected to release their allocations."""
 
 
 def backfill(
     view: View, plan: Plan, place: Place, estimate: Duration, running: Running, line: Line
 ) -> Iterator[tuple[JobView, Allocation]]:
-    """Jobs behind the blocked head that can start now; the caller starts each before it asks for the next."""
+    """Jobs behind the blocked head that can start now; the caller starts each before it requests the next."""
     if len(line.entries) < 2:
         return
     head = line.entries[0][3]
     freed = expected_ends(view, estimate, running)
     start_s = reserved_start(view, plan, place, head, freed)
     refused: dict[tuple[Shape, ...], set[Hashable]] = {}
-    """Requests that do not fit now, with the placement's key: those of a like request do not either."""
+    """Requests that do not fit now, with the placement's key: equal requests do not fit either."""
     for entry in list(line.entries[1:]):
         job = entry[3]
         keys = refused.get(job.spec.shapes)
@@ -78,7 +79,7 @@ def keeps_reservation(
     taken: Allocation,
     start_s: float,
 ) -> bool:
-    """Whether the head still fits at its reserved start although the job holds this allocation beyond it."""
+    """True if the head still fits at its reserved start although the job keeps this allocation beyond it."""
     if start_s == math.inf:
         return True
     mark = plan.mark()

@@ -1,4 +1,4 @@
-"""The refusal of one job in words, computed on demand, and why a job can never run."""
+"""The refusal of one job as text, computed on demand, and why a job can never run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from skep.core.refusal import Cause, Refusal
 from skep.core.view import ClusterView, JobView, View
 
 REMEDIES = {
-    Cause.QUOTA: "jobs of its own share ending, or a larger share",
-    Cause.FRAGMENTATION: "free gpus closer together: jobs ending on one node, or accepting to be spread",
+    Cause.QUOTA: "jobs within its quota ending, or a larger quota",
+    Cause.FRAGMENTATION: "free GPUs closer together: jobs ending on one node, or accepting to be spread",
     Cause.CAPACITY: "enough running jobs ending, or asking for less",
     Cause.ORDER: "the jobs before it starting first",
-    Cause.CONSTRAINT: "what it asks for coming back",
+    Cause.CONSTRAINT: "the required resource becoming available",
 }
 
 
@@ -22,7 +22,7 @@ NAMED_MAX = 5
 
 
 def refusal_of(view: View, job: JobView, cause: Cause | None, ahead: Sequence[JobView] = ()) -> Refusal:
-    """`cause` is why its request does not fit now, `ahead` the jobs before it in its line."""
+    """`cause` is why its request does not fit now, `ahead` are the jobs before it in its line."""
     if cause is None:
         left = [name for name in job.spec.needs if name not in view.jobs or view.jobs[name].finish_s is None]
         reason = f"waits for {', '.join(left)}" if left else f"is {job.state}"
@@ -43,7 +43,7 @@ def refusal_of(view: View, job: JobView, cause: Cause | None, ahead: Sequence[Jo
 
 
 def names_of(jobs: Sequence[JobView]) -> str:
-    """`job 3, job 4 and 12 more`: each so that it can be hidden from those who may not see it."""
+    """`job 3, job 4 and 12 more`: in this form, so that ids can be hidden from users who may not see them."""
     some = ", ".join(f"job {job.id}" for job in jobs[:NAMED_MAX])
     return some + (f" and {len(jobs) - NAMED_MAX:,} more" if len(jobs) > NAMED_MAX else "")
 
@@ -58,15 +58,15 @@ def never_fits(cluster: ClusterView, shape: Shape) -> str:
     most = max((pool.size_max for pool in pools), default=0)
     if largest > most:
         return f"asks for {gpus_of(largest)}{kind} in one task, no node has more than {most}"
-    return f"asks for {asked(shape)}{kind}, which fits in no way the placement allows, even on the empty cluster"
+    return f"asks for {asked(shape)}{kind}, which the placement cannot fit even on the empty cluster"
 
 
 def asked(shape: Shape) -> str:
-    """Its gpus, with the part of each where it shares them all alike."""
+    """Its GPUs, with the part of each if all are shared equally."""
     parts = {role.gpu_milli for role in shape.roles if role.gpus}
     if len(parts) != 1 or parts == {WHOLE}:
         return gpus_of(shape.gpus)
-    return f"{parts.pop()}/{WHOLE} of {f'each of {shape.gpus} gpus' if shape.gpus > 1 else 'a gpu'}"
+    return f"{parts.pop()}/{WHOLE} of {f'each of {shape.gpus} GPUs' if shape.gpus > 1 else 'a GPU'}"
 
 
 def gpus_of(count: int) -> str:

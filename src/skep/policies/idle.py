@@ -1,4 +1,5 @@
-"""The planner that decides nothing. It takes over when every policy has failed: what runs goes on, nothing starts."""
+"""The planner that decides nothing. It takes over when every policy has failed: running jobs continue, nothing
+starts."""
 
 from __future__ import annotations
 
@@ -7,15 +8,15 @@ from skep.core.plan import Plan
 from skep.core.refusal import Cause, Refusal
 from skep.core.view import JobView, Trigger, View
 
-NOBODY = "none"
+TRIAL = "none"
 
 
 class Idle:
-    name = NOBODY
+    name = TRIAL
     round_s = 0.0
 
     def attach(self, view: View, memory: Memory) -> None:
-        """There is nothing to keep."""
+        """There is nothing to rebuild."""
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
         return view.new_plan()

@@ -1,4 +1,4 @@
-"""Moments at which jobs of a planner change by themselves: a key jumps, or the patience of a pending job ends."""
+"""Times at which jobs of a planner change by themselves: a key jumps, or the patience of a pending job ends."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from skep.core.view import JobView
 
 
 class JobTimers:
-    """At most one moment for each job."""
+    """At most one time for each job."""
 
     __slots__ = ("_due", "_heap")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, JobView]] = []
-        """With some that do not count any more."""
+        """A heap that may contain dropped entries."""
         self._due: dict[int, float] = {}
-        """By seq: those that count."""
+        """By seq: the valid entries."""
 
     def __bool__(self) -> bool:
-        """False only if no job has a moment."""
+        """False only if no job has a timer."""
         return bool(self._heap)
 
     def set(self, job: JobView, at_s: float) -> None:
@@ -37,7 +37,8 @@ class JobTimers:
         self._due.pop(job.seq, None)
 
     def take_due(self, now_s: float) -> Iterator[JobView]:
-        """Jobs whose moment has come, which thereby is over; one that is set meanwhile and is due too comes as well."""
+        """Jobs whose time has come; their timers are removed. A timer that is set meanwhile and is already due is
+        included."""
         heap = self._heap
         while heap and heap[0][0] <= now_s:
             at_s, seq, job = heapq.heappop(heap)

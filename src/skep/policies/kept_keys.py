@@ -1,4 +1,4 @@
-"""Keys that cannot be worked out again are kept in the memory, for orders that say so (`Order.remembers`)."""
+"""Keys that cannot be recomputed are kept in the memory, for orders that declare this (`Order.remembers`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skep.policies.order.base import Key
 
 
 class StoredKey(msgspec.Struct, frozen=True, array_like=True):
-    """The key of a job: whatever its order compares. Tuples are lists when read back."""
+    """The key of a job, in the form that its order compares. Tuples become lists when read back."""
 
     key: Key
 
@@ -25,14 +25,14 @@ class KeptKeys:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._unwritten: dict[str, StoredKey] = {}
-        """Keys of jobs that another policy started: they are written with the next plan."""
+        """Keys of jobs that another policy started: they are stored with the next plan."""
 
     @property
     def has_unwritten(self) -> bool:
         return bool(self._unwritten)
 
     def keep(self, job: JobView, key: Key, plan: Plan | None) -> Key:
-        """The key that counts. Without a plan the job is taken over from another planner, with the key that is kept."""
+        """The valid key. Without a plan the job is taken over from another planner, with the stored key."""
         if plan is not None:
             plan.remember(KEY, job.id, StoredKey(key))
             return key

@@ -1,4 +1,4 @@
-"""Jobs that were preempted and have not gone yet. In a strict line no job passes them before they are back in it."""
+"""Preempted jobs that have not exited yet. In a strict line no job passes them before they are back in it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Leaving:
         self._note(job, now_s)
 
     def refresh(self, now_s: float) -> None:
-        """Forget those that have gone."""
+        """Remove the jobs that have exited."""
         if self._jobs:
             self._jobs = [job for job in self._jobs if job.state is JobState.STOPPING and not job.is_ending]
             self._first = {}
@@ -37,5 +37,5 @@ class Leaving:
             self._first[group] = place
 
     def holds_up(self, group: Hashable, entry: Entry) -> bool:
-        """Whether the entry, at the head of the line of its group, must wait for one of them."""
+        """True if the entry at the head of its group's line must wait for one of them."""
         return bool(self._jobs) and self._first.get(group, entry[:3]) < entry[:3]

@@ -1,8 +1,8 @@
 """Pending jobs in lines.
 
-A *line* holds pending jobs of which the first must start before any other can: with `walk=skip` the jobs of one
-request (if the first does not fit, none does), with `walk=strict` all jobs of a group. So a decision looks at the heads
-of a few lines instead of at every pending job.
+A *line* holds pending jobs of which the first must start before any other can: with `walk=skip` the jobs with equal
+requests (if the first does not fit, none does), with `walk=strict` all jobs of a group. So a decision examines the
+heads of a few lines instead of every pending job.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Entry = tuple[int, Key, int, JobView]
 
 
 class Line:
-    """Pending jobs in order; `tried` is the head that failed and when, in the pipeline's epochs."""
+    """Pending jobs in order; `tried` is the head that failed and the epoch in which it did."""
 
     __slots__ = ("cause", "entries", "gpus", "group", "head", "is_plain", "is_strict", "pools", "scope", "tried")
 
@@ -43,15 +43,15 @@ class Line:
         self.pools = pools
         self.is_strict = is_strict
         self.is_plain = needs_free and not is_strict and len(shapes) == 1 and shapes[0].is_plain
-        """All ask for so many whole gpus and nothing else, and these must be free."""
+        """If all jobs of the line request only this many whole GPUs, which must be free."""
         self.tried: tuple[int, int] = (-1, -1)
         self.cause: Cause | None = None
-        """Why the jobs wait (in a strict line: its head), as last said."""
+        """Why the jobs wait (in a strict line: its head), as last booked."""
         self.head: JobView | None = None
         """In a strict line the job whose own waiting is booked."""
 
     def could_fit(self) -> bool:
-        """False only if there are too few free gpus for whatever the head asks for."""
+        """False only if there are too few free GPUs for anything the head accepts."""
         if not self.is_plain:
             return True
         free = 0
@@ -60,9 +60,9 @@ class Line:
         return self.gpus <= free
 
 
-# Sorted by whatever the entries begin with.
+# Sorted by the first items of the entries.
 def remove_entry(entries: list[Any], entry: tuple[Any, ...]) -> None:
     index = bisect.bisect_left(entries, entry)
     if index == len(entries) or entries[index] is not entry:
-        raise InvariantBroken(f"no entry of {entry[-1]!r} where it should be")
+        raise InvariantBroken(f"no entry of {entry[-1]!r} at its position")
     del entries[index]

@@ -1,7 +1,7 @@
 """A policy in the user's own file: `./mine.py:Mine`, with knobs as `./mine.py:Mine:key=value`.
 
-`Mine` is an order (it has `key`), and becomes a pipeline with the knobs every pipeline has, or a planner (it has
-`plan`). Knobs that are not the pipeline's go to its constructor, as a number where they look like one.
+`Mine` is either an order (it has `key`), which becomes a pipeline with the knobs of every pipeline, or a planner (it
+has `plan`). Other knobs are passed to its constructor, as numbers if they look like numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from skep.policies.order.base import Order
 from skep.policies.registry import ROUND, Setting, parse_value, round_of, split_knobs, with_walk
 
 OWN_MODULE = "skep_own_"
-"""How the modules of such files are called, so that they are found among all others."""
+"""The prefix of the module names of such files."""
 
 
 def build_own(spec: str, setting: Setting) -> Planner:
@@ -51,7 +51,7 @@ def build_own(spec: str, setting: Setting) -> Planner:
 
 
 def own_needs(spec: str, texts: Texts) -> frozenset[Need]:
-    """What its class says in `needs`; one that preempts builds on checkpoints."""
+    """The needs declared by its class; a policy that preempts needs checkpoints."""
     file, _, rest = spec.partition(".py:")
     name, _, text = rest.partition(":")
     found = load_class(f"{file}.py", name, texts)
@@ -65,7 +65,7 @@ def own_needs(spec: str, texts: Texts) -> frozenset[Need]:
 
 
 class OwnKnobs:
-    """Which knobs are the pipeline's and which the class's own."""
+    """Split the knobs into those of the pipeline and those of the class."""
 
     def __init__(self, spec: str, text: str) -> None:
         known = {knob.name: knob for knob in (*common_knobs(walk="skip"), ROUND)}
@@ -93,8 +93,8 @@ def load_class(file: str, name: str, texts: Texts) -> Any:
     text = texts.load(file, what="a policy in Python")
     module = types.ModuleType(f"{OWN_MODULE}{path.stem}")
     module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # dataclasses and pickling look there
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # tracebacks look there
+    sys.modules[module.__name__] = module  # dataclasses and pickling look it up there
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # tracebacks read it there
     try:
         exec(compile(text, file, "exec"), module.__dict__)
     except (Exception, SystemExit) as error:

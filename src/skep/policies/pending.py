@@ -1,4 +1,4 @@
-"""The pending jobs of a planner, in lines by what they ask for."""
+"""The pending jobs of a planner, in lines by their requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skep.policies.order.base import Key
 
 
 class Pending:
-    """Where each pending job stands."""
+    """The line and the entry of each pending job."""
 
     __slots__ = ("active", "entries", "lines", "touched")
 
@@ -20,7 +20,7 @@ class Pending:
         self.lines: dict[Hashable, Line] = {}
         """By what their jobs have in common; made when the first one comes."""
         self.active: dict[str, Line] = {}
-        """Lines that are not empty, by scope: of many users most have nothing pending."""
+        """Non-empty lines, by scope: most users have nothing pending."""
         self.entries: dict[int, tuple[Line, Entry]] = {}
         """By seq."""
         self.touched: dict[str, Line] = {}
@@ -35,7 +35,7 @@ class Pending:
         self.entries[entry[2]] = (line, entry)
 
     def remove(self, job: JobView) -> Line:
-        """The line that it was in."""
+        """Remove the job. Returns the line that it was in."""
         line, entry = self.entries.pop(job.seq)
         remove_entry(line.entries, entry)
         if not line.entries:
@@ -48,7 +48,7 @@ class Pending:
         return [other[3] for other in line.entries[: bisect.bisect_left(line.entries, entry)]]
 
     def in_order(self, group_key: Callable[[Hashable], float]) -> Iterator[JobView]:
-        """All of them, the first to be started first."""
+        """All jobs in the order in which they would start."""
 
         def keyed(line: Line) -> Iterator[tuple[float, int, Key, int, JobView]]:
             group = group_key(line.group)
@@ -57,7 +57,7 @@ class Pending:
         return (each[4] for each in heapq.merge(*map(keyed, self.active.values())))
 
     def offer(self, group_key: Callable[[Hashable], float], attempt: Callable[[JobView], bool]) -> None:
-        """Offer them in order; after one that is refused the rest of its line is left out."""
+        """Yield the jobs in order; after a refused one the rest of its line is skipped."""
         heads = [(group_key(line.group), *line.entries[0][:3], 0, line) for line in self.active.values()]
         heapq.heapify(heads)
         while heads:

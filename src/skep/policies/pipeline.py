@@ -1,4 +1,4 @@
-"""Most planners: small parts, and the walk that asks them.
+"""The planner of most policies: small parts, and the walk that calls them.
 
     estimate   what will it need?          read by the order
     order      who goes first?             keys of the lines
@@ -7,11 +7,11 @@
     preempt    who makes room?             running jobs that may be stopped for a pending one
     adjust     what else may be changed?   after the walk: move, resize, suspend, pack
 
-What a pipeline keeps for speed is divided by what it is about: `pending.py` (lines), `running.py`, `job_timers.py`,
-`leaving.py`, `reasons.py` (why jobs wait), `kept_keys.py`, `possible.py`. All of it follows from the state.
+The caches of a pipeline are separate modules: `pending.py` (lines), `running.py`, `job_timers.py`, `leaving.py`,
+`reasons.py` (why jobs wait), `kept_keys.py`, `possible.py`. All of them follow from the state.
 
-A decision costs what it touches: a line whose head failed is tried again only after something happened that could
-help it (the *epoch*), and the heads of the lines are walked in order, not the jobs.
+A line whose head failed is tried again only after an event that could help it (counted by the *epoch*), and only the
+heads of the lines are tried, so the cost of a decision depends on what it changes.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class Pipeline:
         self.adjust = adjust
         self.walk = walk
         self.borrows = borrows
-        """In a virtual cluster: whether a job that finds no room may run on lent cells."""
+        """In a virtual cluster: whether a job that does not fit may run on borrowed cells."""
         self.ignores_ends = not adjust and order.ignores_ends() and type(self).plan is Pipeline.plan
-        """Whether the end of a job decides nothing as long as no job waits."""
+        """True if the end of a job requires no decision while no job waits."""
         self.has_groups = type(order).group_key is not Order.group_key
         """Whether groups of jobs take turns; else all have the key 0."""
         order_changes, place_changes = type(order).changes_at, type(place).changes_at
@@ -99,9 +99,9 @@ class Pipeline:
         self.keys = KeptKeys(memory)
         self.possible = Possible(view, self.place)
         self.has_fixed = False
-        """Whether there may be running jobs that must not be preempted."""
+        """True if there may be running jobs that must not be preempted."""
         self.epoch = 0
-        """Grows when something happens that could help a job which did not fit."""
+        """Increases when something happens that could help a job which did not fit."""
         self.walked_epoch = -1
         self.order.attach(view)
         self.place.attach(view)
@@ -111,7 +111,7 @@ class Pipeline:
             else:
                 self._keep_running(job, None, view.now_s)
         self.unseen: list[JobView] = []
-        """Pending jobs that no planner has looked at yet."""
+        """Pending jobs that no planner has seen yet."""
         for job in view.jobs.values():
             if job.state is JobState.STOPPING:
                 self.leaving.add(job, view.now_s)
@@ -169,11 +169,11 @@ class Pipeline:
         return fresh
 
     def has_nobody(self, trigger: Trigger) -> bool:
-        """Whether no job waits that could be started: nothing can be freed for anybody."""
+        """True if no startable job is pending, so that freed resources change nothing."""
         return not (self.pending.entries or self.unseen or trigger.submitted or trigger.returned)
 
     def _take_in(self, view: View, plan: Plan, trigger: Trigger) -> None:
-        """Bring the indexes up to what happened."""
+        """Update the indexes with the events."""
         now_s, order = view.now_s, self.order
         for job in trigger.withdrawn:
             self.withdraw(job)
@@ -197,7 +197,7 @@ class Pipeline:
                 self._rekey(view, plan, job)
 
     def _admit(self, view: View, plan: Plan, job: JobView) -> bool:
-        """Put a job in line, unless it could not run even on the whole cluster."""
+        """Queue a job, unless it could not run even on the whole cluster."""
         if job.seq in self.pending.entries or job.state is not JobState.PENDING or not job.is_ready:
             return False
         never = self.why_never(view, job)
@@ -208,7 +208,7 @@ class Pipeline:
         return True
 
     def why_never(self, view: View, job: JobView) -> str:
-        """Why the job could not run even on the whole cluster; nothing if it could."""
+        """Why the job could not run even on the whole cluster; empty if it could."""
         return self.possible.why_never(view, job, job.spec.shapes, self.allocate.shapes(job))
 
     def _enqueue(self, view: View, plan: Plan | None, job: JobView) -> Line:
@@ -237,7 +237,7 @@ class Pipeline:
         return (job.rank, key, job.seq, job)
 
     def _rekey(self, view: View, plan: Plan, job: JobView) -> None:
-        """The moment has come for this job's key, or what it accepts, to jump."""
+        """The timer of this job: its key, or the placements it accepts, change now."""
         self.order.rekeyed(job, plan, view.now_s)
         if job.seq in self.pending.entries:
             line = self.pending.remove(job)
@@ -262,7 +262,7 @@ class Pipeline:
     # The walk --------------------------------------------------------------------------------------------------
 
     def _walk(self, view: View, plan: Plan) -> None:
-        """Try the heads of the lines in order; a line is done with when its head fails."""
+        """Try the heads of the lines in order; a line is finished when its head fails."""
         group_key = self.order.group_key
         is_strict = self.walk != SKIP
         if is_strict:
@@ -282,7 +282,9 @@ class Pipeline:
             elif self._start(view, plan, line, entry):
                 self.pending.remove(entry[3])
                 if self.epoch != self.walked_epoch:
-                    heads = self._heads(view)  # the preempted jobs left something over, for the first in order
+                    heads = self._heads(
+                        view
+                    )  # the preemptions freed more than needed; the rest goes to the first in order
                     continue
                 if line.entries:
                     rank, key, seq, _ = line.entries[0]
@@ -296,7 +298,7 @@ class Pipeline:
             self.pending.touched[line.scope] = line
 
     def _heads(self, view: View) -> list[tuple[float, int, Key, int, Line]]:
-        """A heap of the lines worth a try: all after something was freed, else those with a new head."""
+        """A heap of the lines to try: all after something was freed, otherwise those with a new head."""
         order, running, epoch, pools = self.order, self.running, self.epoch, view.cluster.pools
         group_key, may_help = order.group_key, self.preempt.may_help
         is_rising = order.moves == RISES
@@ -348,7 +350,7 @@ class Pipeline:
                     self._make_way(view, plan, job, room)
             if room is not None:
                 if sum(victim.gpus for victim in room.victims) != job.gpus:
-                    self.epoch += 1  # something is left over for others
+                    self.epoch += 1  # something is left for others
                 return True
         return False
 
@@ -364,11 +366,12 @@ class Pipeline:
         self.take_over(view, plan, job)
 
     def _missing(self, view: View, job: JobView, shape: Shape) -> int:
-        """How many GPUs others would have to give up at least; shares may fit on ones that are not free."""
+        """The smallest number of GPUs that others would have to release; shared jobs may fit on GPUs that are not
+        free."""
         return 0 if job.gpus < shape.gpus else shape.gpus - view.cluster.free_gpus(shape.gpu_types)
 
     def _next_crossing(self, view: View) -> float:
-        """When a pending job could next preempt running ones that it could not before: the first of any line."""
+        """The next time at which the head of a line could preempt running jobs that it cannot preempt now."""
         heads: list[Head] = []
         for line in self.pending.active.values():
             entry = line.entries[0]
@@ -391,8 +394,8 @@ class Pipeline:
         return iter(self.suspended.values())
 
     def _adjust(self, view: View, plan: Plan, trigger: Trigger) -> float:
-        """Ask the adjusters in turn; walk again after each that freed GPUs, so that the next one finds pending only
-        jobs that do not fit. Returns when they want to be asked again."""
+        """Call the adjusters in turn, and walk again after each that freed GPUs, so that the next one sees only pending
+        jobs that do not fit. Returns when they want to be called again."""
         wake_s = math.inf
         for adjuster in self.adjust:
             number = len(plan.decisions)
@@ -406,7 +409,7 @@ class Pipeline:
         return wake_s
 
     def _follow(self, view: View, plan: Plan, decisions: list[Decision]) -> bool:
-        """Bring the queue and the running jobs up to what an adjuster decided. Returns whether cells were given up."""
+        """Update the queue and the running jobs with an adjuster's decisions. Returns True if cells were released."""
         has_freed = False
         for job_id, before in {each.job_id: each.before for each in reversed(decisions)}.items():
             job = view.jobs[job_id]
@@ -431,7 +434,7 @@ class Pipeline:
     # Also for the planner of virtual clusters --------------------------------------------------------------------
 
     def absorb(self, trigger: Trigger) -> bool:
-        """Take in jobs that have ended where `plan` would decide and write nothing. False: `plan` must be called."""
+        """Process jobs that have ended if `plan` would decide and write nothing. False: `plan` must be called."""
         if not self.ignores_ends or self.timers or self.keys.has_unwritten or not self.has_nobody(trigger):
             return False
         if trigger.withdrawn or trigger.nodes_changed or trigger.is_timer:
@@ -443,32 +446,32 @@ class Pipeline:
         return True
 
     def withdraw(self, job: JobView) -> None:
-        """This pending job is not ours to start: it is held, or over, or another planner has started it."""
+        """This pending job is not ours to start: it is held, has ended, or another planner has started it."""
         if job.seq in self.pending.entries:
             line = self.pending.remove(job)
-            line.tried = (-1, -1)  # it may come back with another priority
+            line.tried = (-1, -1)  # it may return with another priority
             if self.has_moments:
                 self.timers.drop(job)
             if line.entries:
                 self.pending.touched[line.scope] = line
 
     def take_over(self, view: View, plan: Plan, job: JobView) -> None:
-        """A job that was given cells, by us or another planner, counts as one of ours from now on."""
+        """A job that got cells, from us or another planner, counts as one of ours from now on."""
         self.order.entered(job, plan, view.now_s)
         self._keep_running(job, plan, view.now_s)
 
     def let_go(self, view: View, plan: Plan, job: JobView) -> None:
-        """The job gave up what it had: it ended, was preempted, or another planner has taken it over."""
+        """The job released its cells: it ended, was preempted, or another planner has taken it over."""
         if self.suspended:
             self.suspended.pop(job.seq, None)
-        if job.seq in self.running.by_seq:  # else we stopped or suspended it before
+        if job.seq in self.running.by_seq:  # otherwise we stopped or suspended it before
             self.running.remove(job)
             if self.has_moments:
                 self.timers.drop(job)
             self.order.left(job, plan, view.now_s)
 
     def may_pass(self, view: View, job: JobView) -> bool:
-        """Whether this job may have room that the jobs waiting here do not fit in."""
+        """True if this job may fit where the jobs waiting here do not."""
         if self.walk == SKIP:
             return True
         entry = (job.rank, self.order.key(job, view.now_s), job.seq)

@@ -12,7 +12,7 @@ from skep.policies.place import Place
 
 
 class Possible:
-    """Tries requests on a blank cluster, each kind of request once."""
+    """Tries requests on an empty cluster, each kind of request once."""
 
     __slots__ = ("_blank", "_could_run", "_place", "_trial")
 
@@ -23,7 +23,7 @@ class Possible:
         self._could_run: dict[Hashable, bool] = {}
 
     def why_never(self, view: View, job: JobView, kind: Hashable, shapes: Sequence[Shape]) -> str:
-        """Why the job fits in none of these shapes even on the empty cluster; nothing if it does. Jobs of one kind have
+        """Why the job fits in none of these shapes even on the empty cluster; empty if it fits. Jobs of one kind have
         the same shapes."""
         request = (kind, self._place.key(job, math.inf))
         could = self._could_run.get(request)

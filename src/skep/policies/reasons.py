@@ -18,14 +18,14 @@ class Reasons:
         self._order = order
         self._pending = pending
         self._refuses = type(order).refuses is not Order.refuses
-        """Whether the order has causes of its own."""
+        """True if the order has causes of its own."""
         self._booked: list[float] = []
-        """What was free when all lines were last looked at."""
+        """What was free when all lines were last examined."""
         self.moved: list[JobView] = []
         """Pending jobs that changed lines."""
 
     def resume(self, view: View, job: JobView, line: Line) -> None:
-        """The job waits where the planner before has booked it."""
+        """The job waits in the scope that the previous planner booked."""
         assert job.waiting is not None
         if job.waiting is view.waiting.get(line.scope):
             if not line.is_strict:
@@ -36,7 +36,7 @@ class Reasons:
             self.moved.append(job)
 
     def book(self, view: View, plan: Plan, fresh: list[JobView], *, changed: bool) -> None:
-        """Of jobs that are new in their lines and, if anything has changed, of all lines."""
+        """Book the causes of jobs that are new in their lines and, if anything has changed, of all lines."""
         fresh += self.moved
         self.moved = []
         lines: dict[str, Line] = {}
@@ -47,7 +47,7 @@ class Reasons:
                 lines[line.scope] = line
                 plan.wait(job, line.scope)
                 if line.head is job:
-                    line.head = None  # it ran in between: as a head it has to be booked again
+                    line.head = None  # it ran in between: as a head it must be booked again
         if changed:
             lines = self._changed(view, lines)
         for line in lines.values():
@@ -91,7 +91,7 @@ class Reasons:
         shape = job.spec.shapes[0]
         milli = shape.gpu_milli
         free = 0
-        # A strict line holds all kinds of requests, and `pools` is what its first job accepts.
+        # A strict line has different requests, and `pools` belongs to its first job.
         for pool in view.cluster.pools_for(shape.gpu_types) if line.is_strict else line.pools:
             free += pool.free if milli == WHOLE else pool.with_room(milli)
         return view.cluster.why_not(shape.gpus, free)

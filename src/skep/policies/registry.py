@@ -1,6 +1,6 @@
-"""Every named policy: what it is, what it assumes, its knobs, and how it is made of parts.
+"""All named policies: description, needs, knobs, and the function that builds each.
 
-A policy is named on the command line as `NAME:key=value,key=value`, lists with `+`; a policy of one's own as
+A policy is named on the command line as `NAME:key=value,key=value`, lists with `+`; a policy in the user's own file as
 `./file.py:Class:key=value`.
 """
 
@@ -40,11 +40,11 @@ ZOO = (
 """The modules that hold named policies."""
 
 
-Knobs = Mapping[str, Any]  # by name; `parse_value` has given each the type of its default
+Knobs = Mapping[str, Any]  # by name; `parse_value` has converted each to the type of its default
 
 
 class Knob(msgspec.Struct, frozen=True):
-    """`default` gives the type: a number, a flag, a tuple of numbers, a word (of `choices`, when there are any)."""
+    """`default` determines the type: a number, a flag, a tuple of numbers, a word (of `choices`, if there are any)."""
 
     name: str
     default: Any  # of the types that the docstring names
@@ -53,29 +53,29 @@ class Knob(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What a policy may know of where it runs."""
+    """What a policy may know about its environment."""
 
     cluster: ClusterView
     seed: int = 0
     round_s: float = 0.0
     vcs: tuple[str, ...] = ()
-    """Virtual clusters that are known from the start: those of the trace; others become known by their jobs."""
+    """Virtual clusters that are known at the start: those of the trace. Others become known through their jobs."""
     typical: Typical = Typical()
-    """What jobs usually ask for: the measure of `place=fgd`. Without any, all nodes are equal to it."""
+    """Typical requests of jobs, used by `place=fgd`. Without any, all nodes are equal to it."""
     offers: frozenset[Need] = frozenset(Need)
-    """What the engine can do; a policy decides without what it cannot."""
+    """What the engine offers; a policy decides without the rest."""
     texts: Texts = msgspec.field(default_factory=Texts)
-    """The files that policies are made of, if a dict is given to keep them."""
+    """If given, collects the files that policies are made of."""
 
 
 ROUND = Knob("round_s", 0.0, "decide only at multiples of so many seconds; 0: whenever something happens")
-"""Every policy has it; one that is made for rounds declares it with another default."""
+"""Every policy has this knob; a policy made for rounds declares it with another default."""
 
 ROUND_MIN_S = 0.1
 
 
 Assumes = frozenset[Need] | Callable[[Knobs], frozenset[Need]]
-"""What a policy builds on: always, or with these knobs."""
+"""The needs of a policy: always, or with these knobs."""
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -86,11 +86,11 @@ class Policy(msgspec.Struct, frozen=True):
     assumes: Assumes = frozenset()
     knobs: tuple[Knob, ...] = ()
     instead: dict[Need, Need] = {}
-    """What it falls back to where jobs do not offer what it assumes."""
+    """Describes the fallback for jobs that do not offer what the policy needs."""
 
     def needs(self, knobs: Knobs | None = None) -> frozenset[Need]:
-        """With these knobs, or with the defaults. A policy that needs true durations is an oracle: a bound for others,
-        not one of them."""
+        """The needs with these knobs, or with the defaults. A policy that needs true durations is an oracle: a bound
+        for comparison only."""
         if knobs is None:
             knobs = {knob.name: knob.default for knob in self.knobs}
         found = self.assumes(knobs) if callable(self.assumes) else self.assumes
@@ -98,7 +98,7 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 def with_walk(knobs: Knobs) -> frozenset[Need]:
-    """Backfilling needs the ends of running jobs, whatever the order."""
+    """Backfilling needs the expected ends of running jobs, with any order."""
     return frozenset({Need.ORACLE}) if knobs.get("walk") == "easy" else frozenset()
 
 
@@ -129,7 +129,7 @@ def build_planner(spec: str, setting: Setting) -> Planner:
 
 
 def round_of(spec: str, setting: Setting, default: float) -> float:
-    """As the policy's spec says, else as the setting does, else as is usual for the policy."""
+    """From the policy's spec, else from the setting, else the policy's default."""
     text = spec.partition(".py:")[2] if ".py:" in spec else spec
     given = split_knobs(spec, text.partition(":")[2]).get(ROUND.name)
     if given is None:
@@ -141,7 +141,7 @@ def round_of(spec: str, setting: Setting, default: float) -> float:
 
 
 def needs_of(spec: str, texts: Texts | None = None) -> frozenset[Need]:
-    """What the policy that a spec names builds on."""
+    """The needs of the policy that a spec names."""
     if ".py:" in spec:
         from skep.policies.own import own_needs
 
@@ -151,7 +151,7 @@ def needs_of(spec: str, texts: Texts | None = None) -> frozenset[Need]:
 
 
 def needs_with(spec: str, jobs: Iterable[JobSpec]) -> frozenset[Need]:
-    """The same for these jobs: where one of them does not offer what the policy builds on, it falls back."""
+    """The needs for these jobs: if one of them does not offer a need, the policy falls back."""
     needs, jobs = needs_of(spec), list(jobs)
     instead = {} if ".py:" in spec else parse_policy(spec)[0].instead
     missing = {need for need in instead if need in needs and any(need not in offered_by(job) for job in jobs)}
@@ -223,7 +223,7 @@ def parse_number(where: str, text: str) -> float:
 
 
 def shown_value(value: object) -> str:
-    """A knob's value as it is typed."""
+    """A knob's value in the form in which it is typed."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):

@@ -1,8 +1,8 @@
-"""`compat=true`: what the released Tiresias simulator does, to the letter, so that its results can be reproduced.
+"""`compat=true`: reproduces the released Tiresias simulator exactly, including its quirks.
 
-At every event it empties the cluster and places all jobs again in its order, counting gpus and nothing else, skipping
-what does not fit; running jobs that no longer fit are preempted. Its order is a list that lives on from event to event,
-which is what decides ties. It looks at every job at every event: right for comparing, not for large traces.
+At every event it empties the cluster and places all jobs again in its order, counting GPUs only and skipping jobs that
+do not fit; running jobs that no longer fit are preempted. Its order is a list that persists from event to event, which
+decides ties. It examines every job at every event: suitable for comparisons, not for large traces.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from skep.policies.registry import Knobs
 
 
 class Listed(msgspec.Struct, frozen=True, array_like=True):
-    """Jobs in the order of the event before."""
+    """Jobs in the order of the previous event."""
 
     names: list[str]
 
 
 class Queued(msgspec.Struct, frozen=True, array_like=True):
-    """Jobs in their queues; of each: executed seconds and waiting since the last promotion, when last looked at."""
+    """Jobs in their queues; for each: executed seconds and waiting since the last promotion, as of the last update."""
 
     queues: list[list[str]]
     counters: dict[str, list[float]]
@@ -48,7 +48,7 @@ WAKE = Slot("wake", ReplicaWake, Of.ALL)
 
 
 class Replica:
-    """The common part: who is kept, who is pushed out, who starts. Subclasses keep the order."""
+    """The common part: which jobs stay, are preempted, or start. Subclasses maintain the order."""
 
     round_s = 0.0
 
@@ -66,7 +66,7 @@ class Replica:
         plan = view.new_plan()
         if not (trigger.submitted or trigger.ended or trigger.is_timer or trigger.nodes_changed):
             kept = WAKE.get(memory)
-            plan.wake(None if kept is None else kept.at_s)  # only its own preemptions came back
+            plan.wake(None if kept is None else kept.at_s)  # only its own preemptions returned
             return plan
         arrived = [job for job in trigger.submitted if self._is_runnable(view, plan, job)]
         ordered = self.order(view, memory, plan, arrived, {job.id for job in trigger.ended})
@@ -82,14 +82,14 @@ class Replica:
                 starting.append(job)
         for job in starting:
             allocation = self.place.find(view.cluster, plan, job, job.spec.shapes[0], view.now_s)
-            if allocation is not None:  # a node may be down: the simulator knows no failures
+            if allocation is not None:  # a node may be down, which the simulator does not know
                 plan.start(job, allocation)
         self.finish(view, memory, plan)
         return plan
 
     def _is_runnable(self, view: View, plan: Plan, job: JobView) -> bool:
         if not job.spec.shapes[0].is_plain:
-            raise InputError(f"job {job.id}: compat=true knows only whole gpus of any type", hint="leave compat out")
+            raise InputError(f"job {job.id}: compat=true knows only whole GPUs of any type", hint="leave compat out")
         never = self.why_never(view, job)
         if never:
             plan.reject(job, never)
@@ -97,17 +97,17 @@ class Replica:
 
     def why_never(self, view: View, job: JobView) -> str:
         fits = job.gpus <= view.cluster.gpu_total
-        return "" if fits else f"asks for {job.gpus} gpus, the cluster has {view.cluster.gpu_total}"
+        return "" if fits else f"asks for {job.gpus} GPUs, the cluster has {view.cluster.gpu_total}"
 
     def order(self, view: View, memory: Memory, plan: Plan, arrived: list[JobView], ended: set[str]) -> list[JobView]:
         raise NotImplementedError
 
     def finish(self, view: View, memory: Memory, plan: Plan) -> None:
-        """Whatever the simulator does after it has placed the jobs."""
+        """What the simulator does after it has placed the jobs."""
 
 
 class SortedReplica(Replica):
-    """One list, sorted again at each event; ties keep the order of the event before."""
+    """One list, sorted again at each event; ties keep the order of the previous event."""
 
     def __init__(self, name: str, kind: str) -> None:
         super().__init__(name)
@@ -165,7 +165,8 @@ class QueuesReplica(Replica):
         return [view.jobs[name] for queue in queues for name in queue]
 
     def _look_at(self, job: JobView, counter: list[float], queues: list[list[str]], now_s: float) -> None:
-        """Demote and promote. `counter`: executed seconds and waiting since the last promotion, last looked at."""
+        """Demote and promote. `counter`: executed seconds and waiting since the last promotion, as of the last
+        update."""
         passed_s = now_s - counter[2]
         counter[2] = now_s
         level = next(number for number, queue in enumerate(queues) if job.id in queue)
@@ -196,14 +197,14 @@ class QueuesReplica(Replica):
         for level, queue in enumerate(queues):
             for name in queue:
                 wake_s = min(wake_s, view.now_s + self._until_change(view.jobs[name], level, counters[name]))
-        wake_s = max(wake_s, math.nextafter(view.now_s, math.inf))  # or time would stand still by rounding
+        wake_s = max(wake_s, math.nextafter(view.now_s, math.inf))  # otherwise rounding could keep time from advancing
         plan.remember(QUEUES, "", self.queued)
         plan.remember(WAKE, "", ReplicaWake(wake_s) if wake_s < math.inf else None)
         plan.wake(wake_s if wake_s < math.inf else None)
 
     def _until_change(self, job: JobView, level: int, counter: list[float]) -> float:
-        """Seconds to the next demotion or promotion as the simulator reckons them: by integer division of seconds
-        by gpus, which is later than the truth for a job of several gpus that has run."""
+        """Seconds to the next demotion or promotion as the simulator computes them: by integer division of seconds by
+        GPUs, which is too late for a job of several GPUs that has run."""
         executed_s, waited_s, _ = counter
         if job.allocation is None:
             left_s = executed_s * self.promote - waited_s
@@ -215,8 +216,8 @@ class QueuesReplica(Replica):
 
 
 class GittinsTable:
-    """The rank of the released simulator: raw sizes are summed instead of what is left of them, and the figures
-    are rounded and worked out once, one below each sample."""
+    """The rank of the released simulator: it sums raw sizes instead of remaining ones, and the values are rounded and
+    computed once, one below each sample."""
 
     def __init__(self, samples: tuple[float, ...], quantum: float = 3250.0) -> None:
         self.samples = sorted(samples)
@@ -245,14 +246,14 @@ class GittinsTable:
 
 
 def check_compat(knobs: Knobs) -> None:
-    """A knob that would be passed over is an error."""
+    """A knob that would be ignored is an error."""
     if knobs["place"] != "any":
         raise InputError(
-            f"compat=true imitates what only counts gpus; it goes with place=any, not place={knobs['place']}",
+            f"compat=true imitates a simulator that only counts GPUs; it needs place=any, not place={knobs['place']}",
             hint="add place=any, or leave compat out",
         )
     if knobs["walk"] != SKIP or knobs["patience"]:
         raise InputError(
-            "compat=true imitates a simulator that skips what does not fit: it knows no other walk and no patience",
+            "compat=true imitates a simulator that skips jobs which do not fit: it has no other walk and no patience",
             hint="leave them or compat out",
         )

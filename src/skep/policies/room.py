@@ -1,4 +1,4 @@
-"""Making room: push out as few running jobs as possible, the last first, and only if the job then really fits."""
+"""Making room: preempt as few running jobs as possible, the last first, and only if the pending job then fits."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ class Room(msgspec.Struct):
 def has_chance(
     view: View, place: Place, job: JobView, shape: Shape, victims: Iterable[JobView], missing: float
 ) -> bool:
-    """False only if the job would not fit if all of these left: they have too few GPUs or, for a job that must sit on
-    few nodes, no node would have enough. A job that misses no GPUs needs somebody to leave all the same."""
+    """False only if the job would not fit even if all of these were stopped: they have too few GPUs or, for a job that
+    must sit on few nodes, no node would have enough. A job that needs no more GPUs still needs one of them to be
+    stopped."""
     freed = Freed(view, shape) if shape.is_plain and place.keeps_together(job, view.now_s) else None
     is_enough = freed is None
     for victim in victims:
@@ -36,10 +37,10 @@ def has_chance(
 def make_room(
     view: View, plan: Plan, place: Place, job: JobView, shape: Shape, candidates: Iterable[JobView], missing: float
 ) -> Room | None:
-    """Stop candidates in turn until the job fits, then spare those that turn out not to be needed.
+    """Stop candidates in turn until the job fits, then keep those that turn out not to be needed.
 
-    On success the plan holds the stops, otherwise it is as before. Nothing is tried before it has a chance: enough
-    gpus together and, for a job that must sit on few nodes, on few nodes.
+    On success the plan has the stops, otherwise it is unchanged. A placement is tried only when it has a chance: enough
+    GPUs in total and, for a job that must sit on few nodes, on few nodes.
     """
     mark = plan.mark()
     is_together = shape.is_plain and place.keeps_together(job, view.now_s)
@@ -64,7 +65,7 @@ def make_room(
 
 
 class Freed:
-    """What each node would have free without the victims so far: not exact, but never too little."""
+    """An upper bound on what each node would have free without the victims so far."""
 
     def __init__(self, view: View, shape: Shape) -> None:
         pools = view.cluster.pools_for(shape.gpu_types)
@@ -74,13 +75,13 @@ class Freed:
         self.gpus = shape.gpus
         self.is_small = shape.gpus <= size
         self.idle_wanted = shape.gpus // size if size else 0
-        """A job larger than a node needs so many nodes to itself."""
+        """The number of nodes that a job larger than a node needs for itself."""
         self.idle = 0
         if not self.is_small:
             self.idle = sum(idle.bit_count() for pool in pools for idle in pool.idle.values())
 
     def add(self, victim: JobView) -> bool:
-        """Whether the job could fit now as far as this can tell."""
+        """True if the job could fit now, by this bound."""
         assert victim.allocation is not None
         most = 0
         for piece in victim.allocation.slices:
@@ -99,7 +100,7 @@ def is_useful(view: View, victim: JobView, shape: Shape) -> bool:
 
 
 def spare(view: View, plan: Plan, place: Place, job: JobView, shape: Shape, room: Room, mark: int) -> Room:
-    """Keep every victim, the best ordered first, without which the job fits all the same."""
+    """Keep every victim, best ordered first, without which the job still fits."""
     if len(room.victims) == 1:
         return room
     needed = []

@@ -1,4 +1,4 @@
-"""Running jobs in order, the last to be kept at the end, with keys that stand, fall or rise."""
+"""Running jobs in order, the last to be kept at the end, with keys that are fixed, fall or rise."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ Item = tuple[float, int, JobView]
 """(what a rising key would have been at time 0, seq, job)."""
 
 Head = tuple[Entry, int]
-"""The first pending job of a line, and how many gpus it would need beside the free ones."""
+"""The head of a line, and how many GPUs it needs beyond the free ones."""
 
 GRID = 2.0**20
-"""Crossings are worked out to about a microsecond (a power of two, so that whole seconds stay exact): one that falls
-together with an arrival or an end, but for rounding, is one decision with it."""
+"""Crossings are computed to about a microsecond (a power of two, so that whole seconds stay exact), so that a crossing
+that coincides with an arrival or an end, except for rounding, is one decision with it."""
 
 
 class Running:
-    """The running jobs by order, the last to be kept at the end. Keys are as of when they were last set."""
+    """The running jobs in order, the last to be kept at the end. Keys are as of when they were last set."""
 
     __slots__ = ("_closed", "_floor", "_high", "_open", "_present_s", "_rising", "by_seq", "entries", "seats")
 
     def __init__(self, seats: Seats | None = None) -> None:
         self.seats = seats
-        """Where they sit, for pipelines with adjusters."""
+        """The seats of running jobs, for pipelines with adjusters."""
         self.entries: list[Entry] = []
         self.by_seq: dict[int, Entry] = {}
         self._present_s = -math.inf
         self._open: dict[int, Entry] = {}
-        """Of that moment, by seq: jobs whose keys had to be worked out, with these keys."""
+        """By seq: the jobs whose keys had to be computed for that time, with these keys."""
         self._closed: dict[int, Ceiling] = {}
-        """The others. Most jobs have not passed any pending one, and this is known until they do."""
+        """The other jobs. Most jobs have not passed any pending one, and this is known until they do."""
         self._floor: tuple[int, Key] = (0, 0)
         """The lowest ceiling of these."""
         self._high: list[int] = []
-        """The seqs of those with a higher one."""
+        """The seqs of those with a higher ceiling."""
         self._rising: Rising | None = None
-        """Made when first asked for, and kept up from then on: most policies never ask."""
+        """Created when first needed and updated from then on: most policies never need it."""
 
     def refresh(self) -> None:
-        """A decision begins: what was known of rising keys may have changed, at the same moment too."""
+        """A decision begins: rising keys may have changed, even at the same time."""
         self._present_s = -math.inf
 
     def add(self, entry: Entry) -> None:
@@ -71,32 +71,32 @@ class Running:
                 self.seats.remove(job)
 
     def rekey(self, at: int, key: Key) -> None:
-        """The entry at this place has another key now (orders whose keys fall)."""
+        """Update the key of the entry at this position (orders whose keys fall)."""
         rank, _, seq, job = self.entries.pop(at)
         self.by_seq[seq] = entry = (rank, key, seq, job)
         bisect.insort(self.entries, entry)
 
     def beyond(self, cutoff: tuple[Key, ...]) -> Iterator[Entry]:
-        """The entries after this one, the last first."""
+        """The entries after this one, last first."""
         return itertools.islice(reversed(self.entries), len(self.entries) - bisect.bisect_right(self.entries, cutoff))
 
     def passed(self, order: Order, entry: Entry, now_s: float) -> Iterator[JobView]:
-        """Jobs whose rising keys are beyond those of this pending entry now, in any order; maybe without some that are
-        still launching."""
+        """Jobs whose rising keys are now beyond this pending entry, in any order; possibly without some that are still
+        launching."""
         if order.is_even:
             return self._evenly(order, now_s).passed(order, entry, now_s)
         cutoff = order.cutoff(entry[3], entry[1])
         return (each[3] for each in self._near(order, cutoff, now_s) if each > cutoff)
 
     def latest(self, order: Order, cutoff: tuple[Key, ...], now_s: float) -> Iterable[Entry]:
-        """Those with rising keys beyond the cutoff, and maybe more, with the keys of this moment, the last first; maybe
+        """Jobs with rising keys beyond the cutoff, and possibly more, with their present keys, last first; possibly
         without some that are still launching."""
         if order.is_even:
             return self._evenly(order, now_s).latest(order, now_s)
         return sorted(self._near(order, cutoff, now_s), reverse=True)
 
     def _near(self, order: Order, cutoff: tuple[Key, ...], now_s: float) -> list[Entry]:
-        """All jobs beyond the cutoff, and maybe more, with the keys of this moment."""
+        """All jobs beyond the cutoff, and possibly more, with their present keys."""
         self._sort_out(order, now_s)
         closed, cut = self._closed, cutoff[:2]
         for seq in self._high if self._floor <= cut else list(closed):
@@ -105,7 +105,7 @@ class Running:
         return list(self._open.values())
 
     def _sort_out(self, order: Order, now_s: float) -> None:
-        """Part the jobs by whether their keys of this moment must be worked out."""
+        """Divide the jobs by whether their present keys must be computed."""
         if self._present_s != now_s:
             self._present_s, self._open = now_s, {}
             self._closed = closed = order.ceilings(self.entries, now_s)
@@ -122,7 +122,7 @@ class Running:
         self._open[seq] = (rank, order.running_key(job, now_s), seq, job)
 
     def next_crossing(self, order: Order, heads: list[Head], now_s: float) -> float:
-        """When one of these pending jobs could next push out running ones that it could not before."""
+        """The next time at which one of these pending jobs could preempt running jobs that it cannot preempt now."""
         at_s = math.inf
         if order.is_even:
             rising = self._evenly(order, now_s)
@@ -133,8 +133,8 @@ class Running:
         return at_s if at_s == math.inf else max(round(at_s * GRID), math.floor(now_s * GRID) + 1) / GRID
 
     def _first_passing(self, order: Order, heads: list[Head], now_s: float) -> float:
-        """When the first running job passes the next pending one before it. Keys may move in any way here: each job is
-        looked at."""
+        """When the first running job passes the next pending one before it. Keys may change in any way here, so every
+        job is examined."""
         by_rank: dict[int, set[Key]] = {}
         for entry, _ in heads:
             by_rank.setdefault(entry[0], set()).add(entry[1])
@@ -143,7 +143,7 @@ class Running:
         first_s = math.inf
         closed, floor = self._closed, self._floor
         if floor[0] in keys and floor[1] == keys[floor[0]][0]:
-            # A job that has not passed the first pending one passes that one next.
+            # A job that has not passed the first pending job passes that one next.
             first_s = min([known[1] for known in closed.values() if known[0] == floor], default=math.inf)
             unclear = self._high
         else:
@@ -172,11 +172,11 @@ class Running:
 
 
 class Rising:
-    """Running jobs whose keys rise evenly. Two that rise equally fast never overtake each other, so there is one list
-    for each speed, by what the keys would have been at time 0, and only the lists have to be merged."""
+    """Running jobs whose keys rise linearly. Two that rise at the same speed never overtake each other, so there is one
+    list for each speed, sorted by the keys at time 0, and only the lists must be merged."""
 
     SLACK = 0.01
-    """More than rounding can misplace a job in its list; close ones are compared by their keys themselves."""
+    """More than rounding can misplace a job in its list; close ones are compared by their exact keys."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.lists: dict[tuple[int, float], list[Item]] = {}
@@ -204,7 +204,7 @@ class Rising:
             del self.unfiled[job.seq]
 
     def latest(self, order: Order, now_s: float) -> Iterator[Entry]:
-        """Running jobs, the last first. A job is yielded as soon as no job left in a list can come after it."""
+        """Running jobs, last first. A job is yielded as soon as no other job in a list can come after it."""
         heads = [self._head(kind, len(items) - 1, now_s) for kind, items in self.lists.items()]
         heapq.heapify(heads)
         found: list[tuple[int, float, int, JobView]] = []
@@ -224,7 +224,7 @@ class Rising:
             yield (job.rank, -heapq.heappop(found)[1], job.seq, job)
 
     def passed(self, order: Order, entry: Entry, now_s: float) -> Iterator[JobView]:
-        """Those that run and have passed this pending entry, in any order."""
+        """Running jobs that have passed this pending entry, in any order."""
         rank, key = entry[:2]
         cutoff = order.cutoff(entry[3], key)
         for (its_rank, speed), items in self.lists.items():
@@ -234,17 +234,17 @@ class Rising:
                     yield item[2]
 
     def _head(self, kind: tuple[int, float], at: int, now_s: float) -> tuple[int, float, int, float]:
-        """For a heap, the last on top: no key of this list from `at` down is beyond the second number."""
+        """For a heap with the last on top: no key of this list from `at` down is beyond the second number."""
         rank, speed = kind
         return (-rank, -(self.lists[kind][at][0] + speed * now_s + self.SLACK), at, speed)
 
     def next_crossing(self, order: Order, entry: Entry, missing: int, now_s: float, before_s: float) -> float:
-        """When jobs that hold the missing gpus have risen past this pending one, or the next job if it has passed by
-        enough of them already; `before_s` if that is sooner."""
+        """When jobs that hold the missing GPUs have risen past this pending one, or the next job if enough of them have
+        passed already; `before_s` if that is sooner."""
         rank, key = entry[:2]
         cutoff = order.cutoff(entry[3], key)
         ahead: list[tuple[float, int, int, list[Item]]] = []
-        """Of each list the next job to pass: (when, its seq, its place, the list)."""
+        """The next job to pass in each list: (when, its seq, its position, the list)."""
         for (its_rank, speed), items in self.lists.items():
             if its_rank < rank:
                 continue
@@ -273,9 +273,9 @@ class Rising:
     def _last_behind(
         self, order: Order, items: list[Item], level: float, cutoff: tuple[object, ...], now_s: float
     ) -> int:
-        """The place of the last job of a list that has not passed the pending one; -1 if all have."""
+        """The position of the last job of a list that has not passed the pending one; -1 if all have."""
         last = bisect.bisect_left(items, (level + self.SLACK,)) - 1
-        while last >= 0 and items[last][0] > level - self.SLACK:  # so near that rounding decides
+        while last >= 0 and items[last][0] > level - self.SLACK:  # so close that rounding decides
             job = items[last][2]
             if (job.rank, order.running_key(job, now_s), job.seq) <= cutoff:
                 break

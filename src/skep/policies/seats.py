@@ -1,7 +1,7 @@
-"""Where running jobs sit: the index that adjusters ask. A pipeline with adjusters keeps it in step with its list of
-running jobs, so that an adjuster looks at what can matter instead of at every job.
+"""The seats of running jobs: an index for adjusters. A pipeline with adjusters updates it together with its list of
+running jobs, so that an adjuster examines only the relevant jobs.
 
-A *seat* is a set of GPUs that one job, or the members of one share group, have in common.
+A *seat* is a set of GPUs that is used by one job, or by the members of one share group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Key = tuple[tuple[int, int], ...]
 
 
 class SharedSeat:
-    """The GPUs of a seat and the jobs that run there, the first submitted first."""
+    """The GPUs of a seat and the jobs that run there, in the order of submission."""
 
     __slots__ = ("gpus", "key", "members", "mode")
 
@@ -29,19 +29,19 @@ class SharedSeat:
 
     @property
     def name(self) -> str:
-        """Of the share group of this seat."""
+        """The name of the share group of this seat."""
         return "+".join(f"{node}.{mask:x}" for node, mask in self.key)
 
 
 class Seats:
-    """The seats of jobs that have whole GPUs, alone or in a share mode, and which jobs are on which node."""
+    """The seats of jobs with whole GPUs, alone or in a share mode, and the jobs on each node."""
 
     def __init__(self) -> None:
         self.seats: dict[Key, SharedSeat] = {}
         self.by_size: dict[tuple[int, int], list[Key]] = {}
         """Seats by (GPUs, members), sorted."""
         self.jobs: dict[int, JobView] = {}
-        """All by seq."""
+        """All jobs by seq."""
         self.pairs: dict[Key, SharedSeat] = {}
         """Seats on which two jobs that name their models take turns."""
         self.on_node: dict[int, dict[int, JobView]] = {}
@@ -50,12 +50,13 @@ class Seats:
         """Jobs on several nodes by seq."""
         self.elastic: dict[int, JobView] = {}
         self.guests: dict[int, JobView] = {}
-        """Jobs that share and are guaranteed nothing, by seq; members of share groups that take turns left out."""
+        """Jobs that share GPUs without a guaranteed part, by seq, except for members of share groups that take
+        turns."""
         self._watchers: list[dict[Key, None]] = []
         self._where: dict[int, Allocation] = {}
 
     def add(self, job: JobView) -> None:
-        """The job sits where it is wanted now. An adjuster may say so right after its own steps, to ask again."""
+        """Enter the job at its wanted place. An adjuster may call this right after its own steps."""
         self.remove(job)
         allocation = job.allocation
         if allocation is None:
@@ -91,13 +92,13 @@ class Seats:
             self._leave(seat, job)
 
     def watch(self) -> dict[Key, None]:
-        """Seats that changed since the caller last cleared this; at first, all of them."""
+        """Seats that changed since the caller last cleared this; initially all of them."""
         changed = dict.fromkeys(self.seats)
         self._watchers.append(changed)
         return changed
 
     def with_room(self, gpus: int, members_max: int) -> Iterator[SharedSeat]:
-        """Seats of so many GPUs with fewer members, those with the fewest first."""
+        """Seats of this many GPUs with fewer members, fewest members first."""
         keys = (key for count in range(1, members_max) for key in self.by_size.get((gpus, count), ()))
         return (self.seats[key] for key in keys)
 
@@ -106,7 +107,7 @@ class Seats:
         return any(members > 1 for _, members in self.by_size)
 
     def crowded(self) -> list[SharedSeat]:
-        """Seats with several members, those with the most members first."""
+        """Seats with several members, most members first."""
         kinds = sorted((kind for kind in self.by_size if kind[1] > 1), key=lambda kind: (-kind[1], kind[0]))
         return [self.seats[key] for kind in kinds for key in self.by_size[kind]]
 
@@ -149,14 +150,14 @@ def key_of(allocation: Allocation) -> Key:
 
 
 class Changed:
-    """The seats that changed since one adjuster last looked."""
+    """The seats that changed since one adjuster last read them."""
 
     def __init__(self) -> None:
         self._seats: Seats | None = None
         self._keys: dict[Key, None] = {}
 
     def take(self, seats: Seats) -> list[SharedSeat]:
-        """Those that are still there, sorted; all of them where the index is a new one."""
+        """The changed seats that still exist, sorted; all seats if the index is new."""
         if seats is not self._seats:
             self._seats, self._keys = seats, seats.watch()
         found = [seats.seats[key] for key in sorted(self._keys) if key in seats.seats]

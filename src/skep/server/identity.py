@@ -12,7 +12,7 @@ from skep.server.tokens import NAME, Tokens
 from skep.service.sight import EVERYTHING, Sight
 from skep.service.values import Json
 
-NOBODY = "anonymous"
+TRIAL = "anonymous"
 
 
 class Forbidden(Exception):
@@ -41,7 +41,7 @@ class Identity(msgspec.Struct, frozen=True):
     @property
     def user(self) -> str:
         """The user whose jobs are submitted; a request without a user may name one in the job file."""
-        return "" if self.who == NOBODY else self.who
+        return "" if self.who == TRIAL else self.who
 
     @property
     def sight(self) -> Sight:
@@ -129,4 +129,4 @@ def said_user(headers: dict[bytes, bytes]) -> str:
     said = headers.get(b"x-skep-user", b"").decode("latin-1")
     if said and not NAME.fullmatch(said):
         raise InputError("X-Skep-User is no user name", hint="up to 64 letters, digits, . _ - and @")
-    return said or NOBODY
+    return said or TRIAL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skep.core.cluster import NOBODY, Allocation, Cluster, Slice, bits, lowest_bits
+from skep.core.cluster import TRIAL, Allocation, Cluster, Slice, bits, lowest_bits
 from skep.core.errors import InvariantBroken
 from skep.testing import cluster, node, snapshot_cluster
 from skep.testing.invariants import check_books
@@ -54,7 +54,7 @@ def test_giving_back_restores_exactly_what_was(taken: list[Allocation]) -> None:
     for allocation in taken:
         there.take(allocation)
         states.append(snapshot_cluster(there))
-    check_books(there, [(NOBODY, each) for each in taken])
+    check_books(there, [(TRIAL, each) for each in taken])
     assert states[0] != states[-1]
     for number in reversed(range(len(taken))):
         there.give(taken[number])
@@ -68,8 +68,8 @@ def test_giving_back_restores_exactly_what_was(taken: list[Allocation]) -> None:
         (whole(0, 0b1), share(0, 0, 10), "is not free"),
         (share(0, 0, 10), whole(0, 0b1), "is not free"),
         (share(0, 0, 600), share(0, 0, 401), "1001 milli"),
-        (share(0, 1, 501), halves(0, 0b11), "gpu 1 .* 1001 milli"),
-        (whole(0, 0b10), halves(0, 0b11), "gpu 1 of node n0 is not free"),
+        (share(0, 1, 501), halves(0, 0b11), "GPU 1 .* 1001 milli"),
+        (whole(0, 0b10), halves(0, 0b11), "GPU 1 of node n0 is not free"),
         (share(0, 0, 1, 16000), share(0, 0, 1, 400), "16400 MiB"),
         (whole(0, 0b1, cpu_milli=8000), whole(0, 0b10, cpu_milli=1), "over capacity"),
         (whole(0, 0b1, memory_mib=16384), whole(0, 0b10, memory_mib=1), "over capacity"),
@@ -108,11 +108,11 @@ def test_a_node_that_is_down_is_in_no_index_and_keeps_its_books() -> None:
     up = snapshot_cluster(there)
     there.lose(there.nodes[0])
     there.lose(there.nodes[0])
-    check_books(there, [(NOBODY, each) for each in held])
+    check_books(there, [(TRIAL, each) for each in held])
     assert there.free_gpus(("",)) == 4
     there.give(held[0])
     there.take(held[0])
-    check_books(there, [(NOBODY, each) for each in held])
+    check_books(there, [(TRIAL, each) for each in held])
     there.restore(there.nodes[0])
     there.restore(there.nodes[0])
     assert snapshot_cluster(there) == up

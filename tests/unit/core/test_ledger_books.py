@@ -46,7 +46,7 @@ def test_what_is_given_back_is_as_it_was(books: Cluster, piece: Slice) -> None:
 
 
 REFUSED = {
-    "too much memory of a whole GPU": (Slice(0, 0b1, gpu_mem_mib=16385), "has no 16385 MiB"),
+    "too much memory of a whole GPU": (Slice(0, 0b1, gpu_mem_mib=16385), "less than 16385 MiB"),
     "too much memory of a part": (Slice(0, 0b1, milli=100, gpu_mem_mib=16385), "16385 MiB"),
     "too many CPUs": (Slice(0, 0b1, cpu_milli=8001), "over capacity"),
     "too many CPUs without GPUs": (Slice(0, cpu_milli=8001), "over capacity"),

@@ -151,7 +151,7 @@ def test_only_running_jobs_take_settings(step: str) -> None:
 
 def test_a_resize_to_what_it_has_is_none() -> None:
     state = state_with(running=True)
-    with pytest.raises(InvariantBroken, match="has 1 gpus already"):
+    with pytest.raises(InvariantBroken, match="has 1 GPUs already"):
         state.new_plan().resize(state.jobs["a"], OTHER)
 
 
@@ -183,7 +183,7 @@ def test_decisions_of_a_bundle_have_its_number_also_in_the_log() -> None:
         (PlanRecord(settings=[Limit("a", 1, 1001)]), "1001 thousandths"),
         (PlanRecord(settings=[Checkpoint("a", 2)]), "only a running job"),
         (PlanRecord(settings=[Tune("x", 1, {})]), "no job x"),
-        (PlanRecord(decisions=[Decision("a", ONE, OTHER, until_s=9.0)]), "only a start can"),
+        (PlanRecord(decisions=[Decision("a", ONE, OTHER, until_s=9.0)]), "only a start may"),
     ],
 )
 def test_what_cannot_be_is_refused_and_changes_nothing(logged: PlanRecord, says: str) -> None:

@@ -68,7 +68,7 @@ WRONG = {
 def test_seats_that_are_not_those_of_the_slices_are_refused(seats: list[Seat]) -> None:
     wrong = msgspec.structs.replace(TWO, seats=tuple(seats))
     assert not sits_right(wrong)
-    with pytest.raises(BadPlan, match="seats"):
+    with pytest.raises(BadPlan, match="on GPUs that are not in"):
         checked_plan(state_with(running=False), PlanRecord(decisions=[Decision("b", None, wrong)]))
 
 

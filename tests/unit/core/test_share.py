@@ -42,9 +42,9 @@ def test_the_table_says_of_every_mode_what_isolates_its_tenants() -> None:
         (tenant(milli=300, limit=600), "needs a share mode"),
         (tenant("nosuch", 300), "no share mode"),
         (tenant(EXCLUSIVE, 1000), "no share mode"),
-        (tenant("pack", 0), "has a limit"),
-        (tenant("mps", 300, 600), "no more"),
-        (tenant("slice", 0, 1000), "has a share group"),
+        (tenant("pack", 0), "must have a limit"),
+        (tenant("mps", 300, 600), "not use more"),
+        (tenant("slice", 0, 1000), "must have a share group"),
         (tenant("token", 300, 1001), "no part of a gpu"),
         (tenant("mig", 300), "no MIG profile"),
         (tenant("mig", MIG_PROFILES["3g"].milli, slot=1), "no MIG profile"),
@@ -214,12 +214,12 @@ def test_terms_that_are_not_what_the_job_asks_for_are_refused(after: Allocation)
 def test_a_job_that_is_elsewhere_or_stands_still_has_no_terms() -> None:
     state = world()
     plan = state.new_plan()
-    with pytest.raises(InvariantBroken, match="it stays where it is"):
+    with pytest.raises(InvariantBroken, match="must stay the same"):
         plan.reshare(state.jobs["a"], Allocation((Slice(0, 0b10, gpu_mem_mib=4096),), 1))
-    with pytest.raises(InvariantBroken, match="only a job that runs"):
+    with pytest.raises(InvariantBroken, match="only a launching or running job"):
         plan.reshare(state.jobs["b"], ONE)
     plan.suspend(state.jobs["a"])
-    with pytest.raises(InvariantBroken, match="only a job that runs"):
+    with pytest.raises(InvariantBroken, match="only a launching or running job"):
         plan.reshare(state.jobs["a"], ONE)
 
 

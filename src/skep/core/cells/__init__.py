@@ -1,1 +1,1 @@
-"""Cells and virtual clusters: what HiveD guarantees, beneath every policy."""
+"""Cells and virtual clusters: the guarantees of HiveD, below every policy."""

@@ -1,6 +1,6 @@
-"""Which physical cells for the virtual ones of a placement? Buddy allocation that no VC can suffer from.
+"""Choosing physical cells for the virtual cells of a placement, by buddy allocation that keeps all VCs safe.
 
-Nothing is changed here: the answer is a physical GPU for each virtual one.
+Nothing is modified here: the result is a physical GPU for each virtual one.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from skep.core.cells.chain import Chain
 from skep.core.cells.tree import OPPORTUNISTIC, PhysicalCell, VirtualCell
 
 MAP_STEPS = 50_000
-"""How many tries a mapping may take around bad cells."""
+"""The most attempts to map cells around bad ones."""
 
 Bindings = dict[int, PhysicalCell]
-"""Virtual gpu (by identity) → physical gpu."""
+"""Virtual GPU (by identity) → physical GPU."""
 
 
 def bind_sparing(
@@ -24,7 +24,7 @@ def bind_sparing(
     order: Callable[[PhysicalCell], int],
     leaves: list[VirtualCell],
 ) -> list[PhysicalCell] | None:
-    """The physical GPU of each of these; opportunistic work is evicted only if there is no other way."""
+    """The physical GPU of each virtual GPU; opportunistic work is evicted only if there is no other way."""
     near = bind_within(is_usable, order, leaves)
     if near is not None:
         return near
@@ -40,8 +40,8 @@ def bind_sparing(
 def bind_within(
     is_usable: Callable[[PhysicalCell], bool], order: Callable[[PhysicalCell], int], leaves: list[VirtualCell]
 ) -> list[PhysicalCell] | None:
-    """What the search would find where there is nothing to search: all lie in one cell, which is bound already. GPUs
-    with opportunistic work come last in either order. None: there is."""
+    """Shortcut if all lie in one cell that is already bound: the result that the search would find. GPUs with
+    opportunistic work come last. None: the search is needed."""
     parent = leaves[0].parent if leaves else None
     if parent is None or parent.physical is None:
         return None
@@ -63,17 +63,17 @@ def bind_within(
 
 
 def children_of(cell: PhysicalCell, order: Callable[[PhysicalCell], int]) -> list[PhysicalCell]:
-    """In turn: that of the layout where none of them has opportunistic work."""
+    """In the order of the layout if none of them has opportunistic work."""
     return sorted(cell.children, key=order) if OPPORTUNISTIC in cell.used else cell.children
 
 
 def is_lent(cell: PhysicalCell) -> bool:
-    """Whether it is a GPU with opportunistic work."""
+    """True for a GPU with opportunistic work."""
     return cell.level == 1 and cell.priority == OPPORTUNISTIC
 
 
 class Binder:
-    """Maps the virtual gpus of one placement."""
+    """Maps the virtual GPUs of one placement."""
 
     def __init__(
         self, chain: Chain, is_usable: Callable[[PhysicalCell], bool], order: Callable[[PhysicalCell], int]
@@ -81,7 +81,7 @@ class Binder:
         self.chain = chain
         self.is_usable = is_usable
         self.order = order
-        """Which of several cells is taken: the smallest, and of these the first in the list."""
+        """The preferred of several cells: the smallest, and among these the first in the list."""
         self.bindings: Bindings = {}
         self.below: dict[int, list[VirtualCell]] = {}
         """The unbound children of an unbound virtual cell that are needed."""
@@ -94,7 +94,7 @@ class Binder:
             if not self._map_all(cells, self._below(parent.physical)):
                 return None
         if roots:
-            # Both searches work on copies, and the relaxed one starts anew: what the first split is forgotten.
+            # Both searches work on copies, and the relaxed one starts again from the beginning.
             kept = dict(self.bindings)
             if not self._allocate(roots, relaxed=False):
                 self.bindings = kept
@@ -105,7 +105,7 @@ class Binder:
     def _paths(
         self, leaves: list[VirtualCell]
     ) -> tuple[list[VirtualCell], list[tuple[VirtualCell, list[VirtualCell]]]]:
-        """The topmost unbound cells: granted ones, and those whose parent is bound already (by parent)."""
+        """The topmost unbound cells: granted ones, and those whose parent is already bound (by parent)."""
         roots: list[VirtualCell] = []
         nested: dict[int, tuple[VirtualCell, list[VirtualCell]]] = {}
         for leaf in leaves:
@@ -145,7 +145,7 @@ class Binder:
         return True
 
     def _buddy(self, root: VirtualCell, free: list[list[PhysicalCell]]) -> bool:
-        """From the lowest level that has a free cell; split it as often as needed."""
+        """From the lowest level that has a free cell, which is split as often as needed."""
         for level in range(root.level, self.chain.top + 1):
             if free[level]:
                 return self._descend(root, free, level)
@@ -165,7 +165,7 @@ class Binder:
         return False
 
     def _map_onto_free(self, root: VirtualCell, cells: list[PhysicalCell]) -> bool:
-        ordered = [min(cells, key=self.order)]  # nearly always the one
+        ordered = [min(cells, key=self.order)]  # nearly always the only one
         found = self._next_fit(root, ordered, 0, set())
         if found is None:
             ordered = sorted(cells, key=self.order)
@@ -175,9 +175,9 @@ class Binder:
         return found is not None
 
     def _relaxed(self, root: VirtualCell, free: list[list[PhysicalCell]], unused: list[int]) -> bool:
-        """Split a larger cell than buddy allocation would, if no VC could ever miss it or any of its pieces.
+        """Split a larger cell than buddy allocation would, if no VC could ever need it or any of its pieces.
 
-        One cell of every level in between is split too, so that each of them must have one to spare.
+        One cell of every level in between is split too, so each of these levels must have one to spare.
         """
         spare = self._spare(free, unused)
         for level in range(root.level + 1, self.chain.top + 1):
@@ -188,7 +188,7 @@ class Binder:
         return False
 
     def _spare(self, free: list[list[PhysicalCell]], unused: list[int]) -> list[int]:
-        """From the top: free cells beyond what all VCs may still ask for, and the pieces of those from above."""
+        """From the top: free cells beyond what all VCs may still request, and the pieces of those from above."""
         counts = [0] * (self.chain.top + 2)
         for level in range(self.chain.top, 0, -1):
             from_above = max(counts[level + 1], 0) * self.chain.fan_out[level]
@@ -201,9 +201,9 @@ class Binder:
         return children_of(cell, self.order)
 
     def _map_all(self, cells: list[VirtualCell], ordered: list[PhysicalCell]) -> bool:
-        """Each cell onto a usable candidate of its own; back up where the rest finds none.
+        """Map each cell onto a usable candidate of its own, with backtracking.
 
-        A loop, since a gang may have more cells side by side than calls can be nested.
+        A loop and not a recursion, since a gang may have more cells side by side than calls can be nested.
         """
         if cells[0].level == 1:
             return self._map_gpus(cells, ordered)
@@ -225,7 +225,7 @@ class Binder:
         return True
 
     def _map_gpus(self, cells: list[VirtualCell], ordered: list[PhysicalCell]) -> bool:
-        """GPUs are all alike: each takes the next that is usable."""
+        """GPUs are interchangeable: each takes the next usable one."""
         self.steps -= len(cells)
         left = iter(cells)
         cell = next(left, None)
@@ -257,17 +257,17 @@ class Binder:
 
 
 def take_out(cells: list[PhysicalCell], cell: PhysicalCell) -> None:
-    """The last one takes its place, as in the list that this is a copy of."""
+    """Remove an entry by putting the last one in its place, as in the list that this is a copy of."""
     last = cells.pop()
     if last is not cell:
         cells[cells.index(cell)] = last
 
 
 def by_history(cell: PhysicalCell) -> int:
-    """Those with the least opportunistic work first, so that little is evicted; else in the order of the list."""
+    """Cells with the least opportunistic work first, so that little is evicted; then in the order of the list."""
     return cell.used.get(OPPORTUNISTIC, 0)
 
 
 by_layout: Callable[[PhysicalCell], int] = operator.attrgetter("turn")
-"""As `by_history`, but else in the order of the layout: a fork, or a server that starts again, knows no history and
-goes on in the same way."""
+"""Like `by_history`, but then in the order of the layout: a fork, or a restarted server, does not know the history and
+must choose the same cells."""

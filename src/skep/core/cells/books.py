@@ -1,8 +1,8 @@
-"""Giving cells to VCs and taking them back: bindings, counters, and what a VC sees of bad hardware.
+"""Giving cells to VCs and taking them back: bindings, counters, and the bad hardware that a VC sees.
 
-The counters of a chain change when a granted cell is bound to a physical one (or no longer is), and when a free
-cell goes bad or heals. After each change, *doomed* cells are settled: a VC for which too few healthy cells are left
-gets a bad one bound, so that it sees the failure where it would have counted on a cell.
+The counters of a chain change when a granted cell is bound to a physical one or unbound, and when a free cell becomes
+bad or healthy. After each change, *doomed* cells are settled: a VC for which too few healthy cells are left gets a bad
+one bound, so that it sees the failure in place of a cell it could otherwise count on.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class ChainBooks:
         self.tenancies = tenancies
         self.depth = 0
         self.unsettled: dict[str, Chain] = {}
-        """Chains whose doomed cells are to be settled at the end of a change."""
+        """Chains whose doomed cells must be settled at the end of a change."""
         self.unshown: list[PhysicalCell] = []
-        """Cells given to a VC in this change that have something bad in them."""
+        """Cells given to a VC in this change that contain bad GPUs."""
         for vc, tenancy in tenancies.items():
             for name, chain in chains.items():
                 chain.unused_by[vc] = [0] * (chain.top + 1)
@@ -38,8 +38,8 @@ class ChainBooks:
                     chain.unused[level] += len(roots)
 
     def __enter__(self) -> None:
-        """A change of several gpus: doomed cells are settled at its end. In between, a granted cell that the change
-        is about to use could be given a bad one."""
+        """Begin a change of several GPUs: doomed cells are settled at its end. Otherwise a granted cell that the change
+        is about to use could be bound to a bad one."""
         self.depth += 1
 
     def __exit__(self, *raised: object) -> None:
@@ -50,21 +50,21 @@ class ChainBooks:
             while self.unsettled:
                 self.settle_doomed(self.unsettled.popitem()[1])
 
-    # Gpus ------------------------------------------------------------------------------------------------------
+    # GPUs ------------------------------------------------------------------------------------------------------
 
     def take_gpu(self, leaf: PhysicalCell, virtual: VirtualCell | None, priority: int) -> bool:
-        """Let a gpu be in use; false if that breaks what others are guaranteed (only after a reconfiguration)."""
+        """Mark a GPU as used; false if that violates the guarantees of others (only after a reconfiguration)."""
         if virtual is None:
             set_use(leaf, OPPORTUNISTIC)
             return True
         return self.take_run([leaf], [virtual], priority)
 
     def take_run(self, leaves: list[PhysicalCell], virtuals: list[VirtualCell], priority: int) -> bool:
-        """`take_gpu` of several that are side by side, physical and virtual (see `runs_of`)."""
+        """`take_gpu` for several adjacent GPUs, physical and virtual (see `runs_of`)."""
         root = virtuals[0].root
         held = root.physical
         if held is not None and root.priority == FREE and not root.pinned:
-            self.chains[held.chain].undoom(root.vc, held)  # it is in real use now
+            self.chains[held.chain].undoom(root.vc, held)  # it is really used now
             watch(held)
         set_uses(virtuals, priority)
         set_uses(leaves, priority)
@@ -89,7 +89,7 @@ class ChainBooks:
         set_use(leaf, FREE)
 
     def give_run(self, leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> None:
-        """`give_gpu` of several that are side by side."""
+        """`give_gpu` for several adjacent GPUs."""
         last = leaves[-1]
         if len(leaves) == 1 or (last.parent is not None and last.parent.bad_count):
             for leaf in leaves:
@@ -109,7 +109,7 @@ class ChainBooks:
     # Granted cells ---------------------------------------------------------------------------------------------
 
     def grant(self, cell: PhysicalCell, vc: str) -> bool:
-        """A VC uses one of its cells: here it is."""
+        """A VC uses one of its cells: bind it to this physical cell."""
         chain = self.chains[cell.chain]
         self.grant_quietly(chain, cell, vc)
         if cell.bad_count and self.depth:
@@ -121,9 +121,9 @@ class ChainBooks:
         return is_safe
 
     def is_safe(self, chain: Chain) -> bool:
-        """Whether all that the VCs have not used could be given to them at once: larger cells first, the rest split.
+        """True if all unused grants of the VCs could be satisfied at once: larger cells first, the rest split.
 
-        `left >= unused` at every level is not enough: a cell is left for a VC as a whole or in pieces, not both.
+        `left >= unused` at every level is not enough: a cell can be used as a whole or in pieces, not both.
         """
         spare = 0
         for level in range(chain.top, 0, -1):
@@ -149,7 +149,7 @@ class ChainBooks:
             count *= len(below)
 
     def _mark_bad(self, chain: Chain, cell: PhysicalCell, up_to: int, *, is_free: bool) -> None:
-        """Keep `bad_free` to the bad cells among those left."""
+        """Update `bad_free`, the bad cells among those left."""
         above: PhysicalCell | None = cell
         while above is not None and above.level <= up_to:
             if above.bad_count:
@@ -174,7 +174,7 @@ class ChainBooks:
     # Health ----------------------------------------------------------------------------------------------------
 
     def set_health(self, leaf: PhysicalCell, *, is_bad: bool) -> None:
-        """One gpu goes bad or heals; the cells above it follow. Settle doomed cells after the last GPU."""
+        """A GPU becomes bad or healthy; update the cells above it. Doomed cells must be settled after the last GPU."""
         if bool(leaf.bad_count) == is_bad:
             return
         chain = self.chains[leaf.chain]
@@ -213,13 +213,13 @@ class ChainBooks:
                 self._show_below(child)
 
     def _unshow(self, cell: PhysicalCell) -> None:
-        """It was bound only because it was bad."""
+        """Release a binding that exists only because the cell was bad."""
         virtual = cell.virtual
         if virtual is not None and virtual.priority == FREE and virtual.root is not virtual and not cell.is_pinned:
             part_pair(cell)
 
     def settle_doomed(self, chain: Chain) -> None:
-        """Show as many bad cells to the VCs as there are too few healthy ones, and no more."""
+        """Show as many bad cells to the VCs as healthy ones are missing, and no more."""
         if not chain.doomed_count and not chain.bad_free_count:
             return
         if self.depth:
@@ -243,7 +243,7 @@ class ChainBooks:
                 self._show_below(bad)
 
     def _give_healed(self, chain: Chain, level: int) -> None:
-        """First of all: others may have enough with what has healed."""
+        """Unbind doomed cells first: others may have enough with the cells that are healthy again."""
         for vc, levels in chain.doomed.items():
             for cell in [cell for cell in levels[level] if not cell.bad_count]:
                 chain.undoom(vc, cell)
@@ -279,11 +279,11 @@ class ChainBooks:
 
 
 Run = tuple[list[PhysicalCell], list[VirtualCell]]
-"""GPUs in one physical cell, and as many in one virtual cell that is bound to it, or will be."""
+"""GPUs in one physical cell, and as many in one virtual cell that is bound to it or will be."""
 
 
 def runs_of(leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> list[Run]:
-    """These pairs in turn; those that are side by side can be taken and given in one step."""
+    """These pairs in order; adjacent ones can be taken and given in one step."""
     found: list[Run] = []
     around: PhysicalCell | None = None
     above: VirtualCell | None = None
@@ -318,20 +318,20 @@ def part_pair(physical: PhysicalCell) -> None:
 
 
 def notice(cell: BaseCell | None) -> None:
-    """Its place among the nodes may be another one."""
+    """Notify the watcher of the node: its position in the node order may change."""
     if cell is not None and cell.watcher is not None:
         cell.watcher.touch(cell)
 
 
 def watch(cell: PhysicalCell) -> None:
-    """The cell is bad or was, and is bound or was: the health of the virtual cell may have changed."""
+    """The health or the binding of the cell changed: the health of the virtual cell may have changed."""
     virtual = cell.virtual
     if virtual is not None and virtual.watched_in is not None:
         virtual.watched_in[id(virtual)] = virtual
 
 
 def bind(leaf: PhysicalCell, virtual: VirtualCell) -> None:
-    """Bind two gpus, and the cells above them up to the first that are."""
+    """Bind two GPUs, and the cells above them up to the first bound ones."""
     physical: PhysicalCell | None = leaf
     cell: VirtualCell | None = virtual
     while cell is not None and cell.physical is None:
@@ -341,7 +341,7 @@ def bind(leaf: PhysicalCell, virtual: VirtualCell) -> None:
 
 
 def unbind(leaf: PhysicalCell) -> None:
-    """Unbind a gpu, and the cells above it as long as nothing below them is bound."""
+    """Unbind a GPU, and the cells above it as long as nothing below them is bound."""
     physical: PhysicalCell | None = leaf
     while physical is not None and physical.virtual is not None and not physical.is_pinned:
         above = physical.virtual.parent

@@ -1,4 +1,4 @@
-"""From a layout to cells: the physical trees, the virtual ones of every VC, and the books of each chain."""
+"""Building cells from a layout: the physical trees, the virtual trees of every VC, and the books of each chain."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""All cells of a cluster, physical and virtual, and the books that bind one to the other.
+"""All cells of a cluster, physical and virtual, and the books that bind them.
 
-Guaranteed work is on the virtual cells of its VC, and these are bound to physical ones so that no VC can ever be
-refused what it owns. Opportunistic work is on idle physical cells.
+Guaranteed work uses the virtual cells of its VC, and these are bound to physical ones so that no VC can ever be refused
+what it owns. Opportunistic work uses idle physical cells.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Cells:
         self.books = ChainBooks(self.chains, self.tenancies)
         self.bad_nodes: set[str] = set()
         self.nodes: dict[str, list[PhysicalCell]] = {}
-        """The gpus of each node, in all chains."""
+        """The GPUs of each node, in all chains."""
         for name in sorted(self.chains, reverse=True):
             for leaf in self.chains[name].cells[1]:
                 self.nodes.setdefault(leaf.node, []).append(leaf)
@@ -43,7 +43,7 @@ class Cells:
         self.books.grant(cell, root.vc)
 
     def set_node(self, node: str, *, is_bad: bool) -> None:
-        """Running work stays; nothing new goes to a bad node."""
+        """Running work stays; nothing new is started on a bad node."""
         if node not in self.nodes:
             return
         (self.bad_nodes.add if is_bad else self.bad_nodes.discard)(node)
@@ -52,11 +52,11 @@ class Cells:
         for chain in {leaf.chain for leaf in self.nodes[node]}:
             self.books.settle_doomed(self.chains[chain])
 
-    # What VCs are shown of bad cells ---------------------------------------------------------------------------
+    # Bad cells shown to VCs ------------------------------------------------------------------------------------
 
     def shown(self) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
-        """Bad cells that are bound: granted ones that nobody uses, in the order of their lists, and parts of granted
-        ones, the larger first."""
+        """Bad cells that are bound: unused granted ones in the order of their lists, and parts of granted ones, larger
+        first."""
         doomed = [
             pair_of(cell)
             for chain in self.chains.values()
@@ -70,8 +70,8 @@ class Cells:
         return tuple(doomed), tuple(map(pair_of, inner))
 
     def show(self, doomed: tuple[Pair, ...], inner: tuple[Pair, ...]) -> None:
-        """The same again, when all that runs is in its place and no cell is bad yet. Doomed cells are to be settled
-        only after that."""
+        """Restore these bindings when all running work is in place and no cell is marked bad yet. Doomed cells must be
+        settled after that."""
         if not doomed and not inner:
             return
         virtual = {cell.address: cell for tenancy in self.tenancies.values() for cell in tenancy.cells()}
@@ -82,7 +82,7 @@ class Cells:
             self.books.grant_quietly(self.chains[chain], cell, root.vc)
         for chain, level, rank, address in inner:
             cell = self.chains[chain].cells[level][rank]
-            if cell.virtual is None:  # else something runs there
+            if cell.virtual is None:  # otherwise something runs there
                 bind_pair(cell, virtual[address])
 
 

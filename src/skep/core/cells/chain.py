@@ -1,10 +1,10 @@
-"""The books of one chain: free cells by level, what each VC has not used yet, and what is bad.
+"""The books of one chain: free cells by level, what each VC has not used yet, and bad cells.
 
-    left[l]       cells of level l that are free or could be had by splitting free ones
+    left[l]       cells of level l that are free or can be obtained by splitting free ones
     unused[l]     cells of level l that all VCs together are granted and do not use
     VC safety     left[l] >= unused[l] at every level, always
 
-Free cells are kept as in a buddy allocator: a cell is listed when it is free as a whole and its parent is split.
+Free cells are kept as in a buddy allocator: a cell is listed if it is free as a whole and its parent is split.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from skep.core.errors import InvariantBroken
 
 
 class CellList:
-    """Cells in an order that comes from what happened: new ones at the end, and where one is taken out the last one
-    takes its place. HiveD keeps its lists so; with the same order, equal cells are taken in the same turn."""
+    """Cells in an order that depends on the history: new ones are appended, and a removed one is replaced by the last.
+    HiveD keeps its lists in this way; with the same order, the same cells are chosen among equal ones."""
 
     def __init__(self) -> None:
         self.cells: list[PhysicalCell] = []
         self.at: dict[int, int] = {}
-        """Where each is, by identity."""
+        """The position of each cell, by identity."""
 
     def add(self, cell: PhysicalCell) -> None:
         self.at[id(cell)] = len(self.cells)
@@ -48,29 +48,29 @@ class Chain:
     def __init__(self, name: str, types: list[str], node_level: int) -> None:
         self.name = name
         self.types = types
-        """Names from the gpu upwards; level n is at n - 1."""
+        """Level names from the GPU upwards; level n is at n - 1."""
         self.top = len(types)
         self.node_level = node_level
         self.cells: list[list[PhysicalCell]] = [[] for _ in range(self.top + 1)]
         """By level."""
         self.free = [CellList() for _ in range(self.top + 1)]
         self.fan_out = [0] * (self.top + 1)
-        """By level: how many of its cells make one of the next level; 0 at the top."""
+        """By level: the number of its cells in one cell of the next level; 0 at the top."""
         self.left = [0] * (self.top + 1)
         self.unused = [0] * (self.top + 1)
         self.unused_by: dict[str, list[int]] = {}
         self.bad_free = [CellList() for _ in range(self.top + 1)]
         """Bad cells among those in `left`."""
         self.bad_free_count = 0
-        """All of these."""
+        """The number of all bad free cells."""
         self.doomed: dict[str, list[list[PhysicalCell]]] = {}
         """By VC and level: bad cells shown to the VC because no healthy one is left for it."""
         self.doomed_count = 0
         self.freed: dict[int, PhysicalCell] = {}
-        """By identity: cells that have become free as a whole since `forget_freed`."""
+        """By identity: cells that became free as a whole since `forget_freed`."""
         self.is_eased = False
-        """Whether there may be more to spare since then, wherever it is: buddies have become one cell, or what is bad,
-        or shown to VCs as such, has changed."""
+        """True if there may be more spare cells since then, anywhere: buddies were merged, or bad or doomed cells
+        changed."""
 
     def list_free(self, cell: PhysicalCell) -> None:
         self.free[cell.level].add(cell)
@@ -91,7 +91,8 @@ class Chain:
         self.is_eased = True
 
     def take(self, cell: PhysicalCell) -> int:
-        """Remove a cell from what is free, splitting the cells above it; the level of the one that was listed."""
+        """Remove a cell from the free ones, splitting the cells above it; returns the level of the cell that was
+        listed."""
         while not cell.is_free_listed:
             parent = cell.parent
             if parent is None or parent.is_split:
@@ -105,7 +106,7 @@ class Chain:
         return cell.level
 
     def give(self, cell: PhysicalCell) -> int:
-        """Give a cell back, merging buddies; the level up to which they merged."""
+        """Return a cell, merging buddies; returns the level up to which they merged."""
         while True:
             parent = cell.parent
             if parent is None or not all(child is cell or child.is_free_listed for child in parent.children):
@@ -124,7 +125,7 @@ class Chain:
         self.is_eased = False
 
     def is_within_free(self, cell: PhysicalCell) -> bool:
-        """Whether the cell, or one it is part of, is free as a whole."""
+        """True if the cell, or one that contains it, is free as a whole."""
         found: PhysicalCell | None = cell
         while found is not None:
             if found.is_free_listed:
@@ -142,7 +143,7 @@ class Tenancy:
         """By chain and level: the cells it was granted."""
         self.pinned: dict[str, VirtualCell] = {}
         self.nodes: dict[str, list[VirtualCell]] = {}
-        """What it owns as nodes, by chain; a pinned cell has its own, named after it with `pinned/` before."""
+        """Its cells as nodes, by chain; those of a pinned cell are under its name with the prefix `pinned/`."""
 
     def cells(self) -> Iterator[VirtualCell]:
         granted = [root for levels in self.roots.values() for level in levels for root in level]

@@ -1,6 +1,6 @@
-"""The nodes of a layout as a cluster, and where each gpu cell is on them.
+"""The nodes of a layout as a cluster, and the position of each GPU cell on them.
 
-A node that lies in several chains (gpus of two types) is one node of the cluster in each of them.
+A node that lies in several chains (GPUs of two types) is a separate node of the cluster in each of them.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from skep.core.view import NodeView
 
 
 def cluster_of(layout: Layout) -> Cluster:
-    """The nodes of a layout, of all VCs and of none."""
+    """The nodes of a layout, whether granted to VCs or not."""
     return Cluster(Hardware(Cells(layout)).specs, layout.name)
 
 
 class Hardware:
-    """`cells` seen as nodes: physical gpu cells and slices of a cluster are turned into each other.
+    """`cells` seen as nodes: converts between physical GPU cells and slices of a cluster.
 
-    Given the nodes of a cluster, they have the numbers that they have there, by name; else they are counted.
+    If the nodes of a cluster are given, their numbers are used, by name; otherwise nodes are numbered in order.
     """
 
     def __init__(self, cells: Cells, nodes: Sequence[NodeView] | None = None) -> None:
         self.specs: list[NodeSpec] = []
         self.leaves: list[list[PhysicalCell]] = [[] for _ in nodes or ()]
-        """By node and bit; none of a node that the layout does not have."""
+        """By node and bit; empty for a node that the layout does not have."""
         self.missing: set[str] = set()
-        """Machines of the layout that the cluster does not have, or not with as many gpus."""
+        """Machines of the layout that the cluster does not have, or has with fewer GPUs."""
         self.by_name = {node.name: node for node in nodes} if nodes is not None else None
         taken: set[str] = set()
         for chain in cells.chains.values():
@@ -53,7 +53,7 @@ class Hardware:
         self.leaves[number] = leaves
 
     def _number(self, cell: PhysicalCell, spec: NodeSpec) -> int | None:
-        """None: there is no such node. One that became another one still has jobs from before on it."""
+        """None: there is no such node. A node that was replaced by another may still have earlier jobs on it."""
         if self.by_name is None:
             self.leaves.append([])
             return len(self.specs)
@@ -63,7 +63,7 @@ class Hardware:
         return node.index if node is not None else None
 
     def slices(self, leaves: list[PhysicalCell], like: Slice) -> list[Slice]:
-        """These gpus as slices, with cpus and memory in proportion to one slice of the same role."""
+        """These GPUs as slices, with CPUs and memory in proportion to one slice of the same role."""
         masks: dict[int, int] = {}
         for leaf in leaves:
             node, bit = leaf.place

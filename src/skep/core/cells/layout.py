@@ -1,6 +1,6 @@
-"""The layout of a shared cluster as values: types of cells, the cells there are, and whose they are.
+"""The layout of a shared cluster as values: types of cells, the cells that exist, and their owners.
 
-A *chain* is a type of top cell together with everything below it; its levels count from the gpu (1) upwards.
+A *chain* is a type of top cell together with everything below it; its levels count from the GPU (1) upwards.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import msgspec
 
 
 class CellType(msgspec.Struct, frozen=True):
-    """`count` cells of type `child` make one; a gpu type has no child."""
+    """`count` cells of type `child` make one; a GPU type has no child."""
 
     name: str
     child: str = ""
@@ -23,7 +23,7 @@ class CellSpec(msgspec.Struct):
     type: str
     address: str
     node: str = ""
-    """The node it lies in or is; empty above the nodes."""
+    """The node that it is or lies in; empty above the nodes."""
     pinned: str = ""
     """The name by which a VC may own exactly this cell."""
     children: list[CellSpec] = []
@@ -38,17 +38,17 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class VcLayout(msgspec.Struct):
-    """What one virtual cluster owns: cells of a shape, and perhaps some by name."""
+    """What one virtual cluster owns: cells of a type, and pinned cells by name."""
 
     name: str
     grants: list[Grant] = []
     pinned: list[str] = []
     policy: str = ""
-    """The policy inside this VC; empty: the one for all."""
+    """The policy inside this VC; empty: the policy of the cluster."""
 
 
 class Sku(msgspec.Struct, frozen=True):
-    """What comes with one gpu of a type."""
+    """The CPUs and memory that come with one GPU of a type."""
 
     gpu: int = 1
     cpu_milli: int = 0
@@ -56,7 +56,7 @@ class Sku(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct):
-    """Everything a configuration file says."""
+    """Everything a configuration file states."""
 
     types: dict[str, CellType]
     cells: list[CellSpec]
@@ -65,7 +65,7 @@ class Layout(msgspec.Struct):
     name: str = ""
 
     def chain_types(self, chain: str) -> list[CellType]:
-        """The types of a chain from the gpu upwards; level n is at index n - 1."""
+        """The types of a chain from the GPU upwards; level n is at index n - 1."""
         found = []
         name = chain
         while name:

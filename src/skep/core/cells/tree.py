@@ -1,7 +1,7 @@
 """Physical and virtual cells at run time.
 
-Both kinds count, in every cell, the gpus below it that are in use at each priority; so whether a request fits is known
-at the cell without looking below. A virtual cell that is in use is *bound* to a physical one, its ancestors to that
+Every cell counts the GPUs below it that are in use at each priority, so whether a request fits can be answered at the
+cell without looking below. A virtual cell in use is *bound* to a physical one, and its ancestors are bound to that
 one's ancestors.
 """
 
@@ -18,13 +18,13 @@ GUARANTEED_MIN, GUARANTEED_MAX = 0, 1000
 
 
 class Watcher(Protocol):
-    """Keeps nodes in an order that depends on what is in use, bad or bound there."""
+    """Keeps nodes in an order that depends on use, health or binding."""
 
     def touch(self, cell: BaseCell) -> None: ...
 
 
 class BaseCell:
-    """What physical and virtual cells have in common."""
+    """The common part of physical and virtual cells."""
 
     __slots__ = ("children", "leaf_count", "level", "parent", "priority", "type", "used", "used_total", "watcher")
 
@@ -37,13 +37,13 @@ class BaseCell:
         self.priority = FREE
         """The highest priority in use below."""
         self.used: dict[int, int] = {}
-        """Gpus in use below, by priority."""
+        """The number of GPUs in use below, by priority."""
         self.used_total = 0
         self.watcher: Watcher | None = None
-        """To be called when the use, the health or the binding of this cell changes."""
+        """Called when the use, the health or the binding of this cell changes."""
 
     def free_at(self, priority: int) -> int:
-        """Gpus that a request of this priority could have here: free ones, and those of lower priorities."""
+        """GPUs that a request of this priority could get here: free ones, and those of lower priorities."""
         if priority == OPPORTUNISTIC:
             return self.leaf_count - self.used_total
         return self.leaf_count - sum(count for other, count in self.used.items() if other >= priority)
@@ -81,19 +81,19 @@ class PhysicalCell(BaseCell):
         self.node = spec.node
         self.nodes: tuple[str, ...] = (spec.node,) if spec.node else ()
         self.rank = 0
-        """Its place among the cells of its level, in the order of the layout."""
+        """Its position among the cells of its level, in the order of the layout."""
         self.turn = 0
-        """Its place among these where cells with little opportunistic work come first."""
+        """Its position among these when cells with little opportunistic work come first."""
         self.index = -1
-        """Of a gpu: its number on the node."""
+        """For a GPU: its number on the node."""
         self.place = (-1, -1)
-        """Of a gpu of a cluster: the node and the bit that it is there."""
+        """For a GPU of a cluster: the node and its bit there."""
         self.virtual: VirtualCell | None = None
         self.is_split = False
         self.is_pinned = False
         self.is_free_listed = False
         self.bad_count = 0
-        """Bad gpus below."""
+        """The number of bad GPUs below."""
 
     @property
     def is_healthy(self) -> bool:
@@ -117,10 +117,10 @@ class VirtualCell(BaseCell):
         self.address = address
         self.pinned = ""
         self.root: VirtualCell = self if parent is None else parent.root
-        """The cell the VC was granted."""
+        """The granted cell of the VC that contains it."""
         self.physical: PhysicalCell | None = None
         self.watched_in: dict[int, VirtualCell] | None = None
-        """Where to note, by identity, that what it is bound to may be good or bad now and was not."""
+        """Where to note, by identity, that the health of the cell it is bound to may have changed."""
 
     def tree(self) -> Iterator[VirtualCell]:
         yield self
@@ -132,13 +132,13 @@ class VirtualCell(BaseCell):
 
 
 def set_use(leaf: BaseCell, priority: int) -> None:
-    """Make a gpu cell be in use at this priority (or free), and all cells above it know."""
+    """Set a GPU cell to be in use at this priority (or free), and update all cells above it."""
     if leaf.priority != priority:
         _use((leaf,), leaf.priority, priority)
 
 
 def set_uses(leaves: Sequence[BaseCell], priority: int) -> None:
-    """`set_use` of gpu cells with one parent: the cells above are counted once where all were used alike before."""
+    """`set_use` for GPU cells with one parent: the cells above are updated once if all had the same priority before."""
     before = leaves[0].priority
     for leaf in leaves:
         if leaf.priority != before:
@@ -150,7 +150,7 @@ def set_uses(leaves: Sequence[BaseCell], priority: int) -> None:
 
 
 def _use(leaves: Sequence[BaseCell], before: int, priority: int) -> None:
-    """These gpu cells of one parent, which all were in use at the priority before, are in use at another one."""
+    """Change these GPU cells of one parent, which all had the same priority, to another priority."""
     is_used = priority != FREE
     is_lending = before == OPPORTUNISTIC or priority == OPPORTUNISTIC
     for cell in leaves:

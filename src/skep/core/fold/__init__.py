@@ -1,4 +1,5 @@
-"""What each event does to the state: one module for each source of events, and one for what follows from ends."""
+"""The effect of each event on the state: one module for each source of events, and one for what follows when something
+ends."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ from skep.core.fold import admins, endings, nodes, owners, tasks, timers
 if TYPE_CHECKING:
     from skep.core.state import State
 
-# Each function takes the events of its key, which no type of a dictionary can say.
+# Each function takes the events of its key, which the type of a dictionary cannot express.
 HANDLERS: dict[type, Callable[[State, Any], None]] = {
     JobSubmitted: owners.job_submitted,
     JobHeld: owners.job_held,

@@ -1,4 +1,4 @@
-"""What admins change: the policy, the cluster of VCs, the clock."""
+"""Events caused by admins: the policy, the VCs of the cluster, the clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def policy_changed(state: State, event: PolicyChanged) -> None:
-    """What the planner before remembered goes with it; who owns what stays."""
+    """The memory of the previous planner is dropped; ownership of cells stays."""
     push_out_suspended(state, "")
     if "" not in state.faults and state.policy not in ("", event.policy):
         state.previous_policy = state.policy
@@ -36,7 +36,7 @@ def policy_failed(state: State, event: PolicyFailed) -> None:
 
 
 def cluster_changed(state: State, event: ClusterChanged) -> None:
-    """Which of its VC's cells a job has is found anew, from where it runs; all else is remembered."""
+    """Which cells of its VC a job has is derived again from where it runs; all other memory stays."""
     state.faults = {vc: fault for vc, fault in state.faults.items() if not vc}
     state.memory.drop_beneath()
     state.reshaped_at = state.version
@@ -44,7 +44,7 @@ def cluster_changed(state: State, event: ClusterChanged) -> None:
 
 
 def clock_stepped(state: State, event: ClockStepped) -> None:
-    """No time has passed: whatever counts from a moment counts from one that is as much later."""
+    """No time has passed: every stored time is moved by the same amount."""
     by_s = event.by_s
     for job in (job for job in state.jobs.values() if not job.state.is_final):
         job.pending_since_s += by_s
@@ -61,8 +61,8 @@ def clock_stepped(state: State, event: ClockStepped) -> None:
 
 
 def push_out_suspended(state: State, vc: str) -> None:
-    """Those of a VC, or all: another planner may know nothing of who is to go on. They come back as any others
-    that were stopped."""
+    """Stop suspended jobs, of a VC or all: another planner may not know which to resume. They return to the queue like
+    other stopped jobs."""
     for job in list(state.held_jobs.values()):
         if job.state is JobState.SUSPENDED and vc in ("", job.spec.vc):
             state.memory.jobs.pop(job.id, None)
@@ -70,7 +70,7 @@ def push_out_suspended(state: State, vc: str) -> None:
 
 
 def plan_anew(state: State, prefix: str) -> None:
-    """The scopes in which jobs wait (those of that prefix) are words of the planner before."""
+    """Drop the waiting scopes (with that prefix), which are named by the previous planner."""
     dropped = {id(waiting) for waiting in state.waits.drop(prefix)}
     for job in state.jobs.values():
         if job.waiting is not None and id(job.waiting) in dropped:

@@ -1,4 +1,4 @@
-"""Runs, jobs and groups that end, and what follows: others may go on, can never run, or end too."""
+"""The end of runs, jobs and groups, and its consequences: other jobs become eligible, are rejected, or end too."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def end(state: State, job: Job, ended_as: JobState) -> None:
 
 
 def close(state: State, job: Job, ended_as: JobState) -> None:
-    """It is over: those that need it may go on, or never will."""
+    """The job has ended: jobs that need it become eligible or are rejected."""
     job.state = ended_as
     del state.open_jobs[job.seq]
     state.knowledge.note_end(job)
@@ -87,7 +87,7 @@ def answer(state: State, needy: Iterable[Job], needed: str, ended_as: JobState) 
 
 
 def unstart(state: State, job: Job) -> None:
-    """It was stopped before its launch was ever asked for: it waits again as if nothing had been."""
+    """The job was stopped before its launch was sent: it is pending again."""
     state.timers.drop(LEASE, job.id)
     job.state = PENDING
     state.pending_count += 1
@@ -95,7 +95,7 @@ def unstart(state: State, job: Job) -> None:
 
 
 def push_out(state: State, job: Job) -> None:
-    """Stop a suspended job: it is pending again when its tasks have gone."""
+    """Stop a suspended job: it is pending again when its tasks have exited."""
     assert job.bound is not None
     state.cluster.give(job.bound, job.seq)
     job.allocation = job.bound = None
@@ -106,7 +106,7 @@ def push_out(state: State, job: Job) -> None:
 def leave_group(state: State, ref: GroupRef, member: str, ended_as: JobState) -> None:
     group = state.groups.get(ref.id)
     if group is None or member not in group.members or group.members[member] is not None:
-        return  # it was of a group of that id which has ended before
+        return  # it belonged to an earlier group of that id, which has ended
     was_open = group.outcome is None
     group.note_end(member, ref.role, ended_as)
     if group.has_ended:
@@ -140,7 +140,7 @@ def stop_members(state: State, group: Group) -> None:
 
 
 def close_group(state: State, group: Group) -> None:
-    """No member is left: those that need it may go on, or never will."""
+    """No member is left: jobs that need the group become eligible or are rejected."""
     assert group.outcome is not None
     needy = [state.jobs[name] for name in group.needed_by]
     group.needed_by = []

@@ -1,4 +1,4 @@
-"""What becomes of nodes: lost, drained, back, joined, left, changed, used by others."""
+"""Events about nodes: lost, drained, back, joined, left, changed, used by others."""
 
 from __future__ import annotations
 

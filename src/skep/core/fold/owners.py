@@ -1,4 +1,4 @@
-"""What owners ask for: jobs are submitted, held, released, put in another place of the line, stopped, forgotten."""
+"""Requests of owners: jobs are submitted, held, released, given another priority, stopped, dropped."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def job_submitted(state: State, event: JobSubmitted) -> None:
 
 
 def join_group(state: State, ref: GroupRef, job: Job) -> bool:
-    """Whether the job may go on: not where the others are about to leave."""
+    """Add the job to its group. False if the outcome of the group is already known; the job is then ended."""
     group = current(state.groups, ref.id)
     group.join(job.id)
     if group.outcome is not None:
@@ -63,7 +63,7 @@ def join_group(state: State, ref: GroupRef, job: Job) -> bool:
 
 
 def await_groups(state: State, job: Job) -> bool:
-    """Whether the job may go on: not where a group that it needs has failed."""
+    """Let the job wait for the groups it needs. False if one of them has failed; the job is then ended."""
     for needed in job.spec.needs_groups:
         group = state.groups.get(needed) or form(state.groups, GroupSpec(needed))
         if not group.has_ended:

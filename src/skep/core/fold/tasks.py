@@ -96,7 +96,7 @@ def tasks_suspended(state: State, event: TasksSuspended) -> None:
 
 
 def tasks_resumed(state: State, event: TasksResumed) -> None:
-    """By request, or because the engine's lease on the suspension ran out."""
+    """On request, or because the engine's lease of the suspension expired."""
     job = state.jobs.get(event.job_id)
     if job is None or job.held is None or job.held.resumes_as is None or is_late(job, event.launch):
         return  # stale or duplicate
@@ -122,9 +122,9 @@ def suspend_refused(state: State, event: SuspendRefused) -> None:
 def tasks_exited(state: State, event: TasksExited) -> None:
     job = state.jobs.get(event.job_id)
     if job is None or job.held is None or 0 < event.launch < job.held_launch:
-        return  # stale or duplicate: what is finished stays finished
+        return  # stale or duplicate: a finished job stays finished
     seq, orders = job.seq, state.orders
-    if seq in state.held_jobs:  # else it never came to run
+    if seq in state.held_jobs:  # otherwise it never started to run
         settle(state, job)
         del state.held_jobs[seq]
     if state.timers.by_job:
@@ -182,7 +182,7 @@ def progress_reported(state: State, event: ProgressReported) -> None:
         set_rate(job, event.rate)
     job.work_s = event.work_s
     job.saved_s = job.saved_s if event.saved_s is None else event.saved_s
-    job.progress_since_s = max(job.progress_since_s, state.now_s)  # a restart under way goes on
+    job.progress_since_s = max(job.progress_since_s, state.now_s)  # the restart in progress continues
 
 
 def set_rate(job: Job, rate: float | None) -> None:
@@ -210,13 +210,14 @@ def book_service(state: State, job: Job) -> None:
 
 
 def follow_up(state: State, job: Job) -> None:
-    """If something else is wanted of the job by now than what was last sent, send that."""
+    """If what is wanted of the job has changed since the last action, send another one."""
     if job.bound is not None and job.bound != job.held:
         state.orders.dirty.append(job)
 
 
 def wake_others(state: State, job: Job) -> None:
-    """A job that starts or moves cannot be preempted until it has; jobs that were refused meanwhile are tried again."""
+    """A job that starts or moves cannot be preempted meanwhile. Jobs that were refused because of that are tried again
+    now."""
     if state.now_s > job.decided_s:
         state.trigger.nodes_changed = True
 

@@ -1,4 +1,4 @@
-"""What happens at a moment that was known before: back-offs, leases and time limits end, planners wake."""
+"""Events at known times: back-offs, leases and time limits end, planners are woken."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def timer_due(state: State, event: TimerDue) -> None:
-    """One that is no longer set does not count: what it was for has happened in the same moment."""
+    """A timer that is no longer set is ignored: it was dropped by an event of the same instant."""
     for timer in event.due or (*state.timers.due(state.now_s), Timer(state.now_s, PLAN)):
         if timer.kind is PLAN:
             state.trigger.is_timer = True
@@ -34,7 +34,7 @@ def timer_due(state: State, event: TimerDue) -> None:
 
 
 def expire(state: State, job: Job) -> None:
-    """It is stopped like one that is preempted, and told to the planner when it has gone."""
+    """The job is stopped as if preempted; the planner is informed when it has exited."""
     if job.held is not None:
         job.is_expired = True
         state.orders.dirty.append(job)

@@ -1,12 +1,12 @@
-"""What of the running jobs may be changed? Two kinds of parts answer this.
+"""Changing running jobs: two kinds of parts of a pipeline.
 
-A `Preemption` is asked during the walk: which running jobs may be stopped to make room for one pending job. A pipeline
-has one.
+A `Preemption` is called during the walk: it says which running jobs may be stopped to make room for one pending job. A
+pipeline has one.
 
-An `Adjuster` is asked after the walk, and may change anything: move or resize running jobs, suspend and resume them,
-start pending ones, limit or tune them. A pipeline has a tuple of them, which are asked in turn; each sees the steps of
-those before it. An adjuster knows neither the order nor the placement it works with, so that it can be combined with
-any: time slices, packing, migration against fragmentation, growing and shrinking are adjusters.
+An `Adjuster` is called after the walk, and may change anything: move or resize running jobs, suspend and resume them,
+start pending ones, limit or tune them. A pipeline has a tuple of them, which are called in turn; each sees the steps of
+those before it. An adjuster does not depend on the order or the placement, so it can be combined with any. Time slices,
+packing, migration against fragmentation, growing and shrinking are adjusters.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Preemption(Protocol):
         ...
 
     def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
-        """At least the jobs of `candidates`, in any order. It is asked first, because most attempts fail: the job would
-        not fit if all of these left."""
+        """A superset of `candidates`, in any order. It is called first, because most attempts fail: the job would not
+        fit even if all of these were stopped."""
         ...
 
     def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
@@ -52,7 +52,7 @@ class Preemption(Protocol):
 
 class Walked(Protocol):
     """What adjusters see of the pipeline beside the view and the plan. It is up to date with every step of the plan
-    when an adjuster is called; it follows the adjuster's own steps after the call."""
+    when an adjuster is called; the adjuster's own steps are included after the call."""
 
     @property
     def order(self) -> Order: ...
@@ -63,22 +63,22 @@ class Walked(Protocol):
     @property
     def estimate(self) -> Duration: ...
     def pending_jobs(self) -> Iterator[JobView]:
-        """Jobs that the walk could not start, the first to be started first."""
+        """Jobs that the walk could not start, in the order in which they would start."""
         ...
 
     def offer_pending(self, attempt: Callable[[JobView], bool]) -> None:
-        """Offer pending jobs in order. After one that is refused, others of the same request (with `walk=strict`: of
-        the same group) are left out: what does not fit one does not fit the others."""
+        """Yield pending jobs in order. After a refused one, others with the same request (with `walk=strict`: of the
+        same group) are skipped, because they do not fit either."""
         ...
 
     @property
     def seats(self) -> Seats:
-        """Where running jobs sit."""
+        """The seats of running jobs."""
         ...
 
     def running_jobs(self) -> Iterator[JobView]:
-        """Jobs that run or are about to, the first to be stopped last. Keys are those of the last change, which is
-        exact only where keys of running jobs stand still (`Order.moves`)."""
+        """Launching and running jobs, the first to be stopped last. Keys are as of their last change, which is exact
+        only if keys of running jobs are fixed (`Order.moves`)."""
         ...
 
     def suspended_jobs(self) -> Iterator[JobView]:
@@ -89,30 +89,30 @@ class Walked(Protocol):
 class Adjuster(Protocol):
     """Changes jobs after the walk.
 
-    Steps go into the plan and nowhere else; `plan.mark` and `plan.rollback` make trials, `plan.bundle` ties together
-    what only makes sense as a whole. The pipeline reads the decisions afterwards and keeps its queue and its list of
-    running jobs in step. If GPUs became free it walks its queue once more, before the next adjuster is asked.
+    Steps go into the plan only; `plan.mark` and `plan.rollback` allow trials, `plan.bundle` groups steps that depend on
+    each other. The pipeline reads the decisions afterwards and updates its queue and its list of running jobs. If GPUs
+    became free it walks its queue once more, before the next adjuster is called.
 
     What an adjuster must know later it keeps in the memory: a `Slot` and `plan.remember`. Everything in its own
-    attributes must follow from view and memory, because `attach` starts it again at any time.
+    attributes must follow from view and memory, because `attach` may be called at any time.
     """
 
     @property
     def name(self) -> str: ...
     @property
     def needs(self) -> frozenset[Need]:
-        """What it cannot do without. Where the engine does not offer this, the pipeline is built without the adjuster
-        (`usable`); what it can do without it decides by itself, by `Setting.offers`."""
+        """What it requires. If the engine does not offer this, the pipeline is built without the adjuster (`usable`);
+        optional features are checked by the adjuster itself, with `Setting.offers`."""
         ...
 
     def attach(self, view: View) -> None:
         """Rebuild what is derived from the view and its memory."""
 
     def adjust(self, view: View, plan: Plan, trigger: Trigger, walked: Walked) -> float:
-        """Add steps to the plan. Returns when to be asked again if nothing happens before; `math.inf`: not needed."""
+        """Add steps to the plan. Returns when to call it again if nothing happens before; `math.inf`: not needed."""
         ...
 
 
 def usable(adjusters: Iterable[Adjuster], offers: frozenset[Need]) -> tuple[Adjuster, ...]:
-    """The adjusters that an engine with these offers can carry out."""
+    """The adjusters that an engine with these offers can support."""
     return tuple(adjuster for adjuster in adjusters if adjuster.needs <= offers)

@@ -1,5 +1,5 @@
-"""What AntMan changes of running jobs: opportunistic ones are stopped where a guaranteed job does not fit beside them,
-and those whose claim is `auto` become guaranteed in place when their VC has quota."""
+"""AntMan's changes of running jobs: opportunistic ones are stopped if a guaranteed job does not fit beside them, and
+`auto` jobs become guaranteed in place when their VC has quota."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from skep.policies.running import Running
 
 
 class EvictGuests(ByPriority):
-    """A guaranteed job may stop opportunistic ones, the newest first, then jobs of a lower priority. One that can run
-    beside them and asks for nothing but GPUs gains nothing by that: it takes their GPUs anyway. Other jobs stop none,
-    whatever their priority: two of them could stop each other without end."""
+    """A guaranteed job may stop opportunistic ones, newest first, then jobs of a lower priority. A job that can run
+    beside them and requests only GPUs stops none: it takes their GPUs anyway. Other jobs stop none, at any priority:
+    two of them could stop each other for ever."""
 
     name = "evict-guests"
     preempts = True
@@ -58,8 +58,8 @@ def chained(guests: list[JobView], lower: Iterable[JobView]) -> Iterator[JobView
 
 
 class Upgrade:
-    """Makes `auto` jobs guaranteed where they are, the first submitted first: their VC must have quota, and no
-    guaranteed job may be on their GPUs."""
+    """Makes `auto` jobs guaranteed in place, in the order of submission: their VC must have quota, and no guaranteed
+    job may be on their GPUs."""
 
     name = "upgrade"
     needs = frozenset({Need.SHARE})
@@ -79,7 +79,7 @@ class Upgrade:
 
 
 def may_upgrade(view: View, job: JobView) -> bool:
-    """Whether it runs, or is about to, on GPUs of which nobody is guaranteed anything."""
+    """True if it runs, or is launching, on GPUs without a guaranteed tenant."""
     if job.allocation is None or job.state not in (JobState.RUNNING, JobState.LAUNCHING) or job.is_ending:
         return False
     places = ((view.cluster.nodes[piece.node], gpu) for piece in job.allocation.slices for gpu in bits(piece.gpus))

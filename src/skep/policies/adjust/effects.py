@@ -1,8 +1,7 @@
-"""What adjustments were made, what they were to bring and what they brought: (state, action, predicted, measured).
+"""The record of adjustments with their predicted and measured effects: (state, action, predicted, measured).
 
-Each is a value in the memory of the job, so it is part of the plan's record in the log twice: when it is decided, and
-again with the measured effect. `skep decisions` shows both, and a policy can learn from its log. The last one of each
-adjuster is kept; it is also what its cool-down counts from.
+Each is a value in the memory of the job, so it is in the log twice: when it is decided, and again with the measured
+effect. `skep decisions` shows both. The last one of each adjuster is kept; its cool-down counts from it.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from skep.core.plan import Plan
 from skep.core.view import JobView, View
 
 ADJUSTED = "adjusted "
-"""How the names of these slots begin."""
+"""The prefix of the names of these slots."""
 
 
 class Adjustment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One adjustment of a job. Effects are speeds afterwards as multiples of the speed before, or as the adjuster says
-    in `state`."""
+    """One adjustment of a job. Effects are speeds afterwards as multiples of the speed before, unless `state` says
+    otherwise."""
 
     action: str
     at_s: float
     predicted: float
     state: dict[str, float] = {}
-    """What it was decided on: `speed` is work per second just before, 1 at the job's reference."""
+    """The basis of the decision: `speed` is work per second just before, 1 at the job's reference."""
     measured: float | None = None
-    """None until it is measured, and where the speed is not known."""
+    """None until it is measured, and if the speed is not known."""
     due_s: float | None = None
-    """When the effect is to be measured; none once that was tried."""
+    """When the effect is to be measured; None after that was tried."""
 
 
 class Effects:
@@ -44,11 +43,12 @@ class Effects:
         self.slot = Slot(f"{ADJUSTED}{name}", Adjustment)
         self.cool_down_s = cool_down_s
         self.settle_s = settle_s
-        """An effect is measured after so many seconds or up to twice as many: many of them at once, at multiples."""
+        """An effect is measured after this many seconds, rounded up to the next multiple, so that many are measured at
+        once."""
         self.open: dict[str, float] = {}
         """When the effect on each job is to be measured."""
         self.queue: list[tuple[float, str]] = []
-        """The same as a heap, with entries that no longer hold."""
+        """The same as a heap, with outdated entries."""
 
     def attach(self, view: View) -> None:
         noted = self.slot.all(view.memory)
@@ -57,13 +57,13 @@ class Effects:
         heapq.heapify(self.queue)
 
     def is_cool(self, view: View, job: JobView) -> bool:
-        """Whether the cool-down of this job is over."""
+        """True if the cool-down of this job is over."""
         last = self.slot.get(view.memory, job.id)
         return last is None or view.now_s >= last.at_s + self.cool_down_s
 
     def note(self, view: View, plan: Plan, job: JobView, action: str, predicted: float, **state: float) -> None:
-        """Write down what is decided now. `state` may name the speed that the effect is measured against, for a job
-        that has none yet."""
+        """Record a decision. `state` may name the speed that the effect is measured against, for a job that has none
+        yet."""
         speed = speed_of(view, job)
         if speed is not None:
             state["speed"] = speed
@@ -73,7 +73,7 @@ class Effects:
         heapq.heappush(self.queue, (due_s, job.id))
 
     def due(self, view: View) -> Iterator[tuple[JobView, Adjustment]]:
-        """Those whose effect is to be measured now."""
+        """The jobs whose effect is to be measured now."""
         while self.next_s(view) <= view.now_s:
             _, job_id = heapq.heappop(self.queue)
             del self.open[job_id]
@@ -85,14 +85,14 @@ class Effects:
         plan.remember(self.slot, job.id, msgspec.structs.replace(noted, measured=measured, due_s=None))
 
     def measure(self, view: View, plan: Plan) -> float:
-        """Settle what is due by the speeds of the jobs. Returns when the next one is due."""
+        """Measure the effects that are due by the speeds of the jobs. Returns when the next one is due."""
         for job, noted in self.due(view):
             before, after = noted.state.get("speed"), speed_of(view, job)
             self.settle(plan, job, noted, after / before if before and after is not None else None)
         return self.next_s(view)
 
     def next_s(self, view: View) -> float:
-        """When the next one is due. Of a job that has ended nothing is measured."""
+        """When the next one is due. Effects on ended jobs are not measured."""
         while self.queue:
             due_s, job_id = self.queue[0]
             job = view.jobs.get(job_id)
@@ -105,7 +105,7 @@ class Effects:
 
 
 def speed_of(view: View, job: JobView) -> float | None:
-    """Work per second, 1 at the job's reference: as the engine knows, else as the job last reported."""
+    """Work per second, 1 at the job's reference: as known to the engine, else as last reported by the job."""
     if job.state is not JobState.RUNNING:
         return None
     if job.known_rate is not None:
@@ -118,11 +118,11 @@ def speed_of(view: View, job: JobView) -> float | None:
 
 
 def solo_speed(view: View, job: JobView, gpu_type: str) -> float:
-    """Work per second alone and well placed on this GPU type: as it was measured, else 1."""
+    """Work per second alone and well placed on this GPU type: as measured, else 1."""
     known = view.knowledge.rate(job.spec, job.spec.shapes[0], gpu_type)
     return 1.0 if known is None else known
 
 
 def is_settled(job: JobView) -> bool:
-    """Whether the job runs where it is wanted and may be adjusted: nothing is in flight, and it is not ending."""
+    """True if the job runs in its wanted place and may be adjusted: nothing is in flight, and it is not ending."""
     return job.state is JobState.RUNNING and job.held == job.bound and not job.is_ending and job.held is not None

@@ -1,11 +1,11 @@
-"""Migration against fragmentation (Gandiva, OSDI'18), looked at when a job has left.
+"""Migration against fragmentation (Gandiva, OSDI'18), when a job has left.
 
-1. A gang that sits on several nodes although one could hold it moves to one node with room for it: the one on which it
-   has most of its GPUs, else the fullest.
-2. If a pending job or such a gang needs a free node (it fits on no node as it is), the node in use
-   with the most free GPUs, at least `threshold` of them, is emptied: its jobs move to fuller nodes, all or none.
+1. A gang that sits on several nodes although one could hold it moves to one node: the one on which it has most of its
+   GPUs, else the fullest that fits.
+2. If a pending job or such a gang needs a free node (it fits on no node at present), the node in use with the most free
+   GPUs, at least `threshold` of them, is emptied: its jobs move to fuller nodes, all or none.
 
-Both repeat until nothing changes; then migration stops, since every step leaves fewer gangs spread or a node idle.
+Both repeat until nothing changes. This terminates, since every step leaves fewer gangs spread or a node idle.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Migrate:
     # Gangs become co-located -------------------------------------------------------------------------------------
 
     def _gather_all(self, view: View, plan: Plan, walked: Walked) -> None:
-        """The largest gangs first; what one leaves may be enough for another."""
+        """The largest gangs first; the GPUs that one leaves may be enough for another."""
         has_moved = True
         while has_moved:
             gangs = sorted(walked.seats.spread.values(), key=lambda job: (-job.gpu_count, job.seq))
@@ -77,7 +77,7 @@ class Migrate:
         return True
 
     def _gain(self, view: View, job: JobView, pool: PoolView) -> float:
-        """How many times as fast it would be on one node; a gain that is not known counts as enough."""
+        """How many times as fast it would be on one node; an unknown gain counts as sufficient."""
         speed = speed_of(view, job)
         known = view.knowledge.rate(job.spec, shape_of(job), pool.gpu_type)
         return solo_speed(view, job, pool.gpu_type) / speed if speed and known is not None else self.gain_min
@@ -85,7 +85,7 @@ class Migrate:
     # Nodes become idle -------------------------------------------------------------------------------------------
 
     def _wanted_gpus(self, pool: PoolView, walked: Walked) -> bool:
-        """Whether a job could use a whole node of this pool, and fits on none as it is."""
+        """True if a job could use a whole node of this pool, and fits on none at present."""
         most_free = next((free for free in range(pool.size_max, 0, -1) if pool.by_free[free]), 0)
         jobs = list(walked.seats.spread.values())
 
@@ -130,6 +130,6 @@ class Migrate:
 
 
 def in_use(view: View, pool: PoolView, free: int) -> list[NodeView]:
-    """Nodes of the pool with so many free GPUs, on which something runs."""
+    """Nodes of the pool with this many free GPUs, on which something runs."""
     nodes = [view.cluster.nodes[index] for index in bits(pool.by_free[free])]
     return [node for node in nodes if node.free < node.gpu_count]

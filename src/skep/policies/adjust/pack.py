@@ -1,9 +1,10 @@
-"""Packing by trial (Gandiva, OSDI'18): two jobs that take turns run at once for a while; what they gain decides.
+"""Packing by trial (Gandiva, OSDI'18): two jobs that take turns run at the same time for a while; the measured gain
+decides.
 
-Only under oversubscription: candidates are the two members of a seat in mode `slice`, those that use least of a GPU
-first. If the sum of their speeds, each against its speed alone, is above that of taking turns (1), they stay packed;
-otherwise they take turns again. The verdict holds for their models, GPU type and number of GPUs: pairs with a good one
-are packed at once, pairs with a bad one never. A pair of which nothing is known is tried on one seat at a time.
+Only under oversubscription: candidates are the two members of a seat in mode `slice`, those with the lowest GPU use
+first. If the sum of their speeds, each relative to its speed alone, is above that of taking turns (1), they stay
+packed; otherwise they take turns again. The verdict applies to their models, GPU type and number of GPUs: pairs with a
+good one are packed at once, pairs with a bad one never. An unknown pair is tried on one seat at a time.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ PACK = "pack"
 
 
 class PairVerdict(msgspec.Struct, frozen=True):
-    """Of a pair of models on one GPU type and number of GPUs."""
+    """The verdict about a pair of models on one GPU type and number of GPUs."""
 
     since_s: float
     """When the trial began, or the verdict was reached."""
     speed: float | None = None
-    """The sum of both speeds, each against its speed alone; none: the trial is under way."""
+    """The sum of both speeds, each relative to its speed alone; None: the trial is in progress."""
 
 
 class Verdicts(msgspec.Struct, frozen=True):
@@ -40,7 +41,7 @@ VERDICTS = Slot("pack verdicts", Verdicts, Of.ALL)
 
 
 class PackTrials:
-    """Pairs stay packed that are together at least `gain_min` times as fast as when they take turns."""
+    """Pairs stay packed if they are together at least `gain_min` times as fast as when they take turns."""
 
     name = "pack"
     needs = frozenset({Need.SHARE})
@@ -74,7 +75,7 @@ class PackTrials:
         pair = pair_of(view, seat)
         verdict = self.pairs.get(pair)
         if verdict is None or (verdict.speed is None and view.now_s > verdict.since_s + 2 * self.trial_s):
-            self.pairs[pair] = PairVerdict(view.now_s)  # or the jobs of the last trial ended before it did
+            self.pairs[pair] = PairVerdict(view.now_s)  # or the jobs of the last trial ended before the trial did
         elif verdict.speed is None or verdict.speed < self.gain_min:
             return
         changes = [
@@ -89,7 +90,7 @@ class PackTrials:
             seats.add(job)
 
     def _judge(self, view: View, plan: Plan, seats: Seats, job: JobView) -> float | None:
-        """The trial of this job and its neighbour is over. Returns the sum of their speeds; none: one of them has left,
+        """The trial of this job and its neighbour is over. Returns the sum of their speeds; None: one of them has left,
         or their speeds are not known."""
         seat = next((each for each in seats.crowded() if job in each.members), None)
         if seat is None or seat.mode != PACK:
@@ -108,7 +109,7 @@ class PackTrials:
         return total
 
     def _undo(self, plan: Plan, seats: Seats, seat: SharedSeat) -> None:
-        """They take turns again."""
+        """Let them take turns again."""
         changes = [
             (job, on_turns(job, job.allocation, seat.name, self.quantum_ms))
             for job in seat.members
@@ -124,13 +125,13 @@ def type_of(view: View, seat: SharedSeat) -> str:
 
 
 def pair_of(view: View, seat: SharedSeat) -> str:
-    """What a verdict holds for."""
+    """The key of a verdict."""
     models = "+".join(sorted(job.spec.model for job in seat.members))
     return f"{models} on {seat.gpus} {type_of(view, seat)}"
 
 
 def predicted_speed(view: View, seat: SharedSeat) -> float:
-    """The sum of the speeds as far as they are known; 1, as when taking turns, where they are not."""
+    """The sum of the speeds as far as known; otherwise 1, as when taking turns."""
     total, gpu_type = 0.0, type_of(view, seat)
     for job in seat.members:
         others = [other.spec for other in seat.members if other is not job]
@@ -140,6 +141,6 @@ def predicted_speed(view: View, seat: SharedSeat) -> float:
 
 
 def total_use(view: View, seat: SharedSeat) -> float:
-    """Of the compute of a GPU, by all members; of one that is not known, all."""
+    """The compute of a GPU that all members use; an unknown one counts as all of it."""
     uses = [view.knowledge.use(job.spec.model) for job in seat.members]
     return sum(1.0 if use is None else use.sm for use in uses)

@@ -1,9 +1,9 @@
-"""Pairs by packing score (Lucid, ASPLOS'23): a pending job runs together with one that disturbs it little.
+"""Pairs by packing score (Lucid, ASPLOS'23): a pending job runs together with one that it slows down little.
 
-Each workload has a score by the mean of its speeds beside others: 0 (tiny) from 0.95 of its speed alone on, 1 (medium)
-from 0.85 on, else 2 (jumbo), also where nobody has measured it. Two jobs share their GPUs if they have equally many, at
-most `gpus_max`, their memory fits, their scores add up to at most 2, and the new one's predicted service is at most
-twice that of the running one.
+Each workload has a score by its mean speed beside others: 0 (tiny) if it keeps at least 0.95 of its speed alone, 1
+(medium) from 0.85 on, else 2 (jumbo), also if it was not measured. Two jobs share their GPUs if they have the same
+number, at most `gpus_max`, their memory fits, their scores add up to at most 2, and the predicted service of the new
+one is at most twice that of the running one.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Scores:
         return self._found[kind]
 
     def _mean(self, job: JobSpec, gpu_type: str) -> float | None:
-        """What is left of its speed, on average; none where nobody has measured it."""
+        """The average part of its speed that it keeps; None if not measured."""
         known, shape = self.view.knowledge, job.shapes[0]
         alone = known.rate(job, shape, gpu_type)
         others = {**self.others, job.model: job} if job.model else {}

@@ -41,7 +41,8 @@ class Preempt:
     def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         if order.moves == RISES:
             return running.passed(order, entry, view.now_s)
-        # Keys that stand or fall are at most what they were: what is not beyond the cutoff now, never was.
+        # Keys that are fixed or fall never exceed their earlier values: a key that is not beyond the cutoff now never
+        # was.
         return (later[3] for later in running.beyond(order.cutoff(entry[3], entry[1])))
 
     def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
@@ -53,9 +54,9 @@ class Preempt:
         return (later[3] for later in running.beyond(cutoff) if later[3].state is JobState.RUNNING)
 
     def _fallen(self, view: View, order: Order, running: Running, cutoff: tuple[object, ...]) -> Iterator[JobView]:
-        """The last by present key first. Each job that is looked at is entered again with its present key, which is at
-        most the one before. If it is then still the last entry, it is the last by present keys. No job is entered
-        twice at one moment."""
+        """Last by present key first. Each examined job is entered again with its present key, which is at most the
+        previous one. If it is then still the last entry, it is the last by present keys. No job is entered twice at one
+        time."""
         at = len(running.entries) - 1
         while at >= 0:
             rank, before, seq, job = running.entries[at]

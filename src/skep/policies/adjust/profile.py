@@ -1,7 +1,7 @@
-"""Profiling (Lucid, ASPLOS'23): jobs that have never run begin on the profiling partition, for a short time.
+"""Profiling (Lucid, ASPLOS'23): new jobs begin on the profiling partition, for a short time.
 
-The job with the fewest GPUs goes first. A job that ends within the time is finished there; any other is stopped and put
-in line for the other nodes.
+The job with the fewest GPUs goes first. A job that ends within the time is finished there; any other is stopped and
+queued for the other nodes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Quota preemption (YARN-CS): a VC that is owed its share takes it back from those who use more than theirs."""
+"""Quota preemption (YARN-CS): a VC below its quota takes GPUs back from VCs above theirs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skep.policies.running import Running
 
 class TakeBack:
     """Only while at least `busy` of all GPUs are in use. The newest jobs of VCs above their quota are stopped first,
-    and no VC is pushed below its quota."""
+    and no VC falls below its quota."""
 
     name = "take-back"
     preempts = True

@@ -1,7 +1,7 @@
 """Rebalancing: jobs that share a GPU move to idle ones (DCUDA; Gandiva migrates for the same reason).
 
-From the most crowded seat the member that was submitted last moves to free GPUs. DCUDA looks only at the GPUs of the
-same node (`within="node"`), Gandiva at all.
+From the most crowded seat the member that was submitted last moves to free GPUs. DCUDA considers only the GPUs of the
+same node (`within="node"`), Gandiva all.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Rebalance:
     def _relieve(self, view: View, plan: Plan, walked: Walked, seat: SharedSeat) -> float:
         """Move one member. Returns when a member that is in its cool-down may be moved."""
         gain = float(len(seat.members))
-        if gain < self.gain_min or seat.mode == "pack":  # packed jobs run at once: they gain less than their number
+        # packed jobs run at the same time: they gain less than their number
+        if gain < self.gain_min or seat.mode == "pack":
             return math.inf
         wake_s = math.inf
         for job in reversed(seat.members):

@@ -1,4 +1,4 @@
-"""Sizes of running jobs: the shape that a job has now, seats for a shape on one node, and shrinking to make room."""
+"""Sizes of running jobs: the present shape of a job, seats for a shape on one node, and shrinking to make room."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shape_of(job: JobView) -> Shape:
 
 
 def on_node(node: NodeView, shape: Shape) -> Allocation | None:
-    """All of a job with one role on this node; none where that has no room, or the job has several roles or parts of
+    """All of a job with one role on this node; None if it does not fit, or the job has several roles or parts of
     GPUs."""
     role = shape.roles[0]
     is_simple = len(shape.roles) == 1 and role.gpus and role.gpu_milli == WHOLE
@@ -38,7 +38,7 @@ def on_node(node: NodeView, shape: Shape) -> Allocation | None:
 
 
 def resized_on_node(job: JobView, node: NodeView, plan: Plan, gpus: int) -> Allocation | None:
-    """Seats on this node, where it is, for so many GPUs of its elastic role; it keeps GPUs that it has."""
+    """Seats on this node, where it is, for this many GPUs of its elastic role; it keeps GPUs that it has."""
     before = job.allocation
     shape = job.spec.resized(gpus)
     role = shape.roles[0]
@@ -58,7 +58,7 @@ def resized_on_node(job: JobView, node: NodeView, plan: Plan, gpus: int) -> Allo
 
 
 def first_bits(mask: int, count: int) -> int:
-    """The lowest bits, at most so many."""
+    """The lowest bits, at most this many."""
     found = 0
     while mask and count > 0:
         found |= mask & -mask
@@ -75,7 +75,7 @@ def shrink_for(
     givers: Iterable[tuple[JobView, int]],
     kept: Kept,
 ) -> bool:
-    """Start a pending job on GPUs that others give up: each giver shrinks to its least size, as few of them as
+    """Start a pending job on GPUs that others release: each giver shrinks to its smallest size, as few of them as
     possible, in the given order. All or nothing."""
     mark = plan.mark()
     shrunk: list[tuple[JobView, int]] = []

@@ -1,10 +1,10 @@
 """Time slices: jobs that find no free GPUs join jobs of the same size on theirs, and take turns (Gandiva, OSDI'18).
 
-A plan only sets members, weights and the quantum of a share group; turns belong to the engine. The least crowded seat
-goes first, and no seat has more than `height` members. A member that is left alone has its GPUs to itself again.
+A plan only sets members, weights and the quantum of a share group; the engine schedules the turns. The least crowded
+seat goes first, and no seat has more than `height` members. A member that is left alone has its GPUs to itself again.
 
-A job does not join while a smaller one waits that comes before it: the GPUs of the seat become free for that one when
-the members have ended. Otherwise large jobs would follow each other on the same GPUs for ever.
+A job does not join while a smaller one waits before it: the GPUs of the seat become free for that one when the members
+have ended. Otherwise large jobs could follow each other on the same GPUs for ever.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from skep.policies.seats import Changed, Seats, SharedSeat
 
 SLICE = "slice"
 SETTLE_S = 600.0
-"""Some rounds of turns."""
+"""The effect of a slice is measured after some rounds of turns."""
 
 OnMode = Callable[[JobView, Allocation], Allocation]
-"""The seats of a job on the terms of a share mode."""
+"""The seats of a job under the terms of a share mode."""
 
 
 class Slices:
@@ -47,7 +47,7 @@ class Slices:
 
     def adjust(self, view: View, plan: Plan, trigger: Trigger, walked: Walked) -> float:
         waiting: list[JobView] = []
-        """Those that found no seat."""
+        """The jobs that found no seat."""
 
         def attempt(job: JobView) -> bool:
             if not is_held_up(job, waiting) and self._join_any(view, plan, walked.seats, job):
@@ -81,7 +81,7 @@ class Slices:
 
 
 def is_held_up(job: JobView, waiting: list[JobView]) -> bool:
-    """Whether one of these jobs is smaller and accepts a GPU type that this one accepts."""
+    """True if one of these jobs is smaller and accepts a GPU type that this one accepts."""
     types = job.spec.shapes[0].gpu_types
     for other in waiting:
         others = other.spec.shapes[0].gpu_types
@@ -91,8 +91,8 @@ def is_held_up(job: JobView, waiting: list[JobView]) -> bool:
 
 
 def join(view: View, plan: Plan, seat: SharedSeat, job: JobView, role: Role, on_mode: OnMode) -> bool:
-    """Start the job on the GPUs of a seat, all members in one share mode. False, and nothing is changed, where there is
-    no GPU memory, CPUs or memory for it."""
+    """Start the job on the GPUs of a seat, all members in one share mode. False, with nothing changed, if GPU memory,
+    CPUs or memory do not suffice."""
     nodes = view.cluster.nodes
     slices = [role_slice(nodes[node], role, 0, mask.bit_count() // role.gpus, mask) for node, mask in seat.key if mask]
     start = on_mode(job, Allocation(tuple(slices), role.count * role.gpus))
@@ -110,8 +110,8 @@ def join(view: View, plan: Plan, seat: SharedSeat, job: JobView, role: Role, on_
 
 
 def sharing_role(job: JobView, mode: str) -> Role | None:
-    """The role of a job that can share in this mode: whole GPUs in one role, and neither its owner nor the mode that it
-    names is against."""
+    """The role of a job that can share in this mode: whole GPUs in one role, and neither its owner nor its own share
+    mode forbids it."""
     roles = job.spec.shapes[0].roles
     share = job.spec.share
     if len(roles) != 1 or not roles[0].gpus or roles[0].gpu_milli < WHOLE or not job.spec.preemptible:
@@ -120,8 +120,8 @@ def sharing_role(job: JobView, mode: str) -> Role | None:
 
 
 def may_host(view: View, seat: SharedSeat, job: JobView, mode: str = SLICE) -> bool:
-    """Whether this job may share in this mode with those who sit there: GPUs of a type that it accepts, on as few nodes
-    as can be, and no member of a higher priority."""
+    """True if this job may share in this mode with the members of the seat: GPUs of an accepted type, on as few nodes
+    as possible, and no member of a higher priority."""
     if seat.mode not in ("", mode):
         return False
     shape = job.spec.shapes[0]
@@ -146,7 +146,7 @@ def on_turns(job: JobView, seats: Allocation, group: str, quantum_ms: int) -> Al
 
 
 def give_alone(plan: Plan, seat: SharedSeat) -> None:
-    """The last member of a share group has its GPUs to itself."""
+    """Give the last member of a share group its GPUs exclusively."""
     (member,) = seat.members
     if member.allocation is not None and not member.is_ending:
         plan.reshare(member, member.allocation.on_terms(milli=WHOLE))

@@ -1,8 +1,8 @@
 """Throttling of opportunistic neighbours (AntMan, OSDI'20): guaranteed jobs run as if they were alone.
 
-In mode `lend` a guaranteed job has its GPUs and opportunistic ones use what it leaves. If its speed falls below what
-`tolerance` allows, the limit of its neighbours is halved; when it has recovered, the limit rises by a step (additive
-increase, multiplicative decrease). Speeds are what the engine or the job itself reports.
+In mode `lend` a guaranteed job has its GPUs and opportunistic ones use what it leaves idle. If its speed falls below
+what `tolerance` allows, the limit of its neighbours is halved; when it has recovered, the limit rises by a step
+(additive increase, multiplicative decrease). Speeds are reported by the engine or by the job itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from skep.policies.adjust.effects import Effects, is_settled, solo_speed, speed_
 
 
 class Throttle:
-    """Looks at each opportunistic job every `cool_down_s`."""
+    """Examines each opportunistic job every `cool_down_s`."""
 
     name = "throttle"
     needs = frozenset({Need.SHARE})
@@ -62,7 +62,7 @@ class Throttle:
 
 
 def left_speed(view: View, owner: JobView) -> float:
-    """The part of its speed alone that a guaranteed job has; inf where it is not known."""
+    """The part of its speed alone that a guaranteed job has; inf if not known."""
     speed = speed_of(view, owner)
     if speed is None or owner.allocation is None:
         return math.inf

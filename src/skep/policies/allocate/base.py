@@ -1,4 +1,4 @@
-"""How much of what does a job get? A gang gets what it asked for, in the first of its shapes that can be placed."""
+"""How many resources a job gets. A gang gets what it requested, in the first of its shapes that can be placed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of what? Of an elastic job the sizes worth having, and what each step up brings."""
+"""The sizes of an elastic job that are worth considering, and the gain of each step."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ def known_scaling(view: View) -> Scaling:
 
 
 def milli_of(shape: Shape) -> int:
-    """Thousandths of gpus of all roles."""
+    """Thousandths of GPUs of all roles."""
     return sum(role.count * role.gpus * role.gpu_milli for role in shape.roles)
 
 
 class Ladder(NamedTuple):
-    """The sizes of a job, each faster than the one below; the first is the least it accepts.
+    """The sizes of a job, each faster than the one below; the first is the smallest it accepts.
 
-    `gains` is what a step up adds relative to the speed before it, `parts` relative to the speed after it. A step
-    onto the ladder is infinitely better than nothing, and all of what is then had; beyond the top nothing is gained.
-    Speeds are fractions, so that what is equal is equal: with speeds in proportion very much is.
+    `gains` is what a step adds relative to the speed before it, `parts` relative to the speed after it. The first step
+    is an infinite gain and all of the speed then reached; above the last step there is no gain. Speeds are fractions,
+    so that equal speeds compare as equal, which is common with proportional speeds.
     """
 
     sizes: tuple[int, ...]
-    """Gpus of the elastic role."""
+    """GPUs of the elastic role."""
     shapes: tuple[Shape, ...]
     milli: tuple[int, ...]
-    """Thousandths of gpus of the whole job."""
+    """Thousandths of GPUs of the whole job."""
     speeds: tuple[Fraction, ...]
     gains: tuple[float, ...]
     parts: tuple[float, ...]
@@ -59,8 +59,8 @@ class Ladder(NamedTuple):
 
 
 class ElasticSizes:
-    """Sizes up to `most` gpus. A job without a range has one, and any job where nothing can be resized: what it asked
-    for."""
+    """Sizes up to `most` GPUs. A job without a range has only its requested size, and so has any job if nothing can be
+    resized."""
 
     name = "elastic"
 
@@ -71,7 +71,7 @@ class ElasticSizes:
         self.known: dict[object, Ladder] = {}
 
     def use(self, view: View) -> None:
-        """Up to as many GPUs as there are, at speeds that are known there."""
+        """Up to the number of GPUs that exist, at speeds that are known there."""
         self.most = view.cluster.gpu_total
         self.scaling = known_scaling(view)
         self.known = {}
@@ -84,7 +84,7 @@ class ElasticSizes:
         return found
 
     def _steps(self, spec: JobSpec) -> list[tuple[int, Shape, Fraction]]:
-        """(gpus, shape, speed), leaving out sizes that are no faster than a smaller one."""
+        """(GPUs, shape, speed), leaving out sizes that are no faster than a smaller one."""
         bounds = spec.gpu_range if self.can_resize else None
         asked = spec.shapes[0]
         if bounds is None:

@@ -1,14 +1,15 @@
-"""AFS: gpus are handed out one by one, each to the winner of a tournament between the jobs (Hwang et al., NSDI'21).
+"""AFS: GPUs are assigned one by one, each to the winner of a tournament between the jobs (Hwang et al., NSDI'21).
 
-Of two jobs let a be the one that would end first with what it has, b the other. Shall b wait with the next gpu until a
-has ended? With p the speed now and p' the speed with one more, the sum of both ends is smaller if b has it at once iff
+Of two jobs let a be the one that would end first with what it has, b the other. Should b wait with the next GPU until a
+has ended? With p the present speed and p' the speed with one more GPU, the sum of both completion times is smaller if b
+gets it at once iff
 
     (p'b - pb) / p'b  >  (p'a - pa) / pa
 
-Lengths matter only for who ends first. A job that has nothing gains all (1 on the left, infinitely much on the right),
-so that between two such jobs the one that would end first wins, and everybody gets a first share before anybody gets a
-second one, as long as twice the gpus do not more than double the speed. The comparison is not transitive: the
-tournament is a walk in order of arrival.
+Lengths matter only for who ends first. A job without GPUs gains all (1 on the left, infinity on the right). So between
+two such jobs the one that would end first wins, and every job gets a first share before any job gets a second one, as
+long as twice the GPUs do not more than double the speed. The comparison is not transitive: the tournament is a walk in
+order of arrival.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ GRID = 2.0**20
 """Times are compared to about a microsecond; a power of two, so that whole seconds stay exact."""
 
 Home = tuple[str, ...]
-"""Gpu types whose gpus are handed out together; nearly always one."""
+"""GPU types whose GPUs are assigned together; usually one."""
 
 
 class Entrant:
-    """A job in the tournament. `rung` is what it has got so far, -1 for nothing."""
+    """A job in the tournament. `rung` is its size so far, -1 for none."""
 
     __slots__ = ("ends_s", "first_s", "gain", "home", "homes", "job", "ladder", "left_s", "part", "rank", "rung", "seq")
 
@@ -41,18 +42,18 @@ class Entrant:
         self.left_s = left_s
         """Work left."""
         self.homes = homes
-        """Where it could be, of what `TournamentRoom` has."""
+        """The homes of `TournamentRoom` in which it could run."""
         self.home: Home = ()
         self.rung = -1
         self.gain, self.part = ladder.gains[0], ladder.parts[0]
         self.ends_s = math.inf
-        """In how many seconds, with what it has."""
+        """The seconds until its end, with what it has."""
         self.first_s = time_s(left_s, ladder.speeds[0])
-        """The same with the least it accepts."""
+        """The same with the smallest size it accepts."""
 
     @property
     def order(self) -> tuple[int, float, int]:
-        """Who gets a first share before whom."""
+        """The order of first shares."""
         return (self.rank, self.first_s, self.seq)
 
     @property
@@ -66,21 +67,21 @@ class Entrant:
 
 
 def time_s(work_s: float, speed: Fraction) -> float:
-    """How long so much work takes, without what rounding made of the work: equal times must be equal."""
+    """The time for this much work, corrected for rounding, so that equal times compare as equal."""
     return (
         round(work_s * speed.denominator / speed.numerator * GRID) / GRID if speed and work_s < math.inf else math.inf
     )
 
 
 class TournamentRoom:
-    """Thousandths of gpus to hand out: in each home, and in all."""
+    """Thousandths of GPUs to assign: in each home, and in all."""
 
     def __init__(self, left: dict[Home, int], total: float = math.inf) -> None:
         self.left = left
         self.total = total
 
     def feed(self, entrant: Entrant) -> bool:
-        """Give an entrant its next step, if there is room for it."""
+        """Give an entrant its next step, if it fits."""
         milli, rung = entrant.ladder.milli, entrant.rung
         need = milli[rung + 1] - (milli[rung] if rung >= 0 else 0)
         if rung < 0:
@@ -94,10 +95,10 @@ class TournamentRoom:
 
 
 def share_out(queues: Iterable[Iterator[Entrant]], room: TournamentRoom, *, is_strict: bool = False) -> list[Entrant]:
-    """Those that get something, in the order in which they first do.
+    """The jobs that get something, in the order of their first share.
 
-    The entrants of a queue are in order and ask for the same: if one gets nothing, none after it does. `is_strict`:
-    then no job of another queue that does not run already does either.
+    The entrants of a queue are in order and have equal requests: if one gets nothing, none after it does. `is_strict`:
+    then no pending job of another queue gets anything either.
     """
     fed = first_shares(queues, room, is_strict=is_strict)
     by_home: dict[Home, list[Entrant]] = {}
@@ -114,7 +115,7 @@ def first_shares(queues: Iterable[Iterator[Entrant]], room: TournamentRoom, *, i
     heapq.heapify(heads)
     fed: list[Entrant] = []
     eager: list[Entrant] = []
-    """Those for which the next step more than doubles the speed: they go before jobs that have nothing."""
+    """Jobs for which the next step more than doubles the speed: they go before jobs that have nothing."""
     is_closed = False
     while heads:
         _, head, queue = heads[0]
@@ -139,7 +140,7 @@ def first_shares(queues: Iterable[Iterator[Entrant]], room: TournamentRoom, *, i
 
 
 def champion(entrants: list[Entrant]) -> Entrant | None:
-    """Of jobs that have something, in order of arrival."""
+    """For jobs that have something, in order of arrival."""
     best = None
     for entrant in entrants:
         best = entrant if best is None else winner(best, entrant)
@@ -147,17 +148,17 @@ def champion(entrants: list[Entrant]) -> Entrant | None:
 
 
 def winner(earlier: Entrant, later: Entrant) -> Entrant:
-    """Who gets the next gpu, of two jobs that have something."""
+    """The winner of the next GPU, of two jobs that have something."""
     if later.ends_s < earlier.ends_s:
         return earlier if earlier.part > later.gain else later
     return later if later.part > earlier.gain else earlier
 
 
 def hand_out(entrants: list[Entrant], room: TournamentRoom) -> None:
-    """What is left in one home, step by step to the champion; a job that can have no more leaves the list.
+    """Assign the rest of one home, step by step to the champion; a job that can get no more leaves the list.
 
-    Only the winner has changed since the walk before, so the next one begins there: `champions` says where the best
-    up to each place stands. The comparison is `winner`, written out.
+    Only the winner has changed since the previous walk, so the next one begins there: `champions` has the position of
+    the best up to each place. The comparison is `winner`, inlined.
     """
     champions = [0] * len(entrants)
     begin = 0

@@ -1,4 +1,4 @@
-"""How long will a job run? The owner's estimate, or the durations of similar finished jobs."""
+"""Estimates of the run time of a job: the owner's estimate, or the durations of similar finished jobs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from skep.core.view import JobView, View
 
 
 class Duration:
-    """The owner's expectation. A job without one goes last."""
+    """The owner's estimate. A job without one goes last."""
 
     name = "known"
     learns = False
-    """Whether it tells something else when more jobs are over."""
+    """True if the estimate depends on finished jobs."""
 
     def attach(self, view: View) -> None:
         """Nothing to look up."""
@@ -23,7 +23,7 @@ class Duration:
 
 
 class LikeFinished(Duration):
-    """The mean of the latest finished jobs that are like it, as the history of the view has them."""
+    """The mean of the latest similar finished jobs in the history of the view."""
 
     name = "history"
     learns = True

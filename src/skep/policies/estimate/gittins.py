@@ -1,4 +1,4 @@
-"""The Gittins index of a job from the service that others turned out to need (Tiresias-G).
+"""The Gittins index of a job from the service that other jobs needed (Tiresias-G).
 
     G(a) = max over the quantum d of  P(X - a <= d | X > a) / E[min(X - a, d) | X > a]
 
@@ -17,7 +17,7 @@ from skep.core.view import View
 
 
 class Gittins:
-    """Samples are total services in gpu-seconds: given, or those of the latest finished jobs."""
+    """Samples are total services in GPU-seconds: given, or those of the latest finished jobs."""
 
     def __init__(self, samples: tuple[float, ...] | None = None, *, by_size: bool = True) -> None:
         self.given = samples
@@ -36,8 +36,9 @@ class Gittins:
         self.sums = [0.0, *itertools.accumulate(self.samples)]
 
     def _learn(self, history: History) -> None:
-        """New samples count once they are a twentieth of all: the sums over the sorted ones are built rarely. Which do
-        count follows from how many jobs have finished, so that a planner attached now computes the same."""
+        """New samples are included once they are a twentieth of all, so that the sums over the sorted samples are
+        rebuilt rarely. Which samples are included follows from the number of finished jobs, so that a planner attached
+        now computes the same."""
         while history.count >= self.next:
             self.counted = self.next
             self.next += max(-(-min(self.counted, KEPT) // 20), 1)
@@ -45,7 +46,7 @@ class Gittins:
         self._use([job.service_gpu_s if self.by_size else job.run_s for job in finished])
 
     def index(self, attained: float, quantum: float) -> float:
-        """0 beyond all samples: nothing is known of such a job."""
+        """0 beyond all samples: nothing is known about such a job."""
         if self.history is not None and self.history.count >= self.next:
             self._learn(self.history)
         samples = self.samples

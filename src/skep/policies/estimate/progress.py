@@ -1,4 +1,4 @@
-"""How far is it? The part of a job that is done: as it reports, else as its owner's expectation lets one guess."""
+"""The completed part of a job: as reported by the job, else derived from its owner's estimate."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from skep.core.view import JobView
 
 
 class EpochStanding(NamedTuple):
-    """How far a job is, and how fast it gets on."""
+    """How far a job is, and how fast it progresses."""
 
     done: float
-    """The part of its work, 0 to 1."""
+    """The completed part of its work, 0 to 1."""
     rate: float
-    """By which that part grows per second."""
+    """The growth of that part per second."""
     epochs: float
-    """Only whole ones of so many count; 0: there are none."""
+    """The number of epochs, if only whole epochs count; 0: none."""
 
     @property
     def counted(self) -> float:
@@ -26,7 +26,7 @@ class EpochStanding(NamedTuple):
 
 
 def standing_of(job: JobView, known: KnowledgeView, now_s: float) -> EpochStanding:
-    """By the steps that the job reports; else work done ÷ work expected; nothing where neither is known."""
+    """From the steps that the job reports; else work done ÷ work expected; 0 if neither is known."""
     work_s = job.work_at(now_s)
     speed = job.rate if job.state is JobState.RUNNING else 0.0
     progress = known.progress.get(job.id) if known.progress else None

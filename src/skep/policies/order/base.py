@@ -1,7 +1,8 @@
-"""Who goes first? An order gives each job a key, says how it moves while the job runs, and when it next jumps.
+"""The order of jobs: an order gives each job a key, declares how the key changes while the job runs, and when it next
+jumps.
 
-Nobody re-keys all jobs at every event: keys of pending jobs stand still until `changes_at`; keys of running ones are
-worked out when somebody asks who could make room.
+No event re-keys all jobs: keys of pending jobs are fixed until `changes_at`; keys of running ones are computed when a
+pending job needs room.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from skep.core.view import JobView, View
 
 FALLS, STANDS, RISES = -1, 0, 1
 
-Key = Any  # numbers and words, or tuples of them: each order has its own, and compares only these
+Key = Any  # numbers and texts, or tuples of them: each order compares only its own keys
 
 Ceiling = tuple[tuple[int, Key], float, float, tuple[object, ...]]
-"""((rank, a key that the job has not passed), when it passes it, a moment before which it certainly has not passed it,
-what must stay as it is for this to hold)."""
+"""((rank, a key that the job has not passed), when it passes it, a time before which it certainly has not passed it,
+what must stay unchanged for this to hold)."""
 
 
 class Order:
-    """The smallest key goes first; priorities before, ties (submission time, row of the trace) after."""
+    """The smallest key goes first. Priorities precede keys; ties go by submission time, then row of the trace."""
 
     moves = STANDS
-    """How the key of a running job moves between jumps."""
+    """How the key of a running job changes between jumps."""
 
     is_even = False
-    """Whether a rising key rises evenly (`speed`), so that jobs of one speed keep their order among themselves."""
+    """True if a rising key rises linearly (`speed`), so that jobs of one speed keep their relative order."""
 
     remembers = False
-    """Whether a key cannot be worked out again later, because it depends on what was known or attained when it was
-    set. Such keys are kept in the memory, so that a fork goes on with them."""
+    """True if a key cannot be recomputed later, because it depends on what was known or attained when it was set. Such
+    keys are kept in the memory, so that a fork continues with them."""
 
     def attach(self, view: View) -> None:
         """Rebuild what is derived from the state."""
@@ -43,7 +44,7 @@ class Order:
         raise NotImplementedError
 
     def running_key(self, job: JobView, now_s: float) -> Key:
-        """The key of a running job against those of pending ones (orders whose keys rise): it may have a lead."""
+        """The key of a running job for comparison with pending ones (orders whose keys rise): it may have a lead."""
         return self.key(job, now_s)
 
     def cutoff(self, job: JobView, key: Key) -> tuple[Key, ...]:
@@ -56,7 +57,7 @@ class Order:
         return math.inf
 
     def speed(self, job: JobView) -> float:
-        """Of the key of a job with cells, per second (orders whose keys rise evenly)."""
+        """The growth per second of the key of a job with cells (orders whose keys rise linearly)."""
         raise NotImplementedError
 
     def reaches(self, job: JobView, key: Key, now_s: float) -> float:
@@ -64,12 +65,12 @@ class Order:
         return math.inf
 
     def ceilings(self, entries: Iterable[tuple[int, Key, int, JobView]], now_s: float) -> dict[int, Ceiling]:
-        """Of running jobs, by seq: keys that they have not passed by now, where that is known without working out
-        their keys. What `reaches` last answered holds until then, if the job goes on as it did."""
+        """For running jobs, by seq: keys that they have not passed by now, if that is known without computing their
+        keys. The last answer of `reaches` holds until then, if the job continues unchanged."""
         return {}
 
     def group(self, job: JobView) -> Hashable:
-        """Jobs that share one allowance: a user, a VC."""
+        """Jobs that share one allowance: those of a user or a VC."""
         return ""
 
     def group_key(self, group: Hashable) -> float:
@@ -77,28 +78,28 @@ class Order:
         return 0.0
 
     def refuses(self, job: JobView) -> Cause | None:
-        """A cause of its own for which this job does not run."""
+        """A cause specific to this order for which the job does not run."""
         return None
 
     def rekeyed(self, job: JobView, plan: Plan, now_s: float) -> None:
-        """The moment that `changes_at` named has come."""
+        """The time that `changes_at` returned has come."""
 
     def settle(self, plan: Plan, now_s: float) -> list[JobView]:
-        """The walk is over: running jobs whose key is another from now on."""
+        """Called after the walk. Returns running jobs whose key has changed."""
         return []
 
     def entered(self, job: JobView, plan: Plan, now_s: float) -> None:
-        """The job was given cells."""
+        """The job got cells."""
 
     def left(self, job: JobView, plan: Plan, now_s: float) -> None:
-        """The job gave its cells back: stopped or ended."""
+        """The job released its cells: it was stopped or ended."""
 
     def ended(self, job: JobView, plan: Plan, now_s: float) -> None:
         """The job is over."""
 
     @classmethod
     def ignores_ends(cls) -> bool:
-        """Whether it does nothing when a job leaves: it keeps no account, and its keys jump at no moment."""
+        """True if the order does nothing when a job leaves: it keeps no account, and its keys never jump."""
         return (
             cls.left is Order.left
             and cls.ended is Order.ended

@@ -1,7 +1,7 @@
-"""AntMan's classes of jobs (Xiao et al., "AntMan", OSDI'20): who has a claim on the quota of its VC, and who has it.
+"""AntMan's classes of jobs (Xiao et al., "AntMan", OSDI'20): which jobs may use the quota of their VC.
 
-A guaranteed job counts against the quota and runs as if it were alone. An opportunistic one counts against nothing and
-takes what others leave. A job whose claim is `auto` is the first if it can and the second otherwise.
+A guaranteed job counts against the quota and runs as if it were alone. An opportunistic one does not count and uses
+what others leave idle. A job with the claim `auto` is guaranteed if the quota allows and opportunistic otherwise.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from skep.policies.order.shares import CapacityQueues
 LEND = "lend"
 
 NO_QUOTAS = "none"
-"""Each VC may use all that its planner sees."""
+"""Each VC may use everything that its planner sees."""
 
 
 def claim_of(job: JobView) -> Claim:
-    """As the job says; one of negative priority is opportunistic whatever it says."""
+    """The claim of the job; a job of negative priority is always opportunistic."""
     if job.rank > 0:
         return "opportunistic"
     return "guaranteed" if job.spec.share is None else job.spec.share.claim
 
 
 def is_guest(job: JobView) -> bool:
-    """Whether a job that is wanted somewhere is opportunistic there."""
+    """True if a job with a wanted allocation is opportunistic there."""
     if claim_of(job) == "opportunistic":
         return True
     terms = None if job.allocation is None else job.allocation.terms
@@ -35,11 +35,11 @@ def is_guest(job: JobView) -> bool:
 
 
 class Classes(CapacityQueues):
-    """First come, first served, opportunistic jobs after the others. Quotas hold for guaranteed jobs."""
+    """First come, first served, opportunistic jobs after the others. Quotas apply to guaranteed jobs."""
 
     def attach(self, view: View) -> None:
         self.placed: dict[str, dict[int, JobView]] = {}
-        """Jobs that are wanted somewhere, by VC and seq."""
+        """Jobs with a wanted allocation, by VC and seq."""
         super().attach(view)
 
     def key(self, job: JobView, now_s: float) -> float:
@@ -59,12 +59,12 @@ class Classes(CapacityQueues):
             placed.pop(job.seq, None)
 
     def guests(self) -> list[JobView]:
-        """Opportunistic jobs that are wanted somewhere, in the order of their submission."""
+        """Opportunistic jobs with a wanted allocation, in the order of their submission."""
         jobs = (job for placed in self.placed.values() for job in placed.values())
         return sorted((job for job in jobs if job.allocation is not None and is_guest(job)), key=lambda job: job.seq)
 
     def used_by(self, group: Hashable) -> float:
-        """GPUs of the guaranteed jobs of a VC, in a trial too: jobs that were stopped in it do not count."""
+        """GPUs of the guaranteed jobs of a VC, also during a trial: jobs that the trial has stopped do not count."""
         jobs = self.placed.get(str(group), {}).values()
         return sum(job.gpus for job in jobs if job.allocation is not None and not is_guest(job))
 
@@ -72,7 +72,7 @@ class Classes(CapacityQueues):
         return self.kind == NO_QUOTAS or super().is_within(job)
 
     def could_ever(self, job: JobView) -> bool:
-        """Whether the quota of its VC would cover the job if no other ran."""
+        """True if the quota of its VC would cover the job if no other ran."""
         self.group(job)
         return self.kind == NO_QUOTAS or job.gpus <= self.quotas.get(job.spec.vc, 0.0) + 1e-9
 

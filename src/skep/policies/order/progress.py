@@ -15,20 +15,20 @@ from skep.policies.order.base import RISES, Ceiling, Order
 FORMS = ("sum", "product", "remaining")
 
 STEP = 1e-4
-"""Keys are rounded to this part of the lead, so that jobs which were preempted at one level stay level."""
+"""Keys are rounded to this part of the lead, so that jobs which were preempted at the same level stay level."""
 SLACK = 0.01
 """Tolerance for rounding, as a part of a step: a job within it of the lead counts as having reached it."""
 
 
 class Course(NamedTuple):
-    """Service and progress of a job while both grow evenly."""
+    """Service and progress of a job while both grow linearly."""
 
     service: float
     gpus: float
     done: float
-    """The part of its work, 0 to 1."""
+    """The completed part of its work, 0 to 1."""
     rate: float
-    """By which that part grows per second."""
+    """The growth of that part per second."""
 
     def after(self, passed_s: float) -> Course:
         service, gpus, done, rate = self
@@ -36,8 +36,8 @@ class Course(NamedTuple):
 
 
 class ProgressAndService(Order):
-    """Little service and much progress go first. In the form `remaining` the key of a job that works only falls, so
-    it is enough to look when jobs come and go."""
+    """Jobs with little service and much progress go first. In the form `remaining` the key of a running job only falls,
+    so it is enough to examine keys when jobs come and go."""
 
     moves = RISES
 
@@ -52,7 +52,7 @@ class ProgressAndService(Order):
     def attach(self, view: View) -> None:
         self.known = view.knowledge
         self.passing: dict[int, Ceiling] = {}
-        """By seq: what was last asked about each job, and its course then."""
+        """By seq: the last question about each job, and its service and progress then."""
 
     def ended(self, job: JobView, plan: Plan, now_s: float) -> None:
         self.passing.pop(job.seq, None)
@@ -99,17 +99,16 @@ class ProgressAndService(Order):
         return found
 
     def _course(self, job: JobView) -> tuple[object, ...]:
-        """As long as this stays the same, service and progress grow as they did."""
+        """As long as this is unchanged, service and progress grow as before."""
         progress = self.known.progress.get(job.id) if self.known.progress else None
         return (job.progress_since_s, job.rate, job.state, job.held_since_s, progress and progress.at_s)
 
     def _passes(self, job: JobView, goal: float, now_s: float) -> float:
-        """When the value of a running job reaches the goal. Service raises it and progress lowers it. There are three
-        stretches of time, in each of which both grow evenly: the rest of a restart, the work, and what comes after the
-        work that was expected.
+        """When the value of a running job reaches the goal. Service raises it and progress lowers it. Both grow
+        linearly within three periods: the rest of a restart, the work, and the time after the expected work.
 
-        How fast a job goes that is only about to start is not known yet: without progress it passes soonest, so we look
-        again then.
+        The speed of a job that is launching is not known yet: without progress it passes earliest, so the key is
+        examined again then.
         """
         gpus = job.allocation.gpus if job.allocation else 0.0
         done, rate, epochs = standing_of(job, self.known, now_s)
@@ -128,7 +127,8 @@ class ProgressAndService(Order):
         return math.inf
 
     def _first(self, course: Course, epochs: float, goal: float, lasts_s: float) -> float:
-        """After how long the key is at the goal while service and progress grow evenly, if before `lasts_s`."""
+        """The time after which the key reaches the goal while service and progress grow linearly, if before
+        `lasts_s`."""
         if not epochs:
             return self._solve(course, goal)
         if not course.rate:
@@ -144,7 +144,7 @@ class ProgressAndService(Order):
         return min(begun_s + self._solve(standing, goal), ends_s)
 
     def _solve(self, course: Course, goal: float) -> float:
-        """When the key is at the goal: with service and progress linear in time, a quadratic."""
+        """When the key reaches the goal: with service and progress linear in time, a quadratic equation."""
         service, gpus, done, rate = course
         left = 1.0 - done
         if self.form == "sum":

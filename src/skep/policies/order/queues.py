@@ -1,10 +1,11 @@
-"""Least attained service in discrete queues (Tiresias): the discretisation is what keeps jobs from thrashing.
+"""Least attained service in discrete queues (Tiresias): discrete queues keep jobs from preempting each other all the
+time.
 
 A job is demoted from queue to queue as its service passes the limits. Inside a queue every job keeps its place: running
-jobs, by when they began there, are before waiting ones, so similar jobs never preempt each other. Preempted jobs wait
-at the front, the last preempted first; then come those that are new in the queue, by when they came. A demoted job
-enters the next queue behind those that wait there, which may therefore preempt it. What happens at one instant is a
-tie, and ties go by submission. With Gittins the waiting jobs stand by decreasing index instead.
+jobs, by when they began there, go before waiting ones, so similar jobs never preempt each other. Preempted jobs wait at
+the front, the last preempted first; then come jobs that are new in the queue, by arrival. A demoted job enters the next
+queue behind the jobs that wait there, which may therefore preempt it. Changes at the same instant are ties, and ties go
+by submission. With Gittins the waiting jobs are sorted by decreasing index instead.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from skep.policies.estimate.gittins import Gittins
 from skep.policies.order.base import Order
 
 EPSILON = 1e-6
-"""Service that is short of a limit only by rounding has reached it."""
+"""Service that misses a limit only by rounding has reached it."""
 
 RUNS, RETURNED, WAITS, DEMOTED = 0, 1, 2, 3
-"""The parts of a queue, in order. Demoted jobs that keep their cells run, those that do not wait."""
+"""The parts of a queue, in order. Demoted jobs that keep their cells are running, the others wait."""
 
 
 class Standing(msgspec.Struct, frozen=True, array_like=True):
-    """Where a job stands in its queue, and since when; negative where the last goes first."""
+    """The place of a job in its queue, and since when; negative if the last goes first."""
 
     part: int
     since_s: float
 
 
 class Promotion(msgspec.Struct, frozen=True, array_like=True):
-    """What a job had at its last promotion."""
+    """The counters of a job at its last promotion."""
 
     waited_s: float
     service_gpu_s: float
@@ -48,8 +49,9 @@ PROMOTION = Slot("promotion", Promotion)
 
 
 class Queues(Order):
-    """`limits` in gpu-seconds, or seconds without `by_size`. `promote`: a pending job that has waited as often
-    its executed time since the last promotion returns to the first queue with its counters at zero; 0: never."""
+    """`limits` in GPU-seconds, or in seconds without `by_size`. `promote`: a pending job whose waiting time is this
+    many times its executed time, both since the last promotion, returns to the first queue with its counters at zero;
+    0: never."""
 
     def __init__(
         self,
@@ -67,9 +69,9 @@ class Queues(Order):
 
     def attach(self, view: View) -> None:
         self.places = STANDING.all(view.memory)
-        """Of every job that has run."""
+        """The queue places of all jobs that have run."""
         for job in view.placed_jobs():
-            self.places.setdefault(job.id, Standing(RUNS, 0.0))  # it ran before this policy came
+            self.places.setdefault(job.id, Standing(RUNS, 0.0))  # it ran before this policy was in use
         self.promoted = PROMOTION.all(view.memory)
         self.demoted: list[JobView] = []
         if self.gittins is not None:
@@ -82,7 +84,7 @@ class Queues(Order):
         part, time_s = (WAITS, job.submit_s) if place is None else (place.part, place.since_s)
         if self.gittins is not None:
             quantum = self.limits[level] - attained if level < len(self.limits) else math.inf
-            # A demoted job is measured against those that wait there, by the index and nothing else.
+            # A demoted job is compared with the waiting jobs by the index only.
             return (level, int(part != RUNS), -self.gittins.index(attained, quantum))
         return (level, part, time_s)
 
@@ -109,7 +111,7 @@ class Queues(Order):
         return settled
 
     def _level(self, job: JobView, attained: float, now_s: float) -> int:
-        # The moment at which a job reaches a limit is rounded, and what is missing then is so for each of its gpus.
+        # The time at which a job reaches a limit is rounded, and the rounding error applies to each of its GPUs.
         slack = EPSILON + math.ulp(now_s) * max(job.gpus, 1)
         level = 0
         for limit in self.limits:
@@ -137,7 +139,7 @@ class Queues(Order):
         return now_s + (self.limits[level] - attained) / speed if speed else math.inf
 
     def _promotion(self, job: JobView, now_s: float) -> float:
-        """When a pending job will have waited `promote` times as long as it has run, both since the last time."""
+        """When a pending job will have waited `promote` times as long as it has run, both since the last promotion."""
         then = self.promoted.get(job.id, NEVER_PROMOTED)
         executed_s = job.run_s - then.run_s
         if executed_s <= 0:

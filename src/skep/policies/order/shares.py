@@ -1,4 +1,4 @@
-"""Orders by what a group has: dominant share (DRF), and use of a capacity queue's quota (YARN-CS)."""
+"""Orders by the use of a group: dominant share (DRF), and use of a capacity queue's quota (YARN-CS)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skep.core.view import ClusterView, JobView, View
 from skep.policies.order.base import Order
 
 Amounts = tuple[float, float, float]
-"""Gpus, cpus, GiB of memory."""
+"""GPUs, CPUs, GiB of memory."""
 
 
 class ByUse(Order):
@@ -66,11 +66,11 @@ EQUAL, USAGE = "equal", "usage"
 
 
 class CapacityQueues(ByUse):
-    """Each VC has a quota of gpus; the one that uses the smallest part of its own goes first.
+    """Each VC has a quota of GPUs; the one that uses the smallest part of its own goes first.
 
-    A VC may use what others leave idle. A job that does not run while its VC is at its quota waits for quota. Quotas
-    are given, equal, or in proportion to what each VC has used up to now, as seen: a run counts once it is over, or has
-    changed. A VC that is new counts as an average one.
+    A VC may use GPUs that others leave idle. A job that does not run while its VC is at its quota waits for quota.
+    Quotas are given, equal, or in proportion to what each VC has used so far, as seen: a run counts when it has ended
+    or changed. A new VC counts as an average one.
     """
 
     def __init__(self, quotas: str | dict[str, float], vcs: tuple[str, ...] = ()) -> None:
@@ -97,7 +97,7 @@ class CapacityQueues(ByUse):
         known = [gpu_s for gpu_s in used.values() if gpu_s > 0]
         average = math.fsum(known) / len(known) if known else 1.0
         parts = {vc: gpu_s or average for vc, gpu_s in used.items()}
-        total = math.fsum(parts.values())  # in whichever order VCs became known
+        total = math.fsum(parts.values())  # independent of the order in which VCs became known
         return {vc: self.gpu_total * part / total for vc, part in parts.items()}
 
     def group(self, job: JobView) -> Hashable:
@@ -114,7 +114,7 @@ class CapacityQueues(ByUse):
         return self.used.get(group, (0.0, 0.0, 0.0))[0]
 
     def is_within(self, job: JobView) -> bool:
-        """Whether the VC's quota would cover this job too."""
+        """True if the VC's quota would cover this job too."""
         return self.used_by(job.spec.vc) + job.gpus <= self.quotas.get(job.spec.vc, 0.0) + 1e-9
 
     def refuses(self, job: JobView) -> Cause | None:

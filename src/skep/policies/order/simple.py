@@ -1,4 +1,4 @@
-"""Orders by one number: arrival, size, duration, what is left, what was had."""
+"""Orders by one number: arrival, size, duration, remaining work, attained service."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from skep.policies.order.base import FALLS, RISES, Order
 
 
 class Fifo(Order):
-    """First come, first served: the tie-break is all there is."""
+    """First come, first served: the tie-break alone decides."""
 
     def key(self, job: JobView, now_s: float) -> float:
         return 0.0
 
 
 class Smallest(Order):
-    """Fewest gpus first."""
+    """Fewest GPUs first."""
 
     def key(self, job: JobView, now_s: float) -> float:
         return job.gpus
 
 
 class Shortest(Order):
-    """Least expected run time first; with `by_size` least expected service (run time × gpus)."""
+    """Least expected run time first; with `by_size` least expected service (run time × GPUs)."""
 
     def __init__(self, duration: Duration, *, by_size: bool = False) -> None:
         self.duration = duration
@@ -40,7 +40,7 @@ class Shortest(Order):
 
 
 def service(run_s: float, job: JobView) -> float:
-    """Gpu-seconds of so much run time: 0 without GPUs, even if the duration is unknown (0 · inf is no number)."""
+    """GPU-seconds of this much run time: 0 without GPUs, even if the duration is unknown (0 · inf is not a number)."""
     return run_s * job.gpus if job.gpus else 0.0
 
 
@@ -59,12 +59,12 @@ class Remaining(Shortest):
 
 
 SLACK = 1e-4
-"""Service that is short of the lead only by rounding has reached it, whatever the seq: `reaches` wakes us then."""
+"""Service that misses the lead only by rounding has reached it, for any seq: `reaches` wakes the planner then."""
 
 
 class LeastAttained(Order):
     """Least attained service first. Continuous LAS would switch without end: a running job counts as if it had had
-    `lead` seconds less on its gpus, so that it keeps them at least that long."""
+    `lead` seconds less on its GPUs, so that it keeps them at least that long."""
 
     moves = RISES
     is_even = True

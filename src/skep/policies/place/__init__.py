@@ -1,4 +1,4 @@
-"""Which cells? Each placement by its name."""
+"""The placements by name."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What every placement shares: a question, and the way from tasks to an allocation.
+"""The common part of all placements: the interface, and how tasks become an allocation.
 
-A placement differs from another only in which nodes it prefers, and in whether a gang must sit on as few nodes as
-possible (`consolidate`, `first-fit`) or its tasks go one by one (`any`, `best-fit`, `spread`, `random`).
-Most jobs want whole gpus and nothing else: for these numbers of free gpus are enough (`plain`). The others take the
-general way, which looks at cpus, memory and shares node by node.
+Placements differ in which nodes they prefer, and in whether a gang must sit on as few nodes as possible (`consolidate`,
+`first-fit`) or its tasks are placed one by one (`any`, `best-fit`, `spread`, `random`). Most jobs request whole GPUs
+and nothing else: for these, numbers of free GPUs are enough (`plain`). For the others the general way checks CPUs,
+memory and shares node by node.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from skep.core.tasks import needs
 from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
 
 Picks = list[tuple[NodeView, int]]
-"""Nodes, and how many tasks each gets."""
+"""Nodes, and the number of tasks on each."""
 
 
 class Place:
-    """On which cells? Subclasses say how for plain requests (`plain`) and which nodes go first (`prefer`)."""
+    """Chooses the cells of a job. Subclasses implement plain requests (`plain`) and the preference among nodes
+    (`prefer`)."""
 
     name = ""
     needs_free = True
-    """Whether a job gets only GPUs that are free."""
+    """True if a job gets only free GPUs."""
 
     def attach(self, view: View) -> None:
-        """The view of the planner that places jobs by this, for placements that look at more than cells."""
+        """The planner's view, for placements that read more than cells."""
 
     def keeps_together(self, job: JobView, now_s: float) -> bool:
-        """Whether this gang sits on as few nodes as possible or waits."""
+        """True if this gang sits on as few nodes as possible or waits."""
         return False
 
     def find(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
-        """Where the job could run now in this shape; cluster and plan are left as they are."""
+        """Where the job could run now in this shape; cluster and plan are left unchanged."""
         found = self.seek(cluster, plan, job, shape, now_s)
         return found if found is None or plan.allows(found) else None
 
@@ -54,15 +55,15 @@ class Place:
         return find_general(self, cluster, plan, job, shape, now_s) if shape.spans_types else None
 
     def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
-        """`count` whole gpus of a pool that has that many free."""
+        """`count` whole GPUs of a pool that has that many free."""
         raise NotImplementedError
 
     def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
-        """These nodes of the pool (bits; none that is down), the preferred first."""
+        """These nodes of the pool (bits; none that is down), preferred first."""
         raise NotImplementedError
 
     def key(self, job: JobView, now_s: float) -> Hashable:
-        """Jobs of one shape with the same key fit or do not fit together."""
+        """Jobs of one shape with the same key fit, or do not fit, together."""
         return 0
 
     def changes_at(self, job: JobView, now_s: float) -> float:
@@ -113,7 +114,7 @@ def find_general(
 
 
 class Search(NamedTuple):
-    """Where the roles of a job are looked for, and how."""
+    """Where the roles of a job are placed, and how."""
 
     place: Place
     cluster: ClusterView
@@ -123,7 +124,7 @@ class Search(NamedTuple):
     is_together: bool
 
     def prefer(self, pool: PoolView, among: int) -> Iterator[NodeView]:
-        """These nodes of the pool (bits), the preferred first."""
+        """These nodes of the pool (bits), preferred first."""
         return self.place.prefer(self.cluster, pool, self.job, among)
 
 
@@ -142,7 +143,7 @@ def place_role(search: Search, role: Role, number: int) -> list[Slice] | None:
 
 
 def together(nodes: list[NodeView], role: Role) -> Picks | None:
-    """All tasks on one node; else whole idle nodes, the roomiest first, plus one node for the rest."""
+    """All tasks on one node; else whole idle nodes, largest first, plus one node for the rest."""
     rest = role.count
     for node in nodes:
         if capacity(node, role) >= rest:
@@ -177,15 +178,15 @@ def one_by_one(nodes: list[NodeView], role: Role) -> Picks | None:
 
 
 def place_shares(search: Search, role: Role, number: int) -> list[Slice] | None:
-    """Each task takes its part of `role.gpus` gpus of one node. Tasks that stay apart take parts of different gpus: all
-    of one node where they are to sit together and a node is large enough."""
+    """Each task takes its part of `role.gpus` GPUs of one node. Tasks that stay apart take parts of different GPUs: all
+    on one node if they are to sit together and a node is large enough."""
     tasks, size = 1, max((pool.size_max for pool in search.pools), default=0)
     if role.is_apart and search.is_together and role.count * role.gpus <= size:
         tasks = role.count
     taken: list[Allocation] = []
     plan, mark = search.plan, search.plan.mark()
     used: dict[int, int] = {}
-    """Gpus of each node that the role may not take again."""
+    """GPUs of each node that the role may not take again."""
     for _ in range(role.count // tasks):
         found = gpus_with_room(search, role, tasks, used)
         if found is None:
@@ -201,10 +202,10 @@ def place_shares(search: Search, role: Role, number: int) -> list[Slice] | None:
 
 
 def gpus_with_room(search: Search, role: Role, tasks: int, used: dict[int, int]) -> tuple[NodeView, int] | None:
-    """A node and the mask of its gpus for so many tasks: the fullest shared ones with room, then idle ones."""
+    """A node and the mask of its GPUs for this many tasks: the fullest shared ones that fit, then idle ones."""
     count, gpu_mem_mib = tasks * role.gpus, needs(role)[2]
     roomy: dict[int, int] = {}
-    """The shared gpus of each node that have room."""
+    """The shared GPUs of each node with enough left."""
     for pool in search.pools:
         for node, shared in pool.shares(role.gpu_milli, gpu_mem_mib):
             if has_books(node, role, tasks):
@@ -229,7 +230,7 @@ def gpus_with_room(search: Search, role: Role, tasks: int, used: dict[int, int])
 
 
 def capacity(node: NodeView, role: Role) -> int:
-    """How many tasks of this role the node could take now."""
+    """The number of tasks of this role that would fit on the node now."""
     cpu_milli, memory_mib, gpu_mem_mib = needs(role)
     limits = [role.count]
     if role.gpus:

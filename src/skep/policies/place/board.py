@@ -1,4 +1,4 @@
-"""Scores of all nodes for one kind of task, kept up to date: only nodes that have changed are looked at again."""
+"""Scores of all nodes for one kind of task. Only nodes that have changed are scored again."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from skep.core.changes import Changes
 from skep.core.view import NodeView
 
 Entry = tuple[int, int]
-"""The score of a node, higher is better, and the mask of the gpus that the task would get there."""
+"""The score of a node, higher is better, and the mask of the GPUs that the task would get there."""
 
 Judge = Callable[[NodeView], Entry | None]
 
 
 class Board:
-    """For each score the nodes that have it, as the bits of one integer; nodes without room have none."""
+    """For each score the nodes that have it, as the bits of one integer; nodes without enough left have none."""
 
     __slots__ = ("entries", "epoch", "nodes_of", "scores", "seen")
 
@@ -24,7 +24,7 @@ class Board:
         self.entries: dict[int, Entry] = {}
         self.nodes_of: dict[int, int] = {}
         self.scores: list[int] = []
-        """Those that any node has or has had, ascending."""
+        """The scores that any node has or has had, ascending."""
 
     def follow(self, changes: Changes, nodes: Sequence[NodeView], judge: Judge) -> None:
         if self.epoch != changes.epoch:
@@ -58,7 +58,7 @@ class Board:
             bisect.insort(self.scores, score)
 
     def best(self, among: int) -> tuple[int, int] | None:
-        """(node, gpus) with the highest score among these nodes (bits), the lowest node on ties."""
+        """(node, GPUs) with the highest score among these nodes (bits), the lowest node on ties."""
         nodes_of = self.nodes_of
         for score in reversed(self.scores):
             nodes = nodes_of[score] & among

@@ -1,4 +1,4 @@
-"""Placement by chance."""
+"""Random placement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skep.policies.place.scored import Largest, Scored, mask_of, roomy_parts, ti
 
 
 class Random(Scored):
-    """Each task goes to a random node with room; the draw follows from (seed, job, launch, task)."""
+    """Each task goes to a random node that fits; the draw follows from (seed, job, launch, task)."""
 
     name = "random"
     is_together = False
@@ -24,7 +24,7 @@ class Random(Scored):
         self.seed = seed
 
     def score(self, largest: Largest, node: NodeView, task: Task) -> Entry | None:
-        """All nodes with room are equal."""
+        """All nodes that fit are equal."""
         mask = tightest(node, task)
         return None if mask is None else (0, mask)
 
@@ -42,7 +42,7 @@ class Random(Scored):
             free = node.free_with(task.gpu_mem_mib)
             shared = [gpu for _, gpu in roomy_parts(node, task)]
             picked = sorted([*shared, *bits(free)], key=lambda gpu: draw(drawn, gpu))[: task.gpus]
-            # Idle gpus are all alike: of those that were drawn the lowest are taken.
+            # Idle GPUs are interchangeable: the lowest of the drawn ones are taken.
             mask = mask_of([gpu for gpu in picked if gpu in shared])
             mask |= lowest_bits(free, task.gpus - mask.bit_count())
         return index, mask

@@ -13,8 +13,9 @@ from skep.policies.place.scored import Largest, Scored, has_books, roomy_parts, 
 
 
 class Fgd(Scored):
-    """Where what others could no longer use of idle GPUs grows least, measured by typical tasks: in simulations and
-    `skep fill` those of the trace. A server gives it none yet: all nodes are equal to it, and it takes the lowest."""
+    """Where the part of the idle GPUs that other jobs cannot use grows least, measured by typical tasks: in
+    simulations and `skep fill` those of the trace. A server provides none yet: all nodes are then equal, and the
+    lowest is taken."""
 
     name = "fgd"
 
@@ -43,7 +44,7 @@ class Fgd(Scored):
         return self._points(before - self._measure(node, task.cpu_milli, node.free - whole.bit_count(), after)), mask
 
     def _best_gpu(self, node: NodeView, task: Task, before: int, parts: list[int]) -> Entry | None:
-        """Of one gpu a part: the gpu where it harms least, the lowest on ties."""
+        """A part of one GPU: the GPU where the measure grows least, the lowest on ties."""
         choices = {}
         for left, gpu in roomy_parts(node, task):
             if left not in choices:
@@ -65,5 +66,5 @@ class Fgd(Scored):
         return self.fragments.of(node.spec.gpu_type, node.cpu_free - cpu_milli, free, left)
 
     def _points(self, gain: int) -> int:
-        """From 0 to 100; 50 where nothing is gained or lost."""
+        """From 0 to 100; 50 if nothing is gained or lost."""
         return int(100 / (1 + math.exp(-gain / (WHOLE * self.fragments.scale))))

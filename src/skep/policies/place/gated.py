@@ -13,7 +13,7 @@ from skep.policies.place.base import Picks, Place, find_general, nodes_of, plain
 from skep.policies.place.simple import Anywhere, Consolidate
 
 SKEWED = ("vgg", "alexnet")
-"""Families whose largest tensor holds most of the model: their traffic suffers when they are spread."""
+"""Families whose largest tensor holds most of the model: they communicate slowly when spread."""
 
 
 def is_skewed(model: str) -> bool:
@@ -21,7 +21,7 @@ def is_skewed(model: str) -> bool:
 
 
 class SkewGated(Place):
-    """Consolidate the models that need it, let the others fill the gaps (Tiresias). No model: not skewed."""
+    """Consolidate the models that need it, let the others fill the gaps (Tiresias). Without a model: not skewed."""
 
     name = "skew-gated"
 
@@ -46,8 +46,8 @@ class SkewGated(Place):
 
 
 class Relaxed(Place):
-    """Any placement, given up step by step: after `patience[0]` seconds of waiting the job accepts to be spread
-    within one rack, after `patience[1]` more over the whole cluster (at once where there are no racks).
+    """Any placement, relaxed step by step: after `patience[0]` seconds of waiting the job accepts to be spread within
+    one rack, after `patience[1]` more over the whole cluster (at once if there are no racks).
 
     Racks and nodes are tried so that as few nodes as possible are used.
     """
@@ -111,7 +111,7 @@ class Relaxed(Place):
 
 
 def fewest_nodes(cluster: ClusterView, pool: PoolView, mask: int, count: int) -> Picks | None:
-    """The nodes with the most free gpus, until there is enough."""
+    """The nodes with the most free GPUs, until there is enough."""
     picks: Picks = []
     for free in range(pool.size_max, 0, -1):
         for node in nodes_of(cluster, pool.by_free[free] & mask):

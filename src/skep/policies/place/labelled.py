@@ -1,9 +1,9 @@
 """KubeShare's placement of parts of GPUs by labels (Yeh et al., "KubeShare", HPDC'20).
 
-A job with an affinity label joins a GPU that carries it; if no GPU does, it begins a new one. Jobs with equal
-anti-affinity labels never meet; jobs meet only if their exclusion labels are equal. Among the GPUs that are left:
-best fit on those without an affinity label, then worst fit on those with one (they keep room for their own kind),
-then an idle GPU. Ties go to the lowest node, then GPU.
+A job with an affinity label joins a GPU that has it; if no GPU does, it begins a new one. Jobs with equal anti-affinity
+labels never share a GPU; jobs share one only if their exclusion labels are equal. Among the remaining GPUs: best fit on
+those without an affinity label, then worst fit on those with one (they keep space for their own kind), then an idle
+GPU. Ties go to the lowest node, then GPU.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from skep.core.cluster import WHOLE, Allocation, Slice, bits
-from skep.core.ledger import NOBODY, OTHERS
+from skep.core.ledger import OTHERS, TRIAL
 from skep.core.model import JobSpec, Role, Shape
 from skep.core.plan import Plan
 from skep.core.share import Share
@@ -45,7 +45,7 @@ class Labelled(Beside):
         return super().seek(cluster, plan, job, shape, now_s)
 
     def _homes(self, cluster: ClusterView, label: str) -> set[tuple[int, int]]:
-        """(node, GPU) of all in this cluster, which may be an empty one, that jobs in our mode have labelled so."""
+        """(node, GPU) of all GPUs of this cluster, which may be an empty one, with this label from jobs in our mode."""
         found = set()
         for job in self.jobs.values():
             held = job.allocation
@@ -64,12 +64,12 @@ class Labelled(Beside):
         mine, tenants = share_of(job.spec), node.tenants(gpu)
         if not tenants:
             return Verdict((2, 0)) if node.free_mask >> gpu & 1 else None
-        if mine.affinity and not self.homes and tenants[0].owner != NOBODY:
+        if mine.affinity and not self.homes and tenants[0].owner != TRIAL:
             return None
         if any(tenant.owner == OTHERS or (tenant.limit and tenant.mode != self.mode) for tenant in tenants):
             return None
-        # What is reserved already is for tasks of the same job.
-        there = [mine if tenant.owner == NOBODY else share_of(self.jobs[tenant.owner].spec) for tenant in tenants]
+        # What is already reserved belongs to tasks of the same job.
+        there = [mine if tenant.owner == TRIAL else share_of(self.jobs[tenant.owner].spec) for tenant in tenants]
         if not all(go_together(mine, other) for other in there if other is not mine):
             return None
         has_label = any(other.affinity for other in there)

@@ -3,7 +3,8 @@
 A job keeps its persistent memory P on the GPU all the time and needs its ephemeral memory E while it runs an iteration.
 A lane is ephemeral memory that its jobs use one after the other, as large as the largest of them needs: the sum of all
 P and of all lanes stays within the GPU. A job opens a lane of its own if P + E are free; else it joins the smallest
-lane that is large enough, if P is free; else it enlarges a lane, the smallest first, if P and what the lane lacks are.
+lane that is large enough, if P is free; else it enlarges a lane, the smallest first, if P and the missing part of the
+lane are free.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Found(NamedTuple):
     step: int
     lane: str = ""
     size: int = 0
-    """Of the lane before."""
+    """The previous size of the lane."""
 
 
 def lanes_of(tenants: Iterable[Tenant]) -> dict[str, int]:
@@ -49,7 +50,7 @@ def lanes_of(tenants: Iterable[Tenant]) -> dict[str, int]:
 
 
 def find_lane(need: LaneMemory, free_mib: int, lanes: Mapping[str, int]) -> Found | None:
-    """By the rule of the paper; none where the job has to wait."""
+    """By the rule of the paper; None if the job must wait."""
     if need.persistent + need.ephemeral <= free_mib:
         return Found(0)
     by_size = sorted((size, lane) for lane, size in lanes.items())
@@ -65,8 +66,8 @@ def find_lane(need: LaneMemory, free_mib: int, lanes: Mapping[str, int]) -> Foun
 class Lanes(Beside):
     """Jobs of one GPU in lanes: in a lane of their own on the GPU with the fewest jobs, else in that of others.
 
-    `within` says who runs: `fifo` one job of a GPU at a time, `pack` all that have a lane of their own, `rr` the jobs
-    of a lane in equal turns, `fair` in turns that make memory × time equal.
+    `within` decides which jobs run: `fifo` one job of a GPU at a time, `pack` all that have a lane of their own, `rr`
+    the jobs of a lane in equal turns, `fair` in turns that make memory × time equal.
     """
 
     name = "salus"
@@ -77,7 +78,7 @@ class Lanes(Beside):
         self.within = within
 
     def shares(self, job: JobSpec) -> bool:
-        """True for jobs of a single GPU that say how much of its memory they need, unless they name another mode."""
+        """True for jobs of a single GPU that state how much of its memory they need, unless they name another mode."""
         role = job.shapes[0].roles[0]
         is_one = len(job.shapes[0].roles) == 1 and role.gpus * role.count == 1
         named = "" if job.share is None else job.share.mode
@@ -103,7 +104,7 @@ class Lanes(Beside):
 
 
 def need_of(job: JobSpec, role: Role) -> LaneMemory:
-    """What is not said to be ephemeral is needed all the time."""
+    """Memory that is not declared as ephemeral is needed all the time."""
     total_mib = needs(role)[2]
     ephemeral_gib = 0.0 if job.share is None else job.share.ephemeral_gib
     ephemeral_mib = min(math.ceil(ephemeral_gib * 1024 - 1e-6), total_mib)

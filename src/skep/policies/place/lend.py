@@ -1,9 +1,9 @@
-"""AntMan's placement (Xiao et al., "AntMan", OSDI'20): guaranteed jobs as if opportunistic ones were not there, and
-these on the GPU that is used least.
+"""AntMan's placement (Xiao et al., "AntMan", OSDI'20): guaranteed jobs ignore opportunistic ones, which go to the GPU
+with the lowest use.
 
-A guaranteed job needs quota. It takes free GPUs, else also GPUs on which there are only opportunistic jobs, where its
-memory fits beside theirs. An opportunistic job of one GPU goes to the GPU with the lowest utilisation, if that is below
-a limit, its memory fits and fewer than `per_gpu` opportunistic jobs are there; one of several GPUs begins on idle ones.
+A guaranteed job needs quota. It takes free GPUs, else also GPUs with only opportunistic jobs, if its memory fits beside
+theirs. An opportunistic job of one GPU goes to the GPU with the lowest utilisation, if that is below a limit, its
+memory fits and fewer than `per_gpu` opportunistic jobs are there; one of several GPUs begins on idle ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from skep.policies.place.beside import Beside, Verdict, is_booked
 
 
 class Lend(Beside):
-    """Mode `lend`: guaranteed jobs have whole GPUs, opportunistic ones are guaranteed nothing."""
+    """Mode `lend`: guaranteed jobs have whole GPUs, opportunistic ones have no guaranteed part."""
 
     name = "antman"
     mode = LEND
@@ -36,7 +36,7 @@ class Lend(Beside):
         self.order = order
         self.per_gpu = per_gpu
         self.busy = busy
-        """A GPU that is used as much, or more, takes no opportunistic job."""
+        """A GPU with at least this utilisation takes no opportunistic job."""
         self.is_sharing = is_sharing
         self.needs_free = not is_sharing
 
@@ -104,8 +104,8 @@ class Lend(Beside):
         return Verdict((round(used * WHOLE),)) if used < self.busy else None
 
     def _use(self, tenant: Tenant) -> float:
-        """The part of the GPU that a tenant uses: as was measured of its model, else as it was last seen; one of which
-        nobody knows it counts as using all."""
+        """The part of the GPU that a tenant uses: as measured for its model, else as last seen; unknown counts as all
+        of it."""
         job = self.jobs.get(tenant.owner)
         if job is None:
             return 1.0

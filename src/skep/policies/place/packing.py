@@ -1,5 +1,5 @@
-"""The placements that FGD was compared with (Weng et al., ATC'23), and their like. Scores are whole numbers up to 100,
-as there: nodes that are nearly the same are equal, and the lowest of them is taken."""
+"""The placements that FGD was compared with (Weng et al., ATC'23), and similar ones. Scores are whole numbers up to
+100, as there: nodes that are nearly the same are equal, and the lowest of them is taken."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEST = 100
 
 
 class DotProduct(Scored):
-    """The smallest product of what is free and what is asked for, over cpus and gpus (Tetris, as in FGD)."""
+    """The smallest product of free and requested resources, over CPUs and GPUs (Tetris, as in FGD)."""
 
     name = "dot-product"
 
@@ -30,8 +30,8 @@ class DotProduct(Scored):
 
 
 class BestFit(Scored):
-    """Each task goes to the fullest node with room, so that roomy nodes stay roomy; a gang may span nodes. Where cpus
-    or parts of gpus are asked for too: to the node that would keep the fewest cpus and gpus, and its fullest gpu."""
+    """Each task goes to the fullest node that fits, so that large free spaces remain; a gang may span nodes. If CPUs or
+    parts of GPUs are requested too: the node that would keep the fewest CPUs and GPUs, and its fullest GPU."""
 
     name = "best-fit"
     is_together = False
@@ -45,7 +45,7 @@ class BestFit(Scored):
 
 
 class WorstFit(Scored):
-    """The node that would keep the most cpus and gpus, and its emptiest gpus."""
+    """The node that would keep the most CPUs and GPUs, and its emptiest GPUs."""
 
     name = "worst-fit"
 
@@ -55,14 +55,14 @@ class WorstFit(Scored):
 
 
 def kept(largest: Largest, node: NodeView, task: Task) -> float:
-    """What would be left of the node, against the largest one: cpus and gpus weigh the same."""
+    """What would be left of the node, relative to the largest one: CPUs and GPUs have equal weight."""
     cpus, gpus = largest
     cpu_part = min((node.cpu_free - task.cpu_milli) / cpus, 1.0)
     return (cpu_part + (left_milli(node) - task.total_milli) / gpus) / 2
 
 
 class GpuPacking(Scored):
-    """Shared gpus with room first, the fullest of them; then idle gpus of nodes in use; then idle nodes."""
+    """Shared GPUs that fit first, the fullest of them; then idle GPUs of nodes in use; then idle nodes."""
 
     name = "gpu-packing"
 
@@ -80,7 +80,7 @@ class GpuPacking(Scored):
 
 
 class GpuClustering(Scored):
-    """Nodes that host only jobs of the same size; then those that host others too; then idle ones; then the rest."""
+    """Nodes with only jobs of the same size; then those that have others too; then idle ones; then the rest."""
 
     name = "gpu-clustering"
 
@@ -93,7 +93,8 @@ class GpuClustering(Scored):
 
 
 def standing(node: NodeView, task: Task) -> int:
-    """3: hosts only what has as many gpus, 2: also what has, 1: nothing, 0: only others. Parts of gpus are a size."""
+    """3: only jobs with the same number of GPUs, 2: also such jobs, 1: idle, 0: only others. Parts of GPUs are a
+    size."""
     sizes = set(node.sizes())
     if not sizes:
         return 1
@@ -102,7 +103,7 @@ def standing(node: NodeView, task: Task) -> int:
 
 
 class LeastUtilised(Scored):
-    """The gpus of which the least is in use, then the node of which the least is (AntMan for opportunistic jobs)."""
+    """The GPUs with the lowest use, then the node with the lowest use (AntMan for opportunistic jobs)."""
 
     name = "least-utilised"
 
@@ -116,7 +117,7 @@ class LeastUtilised(Scored):
 
 
 class Affinity(Scored):
-    """Gandiva: nodes that host jobs of the same size, then idle ones, then others; the least loaded of each."""
+    """Gandiva: nodes with jobs of the same size, then idle ones, then others; the least loaded of each."""
 
     name = "affinity"
 
@@ -129,6 +130,6 @@ class Affinity(Scored):
 
 
 def height(node: NodeView) -> int:
-    """How many times over the gpus of the node are asked for, rounded up; parts of a gpu count as one."""
+    """The requested GPUs relative to those of the node, rounded up; parts of a GPU count as one."""
     asked = sum(size or 1 for size in node.sizes())
     return -(-asked // node.gpu_count) if node.gpu_count else 0

@@ -1,8 +1,8 @@
-"""Placements that give each node a score for what a job wants of it, and take the highest.
+"""Placements that give each node a score for a part of the job, and take the highest.
 
-What goes to one node is a whole role of the job (`is_together`), or one task after the other. A job that must sit
-together and that no node could hold is placed as `consolidate` would. Tasks that go one by one are scored where more
-than numbers of free GPUs matters; those that must not share a GPU with each other are placed by preferred nodes.
+A part is a whole role of the job (`is_together`), or a single task. A job that must sit together and that no node could
+hold is placed as by `consolidate`. Single tasks are scored if more than numbers of free GPUs matters; tasks that must
+not share a GPU with each other are placed by preferred nodes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from skep.policies.place.simple import Consolidate
 
 
 class Largest(NamedTuple):
-    """The most that any node of the cluster has, where its file says how much; at least 1."""
+    """The most that any node of the cluster has, if its file states it; at least 1."""
 
     cpu_milli: int
     gpu_milli: int
 
 
 class Boards:
-    """What is known of the nodes of one cluster, for each kind of task."""
+    """The scores of the nodes of one cluster, for each kind of task."""
 
     def __init__(self) -> None:
         self.epoch = -1
@@ -57,8 +57,8 @@ class Scored(Place):
         self.large = Consolidate()
 
     def score(self, largest: Largest, node: NodeView, task: Task) -> Entry | None:
-        """How good the node is for the task, and the gpus that it would get; none where it has no room. It must follow
-        from the node's books and from what never changes: it is asked again when these do."""
+        """The score of the node for the task, and the GPUs that it would get; None if it does not fit. It must depend
+        only on the node's books and on constants: it is computed again when these change."""
         raise NotImplementedError
 
     def keeps_together(self, job: JobView, now_s: float) -> bool:
@@ -86,7 +86,7 @@ class Scored(Place):
             plan.rollback(mark)
             if len(slices) == len(units):
                 return Allocation(tuple(slices), amount_of(shape))
-            # All gpus are of one type, unless the job may span several: the type that its first part prefers.
+            # All GPUs are of one type, unless the job may span several: the type that its first part prefers.
             first = next((cluster.nodes[piece.node].pool for piece in slices if piece.gpus), None)
             if first is None or shape.spans_types:
                 return None
@@ -102,7 +102,7 @@ class Scored(Place):
         shape: Shape,
         units: tuple[Unit, ...],
     ) -> list[Slice]:
-        """Part after part, each seeing what is reserved for those before it; as many as find room."""
+        """Part after part, each seeing what is reserved for those before it; as many as fit."""
         slices: list[Slice] = []
         for number, unit in enumerate(units):
             task, role = unit.task, shape.roles[unit.role]
@@ -126,13 +126,13 @@ class Scored(Place):
         return slices
 
     def near(self, cluster: ClusterView, placed: list[Slice], among: int) -> Iterator[int]:
-        """Of these nodes (bits), those to look at first where other parts of the job are already placed, and so on."""
+        """These nodes (bits), those nearest to the already placed parts of the job first."""
         yield among
 
     def choose(
         self, cluster: ClusterView, board: Board, among: int, job: JobView, number: int, task: Task
     ) -> tuple[int, int] | None:
-        """(node, gpus) for part `number` of the job among these nodes (bits)."""
+        """(node, GPUs) for part `number` of the job among these nodes (bits)."""
         return board.best(among)
 
     def _board(self, cluster: ClusterView, task: Task) -> Board:
@@ -149,7 +149,7 @@ class Scored(Place):
 
 
 def could_hold(pools: Sequence[PoolView], unit: Unit) -> bool:
-    """Whether a node could take all of it if it were idle; a single task has no other way."""
+    """True if an idle node could hold all of it; a single task has no other way."""
     task = unit.task
     return unit.tasks == 1 or any(
         node.gpu_count >= task.gpus
@@ -166,7 +166,7 @@ def has_books(node: NodeView, task: Task) -> bool:
 
 
 def roomy_parts(node: NodeView, task: Task) -> list[tuple[int, int]]:
-    """(thousandths left, gpu) of the shared gpus that have room for the task, the fullest first."""
+    """(thousandths left, GPU) of the shared GPUs with enough left for the task, fullest first."""
     found = [(left, gpu) for gpu, left in node.parts() if left >= task.milli]
     if task.gpu_mem_mib:
         found = [entry for entry in found if node.memory_left(entry[1]) >= task.gpu_mem_mib]
@@ -174,7 +174,7 @@ def roomy_parts(node: NodeView, task: Task) -> list[tuple[int, int]]:
 
 
 def tightest(node: NodeView, task: Task) -> int | None:
-    """The gpus with the least room that suffices; none where the node has not enough."""
+    """The GPUs with the least that suffices; None if the node has not enough."""
     if not has_books(node, task):
         return None
     if not task.gpus:
@@ -190,7 +190,7 @@ def tightest(node: NodeView, task: Task) -> int | None:
 
 
 def roomiest(node: NodeView, task: Task) -> int | None:
-    """The gpus with the most room."""
+    """The GPUs with the most left."""
     if not task.is_share:
         return tightest(node, task)
     if not has_books(node, task):
@@ -209,5 +209,5 @@ def mask_of(gpus: Sequence[int]) -> int:
 
 
 def left_milli(node: NodeView) -> int:
-    """Thousandths of all its gpus that are left."""
+    """Thousandths of all its GPUs that are left."""
     return node.free * WHOLE + sum(left for _, left in node.parts())

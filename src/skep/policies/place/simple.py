@@ -1,4 +1,4 @@
-"""The placements that look at nothing but free gpus."""
+"""The placements that consider only free GPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Consolidate(Place):
         return None if node is None else [(node, count)]
 
     def one_node(self, cluster: ClusterView, pool: PoolView, count: int, used: int) -> NodeView | None:
-        """The preferred node with that many free gpus, none of the `used` ones (bits)."""
+        """The preferred node with that many free GPUs, none of the `used` ones (bits)."""
         by_free = pool.by_free
         for free in range(count, pool.size_max + 1):
             mask = by_free[free] & ~used
@@ -38,7 +38,7 @@ class Consolidate(Place):
 
 
 class FirstFit(Consolidate):
-    """The first node, in the order of the cluster, that takes the whole job; larger ones as `consolidate`."""
+    """The first node, in the order of the cluster, that holds the whole job; larger jobs as `consolidate`."""
 
     name = "first-fit"
 
@@ -51,7 +51,7 @@ class FirstFit(Consolidate):
 
 
 def larger_than_a_node(place: Consolidate, cluster: ClusterView, pool: PoolView, count: int) -> Picks | None:
-    """Idle nodes, the largest first, and one node for the rest."""
+    """Idle nodes, largest first, and one node for the rest."""
     picks: Picks = []
     rest = count
     used = 0
@@ -69,7 +69,7 @@ def larger_than_a_node(place: Consolidate, cluster: ClusterView, pool: PoolView,
 
 
 class Anywhere(Place):
-    """Free gpus anywhere: nodes do not matter. Filled in the order of the cluster."""
+    """Free GPUs anywhere, in the order of the cluster."""
 
     name = "any"
 
@@ -85,7 +85,7 @@ class Anywhere(Place):
 
 
 class MostFreeFirst(Place):
-    """Each task goes to the node with the most free gpus, the lowest on ties."""
+    """Each task goes to the node with the most free GPUs, the lowest on ties."""
 
     name = "spread"
 
@@ -109,7 +109,7 @@ class MostFreeFirst(Place):
 
 
 def fill(nodes: Iterator[NodeView], count: int) -> Picks | None:
-    """Take what each of these nodes, none of them full, has until there is enough."""
+    """Take the free GPUs of these nodes, none of them full, until there are enough."""
     picks: Picks = []
     for node in nodes:
         tasks = min(node.free, count)

@@ -1,7 +1,7 @@
-"""Topology-aware placement (Amaral et al., SC'17): the graph of who talks to whom is mapped onto the graph of gpus.
+"""Topology-aware placement (Amaral et al., SC'17): the communication graph is mapped onto the graph of GPUs.
 
-Everybody in a job talks to everybody (all-reduce), so a bi-partition of the job cuts least where one side is as large
-as its half of the hardware allows. The hardware is halved again and again along its cells, racks above nodes, sockets
+All tasks of a job communicate with each other (all-reduce), so a bi-partition of the job cuts least if one side is as
+large as its half of the hardware allows. The hardware is halved repeatedly along its cells, racks above nodes, sockets
 and switches within them: a job goes into the smallest cell that can hold it.
 """
 
@@ -21,9 +21,10 @@ from skep.policies.place.scored import Largest, Scored, has_books, mask_of, room
 
 
 class Topology(Scored):
-    """The gpus that are nearest to each other, with few neighbours, on the node of which least is left idle (Amaral).
+    """The GPUs that are nearest to each other, with few neighbours, on the node with the least left idle (Amaral).
 
-    Roles of a job go near each other; a job larger than a node into one rack where it can."""
+    Roles of a job are placed near each other; a job larger than a node within one rack if possible.
+    """
 
     name = "topology"
 
@@ -60,8 +61,8 @@ class Topology(Scored):
 
 
 def map_onto(cell: Cell, free: int, count: int) -> int:
-    """So many of these gpus (bits): all in one cell below this one where that has enough, the smallest that suffices;
-    else as many as possible in one of them, and the rest again in one of the others."""
+    """This many of these GPUs (bits): all in one cell below this one if possible, the smallest that suffices; else as
+    many as possible in one of them, and the rest again in one of the others."""
     free &= cell.mask
     if count == free.bit_count() or not cell.children:
         return lowest_bits(free, count)
@@ -77,8 +78,8 @@ def map_onto(cell: Cell, free: int, count: int) -> int:
 
 
 def utility(node: NodeView, mask: int, task: Task) -> float:
-    """Between 0 and 1, each a third: how near the gpus are to each other, how few others are on the node beside them,
-    and how little of the node stays idle."""
+    """Between 0 and 1, each a third: how near the GPUs are to each other, how few other jobs are on the node, and how
+    little of the node stays idle."""
     whole = node.gpu_count
     beside = whole - mask.bit_count()
     busy = whole - node.free - (mask & ~node.free_mask).bit_count()
@@ -87,7 +88,7 @@ def utility(node: NodeView, mask: int, task: Task) -> float:
 
 
 def nearness(cell: Cell, mask: int) -> float:
-    """1 for gpus of one innermost cell, 0 for those whose pairs all lie in different outermost cells."""
+    """1 for GPUs of one innermost cell, 0 if all pairs lie in different outermost cells."""
     count = mask.bit_count()
     if count < 2 or not cell.children:
         return 1.0
@@ -100,7 +101,7 @@ def nearness(cell: Cell, mask: int) -> float:
 
 
 def in_the_racks_of(cluster: ClusterView, nodes: int) -> int:
-    """The nodes (bits) right below the same cells as these."""
+    """The nodes (bits) directly below the same cells as these."""
     found = 0
     for pool in cluster.pools:
         for rack, members in pool.racks.items():
@@ -110,7 +111,7 @@ def in_the_racks_of(cluster: ClusterView, nodes: int) -> int:
 
 
 def in_one_rack(cluster: ClusterView, pool: PoolView, count: int) -> Allocation | None:
-    """On as few nodes of one rack as the job needs, in the rack with the least room that suffices."""
+    """On as few nodes of one rack as the job needs, in the rack with the least free that suffices."""
     racks: Sequence[int] = [mask & pool.up for mask in pool.racks.values()]
     fewest = -(-count // pool.size_max)
     for mask in sorted(racks, key=lambda mask: sum(node.free for node in nodes_of(cluster, mask))):

@@ -1,1 +1,1 @@
-"""Virtual clusters beneath every policy: each VC has a planner that sees its own cells as its cluster."""
+"""Virtual clusters below every policy: each VC has a planner that sees the VC's own cells as its cluster."""

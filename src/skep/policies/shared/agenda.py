@@ -1,4 +1,4 @@
-"""Whose planners are asked: those of VCs to which something happened, and of those that wanted to be asked by now."""
+"""Which VCs' planners are called: those of VCs with new events, and those whose wake-up is due."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skep.policies.shared.vc import Vc
 
 
 class Wake(msgspec.Struct, frozen=True, array_like=True):
-    """When a VC wants to be asked again."""
+    """When a VC wants to be called again."""
 
     at_s: float
 
@@ -24,18 +24,18 @@ WAKE = Slot("wake", Wake, Of.VC)
 
 
 class Agenda:
-    """The cost of a decision does not grow with the number of VCs: no step goes through all of them."""
+    """The cost of a decision does not grow with the number of VCs: no step iterates over all of them."""
 
     def __init__(self) -> None:
         self.touched: dict[int, Vc] = {}
-        """By number: those to which something may have happened since they were asked."""
+        """By number: VCs with possible changes since their last call."""
         self.wakes: list[tuple[float, int, Vc]] = []
-        """When VCs want to be asked again; an entry counts as long as its VC has that wake-up."""
+        """Wake-ups of VCs; an entry is valid as long as its VC has that wake-up."""
         self.rewoken: dict[int, Vc] = {}
-        """By number: those whose wake-up is another one than the memory says."""
+        """By number: VCs whose wake-up differs from the memory."""
         self.retries: dict[int, Vc] = {}
-        """By number: those that may find room where others give something back while nodes are bad: nothing healthy
-        was left to bind their free cells to, or somebody else is first in line since they were asked."""
+        """By number: VCs that may fit something when others release cells while nodes are bad: no healthy cell was left
+        to bind their free cells to, or another job is first in line since their last call."""
 
     def take_up(self, vc: Vc, memory: Memory) -> None:
         self.retries[vc.number] = vc
@@ -43,22 +43,22 @@ class Agenda:
         self.set_wake(vc, None if kept is None else kept.at_s)
 
     def trigger(self, vc: Vc) -> Trigger:
-        """Where to say what happened to it."""
+        """The trigger of the VC, which collects its events."""
         self.touched[vc.number] = vc
         return vc.view.trigger
 
     def retry(self) -> None:
-        """Something was given back while nodes are bad."""
+        """Something was released while nodes are bad."""
         self.ask_waiting(self.retries.values())
 
     def ask_waiting(self, vcs: Iterable[Vc]) -> None:
-        """Those of them with pending jobs are asked as if their nodes had changed."""
+        """Those of them with pending jobs are called as if their nodes had changed."""
         for vc in vcs:
             if vc.pipeline is None or vc.pipeline.pending.entries:
                 self.trigger(vc).nodes_changed = True
 
     def asked(self, vc: Vc, trigger: Trigger) -> None:
-        """Its planner was told this; if that gave it reason to look at all its lines, they need no other look."""
+        """The VC's planner was called with this; if it examined all its lines, another call is not needed."""
         if vc.pipeline is None or vc.books.is_refused:
             self.retries[vc.number] = vc
         elif trigger.nodes_changed or trigger.ended:
@@ -73,7 +73,7 @@ class Agenda:
                 heapq.heappush(self.wakes, (wake_s, vc.number, vc))
 
     def due(self, now_s: float) -> list[Vc]:
-        """Those to ask now, in turn."""
+        """The VCs to call now, in order."""
         while self.wakes and self.wakes[0][0] <= now_s:
             at_s, _, vc = heapq.heappop(self.wakes)
             if vc.wake_s == at_s:
@@ -86,7 +86,7 @@ class Agenda:
         return list(touched.values()) if len(touched) == 1 else [touched[number] for number in sorted(touched)]
 
     def next_wake(self, memory: Memory, plan: Plan) -> float | None:
-        """When the first of them wants to be asked; what is new about that is remembered."""
+        """When the first of them wants to be called; changes are remembered."""
         if self.rewoken:
             for vc in self.rewoken.values():
                 kept = WAKE.get(memory, vc.key)

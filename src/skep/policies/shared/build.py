@@ -1,4 +1,4 @@
-"""The planner of a whole cluster: a policy by itself, or one in each VC with binding and lending beneath."""
+"""Builds the planner of a whole cluster: a single policy, or one per VC with binding and lending below."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skep.core.cells.layout import Layout
 from skep.core.errors import InputError
 from skep.core.ports import Planner
 from skep.core.view import ClusterView
-from skep.policies.idle import NOBODY, Idle
+from skep.policies.idle import TRIAL, Idle
 from skep.policies.registry import Setting, build_planner
 from skep.policies.shared.cell_books import cell_books
 from skep.policies.shared.planner import VcPlanner
@@ -18,11 +18,11 @@ from skep.policies.shared.vc import CELLS
 
 
 def build_whole(policy: str, setting: Setting, layout: Layout | None, sharing: str = CELLS) -> Planner:
-    if policy == NOBODY:
+    if policy == TRIAL:
         return Idle()
 
     def make(vc: str, own_policy: str, cluster: ClusterView) -> Planner:
-        if own_policy == NOBODY:
+        if own_policy == TRIAL:
             return Idle()
         return build_planner(
             own_policy or policy, msgspec.structs.replace(setting, cluster=cluster, vcs=(vc,) if vc else setting.vcs)
@@ -38,20 +38,22 @@ def build_whole(policy: str, setting: Setting, layout: Layout | None, sharing: s
 
 
 def check_policies(layout: Layout, setting: Setting) -> None:
-    """Each VC's planner is made only when it is attached; that is too late to refuse a policy that does not exist."""
+    """The planner of each VC is built only when it is attached, which is too late to refuse a policy that does not
+    exist."""
     for vc in layout.vcs.values():
         try:
-            if vc.policy not in ("", NOBODY):
+            if vc.policy not in ("", TRIAL):
                 check_rounds(build_planner(vc.policy, setting).round_s, setting.round_s)
         except InputError as error:
             raise InputError(f"VC {vc.name}: {error}", hint=error.hint) from None
 
 
 def check_rounds(own_s: float, all_s: float) -> None:
-    """All VCs have the same rounds: lending must not start a job between them that its VC's planner has not seen."""
+    """All VCs must have the same rounds: lending must not start a job between rounds that its VC's planner has not
+    seen."""
     if own_s != all_s:
         others = f"those of the others take {all_s:g} s" if all_s else "the others have no rounds"
-        raise InputError(f"its policy decides in rounds of {own_s:g} s, {others}", hint="rounds hold for all VCs")
+        raise InputError(f"its policy decides in rounds of {own_s:g} s, {others}", hint="all VCs need the same rounds")
 
 
 def guaranteed_gpus(layout: Layout) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The cells of a VC: virtual gpus that are bound to physical ones while they are used."""
+"""The cells of a VC: virtual GPUs that are bound to physical ones while they are used."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from skep.core.cells.chain import Chain
 from skep.core.cells.hardware import Hardware, node_spec, within
 from skep.core.cells.layout import VcLayout
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
-from skep.core.cluster import NOBODY, Allocation, Cluster, Slice, bits
+from skep.core.cluster import TRIAL, Allocation, Cluster, Slice, bits
 from skep.core.errors import InvariantBroken
 from skep.core.refusal import Cause
 from skep.core.view import ClusterView, NodeView
 from skep.policies.shared.clusters import Gpus, VcBooks
 
 Lent = dict[int, set[int]]
-"""Gpu cells (by identity) that borrowers run on → seqs of these jobs: several where they share it."""
+"""GPU cells (by identity) that borrowers run on → seqs of these jobs: several if they share the GPU."""
 
 
 class CellsShown(Cluster):
     """The virtual cells of a VC as nodes."""
 
     def why_not(self, gpus: int, free: int) -> Cause:
-        """A VC that is full has used up its share, whatever else is free."""
+        """A VC that is full has used up its quota, whatever else is free."""
         return Cause.FRAGMENTATION if 0 < gpus <= free else Cause.QUOTA
 
 
 class Bound:
-    """What an allocation of a VC is bound to: the physical gpu of each virtual one."""
+    """What an allocation of a VC is bound to: the physical GPU of each virtual one."""
 
     __slots__ = ("allocation", "leaves", "runs", "virtuals")
 
@@ -45,23 +45,23 @@ class Bound:
         self.runs = runs_of(leaves, virtuals)
 
 
-NOTHING_GIVEN: tuple[int, Bound | None] = (NOBODY, None)
+NOTHING_GIVEN: tuple[int, Bound | None] = (TRIAL, None)
 
 
 class CellBooks(VcBooks):
-    """The virtual cells of the VC, bound to physical ones as they are used; or those of one of its pinned cells."""
+    """The virtual cells of the VC, or of one of its pinned cells, bound to physical ones while in use."""
 
     def __init__(self, vc: str, cells: Cells, hardware: Hardware, lent: Lent, pinned: str = "") -> None:
         self.pinned = pinned
         self.cells = cells
         self.hardware = hardware
         self.lent = lent
-        """Taking one of these pushes its borrowers out."""
+        """Loans: taking one of these GPUs evicts its borrowers."""
         self.virtual: list[list[VirtualCell]] = []
-        """The virtual gpus of each node."""
+        """The virtual GPUs of each node."""
         self.tops: list[VirtualCell] = []
         self.chains: dict[str, tuple[Chain, Callable[[PhysicalCell], bool]]] = {}
-        """In which it has nodes, and which of their cells can be bound."""
+        """The chains of its nodes, and which of their cells can be bound."""
         specs = []
         tenancy = cells.tenancies[vc]
         for name in [f"pinned/{pinned}"] if pinned else tenancy.roots:
@@ -72,11 +72,11 @@ class CellBooks(VcBooks):
                 self.chains[node.chain] = (chain, functools.partial(is_usable, chain=chain))
                 self.virtual.append([leaf for leaf in node.leaves() if isinstance(leaf, VirtualCell)])
         self.sharers: dict[int, int] = {}
-        """How many jobs beside the first are on a virtual gpu that several share, by its identity."""
+        """The number of additional jobs on a virtual GPU that several share, by its identity."""
         self.given: tuple[int, Bound | None] = NOTHING_GIVEN
-        """Who gave something back last, and what that was. Gone with the allocation."""
+        """The last job that released something, and the released allocation. Dropped with the allocation."""
         self.bound: dict[int, Bound] = {}
-        """What each allocation is bound to, by its identity, as long as anybody might take it again."""
+        """The binding of each allocation, by its identity, as long as it might be taken again."""
         super().__init__(CellsShown(specs, vc))
 
     def leaves_of(self, allocation: Allocation) -> list[VirtualCell]:
@@ -87,14 +87,14 @@ class CellBooks(VcBooks):
         return found
 
     def bindings(self, allocation: Allocation) -> Bound | None:
-        """Physical gpus for the virtual ones; none where that would need a bad node."""
+        """Physical GPUs for the virtual ones; None if that would need a bad node."""
         virtuals = self.leaves_of(allocation)
         if len(self.chains) == 1:
             [(chain, is_usable)] = self.chains.values()
             leaves = bind_sparing(chain, is_usable, by_layout, virtuals)
             return None if leaves is None else Bound(allocation, leaves, virtuals)
         found: Bindings = {}
-        for chain, is_usable in self.chains.values():  # nodes of different shapes may have the same GPUs
+        for chain, is_usable in self.chains.values():  # nodes of different shapes may have equal GPUs
             wanted = [virtual for virtual in virtuals if virtual.chain == chain.name]
             bound = bind_sparing(chain, is_usable, by_layout, wanted)
             if bound is None:
@@ -115,12 +115,12 @@ class CellBooks(VcBooks):
         if bound is None:
             bound = self.bindings(allocation)
         if bound is None:
-            raise InvariantBroken(f"VC {self.cluster.name} is owed cells that cannot be bound")
+            raise InvariantBroken(f"VC {self.cluster.name} has a guarantee that cannot be bound to physical cells")
         self._take(bound, owner)
 
     def _kept(self, allocation: Allocation) -> Bound | None:
-        """What the gpus of a job that stays where it is (it is suspended, resumed or has other terms) were bound to a
-        moment ago."""
+        """The previous binding of the GPUs of a job that stays in place (it is suspended, resumed or gets other
+        terms)."""
         given = self.given[1]
         if given is None:
             return None
@@ -136,7 +136,7 @@ class CellBooks(VcBooks):
         if len(bound.runs) == 1:
             self._take_run(*bound.runs[0])
             return
-        with self.cells.books:  # settled half-way, a cell that the next gpu needs might be bound to a bad one
+        with self.cells.books:  # settled too early, a cell that the next GPU needs might be bound to a bad one
             for run in bound.runs:
                 self._take_run(*run)
 
@@ -178,7 +178,7 @@ class CellBooks(VcBooks):
                     set_use(leaf, OPPORTUNISTIC)
 
     def _last_on(self, leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> Run:
-        """Those of these GPUs that no other job uses."""
+        """The GPUs among these that no other job uses."""
         left: Run = ([], [])
         for leaf, virtual in zip(leaves, virtuals, strict=True):
             count = self.sharers.pop(id(virtual), 0)
@@ -225,12 +225,12 @@ class CellBooks(VcBooks):
 
 
 def cell_books(vc: VcLayout, cells: Cells, hardware: Hardware, lent: Lent) -> list[CellBooks]:
-    """All that a VC owns: what any of its jobs may use, and each of its pinned cells by itself."""
+    """Everything a VC owns: what any of its jobs may use, and each of its pinned cells separately."""
     return [CellBooks(vc.name, cells, hardware, lent, pinned) for pinned in ("", *vc.pinned)]
 
 
 def with_cpu_pieces(physical: Allocation, virtual: Allocation, cluster: ClusterView) -> Allocation:
-    """And the pieces without gpus, which cells say nothing of: each on the first node that has room for it."""
+    """Also the slices without GPUs, which are not bound to cells: each goes to the first node where it fits."""
     pieces = [piece for piece in virtual.slices if not piece.gpus]
     if not pieces:
         return physical
@@ -239,15 +239,15 @@ def with_cpu_pieces(physical: Allocation, virtual: Allocation, cluster: ClusterV
         node = next((node for node in cluster.nodes if has_room(node, piece)), None)
         if node is not None:
             slices.append(msgspec.structs.replace(piece, node=node.index))
-        else:  # owed by the VC and in pieces: it runs where it can, and is not booked
+        else:  # guaranteed by the VC and fragmented: it runs where it can, and is not booked
             first = next((node for node in cluster.nodes if node.is_up), cluster.nodes[0])
             slices.append(msgspec.structs.replace(piece, node=first.index, cpu_milli=0, memory_mib=0))
     return msgspec.structs.replace(physical, slices=tuple(slices))
 
 
 def seats_behind(allocation: Allocation, leaves: list[PhysicalCell]) -> tuple[Seat, ...]:
-    """The seats of tasks with GPUs on the physical GPUs; `leaves` are those behind each virtual one, in turn. Where a
-    task would have GPUs of two machines, all sit as by default."""
+    """The seats of tasks on the physical GPUs; `leaves` are the physical GPUs of each virtual one, in order. If a task
+    would have GPUs of two machines, all tasks get default seats."""
     virtual = [(piece.node, gpu) for piece in allocation.slices for gpu in bits(piece.gpus)]
     places = {at: leaf.place for at, leaf in zip(virtual, leaves, strict=True)}
     found = []

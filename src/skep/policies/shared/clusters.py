@@ -1,7 +1,7 @@
-"""What a VC sees as its cluster, and what its gpus really are.
+"""What a VC sees as its cluster, and the physical GPUs behind it.
 
-Three ways to share, one interface: the plans of a VC are booked here, on gpus of what the VC sees as its cluster;
-`physical` says which of the real one these are.
+Three ways to share, one interface: the plans of a VC are booked here, on GPUs of the VC's cluster; `physical` returns
+the real GPUs behind them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from skep.core.state import State
 from skep.core.view import ClusterView, NodeView, PoolView, View
 
 Gpus = tuple[tuple[int, int], ...]
-"""Physical gpus, as (node, number on it)."""
+"""Physical GPUs, as (node, number on it)."""
 
 
 class VcBooks:
-    """Books of a VC's own; gpus that are taken have a physical counterpart."""
+    """The books of a VC; GPUs that are taken have a physical counterpart."""
 
     is_whole = False
-    """Whether its gpus are the physical ones, so that taking them takes those."""
+    """True if its GPUs are the physical ones, so that a booking here is a physical booking."""
 
     pinned = ""
-    """The pinned cell that it is, of those of its VC."""
+    """The name of the pinned cell, if this is one."""
 
     is_refused = False
-    """Whether cells were free and could not be had (`allows`) since somebody reset this."""
+    """True if free cells could not be used (`allows`) since this was last reset."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -40,11 +40,11 @@ class VcBooks:
         return self.cluster
 
     def over(self, whole: PlanBooks) -> PlanBooks:
-        """Where plans of this VC are booked, given where those of the whole cluster are."""
+        """Where plans of this VC are booked, given the books of the whole cluster."""
         return self
 
     def blank(self, whole: View) -> tuple[View, VcBooks]:
-        """The same with nothing on it and nothing bound, as part of another whole."""
+        """The same with no allocations and no bindings, as part of another whole."""
         cluster = self.cluster.blank()
         return State(cluster, whole.knowledge), VcBooks(cluster)
 
@@ -55,7 +55,7 @@ class VcBooks:
         self.cluster.give(allocation, owner)
 
     def reserve(self, allocation: Allocation) -> None:
-        """Nothing is bound for that."""
+        """Trials do not bind anything."""
         self.cluster.take(allocation)
 
     def release(self, allocation: Allocation) -> None:
@@ -68,28 +68,28 @@ class VcBooks:
         return allocation
 
     def has_nodes(self, allocation: Allocation) -> bool:
-        """Otherwise it is of a time when pinned cells were among the nodes of a VC."""
+        """Otherwise it is from a log in which pinned cells were among the nodes of a VC."""
         return all(piece.node < len(self.shown.nodes) for piece in allocation.slices)
 
     def gpus_behind(self, allocation: Allocation) -> Gpus:
-        """The physical gpu behind each virtual one, where that is not plain from the allocations."""
+        """The physical GPU behind each virtual one, if that does not follow from the allocations."""
         return ()
 
     def adopt(self, allocation: Allocation, gpus: Gpus, owner: int) -> None:
-        """Take an allocation that runs on these physical gpus already."""
+        """Take an allocation that already runs on these physical GPUs."""
         self.take(allocation, owner)
 
     def ended(self, allocation: Allocation, owner: int) -> None:
-        """A job is gone whose physical gpus are free already."""
+        """Remove the allocation of a job whose physical GPUs are already free."""
         self.give(allocation, owner)
 
     def forget(self, allocation: Allocation) -> Callable[[], None]:
-        """It will not be taken again; how to take that back."""
+        """Drop what is kept in case it is taken again. Returns how to undo that."""
         return lambda: None
 
 
 class PrivateBooks(VcBooks):
-    """Hardware of the VC's own: its nodes are a stretch of the nodes of the whole."""
+    """Hardware of the VC's own: its nodes are a range of the nodes of the whole cluster."""
 
     def __init__(self, specs: list[NodeSpec], first: int, pinned: str = "") -> None:
         super().__init__(Cluster(specs))
@@ -97,7 +97,7 @@ class PrivateBooks(VcBooks):
         self.pinned = pinned
 
     def follow(self, whole: ClusterView) -> None:
-        """Its nodes are up when theirs are."""
+        """Its nodes are up when the physical ones are."""
         for node, real in zip(self.cluster.nodes, whole.nodes[self.first :], strict=False):
             (self.cluster.restore if real.is_up else self.cluster.lose)(node)
 
@@ -106,13 +106,13 @@ class PrivateBooks(VcBooks):
 
 
 class NumberCluster:
-    """The shared nodes themselves, of which the VC may use a number of gpus: which ones is nobody's promise."""
+    """The shared nodes themselves, of which the VC may use a number of GPUs; which ones is not guaranteed."""
 
     def __init__(self, whole: ClusterView, quota: int) -> None:
         self.whole = whole
         self.quota = quota
         self.used_milli = 0
-        """In thousandths of a gpu: fractions would not add up exactly."""
+        """In thousandths of a GPU, because fractions would not add up exactly."""
 
     @property
     def name(self) -> str:
@@ -154,7 +154,7 @@ class NumberCluster:
 
 
 class NumberBooks(VcBooks):
-    """Counts what the VC has; which gpus these are is booked with the whole."""
+    """Counts what the VC has; the GPUs are booked with the whole cluster."""
 
     is_whole = True
 
@@ -180,7 +180,7 @@ class NumberBooks(VcBooks):
 
 
 class Counted:
-    """The books of the whole, on which a VC may take a number of gpus."""
+    """The books of the whole cluster, on which a VC may take a number of GPUs."""
 
     def __init__(self, numbers: NumberCluster, whole: PlanBooks) -> None:
         self.numbers = numbers

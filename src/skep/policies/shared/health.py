@@ -1,4 +1,4 @@
-"""What VCs see of bad nodes: a virtual node is down while it is bound to a bad one."""
+"""How VCs see bad nodes: a virtual node is down while it is bound to a bad one."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ from skep.policies.shared.vc import CELLS, Vc, Vcs
 
 
 class ShownCells(msgspec.Struct, frozen=True, array_like=True):
-    """What VCs are shown of bad nodes, by physical and virtual cells."""
+    """The bad nodes and cells that VCs are shown."""
 
     nodes: tuple[str, ...]
-    """The bad ones."""
+    """The bad nodes."""
     doomed: tuple[Pair, ...]
-    """Granted cells that have a bad cell behind them because no healthy one is left, the first shown first."""
+    """Granted cells that are bound to a bad cell because no healthy one is left, in the order in which they were
+    shown."""
     inner: tuple[Pair, ...]
-    """Parts of granted cells with a bad cell behind them, larger ones first."""
+    """Parts of granted cells that are bound to a bad cell, larger ones first."""
 
 
 SHOWN = Slot(memory.SHOWN, ShownCells, Of.ALL)
 
 
 class CellHealth:
-    """The cost of a decision follows what has changed, not the number of VCs or of bad nodes."""
+    """Tracks bad nodes. The cost of a decision depends on what has changed, not on the number of VCs or of bad
+    nodes."""
 
     def __init__(self, cells: Cells, hardware: Hardware, vcs: Vcs, agenda: Agenda) -> None:
         self.cells = cells
@@ -41,10 +43,10 @@ class CellHealth:
         self.vcs = vcs
         self.agenda = agenda
         self.changed: dict[int, VirtualCell] = {}
-        """Virtual cells that may have become good or bad, by identity: the cells themselves say so."""
+        """Virtual cells whose health may have changed, by identity; the cells add themselves."""
         self.places: dict[int, tuple[Vc, CellBooks, Node]] = {}
         self.is_stale = False
-        """Whether what VCs are shown may be something else than what is remembered."""
+        """True if what VCs are shown may differ from the memory."""
         self.kept: ShownCells | None = None
         """What is remembered."""
         for cell in (cell for tenancy in cells.tenancies.values() for cell in tenancy.cells()):
@@ -55,7 +57,8 @@ class CellHealth:
                     self.places[id(cell)] = (vc, vc.books, node)
 
     def attach(self, cluster: ClusterView, known: Memory) -> None:
-        """Be where the planner before was. What it did not know yet of the nodes is followed at the next decision."""
+        """Restore the position of the previous planner. Node changes that it did not know are processed at the next
+        decision."""
         self.kept = SHOWN.get(known)
         if self.kept is None:
             self.follow(cluster)
@@ -67,7 +70,7 @@ class CellHealth:
         self._tell()
 
     def remember(self, plan: Plan) -> None:
-        """Which bad cells VCs are shown cannot be worked out again: it depends on the order of what happened."""
+        """Which bad cells VCs are shown cannot be recomputed: it depends on the order of events."""
         if not self.is_stale:
             return
         self.is_stale = False
@@ -77,7 +80,7 @@ class CellHealth:
             plan.remember(SHOWN, "", shown)
 
     def follow(self, cluster: ClusterView) -> None:
-        """Nodes were lost or came back; the VCs that see it get the change."""
+        """Nodes were lost or came back; update the VCs that see the change."""
         if self.vcs.sharing != CELLS:
             for vc in self.vcs.values():
                 if isinstance(vc.books, PrivateBooks):
@@ -91,8 +94,8 @@ class CellHealth:
         self._tell()
 
     def _machines(self, cluster: ClusterView) -> dict[str, bool]:
-        """Which machines are up, and ours alone: cells are promised whole. One with gpus of two types is two nodes, and
-        up when both are."""
+        """Machines that are up and used by Skep alone: cells are guaranteed whole. A machine with GPUs of two types is
+        two nodes, and up if both are."""
         found = dict.fromkeys(self.hardware.missing, False)
         for node, leaves in zip(cluster.nodes, self.hardware.leaves, strict=True):
             if leaves:
@@ -100,12 +103,12 @@ class CellHealth:
         return found
 
     def notice(self, now_s: float) -> None:
-        """What a VC sees of bad nodes can change when others give cells back: it is asked again at once."""
+        """What a VC sees of bad nodes may change when others release cells: the VC is called again at once."""
         for vc in self._tell():
             self.agenda.set_wake(vc, now_s)
 
     def _tell(self) -> list[Vc]:
-        """The VCs that see something else than before, in turn."""
+        """The VCs that see a change, in order."""
         found: dict[int, Vc] = {}
         self.is_stale = self.is_stale or bool(self.changed)
         for key, cell in self.changed.items():

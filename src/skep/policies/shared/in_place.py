@@ -1,4 +1,4 @@
-"""How a borrower becomes an owner where it stands: its gpus as cells of its VC."""
+"""How a borrower becomes an owner in place: its GPUs become cells of its VC."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Pair = tuple[PhysicalCell, VirtualCell]
 
 
 class InPlace:
-    """Virtual gpus of a VC that could be bound to the physical ones a borrower runs on."""
+    """Virtual GPUs of a VC that could be bound to the physical ones of a borrower."""
 
     def __init__(self, books: CellBooks) -> None:
         self.books = books
@@ -24,7 +24,8 @@ class InPlace:
         }
 
     def upgrade(self, job: JobView) -> Allocation | None:
-        """The borrower's gpus become cells of its VC; what they are there. None: not possible, nothing changed."""
+        """Make the borrower's GPUs cells of its VC; returns its allocation there. None: not possible, nothing
+        changed."""
         held = job.bound
         if held is None or any(piece.milli < 1000 for piece in held.slices):
             return None
@@ -37,24 +38,24 @@ class InPlace:
         return None if pairs is None else self._allocation(held, pairs)
 
     def _bind(self, leaves: list[PhysicalCell]) -> list[Pair] | None:
-        """One gpu after the other, each seeing where the ones before went; none if one of them finds no place."""
+        """One GPU after the other, each seeing the bindings of the ones before; None if one of them has no place."""
         bound: list[Pair] = []
         for leaf in leaves:
             pair = self._bind_one(leaf)
             if pair is None:
                 break
             bound.append(pair)
-        for leaf, _ in reversed(bound):  # tried only: `adopt` takes them for good
+        for leaf, _ in reversed(bound):  # only a trial: `adopt` takes them for good
             self._give_back(leaf)
         return bound if len(bound) == len(leaves) else None
 
     def _bind_one(self, leaf: PhysicalCell) -> Pair | None:
-        """As part of the smallest cell that the VC has left and that no other VC could miss."""
+        """As part of the smallest cell that the VC has left and that no other VC could need."""
         chain = self.cells.chains[leaf.chain]
         pinned, vc = self.books.pinned, self.books.cluster.name
         roots = [] if pinned else self.cells.tenancies[vc].roots.get(chain.name, [])
         tried = [(level, list(granted)) for level, granted in enumerate(roots) if granted]
-        for level, granted in tried or [(0, [])]:  # a pinned cell is bound already
+        for level, granted in tried or [(0, [])]:  # a pinned cell is already bound
             virtual = map_up(leaf, granted, level, GUARANTEED_MIN, vc, lambda cell, _: chain.is_within_free(cell))
             if virtual is None or virtual.priority != FREE or virtual.level != 1 or leaf.bad_count:
                 continue
@@ -71,7 +72,7 @@ class InPlace:
         set_use(leaf, OPPORTUNISTIC)
 
     def _allocation(self, held: Allocation, pairs: list[Pair]) -> Allocation:
-        """In the terms of the VC, in the order of the gpus that are held."""
+        """In terms of the VC, in the order of the held GPUs."""
         slices: list[Slice] = []
         virtual = iter(pair[1] for pair in pairs)
         for piece in held.slices:

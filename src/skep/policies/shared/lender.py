@@ -1,4 +1,4 @@
-"""Idle cells are lent: to whom first, and what is kept from it."""
+"""Lending of idle cells: the order of borrowers, and the cells that are not lent."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from skep.policies.shared.vc import CELLS, Asking, Asks, Vcs
 from skep.policies.shared.view import VcView
 
 LENDER = "(lend)"
-"""Stands for the lender where others have the name of their VC."""
+"""The name under which the lender's memory is kept, in place of a VC name."""
 
 NO_MEMORY = Memory()
 NOTHING_KEPT = contextlib.nullcontext()
 
 
 class LeastBorrowed(ByUse):
-    """The VC that has borrowed the fewest gpus goes first."""
+    """The VC that has borrowed the fewest GPUs goes first."""
 
     def group(self, job: JobView) -> Hashable:
         return job.spec.vc
@@ -44,7 +44,7 @@ class LeastBorrowed(ByUse):
 
 
 class NoPreemption:
-    """Borrowers never stop each other, whatever their priorities; only owners take back what is lent."""
+    """Borrowers never preempt each other, whatever their priorities; only owners take back lent cells."""
 
     name = "none"
     preempts = False
@@ -60,12 +60,12 @@ class NoPreemption:
 
 
 def make_lender() -> Pipeline:
-    """Lending is a planner too: over the physical cluster, for jobs that their VCs have no room for."""
+    """The lender is a planner too: over the physical cluster, for jobs that do not fit in their VCs."""
     return Pipeline(name="lend", order=LeastBorrowed(), place=Consolidate(), preempt=NoPreemption())
 
 
 class PinnedGpus:
-    """GPUs of pinned cells, which are for those who ask for them: they are not lent, idle as they may be."""
+    """GPUs of pinned cells, which are only for jobs that name them: they are not lent, even if idle."""
 
     def __init__(self, hardware: Hardware | None = None) -> None:
         self.masks: dict[int, int] = {}
@@ -76,7 +76,7 @@ class PinnedGpus:
                 self.masks[node] = mask
 
     def left(self, cluster: ClusterView) -> Allocation:
-        """All of them that are idle."""
+        """All idle GPUs of pinned cells."""
         slices = []
         for number, mask in self.masks.items():
             node = cluster.nodes[number]
@@ -87,7 +87,7 @@ class PinnedGpus:
 
 
 class LendBooks(VcBooks):
-    """The whole cluster as the lender sees it; what is kept from it is reserved while it plans."""
+    """The whole cluster as the lender sees it; cells that are not lent are reserved while it plans."""
 
     is_whole = True
 
@@ -117,7 +117,7 @@ def pinned_around(leaf: PhysicalCell) -> str:
 
 
 class Lender:
-    """A planner over the physical cluster, for jobs that their VCs have no room for."""
+    """A planner over the physical cluster, for jobs that do not fit in their VCs."""
 
     def __init__(self, view: View, vcs: Vcs, loans: Loans, kept: PinnedGpus, agenda: Agenda, asks: Asks) -> None:
         self.whole = view
@@ -131,7 +131,7 @@ class Lender:
         self.view.held_jobs = loans.borrowers
 
     def attach(self) -> None:
-        """Who borrows runs there; who waits and may borrow waits there too."""
+        """Borrowers are its running jobs; pending jobs that may borrow are its queue."""
         self.view.jobs = {
             job.id: job
             for job in self.whole.jobs.values()
@@ -140,7 +140,7 @@ class Lender:
         self.pipeline.attach(self.view, NO_MEMORY)
 
     def _was_refused(self, job: JobView) -> bool:
-        """Whether its VC has looked at it, and it may borrow."""
+        """True if its VC has examined it, and it may borrow."""
         return job.waiting is not None and self.vcs.may_borrow(job)
 
     def lend(self, plan: Plan) -> None:
@@ -171,7 +171,7 @@ class Lender:
                 plan.reject(job, reason)
 
     def _kept_back(self) -> contextlib.AbstractContextManager[None]:
-        """What is not lent is not free meanwhile."""
+        """Reserve what is not lent."""
         return self._reserved() if self.kept.masks else NOTHING_KEPT
 
     @contextlib.contextmanager
@@ -195,8 +195,8 @@ class Lender:
             self.agenda.retries[vc.number] = vc
 
     def push_out(self, plan: Plan, job: JobView) -> None:
-        if job.seq in self.loans.borrowers:  # else another decision of the same bundle has pushed it out
-            plan.stop(job, "lent cells are wanted back")
+        if job.seq in self.loans.borrowers:  # else another decision of the same bundle has evicted it
+            plan.stop(job, "its borrowed cells were taken back")
             plan.remember(LENT, job.id, None)
             self.end_loan(plan, job)
 
@@ -206,7 +206,7 @@ class Lender:
         plan.note(functools.partial(self.loans.begin, job, physical))
 
     def let_go(self, plan: Plan, job: JobView) -> None:
-        """A borrower holds nothing lent any more."""
+        """A borrower no longer holds lent cells."""
         self.pipeline.let_go(self.view, plan, job)
         self.loans.end(job)
 

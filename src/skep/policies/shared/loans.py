@@ -1,4 +1,4 @@
-"""Which GPUs are lent, and to whom."""
+"""Which GPUs are lent, and to which jobs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Loans:
         self.vcs = vcs
         self.lent = lent
         self.counts: dict[int, int] = {}
-        """How many loans each node has something in; none: it is not there."""
+        """The number of loans on each node; absent: none."""
         self.borrowers: dict[int, JobView] = {}
         """By seq."""
         self.held: dict[int, Allocation] = {}
         """What each borrower has, by its seq."""
         self.untried: dict[int, JobView] = {}
-        """By seq: borrowers that were not tried as owners since something happened that could help them."""
+        """By seq: borrowers to try as owners, because something has changed that could help them."""
 
     def begin(self, job: JobView, physical: Allocation) -> None:
         seq = job.seq
@@ -34,7 +34,7 @@ class Loans:
             self.counts[piece.node] = self.counts.get(piece.node, 0) + 1
             for leaf in self._leaves(piece.node, piece.gpus):
                 self.lent.setdefault(id(leaf), set()).add(seq)
-                if leaf.priority == FREE:  # else shared, with another borrower or its owner
+                if leaf.priority == FREE:  # otherwise it is shared with another borrower or its owner
                     set_use(leaf, OPPORTUNISTIC)
 
     def end(self, job: JobView) -> None:
@@ -50,11 +50,11 @@ class Loans:
                 others.remove(job.seq)
                 if not others:
                     del self.lent[id(leaf)]
-                    if leaf.priority == OPPORTUNISTIC:  # else in guaranteed use already
+                    if leaf.priority == OPPORTUNISTIC:  # otherwise it is already in guaranteed use
                         set_use(leaf, FREE)
 
     def on(self, physical: Allocation | None) -> list[JobView]:
-        """Who has to leave if these cells are wanted, in the order of their submission."""
+        """The borrowers that must leave if these cells are taken, in the order of their submission."""
         found: set[int] = set()
         for piece in physical.slices if physical is not None else ():
             if piece.node in self.counts:
@@ -63,12 +63,12 @@ class Loans:
         return [self.borrowers[seq] for seq in sorted(found)] if found else []
 
     def _leaves(self, node: int, mask: int) -> list[PhysicalCell]:
-        """Those that the layout has: a node may have joined since."""
+        """The cells of the layout: a node may have joined since."""
         leaves = self.hardware.leaves[node]
         return [leaves[bit] for bit in bits(mask) if bit < len(leaves)]
 
     def try_again(self, cell: PhysicalCell) -> None:
-        """This cell has become free as a whole: who borrows something in it may own that now."""
+        """This cell has become free as a whole: borrowers in it may become owners."""
         if OPPORTUNISTIC in cell.used:
             for leaf in cell.leaves():
                 for seq in self.lent.get(id(leaf), ()):

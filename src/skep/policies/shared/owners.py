@@ -1,4 +1,4 @@
-"""Borrowers whose VC has room again become owners where they stand."""
+"""Borrowers whose VC has free cells again become owners in place."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class Owners:
         self.translator = translator
         self.asks = asks
         self.strays: list[JobView] = []
-        """Running jobs of which nobody knows whether they own what they have: the cluster was another one before."""
+        """Running jobs for which it is not known whether they own their cells, because the cluster was changed."""
         self.in_places: dict[str, InPlace] = {}
 
     def house_strays(self, plan: Plan) -> None:
-        """What a VC has room for is its own again where it stands, before anything new is started; the rest borrows."""
+        """Before anything new is started, running jobs become owners as far as their VC allows; the others borrow."""
         for job in sorted(self.strays, key=lambda job: (job.rank, job.seq)):
             if job.seq in self.loans.borrowers and not self._upgrade(plan, job):
                 plan.remember(LENT, job.id, True)
         self.strays = []
 
     def make(self, plan: Plan) -> None:
-        """Whoever could not own what it has is tried again when its VC has changed, when somebody has left cells that
-        it is in, or when more may be to spare: the cost does not grow with the number of borrowers."""
+        """A borrower is tried again when its VC has changed, when cells around it became free, or when there may be
+        more spare cells: the cost does not grow with the number of borrowers."""
         self._note_freed()
         if not self.loans.untried:
             return
@@ -55,7 +55,7 @@ class Owners:
                 continue  # it is tried when it has started
             vc = self.vcs.of(job)
             if not self._may_pass(vc, job):
-                self.loans.untried[seq] = job  # it may as time goes by
+                self.loans.untried[seq] = job  # it may change with time
             elif self._upgrade(plan, job):  # others of the VC may be in the same cell
                 self.loans.untried.update(vc.borrowers)
                 for other in vc.borrowers.values():
@@ -85,7 +85,7 @@ class Owners:
         return may_pass
 
     def _upgrade(self, plan: Plan, job: JobView) -> bool:
-        """Let a borrower own what it has, if its VC has such cells left."""
+        """Make a borrower the owner of its cells, if its VC has such cells left."""
         vc = self.vcs.of(job)
         if self.vcs.only_borrows(job) or vc.pipeline is None or vc.view.cluster.free_gpus() < job.gpus:
             return False

@@ -1,9 +1,9 @@
-"""The planner of a cluster that is shared: one planner in each VC, binding beneath them, lending after them.
+"""The planner of a shared cluster: one planner in each VC, binding below them, lending after them.
 
-1. every VC to which something happened plans on its own cells            `agenda.py`
-2. its virtual gpus become physical ones; borrowers there are pushed out  `translate.py`
-3. borrowers whose VC has room again become owners where they stand       `owners.py`
-4. what is idle is lent to jobs that their VC has no room for             `lender.py`
+1. every VC with new events plans on its own cells                          `agenda.py`
+2. its virtual GPUs become physical ones; borrowers there are evicted       `translate.py`
+3. borrowers whose VC has free cells again become owners in place           `owners.py`
+4. idle cells are lent to jobs that do not fit in their VC                  `lender.py`
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from skep.policies.shared.view import VcView, key_of
 
 
 class VcPlanner:
-    """`make` gives the planner for a VC, told the VC's name, the policy its file names, and its cluster."""
+    """`make` builds the planner of a VC from the VC's name, the policy that its file names, and its cluster."""
 
     name = "shared"
     round_s = 0.0
@@ -42,7 +42,7 @@ class VcPlanner:
         self.make = make
         self.sharing = sharing
         self.asked = ""
-        """The VC whose planner is at work now, or has failed."""
+        """The VC whose planner is running or has failed."""
 
     # Derived from the state ------------------------------------------------------------------------------------
 
@@ -59,13 +59,13 @@ class VcPlanner:
         self._make_vcs(view, memory)
         self.health = CellHealth(self.cells, self.hardware, self.vcs, self.agenda)
         self._take_up(view)
-        # Not before: a bad cell could be shown to a VC that has work elsewhere.
+        # Not earlier: a bad cell could be shown to a VC that has work elsewhere.
         self.health.attach(view.cluster, memory)
         for vc in self.vcs.values():
             with Asking(self, vc.name):
                 vc.planner.attach(vc.view, vc.view.memory)
             trigger = self.agenda.trigger(vc)
-            if vc.pipeline is not None:  # news to the VC first, and only then to the lender
+            if vc.pipeline is not None:  # new to the VC first, and only then to the lender
                 trigger.submitted += vc.pipeline.unseen
         self.lender.attach()
 
@@ -90,16 +90,16 @@ class VcPlanner:
             first += len(part.cluster.nodes)
 
     def _take_up(self, view: View) -> None:
-        """Every running job is where its placement says, owner or borrower."""
+        """Enter every running job, as owner or borrower."""
         names = view.new_plan()
         stale = view.memory.others({vc.view.at for vc in self.vcs.values()})
         gone = [change for change in stale if change.slot != WAKE.name or change.key not in self.vcs]
         self.stale = [change for change in gone if change.slot != SHOWN.name]
-        """What forgets what is remembered of VCs, and of what jobs have, that have gone since it was written."""
+        """The changes that remove memory of VCs, and of allocations of jobs, that no longer exist."""
         for job in view.jobs.values():
             vc = self.vcs.get(self.vcs.key(job))
             if vc is None:
-                continue  # it ended when there still was such a VC
+                continue  # it ended when the VC still existed
             if not self.vcs.only_borrows(job):
                 vc.view.jobs[job.id] = job
             if job.bound is None:
@@ -127,7 +127,7 @@ class VcPlanner:
         if trigger.nodes_changed:
             self.health.follow(view.cluster)
             self.lender.view.trigger.nodes_changed = True
-        with self.cells.books:  # doomed cells are settled when nothing is tried any more
+        with self.cells.books:  # doomed cells are settled after all trials
             if self.owners.strays:
                 self.owners.house_strays(plan)
             self._tell(plan, trigger)
@@ -142,7 +142,7 @@ class VcPlanner:
         return plan
 
     def _tell(self, plan: Plan, trigger: Trigger) -> None:
-        """Each VC learns what happened to its jobs; what they held is free."""
+        """Pass events to the VCs of the jobs; what the jobs held is free."""
         vcs, tell, lender = self.vcs, self.agenda.trigger, self.lender.view.trigger
         for job in trigger.started:
             vc = vcs.of(job)
@@ -160,7 +160,7 @@ class VcPlanner:
                 vc = vcs.of(job)
                 vc.view.jobs[job.id] = job
                 tell(vc).submitted.append(job)
-        for job in trigger.ended:  # what is remembered of it is forgotten by the state
+        for job in trigger.ended:  # the state drops its memory
             vc = vcs.of(job)
             self._gone(plan, vc, job)
             tell(vc).ended.append(job)
@@ -178,7 +178,7 @@ class VcPlanner:
             self.agenda.retry()
 
     def _gone(self, plan: Plan, vc: Vc, job: JobView) -> str:
-        """The job holds nothing any more; the slot in which it is remembered that it did."""
+        """The job no longer holds anything. Returns the slot in which its allocation was remembered."""
         if self.translator.let_go(vc, job):
             return OWNED.name
         if job.seq in self.loans.borrowers:
@@ -187,7 +187,7 @@ class VcPlanner:
         return ""
 
     def _ask(self, view: View, plan: Plan) -> None:
-        """The planners of all VCs to which something happened."""
+        """Call the planners of all VCs with new events."""
         for vc in self.agenda.due(view.now_s):
             trigger = vc.view.trigger
             is_changed = True
@@ -199,7 +199,7 @@ class VcPlanner:
         self.asked = ""
 
     def _plan_vc(self, plan: Plan, vc: Vc) -> bool:
-        """Whether it has decided anything."""
+        """Call the planner of one VC. True if it has decided anything."""
         trigger = vc.view.take_trigger()
         vc.books.is_refused = False
         if vc.pipeline is not None and vc.pipeline.absorb(trigger):
@@ -220,14 +220,14 @@ class VcPlanner:
         return bool(made.decisions)
 
     def _offer(self, vc: Vc, made: Plan, fresh: tuple[JobView, ...]) -> None:
-        """Those that their VC has no room for may be lent something."""
+        """Jobs that do not fit in their VC may borrow."""
         waiting = [job for job in fresh if job.state is JobState.PENDING]
         rejected = {job.seq for job, _ in made.rejects} if waiting else ()
         for job in waiting:
             if job.seq not in rejected and self.vcs.may_borrow(job):
                 self.lender.view.trigger.submitted.append(job)
 
-    # What is said about it -------------------------------------------------------------------------------------
+    # Explanations ----------------------------------------------------------------------------------------------
 
     def why_never(self, view: View, job: JobView) -> str:
         if self.vcs.only_borrows(job):
@@ -247,6 +247,6 @@ class VcPlanner:
 
 
 def is_only_submitted(trigger: Trigger) -> bool:
-    """Whether nothing happened but that jobs came: their VC has no more room than before."""
+    """True if jobs were only submitted: their VC has no more free cells than before."""
     others = trigger.ended or trigger.returned or trigger.withdrawn or trigger.started
     return not (others or trigger.nodes_changed or trigger.is_timer)

@@ -1,4 +1,5 @@
-"""What the planner of a VC decides, in physical terms: which GPUs, who has to leave them, and the way back."""
+"""Translates decisions of a VC's planner into physical terms: which GPUs, which borrowers must leave, and how to undo
+it."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from skep.policies.shared.loans import Loans
 from skep.policies.shared.vc import CELLS, Vc
 
 ALONE = contextlib.nullcontext()
-"""Around a decision that needs no other."""
+"""For a decision without a bundle."""
 
 Homes = dict[str, Allocation | None]
-"""Where jobs are to be, by id, in physical terms."""
+"""The wanted allocations of jobs, by id, in physical terms."""
 
 
 class Translator:
@@ -31,11 +32,11 @@ class Translator:
         """What each owner holds in terms of its VC, by its seq."""
 
     def carry_out(self, plan: Plan, vc: Vc, made: Plan) -> None:
-        """All decisions of this plan of a VC."""
+        """Translate all decisions of this plan of a VC."""
         if len(made.decisions) == 1:
             self._carry_out_one(plan, vc, made)
             if made.decisions[0].before is None:
-                return  # a start leaves nothing
+                return  # a start releases nothing
         else:
             homes: Homes = {}
             for numbers in bundles_of(made.decisions):
@@ -49,7 +50,7 @@ class Translator:
             plan.note(vc.books.forget(before))
 
     def _carry_out_one(self, plan: Plan, vc: Vc, made: Plan) -> None:
-        """The usual case: one decision, and no job has to leave for it."""
+        """The usual case: one decision, for which no borrower must leave."""
         decision = made.decisions[0]
         job = self.view.jobs[decision.job_id]
         home = self._home(vc, decision, job.bound)
@@ -63,7 +64,8 @@ class Translator:
             self._translate(plan, vc, made, 0, job.bound, home)
 
     def _carry_out(self, plan: Plan, vc: Vc, made: Plan, numbers: list[int], homes: Homes) -> None:
-        """Decisions that need each other, or one by itself. `homes`: of jobs that this plan has decided about."""
+        """Translate a bundle or a single decision. `homes`: the allocations of jobs that this plan has decided
+        about."""
         leavers = self._leavers(vc, made, numbers, homes)
         with plan.bundle() if len(numbers) > 1 or any(leavers) else ALONE:
             for number, borrowers in zip(numbers, leavers, strict=True):
@@ -75,7 +77,7 @@ class Translator:
                 homes[decision.job_id] = self._translate(plan, vc, made, number, bound, home)
 
     def _leavers(self, vc: Vc, made: Plan, numbers: list[int], homes: Homes) -> list[list[JobView]]:
-        """The borrowers that have to leave for each of these decisions."""
+        """The borrowers that must leave for each of these decisions."""
         found = []
         homes = dict(homes)
         for number in numbers:
@@ -86,7 +88,7 @@ class Translator:
         return found
 
     def _home(self, vc: Vc, decision: Decision, bound: Allocation | None) -> Allocation | None:
-        """Where the job is to be; who is suspended, resumed or reshared stays where it is."""
+        """The physical allocation of the job; a suspended, resumed or reshared job stays in place."""
         after = decision.after
         if after is None:
             return None
@@ -102,7 +104,7 @@ class Translator:
     def _translate(
         self, plan: Plan, vc: Vc, made: Plan, number: int, bound: Allocation | None, home: Allocation | None
     ) -> Allocation | None:
-        """From where it is to its home; the home with all that belongs to it."""
+        """From its present place to its new allocation, with everything that follows."""
         decision = made.decisions[number]
         after = decision.after
         job = self.view.jobs[decision.job_id]
@@ -122,13 +124,13 @@ class Translator:
     # Owners ----------------------------------------------------------------------------------------------------
 
     def adopt(self, vc: Vc, job: JobView, owned: Owned) -> None:
-        """It runs there already."""
+        """Enter an owner that already runs there."""
         vc.books.adopt(owned.allocation, owned.gpus, job.seq)
         self.virtual[job.seq] = owned.allocation
         vc.view.held_jobs[job.seq] = job
 
     def own(self, plan: Plan, vc: Vc, job: JobView, virtual: Allocation) -> None:
-        """From now on this is what the job holds in terms of its VC."""
+        """From now on the job holds this in terms of its VC."""
         plan.note(functools.partial(self._set, vc, job, self.virtual.get(job.seq)))
         self._set(vc, job, virtual)
 
@@ -144,7 +146,7 @@ class Translator:
             vc.view.held_jobs[job.seq] = job
 
     def let_go(self, vc: Vc, job: JobView) -> bool:
-        """An owner is gone, its physical GPUs are free already. False: it owned nothing."""
+        """Remove an owner whose physical GPUs are already free. False: it owned nothing."""
         if vc.view.held_jobs.pop(job.seq, None) is None:
             return False
         vc.books.ended(self.virtual.pop(job.seq), job.seq)
@@ -152,7 +154,7 @@ class Translator:
 
 
 def stays(decision: Decision) -> bool:
-    """Whether the job is suspended, resumed or reshared where it stands."""
+    """True if the job is suspended, resumed or reshared in place."""
     before, after = decision.before, decision.after
     return (
         (before is not None and before.resumes_as is not None)
@@ -167,7 +169,7 @@ def is_reshared(decision: Decision) -> bool:
 
 
 def bundles_of(decisions: list[Decision]) -> list[list[int]]:
-    """The numbers of those that need each other, and of each that stands by itself."""
+    """The indexes of the decisions of each bundle, and of each decision without one."""
     found: list[list[int]] = []
     last = 0
     for number, decision in enumerate(decisions):

@@ -1,4 +1,4 @@
-"""One virtual cluster: its planner, what that planner sees, and how its words are put for the whole."""
+"""One virtual cluster: its planner, its view, and how its explanations are worded for the whole cluster."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ CELLS, NUMBERS, PRIVATE = "cells", "numbers", "private"
 
 
 class Vc:
-    """A whole VC but for its pinned cells, or one of these: only jobs that ask for it are planned there."""
+    """A VC without its pinned cells, or one pinned cell, in which only jobs that name it are planned."""
 
     def __init__(self, number: int, name: str, key: str, books: VcBooks, view: VcView, planner: Planner) -> None:
         self.number = number
-        """VCs are asked in turn."""
+        """The position in which VCs are called."""
         self.name = name
         self.key = key
         self.books = books
@@ -32,13 +32,13 @@ class Vc:
         self.planner = planner
         self.wake_s = math.inf
         self.borrowers: dict[int, JobView] = {}
-        """Its jobs on lent cells that it could own there, by seq."""
+        """Its borrowers that could become owners in place, by seq."""
         self.pipeline = planner if isinstance(planner, Pipeline) else None
-        """None for a planner that knows nothing of lending."""
+        """None for a planner that does not support lending."""
         self.borrows = self.pipeline is not None and self.pipeline.borrows
 
     def pass_on(self, made: Plan, plan: Plan) -> None:
-        """What its planner writes down goes under the VC's name: others may use the same words."""
+        """Memory of its planner is stored under the VC's name, because others may use the same slots."""
         for job, scope in made.joins:
             plan.wait(job, f"{self.key}/{scope}")
         for scope, cause in made.refusals:
@@ -52,7 +52,7 @@ class Vc:
 
 
 class Vcs(dict[str, Vc]):
-    """Those of the layout by name, and each of their pinned cells as one by itself."""
+    """The VCs of the layout by name, and each of their pinned cells as a VC of its own."""
 
     def __init__(self, sharing: str) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Vcs(dict[str, Vc]):
         return key_of(spec.vc, spec.pinned) if spec.pinned and self.sharing != NUMBERS else spec.vc
 
     def only_borrows(self, job: JobView) -> bool:
-        """Opportunistic work never owns cells. Where nothing is lent it is merely the last in its VC."""
+        """Opportunistic work never owns cells. Without lending it is only the last in its VC."""
         spec = job.spec
         return spec.priority < 0 and self.sharing == CELLS and not spec.pinned
 
@@ -80,7 +80,7 @@ class Asks(Protocol):
 
 
 class Asking:
-    """Notes whose planner is asked, so that a failure names the VC."""
+    """Notes which VC's planner is running, so that a failure names the VC."""
 
     __slots__ = ("asks", "name")
 
@@ -97,12 +97,12 @@ class Asking:
 
 
 def in_cell(refusal: Refusal, pinned: str) -> Refusal:
-    """What is said of one who waits for a pinned cell names it."""
+    """Explanations for a pinned cell name it."""
     return msgspec.structs.replace(refusal, reason=f"in pinned cell {pinned}: {refusal.reason}") if pinned else refusal
 
 
 def why_never(vc: Vc, job: JobView, reason: str) -> str:
-    """In terms of the VC, whose planner takes its own cells for all there is."""
+    """In terms of the VC, whose planner regards its own cells as the whole cluster."""
     shape = job.spec.shapes[0]
     kinds = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
     cluster = vc.view.cluster

@@ -1,4 +1,4 @@
-"""What the planner of a VC is shown: its own cluster, its own jobs, its own part of the memory."""
+"""What the planner of a VC sees: its own cluster, its own jobs, its own part of the memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class PrefixView(Mapping[str, T]):
-    """The entries of a dictionary whose names begin with a prefix."""
+    """The entries of a dictionary whose keys have a prefix."""
 
     def __init__(self, whole: Mapping[str, T], prefix: str) -> None:
         self.whole = whole
@@ -31,12 +31,12 @@ class PrefixView(Mapping[str, T]):
 
 
 def key_of(vc: str, pinned: str) -> str:
-    """What belongs to a pinned cell begins with the name of its VC: it is forgotten with that of the VC."""
+    """The key of a pinned cell begins with the name of its VC, so that it is dropped together with the VC."""
     return f"{vc}/pinned {pinned}" if pinned else vc
 
 
 class VcView:
-    """A `View` of what a VC has."""
+    """A `View` of a VC."""
 
     def __init__(self, whole: View, books: VcBooks, name: str) -> None:
         self.whole = whole
@@ -48,11 +48,11 @@ class VcView:
         self.waiting: PrefixView[WaitingView] = PrefixView(whole.waiting, f"{key_of(*self.at)}/")
         self.jobs: dict[str, JobView] = {}
         self.held_jobs: dict[int, JobView] = {}
-        """Those that run on cells of the VC, not on lent ones."""
+        """Jobs on cells of the VC, not on borrowed ones."""
         self.knowledge = whole.knowledge.of_vc(name)
         self._empty = whole.new_plan().part(books.over, self.at)
         self.trigger = Trigger()
-        """What this VC's planner has not seen yet."""
+        """Events that this VC's planner has not seen yet."""
 
     @property
     def now_s(self) -> float:
@@ -64,12 +64,12 @@ class VcView:
 
     @property
     def open_jobs(self) -> Mapping[int, JobView]:
-        """Of all: the owners of lent cells are jobs of other VCs."""
+        """All jobs: the owners of lent cells are jobs of other VCs."""
         return self.whole.open_jobs
 
     @property
     def groups(self) -> Mapping[str, GroupView]:
-        """Of all: a group may have members in several VCs."""
+        """All groups: a group may have members in several VCs."""
         return self.whole.groups
 
     @property
@@ -96,5 +96,5 @@ class VcView:
 
 
 def as_view(view: VcView) -> View:
-    """That it is one is for the type checker to say."""
+    """Lets the type checker verify that it is a `View`."""
     return view

@@ -1,4 +1,4 @@
-"""AFS-L: gpus of elastic jobs by what each brings, one by one."""
+"""AFS-L: assigns the GPUs of elastic jobs one by one, by the gain of each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
 WALK = Knob(
     "walk",
     SKIP,
-    "strict: no job starts after one whose smallest size is not to be had; skip: go on",
+    "strict: no job starts after one whose smallest size does not fit; skip: go on",
     (STRICT, SKIP),
 )
 PLACED = tuple(knob for knob in common_knobs(walk=SKIP, patience=(0.0,)) if knob.name in ("place", "patience"))
@@ -33,7 +33,7 @@ PLACED = tuple(knob for knob in common_knobs(walk=SKIP, patience=(0.0,)) if knob
 POLICIES = (
     Policy(
         name="afs-l",
-        title="Apathetic future share with known lengths: elastic jobs get gpus one by one, each where it shortens the "
+        title="Apathetic future share with known lengths: elastic jobs get GPUs one by one, each where it shortens the "
         "sum of completion times of two jobs most; jobs without a range get what they ask for, the shortest first, "
         "preempting.",
         paper="Hwang et al., Elastic Resource Sharing for Distributed Deep Learning (AFS), NSDI 2021",

@@ -13,7 +13,7 @@ from skep.policies.order.progress import FORMS, ProgressAndService
 from skep.policies.registry import Knob, Knobs, Policy, Setting
 
 LEAD_MIN = {"sum": 0.001, "product": 0.1, "remaining": 0.0}
-"""Without rounds: in the sum a part of 1, in the product gpu-seconds."""
+"""Without rounds: a fraction in the sum form, GPU-seconds in the product form."""
 
 
 def build(knobs: Knobs, setting: Setting) -> Planner:
@@ -21,7 +21,7 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
     if knobs["weight"] > 1:
         raise InputError(f"e-las: weight={knobs['weight']:g}: expected a number from 0 to 1")
     if not 0 < knobs["scale"] < math.inf:
-        raise InputError(f"e-las: scale={knobs['scale']:g}: expected gpu-seconds above 0")
+        raise InputError(f"e-las: scale={knobs['scale']:g}: expected GPU-seconds above 0")
     lead = knobs["lead"] if form == "sum" else knobs["lead"] * knobs["scale"]
     least = LEAD_MIN[form]
     if lead < least and not setting.round_s:
@@ -51,11 +51,11 @@ POLICIES = (
                 FORMS,
             ),
             Knob("weight", 0.5, "of the service in the sum, 0 to 1"),
-            Knob("scale", 7200.0, "gpu-seconds that count as half of all service"),
+            Knob("scale", 7200.0, "GPU-seconds that count as half of all service"),
             Knob(
                 "lead",
                 0.1,
-                "how far behind a running job must be before it can be pushed out (× scale but in the sum)",
+                "how far behind a running job must be before it can be preempted (× scale but in the sum)",
             ),
         ),
     ),

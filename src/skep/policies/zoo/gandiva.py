@@ -1,4 +1,4 @@
-"""Gandiva: jobs start at once, by turns where need be, and what runs is improved all the time."""
+"""Gandiva: jobs start at once, taking turns if necessary, and running jobs are improved continuously."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
 
 
 def adjusters(knobs: Knobs, height: int) -> tuple[Adjuster, ...]:
-    """Those that are switched on. Jobs that grew shrink before others have to take turns, and no job takes turns longer
-    than there are free GPUs to move to."""
+    """The adjusters that are switched on. Jobs that grew shrink before others must take turns, and jobs stop taking
+    turns as soon as there are free GPUs to move to."""
     cool_down_s = knobs["cool_down"]
     found: list[Adjuster] = []
     if knobs["grow"]:
@@ -43,7 +43,7 @@ def adjusters(knobs: Knobs, height: int) -> tuple[Adjuster, ...]:
 
 
 def assumes(knobs: Knobs) -> frozenset[Need]:
-    """What the adjusters need; a trial is judged by the speeds that jobs report."""
+    """The needs of the adjusters; a trial is judged by the speeds that jobs report."""
     found = {Need.PROGRESS} if knobs["slices"] and knobs["pack"] else set()
     for adjuster in adjusters(knobs, 1):
         found |= adjuster.needs
@@ -54,7 +54,7 @@ POLICIES = (
     Policy(
         name="gandiva",
         title="Nodes host jobs of one size; a job that finds no free GPUs takes turns with jobs of its size, two are "
-        "packed if a trial shows a gain, jobs move to mend fragmentation, elastic ones use idle GPUs of their node.",
+        "packed if a trial shows a gain, jobs move to reduce fragmentation, elastic ones use idle GPUs of their node.",
         paper="Xiao et al., Gandiva: Introspective Cluster Scheduling for Deep Learning, OSDI 2018",
         assumes=assumes,
         build=build,

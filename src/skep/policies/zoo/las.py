@@ -25,11 +25,11 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
         return QueuesReplica("las", limits, by_size=by_size)
     if limits:
         return make_pipeline("las", knobs, setting, order=Queues(limits, by_size=by_size), preempt=Preempt())
-    # In rounds the round itself keeps jobs from switching all the time.
+    # With rounds, the round itself keeps jobs from switching all the time.
     lead = 0.0 if setting.round_s else knobs["lead"]
     if not setting.round_s and lead < LEAD_MIN_S:
         raise InputError(
-            f"las: lead={lead:g}: jobs that have had as much would switch without end",
+            f"las: lead={lead:g}: jobs with equal service would preempt each other without end",
             hint=f"a lead of at least {LEAD_MIN_S:g} s, queues, or decisions in rounds",
         )
     order = LeastAttained(by_size=by_size, lead=lead)
@@ -56,7 +56,7 @@ POLICIES = (
             Knob(
                 "lead",
                 600.0,
-                "without queues: seconds (at least 0.1) that a running job is ahead of those who have had as much, so "
+                "without queues: seconds (at least 0.1) that a running job is ahead of jobs with equal service, so "
                 "that jobs do not switch all the time; not used when decisions come in rounds",
             ),
             COMPAT,

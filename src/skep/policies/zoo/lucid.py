@@ -41,7 +41,7 @@ POLICIES = (
     Policy(
         name="lucid",
         title="Small jobs first run for a short time on a profiling partition; then least predicted duration × GPUs "
-        "first, without preemption. Two jobs share GPUs where they disturb each other little.",
+        "first, without preemption. Two jobs share GPUs if they slow each other down little.",
         paper="Hu et al., Lucid: A Non-intrusive, Scalable and Interpretable Scheduler for Deep Learning Training "
         "Jobs, ASPLOS 2023",
         assumes=assumes,

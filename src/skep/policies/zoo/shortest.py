@@ -1,4 +1,4 @@
-"""By duration and size: the clairvoyant baselines, and what history can do instead (QSSF)."""
+"""Orders by duration and size: the clairvoyant baselines, and prediction from history (QSSF)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ POLICIES = (
     ),
     Policy(
         name="qssf",
-        title="Quasi-shortest service first: least predicted duration × gpus, without preemption.",
+        title="Quasi-shortest service first: least predicted duration × GPUs, without preemption.",
         paper="Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios), SC 2021",
         assumes=by_estimate,
         build=non_preemptive("qssf", by_size=True),
@@ -65,7 +65,7 @@ POLICIES = (
     ),
     Policy(
         name="smallest",
-        title="Fewest gpus first, preempting larger jobs.",
+        title="Fewest GPUs first, preempting larger jobs.",
         paper="baseline of Gu et al., Tiresias, NSDI 2019 (called sjf there)",
         assumes=frozenset({Need.CHECKPOINT}),
         build=preemptive("smallest", Smallest),
@@ -81,7 +81,7 @@ POLICIES = (
     ),
     Policy(
         name="srsf",
-        title="Shortest remaining service (time × gpus) first, preempting: the clairvoyant reference for average JCT.",
+        title="Shortest remaining service (time × GPUs) first, preempting: the clairvoyant reference for average JCT.",
         paper="baseline of Gu et al., Tiresias, NSDI 2019 (called shortest-gpu there)",
         assumes=CLAIRVOYANT,
         build=preemptive("srsf", lambda: Remaining(Duration(), by_size=True)),

@@ -1,4 +1,4 @@
-"""Tiresias: least attained gpu service in queues, without (L) or with (G) knowledge of the distribution."""
+"""Tiresias: least attained GPU service in queues, without (L) or with (G) knowledge of the distribution."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAPER = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed Deep Learnin
 
 KNOBS = (
     *common_knobs(walk="skip", place="skew-gated"),
-    Knob("queues", (3250.0, 7200.0), "limits of the queues in gpu-seconds"),
+    Knob("queues", (3250.0, 7200.0), "limits of the queues in GPU-seconds"),
     COMPAT,
 )
 
@@ -38,32 +38,32 @@ def build_g(knobs: Knobs, setting: Setting) -> Planner:
     if knobs["compat"]:
         check_compat(knobs)
         if samples is None:
-            raise InputError("tiresias-g: compat=true needs samples=FILE, one service in gpu-seconds a line")
+            raise InputError("tiresias-g: compat=true needs samples=FILE, one service in GPU-seconds a line")
         return QueuesReplica("tiresias-g", limits, by_size=True, gittins=GittinsTable(samples))
     order = Queues(limits, gittins=Gittins(samples))
     return make_pipeline("tiresias-g", knobs, setting, order=order, preempt=Preempt())
 
 
 def read_samples(name: str, texts: Texts) -> tuple[float, ...]:
-    """One number a line; a first line that is none is a heading."""
+    """One number per line; a first line that is not a number is a heading."""
     numbers = []
-    lines = texts.load(name, what="services in gpu-seconds, one a line").split()
+    lines = texts.load(name, what="services in GPU-seconds, one a line").split()
     for number, line in enumerate(lines, start=1):
         try:
             numbers.append(float(line))
         except ValueError as error:
             if number > 1:
-                message = f"{name}:{number}: '{line[:40]}' is not a number of gpu-seconds"
+                message = f"{name}:{number}: '{line[:40]}' is not a number of GPU-seconds"
                 raise InputError(message) from error
     if len(numbers) < 2 or not all(0 <= value < 1e18 for value in numbers):
-        raise InputError(f"{name}: expected at least two services in gpu-seconds, one a line")
+        raise InputError(f"{name}: expected at least two services in GPU-seconds, one a line")
     return tuple(numbers)
 
 
 POLICIES = (
     Policy(
         name="tiresias-l",
-        title="Least attained gpu service in discrete queues, preempting only from deeper queues; which jobs are kept "
+        title="Least attained GPU service in discrete queues, preempting only from deeper queues; which jobs are kept "
         "together goes by the names of their models.",
         paper=PAPER,
         assumes=frozenset({Need.CHECKPOINT}),
@@ -88,7 +88,7 @@ POLICIES = (
             Knob(
                 "samples",
                 "finished",
-                "finished: the jobs finished so far; or a file with one service in gpu-seconds a line",
+                "finished: the jobs finished so far; or a file with one service in GPU-seconds a line",
             ),
         ),
     ),

@@ -20,7 +20,7 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
 
 
 def quotas(kind: str, setting: Setting) -> str | dict[str, float]:
-    """The kind, or the gpus of each VC from a file."""
+    """The kind of quotas, or the GPUs of each VC from a file."""
     if kind in (EQUAL, USAGE):
         return kind
     found = read_quotas(kind, setting.texts)
@@ -59,7 +59,7 @@ POLICIES = (
             Knob(
                 "quotas",
                 EQUAL,
-                "gpus of each VC. equal: the same for all; usage: in proportion to the gpu-seconds each has used up to "
+                "GPUs of each VC. equal: the same for all; usage: in proportion to the GPU-seconds each has used up to "
                 "now (a VC without any counts as an average one); FILE: a CSV of vc,gpus",
                 (EQUAL, USAGE, "FILE"),
             ),
