@@ -1,7 +1,8 @@
 """What is known about the speed and the length of jobs: measured figures, never the truth of a simulation.
 
-It has three parts: speeds (from a profile and from reports of jobs), the progress of jobs that have not ended, and the
-history of those that have. The last two follow from events, so they are the same in a replay, a snapshot and a fork.
+It has four parts: speeds (from a profile and from reports of jobs), the progress of jobs that have not ended, the
+history of those that have, and the requests of the latest jobs. All but the profile follows from events, so it is the
+same in a replay, a snapshot and a fork.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 from skep.core.history import Finished, History, Past, Spread, owner_of
 from skep.core.model import JobSpec, Shape
 from skep.core.progress import Progress, Report, Tally
+from skep.core.requests import Requests, SavedRequests
 
 if TYPE_CHECKING:
     from skep.core.cluster import Cluster
@@ -28,6 +30,9 @@ PLACES_MAX = 10_000
 
 NOTHING = Past()
 """The history of a VC in which no job has run; never modified."""
+
+NO_REQUESTS = Requests()
+"""Of a VC without jobs; never written to."""
 
 
 class SpeedKey(msgspec.Struct, frozen=True, array_like=True):
@@ -95,8 +100,12 @@ class KnowledgeView(ProfileFigures, Protocol):
     def history(self) -> History:
         """Finished jobs, of the whole cluster or of the VC of this view."""
 
+    @property
+    def requests(self) -> Requests:
+        """What the latest of these jobs asked for."""
+
     def of_vc(self, vc: str) -> KnowledgeView:
-        """The same with the history of one VC."""
+        """The same with the history and the requests of one VC."""
 
 
 class Saved(msgspec.Struct):
@@ -106,6 +115,8 @@ class Saved(msgspec.Struct):
     vcs: dict[str, Past]
     progress: dict[str, Progress]
     speeds: list[tuple[SpeedKey, Tally]]
+    requests: SavedRequests | None = None
+    vc_requests: dict[str, SavedRequests] = {}
 
 
 class Knowledge:
@@ -120,6 +131,8 @@ class Knowledge:
         self.speeds = dict(saved.speeds)
         """Steps per second reported by jobs that name a model."""
         self.history = History(lambda: self.whole, self.used_by)
+        self.requests = Requests(saved.requests)
+        self.vc_requests = {vc: Requests(each) for vc, each in saved.vc_requests.items()}
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
         return self.measured.rate(job, shape, gpu_type, neighbours)
@@ -144,7 +157,15 @@ class Knowledge:
         return self.vcs.get(vc, NOTHING).used_gpu_s
 
     def saved(self) -> Saved:
-        return Saved(self.whole, self.vcs, self.progress, list(self.speeds.items()))
+        of_vcs = {vc: requests.saved() for vc, requests in self.vc_requests.items()}
+        return Saved(self.whole, self.vcs, self.progress, list(self.speeds.items()), self.requests.saved(), of_vcs)
+
+    def note_request(self, at_s: float, job: JobSpec) -> None:
+        self.requests.note(at_s, job.shapes[0])
+        of_vc = self.vc_requests.get(job.vc)
+        if of_vc is None:
+            of_vc = self.vc_requests[job.vc] = Requests()
+        of_vc.note(at_s, job.shapes[0])
 
     def note_end(self, job: Job) -> None:
         """The job has ended. Only jobs that succeeded count as history."""
@@ -178,6 +199,8 @@ class Knowledge:
         """The clock was set."""
         for progress in self.progress.values():
             progress.at_s += by_s
+        for requests in (self.requests, *self.vc_requests.values()):
+            requests.shift(by_s)
 
     def _new_past(self, vc: str) -> Past:
         past = self.vcs[vc] = Past()
@@ -185,7 +208,7 @@ class Knowledge:
 
 
 class PartOfVc:
-    """Speeds and progress of all jobs, the history of one VC."""
+    """Speeds and progress of all jobs, the history and the requests of one VC."""
 
     def __init__(self, whole: Knowledge, vc: str) -> None:
         self.rate, self.steps_per_s, self.throughput = whole.rate, whole.steps_per_s, whole.throughput
@@ -193,6 +216,11 @@ class PartOfVc:
         self.progress = whole.progress
         self.of_vc = whole.of_vc
         self.history = History(lambda: whole.vcs.get(vc, NOTHING), whole.used_by)
+        self._whole, self._vc = whole, vc
+
+    @property
+    def requests(self) -> Requests:
+        return self._whole.vc_requests.get(self._vc, NO_REQUESTS)
 
 
 def as_view(knowledge: Knowledge) -> KnowledgeView:

@@ -60,8 +60,8 @@ class Setting(msgspec.Struct, frozen=True):
     round_s: float = 0.0
     vcs: tuple[str, ...] = ()
     """Virtual clusters that are known at the start: those of the trace. Others become known through their jobs."""
-    typical: Typical = Typical()
-    """Typical requests of jobs, used by `place=fgd`. Without any, all nodes are equal to it."""
+    typical: Typical | None = None
+    """Typical requests of jobs, used by `place=fgd`. None: it uses the requests of the latest jobs."""
     offers: frozenset[Need] = frozenset(Need)
     """What the engine offers; a policy decides without the rest."""
     texts: Texts = msgspec.field(default_factory=Texts)

@@ -5,7 +5,6 @@ Readers who see only some VCs see the hardware whole, and of other VCs' jobs onl
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from skep.service.reads import Reads
 
 DAY_S = 86400.0
-TYPICAL_OF = 10_000
-"""Jobs by which fragments are measured: the latest."""
 HIDDEN = "other"
 """Stands for the id of a job that the reader may not see."""
 FREE, SHARED = -1, -2
@@ -213,10 +210,10 @@ class IdleShown(msgspec.Struct):
 
 
 def idle(reads: Reads) -> IdleShown:
-    """Fragments are measured by the latest jobs that the state keeps (`core/fragments.py`)."""
+    """Fragments are measured by what the latest jobs asked for (`core/fragments.py`, `core/requests.py`)."""
     with reads.lock:
         state = reads.writer.state
-        latest = [job.spec.shapes[0] for job in itertools.islice(reversed(state.jobs.values()), TYPICAL_OF)]
+        latest = state.knowledge.requests.shapes()
         size_max = max((pool.size_max for pool in state.cluster.pools), default=0)
         nodes = Counter(
             (node.spec.gpu_type, node.cpu_free, node.free, tuple(sorted(left for _, left in node.parts() if left)))

@@ -101,6 +101,7 @@ def test_a_snapshot_has_it_and_one_that_is_older_gets_what_follows_from_its_jobs
     for each in JOBS:
         state.jobs[each.id] = each
         each.finish_s = float(each.seq)
+        state.knowledge.note_request(each.submit_s, each.spec)
         state.knowledge.note_end(each)
         state.knowledge.note_use(each.spec.vc, each.service_gpu_s)
     again = load(dump(state), cluster("1x4"))
@@ -109,6 +110,10 @@ def test_a_snapshot_has_it_and_one_that_is_older_gets_what_follows_from_its_jobs
     import msgspec
 
     saved = msgspec.msgpack.decode(dump(state), type=SavedState)
+    assert saved.knowledge is not None
+    saved.knowledge.requests, saved.knowledge.vc_requests = None, {}
+    without_requests = load(msgspec.msgpack.encode(saved), Cluster([]))
+    assert without_requests.knowledge.saved() == state.knowledge.saved()
     saved.knowledge = None
     older = load(msgspec.msgpack.encode(saved), Cluster([]))
     assert older.knowledge.saved() == state.knowledge.saved()

@@ -4,24 +4,48 @@ from __future__ import annotations
 
 import math
 
-from skep.core.cluster import WHOLE
-from skep.core.fragments import Fragments, Typical
+from skep.core.cluster import WHOLE, Allocation
+from skep.core.fragments import Fragments, Typical, typical_tasks
+from skep.core.knowledge import KnowledgeView
+from skep.core.model import Shape
+from skep.core.plan import Plan
+from skep.core.requests import SPARE, Requests
 from skep.core.tasks import Task
-from skep.core.view import NodeView
+from skep.core.view import ClusterView, JobView, NodeView, View
 from skep.policies.place.board import Entry
 from skep.policies.place.scored import Largest, Scored, has_books, roomy_parts, tightest
 
 
 class Fgd(Scored):
     """Where the part of the idle GPUs that other jobs cannot use grows least, measured by typical tasks: in
-    simulations and `skep fill` those of the trace. A server provides none yet: all nodes are then equal, and the
-    lowest is taken."""
+    simulations and `skep fill` those of the trace, in a server those of the latest 10,000 jobs."""
 
     name = "fgd"
 
     def __init__(self, typical: Typical | None = None) -> None:
         super().__init__()
         self.fragments = Fragments(typical or Typical())
+        self.learns = typical is None
+        self.known: KnowledgeView | None = None
+        self.learned_of = 0
+        """The number of submitted jobs by which typical tasks were worked out."""
+
+    def attach(self, view: View) -> None:
+        self.known = view.knowledge
+        self.learned_of = 0
+
+    def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
+        if self.learns and self.known is not None:
+            self._learn(cluster, self.known.requests)
+        return super().seek(cluster, plan, job, shape, now_s)
+
+    def _learn(self, cluster: ClusterView, requests: Requests) -> None:
+        count = settled(requests.count)
+        if count != self.learned_of:
+            gpus_most = max((pool.size_max for pool in cluster.pools), default=0)
+            self.fragments = Fragments(typical_tasks(requests.shapes(count), gpus_most))
+            self.boards.clear()
+            self.learned_of = count
 
     def score(self, largest: Largest, node: NodeView, task: Task) -> Entry | None:
         if not has_books(node, task):
@@ -68,3 +92,9 @@ class Fgd(Scored):
     def _points(self, gain: int) -> int:
         """From 0 to 100; 50 if nothing is gained or lost."""
         return int(100 / (1 + math.exp(-gain / (WHOLE * self.fragments.scale))))
+
+
+def settled(count: int) -> int:
+    """The number of jobs by which typical tasks are worked out when so many have been submitted. Up to a tenth of them,
+    at most `SPARE`, is left out, so that not every job changes what is typical."""
+    return count - count % min(max(count // 10, 1), SPARE)
