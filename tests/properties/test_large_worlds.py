@@ -33,7 +33,6 @@ def busy_trace(count: int) -> Trace:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(policies()))
 def test_a_busy_cluster_with_failures_is_sound_and_can_be_forked(name: str) -> None:
     outages = tuple((node, 500.0 * (node + 1), 500.0 * (node + 1) + 700.0) for node in range(16))

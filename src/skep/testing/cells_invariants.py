@@ -216,6 +216,8 @@ def check_bad(cells: Cells, chain: Chain, free: set[int]) -> None:
         expect(
             set(map(id, chain.bad_free[level])) == whole, "{}: bad free cells of level {} are wrong", chain.name, level
         )
+    count = sum(map(len, chain.bad_free))
+    expect(chain.bad_free_count == count, "{}: {} bad free cells, not {}", chain.name, chain.bad_free_count, count)
 
 
 def check_free(chain: Chain, free: set[int]) -> None:

@@ -10,7 +10,7 @@ from skep.core.cells.cells import Cells
 from skep.core.cells.hardware import Hardware, cluster_of
 from skep.core.cells.layout import Sku
 from skep.core.cells.tree import FREE, OPPORTUNISTIC, PhysicalCell, set_uses
-from skep.core.cluster import UNLIMITED
+from skep.core.cluster import UNLIMITED, Slice
 from skep.testing.cells_invariants import check_cell_books
 
 
@@ -42,6 +42,18 @@ def test_every_gpu_cell_has_its_place_on_the_cluster() -> None:
     cells = Cells(layout(nodes=2))
     Hardware(cells)
     assert [leaf.place for leaf in physical(cells, "gpu")] == [(node, bit) for node in (0, 1) for bit in range(4)]
+
+
+def test_gpus_of_several_nodes_are_slices_with_their_parts_of_cpus_memory_and_tasks() -> None:
+    cells = Cells(layout(nodes=2))
+    hardware = Hardware(cells)
+    leaves = physical(cells, "gpu")
+    like = Slice(9, 0b1111, cpu_milli=4000, memory_mib=800, tasks=4)
+    assert hardware.slices([leaves[5], leaves[6], leaves[7], leaves[2]], like) == [
+        Slice(0, 0b0100, cpu_milli=1000, memory_mib=200, tasks=1),
+        Slice(1, 0b1110, cpu_milli=3000, memory_mib=600, tasks=3),
+    ]
+    assert hardware.slices(leaves[:4], like) == [Slice(0, 0b1111, cpu_milli=4000, memory_mib=800, tasks=4)]
 
 
 def test_cells_with_little_opportunistic_work_come_first() -> None:
@@ -108,6 +120,18 @@ def test_vcs_are_shown_as_many_bad_cells_as_they_lack_healthy_ones(order: tuple[
     cells.set_node(f"n{order[0]}", is_bad=False)
     assert shown() == 0
     check_cell_books(cells)
+
+
+def test_a_bad_cell_that_is_used_after_all_may_leave_more_to_spare() -> None:
+    """It was shown to its VC as bad; what runs there counts as a use of it, and planners look again."""
+    cells = Cells(layout(nodes=1, a="1 node"))
+    cells.set_node("n0", is_bad=True)
+    chain = cells.chains["rack"]
+    assert chain.doomed["a"][3] == physical(cells, "node")
+    chain.forget_freed()
+    virtual = next(iter(cells.tenancies["a"].roots["rack"][3][0].leaves()))
+    cells.books.take_gpu(physical(cells, "gpu")[0], virtual, 0)  # type: ignore[arg-type]
+    assert (chain.doomed["a"][3], chain.doomed_count, chain.is_eased) == ([], 0, True)
 
 
 def test_a_pinned_cell_stays_bound_when_it_heals() -> None:

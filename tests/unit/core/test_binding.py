@@ -1,0 +1,83 @@
+"""Which physical cells virtual ones get: buddy allocation, around bad cells and opportunistic work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tests.unit.scenarios.small_cells import layout
+
+from skep.core.cells.binding import bind_sparing, by_layout
+from skep.core.cells.cells import Cells
+from skep.core.cells.tree import OPPORTUNISTIC, PhysicalCell, VirtualCell, set_uses
+
+LEVELS = {"gpu": 1, "switch": 2, "node": 3, "rack": 4}
+
+
+def granted(cells: Cells, vc: str, kind: str, at: int = 0) -> list[VirtualCell]:
+    """The virtual GPUs of a cell that the VC owns."""
+    return list(cells.tenancies[vc].roots["rack"][LEVELS[kind]][at].leaves())  # type: ignore[arg-type]
+
+
+def gpu(cells: Cells, address: str) -> PhysicalCell:
+    return next(leaf for leaf in cells.chains["rack"].cells[1] if leaf.address == address)
+
+
+def bound(
+    cells: Cells, leaves: list[VirtualCell], is_usable: Callable[[PhysicalCell], bool] = lambda _: True
+) -> list[str] | None:
+    found = bind_sparing(cells.chains["rack"], is_usable, by_layout, leaves)
+    return None if found is None else [leaf.address for leaf in found]
+
+
+def but_for(*addresses: str) -> Callable[[PhysicalCell], bool]:
+    """Nothing at these addresses or below them is usable."""
+    return lambda cell: not any(f"{cell.address}/".startswith(f"{address}/") for address in addresses)
+
+
+def lend(cells: Cells, addresses: Iterable[str]) -> None:
+    for address in addresses:
+        set_uses([gpu(cells, address)], OPPORTUNISTIC)
+
+
+def use(cells: Cells, vc: str, kind: str, *addresses: str) -> None:
+    """The VC uses these GPUs for one of its cells."""
+    for address, virtual in zip(addresses, granted(cells, vc, kind), strict=True):
+        assert cells.books.take_gpu(gpu(cells, address), virtual, 0)
+
+
+def test_opportunistic_work_is_spared_if_another_cell_is_free() -> None:
+    """Both nodes lend two GPUs; only the second has a free switch left."""
+    cells = Cells(layout(nodes=2, a="1 node"))
+    lend(cells, ["0/n0/0/0", "0/n0/1/2", "0/n1/0/0", "0/n1/0/1"])
+    assert bound(cells, granted(cells, "a", "node")[:2]) == ["0/n1/1/2", "0/n1/1/3"]
+
+
+def test_opportunistic_work_is_evicted_if_there_is_no_other_way() -> None:
+    cells = Cells(layout(nodes=2, a="1 node"))
+    lend(cells, ["0/n0/0/0", "0/n1/0/0", "0/n1/0/1"])
+    assert bound(cells, granted(cells, "a", "node")) == ["0/n0/1/2", "0/n0/1/3", "0/n0/0/1", "0/n0/0/0"]
+
+
+def test_a_node_that_is_to_spare_is_split_where_the_free_switch_is_bad() -> None:
+    """The gang itself uses the node that its VC may ask for, so the last node is to spare."""
+    cells = Cells(layout(nodes=3, a="1 node, 1 switch", b="1 switch"))
+    use(cells, "b", "switch", "0/n0/0/0", "0/n0/0/1")
+    leaves = [*granted(cells, "a", "node"), *granted(cells, "a", "switch")]
+    found = bound(cells, leaves, but_for("0/n0/1"))
+    assert found is not None
+    assert [address[:4] for address in found] == ["0/n1"] * 4 + ["0/n2"] * 2
+
+
+def test_a_node_that_a_vc_may_still_ask_for_is_not_split() -> None:
+    cells = Cells(layout(nodes=2, a="1 switch", b="1 switch", c="1 node"))
+    use(cells, "b", "switch", "0/n0/0/0", "0/n0/0/1")
+    assert bound(cells, granted(cells, "a", "switch")) == ["0/n0/1/2", "0/n0/1/3"]
+    assert bound(cells, granted(cells, "a", "switch"), but_for("0/n0/1")) is None
+
+
+def test_a_node_that_was_split_in_vain_stays_whole() -> None:
+    """No switch of the first node has two usable GPUs; the single GPU comes from what is left of the second."""
+    cells = Cells(layout(nodes=3, a="1 switch, 1 gpu"))
+    leaves = [*granted(cells, "a", "switch"), *granted(cells, "a", "gpu")]
+    found = bound(cells, leaves, but_for("0/n0/0/0", "0/n0/1/2"))
+    assert found == ["0/n1/0/0", "0/n1/0/1", "0/n1/1/2"]
