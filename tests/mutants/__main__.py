@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 from tests.mutants.mutations import Mutant, mutants
-from tests.mutants.runner import ROOT, Map, Session
+from tests.mutants.runner import ROOT, Map, Session, Verdict
 
 CORE = "src/skep/core"
 PARTS = {
@@ -54,15 +54,15 @@ def main() -> int:
     if not options.all:
         chosen = random.Random(options.seed).sample(everything, min(options.count, len(everything)))
     print(f"{len(chosen)} of {len(everything)} mutants, seed {options.seed}", flush=True)
-    survivors: list[Mutant] = []
-    session = Session(lambda session: survivors.extend(judge_all(session, sorted(chosen), options)))
+    verdicts: list[Verdict] = []
+    session = Session(lambda session: verdicts.extend(judge_all(session, sorted(chosen), options)))
     quiet = ["-q", "-s", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-o", "timeout=0"]
     os.environ["SKEP_EXAMPLES"] = "0.2"
     pytest.main([*quiet, "--hypothesis-profile=few", "-m", "not slow", *(options.tests or TESTS)], plugins=[session])
-    if not session.items:
-        print("no tests were found")
+    if len(verdicts) < len(chosen):
+        print(f"only {len(verdicts)} of {len(chosen)} mutants were judged")
         return 2
-    killed = len(chosen) - len(survivors)
+    killed = sum(verdict.killed_by != "" for verdict in verdicts)
     print(f"\n{killed} of {len(chosen)} killed: {killed / len(chosen):.1%}; at least {options.least:.0%} is wanted")
     return 0 if killed >= options.least * len(chosen) else 1
 
@@ -84,18 +84,18 @@ def python_files(path: Path) -> Iterator[Path]:
     yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
 
 
-def judge_all(session: Session, chosen: list[Mutant], options: argparse.Namespace) -> Iterator[Mutant]:
-    """Print each verdict; the answers are those that survive."""
+def judge_all(session: Session, chosen: list[Mutant], options: argparse.Namespace) -> Iterator[Verdict]:
+    """Each verdict; those that survive are printed."""
     lines = line_map(session)
     for at, mutant in enumerate(chosen, start=1):
         verdict = session.judge(mutant, lines, options.cpu_s)
         if not verdict.killed_by:
             print(f"survived {verdict.test_count} tests: {mutant}", flush=True)
-            yield mutant
         elif options.verbose:
             print(f"killed: {mutant}  by {verdict.killed_by}", flush=True)
         if at % 20 == 0:
             print(f"... {at} of {len(chosen)}", flush=True)
+        yield verdict
 
 
 def line_map(session: Session) -> Map:

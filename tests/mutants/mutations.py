@@ -77,12 +77,15 @@ def mutated(path: Path, mutant: Mutant) -> CodeType:
     """The code of the function with the change in it."""
     tree = ast.parse(path.read_text("utf-8"))
     function = next(each for each, _ in functions(tree) if first_line(each) == mutant.function_line)
+    before = find_code(compile(tree, str(path), "exec"), mutant.function, mutant.function_line)
     for at, node in enumerate(ast.walk(function)):
         if at == mutant.at:
             replaced = change(node, mutant.kind)
             if replaced is not node:
                 Replace(node, replaced).visit(function)
             break
+    if "__class__" in before.co_freevars:  # without its call of `super` it could not take the place of the other code
+        function.body += ast.parse("if False: __class__").body
     code = compile(ast.fix_missing_locations(tree), str(path), "exec")
     return find_code(code, mutant.function, mutant.function_line)
 

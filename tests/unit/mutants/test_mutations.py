@@ -44,6 +44,19 @@ def test_changes(tmp_path: Path, body: str, answers: dict[str, object]) -> None:
     assert made(tmp_path, body) == answers
 
 
+def test_a_call_of_super_can_be_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text("class C:\n    def __init__(self):\n        super().__init__()\n        self.x = 1\n")
+    space: dict[str, type] = {}
+    exec(path.read_text(), space)
+    found = {mutant.before: mutated(path, mutant) for mutant in mutants(path, "module.py")}
+    assert len(found) == 3
+    for code in found.values():
+        space["C"].__init__.__code__ = code  # type: ignore[attr-defined]
+    space["C"].__init__.__code__ = found["super().__init__()"]  # type: ignore[attr-defined]
+    assert vars(space["C"]()) == {"x": 1}
+
+
 def test_methods_are_found_by_their_class_and_line(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text("class C:\n    @property\n    def f(self):\n        return 1\n")
