@@ -50,15 +50,18 @@ def sharing_jobs(draw: st.DrawFn) -> TraceJob:
 
 
 @st.composite
-def sharing_worlds(draw: st.DrawFn, name: str, rounds: tuple[float, ...] = (0.0, 0.0, 47.5)) -> World:
-    sizes = draw(st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=3))
+def sharing_worlds(
+    draw: st.DrawFn, name: str, nodes: tuple[int, int] = (1, 3), jobs: tuple[int, int] = (2, 14)
+) -> World:
+    """So many nodes and jobs, at least and at most."""
+    sizes = draw(st.lists(st.sampled_from([1, 2, 4]), min_size=nodes[0], max_size=nodes[1]))
     return World(
-        trace(*draw(st.lists(sharing_jobs(), min_size=2, max_size=14))),
+        trace(*draw(st.lists(sharing_jobs(), min_size=jobs[0], max_size=jobs[1]))),
         cluster([node(size, gpu_mem_gib=16) for size in sizes]),
         draw(policy_specs(name)),
         restart_s=draw(st.sampled_from([0.0, 7.0])),
         checkpoint_s=draw(st.sampled_from([0.0, 25.0])),
-        round_s=draw(st.sampled_from(rounds)),
+        round_s=draw(st.sampled_from([0.0, 0.0, 47.5])),
         outages=draw(outages(len(sizes))) if draw(st.booleans()) else (),
     )
 
@@ -78,6 +81,16 @@ def test_every_step_holds_whatever_jobs_ask_for(name: str, data: st.DataObject) 
 @given(data=st.data())
 def test_a_fork_goes_on_alike(name: str, data: st.DataObject) -> None:
     original, fork = fork_of(data, data.draw(sharing_worlds(name)))
+    original.finish()
+    fork.finish()
+    assert fork.csv() == original.csv()
+
+
+@examples(20)
+@given(data=st.data())
+def test_a_fork_goes_on_alike_while_the_profiling_partition_is_resized(data: st.DataObject) -> None:
+    world = data.draw(sharing_worlds("lucid", nodes=(4, 6), jobs=(14, 24)))
+    original, fork = fork_of(data, world)
     original.finish()
     fork.finish()
     assert fork.csv() == original.csv()

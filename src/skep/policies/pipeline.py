@@ -387,6 +387,9 @@ class Pipeline:
     def offer_pending(self, attempt: Callable[[JobView], bool]) -> None:
         self.pending.offer(self.order.group_key, attempt)
 
+    def walk_again(self) -> None:
+        self.epoch += 1
+
     def running_jobs(self) -> Iterator[JobView]:
         return (entry[3] for entry in self.running.entries)
 
@@ -400,11 +403,9 @@ class Pipeline:
         for adjuster in self.adjust:
             number = len(plan.decisions)
             wake_s = min(wake_s, adjuster.adjust(view, plan, trigger, self))
-            if len(plan.decisions) == number:
-                continue
-            has_freed = self._follow(view, plan, plan.decisions[number:])
-            if has_freed and self.pending.entries:
+            if len(plan.decisions) > number and self._follow(view, plan, plan.decisions[number:]):
                 self.epoch += 1
+            if self.epoch != self.walked_epoch and self.pending.entries:
                 self._walk(view, plan)
         return wake_s
 

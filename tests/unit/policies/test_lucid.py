@@ -7,9 +7,10 @@ import pytest
 from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.policies.adjust.pairs import JUMBO, MEDIUM, TINY, score
+from skep.policies.place.partition import EXTRA
 from skep.policies.registry import Setting, build_planner
 from skep.profiles.native import read_native
-from skep.testing import cluster, job, role, trace
+from skep.testing import World, cluster, job, role, trace
 from skep.traces.trace import TraceJob
 from skep.verify.play import Times, play, play_jobs, starts
 
@@ -75,6 +76,50 @@ def test_what_a_profiled_job_leaves_is_free_at_once() -> None:
 def test_a_new_job_begins_elsewhere_while_the_partition_has_no_node_for_it() -> None:
     found = ends(f"{KNOWN},nodes=1", "1x4:k80+1x4:v100", job(1, id="a", gpu_type="v100", work=100.0))
     assert found["a"] == (0.0, 100.0)
+
+
+def test_the_partition_grows_by_one_node_while_many_jobs_wait_for_it() -> None:
+    rows = [(0.0, 300.0, 4)] * 12
+    found = sorted(starts(play(f"{KNOWN},nodes=1", "4x4", rows)))
+    assert found == [0.0, 0.0, 80.0, 80.0, 160.0, 160.0, 240.0, 240.0, 320.0, 320.0, 400.0, 400.0]
+    rows = [(0.0, 300.0, 4)] * 11
+    found = sorted(starts(play(f"{KNOWN},nodes=1", "4x4", rows)))
+    assert found == [80.0 * number for number in range(11)], "ten wait when the first has begun"
+    rows = [(0.0, 300.0, 4)] * 12
+    assert sorted(starts(play(f"{KNOWN},nodes=1", "3x4", rows)))[1] == 80.0, "at most half of the nodes"
+
+
+@pytest.mark.parametrize(
+    ("large", "back_s"),
+    [
+        pytest.param(0, 240.0, id="the load is low: when the last job has gone"),
+        pytest.param(40, 3600.0, id="the load is high: when no job has come for an hour"),
+    ],
+)
+def test_the_partition_gives_the_node_back(large: int, back_s: float) -> None:
+    # The twelve small jobs are 8 GPUs in ten minutes, the forty large ones 53 more: above 5 × 1 node × 4 GPUs.
+    jobs = [job(4, work=60.0) for _ in range(12)] + [job(8, work=600.0) for _ in range(large)]
+    course = World(trace(*jobs, job(4, at=5000.0)), cluster("2x4+2x8"), f"{KNOWN},nodes=1").begin()
+    grown = {}
+    while course.advance():
+        grown[course.state.now_s] = EXTRA.get(course.state.memory) is not None
+    assert grown[0.0]
+    assert next(at_s for at_s, is_grown in grown.items() if not is_grown) == back_s
+
+
+def test_a_fork_knows_the_partition() -> None:
+    world = World(trace(*(job(4, work=300.0) for _ in range(16))), cluster("4x4"), f"{KNOWN},nodes=1")
+    course = world.begin()
+    course.advance()
+    fork = course.fork(world.planner())
+    assert fork.scheduler.planner.place.extra == course.scheduler.planner.place.extra == "n1"
+
+
+@pytest.mark.parametrize(("quiet", "start_s"), [("0.3", 1.0), ("0.4", 100.0)])
+def test_no_pairs_are_made_while_few_jobs_come(quiet: str, start_s: float) -> None:
+    # Two jobs in the last hour are a third of a job in ten minutes.
+    jobs = (job(1, id="a", model="tiny", work=100.0), job(1, id="b", model="tiny", work=100.0, at=1.0))
+    assert ends(f"{APART},quiet={quiet}", "1x1", *jobs, profile=PAIRS)["b"][0] == start_s
 
 
 def test_least_predicted_service_first_and_nobody_is_preempted() -> None:

@@ -71,6 +71,10 @@ class Walked(Protocol):
         same group) are skipped, because they do not fit either."""
         ...
 
+    def walk_again(self) -> None:
+        """Walk the queue once more after this call: more room counts as free than before, although nobody left."""
+        ...
+
     @property
     def seats(self) -> Seats:
         """The seats of running jobs."""

@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from skep.core.needs import Need
 from skep.core.plan import Plan
-from skep.core.view import JobView, Trigger, View
+from skep.core.view import JobView, View
 from skep.policies.adjust.base import Walked
-from skep.policies.adjust.effects import Effects
 from skep.policies.adjust.grow import asked_gpus, may_resize
 from skep.policies.adjust.preempt import ByPriority
+from skep.policies.adjust.resizer import Resizer
 from skep.policies.adjust.sizes import resized_on_node, shrink_for
 from skep.policies.lines import Entry
 from skep.policies.order.base import Order
@@ -33,27 +32,12 @@ class Spare(ByPriority):
         return (job for job in found if not can_shrink(job))
 
 
-class Deflate:
+class Deflate(Resizer):
     """Shrinks elastic jobs on one node; a job grows back `cool_down_s` after it shrank at the earliest."""
 
     name = "deflate"
-    needs = frozenset({Need.RESIZE})
 
-    def __init__(self, *, cool_down_s: float = 600.0) -> None:
-        self.effects = Effects(self.name, cool_down_s=cool_down_s, settle_s=300.0)
-
-    def attach(self, view: View) -> None:
-        self.effects.attach(view)
-
-    def adjust(self, view: View, plan: Plan, trigger: Trigger, walked: Walked) -> float:
-        wake_s = math.inf
-        if walked.seats.elastic:
-            walked.offer_pending(lambda job: self._deflate_for(view, plan, walked, job))
-            if next(walked.pending_jobs(), None) is None:
-                wake_s = self._inflate(view, plan, walked)
-        return min(wake_s, self.effects.measure(view, plan))
-
-    def _deflate_for(self, view: View, plan: Plan, walked: Walked, job: JobView) -> bool:
+    def shrink_others(self, view: View, plan: Plan, walked: Walked, job: JobView) -> bool:
         lower = [each for each in walked.seats.elastic.values() if each.rank > job.rank and may_resize(each)]
         lower.sort(key=lambda each: (-each.rank, -each.seq))
 
@@ -63,7 +47,7 @@ class Deflate:
 
         return shrink_for(view, plan, walked, job, givers_of(lower), keep)
 
-    def _inflate(self, view: View, plan: Plan, walked: Walked) -> float:
+    def enlarge(self, view: View, plan: Plan, walked: Walked) -> float:
         wake_s = math.inf
         for job in sorted(walked.seats.elastic.values(), key=lambda job: (job.rank, job.seq)):
             last = self.effects.slot.get(view.memory, job.id)

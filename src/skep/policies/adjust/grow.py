@@ -9,38 +9,26 @@ from __future__ import annotations
 import math
 
 from skep.core.job import JobState
-from skep.core.needs import Need
 from skep.core.plan import Plan
-from skep.core.view import JobView, Trigger, View
+from skep.core.view import JobView, View
 from skep.policies.adjust.base import Walked
-from skep.policies.adjust.effects import Effects, is_settled
+from skep.policies.adjust.effects import is_settled
+from skep.policies.adjust.resizer import Resizer
 from skep.policies.adjust.sizes import resized_on_node, shrink_for
 
 LOOK_AGAIN_S = 60.0
 
 
-class GrowShrink:
+class GrowShrink(Resizer):
     """Grows jobs on one node that are alone there, if they become at least `gain_min` times as fast."""
 
     name = "grow"
-    needs = frozenset({Need.RESIZE})
 
     def __init__(self, *, gain_min: float = 1.1, cool_down_s: float = 600.0) -> None:
+        super().__init__(cool_down_s=cool_down_s)
         self.gain_min = gain_min
-        self.effects = Effects(self.name, cool_down_s=cool_down_s, settle_s=300.0)
 
-    def attach(self, view: View) -> None:
-        self.effects.attach(view)
-
-    def adjust(self, view: View, plan: Plan, trigger: Trigger, walked: Walked) -> float:
-        wake_s = math.inf
-        if walked.seats.elastic:
-            walked.offer_pending(lambda job: self._shrink_for(view, plan, walked, job))
-            if not walked.seats.is_crowded and next(walked.pending_jobs(), None) is None:
-                wake_s = self._grow_all(view, plan, walked)
-        return min(wake_s, self.effects.measure(view, plan))
-
-    def _shrink_for(self, view: View, plan: Plan, walked: Walked, job: JobView) -> bool:
+    def shrink_others(self, view: View, plan: Plan, walked: Walked, job: JobView) -> bool:
         """Those who gained most give first."""
         grown = [(each, asked_gpus(each)) for each in walked.seats.elastic.values() if may_resize(each)]
         grown = [(each, asked) for each, asked in grown if each.allocation and each.allocation.gpu_count() > asked]
@@ -52,9 +40,11 @@ class GrowShrink:
 
         return shrink_for(view, plan, walked, job, grown, keep)
 
-    def _grow_all(self, view: View, plan: Plan, walked: Walked) -> float:
+    def enlarge(self, view: View, plan: Plan, walked: Walked) -> float:
         """Returns when a job that is in its cool-down may grow, or one that is about to run is looked at again."""
         wake_s = math.inf
+        if walked.seats.is_crowded:
+            return wake_s
         for job in sorted(walked.seats.elastic.values(), key=lambda job: job.seq):
             if job.state is JobState.LAUNCHING:
                 wake_s = min(wake_s, view.now_s + LOOK_AGAIN_S)

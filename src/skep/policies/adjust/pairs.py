@@ -17,6 +17,7 @@ from skep.core.plan import Plan
 from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Walked
 from skep.policies.adjust.slices import give_alone, join, may_host, sharing_role
+from skep.policies.estimate.load import forecast
 from skep.policies.place.partition import Partition
 from skep.policies.seats import Changed, SharedSeat
 
@@ -31,8 +32,10 @@ class PackPairs:
     name = "pairs"
     needs = frozenset({Need.SHARE})
 
-    def __init__(self, partition: Partition, *, gpus_max: int = 8, ratio: float = 2.0) -> None:
+    def __init__(self, partition: Partition, *, quiet: float = 0.0, gpus_max: int = 8, ratio: float = 2.0) -> None:
         self.partition = partition
+        self.quiet = quiet
+        """If fewer jobs are expected in ten minutes, no pairs are made."""
         self.gpus_max = gpus_max
         self.ratio = ratio
 
@@ -43,7 +46,8 @@ class PackPairs:
         for seat in self.changed.take(walked.seats):
             if len(seat.members) == 1 and seat.mode == PACK:
                 give_alone(plan, seat)
-        if next(walked.pending_jobs(), None) is not None:
+        is_quiet = self.quiet and forecast(view).jobs < self.quiet
+        if not is_quiet and next(walked.pending_jobs(), None) is not None:
             scores = Scores(view, walked)
             profiling = {node.index for node in self.partition.nodes(view.cluster)}
             walked.offer_pending(lambda job: self._join_any(view, plan, walked, job, scores, profiling))

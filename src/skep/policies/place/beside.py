@@ -15,7 +15,8 @@ from skep.core.job import amount_of
 from skep.core.model import JobSpec, Role, Shape
 from skep.core.plan import Plan
 from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
-from skep.policies.place.base import Picks, Place, has_books, role_slice
+from skep.policies.place.around import Around
+from skep.policies.place.base import Place, has_books, role_slice
 
 
 class Verdict(NamedTuple):
@@ -26,18 +27,18 @@ class Verdict(NamedTuple):
     """The share group that the task would join."""
 
 
-class Beside(Place):
+class Beside(Around):
     """Jobs in one share mode (`mode`) beside each other; all others by the placement beneath."""
 
     mode: str
 
     def __init__(self, beneath: Place) -> None:
-        self.beneath = beneath
+        super().__init__(beneath)
         self.jobs: Mapping[int, JobView] = {}
 
     def attach(self, view: View) -> None:
         self.jobs = view.open_jobs
-        self.beneath.attach(view)
+        super().attach(view)
 
     def shares(self, job: JobSpec) -> bool:
         """True if the job is to run in this mode: it says so, or it wants parts of GPUs and names no mode."""
@@ -52,20 +53,8 @@ class Beside(Place):
     def terms(self, job: JobSpec, piece: Slice, group: str) -> Slice:
         """The slice with its share mode and what follows from it."""
 
-    def keeps_together(self, job: JobView, now_s: float) -> bool:
-        return self.beneath.keeps_together(job, now_s)
-
-    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
-        return self.beneath.plain(cluster, pool, count, job)
-
-    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
-        return self.beneath.prefer(cluster, pool, job, among)
-
     def key(self, job: JobView, now_s: float) -> Hashable:
         return (self.beneath.key(job, now_s), job.spec.share)
-
-    def changes_at(self, job: JobView, now_s: float) -> float:
-        return self.beneath.changes_at(job, now_s)
 
     def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
         if not self.shares(job.spec):

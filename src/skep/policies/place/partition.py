@@ -1,28 +1,42 @@
 """Lucid's profiling partition (Hu et al., "Lucid", ASPLOS'23): a few nodes on which new jobs run for a short time.
 
-The partition is the first nodes that are up, at most half of them. A job of few GPUs that has never run begins there
-(`adjust/profile.py` starts it); all others are placed on the other nodes, unless they fit only with the partition.
+The partition is the first nodes that are up, and one more while many jobs wait for it; at most half of the nodes. A job
+of few GPUs that has never run begins there (`adjust/profile.py` starts it, and resizes the partition). All other jobs
+are placed on the other nodes, unless they fit only with the partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
+
+import msgspec
 
 from skep.core.cluster import Allocation, Slice
+from skep.core.memory import Of, Slot
 from skep.core.model import Shape
 from skep.core.plan import Plan
-from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
+from skep.core.view import ClusterView, JobView, NodeView, View
 from skep.policies.adjust.sizes import on_node
-from skep.policies.place.base import Picks, Place
+from skep.policies.place.around import Around
+from skep.policies.place.base import Place
 
 
-class Partition(Place):
+class ExtraNode(msgspec.Struct, frozen=True, array_like=True):
+    """The node by which the partition has grown."""
+
+    name: str
+
+
+EXTRA = Slot("profiling node", ExtraNode, Of.ALL)
+
+
+class Partition(Around):
     """`nodes` for profiling, for jobs of up to `gpus_max` GPUs; the placement beneath is for the other nodes."""
 
     name = "partition"
 
     def __init__(self, beneath: Place, *, nodes: int, gpus_max: int) -> None:
-        self.beneath = beneath
+        super().__init__(beneath)
         self.count = nodes
         self.gpus_max = gpus_max
 
@@ -30,16 +44,46 @@ class Partition(Place):
         self.view = view
         self.blank = view.blank()
         self.trial = self.blank.new_plan()
+        extra = EXTRA.get(view.memory)
+        self.extra = "" if extra is None else extra.name
+        """The node by which it has grown, as the memory has it."""
         self._fits: dict[Hashable, bool] = {}
         self._fits_node: dict[Shape, bool] = {}
         self._divides = bool(self.nodes(self.blank.cluster))
         """Whether there are enough nodes for a partition."""
-        self.beneath.attach(view)
+        super().attach(view)
 
     def nodes(self, cluster: ClusterView) -> list[NodeView]:
         """The profiling partition."""
         there = [node for node in cluster.nodes if node.gpu_count and node.is_up] if self.count else []
-        return there[: min(self.count, len(there) // 2)]
+        most = len(there) // 2
+        found = there[: min(self.count, most)]
+        if self.extra and len(found) < most:
+            found += [node for node in there[len(found) :] if node.name == self.extra]
+        return found
+
+    def grow(self, plan: Plan) -> bool:
+        """By the node with the most free GPUs, the lowest on ties. False if it has grown, or no node may join."""
+        there = [node for node in self.view.cluster.nodes if node.gpu_count and node.is_up]
+        nodes = self.nodes(self.view.cluster)
+        others = [node for node in there if node not in nodes and node.free]
+        if self.extra or len(nodes) >= len(there) // 2 or not others:
+            return False
+        self._resize(plan, max(others, key=lambda node: (node.free, -node.index)).name)
+        return True
+
+    def is_extra_idle(self) -> bool:
+        """Whether the partition has grown, and nothing runs on that node; or the node is not in it any more."""
+        node = next((node for node in self.nodes(self.view.cluster) if node.name == self.extra), None)
+        return bool(self.extra) and (node is None or node.free == node.gpu_count)
+
+    def shrink(self, plan: Plan) -> None:
+        self._resize(plan, "")
+
+    def _resize(self, plan: Plan, extra: str) -> None:
+        self.extra = extra
+        plan.remember(EXTRA, "", ExtraNode(extra) if extra else None)
+        self._fits.clear()
 
     def is_new(self, job: JobView) -> bool:
         """Whether the job is to be profiled: it has never run, is small, and fits on a node. That does not depend on
@@ -93,17 +137,5 @@ class Partition(Place):
             fits = self._fits[kind] = found is not None
         return fits
 
-    def keeps_together(self, job: JobView, now_s: float) -> bool:
-        return self.beneath.keeps_together(job, now_s)
-
-    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
-        return self.beneath.plain(cluster, pool, count, job)
-
-    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
-        return self.beneath.prefer(cluster, pool, job, among)
-
     def key(self, job: JobView, now_s: float) -> Hashable:
         return (self.beneath.key(job, now_s), self.is_new(job))
-
-    def changes_at(self, job: JobView, now_s: float) -> float:
-        return self.beneath.changes_at(job, now_s)

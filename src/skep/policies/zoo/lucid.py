@@ -27,7 +27,7 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
     estimate = ESTIMATES[knobs["estimate"]]()
     adjust: tuple[Adjuster, ...] = (ProfilingPartition(place, limit_s=knobs["limit"]),)
     if shares:
-        adjust += (PackPairs(place),)
+        adjust += (PackPairs(place, quiet=knobs["quiet"]),)
     order = PredictedService(estimate, place)
     return make_pipeline("lucid", knobs, setting, order=order, estimate=estimate, adjust=adjust, place=place)
 
@@ -49,10 +49,15 @@ POLICIES = (
         knobs=(
             *common_knobs(walk=SKIP)[1:],
             Knob("estimate", "history", KNOWN.help, KNOWN.choices),
-            Knob("nodes", 2.0, "nodes of the profiling partition, at most half of all; 0: no profiling"),
+            Knob(
+                "nodes",
+                2.0,
+                "nodes for profiling, one more while many jobs wait, at most half of all; 0: no profiling",
+            ),
             Knob("limit", 80.0, "seconds that a new job may run there"),
             Knob("gpus", 4.0, "GPUs of the largest job that is profiled"),
             Knob("share", True, "let pairs of jobs share GPUs; without, no job passes one before it that does not fit"),
+            Knob("quiet", 0.0, "make no pairs while fewer jobs come in ten minutes, by the last hour; 0: always"),
         ),
     ),
 )
