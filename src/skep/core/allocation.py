@@ -85,6 +85,14 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
             count += piece.gpus.bit_count()
         return count
 
+    def masks(self) -> tuple[tuple[int, int], ...]:
+        """Its GPUs as (node, mask), by node, however they are divided into slices."""
+        found: dict[int, int] = {}
+        for piece in self.slices:
+            if piece.gpus:
+                found[piece.node] = found.get(piece.node, 0) | piece.gpus
+        return tuple(sorted(found.items()))
+
     @property
     def depth(self) -> int:
         """Workers that take turns on each GPU; 1: each has its own. A gang that is spliced runs on fewer GPUs with all

@@ -248,6 +248,7 @@ class Cluster(Ledger):
         self.nodes: list[Node] = []
         self.pools: list[Pool] = []
         self.by_name: dict[str, Node] = {}
+        self.turns = {}
         self._pools_for: dict[tuple[str, ...], list[Pool]] = {}
         pools: dict[str, Pool] = {}
         above: dict[tuple[tuple[str, str], ...], Cell] = {(): self.root}

@@ -19,7 +19,7 @@ import msgspec
 from skep.core.allocation import WHOLE, Allocation, Slice, bits
 from skep.core.changes import Changes
 from skep.core.errors import InvariantBroken
-from skep.core.share import LANE, Tenant, fault_of, memory_of
+from skep.core.share import LANE, SLICE, Tenant, fault_of, memory_of
 
 if TYPE_CHECKING:
     from skep.core.cluster import Node
@@ -49,6 +49,8 @@ class Ledger:
     """The books of a cluster's nodes."""
 
     nodes: list[Node]
+    turns: dict[int, tuple[tuple[int, int], ...]]
+    """The GPUs of each job that takes turns on them, by its seq."""
     _changes: Changes | None = None
 
     def changes(self) -> Changes:
@@ -61,6 +63,7 @@ class Ledger:
         """Book all of it. If any of it is not available, raises `InvariantBroken` and changes nothing."""
         nodes = self.nodes
         taken = 0
+        takes_turns = False
         try:
             for piece in allocation.slices:
                 node = nodes[piece.node]
@@ -86,12 +89,25 @@ class Ledger:
                         node.pool.moved.append(node)
                 else:
                     take_shares(node, piece, owner)
+                    takes_turns = takes_turns or piece.mode == SLICE
                 taken += 1
+            if takes_turns and owner >= 0:
+                self._take_turns(allocation, owner)
         except InvariantBroken:
             self.give(Allocation(allocation.slices[:taken], 0), owner)
             raise
         if self._changes is not None:
             self._changes.note(allocation.slices)
+
+    def _take_turns(self, allocation: Allocation, owner: int) -> None:
+        """A gang has its turn as a whole, so those who take turns have the same GPUs."""
+        mine = self.turns[owner] = allocation.masks()
+        for node, mask in mine:
+            for gpu in bits(mask):
+                for tenant in self.nodes[node].tenants(gpu):
+                    if tenant.mode == SLICE and self.turns.get(tenant.owner, mine) != mine:
+                        where = f"GPU {gpu} of node {self.nodes[node].name}"
+                        raise InvariantBroken(f"{where}: members of share group {tenant.group} must have the same GPUs")
 
     def give(self, allocation: Allocation, owner: int = TRIAL) -> None:
         nodes = self.nodes
@@ -115,6 +131,8 @@ class Ledger:
                         node.pool.moved.append(node)
                 else:
                     give_shares(node, piece, owner)
+                    if piece.mode == SLICE:
+                        self.turns.pop(owner, None)
             if piece.cpu_milli or piece.memory_mib:
                 charge(node, -piece.cpu_milli, -piece.memory_mib)
         if self._changes is not None:

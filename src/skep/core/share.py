@@ -7,9 +7,8 @@ The engine schedules the turns within a share group: a plan sets members, weight
 `slice` therefore holds no milli: its part follows from the weights of the members, and no booking changes when another
 member joins or leaves.
 
-A plan gives all members of such a group the same GPUs. The ledger does not check this: it books slices one by one, and
-a member may have several on a node. If members have different GPUs, no GPU is overbooked, but the engines differ: the
-local engine runs members without a common GPU at the same time, the simulator runs one member of the group at a time.
+All members of such a group have the same GPUs, because a gang has its turn as a whole: the ledger refuses a member that
+has only some of them, or others too. Groups on different GPUs are different groups, whatever their names.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ EXCLUSIVE = "exclusive"
 
 MIG = "mig"
 LANE = "lane"
+SLICE = "slice"
 
 RateModel = Literal["alone", "together", "turns", "tokens", "leftovers", "lanes", "part", "instant"]
 """How the speed of tenants depends on their neighbours (`profiles/sharing.py`).
@@ -65,7 +65,7 @@ MODES: dict[str, ShareMode] = {
         ),
         ShareMode("pack", "nothing", True, False, "together", _BOOKED, "nothing"),
         ShareMode(
-            "slice",
+            SLICE,
             "its part by weight, once per round of turns",
             True,
             True,

@@ -10,6 +10,7 @@ import bisect
 from collections.abc import Iterator
 
 from skep.core.cluster import WHOLE, Allocation
+from skep.core.share import SLICE
 from skep.core.view import JobView
 
 Key = tuple[tuple[int, int], ...]
@@ -131,7 +132,7 @@ class Seats:
 
     def _list(self, seat: SharedSeat) -> None:
         bisect.insort(self.by_size.setdefault((seat.gpus, len(seat.members)), []), seat.key)
-        if seat.mode == "slice" and len(seat.members) == 2 and all(job.spec.model for job in seat.members):
+        if seat.mode == SLICE and len(seat.members) == 2 and all(job.spec.model for job in seat.members):
             self.pairs[seat.key] = seat
         for changed in self._watchers:
             changed[seat.key] = None

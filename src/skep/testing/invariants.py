@@ -242,11 +242,19 @@ Held = tuple[int, Allocation]
 def count_use(cluster: Cluster, held: Iterable[Held]) -> dict[int, CountedUse]:
     """Add up what these hold of each node; nothing may be held twice or beyond what is there."""
     uses = {node.index: CountedUse() for node in cluster.nodes}
+    in_turn: dict[tuple[int, int], set[frozenset[tuple[int, int]]]] = {}
+    """The sets of GPUs of those who take turns on each GPU."""
     for owner, allocation in held:
         for piece in allocation.slices:
             add_piece(cluster.nodes[piece.node], uses[piece.node], piece, owner)
+        sliced = [piece for piece in allocation.slices if piece.mode == "slice"]
+        gpus = frozenset((piece.node, gpu) for piece in sliced for gpu in bits(piece.gpus))
+        for gpu in gpus:
+            in_turn.setdefault(gpu, set()).add(gpus)
     for node in cluster.nodes:
         check_capacity(node, uses[node.index])
+    for gpu, sets in in_turn.items():
+        expect(len(sets) == 1, f"those who take turns on GPU {gpu} have different GPUs: {sets}")
     return uses
 
 

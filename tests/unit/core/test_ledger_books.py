@@ -151,3 +151,27 @@ def test_readers_see_which_nodes_have_changed(books: Cluster) -> None:
     seen = changes.count
     books.give(one(Slice(1, 0b1)), 1)
     assert changes.since(seen) == [1]
+
+
+def turns(mask: int, group: str = "g", node: int = 0) -> Slice:
+    return Slice(node, mask, milli=0, limit=WHOLE, mode="slice", group=group)
+
+
+@pytest.mark.parametrize("second", [0b1, 0b111, 0b110], ids=["fewer GPUs", "more GPUs", "some others"])
+def test_members_of_a_share_group_have_the_same_gpus(books: Cluster, second: int) -> None:
+    books.take(one(turns(0b11)), 1)
+    before = shown(books)
+    with pytest.raises(InvariantBroken, match=r"GPU . of node n0: members of share group g must have the same GPUs"):
+        books.take(one(turns(second)), 2)
+    assert shown(books) == before
+    both = Allocation((turns(0b1), turns(0b10)), 2)
+    books.take(both, 2)
+    books.give(both, 2)
+    books.give(one(turns(0b11)), 1)
+    books.take(one(turns(second)), 2)
+
+
+def test_groups_on_other_gpus_are_other_groups_whatever_their_names(books: Cluster) -> None:
+    for seq, piece in enumerate((turns(0b11), turns(0b11), turns(0b100), turns(0b1, node=1))):
+        books.take(one(piece), seq)
+    assert books.neighbours(one(turns(0b100)), 2) == []

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from skep.clusters.read import read_text
 from skep.core.cluster import Cluster
 from skep.core.job import Job, JobState
 from skep.experiments.simulate import Experiment, Options
@@ -269,3 +270,11 @@ def test_the_memory_has_a_verdict_for_each_pair() -> None:
     assert list(found.pairs) == ["vgg16+vgg16 on 1 v100"]
     assert verdict.speed == pytest.approx(1.0)
     assert set(modes(course).values()) == {"slice"}
+
+
+def test_jobs_of_different_vcs_do_not_take_turns_with_each_other() -> None:
+    """Both VCs call their first GPU by the same number, and name share groups by it."""
+    hardware, layout = read_text("nodes: [{count: 2, name: n, gpus: 1}]\nvcs: {red: 1 node, blue: 1 node}\n", "lab")
+    jobs = [job(1, id=f"{vc}{number}", vc=vc, work=600.0) for vc in ("red", "blue") for number in range(2)]
+    run = Experiment(trace(*jobs), hardware, Options(restart_s=0.0), layout=layout).run("gandiva:pack=false")
+    assert [row.finish_s for row in run.rows] == [pytest.approx(600.0 / SHARE, abs=61.0)] * 4

@@ -425,8 +425,9 @@ class Simulator:
         alone = task.rate
         task.rate *= min(part.rate for part in parts)
         task.share = sum(part.share for part in parts) / len(parts)
-        group = task.allocation.terms.group
         if self.turns is not None and task.mode == "slice":
+            (group,) = task.places
+            assert isinstance(group, str)
             members = [other for _, other in sorted(self.tenants[group].items()) if not other.is_suspended]
             round_ = self.turns.seat(group, members, self.now_s)
             task.told_rate, task.rate = task.rate, alone if round_.members[0] is task else 0.0

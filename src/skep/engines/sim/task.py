@@ -15,7 +15,7 @@ from skep.profiles.sharing import Party
 from skep.traces.trace import TraceJob
 
 Place = tuple[int, int] | str
-"""Where tasks share: a GPU by node and number, or a share group by its name, of which one member runs at a time."""
+"""Where tasks share: a GPU by node and number, or a share group by its GPUs, of which one member runs at a time."""
 
 
 class SimTask:
@@ -112,7 +112,7 @@ def shared_places(task: SimTask) -> list[Place]:
     assert task.allocation is not None
     terms = task.allocation.terms
     if terms.mode and MODES[terms.mode].one_group:
-        return [terms.group]
+        return ["+".join(f"{node}.{mask:x}" for node, mask in task.allocation.masks())]
     pieces = [piece for piece in task.allocation.slices if piece.milli < WHOLE or piece.mode]
     return list(dict.fromkeys((piece.node, gpu) for piece in pieces for gpu in bits(piece.gpus)))
 

@@ -16,13 +16,13 @@ from skep.core.errors import InvariantBroken
 from skep.core.model import Role
 from skep.core.needs import Need
 from skep.core.plan import Plan
+from skep.core.share import SLICE
 from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Walked
 from skep.policies.adjust.effects import Effects, solo_speed
 from skep.policies.place.base import role_slice
 from skep.policies.seats import Changed, Seats, SharedSeat
 
-SLICE = "slice"
 SETTLE_S = 600.0
 """The effect of a slice is measured after some rounds of turns."""
 
