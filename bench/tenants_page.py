@@ -215,7 +215,7 @@ of all runs. Four ways to share:
 - (a) **private**: every VC has hardware of its own;
 - (b) **numbers**: one cluster; a VC may use as many gpus as it was promised, whichever they are;
 - (c) **cells**: one cluster; a VC is promised whole nodes, all work is guaranteed, nobody borrows;
-- (d) **borrowing**: as (c), but a job that its VC has no room for runs on idle cells of others until they want them
+- (d) **borrowing**: as (c), but a job that does not fit in its VC runs on idle cells of others until they want them
   back.
 
 In all of them: first come, first served, and a job that does not fit is passed by those that do

@@ -56,7 +56,7 @@ def overview(found: dict[str, Policy]) -> str:
 
 
 def placements() -> str:
-    rows = ["## Placements", "", "| `place=` | which gpus a job gets |", "|---|---|"]
+    rows = ["## Placements", "", "| `place=` | which GPUs a job gets |", "|---|---|"]
     rows += [f"| `{name}` | {cell(inspect.getdoc(place) or '')} |" for name, place in PLACES.items()]
     return "\n".join(rows) + "\n"
 

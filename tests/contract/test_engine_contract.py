@@ -467,11 +467,11 @@ def test_a_log_is_followed_into_the_next_start(subject: Subject) -> None:
 
 @pytest.mark.needs(LOGS)
 def test_logs_that_cannot_be_are_not_found(subject: Subject) -> None:
-    with pytest.raises(NotFound, match="no start of it"):
+    with pytest.raises(NotFound, match="not started yet"):
         subject.engine.check_log("1")
     started(subject)
     subject.engine.check_log("1")
-    with pytest.raises(NotFound, match="no start 2 of it"):
+    with pytest.raises(NotFound, match="attempt 2 does not exist"):
         subject.engine.check_log("1", launch=2)
 
 

@@ -236,7 +236,7 @@ def test_the_environment_for_exec(tmp_path: Path) -> None:
         assert (found.task, found.cwd, found.env["MINE"]) == ("main-0", str(tmp_path / "jobs/1/work"), "1")
         with pytest.raises(NotFound, match="no task 'other-0'"):
             world.engine.environment("1", "other-0")
-        with pytest.raises(NotFound, match="no start of it"):
+        with pytest.raises(NotFound, match="not started yet"):
             world.engine.check_log("2")
         assert (tmp_path / "jobs/1/1/main-0/task.json").stat().st_mode & 0o077 == 0
 

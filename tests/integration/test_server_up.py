@@ -218,7 +218,7 @@ def test_a_backup_can_be_started_from(place: Place, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     url = f"http://127.0.0.1:{place.port}"
     skep("backup", str(copy), SKEP_URL=url)
-    assert "is there already" in skep("backup", str(copy), "--url", url, status=2).stderr
+    assert "already exists" in skep("backup", str(copy), "--url", url, status=2).stderr
     place.down()
     other = Place(tmp_path / "other")
     other.data.mkdir(mode=0o700)

@@ -15,7 +15,7 @@ from skep.cli.live import connect, server_option
 
 @click.command()
 @click.argument("file", metavar="[FILE]", required=False)
-@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @server_option
 def backup(file: str | None, force: bool, url: str) -> None:
     """Copy the store of a running server to FILE, one SQLite file.
@@ -31,21 +31,21 @@ def backup(file: str | None, force: bool, url: str) -> None:
 
     target = Path(file or time.strftime("skep-%Y%m%d-%H%M%S.db"))
     if target.exists() and not force:
-        raise InputError(f"{target} is there already", hint="--force replaces it")
+        raise InputError(f"{target} already exists", hint="--force replaces it")
     with connect(url) as client:
         size = write_whole(client.backup(), target)
     print(f"{target}: {size:,} bytes", file=sys.stderr)
 
 
 def write_whole(pieces: Iterable[bytes], target: Path) -> int:
-    """Beside the target, then renamed: half a backup is none."""
+    """Written beside the target and renamed, so that there is never a partial backup."""
     from skep.client import LostAnswer
     from skep.core.errors import InputError
 
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with aside.open("wb") as out:
-            aside.chmod(0o600)  # commands and environments of jobs are in it
+            aside.chmod(0o600)  # it contains commands and environments of jobs
             out.writelines(pieces)
             out.flush()
             os.fsync(out.fileno())

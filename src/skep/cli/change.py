@@ -1,4 +1,4 @@
-"""`skep stop`, `hold`, `release`, `priority` and `tag`: changes to jobs that are there."""
+"""`skep stop`, `hold`, `release`, `priority` and `tag`: changes to existing jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPEN = ("pending", "launching", "running", "suspended", "stopping")
 
 
 def chosen_jobs(command: Callable[..., None]) -> Callable[..., None]:
-    """Jobs by name, or all that fit some filters."""
+    """Jobs by name, or all that match some filters."""
     for option in reversed(
         [
             click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs),
@@ -91,14 +91,14 @@ def release(jobs: tuple[str, ...], yes: bool, url: str, **where: str) -> None:
 
 
 def filtered(client: Client, jobs: Sequence[str], where: dict[str, str], yes: bool, doing: str) -> list[str]:
-    """Ids of the jobs that fit the filters. A group alone needs no confirmation; the other filters ask first."""
+    """Ids of the jobs that match the filters. A group alone needs no confirmation; the other filters ask first."""
     given = {name: value for name, value in where.items() if value}
     if not given:
         if not jobs:
             raise click.UsageError("which jobs? Name some, or a --group")
         return []
     if set(given) == {"state"}:
-        raise click.UsageError("--state goes with --group, --vc, --user or --tag")
+        raise click.UsageError("--state needs --group, --vc, --user or --tag")
     found = [job["id"] for job in client.jobs(**given) if job["id"] not in jobs]
     if not found:
         said = ", ".join(f"{name} {value}" for name, value in given.items())
@@ -140,7 +140,7 @@ def priority(job: str, priority: int, url: str) -> None:
 @click.command()
 @job_argument
 @click.argument("tags", nargs=-1)
-@click.option("--remove", "-r", multiple=True, metavar="TAG", help="Take this tag away; may be repeated.")
+@click.option("--remove", "-r", multiple=True, metavar="TAG", help="Remove this tag; may be repeated.")
 @server_option
 def tag(job: str, tags: tuple[str, ...], remove: tuple[str, ...], url: str) -> None:
     """Add tags to a job, or take some away; without any, print those it has.
@@ -161,7 +161,7 @@ def tag(job: str, tags: tuple[str, ...], remove: tuple[str, ...], url: str) -> N
 
 
 def for_each(jobs: Sequence[str], change: Callable[[str], None], done: str) -> None:
-    """Every job gets its answer: one that cannot be changed does not keep the others from it."""
+    """Every job gets its answer: a job that cannot be changed does not affect the others."""
     from skep.client import Denied
     from skep.core.errors import Conflict, NotFound
 

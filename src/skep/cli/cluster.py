@@ -1,4 +1,4 @@
-"""`skep cluster`: the cluster as it is now; its file, looked at before anything relies on it, and changed live."""
+"""`skep cluster`: the present cluster; checking its file, and applying a new one."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def draw(layout: Layout, books: list[FitAccount]) -> None:
     click.echo(f"{layout.name}: {amount(found['nodes'], 'node')}, {amount(found['gpus'], 'gpu')}\n")
     for line in cell_tree(layout):
         click.echo(line)
-    # A file or a pipe has no width: names are not to be broken there.
+    # A file or a pipe has no width: names must not be broken there.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
     if layout.vcs:
         console.print()
@@ -166,7 +166,7 @@ def shares_table(vcs: Sequence[dict[str, Any]]) -> Table:
 
 
 def left_table(chains: Sequence[dict[str, Any]]) -> Table:
-    """Cells without an owner, as large as they can be kept."""
+    """Cells without an owner, as large as possible."""
     table = new_table("without an owner", "cell type", "cells", "gpus")
     for chain in chains:
         left = [level for level in reversed(chain["levels"]) if level["left"]]
@@ -195,7 +195,7 @@ def add_row(table: Table, *cells: str) -> None:
 
 
 def plain(layout: Layout, books: list[FitAccount]) -> dict[str, Any]:
-    """Everything as JSON has it."""
+    """Everything in the form of the JSON output."""
     sizes = {kind.name: size for book in books for kind, size in zip(book.types, book.sizes, strict=True)}
     pins = {cell.pinned: (top.type, cell) for top in layout.cells for cell in walk(top) if cell.pinned}
     return {

@@ -17,7 +17,7 @@ WAIT_S = 60.0
 STOP_JOBS_S = 600
 SAY_EVERY_S = 5.0
 NAMED = 10
-"""So many jobs are named of those that are waited for."""
+"""The most jobs that are named while waiting for them."""
 
 
 @click.command()
@@ -33,7 +33,7 @@ NAMED = 10
     help=f"With --stop-jobs: how long jobs may take; if one takes longer the server stays.  [default: {STOP_JOBS_S}]",
 )
 def down(data: str | None, url: str | None, file: str | None, stop_jobs: bool, timeout: int) -> None:
-    """Stop the server, and wait until its process has ended. Jobs run on; the next `skep up` takes them over.
+    """Stop the server, and wait until its process has ended. Jobs run on; the next `skep up` adopts them.
 
     \b
     Examples:
@@ -75,11 +75,11 @@ def only_folder() -> Path:
     if len(servers) < 2 or default_data() in servers:
         return next(iter(servers), default_data())
     listed = "; ".join(f"skep down --data {folder} ({running.url})" for folder, running in servers.items())
-    raise InputError(f"{len(servers)} servers run on this machine", hint=f"say which one: {listed}")
+    raise InputError(f"{len(servers)} servers run on this machine", hint=f"name one: {listed}")
 
 
 def does_run(answer: dict[str, Any]) -> bool:
-    """Whether the process that answered is still there; one of another machine cannot be seen."""
+    """True if the process that answered is still running; one on another machine cannot be observed."""
     from skep.service.clock import boot_id
 
     if not answer.get("boot") or answer["boot"] != boot_id():
@@ -92,7 +92,7 @@ def does_run(answer: dict[str, Any]) -> bool:
 
 
 def refuse_other(folder: Path) -> None:
-    """Other commands go to the usual address, where a server with other data may be; it is not stopped by mistake."""
+    """Other commands use the default address, where a server with other data may be; it is not stopped by mistake."""
     from skep.core.errors import InputError, SkepError
     from skep.server.config import PORT
 
@@ -107,7 +107,7 @@ def refuse_other(folder: Path) -> None:
 
 
 def stop_here(folder: Path, within_s: int | None) -> tuple[str, dict[str, Any]]:
-    """By the API, or by a signal where that does not answer or wants a token: the owner of a process needs none."""
+    """By the API, or by a signal if that does not answer or requires a token: the owner of a process needs none."""
     from skep.core.errors import InputError, SkepError
     from skep.files.running import read_running
 
@@ -129,7 +129,7 @@ def stop_here(folder: Path, within_s: int | None) -> tuple[str, dict[str, Any]]:
 
 
 def ask(url: str, within_s: int | None) -> dict[str, Any]:
-    """What the server answers: how many jobs run, and which process is to end."""
+    """The server's answer: how many jobs run, and which process is about to end."""
     with connect(url) as client:
         return client.shut_down(within_s)
 
@@ -158,12 +158,14 @@ def wait_while(is_up: Callable[[], bool], url: str, within_s: int | None) -> Non
             if left:
                 say(f"waiting for {left}")
         if now_s > by_s:
-            raise InputError("the server was asked to stop and has not yet", hint="server.log in its data says more")
+            raise InputError(
+                "the server was asked to stop and still runs", hint="server.log in its data folder has the details"
+            )
         time.sleep(0.05)
 
 
 def left_over(url: str) -> str:
-    """The jobs that have not ended, in words; nothing if there are none, or the server does not answer."""
+    """The jobs that have not ended, as text; empty if there are none, or the server does not answer."""
     from skep.core.errors import SkepError
 
     try:

@@ -1,4 +1,4 @@
-"""`skep events` and `skep usage`: what happened, and who has used what."""
+"""`skep events` and `skep usage`: what happened, and who used what."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SHOWN = 50
 
 @click.command()
 @click.argument("job", required=False, default="", metavar="[JOB]")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new events.")
 @click.option(
-    "-n", "--last", type=click.IntRange(0, 10_000), default=SHOWN, show_default=True, help="The last so many."
+    "-n", "--last", type=click.IntRange(0, 10_000), default=SHOWN, show_default=True, help="The number of last events."
 )
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: one object per line."
@@ -39,7 +39,7 @@ def events(job: str, follow: bool, last: int, output: str, url: str) -> None:
     """
     with connect(url) as client:
         job_id = client.job(job)["id"] if job else ""
-        past = client.last_events(max(last, 1), job_id)  # at least one, to go on behind it
+        past = client.last_events(max(last, 1), job_id)  # at least one, to continue after it
         for event in past if last else []:
             print_event(event, output)
         if follow:
@@ -71,8 +71,8 @@ def print_event(event: dict[str, Any], output: str) -> None:
     "--by", type=click.Choice(["user", "vc", "job"]), default="user", show_default=True, help="A row for each."
 )
 @click.option("--since", type=duration, metavar="TIME", help="Only the last 12h, 7d, …  [default: everything]")
-@click.option("--until", type=duration, metavar="TIME", help="And not the last 1d, …")
-@click.option("--limits", is_flag=True, help="What users and virtual clusters may have at once, and have.")
+@click.option("--until", type=duration, metavar="TIME", help="Leave out the last 1d, …")
+@click.option("--limits", is_flag=True, help="Limits of users and virtual clusters, and their use.")
 @output_option
 @server_option
 def usage(by: str, since: float | None, until: float | None, limits: bool, output: str, url: str) -> None:
@@ -94,7 +94,7 @@ def usage(by: str, since: float | None, until: float | None, limits: bool, outpu
 
 
 def draw_limits(rows: list[dict[str, Any]]) -> RenderableType:
-    """Only limits that there are; those of one task have no use of their own."""
+    """Only limits that are set; limits of one task have no use to show."""
     found = [
         (f"{row['kind']} {row['name'] or 'anonymous'}", limit, amount(row["used"].get(limit)), amount(most))
         for row in rows

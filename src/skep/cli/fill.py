@@ -47,7 +47,7 @@ def complete_places(ctx: click.Context, param: click.Parameter, incomplete: str)
     default=1.3,
     show_default=True,
     metavar="D",
-    help="GPUs asked for in all, as a multiple of the cluster's.",
+    help="Total requested GPUs, as a multiple of the cluster's.",
 )
 @click.option(
     "--seed", "seeds", multiple=True, type=int, default=(42,), help="Order of the pods; may be repeated.  [default: 42]"

@@ -1,4 +1,4 @@
-"""What a job writes, to its end: through preemptions, other attempts, and restarts of the server."""
+"""The output of a job to its end: through preemptions, further attempts, and restarts of the server."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 PATIENCE_S = 1.0
 """Shorter waits are not reported."""
 LAST = 0
-"""The attempt that is the last one at any time."""
+"""The attempt number that means the last attempt."""
 SLOW_S = 10.0
-"""The server lets go of a reader that takes longer than that over one piece, and more may have been written."""
+"""The server disconnects a reader that takes longer than that over one piece, and more may have been written."""
 
 
 class SeenText:
-    """Of one task: a stream begins anew after a lost connection, and so many characters of it are shown already."""
+    """The output of one task: a stream starts again after a lost connection, and this many characters are already
+    shown."""
 
     def __init__(self) -> None:
         self.count = self.left = 0
@@ -32,7 +33,7 @@ class SeenText:
         self.left = self.count
 
     def skip(self, text: str, lines: int) -> None:
-        """All of it but the last lines."""
+        """All of it except the last lines."""
         is_whole = text.endswith("\n")
         self.count = len(text) - len("\n".join(text.split("\n")[-lines - is_whole :]))
 
@@ -44,7 +45,7 @@ class SeenText:
 
 
 class SeenLines:
-    """Of several tasks: their lines come in another order each time, so they are counted by task."""
+    """The output of several tasks: their lines come in a different order each time, so they are counted by task."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -71,20 +72,20 @@ class SeenLines:
 
 
 class Follower:
-    """May be interrupted and asked again: it goes on where it was."""
+    """May be interrupted and called again: it continues where it was."""
 
     def __init__(
         self, client: Client, job_id: str, task: str = "", attempt: int = 0, shown: Callable[[str], str] = str
     ) -> None:
-        """`shown` makes of a piece of the log what is written."""
+        """`shown` converts a piece of the log for output."""
         self.client = client
         self.shown = shown
         self.job_id = job_id
         self.task = task
         self.done = max(0, attempt - 1)
-        """The last attempt that was shown to its end."""
+        """The last attempt that was shown completely."""
         self.seen: SeenText | SeenLines | None = None
-        """What of the next one is on the screen already."""
+        """What is already shown of the next attempt."""
         self.was_slow = False
         self.said = ""
         self.since_s = time.monotonic()
@@ -107,7 +108,7 @@ class Follower:
             time.sleep(next(pauses))
 
     def skip_all_but(self, lines: int, job: Job) -> None:
-        """Of what is there already only the last lines are shown."""
+        """Of the existing output only the last lines are shown."""
         from skep.core.errors import NotFound
 
         self.seen = self.nothing_seen(job)
@@ -125,14 +126,14 @@ class Follower:
             self.copy(attempt if is_gang else LAST)
             job = self.ask()
         except NoServer:
-            # Also a clean end may be that of the server. What was shown is skipped when it is back.
-            self.tell("lost the server; waiting for it (the job goes on)")
+            # Even a clean end of the stream may be due to the server. What was shown is skipped after the reconnection.
+            self.tell("lost the server; waiting for it (the job runs on)")
             return
         if is_over(job, attempt) and not self.was_slow:
             self.done, self.seen = attempt, None
 
     def copy(self, attempt: int) -> None:
-        """Nothing is there before its processes are."""
+        """There is no output before the processes exist."""
         from skep.core.errors import NotFound
 
         assert self.seen is not None
@@ -173,7 +174,7 @@ class Follower:
 
 
 def attempts_of(job: Job) -> int:
-    """Where tasks start one by one each has attempts of its own: the log goes through them as if they were one."""
+    """If tasks start one by one each has attempts of its own: the log combines them."""
     return int(job["attempts"]) if is_gang(job) else min(1, job["attempts"])
 
 

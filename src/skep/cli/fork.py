@@ -24,10 +24,10 @@ COLUMNS = ("JOB", "NAME", "USER", "VC", "GPUS", "STATE", "START", "END", "ESTIMA
     "--policy",
     default="",
     metavar="P",
-    help="What if this policy took over now.  [default: the one in use]",
+    help="Simulate with this policy instead.  [default: the one in use]",
     shell_complete=complete_policies,
 )
-@click.option("--until", type=duration, metavar="TIME", help="Look so far ahead: 90m, 12h, 7d.  [default: to the end]")
+@click.option("--until", type=duration, metavar="TIME", help="How far ahead: 90m, 12h, 7d.  [default: to the end]")
 @click.option("--restart-s", type=click.FloatRange(0), default=30.0, show_default=True, help="Cost of a restart.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Write jobs.csv and summary.json.")
 @output_option
@@ -95,7 +95,7 @@ def draw(rows: list[dict[str, Any]]) -> RenderableType:
 
 
 def facts(found: Forecast) -> str:
-    """What the table is, and how far it can be trusted."""
+    """A description of the table, and how reliable it is."""
     said = f"from {date(found.at_s)} under {found.policy}: {many(len(found.jobs), 'open job')}"
     if found.unknown:
         said += f", {found.unknown:,} without an estimate (no expect_s, or it has passed; no finished job took longer)"

@@ -1,4 +1,4 @@
-"""What every command that talks to a server shares: finding it, naming jobs, printing what it says."""
+"""The common part of all commands that use a server: finding it, naming jobs, printing answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLOURS = {
     **{"launching": "cyan", "suspended": "cyan", "stopping": "cyan", "up": "green", "drained": "yellow", "lost": "red"},
 }
 PROGRESS_KEYS = ("step", "steps", "checkpoint_step", "left", "done", "at_s")
-"""What every job reports, beside its own series."""
+"""The keys that every job reports, besides its own series."""
 UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -35,7 +35,7 @@ def duration(text: str) -> float:
     """An option's type: `90`, `90s`, `15m`, `2h`, `1.5d` → seconds."""
     found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?) ?([a-z]*)", text.strip())
     if found is None or found[2] not in UNITS_S:
-        raise click.BadParameter(f"'{text}' is no duration; expected something like 90s, 15m, 2h or 7d")
+        raise click.BadParameter(f"'{text}' is not a duration; expected something like 90s, 15m, 2h or 7d")
     return float(found[1]) * UNITS_S[found[2]]
 
 
@@ -49,11 +49,11 @@ def priority_number(text: str) -> int:
         return int(text)
     except ValueError:
         names = ", ".join(PRIORITIES)
-        raise click.BadParameter(f"'{text}' is no priority; expected a number or one of {names}") from None
+        raise click.BadParameter(f"'{text}' is not a priority; expected a number or one of {names}") from None
 
 
 def complete_with(ask: Callable[[Client], Iterable[str]]) -> Callable[..., list[str]]:
-    """For the shell: names that a server knows. Silent where there is none."""
+    """For shell completion: names that a server knows. Silent without a server."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         from skep.core.errors import SkepError
@@ -91,7 +91,7 @@ def output_option(command: Command) -> Command:
 
 
 def watch_option(command: Command) -> Command:
-    return click.option("-w", "--watch", is_flag=True, help=f"Show it anew every {WATCH_S:g} s.")(command)
+    return click.option("-w", "--watch", is_flag=True, help=f"Refresh every {WATCH_S:g} s.")(command)
 
 
 def job_argument(command: Command) -> Command:
@@ -103,7 +103,7 @@ def jobs_argument(command: Command) -> Command:
 
 
 INHERITED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
-"""What decides which programs are found: a command is to mean in the job what it means in this shell."""
+"""The variables that decide which programs are found: a command should mean the same in the job as in this shell."""
 
 
 def inherited() -> dict[str, str]:
@@ -113,7 +113,7 @@ def inherited() -> dict[str, str]:
 
 
 def default_vc(url: str) -> str:
-    """The VC of the profile, if that is about this server."""
+    """The VC of the profile, if the profile is for this server."""
     from skep.client.profile import find_url, read_profile
 
     profile = read_profile()
@@ -127,12 +127,12 @@ def connect(url: str) -> Client:
 
 
 def say(text: str) -> None:
-    """Talk goes to stderr: stdout is for data."""
+    """Messages go to stderr: stdout is for data."""
     print(clean_lines(text), file=sys.stderr, flush=True)
 
 
 def print_data(data: Any, output: str, name: str = "id") -> None:
-    """As JSON, as YAML, or names alone, one on a line."""
+    """As JSON, as YAML, or names alone, one per line."""
     if output == "json":
         import json
 
@@ -150,7 +150,7 @@ def print_data(data: Any, output: str, name: str = "id") -> None:
 
 
 def present(ask: Callable[[], Any], draw: Callable[[Any], RenderableType], output: str, name: str = "id") -> None:
-    """Once: asked for, then drawn or printed."""
+    """Request once, then draw or print."""
     data = ask()
     if output == "table":
         console().print(draw(data), soft_wrap=False)
@@ -159,7 +159,7 @@ def present(ask: Callable[[], Any], draw: Callable[[Any], RenderableType], outpu
 
 
 def watch(ask: Callable[[], Any], draw: Callable[[Any], RenderableType], client: Client) -> None:
-    """Until Ctrl-C; a server that restarts meanwhile is waited for."""
+    """Repeat until Ctrl-C; wait for a server that restarts."""
     from rich.live import Live
 
     screen = console()
@@ -182,7 +182,7 @@ def watch(ask: Callable[[], Any], draw: Callable[[Any], RenderableType], client:
 
 def check_watch(is_watched: bool, output: str) -> None:
     if is_watched and output != "table":
-        raise click.UsageError("--watch draws a table; it does not go with -o")
+        raise click.UsageError("--watch draws a table; it cannot be combined with -o")
 
 
 def show(
@@ -204,18 +204,18 @@ def show(
 def console() -> Console:
     from rich.console import Console
 
-    # A file or a pipe has no width: nothing is to be broken or cut there.
+    # A file or a pipe has no width: nothing must be broken or cut there.
     return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> Table:
-    """Plain columns: they can be read, and cut by other tools. On a narrow screen the widest are cut, not the first."""
+    """Plain columns, which other tools can cut. On a narrow screen the widest columns are shortened, not the first."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        # Only columns that may wrap give way, the widest first; their cells are cut all the same.
+        # Only columns that may wrap are narrowed, widest first; their cells are still cut.
         table.add_column(
             Text(column, no_wrap=True),
             justify="right" if column in right else "left",
@@ -236,7 +236,7 @@ def cell(value: object) -> Any:
 
 
 def progress_of(values: dict[str, Any]) -> str:
-    """`step 115 of 500, loss 0.0086, 19.9 samples/s`, then what else the job reported."""
+    """`step 115 of 500, loss 0.0086, 19.9 samples/s`, then other reported numbers."""
     numbers = {name: value for name, value in values.items() if isinstance(value, (int, float)) and value is not True}
     said = []
     if "step" in numbers:
@@ -253,7 +253,7 @@ def progress_of(values: dict[str, Any]) -> str:
 def last_words(job: dict[str, Any]) -> str:
     """Why a job has ended: how it failed; else its reason, or the exit code of its last attempt."""
     history = [each for each in job.get("history") or [] if each.get("code") is not None]
-    # Where tasks start one by one the reason is that of a task which was stopped because another had failed.
+    # If tasks start one by one the reason is that of a task which was stopped because another had failed.
     failures = [each for each in history if job["state"] == "failed" and each.get("outcome") == "failed"]
     reason = clean(str(job.get("reason") or ""))
     if job["state"] == "succeeded" or not history or (reason and not failures):
@@ -264,7 +264,7 @@ def last_words(job: dict[str, Any]) -> str:
 
 
 def clock(seconds: float | None) -> str:
-    """As squeue has it: 4:07, 1:23:45, 2-03:00:00."""
+    """As in squeue: 4:07, 1:23:45, 2-03:00:00."""
     if seconds is None:
         return ""
     minutes, rest = divmod(max(0, int(seconds)), 60)

@@ -1,4 +1,4 @@
-"""`skep login` and `skep logout`: the server that commands of this user go to."""
+"""`skep login` and `skep logout`: the default server of this user's commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skep.cli.live import say
 
 @click.command()
 @click.argument("url")
-@click.option("--vc", default="", help="Where jobs go that name no VC.  [default: the only VC of the token]")
+@click.option("--vc", default="", help="The VC of jobs that name none.  [default: the only VC of the token]")
 @click.option("--token-stdin", is_flag=True, help="Read the token from standard input instead of asking for it.")
 def login(url: str, vc: str, token_stdin: bool) -> None:
     """Remember the server at URL, a token for it and a default VC, for all further commands of this user.
@@ -40,7 +40,7 @@ def login(url: str, vc: str, token_stdin: bool) -> None:
             me = client.me()
     vcs = me["vcs"]
     file = write_profile(ClientProfile(address, token, vc or (vcs[0] if len(vcs) == 1 else "")))
-    say(f"logged in at {address} as {me['user'] or 'nobody'} ({me['role']}); kept in {file}")
+    say(f"logged in at {address} as {me['user'] or 'an unnamed user'} ({me['role']}); stored in {file}")
 
 
 @click.command()

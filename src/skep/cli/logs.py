@@ -1,4 +1,4 @@
-"""`skep logs` and `skep exec`: look at what a job writes, look around where it runs."""
+"""`skep logs` and `skep exec`: read the output of a job, run a command in its environment."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 @click.command()
 @job_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, through its other attempts too.")
-@click.option("--task", default="", metavar="ROLE-N", help="Of this task, such as worker-1.  [default: all]")
+@click.option("-f", "--follow", is_flag=True, help="Continue until the job has ended, also through further attempts.")
+@click.option("--task", default="", metavar="ROLE-N", help="Only this task, such as worker-1.  [default: all]")
 @click.option("--attempt", type=click.IntRange(min=1), help="This attempt.  [default: the last]")
 @click.option("-n", "--tail", type=click.IntRange(min=1), help="Begin with the last lines, of each task.")
 @click.option("--raw", is_flag=True, help="On a terminal too, with all its escape sequences, such as colours.")
@@ -43,7 +43,7 @@ def logs(job: str, follow: bool, task: str, attempt: int | None, tail: int | Non
 
 
 def shown_by(is_raw: bool) -> Callable[[str], str]:
-    """What of a log is written: for a terminal that of others is made plain; a file or a pipe gets all of it."""
+    """What is printed of a log: for a terminal escape sequences are removed; a file or a pipe gets everything."""
     return str if is_raw or not sys.stdout.isatty() else Plain().take
 
 
@@ -58,7 +58,7 @@ def print_log(client: Client, job: str, task: str, attempt: int, tail: int | Non
 
 
 def follow_log(client: Client, job: str, task: str, attempt: int, tail: int | None, *, is_raw: bool) -> None:
-    """Begins with the attempt that runs now. Ctrl-C ends the looking, not the job."""
+    """Begins with the present attempt. Ctrl-C stops the command, not the job."""
     from skep.cli.follow import Follower, attempts_of
 
     found = client.job(job)
@@ -73,7 +73,7 @@ def follow_log(client: Client, job: str, task: str, attempt: int, tail: int | No
 
 
 def check_task(job: dict[str, Any], task: str) -> None:
-    """Here, because a log that is not there yet is waited for."""
+    """Checked here, because a log that does not exist yet is waited for."""
     from skep.core.errors import NotFound, did_you_mean
     from skep.jobs.request import task_names
 
@@ -104,7 +104,7 @@ def exec_(job: str, argv: tuple[str, ...], task: str, url: str) -> None:
 
 
 def become(argv: tuple[str, ...], found: dict[str, Any]) -> None:
-    """This process becomes the command: signals, terminal and exit code are its own."""
+    """This process becomes the command, with its own signals, terminal and exit code."""
     from skep.core.errors import InputError
 
     if found.get("cwd"):

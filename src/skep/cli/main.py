@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 HEADINGS = {
     "Your jobs": {
-        "run": ("skep.cli.run:run", "Run a command as a job; its output, its exit code."),
+        "run": ("skep.cli.run:run", "Run a command as a job, with its output and exit code."),
         "submit": ("skep.cli.submit:submit", "Submit job files."),
         "ps": ("skep.cli.ps:ps", "List jobs."),
         "show": ("skep.cli.show:show", "Show everything about a job."),
         "logs": ("skep.cli.logs:logs", "Print what a job writes."),
-        "explain": ("skep.cli.show:explain", "Say why a job does not run, and what would change that."),
+        "explain": ("skep.cli.show:explain", "Explain why a job does not run, and what would change that."),
         "wait": ("skep.cli.submit:wait", "Wait until jobs have ended."),
         "stop": ("skep.cli.change:stop", "Stop jobs."),
         "hold": ("skep.cli.change:hold", "Keep pending jobs from starting."),
         "release": ("skep.cli.change:release", "Let held jobs start again."),
         "priority": ("skep.cli.change:priority", "Change the priority of a pending job."),
-        "tag": ("skep.cli.change:tag", "Add tags to a job, or take them away."),
+        "tag": ("skep.cli.change:tag", "Add or remove tags of a job."),
         "exec": ("skep.cli.logs:exec_", "Run a command in the environment of a job, to debug it."),
     },
     "The cluster": {
@@ -38,7 +38,7 @@ HEADINGS = {
         "open": ("skep.cli.open:open_", "Open the dashboard in a browser."),
         "login": ("skep.cli.login:login", "Remember a server, a token and a default VC."),
         "logout": ("skep.cli.login:logout", "Forget them."),
-        "down": ("skep.cli.down:down", "Stop the server; jobs go on."),
+        "down": ("skep.cli.down:down", "Stop the server; jobs run on."),
         "cluster": ("skep.cli.cluster:cluster", "Draw the cluster; check and apply cluster files."),
         "nodes": ("skep.cli.nodes:nodes", "List the nodes."),
         "vc": ("skep.cli.nodes:vc", "List the virtual clusters."),
@@ -95,7 +95,7 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(f"{name:<{width}}", text) for name, (_, text) in commands.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """From the table: completion imports no command."""
+        """From the table, because completion imports no command."""
         from click.shell_completion import CompletionItem
 
         if incomplete.startswith("-"):
@@ -134,11 +134,11 @@ def main() -> None:
     except click.ClickException as error:
         status = fail(error.format_message(), usage_hint(error))
     except InvariantBroken:
-        raise  # a bug: its place is worth seeing
+        raise  # a bug: the traceback is needed
     except SkepError as error:
         status = fail(str(error), "", code=1)
     except (KeyboardInterrupt, click.Abort) as end:
-        # Click makes an Abort of Ctrl-C, with a cause; without one it was the answer to a question.
+        # Click raises Abort for Ctrl-C, with a cause; without one it was the answer to a question.
         is_no = isinstance(end, click.Abort) and end.__cause__ is None
         print("nothing was done" if is_no else "\ninterrupted", file=sys.stderr)
         status = 1 if is_no else 130
@@ -154,7 +154,7 @@ def main() -> None:
 
 
 def fail(message: str, hint: str, code: int = 2) -> int:
-    """What failed, then what to do about it. Exit code 2: the input, not the program."""
+    """What failed, then what to do about it. Exit code 2: invalid input."""
     print(f"error: {clean_lines(message)}", file=sys.stderr)
     if hint:
         print(f"\nhint: {clean_lines(hint)}", file=sys.stderr)

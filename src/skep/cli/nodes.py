@@ -1,4 +1,4 @@
-"""`skep nodes`, `vc`, `drain` and `undrain`: the hardware and who owns it; and the picture of `skep cluster`."""
+"""`skep nodes`, `vc`, `drain` and `undrain`: the hardware and its owners; and the drawing of `skep cluster`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def draw_nodes(found: list[dict[str, Any]]) -> RenderableType:
 
 
 def jobs_on(node: dict[str, Any]) -> list[str]:
-    """Each once; the server says it for every GPU."""
+    """Each job once; the server lists it for every GPU."""
     return list(dict.fromkeys(job for jobs in node["jobs"] for job in jobs))
 
 

@@ -1,4 +1,4 @@
-"""`skep history` and `skep decisions`: the cluster over time, and why the policy did what it did."""
+"""`skep history` and `skep decisions`: the cluster over time, and the reasons of the policy."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SERIES = ("used", "lent", "bad", "queue")
 
 @click.command()
 @click.option("--since", type=duration, default="24h", show_default=True, help="How far back: 90m, 12h, 7d.")
-@click.option("--step", type=duration, help="Seconds of a row.  [default: about 24 rows]")
+@click.option("--step", type=duration, help="Seconds per row.  [default: about 24 rows]")
 @click.option(
-    "--vc", "vc_name", default="", metavar="NAME", help="Of this virtual cluster.", shell_complete=complete_vcs
+    "--vc", "vc_name", default="", metavar="NAME", help="Only this virtual cluster.", shell_complete=complete_vcs
 )
 @output_option
 @server_option
@@ -64,7 +64,7 @@ def draw_history(found: dict[str, Any]) -> RenderableType:
     if not rows:
         from rich.text import Text
 
-        return Text("nothing is known of this time")
+        return Text("there are no samples of this time")
     return table_of(("TIME", "USED", "LENT", "BAD", "QUEUE", "USE"), rows, right=("USED", "LENT", "BAD", "QUEUE"))
 
 
@@ -81,7 +81,9 @@ def bar(used: float, total: float | None) -> str:
 
 @click.command()
 @click.argument("job", required=False, default="", metavar="[JOB]")
-@click.option("-n", "--last", type=click.IntRange(1, 1000), default=30, show_default=True, help="The last so many.")
+@click.option(
+    "-n", "--last", type=click.IntRange(1, 1000), default=30, show_default=True, help="The number of decisions."
+)
 @output_option
 @server_option
 def decisions(job: str, last: int, output: str, url: str) -> None:

@@ -1,7 +1,7 @@
-"""Text of others on a terminal: it must not move the cursor, change the title or turn the reading direction.
+"""User-supplied text on a terminal: it must not move the cursor, change the title or turn the reading direction.
 
-Names, reasons and logs come from users. In what Skep itself prints such characters are escaped, as
-`\\x1b` or `\\u202e`; from logs on a terminal they are left out.
+Names, reasons and logs come from users. In Skep's own output such characters are escaped, as `\\x1b` or
+`\\u202e`; from logs on a terminal they are removed.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import re
 
 SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, the cursor
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # OSC and its kind: titles, links
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # OSC and similar: titles, links
     r"|\x1b[ -/]*[0-OQ-WYZ\\`-~]"
 )
 UNFINISHED = re.compile(
     r"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*\x1b?|\x1b[ -/]*)\Z"
 )
 HELD_MAX = 4096
-"""A sequence that is longer than that is none: its first character is left out and the rest is shown."""
+"""The longest sequence; a longer one is not a sequence: its first character is removed and the rest is shown."""
 KEPT = "\n\r\t"
 
 
 def clean(text: str) -> str:
-    """One line: white space becomes a blank, what cannot be printed is escaped."""
+    """One line: white space becomes a blank, unprintable characters are escaped."""
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 
@@ -39,7 +39,7 @@ def _escaped(char: str) -> str:
 
 
 def escape_json(text: str) -> str:
-    """JSON with everything escaped that cannot be printed; it means the same."""
+    """JSON with all unprintable characters escaped; it means the same."""
     return "".join(char if char.isprintable() or char == "\n" else _in_json(char) for char in text)
 
 
@@ -49,7 +49,7 @@ def _in_json(char: str) -> str:
 
 
 class Plain:
-    """A log in pieces without sequences for terminals, wherever the pieces are cut."""
+    """A log in pieces without terminal sequences, wherever the pieces are cut."""
 
     def __init__(self) -> None:
         self._held = ""

@@ -22,7 +22,7 @@ SERVER = "server"
     "--for",
     "where",
     metavar="CLUSTER",
-    help="What each builds on that is missing there: a cluster spec or file as `skep up` would run it, or `server`.",
+    help="Show the needs of each policy that are not met there: a cluster spec or file, or `server`.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @server_option
@@ -73,7 +73,7 @@ def print_list(chosen: list[Policy]) -> None:
 
 
 def missing_there(specs: dict[str, frozenset[Need]], where: str, url: str) -> dict[str, list[str]]:
-    """By policy, in sentences: on the running server, with its jobs, or where a server would begin on that cluster."""
+    """By policy, in sentences: on the running server with its jobs, or on a new server with that cluster."""
     if where == SERVER:
         with connect(url) as client:
             return {spec: client.missing_for(spec) for spec in specs}
@@ -99,7 +99,7 @@ def print_missing(specs: dict[str, frozenset[Need]], missing: dict[str, list[str
     for spec, needs in specs.items():
         click.echo(
             f"{spec:<{width}}  assumes {shown_needs(needs)}"
-            + ("" if missing[spec] else ("" if not needs else "; all of it is there"))
+            + ("" if missing[spec] else ("" if not needs else "; all of it is available"))
         )
         for sentence in missing[spec]:
             click.echo(f"{'':<{width}}  {sentence}")

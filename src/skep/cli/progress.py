@@ -1,4 +1,4 @@
-"""A progress bar on stderr for whatever takes longer than two seconds; none if stderr is no terminal."""
+"""A progress bar on stderr for work that takes longer than two seconds; none if stderr is not a terminal."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ MOST = 1_000_000
 @click.option("--group", default="", help="Only this job group (a sweep).")
 @click.option("--tag", default="", help="Only jobs with this tag.")
 @click.option("--name", default="", help="Only jobs of this name.")
-@click.option("-n", "--limit", type=click.IntRange(1, MOST), help=f"At most so many.  [default: {PAGE}]")
+@click.option("-n", "--limit", type=click.IntRange(1, MOST), help=f"The most jobs to list.  [default: {PAGE}]")
 @output_option
 @watch_option
 @server_option
@@ -80,7 +80,7 @@ def ps(output: str, watch: bool, url: str, is_all: bool, mine: bool, limit: int 
 
 
 def fetch(client: Client, where: dict[str, Any], most: int) -> tuple[list[Job], bool]:
-    """As many pages as it takes; whether there are more."""
+    """All pages that are needed, and whether there are more."""
     jobs: list[Job] = []
     cursor = ""
     while True:
@@ -101,7 +101,7 @@ def draw(found: tuple[list[Job], bool]) -> RenderableType:
     table = table_of(COLUMNS, (row(job, now_s) for job in jobs), right=("GPUS", "PRIORITY", "TIME"))
     if not has_more:
         return table
-    return Group(table, Text(f"… more: --limit {len(jobs) * 10} shows them, filters narrow them down", style="dim"))
+    return Group(table, Text(f"… more: --limit {len(jobs) * 10} shows them, filters reduce them", style="dim"))
 
 
 def row(job: Job, now_s: float) -> tuple[object, ...]:
@@ -120,7 +120,7 @@ def duration(job: Job, now_s: float) -> str:
 
 
 def where_of(job: Job) -> str:
-    """The nodes of a job that has some; otherwise in brackets why not."""
+    """The nodes of a job; if it has none, the reason in brackets."""
     if job["state"] in ("running", "launching", "suspended", "stopping") and job.get("nodes"):
         progress = progress_of(job.get("progress") or {}) if job["state"] == "running" else ""
         return ",".join(job["nodes"]) + (f": {progress}" if progress else "")

@@ -1,4 +1,4 @@
-"""`skep restore`: a backup in the place of the store, while no server runs."""
+"""`skep restore`: puts a backup in the place of the store, while no server runs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def restore(file: str, data: str | None) -> None:
     from skep.service.restore import put_back
 
     folder = Path(data).expanduser().absolute() if data else default_data()
-    with DataDir(folder):  # refuses while a server runs, and keeps others from starting
+    with DataDir(folder):  # refuses while a server runs, and prevents others from starting
         kept, open_jobs = put_back(Path(file), folder, time.strftime("%Y%m%d-%H%M%S"))
     print(f"restored {folder} from {file}; open jobs in it: {open_jobs:,}", file=sys.stderr)
     if kept is not None:
-        print(f"the store that was there is kept as {kept}", file=sys.stderr)
+        print(f"the previous store is kept as {kept}", file=sys.stderr)

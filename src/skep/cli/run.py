@@ -1,4 +1,4 @@
-"""`skep run -- COMMAND`: like the command itself, only on GPUs that are yours for its time."""
+"""`skep run -- COMMAND`: like the command itself, but on GPUs that are reserved for it while it runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ ROLE = "main"
 @click.option("--cpu", type=click.FloatRange(min=0), help="CPUs of each task.")
 @click.option("--memory-gib", type=click.FloatRange(min=0), help="Memory of each task.")
 @click.option("--count", type=click.IntRange(min=1), help="Tasks, all started together.  [default: 1]")
-@click.option("--elastic", metavar="MIN:MAX", help="Runs with so many tasks as there is room for, and is resized.")
+@click.option(
+    "--elastic", metavar="MIN:MAX", help="Run with MIN to MAX tasks, as many as fit; the job is resized later."
+)
 @click.option("--name", default="", help="[default: from the command]")
 @click.option(
     "--vc", default="", help="Virtual cluster.  [default: that of the login or token]", shell_complete=complete_vcs
@@ -41,13 +43,15 @@ ROLE = "main"
 @click.option(
     "-p", "--priority", type=priority_number, metavar="P", help="oppo, test, prod or a number.  [default: test]"
 )
-@click.option("-e", "--env", "env", multiple=True, metavar="K=V", help="Variable of the job; K alone: as it is here.")
-@click.option("--workdir", default="", metavar="DIR", help="Where it runs.  [default: this folder]")
+@click.option(
+    "-e", "--env", "env", multiple=True, metavar="K=V", help="Variable of the job; K alone: its value in this shell."
+)
+@click.option("--workdir", default="", metavar="DIR", help="Working folder.  [default: this folder]")
 @click.option("--time-limit", type=duration, metavar="TIME", help="Stopped after this time (90s, 15m, 2h).")
-@click.option("--expect", type=duration, metavar="TIME", help="How long you expect it to take; some policies ask.")
+@click.option("--expect", type=duration, metavar="TIME", help="Expected run time, which some policies use.")
 @click.option("--grace", type=duration, metavar="TIME", help="Between SIGTERM and SIGKILL.  [default: 30s]")
 @click.option("--checkpoint", type=click.Choice(["signal", "criu"]), help="How it saves itself.  [default: signal]")
-@click.option("--retries", type=click.IntRange(min=-1), help="Tries after a failure.  [default: 0]")
+@click.option("--retries", type=click.IntRange(min=-1), help="Retries after a failure.  [default: 0]")
 @click.option("--needs", multiple=True, metavar="JOB", help="Starts when this job has succeeded; may be repeated.")
 @click.option("--group", default="", help="Job group.")
 @click.option("--tag", "tags", multiple=True, help="May be repeated.")
@@ -83,7 +87,7 @@ def run(argv: tuple[str, ...], detach: bool, url: str, **asked: Any) -> None:
 
 
 def describe(argv: tuple[str, ...], asked: dict[str, Any]) -> dict[str, Any]:
-    """The job file one would have written."""
+    """The equivalent job file."""
     from skep.client import name_of
 
     least, most = elastic_range(asked["elastic"])
@@ -114,7 +118,7 @@ def elastic_range(text: str | None) -> tuple[int | None, int | None]:
         return None, None
     least, colon, most = text.partition(":")
     if not (colon and least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most)):
-        raise click.BadParameter(f"'{text}' is no range; expected MIN:MAX such as 1:8", param_hint="--elastic")
+        raise click.BadParameter(f"'{text}' is not a range; expected MIN:MAX such as 1:8", param_hint="--elastic")
     return int(least), int(most)
 
 
@@ -131,7 +135,7 @@ def environment(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def attend(client: Client, job_id: str) -> int:
-    """To the end of the job, or of the user's patience."""
+    """Follow the job to its end, or until the user leaves."""
     from skep.cli.follow import Follower
     from skep.client import STOPPED_CODE
 
@@ -145,7 +149,7 @@ def attend(client: Client, job_id: str) -> int:
         return tell_end(follower.until_end())
     except KeyboardInterrupt:
         state = "it was asked to stop and may run until its grace period is over"
-        say(f"\nskep: left job {job_id}: {state}; `skep show {job_id}` says more")
+        say(f"\nskep: left job {job_id}: {state}; `skep show {job_id}` has the details")
         return STOPPED_CODE
 
 

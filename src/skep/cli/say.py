@@ -14,7 +14,7 @@ def warn(text: str) -> None:
 
 
 def warn_dropped(trace: Trace) -> None:
-    """Rows of a trace are never left out silently."""
+    """Rows of a trace are never dropped silently."""
     if trace.dropped:
         from skep.traces.table import count_dropped
 

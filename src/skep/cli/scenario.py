@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COLOURS = {"ok": "green", "better": "cyan", "quirk": "cyan", "differs": "red", "-": "white"}
 WHY = {
-    "insufficient-capacity-vc": "its VC has no room",
+    "insufficient-capacity-vc": "its VC has too few free GPUs",
     "insufficient-capacity-physical": "too few GPUs are idle",
     "bad-node": "it would need a bad node",
     "non-suggested-node": "it would need a node that was not suggested",
@@ -58,7 +58,7 @@ def scenario(paths: tuple[str, ...], out: str | None) -> None:
 
 
 def check_out(out: Path) -> None:
-    """Refuse before the work what could not be written after it."""
+    """Before the work: refuse an output path that cannot be written."""
     if out.is_dir():
         raise InputError(f"{out} is a folder, expected a file name")
     if not out.parent.is_dir():
@@ -78,12 +78,12 @@ def write_answers(played: list[Played], out: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Half characters, which JSON can write, cannot be printed."""
+    """Unpaired surrogates, which JSON can contain, cannot be printed."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 class Session:
-    """All scenarios of one call. A file with a fault does not keep the others from being played."""
+    """All scenarios of one call. A file with an error does not prevent the others from being run."""
 
     def __init__(self, talk: TextIO) -> None:
         self.talk = talk

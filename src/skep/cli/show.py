@@ -1,4 +1,4 @@
-"""`skep show` and `skep explain`: one job, and why it is where it is."""
+"""`skep show` and `skep explain`: one job, and why it is in its state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TASKS_SHOWN = 32
 EVENTS = 8
 LABEL = 11
 IDLE_S = 30.0
-"""Without any CPU time, from which a job that shares a GPU is said to be idle."""
+"""Seconds without any CPU time after which a job that shares a GPU is shown as idle."""
 
 
 @click.command()
@@ -97,7 +97,7 @@ def title(job: Job) -> Any:
 
 
 def facts(job: Job, now_s: float) -> list[str]:
-    """Lines of a label and a value; values that are not there are left out."""
+    """Lines of a label and a value; missing values are left out."""
     from skep.client import ENDED
 
     request = job.get("request") or {}
@@ -120,7 +120,7 @@ def facts(job: Job, now_s: float) -> list[str]:
 
 
 def share_of(share: dict[str, Any]) -> str:
-    """`slice: got 49.8% of the time, 0.97 CPUs`, and what else there is to say."""
+    """`slice: got 49.8% of the time, 0.97 CPUs`, and further details."""
     if not share:
         return ""
     said = []
@@ -171,7 +171,7 @@ def command(role: dict[str, Any]) -> str:
 
 
 def task_table(job: Job) -> Any:
-    """The first tasks of the last start; those of a large job would fill the screen."""
+    """The first tasks of the last launch; those of a large job would fill the screen."""
     tasks = job.get("tasks") or []
     if not tasks:
         return None
@@ -255,6 +255,6 @@ def sentences(found: dict[str, Any], why: str, *, is_ended: bool) -> list[str]:
 
 
 def sentence(text: str) -> str:
-    """Reasons are written to stand behind a colon."""
+    """Reasons are worded to follow a colon."""
     text = clean(text).strip()
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")

@@ -61,7 +61,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "--estimate-error",
                 default=0.0,
                 metavar="E",
-                help="Tell policies durations that are off by a factor of exp(E·z), z standard normal.  [default: 0, "
+                help="Give policies durations with an error factor of exp(E·z), z standard normal.  [default: 0, "
                 "the true ones]",
             ),
             click.option("--profile", metavar="FILE", help="Speeds by GPU type, scale, locality and sharing."),
@@ -128,8 +128,8 @@ def compare(**given: Any) -> None:
 
 
 def perform(given: dict[str, Any]) -> None:
-    """Check everything that can be checked, run, and write only when all is there."""
-    # Reference counting frees nearly everything; a collector that walks a hundred thousand jobs only costs.
+    """Check everything that can be checked, run, and write only when all results exist."""
+    # Reference counting frees nearly everything; a collector that visits a hundred thousand jobs only costs time.
     gc.disable()
     from skep.experiments.output import check_out
 
@@ -202,7 +202,7 @@ def make_experiment(given: dict[str, Any]) -> Experiment:
 
 
 def warn_unknown_models(trace: Trace, profile: Profile, file: str) -> None:
-    """A profile of other models changes nothing, and looks like one that does."""
+    """A profile of other models would have no effect, without being noticed."""
     wanted = {job.spec.model for job in trace.jobs if job.spec.model}
     known = profile.models()
     if known and not wanted & known:
@@ -273,7 +273,7 @@ def run_one(experiment: Experiment, policy: str) -> Run:
 
 
 def warn_about(runs: list[Run]) -> None:
-    """Jobs are never left out silently."""
+    """Jobs are never dropped silently."""
     for run in runs:
         summary = run.summary
         if summary.unrunnable:
@@ -285,7 +285,7 @@ def warn_about(runs: list[Run]) -> None:
 
 
 def check_html(file: Path, *, force: bool, replaces_own: bool = False, hint: str = "--force replaces it") -> None:
-    """A file that the user named is replaced only with `--force`; a default one is, if it is a report."""
+    """A file that the user named is replaced only with `--force`; a default one is replaced if it is a report."""
     if not file.parent.is_dir():
         raise InputError(f"{file.parent} is not a folder", hint="create it first")
     if file.is_dir():
@@ -307,7 +307,7 @@ def write_html(runs: list[Run], file: Path, experiment: Experiment) -> None:
 
 
 def report_facts(experiment: Experiment) -> list[tuple[str, str]]:
-    """How the runs of a report were made."""
+    """The settings of the runs of a report."""
     from datetime import UTC, datetime
     from importlib.metadata import version
 

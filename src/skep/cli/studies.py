@@ -48,7 +48,7 @@ def studies(ctx: click.Context, output: str, url: str) -> None:
     shell_complete=complete_policies,
 )
 @click.option("--cluster", default="", metavar="SPEC", help="Such as 16x8.  [default: the cluster of the server]")
-@click.option("--name", default="", help="What to call it.")
+@click.option("--name", default="", help="Its name.")
 @click.option("--seed", default=0, show_default=True)
 @click.option(
     "--estimate-error", default=0.0, metavar="E", help="Error of the durations that policies see.  [default: 0]"

@@ -21,8 +21,8 @@ TIMED_OUT = 124
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--name", default="", help="Another name than the file's; for one job.")
 @click.option("--hold", is_flag=True, help="Do not start until `skep release`.")
-@click.option("--clean-env", is_flag=True, help="Give jobs nothing of this shell's environment.")
-@click.option("--key", default="", help="Idempotency key: the same key twice is one submission.")
+@click.option("--clean-env", is_flag=True, help="Do not pass this shell's environment to jobs.")
+@click.option("--key", default="", help="Idempotency key: submissions with the same key are one submission.")
 @click.option("-o", "--output", type=click.Choice(["name", "json", "yaml"]), default="name", help="[default: name]")
 @server_option
 def submit(files: tuple[str, ...], name: str, hold: bool, clean_env: bool, key: str, output: str, url: str) -> None:
@@ -49,7 +49,7 @@ def submit(files: tuple[str, ...], name: str, hold: bool, clean_env: bool, key: 
             for at, each in enumerate(read):
                 jobs += send(client, *each, f"{key}-{at}" if key else "")
         finally:
-            # Where the server refuses a later file, the jobs of those before it are there all the same.
+            # If the server refuses a later file, the jobs of earlier files are submitted all the same.
             if jobs:
                 print_data(jobs, output)
 
@@ -68,17 +68,17 @@ def read_text(file: str) -> str:
         except OSError as error:
             raise InputError(f"{file}: {(error.strerror or str(error)).lower()}") from None
     if len(data) > LARGEST:
-        raise InputError(f"{file}: is larger than 1 MiB, which no job file is")
+        raise InputError(f"{file}: is larger than 1 MiB, the limit for job files")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise InputError(f"{file}: is no text in UTF-8") from None
+        raise InputError(f"{file}: is not text in UTF-8") from None
 
 
 def to_submit(text: str, file: str, changes: dict[str, Any], env: dict[str, str], vc: str) -> tuple[str, list[str]]:
     """The jobs of a file as they are submitted, and warnings about them.
 
-    The server does not know this folder and this shell, nor the file's name for a line about what is wrong in it.
+    The server does not know this folder and this shell, nor the name of the file for error messages.
     """
     import os
 
@@ -116,7 +116,7 @@ def send(client: Client, file: str, text: str, warnings: list[str], key: str) ->
 
 
 def send_many(client: Client, text: str, key: str) -> dict[str, Any]:
-    """A sweep may be small as a file and large as jobs; of so many, the server answers with the ids alone."""
+    """A sweep may be small as a file and large as jobs; for this many, the server answers with the ids alone."""
     import json
 
     jobs = json.loads(text)
@@ -146,7 +146,7 @@ def wait(jobs: tuple[str, ...], timeout: float | None, url: str) -> None:
     by_s = None if timeout is None else time.monotonic() + timeout
     with connect(url) as client:
         codes = []
-        # All at once: a name means the latest job of that name now, and a wrong one is not found out hours later.
+        # All at once: a name means the latest job of that name now, and a wrong name is reported at once.
         for job in [client.job(job)["id"] for job in jobs]:
             try:
                 ended = client.wait(job, None if by_s is None else max(0.0, by_s - time.monotonic()))

@@ -1,4 +1,4 @@
-"""`skep token`: who may use a server that asks for tokens."""
+"""`skep token`: access to a server that requires tokens."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def token() -> None:
 
 
 @token.command()
-@click.option("--user", required=True, help="Who it stands for.")
+@click.option("--user", required=True, help="The user.")
 @click.option("--vc", "vcs", multiple=True, help="Only for this VC; may be repeated.  [default: every VC]")
 @click.option("--role", type=click.Choice(["admin", "owner", "user", "viewer"]), default="user", show_default=True)
 @click.option("--expires", "life_s", type=duration, metavar="TIME", help="After 12h, 30d, …  [default: never]")
@@ -87,7 +87,7 @@ def expiry(token: Token) -> str:
 
 @token.command()
 @click.argument("token_id", metavar="ID")
-@click.option("--overlap", "overlap_s", type=duration, metavar="TIME", help="The old one counts so long still.")
+@click.option("--overlap", "overlap_s", type=duration, metavar="TIME", help="How long the old token stays valid.")
 @data_option
 def rotate(token_id: str, overlap_s: float | None, data: str | None) -> None:
     """Make another token for the same user, role, VCs and lifetime, and print it, once.
@@ -119,7 +119,7 @@ def revoke(ids: tuple[str, ...], data: str | None) -> None:
 
 
 def open_tokens(data: str | None) -> Tokens | RemoteTokens:
-    """Those of a data folder; without one, of the server that SKEP_URL or the login names."""
+    """The tokens of a data folder; without one, of the server that SKEP_URL or the login names."""
     from skep.client.profile import read_profile
     from skep.core.errors import InputError
     from skep.files.running import default_data

@@ -1,6 +1,6 @@
-"""`skep trace`: look at traces, convert them, take samples of them, make new ones.
+"""`skep trace`: show, convert, sample and generate traces.
 
-Everything that costs start-up time is imported where it is used.
+Modules that cost start-up time are imported where they are used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _reading(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _writing(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every command that writes one."""
-    command = click.option("--force", is_flag=True, help="Replace FILE if it is there already.")(command)
+    command = click.option("--force", is_flag=True, help="Replace FILE if it exists.")(command)
     out = click.Path(path_type=Path)
     return click.option("--out", required=True, metavar="FILE", type=out, help="Native CSV to write.")(command)
 
@@ -59,7 +59,9 @@ def trace() -> None:
 @trace.command()
 @_reading
 @click.option("--gpus", type=click.IntRange(min=1), help="GPUs of a cluster, to work out the load on it.")
-@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Virtual clusters shown.")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=10, show_default=True, help="The number of virtual clusters to show."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def info(path: Path, format_: str | None, profile: Path | None, gpus: int | None, top: int, as_json: bool) -> None:
     """Show what is in TRACE: jobs, sizes, durations, virtual clusters, load, and what it can serve.
@@ -105,7 +107,7 @@ def convert(path: Path, format_: str | None, profile: Path | None, out: Path, fo
     type=click.Choice(["account", "partition"]),
     default="account",
     show_default=True,
-    help="Which of them becomes the virtual cluster of a job.",
+    help="The column that becomes the virtual cluster of a job.",
 )
 def from_slurm(path: Path, out: Path, force: bool, vc_from: str) -> None:
     """Write the history of a Slurm cluster, as sacct prints it, as native CSV.
@@ -160,7 +162,7 @@ def sample(
     from skep.traces import sample as samples
 
     if jobs is None and from_day is None and to_day is None:
-        raise InputError("nothing to leave out", hint="say --jobs, --from-day or --to-day")
+        raise InputError("nothing to do", hint="use --jobs, --from-day or --to-day")
     _refuse_existing(out, force)
     kept = _read(path, format_, profile)
     if from_day is not None or to_day is not None:
@@ -206,13 +208,13 @@ def _read(path: Path, format_: str | None, profile: Path | None) -> Trace:
 
 
 def _refuse_existing(out: Path, force: bool) -> None:
-    """Checked before any work is done, so that an error comes at once."""
+    """Checked before any work is done, so that an error is reported at once."""
     from skep.core.errors import InputError
 
     if out.is_dir():
         raise InputError(f"{out}: is a folder, expected a file to write")
     if out.exists() and not force:
-        raise InputError(f"{out}: is there already", hint="replace it with --force")
+        raise InputError(f"{out}: already exists", hint="replace it with --force")
     if not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such folder")
 
@@ -240,7 +242,7 @@ def _print_info(found: TraceInfo, top: int) -> None:
 
 
 def _table(*columns: str) -> Table:
-    """Names to the left, numbers to the right, no frame: it can be read, and cut by other tools."""
+    """Names left-aligned, numbers right-aligned, no frame, so that other tools can cut it."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=any(columns), header_style="bold")
@@ -292,7 +294,7 @@ def _parts_table(title: str, parts: list[StatsPart], found: TraceInfo) -> Table:
 
 
 def _uses_table(found: TraceInfo) -> Table:
-    """What the trace can be asked, then what it cannot and why."""
+    """What the trace can be used for, then what it cannot and why."""
     table = _table("\ncan serve", "\njobs")
     table.add_row("waiting, completion times, utilisation", f"{found.jobs:,}")
     for use in found.uses:
@@ -309,7 +311,7 @@ def _percent(part: float, whole: float) -> str:
 
 
 def _time(seconds: float) -> str:
-    """In the largest unit that keeps it above 1."""
+    """In the largest unit in which it is above 1."""
     for unit, name in ((_DAY_S, "d"), (3600, "h"), (60, "min")):
         if seconds >= unit:
             return f"{seconds / unit:.1f} {name}"

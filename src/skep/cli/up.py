@@ -1,4 +1,4 @@
-"""`skep up`: the server, in the foreground or behind."""
+"""`skep up`: the server, in the foreground or in the background."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ READY_S = 120.0
 )
 @click.option("--engine", metavar="NAME", help="What runs the jobs: local.  [default: local]")
 @click.option("--profile", metavar="FILE", help="Speeds by model: the reference of jobs that report their steps.")
-@click.option("--data", metavar="DIR", help="Where everything is kept.  [default: ~/.local/share/skep]")
-@click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1]")
+@click.option("--data", metavar="DIR", help="The data folder.  [default: ~/.local/share/skep]")
+@click.option("--host", metavar="ADDRESS", help="The address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="[default: 7437]")
 @click.option("--auth", type=click.Choice(["none", "token"]), help="[default: none on this machine, else token]")
-@click.option("--config", "file", metavar="FILE", help="The same names as YAML; flags win over it.")
-@click.option("--new", "is_new", is_flag=True, help="Begin anew where the store is gone and files of jobs are left.")
-@click.option("-d", "--detach", is_flag=True, help="Return once it answers.")
+@click.option("--config", "file", metavar="FILE", help="The same settings as YAML; flags override it.")
+@click.option("--new", "is_new", is_flag=True, help="Start with a new store although files of jobs are left.")
+@click.option("-d", "--detach", is_flag=True, help="Run in the background; return when the server answers.")
 def up(file: str | None, detach: bool, is_new: bool, **flags: Any) -> None:
     """Start the server: real jobs on the GPUs of this machine, or on virtual ones.
 
@@ -67,7 +67,7 @@ def say(text: str) -> None:
 
 
 def start_behind(config: Config, file: str | None, flags: dict[str, Any]) -> None:
-    """The same command in a process of its own, whose words go to a file."""
+    """The same command in a separate process, whose output goes to a file."""
     import subprocess
 
     from skep.server.config import open_socket
@@ -106,7 +106,7 @@ def wait_until_ready(child: Any, config: Config, begin: int) -> None:
             return
         time.sleep(0.05)
     if child.poll() is None:
-        raise InputError(f"the server does not answer after {READY_S:g} s; it goes on trying", hint=f"see {log}")
+        raise InputError(f"the server does not answer after {READY_S:g} s; it is still starting", hint=f"see {log}")
     said = [line for line in log_since(config, begin).splitlines() if line.strip()]
     errors, hints = (
         [line.removeprefix(word) for line in said if line.startswith(word)] for word in ("error: ", "hint: ")
@@ -117,7 +117,7 @@ def wait_until_ready(child: Any, config: Config, begin: int) -> None:
 
 
 def next_commands(config: Config, url: str) -> str:
-    """What to type now: the address, where commands would not find it by themselves, and the way back."""
+    """What to type now: the address, if commands would not find it by themselves, and how to stop."""
     from skep.client.profile import DEFAULT_URL, read_profile
 
     is_elsewhere = url != DEFAULT_URL or bool(read_profile().url)

@@ -49,7 +49,7 @@ def print_list(chosen: list[Check]) -> None:
 
 
 def ask(chosen: list[Check], *, is_shown: bool) -> list[Result]:
-    """Each result is shown as soon as it is there."""
+    """Each result is shown as soon as it is available."""
     from skep.verify.check import perform
 
     results = []
@@ -87,7 +87,7 @@ def screen_width() -> int:
 
 
 def finding_lines(findings: list[Finding]) -> list[str]:
-    """In columns; where one does not fit the screen, both answers go below the question."""
+    """In columns; if one does not fit the screen, both answers go below the question."""
     what = max(len(finding.what) for finding in findings) + 2
     room = screen_width() - len(INDENT) - what - len("expected   seen ")
     wide = [finding for finding in findings if len(finding.expected) + len(finding.seen) > room]

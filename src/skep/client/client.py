@@ -31,7 +31,7 @@ from skep.files.text import load_text
 ENDED = frozenset({"succeeded", "failed", "stopped"})
 STOPPED_CODE = 130
 EVENTS_MOST = 10_000
-"""What the server gives at once."""
+"""The most events that the server returns at once."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 
 Job = dict[str, Any]
@@ -39,13 +39,13 @@ T = TypeVar("T")
 
 
 class Client(Insight):
-    """One server. A call whose answer is lost is made again; nothing is submitted twice by that."""
+    """A client of one server. A call whose answer is lost is repeated; nothing is submitted twice by that."""
 
     def __init__(self, url: str = "", *, token: str = "", transport: httpx.BaseTransport | None = None) -> None:
         self._wire = Wire(url, token, transport)
         self.url = self._wire.url
         self.problems: list[str] = []
-        """What the server told with the last page of jobs: policies that failed and were replaced."""
+        """From the last page of jobs: policies that failed and were replaced."""
 
     def __enter__(self) -> Client:
         return self
@@ -61,8 +61,8 @@ class Client(Insight):
     def submit(self, job: str | bytes | Mapping[str, Any], *, key: str = "") -> dict[str, Any]:
         """A job as text (YAML, JSON, OpenPAI) or as a mapping → `{"jobs": […], "warnings": […]}`.
 
-        `key` names the submission: the same key twice is one submission. Without one it is made here, so that a
-        lost answer is asked for again without running anything twice.
+        `key` names the submission: calls with the same key are one submission. Without one it is generated here, so
+        that a call whose answer was lost can be repeated without running anything twice.
         """
         headers = {"Idempotency-Key": key or secrets.token_hex(16)}
         if isinstance(job, Mapping):
@@ -72,7 +72,7 @@ class Client(Insight):
         return submission(self._wire.ask("POST", "/jobs", content=text, headers=headers))
 
     def submit_many(self, jobs: Sequence[Mapping[str, Any]], *, key: str = "") -> list[str]:
-        """All of them or none; their ids."""
+        """Submit all of them or none; returns their ids."""
         headers = {"Idempotency-Key": key or secrets.token_hex(16)}
         found: dict[str, Any] = self._wire.ask("POST", "/jobs:batch", json={"jobs": list(jobs)}, headers=headers)
         return list(found["ids"])
@@ -92,7 +92,7 @@ class Client(Insight):
         return job
 
     def page(self, *, limit: int = 100, cursor: str = "", **where: Any) -> tuple[list[Job], str]:
-        """Some jobs, the newest first, and where the next page begins ("" after the last).
+        """Some jobs, newest first, and the cursor of the next page ("" after the last).
 
         `where`: state, vc, user, group, tag, name, mine, all.
         """
@@ -102,7 +102,7 @@ class Client(Insight):
         return found["jobs"], found.get("next") or ""
 
     def jobs(self, **where: Any) -> Iterator[Job]:
-        """All jobs of this kind, the newest first."""
+        """All jobs that match, newest first."""
         cursor = ""
         while True:
             found, cursor = self.page(cursor=cursor, **where)
@@ -111,7 +111,7 @@ class Client(Insight):
                 return
 
     def job(self, job: str) -> Job:
-        """By id, or by name: the latest of that name."""
+        """A job by id, or the latest job with that name."""
         found: Job = self._wire.ask("GET", self._at(job))
         return found
 
@@ -140,7 +140,8 @@ class Client(Insight):
         return found
 
     def wait(self, job: str, timeout_s: float | None = None) -> Job:
-        """Until it has ended; `TimeoutError` if it has not by then. Waits through a restart of the server."""
+        """Wait until it has ended; raises `TimeoutError` if it has not by then. Waits through a restart of the
+        server."""
         found, by_s = self.job(job), None if timeout_s is None else time.monotonic() + timeout_s
         job, pauses = found["id"], pause_lengths()
         while found["state"] not in ENDED:
@@ -153,7 +154,7 @@ class Client(Insight):
     def logs(
         self, job: str, *, task: str = "", attempt: int = 0, tail: int | None = None, follow: bool = False
     ) -> Iterator[str]:
-        """What it wrote, in pieces; `follow` goes on until the attempt has ended (attempt 0: the last one)."""
+        """The output in pieces; `follow` continues until the attempt has ended (attempt 0: the last one)."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         params = given({"task": task, "attempt": attempt, "tail": tail, "follow": follow})
         for piece in self._wire.stream("GET", self._at(job, "logs"), params=params):
@@ -190,11 +191,11 @@ class Client(Insight):
         return str(self._wire.ask("GET", "/policy")["policy"])
 
     def use_policy(self, policy: str) -> None:
-        """A policy of one's own (`./mine.py:Mine`) is read here and sent along."""
+        """A user-written policy (`./mine.py:Mine`) is read here and sent with the request."""
         self._put_policy(policy, is_dry=False)
 
     def missing_for(self, policy: str) -> list[str]:
-        """What a policy builds on and would not have there, in sentences. Changes nothing."""
+        """The needs of a policy that are not met there, in sentences. Changes nothing."""
         return list(self._put_policy(policy, is_dry=True).get("missing", []))
 
     def _put_policy(self, policy: str, *, is_dry: bool) -> dict[str, Any]:
@@ -211,21 +212,21 @@ class Client(Insight):
         return list(self._wire.ask("GET", "/usage", params=params))
 
     def limits(self) -> list[dict[str, Any]]:
-        """Limits of users and VCs, and what is used of them."""
+        """Limits of users and VCs, and their use."""
         return list(self._wire.ask("GET", "/limits"))
 
     def events(self, *, after: int = 0, limit: int | None = None) -> list[dict[str, Any]]:
-        """What has happened since event number `after`."""
+        """The events after event number `after`."""
         params = given({"follow": "false", "after": after, "limit": limit})
         return list(self._wire.ask("GET", "/events", params=params))
 
     def last_events(self, most: int, job: str = "") -> list[dict[str, Any]]:
-        """The newest (of one job), in the order in which they happened; at most 10,000."""
+        """The newest events (of one job), in order; at most 10,000."""
         params = {"follow": "false", "last": min(most, EVENTS_MOST), **given({"job": job})}
         return list(self._wire.ask("GET", "/events", params=params))
 
     def follow_events(self, after: int | None = None, job: str = "") -> Iterator[dict[str, Any]]:
-        """Events (of one job) as they happen, for ever; goes on behind the last one after a lost connection."""
+        """Events (of one job) as they happen, for ever; continues after the last one if the connection is lost."""
         while True:
             try:
                 for event in self._wire.event_stream(after, given({"job": job})):
@@ -243,11 +244,12 @@ class Client(Insight):
         return found
 
     def is_there(self) -> bool:
-        """Whether the server answers now."""
+        """True if the server answers now."""
         return self._wire.is_there()
 
     def shut_down(self, stop_jobs_within_s: int | None = None) -> dict[str, Any]:
-        """Ask the server to stop; its jobs run on, or are stopped first. How many run, and which process is to end."""
+        """Ask the server to stop; its jobs run on, or are stopped first. Returns how many run, and which process is
+        about to end."""
         within_s = stop_jobs_within_s
         body = {"stop_jobs": within_s is not None, **({} if within_s is None else {"within_s": within_s})}
         found: dict[str, Any] = self._wire.ask("POST", "/shutdown", json=body)
@@ -275,10 +277,10 @@ class Client(Insight):
     def revoke_token(self, token_id: str) -> None:
         self._wire.ask("DELETE", f"/tokens/{quote(token_id, safe='')}")
 
-    # Beneath
+    # Internals
 
     def patiently(self, ask: Callable[[], T], until_s: float | None = None) -> T:
-        """Ask until the server is there again: for those who wait for something anyway."""
+        """Repeat until the server is back: for callers that wait for something anyway."""
         for pause_s in pause_lengths():
             try:
                 return ask()
@@ -296,23 +298,23 @@ class Client(Insight):
     def _at(self, job: str, what: str = "") -> str:
         """The name quoted for a URL; it may contain any character."""
         if not job:
-            raise InputError("an empty name is no job")
+            raise InputError("the name of the job is empty")
         return f"/jobs/{quote(job, safe='')}" + (f"/{what}" if what else "")
 
 
 def submission(answer: dict[str, Any]) -> dict[str, Any]:
-    """One shape, whether one job was submitted or several."""
+    """The same form for one job and for several."""
     warnings = answer.pop("warnings", [])
     return {"jobs": answer.get("jobs") or [answer], "warnings": warnings}
 
 
 def exit_code(job: Job) -> int:
-    """The job's own; 130 when it was stopped, 1 when it failed before anything of it ran."""
+    """The job's own exit code; 130 if it was stopped, 1 if it failed before anything of it ran."""
     if job["state"] == "succeeded":
         return 0
     if job["state"] == "stopped":
         return STOPPED_CODE
-    # Tasks that were stopped because another had failed say nothing about the failure.
+    # Tasks that were stopped because another had failed do not show the failure.
     history = [attempt for attempt in job.get("history") or [] if attempt.get("outcome") != "stopped"]
     codes = [attempt["code"] for attempt in history if attempt.get("code")]
     return codes[-1] if codes and 0 < codes[-1] < 256 else 1
@@ -327,7 +329,7 @@ def name_of(argv: Sequence[str]) -> str:
 
 
 def pause_lengths() -> Iterator[float]:
-    """Short at first: most waiting is for something that is about to happen."""
+    """Short at first: most waits are for something that is about to happen."""
     pause_s = FIRST_PAUSE_S
     while True:
         yield pause_s

@@ -1,4 +1,4 @@
-"""What the dashboard shows, for programs: the cluster over time, decisions, a job seen closely, studies."""
+"""What the dashboard shows, for programs: the cluster over time, decisions, details of a job, studies."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from skep.client.wire import Wire
 
 Found = dict[str, Any]
 BULK_MOST = 1000
-"""What the server takes at once."""
+"""The most jobs that the server accepts at once."""
 
 
 class Insight(ABC):
-    """The reading half of `Client`, and studies. Answers are those of the API, see `docs/reference/server.md`."""
+    """The reading part of `Client`, and studies. Answers are those of the API, see `docs/reference/server.md`."""
 
     _wire: Wire
 
     @abstractmethod
     def _at(self, job: str, what: str = "") -> str:
-        """The path of a job, or of something of it."""
+        """The path of a job, or of a part of it."""
 
     # The cluster
 
     def me(self) -> Found:
-        """Whom the server takes the caller for: `user`, `role`, `vcs`, `auth`."""
+        """The caller as the server knows it: `user`, `role`, `vcs`, `auth`."""
         return self._get("/me")
 
     def overview(self) -> Found:
@@ -35,7 +35,7 @@ class Insight(ABC):
         return self._get("/overview")
 
     def map(self) -> Found:
-        """Every GPU and who is on it."""
+        """Every GPU and its tenants."""
         return self._get("/map")
 
     def history(
@@ -45,14 +45,14 @@ class Insight(ABC):
         return self._get("/history", since=since_s, until=until_s, step=step_s, vc=by_vc)
 
     def timeline(self, *, since_s: float | None = None, until_s: float | None = None, **where: Any) -> Found:
-        """Who held which GPUs. `where`: vc, user, node, limit."""
+        """Which jobs held which GPUs. `where`: vc, user, node, limit."""
         return self._get("/timeline", since=since_s, until=until_s, **where)
 
     def policies(self) -> list[Found]:
         return list(self._wire.ask("GET", "/policies"))
 
     def decisions(self, last: int = 100, *, before: int | None = None, job: str = "") -> Found:
-        """What the policy decided and why, the newest first: `decisions`, and `next` for `before`."""
+        """Decisions of the policy and their reasons, newest first: `decisions`, and `next` for `before`."""
         return self._get("/decisions", last=last, before=before, job=job)
 
     def drain_preview(self, node: str) -> Found:
@@ -71,7 +71,7 @@ class Insight(ABC):
         return found
 
     def dry_run(self, job: str | bytes | Mapping[str, Any]) -> Found:
-        """What would be submitted (`requests`), or all that is wrong (`errors`: path, line, text, hint)."""
+        """What would be submitted (`requests`), or everything that is wrong (`errors`: path, line, text, hint)."""
         params = {"dry_run": "true"}
         if isinstance(job, Mapping):
             return dict(self._wire.ask("POST", "/jobs", params=params, json=dict(job)))
@@ -79,7 +79,7 @@ class Insight(ABC):
         return dict(self._wire.ask("POST", "/jobs", params=params, content=text, headers=headers))
 
     def curve(self, job: str, keys: Sequence[str] = (), *, task: str = "", points: int = 500) -> Found:
-        """What it reported through `skep.train`, thinned to at most so many points a key."""
+        """What it reported through `skep.train`, reduced to at most this many points per key."""
         return self._get(self._at(job, "curve"), key=list(keys), task=task, points=points)
 
     def search_logs(self, job: str, text: str, *, task: str = "", attempt: int = 0, limit: int = 200) -> Found:
@@ -95,7 +95,7 @@ class Insight(ABC):
         return list(self._wire.ask("GET", "/traces"))
 
     def upload_trace(self, path: str | Path) -> Found:
-        """A file in any format Skep reads; its `id` is what a study names."""
+        """Upload a file in any format that Skep reads; a study names it by its `id`."""
         headers = {"Content-Type": "application/octet-stream"}
         name = "".join(
             char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in Path(path).name

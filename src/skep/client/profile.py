@@ -1,7 +1,7 @@
-"""Which server a client means, and who it is there.
+"""The server that a client uses, and its token.
 
-The first that says something counts: the caller, SKEP_URL and SKEP_TOKEN, the profile that `skep login` wrote, a server
-that runs on this machine, the usual address. The token of a profile is sent to the server of that profile only.
+The first source that is set is used: the caller, SKEP_URL and SKEP_TOKEN, the profile that `skep login` wrote, a server
+that runs on this machine, the default address. The token of a profile is sent to the server of that profile only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ClientProfile(msgspec.Struct, frozen=True):
     url: str = ""
     token: str = ""
     vc: str = ""
-    """Where jobs go that name no VC."""
+    """The VC of jobs that name none."""
 
 
 def profile_file() -> Path:
@@ -33,7 +33,7 @@ def profile_file() -> Path:
 
 
 def read_profile() -> ClientProfile:
-    """What `skep login` wrote; an empty one where there is none."""
+    """What `skep login` wrote; an empty profile if there is none."""
     file = profile_file()
     try:
         text = file.read_text("utf-8")
@@ -48,7 +48,7 @@ def read_profile() -> ClientProfile:
 
 
 def write_profile(profile: ClientProfile) -> Path:
-    """For its owner alone: there is a token in it."""
+    """Readable by its owner alone, because it contains a token."""
     file = profile_file()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     values = {name: value for name, value in msgspec.structs.asdict(profile).items() if value}
@@ -58,12 +58,12 @@ def write_profile(profile: ClientProfile) -> Path:
 
 
 def _quoted(value: str) -> str:
-    """JSON's strings are TOML's."""
+    """A JSON string is a valid TOML string."""
     return msgspec.json.encode(value).decode()
 
 
 def find_url(given: str) -> str:
-    """The address of the server that is meant."""
+    """The address of the server to use."""
     return given or os.environ.get("SKEP_URL", "") or read_profile().url or _here() or DEFAULT_URL
 
 
@@ -76,11 +76,11 @@ def find_token(given: str, url: str) -> str:
 
 
 def _here() -> str:
-    """The one server of this machine; the one on the default data folder, if it is among several."""
+    """The only server of this machine; of several, the one on the default data folder."""
     servers = servers_here()
     if not servers:
         return ""
     if len(servers) == 1 or default_data() in servers:
         return next(iter(servers.values())).url
     listed = "; ".join(f"export SKEP_URL={running.url} ({folder})" for folder, running in servers.items())
-    raise InputError(f"{len(servers)} servers run on this machine", hint=f"say which one: {listed}")
+    raise InputError(f"{len(servers)} servers run on this machine", hint=f"name one: {listed}")

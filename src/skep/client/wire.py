@@ -1,4 +1,4 @@
-"""Requests and answers: the one place that speaks HTTP, and knows what its errors stand for."""
+"""HTTP requests and answers, and the exceptions for HTTP errors. No other module of the client uses HTTP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NoServer(InputError):
 
 
 class Denied(InputError):
-    """The server knows the caller, or does not, and says no."""
+    """The server refuses the caller."""
 
 
 class ServerFault(SkepError):
@@ -33,11 +33,11 @@ class ServerFault(SkepError):
 
 
 class LostAnswer(NoServer):
-    """It was there; whether it did what it was asked is not known."""
+    """The connection was lost; whether the request was executed is not known."""
 
 
 class Wire:
-    """A server and who asks it."""
+    """A server, and the identity of the caller."""
 
     def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None) -> None:
         self.url = checked_url(find_url(url))
@@ -47,7 +47,7 @@ class Wire:
             base_url=f"{self.url}/api/v1",
             headers=identity(token),
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
-            # No proxy on the way to this machine. Loading the certificates costs as much as the rest of `skep ps`.
+            # No proxy for this machine. Loading the certificates costs as much as the rest of `skep ps`.
             trust_env=not is_local,
             verify=self.url.startswith("https:"),
             transport=transport,
@@ -57,7 +57,8 @@ class Wire:
         self._http.close()
 
     def ask(self, method: str, path: str, **content: Any) -> Any:
-        """Every call of the API may be made twice, and one whose answer was lost is: the server may be restarting."""
+        """Every call of the API is idempotent, and one whose answer was lost is repeated: the server may be
+        restarting."""
         try:
             return self._once(method, path, **content)
         except LostAnswer:
@@ -82,7 +83,7 @@ class Wire:
             raise self._other() from None
 
     def is_there(self) -> bool:
-        """Whether a Skep server answers now: one attempt."""
+        """True if a Skep server answers now: one attempt."""
         try:
             self._once("GET", "/health")
         except NoServer:
@@ -105,7 +106,7 @@ class Wire:
             raise self._lost(error) from error
 
     def stream(self, method: str, path: str, **content: Any) -> Iterator[bytes]:
-        """Pieces as they come."""
+        """Pieces as they arrive."""
         with self._open(method, path, **content) as answer:
             yield from answer.iter_bytes()
 
@@ -117,7 +118,7 @@ class Wire:
                     yield event.json()
 
     def _other(self) -> InputError:
-        return InputError(f"what answers at {self.url} is no Skep server")
+        return InputError(f"the server at {self.url} is not a Skep server")
 
     def _lost(self, error: httpx.HTTPError) -> NoServer:
         if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
@@ -134,20 +135,20 @@ def checked_url(url: str) -> str:
     except ValueError:
         is_good = False
     if not is_good:
-        raise InputError(f"'{url}' is no address of a server", hint=f"expected something like {DEFAULT_URL}")
+        raise InputError(f"'{url}' is not the address of a server", hint=f"expected something like {DEFAULT_URL}")
     return full.rstrip("/").removesuffix("/api/v1")
 
 
 def checked_token(token: str) -> str:
-    """A file or a variable often has a line end behind it; the words of an error must not contain the token."""
+    """A file or a variable often ends with a newline; error messages must not contain the token."""
     token = token.strip()
     if not (token.isascii() and token.isprintable()):
-        raise InputError("SKEP_TOKEN is no token", hint="it is the one line that `skep token create` printed")
+        raise InputError("SKEP_TOKEN is not a token", hint="it is the one line that `skep token create` printed")
     return token
 
 
 def identity(token: str) -> dict[str, str]:
-    """A token says who asks; a server without tokens believes the name of this machine's user."""
+    """A token identifies the caller; a server without tokens trusts the name of this machine's user."""
     if token:
         return {"Authorization": f"Bearer {token}"}
     user = user_name()
@@ -166,7 +167,7 @@ def user_name() -> str:
 
 
 def refused(answer: httpx.Response) -> SkepError:
-    """The server's own words, as the exception they stand for."""
+    """The server's message, as the corresponding exception."""
     try:
         said = answer.json()
     except ValueError:

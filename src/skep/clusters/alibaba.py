@@ -16,7 +16,7 @@ AMOUNT_MAX = 10**12
 
 
 def is_node_list(text: str) -> bool:
-    """Whether the first line is a header that has the name and the GPUs of a node."""
+    """True if the first line is a header that has the name and the GPUs of a node."""
     header = {cell.strip(' "') for cell in text.lstrip().split("\n", 1)[0].strip().split(",")}
     return {"sn", "gpu"} <= header
 
@@ -34,7 +34,7 @@ def read_node_list(text: str, path: str) -> list[NodeSpec]:
             raise InputError(f"{path}:{line}: {len(row)} cells, expected {len(columns)}")
         node = _node(f"{path}:{line}", dict(zip(columns, (cell.strip() for cell in row), strict=True)))
         if node.name in nodes:
-            raise InputError(f"{path}:{line}: sn {node.name} is there twice")
+            raise InputError(f"{path}:{line}: sn {node.name} is given twice")
         nodes[node.name] = node
     if not 0 < len(nodes) <= NODES_MAX:
         raise InputError(f"{path}: has {len(nodes):,} nodes, expected 1 to {NODES_MAX:,}")

@@ -1,8 +1,8 @@
-"""From nodes to chains of cells: what a plain list of nodes is as a layout.
+"""Builds chains of cells from a plain list of nodes.
 
-Nodes that are alike (GPU type, GPUs, cells inside) form one chain, so that a virtual cluster can own some of them
-without saying which. The cells around them (racks) are levels of the chain as far out as they are all of one size:
-a job that spans uneven racks would otherwise have to fit one of two chains.
+Equal nodes (GPU type, GPUs, cells inside) form one chain, so that a virtual cluster can own some of them without naming
+them. The cells around them (racks) are levels of the chain as far out as they are all of one size: a job that spans
+uneven racks would otherwise have to fit one of two chains.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from skep.core.cells.layout import CellSpec, CellType, Layout, Sku
 from skep.core.cluster import UNLIMITED, NodeSpec
 
 GPU = "gpu"
-"""The level of GPUs, and the type of GPUs that have none."""
+"""The name of the GPU level, and the type of GPUs without one."""
 
 
 class ChainShape(NamedTuple):
-    """What nodes of one chain have in common."""
+    """What the nodes of one chain have in common."""
 
     gpu_type: str
     gpus: int
@@ -37,20 +37,20 @@ class Piece(NamedTuple):
 
 
 class NodeChain:
-    """The nodes of one shape. `label` is what the file calls them: `v100`, or `v100x8` where nodes differ in size."""
+    """The nodes of one shape. `label` is its name in the file: `v100`, or `v100x8` if nodes differ in size."""
 
     def __init__(self, shape: ChainShape, nodes: list[NodeSpec]) -> None:
         self.shape = shape
         self.label = ""
         self.notes: list[str] = []
         self.above: list[tuple[str, int]] = []
-        """Levels around a node from the inside out: (level, cells of the level below in one)."""
+        """Levels around a node from the inside out: (level, number of cells of the level below)."""
         self.pieces = [Piece(node.name, node.within, node, []) for node in nodes]
         while self._gather():
             pass
 
     def _gather(self) -> bool:
-        """Put the pieces into the cells around them; False where there are none, or uneven ones."""
+        """Put the pieces into the cells around them; False if there are none, or uneven ones."""
         if not any(piece.within for piece in self.pieces):
             return False
         around: dict[tuple[tuple[str, str], ...], list[Piece]] = {}
@@ -66,16 +66,16 @@ class NodeChain:
         return True
 
     def _note(self, level: str, sizes: set[int]) -> None:
-        what = f"the {self.shape.gpus}-gpu nodes" + (f" of {self.shape.gpu_type}" if self.shape.gpu_type else "")
+        what = f"the {self.shape.gpus}-GPU nodes" + (f" of {self.shape.gpu_type}" if self.shape.gpu_type else "")
         found = f"hold {min(sizes)} to {max(sizes)} cells" if len(sizes) > 1 else "do not hold all of them"
-        self.notes.append(f"{level}: those of {what} {found}, so that {level} is no level of their cells")
+        self.notes.append(f"{level}: those of {what} {found}, so {level} cannot be a level of their cells")
 
     @property
     def gpu_type(self) -> str:
         return self.shape.gpu_type or GPU
 
     def levels(self) -> list[str]:
-        """Words for the levels, from the GPU outwards."""
+        """Names of the levels, from the GPU outwards."""
         inner = [level for level, _ in reversed(self.shape.inner)]
         return [GPU, *inner, "node", *(level for level, _ in self.above)]
 
@@ -137,7 +137,7 @@ def node_chains(nodes: Sequence[NodeSpec]) -> list[NodeChain]:
 
 
 def _label(chains: list[NodeChain]) -> None:
-    """Names under which no cell type is called as a GPU type, or as a cell type of another chain."""
+    """Names that differ from all GPU types and from the cell types of other chains."""
     gpu_types = [chain.gpu_type for chain in chains]
     taken = set(gpu_types)
     for chain in chains:
@@ -158,14 +158,14 @@ def chain_names(first: list[str], sized: str) -> Iterator[str]:
 
 
 def layout_of(chains: Sequence[NodeChain], nodes: Sequence[NodeSpec], name: str) -> Layout:
-    """All cells, none of them owned yet."""
+    """All cells, without owners."""
     types = {kind.name: kind for chain in chains for kind in chain.types()}
     cells = [cell for chain in chains for cell in chain.cells()]
     return Layout(types, cells, skus=_skus(nodes), name=name)
 
 
 def _skus(nodes: Sequence[NodeSpec]) -> dict[str, Sku]:
-    """What every GPU of a type has at least, for types whose nodes declare it."""
+    """The smallest CPUs and memory per GPU of a type, for types whose nodes declare them."""
     found: dict[str, Sku] = {}
     for node in nodes:
         if node.gpus:
@@ -181,7 +181,7 @@ def _each(amount: int, gpus: int) -> int:
 
 
 def notes_of(chains: Sequence[NodeChain], nodes: Sequence[NodeSpec]) -> list[str]:
-    """What of the nodes is not in the cells."""
+    """Nodes that are not in the cells."""
     idle = sum(not node.gpus for node in nodes)
     plain = [f"{idle:,} {'nodes have' if idle > 1 else 'node has'} no GPUs and no cells"] if idle else []
     return [*plain, *(note for chain in chains for note in chain.notes)]

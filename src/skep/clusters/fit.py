@@ -1,8 +1,8 @@
 """What the virtual clusters own of each chain, whether that fits, and what is left.
 
-Cells pinned by name are carved out first: a cell around a pinned one is no longer whole, so that it cannot be
-granted as such, while its other children can. HiveD only counts, and aborts later where two pins in two racks and
-a promised rack add up but do not fit.
+Pinned cells are subtracted first: a cell around a pinned one is no longer whole, so that it cannot be granted as such,
+while its other children can. HiveD only counts, and aborts later if two pins in two racks and a promised rack add up
+but do not fit.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class FitAccount:
         self.chain = chain
         self.types = types
         self.total = [0] * len(types)
-        """All cells there are."""
+        """All cells."""
         self.whole = [0] * len(types)
-        """Cells that hold no pinned cell, of those right below a cell that does; or top cells."""
+        """Cells without a pinned cell, directly below a cell that has one; or top cells."""
         self.pinned = [0] * len(types)
         self.granted = [0] * len(types)
         """Without the pinned ones."""
@@ -53,7 +53,7 @@ class FitAccount:
         return None
 
     def left(self) -> list[int]:
-        """Cells without an owner, as large as they can be kept: a cell is broken up only for a grant below it."""
+        """Cells without an owner, as large as possible: a cell is split only for a grant below it."""
         broken = self._broken()
         left = []
         for at, granted in enumerate(self.granted):
@@ -62,7 +62,7 @@ class FitAccount:
         return left
 
     def _broken(self) -> list[int]:
-        """How many cells of each level must be broken up for what is granted below."""
+        """How many cells of each level must be split for what is granted below."""
         broken = [0] * len(self.types)
         for at in range(1, len(self.types)):
             short = max(0, self.granted[at - 1] + broken[at - 1] - self.whole[at - 1])
@@ -98,7 +98,7 @@ def accounts(layout: Layout) -> dict[str, FitAccount]:
 
 
 def _carve(cell: CellSpec, at: int, claimed: set[str], account: FitAccount) -> bool:
-    """Whether a pinned cell is in it; its children without one then are whole cells of their own."""
+    """True if it contains a pinned cell; its children without one are then whole cells of their own."""
     if cell.pinned in claimed:
         account.pinned[at] += 1
         return True
@@ -112,9 +112,9 @@ def _carve(cell: CellSpec, at: int, claimed: set[str], account: FitAccount) -> b
 def refuse_misfit(
     layout: Layout, granted: Mapping[tuple[str, str], Field], pinned: Mapping[str, Field], *, cells: str
 ) -> None:
-    """Raise where the VCs own more than there is.
+    """Raises if the VCs own more than there is.
 
-    `granted` has the last place that grants cells of a (chain, type), `pinned` that of every pinned cell.
+    `granted` has the last field that grants cells of a (chain, type), `pinned` that of every pinned cell.
     """
     for outer, inner in _nested(layout.cells, "", pinned):
         raise pinned[inner].trouble(f"{pinned[inner].path}: {inner} lies in {outer}, which is owned as well")
@@ -125,7 +125,7 @@ def refuse_misfit(
 
 
 def _nested(cells: list[CellSpec], outer: str, pinned: Mapping[str, Field]) -> list[tuple[str, str]]:
-    """(outer, inner) of owned cells that lie in one another."""
+    """(outer, inner) of owned cells of which one contains the other."""
     if not pinned:
         return []
     found: list[tuple[str, str]] = []

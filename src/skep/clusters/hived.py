@@ -1,7 +1,7 @@
 """HiveD's configuration: hardware as a tree of cells, and the virtual clusters that own them.
 
-The file is read as HiveD and OpenPAI read it, with two differences. What makes HiveD crash, or silently do something
-else than the file says, is a fault with a line; and a chain that no virtual cluster uses is welcome.
+The file is read as HiveD and OpenPAI read it, with two differences. What makes HiveD crash, or silently deviate from
+the file, is an error with a line number; and a chain that no virtual cluster uses is allowed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from skep.files.document import Field, plain_document
 from skep.files.text import shorten
 
 OF_HARDWARE = ("skuTypes", "gpuTypes", "cellTypes", "physicalCells")
-"""`gpuTypes` is from before HiveD 0.3; it says nothing we use."""
+"""`gpuTypes` is from before HiveD 0.3 and is not used."""
 OF_VC = ("virtualCells", "pinnedCells", "policy")
 OF_GRANT = ("cellType", "cellNumber")
 CELLS_GRANTED_MAX = 1_000_000
@@ -27,16 +27,16 @@ _EXPONENTS = {letter: power for power, letter in enumerate("KMGTPE", start=1)}
 
 
 def is_hived(document: Field) -> bool:
-    """Whether it is one, or was meant to be."""
+    """True if it is such a configuration, or was meant to be."""
     return document.is_mapping and not {"physicalCluster", "virtualClusters", "hivedscheduler"}.isdisjoint(
         document.fields()
     )
 
 
 def parse_layout(source: Field | Mapping[str, object], where: str = "the configuration") -> Layout:
-    """The layout of a configuration, or of the part of a document that holds one.
+    """The layout of a configuration, or of the part of a document that contains one.
 
-    `source` may be plain values too (from JSON); their faults begin with `where` and know no line.
+    `source` may be plain values too (from JSON); error messages about them begin with `where` and have no line number.
     """
     document = source if isinstance(source, Field) else plain_document(dict(source), where)
     top = _top(document)
@@ -51,7 +51,7 @@ def parse_layout(source: Field | Mapping[str, object], where: str = "the configu
 
 
 def _top(document: Field) -> dict[str, Field]:
-    """The entries of the file. Those of HiveD's server (`webServerAddress`, …) are of no interest here."""
+    """The entries of the file. Those of HiveD's server (`webServerAddress`, …) are ignored."""
     top = document.fields()
     for key, field in top.items():
         for name in ("physicalCluster", "virtualClusters"):
@@ -65,7 +65,7 @@ def _top(document: Field) -> dict[str, Field]:
 
 
 def _skus(field: Field) -> dict[str, Sku]:
-    """What comes with one GPU of a type. An entry for a type that is not used does no harm."""
+    """The CPUs and memory that come with one GPU of a type. An entry for an unused type does no harm."""
     return {} if field.is_null else {name: _sku(entry) for name, entry in field.fields().items()}
 
 
@@ -101,9 +101,9 @@ class _OwnerReader:
             for chain in dict.fromkeys(cell.type for cell in layout.cells)
         }
         self.granted: dict[tuple[str, str], Field] = {}
-        """The last place that grants cells of a (chain, type)."""
+        """The last field that grants cells of a (chain, type)."""
         self.owned: dict[str, Field] = {}
-        """Where a pinned cell is given to a VC."""
+        """The field where a pinned cell is given to a VC."""
 
     def read(self, field: Field) -> None:
         for name, entry in field.fields().items():
@@ -112,7 +112,7 @@ class _OwnerReader:
         refuse_misfit(self.layout, self.granted, self.owned, cells="cellNumber")
 
     def _vc(self, name: str, field: Field) -> VcLayout:
-        """One that owns nothing is a VC too: all its work is opportunistic."""
+        """A VC that owns nothing is valid: all its work is opportunistic."""
         given = field.fields(OF_VC) if not field.is_null else {}
         vc = VcLayout(name, policy=given["policy"].text() if "policy" in given else "")
         for item in _items(given.get("virtualCells")):
@@ -124,7 +124,7 @@ class _OwnerReader:
         return vc
 
     def _grant(self, field: Field) -> Grant:
-        """Of a dotted path the first element names the chain, the last the level; HiveD skips the rest too."""
+        """The first element of a dotted path names the chain, the last the level; HiveD ignores the rest too."""
         given = field.fields(OF_GRANT, required=OF_GRANT)
         kind = given["cellType"]
         path = kind.text().split(".")
@@ -147,7 +147,7 @@ class _OwnerReader:
             near = did_you_mean(name, self.pinned, start=", ")
             raise given.trouble(f"{given.path}: unknown pinned cell {shorten(name)}{near}")
         if name in self.owned:
-            problem = f"{given.path}: the pinned cell {name} is taken already by {self.owned[name].path}"
+            problem = f"{given.path}: the pinned cell {name} is already taken by {self.owned[name].path}"
             raise given.trouble(problem)
         self.owned[name] = given
         return name
@@ -155,7 +155,7 @@ class _OwnerReader:
 
 def refuse_nameless(vc: str, field: Field, entry: Field) -> None:
     if not vc.strip() or not vc.isprintable():
-        raise entry.trouble(f"{field.path}: the name of a virtual cluster is {vc!r}, expected a word")
+        raise entry.trouble(f"{field.path}: the name of a virtual cluster is {vc!r}, expected a text")
 
 
 def _items(field: Field | None) -> list[Field]:

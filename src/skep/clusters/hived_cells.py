@@ -1,8 +1,8 @@
-"""Cell types and physical cells of HiveD's configuration, with the addresses that it leaves to be inferred.
+"""Cell types and physical cells of HiveD's configuration, with the addresses that the file leaves out.
 
-A cell without an address is numbered: top cells by their place in the file, child i of cell number n of a type with
-c children as n·c + i. Below a node numbering starts again at 0, so that GPUs get their index within the node. The
-full address of a cell is the path from its top cell: `7/14/0.0.3.1/0/1/3`.
+A cell without an address is numbered: top cells by their position in the file, child i of cell number n of a type with
+c children as n·c + i. Below a node numbering starts again at 0, so that GPUs get their index within the node. The full
+address of a cell is the path from its top cell: `7/14/0.0.3.1/0/1/3`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from skep.files.text import shorten
 
 LEVELS_MAX = 20
 CELLS_MAX = 4_000_000
-"""Of all levels: 100,000 nodes of 16 GPUs with switches and sockets. More is a slip of the keyboard."""
+"""The most cells of all levels: 100,000 nodes of 16 GPUs with switches and sockets. More is a typing error."""
 CHILDREN_MAX = 100_000
 INDEX_MAX = 9_999
 
@@ -26,7 +26,7 @@ OF_CELL = ("cellType", "cellAddress", "pinnedCellId", "cellChildren")
 
 
 def read_types(field: Field) -> dict[str, CellType]:
-    """The types that have children; a GPU type is only ever named as a child."""
+    """The types that have children; a GPU type is only named as a child."""
     entries = field.fields()
     types = {name: _type(name, entry) for name, entry in entries.items()}
     for name, entry in entries.items():
@@ -58,24 +58,24 @@ class CellLevel(NamedTuple):
 
     type: str
     children: int
-    """Of one cell; 0: it is a GPU."""
+    """The number of children of one cell; 0: it is a GPU."""
     is_node: bool
 
 
 class _Place(NamedTuple):
-    """Where a cell is: what its parent says about it."""
+    """The position of a cell, given by its parent."""
 
     depth: int
     number: int
-    """Its address if it has none of its own."""
+    """Its address if the file gives none."""
     prefix: str
     node: str
     near: Field
-    """The innermost cell of the file that holds it: what a fault of an inferred cell names."""
+    """The innermost cell of the file that contains it: named in errors about an inferred cell."""
 
 
 def read_cells(field: Field, types: dict[str, CellType]) -> tuple[list[CellSpec], dict[str, CellSpec]]:
-    """(the top cells, those with a name to be pinned by)."""
+    """(the top cells, those with a name for pinning)."""
     items = field.items()
     if not items:
         raise field.fault("at least one cell")
@@ -89,14 +89,14 @@ class _CellReader:
         self.chains: dict[str, list[CellLevel]] = {}
         """Levels of the chains seen so far, the top one first."""
         self.chain = ""
-        """Of the cell that is being read, and its levels."""
+        """The cell that is being read, and its levels."""
         self.levels: list[CellLevel] = []
         self.pinned: dict[str, CellSpec] = {}
         self.cell_count = 0
         self.seen: set[Hashable] = set()
-        """What must not be there twice. A node may have devices of several chains, but is once in each."""
+        """Addresses that must not occur twice. A node may have devices of several chains, but only once in each."""
         self.named: set[str] = set()
-        """Nodes whose name the file gives. Inferred ones are only numbers, and may be equal in different chains."""
+        """Nodes that the file names. Inferred ones are only numbers, and may be equal in different chains."""
 
     def top(self, number: int, field: Field) -> CellSpec:
         kind = field.fields(OF_CELL, required=("cellType",))["cellType"]
@@ -163,7 +163,7 @@ class _CellReader:
         return list(cells.values())
 
     def _describe(self, cell: CellSpec, given: dict[str, Field]) -> None:
-        """What a cell says beyond its address."""
+        """The fields of a cell besides its address."""
         kind = given.get("cellType")
         if kind is not None and not kind.is_null and kind.text() != cell.type:
             raise kind.fault(f"{cell.type}, as cellTypes says")
@@ -172,7 +172,7 @@ class _CellReader:
             cell.pinned = pin.text()
             if cell.pinned in self.pinned:
                 other = self.pinned[cell.pinned].address
-                raise pin.trouble(f"{pin.path}: {cell.pinned} is the name of the cell {other} already")
+                raise pin.trouble(f"{pin.path}: {cell.pinned} is already the name of the cell {other}")
             self.pinned[cell.pinned] = cell
 
     def _once(self, key: Hashable, field: Field, problem: str) -> None:
@@ -207,7 +207,7 @@ def _refuse_nodeless(field: Field, chain: str, nodes: list[str], types: dict[str
 
 
 def _above(name: str, types: dict[str, CellType]) -> list[CellType]:
-    """The types that hold this one."""
+    """The types that contain this one."""
     parents = [kind for kind in types.values() if kind.child == name]
     return parents + [outer for kind in parents for outer in _above(kind.name, types)]
 

@@ -1,4 +1,4 @@
-"""Skep's own cluster file: groups of equal nodes, with the cells they lie in and the cells inside them."""
+"""Skep's own cluster file: groups of equal nodes, with the cells around them and the cells inside them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXAMPLE = "for example: nodes: [{count: 4, gpus: 8, gpu_type: v100}]"
 
 
 class NodeGroup(NamedTuple):
-    """Nodes that differ in nothing but their name."""
+    """Nodes that differ only in their name."""
 
     field: Field
     size: int
@@ -28,7 +28,7 @@ class NodeGroup(NamedTuple):
 
 
 def parse_nodes(document: Field) -> tuple[str, list[NodeSpec]]:
-    """The name of the cluster, if it has one, and its nodes. Whose they are (`vcs`) is read by `shares.py`."""
+    """The name of the cluster, if it has one, and its nodes. `shares.py` reads their owners (`vcs`)."""
     top = document.fields(TOP)
     if "nodes" not in top:
         raise document.trouble("nodes is missing", hint=EXAMPLE)
@@ -83,7 +83,7 @@ def _scaled(field: Field | None, unit: int, most: float) -> int:
 
 
 def _inner(given: dict[str, Field], gpus: int) -> tuple[tuple[str, int], ...]:
-    """Each cell is cut into equal cells of the next level, so that every size divides the one outside it."""
+    """Each cell is divided into equal cells of the next level, so every size must divide the next larger one."""
     cells: list[tuple[str, int]] = []
     outer, outer_gpus = "gpus", gpus
     for level in INNER:
@@ -104,7 +104,7 @@ def _node_name(field: Field) -> str:
 
 
 def _expand(groups: list[NodeGroup], total: int) -> list[NodeSpec]:
-    """All nodes; names that are made have leading zeros, so that they sort as they are numbered."""
+    """All nodes; generated names have leading zeros, so that they sort by number."""
     nodes: dict[str, NodeSpec] = {}
     for group in groups:
         first, prefix, last = (0, group.name, group.size) if group.name else (len(nodes), "n", total)

@@ -1,4 +1,4 @@
-"""A cluster from what the user typed: a short spec, or a file recognised by what is in it."""
+"""A cluster from a short spec, or from a file recognised by its content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHAT = "a cluster file (YAML, or Alibaba's node list)"
 def read_cluster(spec: str) -> Cluster:
     """The cluster of a spec such as `32x8:v100+16x4:p100`, or of a file.
 
-    It is named as the spec was typed, or as its file says, or after its file.
+    Its name is the spec as typed, or the name in the file, or the name of the file.
     """
     if looks_like_spec(spec):
         return Cluster(parse_spec(spec), spec.strip())
@@ -29,14 +29,14 @@ def read_cluster(spec: str) -> Cluster:
 
 
 class Described(NamedTuple):
-    """A layout, and warnings about how it was read from its file."""
+    """A layout, and warnings about how its file was read."""
 
     layout: Layout
     notes: list[str]
 
 
 def read_text(text: str, name: str) -> tuple[Cluster, Layout | None]:
-    """A cluster from a spec or from what a file said: it, and its layout where it has virtual clusters."""
+    """A cluster from a spec or a file, and its layout if it has virtual clusters."""
     if looks_like_spec(text):
         return Cluster(parse_spec(text), text.strip()), None
     layout = _from_text(text, name).layout
@@ -48,7 +48,7 @@ def read_text(text: str, name: str) -> tuple[Cluster, Layout | None]:
 
 
 def read_layout(spec: str | Path) -> Layout:
-    """The cells of a cluster and whose they are: HiveD's configuration, or anything `read_cluster` takes."""
+    """The cells of a cluster and their owners: HiveD's configuration, or anything `read_cluster` accepts."""
     return describe_layout(spec).layout
 
 
@@ -103,7 +103,7 @@ def _refuse_neither(spec: str) -> None:
 
 
 def _is_file(spec: str) -> bool:
-    """Whether a path was meant: something is there, or its form says so and the fault is that nothing is."""
+    """True if a path was meant: the file exists, or the text has the form of a path."""
     path = Path(spec)
     try:
         is_there = bool(spec) and path.exists()

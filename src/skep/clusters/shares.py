@@ -36,10 +36,10 @@ class _ShareReader:
         self.chains = chains
         self.layout = layout
         self.granted: dict[tuple[str, str], Field] = {}
-        """The last place that grants cells of a (chain, type)."""
+        """The last field that grants cells of a (chain, type)."""
         self.owned: dict[str, Field] = {}
         self.named: dict[str, list[CellSpec]] = {}
-        """Cells by address, nodes by name too; made when the first is pinned."""
+        """Cells by address, nodes by name too; built when the first one is pinned."""
 
     def read(self, field: Field) -> None:
         for name, entry in ({} if field.is_null else field.fields()).items():
@@ -48,7 +48,7 @@ class _ShareReader:
         refuse_misfit(self.layout, self.granted, self.owned, cells="share")
 
     def _vc(self, name: str, field: Field) -> VcLayout:
-        """One that owns nothing is a VC too: all its work is opportunistic."""
+        """A VC that owns nothing is valid: all its work is opportunistic."""
         if not field.is_mapping:
             return VcLayout(name, self._shares(field, ""))
         given = field.fields(OF_VC)
@@ -104,7 +104,7 @@ class _ShareReader:
             return having[0]
         if having:
             labels = [chain.label for chain in having]
-            hint = f"say which: {level} of {' or of '.join(labels)}"
+            hint = f"choose one: {level} of {' or of '.join(labels)}"
             raise field.trouble(f"{field.path}: {level} may be of {' or '.join(labels)}", hint=hint)
         notes = " ".join(note for chain in fitting for note in chain.notes)
         raise field.trouble(f"{field.path}: no {level} of {gpu_type}", hint=notes)

@@ -21,7 +21,7 @@ class Role(msgspec.Struct, frozen=True, cache_hash=True):
 
     count: int = 1
     gpus: int = 0
-    """Gpus of one task."""
+    """GPUs of one task."""
     gpu_milli: int = 1000
     """Thousandths of each of these GPUs; below 1000 the GPU is shared."""
     gpu_mem_gib: float = 0.0
@@ -40,7 +40,7 @@ class Shape(msgspec.Struct, frozen=True, cache_hash=True):
     spans_types: bool = False
     """True if the gang may use several GPU types at once."""
     gpus: int = 0
-    """Gpus of all tasks together (derived)."""
+    """GPUs of all tasks together (derived)."""
     gpu_milli: int = 1000
     """The smallest part of a GPU that a task requests (derived)."""
     is_plain: bool = False

@@ -1,1 +1,1 @@
-"""Simulated runs: a trace, a cluster and a policy in, what came out of it as a value."""
+"""Simulated runs: a trace, a cluster and a policy go in, the results come out as a value."""

@@ -1,4 +1,5 @@
-"""How much work jobs that have not ended may have in all: as they report, as their owners say, or as jobs like them."""
+"""Estimates of the total work of jobs that have not ended: from their reports, their owners, or similar finished
+jobs."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ class Estimate(NamedTuple):
 
 
 def estimate_all(state: State) -> dict[str, Estimate]:
-    """By id; jobs of which nothing is known are not in it. What a job has done already was not all of its work, so an
-    expectation that it has passed says nothing, and of the jobs like it only those that took longer count."""
+    """By id; jobs without any information are left out. A job that has already exceeded its owner's estimate shows that
+    the estimate is wrong, and among similar jobs only those that took longer count."""
     works = works_by_kind(state.knowledge.history)
     open_jobs = (job for job in state.jobs.values() if not job.state.is_final)
     found = ((job.id, estimate(job, job.work_at(state.now_s), state.knowledge, works)) for job in open_jobs)
@@ -50,7 +51,7 @@ def estimate(job: Job, done_s: float, known: KnowledgeView, works: dict[object, 
 
 
 def reported(job: Job, done_s: float, known: KnowledgeView) -> float | None:
-    """The work of a job that reports progress, if it goes on at the same speed."""
+    """The work of a job that reports progress, if it continues at the same speed."""
     progress = known.progress.get(job.id)
     if progress is None:
         return None
@@ -61,5 +62,5 @@ def reported(job: Job, done_s: float, known: KnowledgeView) -> float | None:
 
 
 def weakest(sources: Iterable[str]) -> str:
-    """Of a job of several tasks: the estimate of the whole is as good as that of the task that is known least."""
+    """For a job of several tasks: the estimate of the whole is as good as that of the least known task."""
     return max(sources, key=(PROGRESS, OWNER, HISTORY, NONE).index)

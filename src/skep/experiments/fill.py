@@ -1,8 +1,8 @@
-"""How much of a cluster can be allocated? Pods arrive one after another, stay, and those that do not fit are dropped.
+"""How much of a cluster can be allocated: pods arrive one after another and stay; those that do not fit are dropped.
 
 The experiment of "Beware of Fragmentation" (Weng et al., ATC'23): the pods of a list in an order shuffled by a seed,
-then further pods drawn from it, until the GPUs asked for reach a multiple of the cluster's. Placements differ in what
-then stays unallocated.
+then further pods drawn from it, until the requested GPUs reach a multiple of the cluster's. Placements differ in what
+stays unallocated.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from skep.traces.trace import Trace
 
 DEMAND_MAX = 10.0
 PODS_MAX = 5_000_000
-"""More than that many pods would take hours."""
+"""More than this many pods would take hours."""
 STEP = 0.05
-"""Of the cluster's GPUs: what is asked for between two points of a curve, at a demand of up to 2."""
+"""The requested part of the cluster's GPUs between two points of a curve, at a demand of up to 2."""
 REPORT_EVERY = 100
 
 DRAWN = 1
-"""Sets the draws of further pods apart from those of the order."""
+"""Separates the draws of further pods from those of the order."""
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """What arrives: a job of the list as tasks that go to one node each."""
+    """An arrival: a job of the list as tasks that go to one node each."""
 
     spec: JobSpec
     milli: int
 
 
 class Filling:
-    """A list of pods and the cluster that they fill. The cluster is a pattern: every run gets its own."""
+    """A list of pods and the cluster that they fill. The cluster is a template: every run gets its own copy."""
 
     def __init__(self, trace: Trace, cluster: Cluster, demand: float) -> None:
         if not 0 < demand <= DEMAND_MAX:
@@ -59,7 +59,7 @@ class Filling:
         self.size_max = max(pool.size_max for pool in cluster.pools)
         self.pods = [pod_of(job.spec, self.size_max) for job in trace.jobs]
         self.wanted = max(round(demand * cluster.gpu_total * WHOLE), 1)
-        """Thousandths of GPUs that are to be asked for."""
+        """Thousandths of GPUs that are to be requested."""
         if not any(pod.milli for pod in self.pods):
             raise InputError(f"{trace.name} has no pod that asks for GPUs: they would never reach the demand")
         if self.pods_expected > PODS_MAX:
@@ -71,11 +71,11 @@ class Filling:
 
     @property
     def pods_expected(self) -> int:
-        """About how many pods will arrive."""
+        """The approximate number of pods that will arrive."""
         return math.ceil(self.wanted * len(self.pods) / sum(pod.milli for pod in self.pods))
 
     def run(self, place: str, seed: int, report: Callable[[int], None] | None = None) -> Filled:
-        """Fill an empty cluster; `report` is called now and then with the number of pods that have arrived."""
+        """Fill an empty cluster; `report` is called regularly with the number of pods that have arrived."""
         cluster = self.cluster.blank()
         placement = build_place(place, seed=seed, typical=self.fragments.typical)
         plan = Plan({}, cluster)
@@ -111,7 +111,7 @@ class Filling:
         )
 
     def arrivals(self, seed: int) -> Iterator[Pod]:
-        """The whole list, shuffled; then one pod of it after the other, each drawn from all."""
+        """The whole list, shuffled; then single pods drawn from all of it."""
         pods = self.pods
         yield from (pods[at] for at in sorted(range(len(pods)), key=lambda at: draw(seed, at)))
         number = len(pods)
@@ -120,7 +120,7 @@ class Filling:
             number += 1
 
     def _steps(self) -> list[int]:
-        """Thousandths asked for at the points of the curve."""
+        """Requested thousandths at the points of the curve."""
         step = STEP * max(math.ceil(self.demand / 2), 1)
         total = self.cluster.gpu_total * WHOLE
         between = [round(number * step * total) for number in range(1, math.ceil(self.demand / step - 1e-9))]
@@ -136,7 +136,7 @@ class Filling:
 
 
 def find(place: Place, cluster: Cluster, plan: Plan, job: Job) -> Allocation | None:
-    """In the first of its shapes that has room."""
+    """In the first of its shapes that fits."""
     for shape in job.spec.shapes:
         found = place.find(cluster, plan, job, shape, 0.0)
         if found is not None:
@@ -152,7 +152,7 @@ def pod_of(spec: JobSpec, size_max: int) -> Pod:
 
 
 def whole(role: Role, size_max: int) -> Role:
-    """The tasks of a role as one pod, on one node, where the largest node has so many GPUs."""
+    """The tasks of a role as one pod on one node, if the largest node has enough GPUs."""
     if role.count == 1 or is_loose(role) or role.count * role.gpus > size_max:
         return role
     return msgspec.structs.replace(

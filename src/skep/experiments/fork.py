@@ -1,4 +1,4 @@
-"""A live state, simulated onwards: when will each job start and end, if nothing else comes?"""
+"""A forecast: a live state simulated onwards, to predict when each job starts and ends if no other job is submitted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from skep.service.store import StoredJob
 
 
 class Expected(msgspec.Struct):
-    """What is to be expected of one job. No `start_s`, no `end_s`: not in this forecast; `note` says why."""
+    """The forecast for one job. Without `start_s` or `end_s` it is not in this forecast; `note` says why."""
 
     id: str
     name: str
@@ -40,15 +40,15 @@ class Expected(msgspec.Struct):
     state: str
     """When the forecast was made."""
     start_s: float | None
-    """When it started, or will; of one that was preempted, when it will start again."""
+    """When it started, or will; for a preempted job, when it will start again."""
     end_s: float | None
     estimate: str
-    """Where its length comes from: `progress`, `owner`, `history` or `none`."""
+    """The source of its estimated length: `progress`, `owner`, `history` or `none`."""
     note: str = ""
 
 
 class ForkMember(NamedTuple):
-    """A job of the core: the whole job, or a task of it that starts by itself."""
+    """A job of the core: a whole job, or a task of it that starts by itself."""
 
     source: str
     start_s: float | None
@@ -60,7 +60,7 @@ class Forecast(msgspec.Struct):
     at_s: float
     policy: str
     until_s: float | None
-    """Where it was cut off."""
+    """The end of the forecast."""
     jobs: list[Expected]
 
     @property
@@ -69,7 +69,7 @@ class Forecast(msgspec.Struct):
 
 
 class BoundedPlanner:
-    """A simulated world that ends at a moment."""
+    """A simulated world that ends at a given time."""
 
     def __init__(self, engine: Simulator, until_s: float) -> None:
         self.engine = engine
@@ -84,11 +84,11 @@ class BoundedPlanner:
 
 
 class Starts:
-    """An observer: when jobs start for the first time from now on."""
+    """An observer that notes the first starts from now on."""
 
     def __init__(self, before: dict[str, float]) -> None:
         self.by_job = before
-        """Those of jobs that run already are known."""
+        """The first starts of running jobs are known already."""
 
     def __call__(self, at_s: float, events: list[Event]) -> None:
         for event in events:
@@ -99,7 +99,8 @@ class Starts:
 def forecast(
     kept: KeptCopy, *, policy: str = "", now_s: float = 0.0, within_s: float = math.inf, restart_s: float = 30.0
 ) -> Forecast:
-    """From the last entry of the store, or from `now_s` if that is later. `policy`: instead of the one in use."""
+    """Forecast from the last entry of the store, or from `now_s` if that is later. `policy`: instead of the one in
+    use."""
     state = kept.state
     at_s = max(now_s, state.now_s)
     until_s = at_s + within_s
@@ -127,7 +128,8 @@ def forecast(
 
 
 def take_over(kept: KeptCopy, policy: str, at_s: float) -> Scheduler:
-    """Nothing has happened since the last entry. What is decided now the simulator finds as told and not answered."""
+    """Nothing has happened since the last entry. Decisions made now are in flight when the simulator adopts the
+    state."""
     state, ground = kept.state, kept.ground
     if not policy:
         scheduler = Scheduler(state, ground.planner(state.cluster))
@@ -141,18 +143,18 @@ def take_over(kept: KeptCopy, policy: str, at_s: float) -> Scheduler:
 
 
 def note_on(job: Job, source: str, *, is_cut: bool) -> str:
-    """Why the forecast has no end for it, or why it ends as it does."""
+    """Why the forecast has no end for the job, or why it ends as it does."""
     if job.reason or job.hold:
         return shown_reason(job)
     if job.state.is_final:
         return ""
     if job.held is None:
-        return "waits at the end of this time" if is_cut else "waits for what never becomes free"
-    return "taken to run for ever" if source == NONE else "runs on after this time"
+        return "still waits at the end of the forecast" if is_cut else "waits for resources that never become free"
+    return "assumed to run for ever" if source == NONE else "still runs at the end of the forecast"
 
 
 def expect(row: StoredJob, members: list[ForkMember]) -> Expected:
-    """Of the whole job: from the first start of a member to the last end."""
+    """For the whole job: from the first start of a member to the last end."""
     starts = [each.start_s for each in members if each.start_s is not None]
     ends = [each.end_s for each in members if each.end_s is not None]
     return Expected(

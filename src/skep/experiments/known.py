@@ -1,4 +1,4 @@
-"""What policies know of the speed of jobs: the profile's values on an idle cluster, on as few nodes as possible."""
+"""The speeds that policies know: the profile's values on an idle cluster, on as few nodes as possible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skep.profiles.speed import Speed
 
 
 class Known:
-    """What a speed model has measured."""
+    """The measurements of a speed model."""
 
     def __init__(self, speed: Callable[[Cluster], Speed], cluster: Cluster) -> None:
         self.idle = Cluster(cluster.specs, cluster.name)

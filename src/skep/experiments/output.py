@@ -1,4 +1,4 @@
-"""DIR/<policy>/jobs.csv and summary.json, written aside and renamed when everything is there."""
+"""DIR/<policy>/jobs.csv and summary.json, written aside and renamed when everything is complete."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from skep.core.errors import InputError
 from skep.metrics.run import JobRow, Run
 
 NAME_MAX = 200
-"""Of a folder: file systems allow 255 bytes, and a spec may name a file by its whole path."""
+"""The longest name of a folder: file systems allow 255 bytes, and a spec may contain a whole path."""
 
 COLUMNS = JobRow.__struct_fields__
 
 
 def folder_names(policies: list[str]) -> list[str]:
-    """The specs with unsafe characters as `_`; `-2`, `-3`, … where two would be the same."""
+    """The specs with unsafe characters as `_`; `-2`, `-3`, … if two would be the same."""
     names: list[str] = []
     for policy in policies:
         safe = re.sub(r"[^A-Za-z0-9._=+-]", "_", policy)[:NAME_MAX]
@@ -36,7 +36,7 @@ def folder_names(policies: list[str]) -> list[str]:
 
 
 def check_out(out: Path, *, force: bool | None) -> None:
-    """Refuse before hours of work what could not be written after them. `force` is none where nothing is replaced."""
+    """Refuse before hours of work an output that cannot be written. `force` is None if nothing may be replaced."""
     is_empty = out.is_dir() and not any(out.iterdir())
     if out.exists() and not is_empty and not force:
         raise InputError(
@@ -47,7 +47,9 @@ def check_out(out: Path, *, force: bool | None) -> None:
     if not os.access(out.parent, os.W_OK):
         raise InputError(f"{out} cannot be written: its folder is read-only", hint="--out DIR names another place")
     if force and out.exists() and not is_ours(out):
-        raise InputError(f"{out} holds other things than results", hint="--force replaces only what a run has written")
+        raise InputError(
+            f"{out} contains other files than results", hint="--force replaces only what a run has written"
+        )
 
 
 def is_ours(out: Path) -> bool:
@@ -59,7 +61,7 @@ def write_runs(runs: list[Run], out: Path, *, force: bool) -> None:
 
 
 def write_folder(out: Path, fill: Callable[[Path], None], *, force: bool | None) -> None:
-    """Whole or not at all: `fill` writes beside it."""
+    """Written atomically: `fill` writes into a folder beside it."""
     check_out(out, force=force)
     try:
         aside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))

@@ -1,9 +1,9 @@
-"""What owners expect of their jobs, where a trace knows only how long they took: the truth with an error.
+"""Owners' estimates for a trace that has only the true durations: the truth with an error.
 
 The estimate of a job is its duration times `exp(error · z)`, with z from the standard normal distribution: the median
-estimate is right, too much is as likely as too little, and of three estimates two are within a factor of `exp(error)`
-(1.35 for 0.3). It depends on the seed and the job's id alone, so policies get equal estimates. What a trace itself
-gives as an expectation stays as it is.
+estimate is right, overestimates are as likely as underestimates, and two of three estimates are within a factor of
+`exp(error)` (1.35 for 0.3). It depends on the seed and the job's id alone, so all policies get equal estimates.
+Expectations that a trace itself contains stay unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NORMAL = NormalDist()
 
 
 def with_estimates(jobs: list[TraceJob], error: float, seed: int) -> list[TraceJob]:
-    """Without an error as they are: the owners know."""
+    """Without an error the estimates are the true durations."""
     return [estimated(job, error, seed) for job in jobs] if error else jobs
 
 
@@ -35,5 +35,5 @@ def estimated(job: TraceJob, error: float, seed: int) -> TraceJob:
 
 def normal(seed: int, job_id: str) -> float:
     """From the standard normal distribution."""
-    bits = draw(seed, zlib.crc32(job_id.encode())) >> 11  # as many as a float has
+    bits = draw(seed, zlib.crc32(job_id.encode())) >> 11  # the precision of a float
     return NORMAL.inv_cdf((bits + 0.5) / 2**53)

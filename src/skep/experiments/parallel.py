@@ -1,4 +1,4 @@
-"""Several policies at the same time, each in a process of its own."""
+"""Several policies at the same time, each in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast the jobs of a state go, for a simulation that goes on from it: as they were seen, not as a profile says."""
+"""The speeds of a state's jobs, for a simulation that continues from it: as reported, not from a profile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skep.core.state import State
 
 
 class Now(NamedTuple):
-    """Where a job runs, beside whom, and its measured rate there."""
+    """Where a job runs, its neighbours, and its measured rate there."""
 
     allocation: Allocation
     neighbours: list[str]
@@ -22,8 +22,8 @@ class Now(NamedTuple):
 
 
 class Seen:
-    """A running job keeps its measured rate where it is, beside the same jobs. In any other place it goes as fast as
-    jobs of its model have reported from such places, relative to its reference; else in proportion to its GPUs."""
+    """A running job keeps its measured rate in its place, beside the same jobs. Elsewhere it runs as fast as jobs of
+    its model have reported from such places, relative to its reference; else in proportion to its GPUs."""
 
     knows_sharing = True
 
@@ -70,7 +70,7 @@ class Seen:
         return speed.mean / reference if job.model and speed is not None and reference else None
 
     def _reference(self, job: JobSpec, gpu_type: str) -> float | None:
-        """As it was found for the job itself, else the speed of its model in the job's first shape."""
+        """The reference found for the job itself, else the speed of its model in the job's first shape."""
         progress = self.known.progress.get(job.id)
         if progress is not None and progress.reference is not None:
             return progress.reference

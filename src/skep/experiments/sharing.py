@@ -15,7 +15,7 @@ from skep.traces.trace import Trace
 
 
 def read_shared(spec: str) -> tuple[Cluster, Layout | None]:
-    """The cluster, and its layout where it has virtual clusters."""
+    """The cluster, and its layout if it has virtual clusters."""
     layout = None if looks_like_spec(spec) else read_layout(spec)
     if layout is not None and layout.vcs:
         return cluster_of(layout), layout
@@ -23,7 +23,7 @@ def read_shared(spec: str) -> tuple[Cluster, Layout | None]:
 
 
 def hardware_cluster(layout: Layout, sharing: str = "") -> Cluster:
-    """The nodes there are; with private clusters, those that the VCs would own."""
+    """The nodes; with private clusters, those that the VCs would own."""
     if sharing != PRIVATE:
         return cluster_of(layout)
     cells = Cells(layout)
@@ -35,7 +35,7 @@ def hardware_cluster(layout: Layout, sharing: str = "") -> Cluster:
 
 
 def check_vcs(trace: Trace, layout: Layout) -> None:
-    """Every VC of the trace must be one of the cluster."""
+    """Check that every VC of the trace is one of the cluster."""
     for name in sorted({job.spec.vc for job in trace.jobs}):
         if name not in layout.vcs:
             hint = did_you_mean(name, layout.vcs) or f"it has {', '.join(list(layout.vcs)[:20])}; --vc-map {name}=…"

@@ -37,11 +37,11 @@ from skep.service.loop import Observer, run
 from skep.traces.trace import Trace, TraceJob
 
 Report = Callable[[int], None]
-"""Told how many jobs have ended, every now and then."""
+"""Called regularly with the number of jobs that have ended."""
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What holds for all policies of a comparison."""
+    """Options that apply to all policies of a comparison."""
 
     restart_s: float = 30.0
     checkpoint_s: float = 600.0
@@ -55,14 +55,14 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Experiment(msgspec.Struct, dict=True):
-    """A trace on a cluster. The cluster is a pattern: every run gets its own."""
+    """A trace on a cluster. The cluster is a template: every run gets its own copy."""
 
     trace: Trace
     cluster: Cluster
     options: Options = Options()
     speed: Callable[[Cluster], Speed] | None = None
     layout: Layout | None = None
-    """The virtual clusters, where there are any."""
+    """The virtual clusters, if there are any."""
     sharing: str = CELLS
 
     def planner(self, policy: str) -> Planner:
@@ -83,11 +83,11 @@ class Experiment(msgspec.Struct, dict=True):
 
     @property
     def jobs(self) -> list[TraceJob]:
-        """Those of the trace, with what their owners are taken to expect."""
+        """The jobs of the trace, with their owners' estimates."""
         return with_estimates(self.trace.jobs, self.options.estimate_error, self.options.seed)
 
     def measured(self) -> ProfileFigures:
-        """What policies know of the speed of jobs."""
+        """The speeds that policies know."""
         return UNKNOWN if self.speed is None else Known(self.speed, self.cluster)
 
     def run(self, policy: str, report: Report | None = None) -> Run:
@@ -132,7 +132,7 @@ class Experiment(msgspec.Struct, dict=True):
         return frozenset().union(*(needs_with(each, specs) for each in named))
 
     def _named(self, policy: str) -> Named:
-        """A policy that gets estimates with an error is no oracle."""
+        """A policy that gets estimates with an error is not an oracle."""
         options = self.options
         is_oracle = not options.estimate_error and Need.ORACLE in needs_with(
             policy, [job.spec for job in self.trace.jobs]
@@ -162,7 +162,7 @@ class Experiment(msgspec.Struct, dict=True):
 
 
 def all_of(observers: Sequence[Observer | None]) -> Observer | None:
-    """One observer that calls those that are there."""
+    """One observer that calls all given ones."""
     present = [observer for observer in observers if observer is not None]
     if len(present) < 2:
         return present[0] if present else None
@@ -175,7 +175,7 @@ def all_of(observers: Sequence[Observer | None]) -> Observer | None:
 
 
 class OnProgress:
-    """Reports every now and then how many jobs have ended."""
+    """Reports regularly how many jobs have ended."""
 
     EVERY = 2000
 

@@ -1,4 +1,4 @@
-"""A planner whose decisions are timed: what a policy would cost the live server."""
+"""Measures the time of decisions: what a policy would cost a live server."""
 
 from __future__ import annotations
 

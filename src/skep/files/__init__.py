@@ -1,1 +1,1 @@
-"""Reading what users wrote, with lines to point at, and writing results whole or not at all."""
+"""Reading files of users with line numbers in messages, and writing results atomically."""

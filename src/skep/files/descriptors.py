@@ -1,4 +1,4 @@
-"""File descriptors: as many as the system allows, and some kept back for work that must not wait."""
+"""File descriptors: raises the limit, and keeps some in reserve for work that must not wait."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import threading
 
 RESERVED = 16
 WANTED = 1 << 16
-"""Open files that are enough for any number of connections and jobs of one server."""
+"""The number of open files that suffices for any number of connections and jobs of one server."""
 
 
 STARTED_WITH = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-"""The soft limit that this process began with; its jobs get it too: some programs close every file they may have."""
+"""The soft limit that this process began with; its jobs get it too, because some programs close every possible file."""
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of open files of this process; what it is now."""
+    """Raise the soft limit of open files of this process. Returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED if hard == resource.RLIM_INFINITY else min(hard, WANTED)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -28,7 +28,7 @@ def raise_limit() -> int:
 
 
 class Reserve:
-    """Descriptors that point nowhere, given up when the process has no other left. Empty until it is filled."""
+    """Open descriptors that are released when the process has no other left. Empty until it is filled."""
 
     def __init__(self, count: int = RESERVED) -> None:
         self.count = count
@@ -36,13 +36,13 @@ class Reserve:
         self._lock = threading.Lock()
 
     def fill(self) -> None:
-        """Take back what was given up, as far as there are descriptors now."""
+        """Fill the reserve again, as far as there are descriptors now."""
         with self._lock, contextlib.suppress(OSError):
             while len(self._held) < self.count:
                 self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def open(self, path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
-        """As `os.open`; where no descriptor is left, with one of the reserve."""
+        """As `os.open`; if no descriptor is left, with one of the reserve."""
         try:
             return os.open(path, flags, mode)
         except OSError as error:

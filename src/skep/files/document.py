@@ -1,9 +1,9 @@
-"""Files that people write: their text, and YAML values that know their line.
+"""Files that people write: their text, and YAML values with line numbers.
 
-Values are built from the parser's events rather than by PyYAML's own composer, for three reasons: the
-composer in C overruns the stack on deep nesting, aliases can be counted before anything is expanded, and a
-value keeps its text, so that a GPU type `3090` or a node `no` is what its author wrote. JSON is read too,
-being YAML. PyYAML is imported when the first file is read, not when Skep starts.
+Values are built from the parser's events rather than by PyYAML's own composer, for three reasons: the composer in C
+overruns the stack on deep nesting, aliases can be counted before anything is expanded, and a value keeps its text, so
+that a GPU type `3090` or a node `no` is what its author wrote. JSON is read too, because it is YAML. PyYAML is imported
+when the first file is read, not when Skep starts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from skep.files.text import shorten
 
 DEPTH_MAX = 20
 VALUES_MAX = 2_000_000
-"""Values of a file after its aliases are expanded."""
+"""The most values of a file after its aliases are expanded."""
 
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _NULLS = ("", "~", "null", "Null", "NULL")
@@ -40,7 +40,7 @@ def read_document(text: str, path: str | Path) -> Field:
 
 
 def plain_document(value: object, where: str) -> Field:
-    """Values that were read by other means, such as JSON; they know no line, and their faults name none."""
+    """Values that were read by other means, such as JSON; they have no line, and error messages name none."""
     return Field(where, "", _plain(value))
 
 
@@ -76,7 +76,7 @@ class Raw:
         """Text without quotes."""
         self.is_map = is_map
         self.size = 1
-        """Values in it, aliases expanded."""
+        """The number of values in it, aliases expanded."""
 
 
 class _Builder:
@@ -119,7 +119,7 @@ class _Builder:
         return found
 
     def _add(self, raw: Raw, anchor: str | None) -> None:
-        """An anchor is known only from its end on, so that nothing can contain itself."""
+        """An anchor is valid only from its end on, so that nothing can contain itself."""
         if anchor is not None:
             self.anchors[anchor] = raw
         if not self.open:
@@ -157,7 +157,7 @@ def is_merge(key: Raw) -> bool:
 
 
 class Field:
-    """A value and where it is: what the readers of a schema ask, and what their faults name."""
+    """A value with its position: what the readers of a schema use, and what error messages name."""
 
     __slots__ = ("file", "path", "raw")
 
@@ -174,7 +174,7 @@ class Field:
         for key, value in self._entries(self.raw):
             name = self._key(key, known)
             if name in found:
-                raise self.trouble(f"{self._inside(name)} is there twice", line=key.line)
+                raise self.trouble(f"{self._inside(name)} is given twice", line=key.line)
             found[name] = Field(self.file, self._inside(name), value)
         for name in required:
             if name not in found:
@@ -189,7 +189,7 @@ class Field:
         for other in (value for key, value in entries if is_merge(key)):
             for source in other.content if not other.is_map and isinstance(other.content, list) else [other]:
                 if not source.is_map:
-                    raise self.trouble(f"{self._inside('<<')} is no mapping", line=source.line)
+                    raise self.trouble(f"{self._inside('<<')} is not a mapping", line=source.line)
                 new = [(key, value) for key, value in self._entries(source) if key.content not in names]
                 names.update(key.content for key, _ in new)
                 own += new
@@ -220,7 +220,7 @@ class Field:
 
     @property
     def is_null(self) -> bool:
-        """Nothing behind the colon, or `null`."""
+        """Nothing after the colon, or `null`."""
         return self.raw.is_plain and self.raw.content in _NULLS
 
     def flag(self) -> bool:
@@ -231,7 +231,7 @@ class Field:
         return _FLAGS[word]
 
     def text(self, expected: str = "a name") -> str:
-        """A word as written; numbers and `yes` are words too where one is expected."""
+        """A text as written; numbers and `yes` are texts too if one is expected."""
         content = self.raw.content
         if not isinstance(content, str) or (self.raw.is_plain and content in _NULLS):
             raise self.fault(expected)
@@ -255,7 +255,7 @@ class Field:
         raise self.fault(f"a number {low}" + (f", at most {most:g}" if most < math.inf else ""))
 
     def _number(self) -> float:
-        """NaN, which fails every comparison, for what is no number."""
+        """NaN, which fails every comparison, for anything that is not a number."""
         content = self.raw.content
         if isinstance(content, str) and self.raw.is_plain and _NUMBER.fullmatch(content):
             return float(content)

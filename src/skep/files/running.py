@@ -1,4 +1,5 @@
-"""Servers of this machine: what each leaves in its data folder, and the list of folders by which clients find them."""
+"""Servers of this machine: the file each leaves in its data folder, and the list of folders by which clients find
+them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from skep.files.text import write_aside
 
 
 class RunningProcess(msgspec.Struct, frozen=True):
-    """What a running server leaves in `DATA/server.json`."""
+    """The content of `DATA/server.json` of a running server."""
 
     pid: int
     url: str
@@ -23,7 +24,7 @@ class RunningProcess(msgspec.Struct, frozen=True):
 def user_folder(variable: str, *fallback: str) -> Path:
     """Skep's folder of one kind (data, state, configuration) in the home of this user, by the XDG rules."""
     base = os.environ.get(variable, "")
-    # A relative path is to be ignored.
+    # A relative path must be ignored.
     return (Path(base) if base.startswith("/") else Path.home().joinpath(*fallback)) / "skep"
 
 
@@ -39,7 +40,7 @@ def read_running(data: Path) -> RunningProcess | None:
 
 
 def is_locked(data: Path) -> bool:
-    """Whether a server lives in this folder."""
+    """True if a server runs on this folder."""
     try:
         lock = os.open(data / "lock", os.O_RDWR)
     except OSError:
@@ -66,7 +67,7 @@ def forget(data: Path) -> None:
 
 
 def servers_here() -> dict[Path, RunningProcess]:
-    """The servers that run now, by data folder, the default one first."""
+    """The running servers by data folder, the default one first."""
     folders = [default_data()]
     with contextlib.suppress(OSError):
         folders += sorted(Path(entry.read_text("utf-8")) for entry in _list().iterdir())

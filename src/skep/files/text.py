@@ -9,12 +9,12 @@ from pathlib import Path
 from skep.core.errors import InputError
 
 SIZE_MAX = 10_000_000
-"""Bytes of a configuration file; a cluster of 100,000 nodes written out one by one is smaller."""
+"""The largest configuration file in bytes; a cluster of 100,000 nodes written out one by one is smaller."""
 
 
 def load_text(path: str | Path, *, what: str, hint: str = "", size_max: int | None = SIZE_MAX) -> str:
-    """The text of a file, or one line that says why there is none; `what` is what it should have been."""
-    # A path is shown whole, its end is what one looks for; only what cannot be a path is cut.
+    """The text of a file, or a one-line error; `what` is what it should have been."""
+    # A path is shown whole, because its end matters most; only texts that cannot be a path are shortened.
     shown = str(path)[:1000] or "''"
     try:
         with Path(path).open("rb") as file:
@@ -32,7 +32,7 @@ def load_text(path: str | Path, *, what: str, hint: str = "", size_max: int | No
 
 
 class Texts:
-    """Texts of files by their paths: those that are known already, and those that were read since."""
+    """Texts of files by path: known ones, and those that were read since."""
 
     def __init__(self, known: Mapping[str, str] | None = None) -> None:
         self.by_path = dict(known or {})
@@ -59,7 +59,7 @@ def decode(shown: str, content: bytes, what: str, hint: str) -> str:
 
 
 def write_aside(path: str | Path, text: str) -> None:
-    """Write beside the target, then rename: a reader never sees half a file."""
+    """Write beside the target, then rename: a reader never sees a partial file."""
     target = Path(path)
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
@@ -72,6 +72,6 @@ def write_aside(path: str | Path, text: str) -> None:
 
 
 def shorten(text: str, *, most: int = 80) -> str:
-    """Text of others within a message of one line."""
+    """User-supplied text within a message of one line."""
     text = text if len(text) <= most else text[: most - 1] + "…"
     return text if text.isprintable() else repr(text)

@@ -1,8 +1,8 @@
 """Files that a job may have written, replaced or removed.
 
-Every open here is non-blocking and follows no link; every read takes regular files only and is bounded. What is there
-and is no such file counts as absent, content that cannot be decoded as damaged (None). An OSError is raised only for
-what may be different later: no descriptors, no memory, an error of the disk, permissions.
+Every open here is non-blocking and follows no link; every read takes regular files only and is limited in size.
+Anything else counts as absent, content that cannot be decoded as damaged (None). An OSError is raised only for
+conditions that may change: no descriptors, no memory, a disk error, permissions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SMALL = 1 << 16
 KEYS_MAX = 100
 TEXT_MAX = 1000
 NUMBER_MAX = 1 << 53
-"""Beyond it not every reader of JSON keeps a number as it is."""
+"""Beyond it not every reader of JSON keeps a number exact."""
 NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.ENAMETOOLONG}
 CAREFULLY = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 _FLOCK = "hhqqi"
@@ -33,7 +33,7 @@ reserve = Reserve()
 
 
 def open_as(path: str | Path, flags: int, is_kind: Any) -> int | None:
-    """A descriptor; None where there is nothing of this kind."""
+    """A descriptor; None if there is nothing of this kind."""
     try:
         fd = reserve.open(path, flags | CAREFULLY)
     except OSError as error:
@@ -52,7 +52,7 @@ def open_file(path: str | Path) -> BinaryIO | None:
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether there is a regular file. Raises where that cannot be known."""
+    """True if there is a regular file. Raises if that cannot be determined."""
     return (found := status_of(path)) is not None and stat.S_ISREG(found.st_mode)
 
 
@@ -66,7 +66,7 @@ def status_of(path: str | Path) -> os.stat_result | None:
 
 
 def read_small(path: str | Path, size_max: int = SMALL) -> bytes | None:
-    """The content; None where there is no regular file or it is larger than `size_max`."""
+    """The content; None if there is no regular file or it is larger than `size_max`."""
     fd = open_as(path, os.O_RDONLY, stat.S_ISREG)
     if fd is None:
         return None
@@ -78,7 +78,7 @@ def read_small(path: str | Path, size_max: int = SMALL) -> bytes | None:
 
 
 def decode_as(content: bytes | None, kind: type[T]) -> T | None:
-    """JSON of this type; None where it is anything else, whatever is wrong with it."""
+    """JSON of this type; None if it is anything else."""
     if content is None:
         return None
     try:
@@ -88,7 +88,7 @@ def decode_as(content: bytes | None, kind: type[T]) -> T | None:
 
 
 def read_values(path: str | Path) -> dict[str, str | int | float | bool | None]:
-    """The plain values of a JSON object that can be shown and sent on; nothing else of it."""
+    """The plain values of a JSON object that can be shown and passed on."""
     found: dict[str, Any] = decode_as(read_small(path), dict[str, Any]) or {}
     kept = [(key, value) for key, value in found.items() if is_plain(key) and is_plain(value)]
     return dict(kept[:KEYS_MAX])
@@ -103,7 +103,7 @@ def is_plain(value: object) -> bool:
 
 
 def write_line(fifo: str | Path, line: str) -> bool:
-    """Whether there is a fifo with a reader that takes the line now."""
+    """True if there is a fifo whose reader takes the line now."""
     fd = open_as(fifo, os.O_WRONLY, stat.S_ISFIFO)
     if fd is None:
         return False
@@ -116,7 +116,7 @@ def write_line(fifo: str | Path, line: str) -> bool:
 
 
 def lock_holder(path: str | Path) -> int:
-    """The process that holds the lock, 0 if none does. It asks without taking the lock, which would be in the way."""
+    """The process that holds the lock, 0 if none does. It only queries the lock; taking it would interfere."""
     fd = open_as(path, os.O_RDWR, stat.S_ISREG)
     if fd is None:
         return 0

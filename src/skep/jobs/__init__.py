@@ -1,1 +1,1 @@
-"""What a user submits, in full: reading it, what the scheduler sees of it, what its exits mean."""
+"""What a user submits, in full: reading it, the scheduler's view of it, the meaning of its exits."""

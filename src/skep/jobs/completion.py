@@ -1,4 +1,4 @@
-"""When is a job over, and how? Some tasks may decide for all (OpenPAI's completion policy)."""
+"""When a job ends, and how. Some tasks may decide for all (OpenPAI's completion policy)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from skep.jobs.request import Request, TaskRole
 class Outcome(msgspec.Struct, frozen=True):
     succeeded: bool
     code: int
-    """Of the task that decided."""
+    """The exit code of the task that decided."""
     task: str
-    """That task, as `role-index`; none where all ended and no single task decided."""
+    """That task, as `role-index`; empty if all ended and no single task decided."""
 
 
 class TaskTally:
-    """The tasks of a job that have ended, told one by one: who ended first decides. `counts` are the tasks by role
-    where that is not what was asked for, as in an elastic job."""
+    """Collects the exits of a job's tasks one by one, in order: the first decisive one counts. `counts` are the tasks
+    by role if they differ from the request, as in an elastic job."""
 
     def __init__(self, request: Request, counts: Mapping[str, int] | None = None) -> None:
         self.request = request
@@ -36,7 +36,7 @@ class TaskTally:
 
     @property
     def outcome(self) -> Outcome | None:
-        """None while the job goes on."""
+        """None while the job continues."""
         if self.decided is not None:
             return self.decided
         is_over = all(sum(self.ended[name]) >= self.wanted[name] for name in self.ended)
@@ -46,7 +46,7 @@ class TaskTally:
 def outcome(
     request: Request, exits: Mapping[tuple[str, int], int], *, counts: Mapping[str, int] | None = None
 ) -> Outcome | None:
-    """Of the codes of the ended tasks by (role, index), oldest first."""
+    """From the codes of the ended tasks by (role, index), oldest first."""
     tally = TaskTally(request, counts)
     for (name, index), code in exits.items():
         tally.add(name, index, code)
@@ -54,7 +54,7 @@ def outcome(
 
 
 def _verdict(role: TaskRole, failed: int, succeeded: int) -> bool | None:
-    """What the exits of one role mean for the job, so far."""
+    """What the exits of one role mean for the job so far."""
     completion = role.completion
     if completion.min_failed is not None and failed >= completion.min_failed:
         return False

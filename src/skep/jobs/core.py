@@ -1,4 +1,4 @@
-"""What the scheduler sees of a request."""
+"""The scheduler's view of a request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTHING = Needed()
 
 def to_core(request: Request, job_id: str, needs: Needed = NOTHING) -> list[JobSpec]:
     """A gang is one job of the core. Otherwise every task is one, a member of the job's group, and starts when it can.
-    What the request needs is for others to look up."""
+    The caller resolves what the request needs."""
     if request.gang:
         return [_spec(request, job_id, _shape(request), named_ref(request), needs)]
     return [
@@ -34,7 +34,7 @@ def to_core(request: Request, job_id: str, needs: Needed = NOTHING) -> list[JobS
 
 
 def task_of(spec: JobSpec, request: Request) -> str:
-    """The task that this job of the core alone is; nothing for a gang."""
+    """The task that this job of the core consists of; empty for a gang."""
     return "" if request.gang or spec.group is None else task_name(spec.group)
 
 
@@ -80,7 +80,7 @@ def _share(asked: OfShare | None) -> Share | None:
 
 
 def _gpu_range(request: Request) -> tuple[int | None, int | None]:
-    """Of an elastic job only the elastic role has GPUs, so its range is that of the job."""
+    """In an elastic job only the elastic role has GPUs, so its range is that of the job."""
     if request.elastic is None:
         return None, None
     each = request.tasks[request.elastic.role].gpus
@@ -106,5 +106,5 @@ def _role(name: str, role: TaskRole, *, count: int) -> Role:
 
 
 def gpu_types(role: TaskRole) -> tuple[str, ...]:
-    """Types joined by `|`, any of which will do."""
+    """Types joined by `|`, any of which is acceptable."""
     return tuple(role.gpu_type.split("|")) if role.gpu_type else ()

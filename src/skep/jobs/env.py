@@ -1,8 +1,8 @@
-"""The environment of a task: who it is, where the others are, which GPUs are its own.
+"""The environment of a task: its identity, the addresses of the others, its GPUs.
 
-A task is one process and counts as one rank, whatever number of GPUs it has. It sees only its own GPUs, so to itself it
-is alone on its node: `LOCAL_RANK` is 0 and `LOCAL_WORLD_SIZE` 1, and the usual `cuda:{LOCAL_RANK}` is right. A task
-with several GPUs may start `torchrun --nproc-per-node` itself, with `--nnodes $WORLD_SIZE --node-rank $NODE_RANK`.
+A task is one process and counts as one rank, with any number of GPUs. It sees only its own GPUs, so from its view it is
+alone on its node: `LOCAL_RANK` is 0 and `LOCAL_WORLD_SIZE` 1, and the usual `cuda:{LOCAL_RANK}` is right. A task with
+several GPUs may start `torchrun --nproc-per-node` itself, with `--nnodes $WORLD_SIZE --node-rank $NODE_RANK`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from skep.jobs.request import Completion, Request, TaskRole
 
 MASTER = "master"
-"""Label of the port where the tasks of a launch meet; the first task has it."""
+"""Label of the rendezvous port of a launch, which the first task has."""
 
 Ports = Mapping[str, Sequence[int]]
 """The ports of a task by label."""
@@ -30,11 +30,11 @@ class TaskPlace(msgspec.Struct, frozen=True):
     """As `CUDA_VISIBLE_DEVICES` counts them on its node."""
     address: str = "127.0.0.1"
     gpu_mem_mib: int = 0
-    """Of each of its GPUs that it may use; 0: not said."""
+    """The memory of each of its GPUs that it may use; 0: not stated."""
     mps_percent: float = 0.0
-    """Of the threads of each of its GPUs that it may use under NVIDIA MPS; 0: not said."""
+    """The percentage of threads of each of its GPUs that it may use under NVIDIA MPS; 0: not stated."""
     devices: tuple[str, ...] = ()
-    """What it sees instead of whole GPUs: MIG instances."""
+    """MIG instances that it sees instead of whole GPUs."""
 
     @property
     def task(self) -> str:
@@ -43,13 +43,13 @@ class TaskPlace(msgspec.Struct, frozen=True):
 
 class Folders(msgspec.Struct, frozen=True):
     task: str
-    """Of this task of this launch."""
+    """The folder of this task of this launch."""
     checkpoint: str
-    """Of the job, the same for all launches and tasks."""
+    """The folder of the job, the same for all launches and tasks."""
 
 
 def ports_wanted(request: Request, places: Sequence[TaskPlace]) -> list[dict[str, int]]:
-    """How many ports of each label every task of a launch is to get."""
+    """The number of ports of each label that every task of a launch gets."""
     wanted = [dict(request.tasks[place.role].ports) for place in places]
     wanted[0][MASTER] = max(wanted[0].get(MASTER, 0), 1)
     return wanted
@@ -68,10 +68,10 @@ def task_env(
     ports: Sequence[Ports],
     folders: Folders,
 ) -> dict[str, str]:
-    """What task number `rank` of a launch gets on top of what every process has.
+    """The variables of task number `rank` of a launch, on top of those of every process.
 
-    `places` and `ports` are those of all tasks of the launch, role by role and by index. Our own names come last: a job
-    cannot be on GPUs it was not given by saying so.
+    `places` and `ports` are those of all tasks of the launch, role by role and by index. Skep's own names come last: a
+    job cannot claim GPUs that it was not given.
     """
     place = places[rank]
     return {
@@ -99,14 +99,14 @@ def _of_torch(places: Sequence[TaskPlace], rank: int, ports: Sequence[Ports]) ->
         "ROLE_NAME": place.role,
         "ROLE_RANK": str(alike.index(place.index)),
         "ROLE_WORLD_SIZE": str(len(alike)),
-        # A restart under torchrun can meet keys of the start before in a store that is shared (pytorch issue 135712).
+        # A restart under torchrun can find keys of the previous start in a shared store (pytorch issue 135712).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "CUDA_VISIBLE_DEVICES": ",".join(place.devices or map(str, place.gpus)),
     }
 
 
 def _of_share(place: TaskPlace) -> dict[str, str]:
-    """What bounds a job on GPUs that it shares. `skep.train` heeds the memory, the driver what is about MPS."""
+    """Limits of a job on GPUs that it shares. `skep.train` applies the memory limit, the driver those of MPS."""
     env = {}
     if place.gpu_mem_mib:
         env["SKEP_GPU_MEM_MIB"] = str(place.gpu_mem_mib)
@@ -135,7 +135,7 @@ def _of_skep(request: Request, job_id: str, launch: int, place: TaskPlace, folde
 
 
 def _of_pai(request: Request, places: Sequence[TaskPlace], rank: int, ports: Sequence[Ports]) -> dict[str, str]:
-    """What OpenPAI sets, old names included, except what belongs to its file system."""
+    """The variables that OpenPAI sets, including old names, except those of its file system."""
     place = places[rank]
     name = f"{request.user}~{request.name}"
     counts = _task_counts(request, places)
@@ -161,7 +161,7 @@ def _of_pai(request: Request, places: Sequence[TaskPlace], rank: int, ports: Seq
 
 
 def _task_counts(request: Request, places: Sequence[TaskPlace]) -> dict[str, int]:
-    """Tasks by role: as many as there are now of an elastic role, as many as were asked for of any other."""
+    """Tasks by role: the present number for an elastic role, the requested number for any other."""
     counts = {name: role.count for name, role in request.tasks.items()}
     if request.elastic is not None:
         elastic = request.elastic.role

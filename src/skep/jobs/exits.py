@@ -1,8 +1,8 @@
-"""What an exit means, and what to do about it: OpenPAI's exit codes, as far as they can happen here.
+"""The meaning of an exit, and what to do about it: OpenPAI's exit codes, as far as they can occur here.
 
-A class comes from what the engine knows (`cause`), else from the code of the process, else, where the code leaves it
-open, from the last lines of its log. Codes below zero and from 220 to 254 name classes; a process that exits with such
-a code by itself has just failed.
+The class of an exit comes from what the engine knows (`cause`), else from the code of the process, else, if the code is
+ambiguous, from the last lines of its log. Codes below zero and from 220 to 254 name classes; a process that itself
+exits with such a code has simply failed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ LINES_READ = 30
 """Only the end of a log is searched for the cause; earlier lines may show errors that were caught."""
 QUICK_DELAYS_S = (1.0, 60.0)
 BACKOFF_DELAYS_S = (60.0, 900.0)
-"""Least and most seconds between two tries; each is twice the one before."""
+"""The shortest and the longest back-off in seconds; each is twice the one before."""
 SOME = 8
-"""Tries after failures that are perhaps, but not surely, the platform's; a job may ask for more by `retries`."""
+"""Retries after failures that are possibly, but not certainly, due to the platform; a job may request more by
+`retries`."""
 
 
 class ExitClass(msgspec.Struct, frozen=True):
@@ -45,8 +46,10 @@ _ROWS = (
     ExitClass(-1001, "its node was lost", "platform", "always"),
     ExitClass(-1002, "its shim was killed", "platform", "some", "did the job kill its parent process?"),
     ExitClass(-1003, "it was killed while the server was down", "platform", "always"),
-    ExitClass(-1004, "its time was over", "stop", "never", "raise time_limit_s, or save and continue in a next job"),
-    ExitClass(-1200, "used more memory than it asked for", "user", "never", "raise memory_gib, or use less"),
+    ExitClass(
+        -1004, "its time limit was reached", "stop", "never", "raise time_limit_s, or save and continue in a next job"
+    ),
+    ExitClass(-1200, "used more memory than it requested", "user", "never", "raise memory_gib, or use less"),
     ExitClass(-1205, "a GPU was not found", "platform", "always"),
     ExitClass(128, "a GPU memory (ECC) error is suspected", "platform", "to-max", "look at nvidia-smi -q -d ECC"),
     ExitClass(130, "killed by SIGINT", "platform", "always"),
@@ -76,7 +79,7 @@ _ROWS = (
     ExitClass(251, "its GPUs were not given in time", "resource", "backoff"),
     ExitClass(253, "a port was taken", "platform", "always"),
     ExitClass(256, "failed", "unknown", "to-max", "read its log"),
-    ExitClass(-8000, "failed for a reason unknown", "unknown", "to-max", "read its log"),
+    ExitClass(-8000, "failed for an unknown reason", "unknown", "to-max", "read its log"),
 )
 CLASSES = {row.code: row for row in _ROWS}
 
@@ -96,7 +99,7 @@ CAUSES = {
     "gang-timeout": 251,
     "port-taken": 253,
 }
-"""What an engine or the service knows better than the exit code does."""
+"""Causes that an engine or the service knows better than the exit code does."""
 
 _OF_SHELL = {126: 220, 127: 220}
 _SIGNALS = range(128, 144)
@@ -123,13 +126,13 @@ _PATTERNS = tuple(
 
 
 def classify(code: int, log_tail: str, *, cause: str = "") -> ExitClass:
-    """The class of an exit; one that has no better name keeps its own code."""
+    """The class of an exit; one without a class keeps its own code."""
     if cause in CAUSES:
         return CLASSES[CAUSES[cause]]
     found = _by_code(code)
     if found.kind == "unknown" and (better := _by_log(log_tail)) is not None:
         found = better
-    # What only the job itself says of its end, it can say without end: a signal it sent itself, a line it printed.
+    # Evidence that only the job itself gives can be produced at will: a signal it sent itself, a line it printed.
     is_own = code > 0 and found.reaction == "always"
     return msgspec.structs.replace(found, reaction="some") if is_own else found
 
@@ -145,7 +148,7 @@ def _by_code(code: int) -> ExitClass:
 
 
 def _by_log(log_tail: str) -> ExitClass | None:
-    """By the last complaint of the log."""
+    """By the last error message in the log."""
     end = "\n".join(log_tail[-20_000:].splitlines()[-LINES_READ:])
     last, best = -1, None
     for code, pattern in _PATTERNS:
@@ -156,7 +159,7 @@ def _by_log(log_tail: str) -> ExitClass | None:
 
 
 def react(exit_class: ExitClass, retries_used: int, retries_max: int) -> tuple[bool, float]:
-    """Whether to try again, and after how many seconds; a `retries_max` of -1 means without end."""
+    """Whether to retry, and after how many seconds; a `retries_max` of -1 means without limit."""
     if exit_class.reaction == "never":
         return False, 0.0
     if exit_class.reaction == "to-max" and 0 <= retries_max <= retries_used:

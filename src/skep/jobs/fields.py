@@ -1,6 +1,6 @@
-"""Values that job files of both kinds have: names, durations, commands, environments, and how far they may go.
+"""Values that both kinds of job files have: names, durations, commands, environments, and their limits.
 
-The limits are far above real needs. They bound what a hostile job file can cost.
+The limits are far above real needs. They limit what a hostile job file can cost.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from skep.files.document import DEPTH_MAX, Field, Raw
 from skep.jobs.request import Request
 
 TASKS_MAX = 10_000
-"""Tasks of a job."""
+"""The most tasks of a job."""
 ROLES_MAX = 100
 GPUS_MAX = 1024
-"""GPUs of a task."""
+"""The most GPUs of a task."""
 PORTS_MAX = 100
-"""Ports of one label of a task."""
+"""The most ports of one label of a task."""
 SECONDS_MAX = 1e9
 RETRIES_MAX = 1_000_000
 NUMBER_MAX = 100
-"""Characters of a number."""
+"""The most characters of a number."""
 TEXT_MAX = 131_071
-"""Bytes of a command: Linux passes no longer argument to a process."""
+"""The most bytes of a command: Linux passes no longer argument to a process."""
 LIST_MAX = 1000
-"""Arguments, variables, tags, …"""
+"""The most arguments, variables, tags, …"""
 VALUES_MAX = 50_000
-"""Values of a job."""
+"""The most values of a job."""
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
-"""OpenPAI's names, but none that commands would take for an option."""
+"""OpenPAI's names, except those that commands would take for an option."""
 ROLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 """Roles and port labels become parts of the names of variables."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -47,7 +47,7 @@ _OURS = re.compile(
 
 
 def raw_of(value: object, where: str, *, depth: int = DEPTH_MAX) -> Raw:
-    """Values that came as JSON, as the readers of files know them: words spelled as in the text, nothing too deep."""
+    """Values that came as JSON, in the form of the file readers: words spelled as in the text, nothing too deep."""
     if isinstance(value, str):
         return Raw(value, 0)
     if not isinstance(value, dict | list | tuple):
@@ -80,7 +80,7 @@ def length(raw: Raw) -> int:
 
 
 def has_key(field: Field, key: str) -> bool:
-    """Without looking at anything else of it, since most jobs have few of the keys there are."""
+    """Only the keys that are present are examined, since most jobs have few of the possible keys."""
     return field.is_mapping and any(raw.content == key for raw in field.raw.content[::2])
 
 
@@ -104,7 +104,7 @@ def role_name(field: Field, role: str) -> str:
 
 
 def label(field: Field, *, most: int = 128) -> str:
-    """A word that others choose or that must exist elsewhere: any script, but one short line."""
+    """A text that others choose or that must exist elsewhere: any script, but one short line."""
     found = field.text()
     if len(found) > most:
         raise field.fault(f"at most {most} characters")
@@ -112,7 +112,7 @@ def label(field: Field, *, most: int = 128) -> str:
 
 
 def content(field: Field, *, may_be_empty: bool = True) -> str:
-    """Text that goes to a process as it is, line ends included."""
+    """Text that goes to a process unchanged, line ends included."""
     text = field.raw.content
     if not isinstance(text, str) or field.is_null or not (text.strip() or may_be_empty):
         raise field.fault("text")
@@ -121,7 +121,7 @@ def content(field: Field, *, may_be_empty: bool = True) -> str:
     try:
         size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError:
-        raise field.trouble(f"{field.path} has half a character (a lone surrogate)") from None
+        raise field.trouble(f"{field.path} has a lone surrogate") from None
     if size > TEXT_MAX:
         raise field.trouble(f"{field.path} has {size:,} bytes, expected at most {TEXT_MAX:,}")
     return text
@@ -175,7 +175,7 @@ def whole(field: Field, least: int, most: int) -> int:
 
 
 def gpus(field: Field) -> int:
-    """Whole ones; who asks for a part of one learns how to."""
+    """Whole numbers; the error for a fraction says how to request a part of a GPU."""
     try:
         return whole(field, 0, GPUS_MAX)
     except InputError as fault:
@@ -191,7 +191,7 @@ def number(field: Field, most: float) -> float:
 
 
 def _refuse_long(field: Field, expected: str) -> None:
-    """Matching a million digits with the pattern of a number takes hours, and no number in range has many."""
+    """Matching a million digits with the pattern of a number takes hours, and no valid number has many."""
     if len(field.raw.content) > NUMBER_MAX:
         raise field.fault(expected)
 
@@ -252,5 +252,5 @@ def checked(request: Request, tasks: Field) -> Request:
             f"opportunistic work (priority oppo) cannot ask for pinned cell {request.pinned}", hint=hint
         )
     if request.pinned and not request.gpus:
-        raise tasks.trouble(f"pinned cell {request.pinned} is asked for without GPUs", hint="gpus says how many of it")
+        raise tasks.trouble(f"pinned cell {request.pinned} is requested without GPUs", hint="gpus says how many of it")
     return request

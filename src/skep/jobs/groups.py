@@ -1,4 +1,4 @@
-"""The groups that a request is in: the one it names, and its own where its tasks start one by one."""
+"""The groups of a request: the one it names, and its own if its tasks start one by one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNT = re.compile(r"min_(succeeded|failed)=([1-9][0-9]{0,5})")
 
 
 def read_ends_when(text: str) -> EndsWhen | None:
-    """None for what is no such rule."""
+    """None if it is not such a rule."""
     match = COUNT.fullmatch(text)
     if match is None:
         return ENDS_WHEN.get(text)
@@ -29,7 +29,7 @@ def read_ends_when(text: str) -> EndsWhen | None:
 
 
 def groups_of(request: Request, job_id: str) -> list[GroupSpec]:
-    """What is to be known of them before the job is submitted, the outer one first."""
+    """The descriptions of its groups, to be submitted before the job, the outer one first."""
     ref = named_ref(request)
     found = [named_spec(request, ref)] if ref is not None else []
     if not request.gang:
@@ -55,16 +55,16 @@ def named_spec(request: Request, ref: GroupRef) -> GroupSpec:
 
 
 def says_more(request: Request) -> bool:
-    """Whether it says more of its group than the name: that holds for all members from then on."""
+    """True if it gives more than the name of its group; that then applies to all members."""
     asked = request.of_group
     return (asked.kind, asked.weight, asked.ends_when) != (GroupKind.APPLICATION, 1.0, "all-ended")
 
 
 def task_name(ref: GroupRef) -> str:
-    """A task as people know it."""
+    """A task in the form shown to people."""
     return f"{ref.role}-{ref.index}"
 
 
 def member_id(job_id: str, task: str) -> str:
-    """The job of the core that one task of a job which is no gang is."""
+    """The job of the core for one task of an incremental job."""
     return f"{job_id}/{task}"

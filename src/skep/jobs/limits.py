@@ -13,7 +13,7 @@ COUNT_MAX = 10**9
 
 
 class LimitReached(InputError):
-    """A submission that would exceed a limit; nothing of it was taken. `code` names the limit."""
+    """A submission that would exceed a limit; nothing was submitted. `code` names the limit."""
 
     def __init__(self, limit: str, message: str, *, hint: str) -> None:
         super().__init__(message, hint=hint)
@@ -29,17 +29,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int | None = None
     """Tasks of all jobs."""
     ports: int | None = None
-    """Ports that all jobs ask for."""
+    """Ports that all jobs request."""
     cpus: float | None = None
-    """CPUs of jobs without GPUs that run at once; a task that asks for none counts as one CPU. The others wait."""
+    """CPUs of jobs without GPUs that run at once; a task that requests none counts as one CPU. Further jobs wait."""
     memory_gib: float | None = None
-    """Memory of jobs without GPUs that run at once, as they ask for it. The others wait."""
+    """Memory of jobs without GPUs that run at once, as requested. Further jobs wait."""
     processes: int | None = None
     """Processes and threads of one task, enforced by the engine."""
     log_mib: int | None = None
-    """The log of one task that is kept, enforced by the engine: the oldest part goes first."""
+    """The log of one task that is kept, enforced by the engine: the oldest part is deleted first."""
     priority: int | None = None
-    """The highest priority that users may give; admins and owners of the VC may give more."""
+    """The highest priority that users may set; admins and owners of the VC may set more."""
 
 
 DEFAULTS = Limits(
@@ -48,7 +48,7 @@ DEFAULTS = Limits(
 
 
 class LimitRules(msgspec.Struct, frozen=True):
-    """`default` holds for every user, `users` for those who are named; a VC has limits where it is named."""
+    """`default` applies to every user, `users` to the named ones; a VC has limits if it is named."""
 
     default: Limits = Limits()
     users: dict[str, Limits] = {}
@@ -61,7 +61,7 @@ class LimitRules(msgspec.Struct, frozen=True):
         return self.vcs.get(vc, NO_LIMITS)
 
     def of_task(self, user: str, vc: str) -> Limits:
-        """What holds for each task by itself: the lower one of both."""
+        """The limits of a single task: the lower one of both."""
         both = (self.of_user(user), self.of_vc(vc))
         return Limits(**{name: lowest(getattr(each, name) for each in both) for name in Limits.__struct_fields__})
 

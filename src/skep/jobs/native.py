@@ -17,7 +17,7 @@ ONE_ROLE = "task"
 """The role of a job that is written without `tasks`."""
 
 OF_ROLES = ("request", "memory_gib")
-"""What `share` says of the roles."""
+"""The keys of `share` that belong to the roles."""
 MIG_PARTS = tuple(profile.milli for profile in MIG_PROFILES.values())
 
 IMAGE_NOTED = "image: recorded only, the local engine runs the command without a container"
@@ -47,7 +47,7 @@ def read_native(document: Field, user: str, warnings: list[str]) -> Request:
 
 
 def _tasks(document: Field, given: dict[str, Field], warnings: list[str]) -> dict[str, TaskRole]:
-    """By role. Without `tasks`, what belongs to a role may stand beside the name: the job is then one role."""
+    """By role. Without `tasks`, the fields of a role may stand beside the name: the job then has one role."""
     beside = [key for key in BESIDE_NAME if key in given]
     if "tasks" not in given:
         return {ONE_ROLE: _role(document, {key: given[key] for key in beside}, warnings)}
@@ -67,21 +67,21 @@ def _role(field: Field, given: dict[str, Field], warnings: list[str]) -> TaskRol
     role = TaskRole(**read_fields(given, ROLE))
     where = f"{field.path}: " if field.path else ""
     if bool(role.command) == bool(role.argv):
-        problem = "command and argv are both there" if role.command else "command (or argv) is missing"
+        problem = "command and argv are both given" if role.command else "command (or argv) is missing"
         raise field.trouble(where + problem)
     if role.gpu_milli < 1000 and not role.gpus:
-        raise given["gpu_milli"].trouble(f"{given['gpu_milli'].path} is there without GPUs")
+        raise given["gpu_milli"].trouble(f"{given['gpu_milli'].path} is given without GPUs")
     if role.image:
         warnings.append(IMAGE_NOTED)
     return role
 
 
 def _shared_tasks(field: Field, tasks: dict[str, TaskRole], share: OfShare) -> dict[str, TaskRole]:
-    """Roles with what `share` asks for of each of their GPUs."""
+    """Roles with the requests of `share` for each of their GPUs."""
     given = {name: each for name, each in field.fields(tuple(SHARE)).items() if name in OF_ROLES}
     asked = read_fields(given, SHARE)
     if not any(role.gpus for role in tasks.values()):
-        raise field.trouble(f"{field.path} is there without GPUs", hint="say gpus: 1")
+        raise field.trouble(f"{field.path} is given without GPUs", hint="say gpus: 1")
     found = {name: _with_share(field, name, role, asked, share) for name, role in tasks.items()}
     for name, role in found.items():
         part = role.gpu_milli / 1000
@@ -108,7 +108,7 @@ def _with_share(field: Field, name: str, role: TaskRole, asked: dict[str, float]
     for key, own, default in (("request", role.gpu_milli, 1000), ("memory_gib", role.gpu_mem_gib, 0.0)):
         if key in asked and own != default:
             theirs = "gpu_milli" if key == "request" else "gpu_mem_gib"
-            raise field.trouble(f"{field.path}.{key} and {theirs} of role {name} are both there", hint="leave out one")
+            raise field.trouble(f"{field.path}.{key} and {theirs} of role {name} are both given", hint="leave out one")
     milli = round(asked["request"] * 1000) if "request" in asked else role.gpu_milli
     memory_gib = asked.get("memory_gib", role.gpu_mem_gib) or share.persistent_gib + share.ephemeral_gib
     if share.persistent_gib + share.ephemeral_gib > memory_gib:
@@ -117,7 +117,7 @@ def _with_share(field: Field, name: str, role: TaskRole, asked: dict[str, float]
 
 
 def _elastic(field: Field, tasks: dict[str, TaskRole], *, is_gang: bool) -> Elastic:
-    """Only the elastic role has GPUs, so that a number of GPUs says how many tasks there are."""
+    """Only the elastic role has GPUs, so that the number of GPUs determines the number of tasks."""
     given = field.fields(tuple(ELASTIC), required=("min", "max"))
     least = fields.whole(given["min"], 1, fields.TASKS_MAX)
     most = fields.whole(given["max"], least, fields.TASKS_MAX)

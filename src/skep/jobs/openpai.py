@@ -1,7 +1,7 @@
-"""OpenPAI's job protocol, version 2, read as it is.
+"""OpenPAI's job protocol, version 2, read as published.
 
-What OpenPAI refuses is refused here, with a line. What it does beyond running a command in a place (images, storages,
-plugins, mails) is ignored with a warning.
+What OpenPAI refuses is refused here, with a line number. Features beyond running a command in a place (images,
+storages, plugins, mails) are ignored with a warning.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ OF_IMAGE = ("protocolVersion", "name", "type", "version", "contributor", "descri
 OF_AUTH = ("username", "password", "registryuri")
 KINDS = ("dockerimage", "script", "output", "data")
 STANDARD_PORTS = {"ssh": 1, "http": 1}
-"""Every task of OpenPAI has these."""
+"""The default completion of every task of OpenPAI."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
 _MIB_MAX = 10**9
@@ -133,7 +133,7 @@ class _RoleReader:
         return text
 
     def _context(self, given: dict[str, Field]) -> TextContext:
-        """Of a role's prerequisites by kind, and the parameters."""
+        """The prerequisites of a role by kind, and the parameters."""
         found = {} if self.parameters is None else {"parameters": self.parameters}
         for kind in ("script", "output", "data"):
             if kind in given:
@@ -143,7 +143,7 @@ class _RoleReader:
         return TextContext(found, self.secrets)
 
     def _prerequisite(self, field: Field, kind: str | None) -> Field:
-        """The one of this name and kind; without a kind, of any."""
+        """The prerequisite of this name and kind; without a kind, of any."""
         name = field.text()
         for (its_kind, its_name), found in self.prerequisites.items():
             if its_name == name and kind in (None, its_kind):
@@ -175,7 +175,7 @@ def _prerequisites(field: Field | None) -> dict[tuple[str, str], Field]:
         if kind not in KINDS:
             raise given["type"].fault(f"one of {', '.join(KINDS)}")
         if (kind, name) in found:
-            raise item.trouble(f"{item.path}: the {kind} {shorten(name)} is there twice")
+            raise item.trouble(f"{item.path}: the {kind} {shorten(name)} is given twice")
         _check_prerequisite(item, kind, given)
         found[kind, name] = item
     return found
@@ -214,7 +214,7 @@ def _deployments(field: Field | None, roles: dict[str, Field]) -> dict[str, dict
         given = item.fields(("name", "taskRoles"), required=("name", "taskRoles"))
         name = given["name"].text()
         if name in found:
-            raise item.trouble(f"{item.path}: the deployment {shorten(name)} is there twice")
+            raise item.trouble(f"{item.path}: the deployment {shorten(name)} is given twice")
         found[name] = {role: _wrap(role, entry, roles) for role, entry in given["taskRoles"].fields().items()}
     return found
 
@@ -236,7 +236,7 @@ def _commands(field: Field) -> list[Field]:
 
 
 def _completion(field: Field | None, count: int) -> Completion:
-    """OpenPAI's server lets a job succeed when all tasks of any role have, unless told otherwise."""
+    """OpenPAI's server lets a job succeed when all tasks of any role have succeeded, unless configured otherwise."""
     given = field.fields(("minFailedInstances", "minSucceededInstances")) if field is not None else {}
     failed, succeeded = given.get("minFailedInstances"), given.get("minSucceededInstances")
     return Completion(

@@ -1,4 +1,4 @@
-"""The `extras` of an OpenPAI job: gang or not, priority class, and what kind of GPU each role wants."""
+"""The `extras` of an OpenPAI job: gang or not, priority class, and the GPU type of each role."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ OF_HIVED = (
 )
 OF_SKU = ("skuType", "skuNum", "pinnedCellId", "affinityGroupName")
 WITHOUT_EFFECT = ("submitFrom", "ignoreK8sSuggestedNodes")
-"""Says nothing about the job, or only about Kubernetes: no warning."""
+"""Keys that do not concern the job, or only Kubernetes: no warning."""
 
 
 class OpenPaiSku(msgspec.Struct, frozen=True):
     type: str = ""
     number: int = 0
-    """GPUs of a task; 0: as many as the role asks for."""
+    """GPUs of a task; 0: as many as the role requests."""
 
 
 class Extras(msgspec.Struct, frozen=True):
@@ -85,13 +85,13 @@ def _skus(field: Field | None, roles: dict[str, Field], warnings: list[str]) -> 
 
 
 def _pinned(field: Field | None) -> str:
-    """Of the whole job: its roles are in one cell."""
+    """The pinned cell of the whole job: all its roles are in one cell."""
     roles = {} if field is None or field.is_null else field.fields()
     given = [entry.fields(OF_SKU).get("pinnedCellId") for entry in roles.values()]
     names = {fields.pinned(name) if name is not None and not name.is_null else "" for name in given}
     if len(names) > 1:
         assert field is not None
-        raise field.trouble(f"{field.path}: all roles are in one pinned cell, or none is", hint="name one for all")
+        raise field.trouble(f"{field.path}: all roles must be in one pinned cell, or none", hint="name one for all")
     return names.pop() if names else ""
 
 

@@ -1,4 +1,4 @@
-"""The text of an OpenPAI job: templates with `<% $parameters.x %>`, and secrets that do not enter it."""
+"""The text of an OpenPAI job: templates with `<% $parameters.x %>`, and secrets, which are not inserted."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from skep.jobs import fields
 from skep.jobs.sweep import substitute
 
 SECRET = "SKEP_SECRET_"
-"""A secret is a variable of this name and its own; a command gets a reference to it instead of the value."""
+"""The prefix of a secret's variable; a command gets a reference to it instead of the value."""
 
 _TAG = re.compile(r"<%\s{0,20}\$([A-Za-z]{1,20})((?:\.[A-Za-z0-9_-]{1,200}|\[[0-9]{1,6}\]){0,20})\s{0,20}%>")
 _STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[([0-9]+)\]")
 
 
 class TextContext:
-    """What the tags of a role can name: the job's parameters and secrets, and the prerequisites the role refers to."""
+    """What the tags of a role can name: the job's parameters and secrets, and the prerequisites of the role."""
 
     def __init__(self, given: dict[str, Field], secrets: dict[str, str]) -> None:
         self.given = given
         self.secrets = secrets
 
     def render(self, field: Field) -> str:
-        """Tags without a value are left as they are."""
+        """Tags without a value are left unchanged."""
         text = fields.content(field)
         return substitute(text, _TAG, self._value, field) if "<%" in text else text
 
@@ -52,7 +52,7 @@ def _flat(path: str) -> str:
 
 
 def read_secrets(field: Field | None) -> dict[str, str]:
-    """All text below `secrets`, however deep, by the name of its variable."""
+    """All text below `secrets`, at any depth, by the name of its variable."""
     found: dict[str, str] = {}
     if field is not None and not field.is_null:
         field.fields()

@@ -1,4 +1,4 @@
-"""Everything that is wrong with a job file, not only the first fault: for those who write it in a form or an editor."""
+"""All errors in a job file, not only the first, for forms and editors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
 def read_all(text: str, source: str, user: str) -> tuple[Reading | None, list[InputError]]:
-    """The jobs, or the faults in the order in which they are found: each is taken out to find the next."""
+    """The jobs, or the errors in the order in which they are found: each faulty value is removed to find the next
+    error."""
     faults: list[InputError] = []
     try:
         refuse_no_text(text, source)
@@ -26,7 +27,7 @@ def read_all(text: str, source: str, user: str) -> tuple[Reading | None, list[In
             return (None if faults else reading), faults
         except InputError as fault:
             if faults and not fault.path:
-                break  # what was taken out is missed now
+                break  # the removed value is missing now
             faults.append(fault)
             if not (fault.path and drop(document.raw, fault.path)):
                 break
@@ -34,7 +35,7 @@ def read_all(text: str, source: str, user: str) -> tuple[Reading | None, list[In
 
 
 def drop(raw: Raw, path: str) -> bool:
-    """Take the value at this path out; whether it was there."""
+    """Remove the value at this path. True if it existed."""
     steps = [match.groups() for match in _STEP.finditer(path)]
     for number, (index, key) in enumerate(steps):
         is_last = number == len(steps) - 1

@@ -1,7 +1,7 @@
 """Reads what a user submits: Skep's own job file or OpenPAI's, one job or many, as YAML, JSON or values.
 
-There is one set of rules, in `native.py` and `openpai.py`, on values that may know their line. JSON is first read
-quickly and without lines; only where it has a fault it is read again as a document, to say where.
+There is one set of rules, in `native.py` and `openpai.py`, on values that may have a line number. JSON is first read
+quickly and without line numbers; only if it has an error it is read again as a document, to name the line.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from skep.jobs.request import Request
 from skep.jobs.sweep import JOBS_MAX, swept
 
 SIZE_MAX = 2**20
-"""Bytes of a file of jobs."""
+"""The largest file of jobs in bytes."""
 VALUES_MAX = 200_000
 LENGTH_MAX = 16 * SIZE_MAX
-"""Values and characters of a file of jobs, its aliases expanded."""
+"""The most values and characters of a file of jobs, its aliases expanded."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -32,11 +32,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class Reading(msgspec.Struct, frozen=True):
     requests: list[Request]
     warnings: list[str]
-    """What is accepted but not done, each once."""
+    """What is accepted but ignored, each once."""
 
 
 def read_requests(text: str, source: str = "job.yaml", user: str = "") -> Reading:
-    """The jobs of a file. Their user is `user`; only without one it is what the file says."""
+    """The jobs of a file. Their user is `user`; without one, the user named in the file."""
     refuse_no_text(text, source)
     if text.lstrip()[:1] not in ("{", "["):
         return read_field(read_document(text, source), user)
@@ -53,7 +53,7 @@ def from_mapping(value: object, source: str = "the job", user: str = "") -> Read
     """The jobs of values that were read by other means: a mapping, or a list of them."""
     if not isinstance(value, list) or not value:
         return _read([Field(source, "", fields.raw_of(value, source))], user)
-    # One after the other: a batch is never there twice.
+    # One after the other, so that a batch is not in memory twice.
     return _read((Field(source, f"[{at}]", fields.raw_of(job, source)) for at, job in enumerate(value)), user)
 
 
@@ -72,7 +72,7 @@ def refuse_no_text(text: str, source: str) -> None:
 
 
 def _from_json(text: str) -> dict[str, object] | list[object] | None:
-    """None where it is not JSON, or where a key is there twice: as YAML it may be read, or its fault be shown."""
+    """None if it is not JSON, or has a repeated key: it may still be read as YAML, which reports the error."""
     try:
         values: dict[str, object] | list[object] = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError):
@@ -83,12 +83,12 @@ def _from_json(text: str) -> dict[str, object] | list[object] | None:
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key is given twice")
     return found
 
 
 def _document_or(fault: InputError, text: str, source: str) -> Field:
-    """JSON that is no YAML, having pairs of surrogates, keeps the fault that was found first."""
+    """JSON that is not YAML, because of surrogate pairs, keeps the error that was found first."""
     try:
         return read_document(text, source)
     except InputError:

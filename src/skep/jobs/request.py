@@ -1,7 +1,7 @@
-"""A job as submitted: what the scheduler must know of it, and everything else that running it takes.
+"""A job as submitted: what the scheduler must know, and everything else that is needed to run it.
 
-These are values: frozen, comparable, and the same again after a trip through JSON. They hold only what `read.py`
-accept; values built by hand are not checked again.
+These are values: frozen, comparable, and unchanged by a round trip through JSON. They contain only what `read.py`
+accepts; values built by hand are not checked again.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from skep.core.share import Claim, Tier
 
 MASK = "******"
 FOLLOWED_MAX = 64
-"""Tasks of a job whose logs are followed at once: each costs the server an open file and a look now and then."""
+"""The most tasks of a job whose logs are followed at once: each costs the server an open file and periodic reads."""
 
 
 class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
     """When a role ends the job before all its tasks have ended."""
 
     min_failed: int | None = 1
-    """As many failed tasks fail the job; None: never."""
+    """This many failed tasks fail the job; None: never."""
     min_succeeded: int | None = None
-    """As many succeeded tasks make the job succeed; None: only when all tasks of the job have ended."""
+    """This many succeeded tasks make the job succeed; None: only when all tasks of the job have ended."""
 
 
 class TaskRole(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,17 +42,17 @@ class TaskRole(msgspec.Struct, frozen=True, omit_defaults=True):
     command: str = ""
     """Run by `bash -c`."""
     argv: tuple[str, ...] = ()
-    """Run as it is, instead of `command`."""
+    """Run directly, instead of `command`."""
     env: dict[str, str] = {}
     completion: Completion = Completion()
     retries: int = 0
-    """Of one task; only where the job is no gang."""
+    """Retries of one task; only if the job is not a gang."""
     image: str = ""
-    """Noted; an engine that runs plain processes has no use for it."""
+    """Recorded only: an engine that runs plain processes does not use it."""
 
 
 class Elastic(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The job runs with anything from `min` to `max` tasks of `role`."""
+    """The job runs with `min` to `max` tasks of `role`."""
 
     role: str
     min: int
@@ -60,7 +60,7 @@ class Elastic(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OfGroup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a job says of its group and of its place there."""
+    """The group of a job, and its role there."""
 
     kind: str = "application"
     role: str = ""
@@ -70,7 +70,7 @@ class OfGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OfShare(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a job wants to share its GPUs, in the words of its file. What it asks for is in its roles."""
+    """How a job wants to share its GPUs, in the terms of its file. The requested amounts are in its roles."""
 
     mode: str = ""
     limit: float | None = None
@@ -90,7 +90,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     tasks: dict[str, TaskRole]
     vc: str = DEFAULT_VC
     pinned: str = ""
-    """A pinned cell of its VC, which it runs in and nowhere else."""
+    """A pinned cell of its VC, which it must run in."""
     user: str = ""
     priority: int = PRIORITIES["test"]
     gang: bool = True
@@ -101,19 +101,19 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """How it is asked to save itself: `signal` or `criu`."""
     preemptible: bool = True
     spans_types: bool = False
-    """Whether the gang may sit on several GPU types at once; it then runs at its slowest member."""
+    """True if the gang may use several GPU types at once; it then runs at the speed of its slowest member."""
     grace_s: float = 30.0
     expect_s: float | None = None
     time_limit_s: float | None = None
     deadline_s: float | None = None
     """Seconds after submission."""
     retries: int = 0
-    """Of the whole job, after failures that more tries may cure; -1: without end."""
+    """Retries of the whole job, after failures that a retry may cure; -1: without limit."""
     workdir: str = ""
     group: str = ""
     of_group: OfGroup = OfGroup()
     needs: tuple[str, ...] = ()
-    """Jobs, by id or name, that must have succeeded before this one may start."""
+    """Jobs, by id or name, that must succeed before this one may start."""
     tags: tuple[str, ...] = ()
     hold: bool = False
     secrets: dict[str, str] = {}
@@ -143,7 +143,8 @@ def masked(request: Request) -> Request:
 
 
 def without_values(request: dict[str, Any]) -> dict[str, Any]:
-    """The same as it may be shown to others than its owner: people put keys and passwords into variables."""
+    """The same without the values of variables, for readers other than its owner, because variables may contain
+    passwords."""
     roles = {
         name: {**role, "env": dict.fromkeys(role["env"], MASK)} if role.get("env") else role
         for name, role in (request.get("tasks") or {}).items()
@@ -152,7 +153,7 @@ def without_values(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def task_names(request: dict[str, Any]) -> list[str]:
-    """All it has, or may grow to; of a request as it is shown."""
+    """Its GPUs, including those it may grow to, of a request as it is shown."""
     grows = request.get("elastic") or {"role": "", "max": 0}
     return [
         f"{name}-{number}"

@@ -12,7 +12,7 @@ from skep.jobs import fields
 
 JOBS_MAX = 10_000
 LENGTH_MAX = 64_000_000
-"""Characters of all jobs of a sweep together."""
+"""The most characters of all jobs of a sweep together."""
 VALUE_MAX = 1000
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -21,7 +21,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 def substitute(
     text: str, pattern: re.Pattern[str], value_of: Callable[[re.Match[str]], str | None], field: Field
 ) -> str:
-    """The text with every match replaced; where there is no value it stays. It cannot grow beyond what may be run."""
+    """The text with every match replaced; a match without a value stays. It cannot become longer than the limit."""
     parts, at, size = [], 0, 0
     for match in pattern.finditer(text):
         value = value_of(match)
@@ -68,7 +68,8 @@ def _choices(field: Field) -> dict[str, list[str]]:
 
 
 def _combination(document: Field, values: Mapping[str, str], number: int) -> Field:
-    """The document with the values in it. A name without any of them gets a number, and a group is made up."""
+    """The document with the values inserted. A name without any of them gets a number, and a group name is
+    generated."""
     entries: list[Raw] = []
     name = _name_of(document)
     has_value = any(match[1] in values for match in _VARIABLE.finditer(name))
@@ -84,7 +85,7 @@ def _combination(document: Field, values: Mapping[str, str], number: int) -> Fie
 
 
 def _group(document: Field, name: str, number: int) -> Raw:
-    """The group that was asked for, or one made up of the name; the jobs are counted in it."""
+    """The given group, or one derived from the name; the jobs are numbered in it."""
     line = document.raw.line
     given = document.fields().get("group")
     asked = given.raw if given is not None and not given.is_null else Raw(_stem(name), line)

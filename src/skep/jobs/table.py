@@ -1,7 +1,7 @@
-"""The fields of a job file: one table, from which the reader, the schema of the API and the reference page come.
+"""The fields of a job file: one table, from which the reader, the schema of the API and the reference page are made.
 
-A field has a kind, which says how its value is read, how that looks in JSON Schema and in words, and a help text. Its
-default is the one of `request.py`.
+A field has a kind, which defines how its value is read and how that looks in JSON Schema and in text, and a help text.
+Its default is the one in `request.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DURATION_PATTERN = r"^[0-9]{1,12}(\.[0-9]{0,9})?\s?[smhd]$"
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """What values a field takes."""
+    """The values that a field takes."""
 
     words: str
     """For the reference page."""
@@ -37,14 +37,14 @@ class Kind(msgspec.Struct, frozen=True):
     read: Callable[[Field], Any] | None = None
     """None: `native.py` reads it together with other fields."""
     reads_null: bool = False
-    """Otherwise `null` stands for the default."""
+    """Otherwise `null` means the default."""
 
 
 class JobField(msgspec.Struct, frozen=True):
     kind: Kind
     help: str
     default: str = ""
-    """In words, where the value of `request.py` does not say it."""
+    """As text, if the value in `request.py` does not show it."""
 
 
 Table = dict[str, JobField]
@@ -61,7 +61,7 @@ def amount(most: float) -> Kind:
 
 
 def part_of_gpu(*, can_be_zero: bool = False) -> Kind:
-    """In thousandths at least, because that is what GPUs are counted in."""
+    """A multiple of a thousandth, because GPUs are counted in thousandths."""
     least = 0.0 if can_be_zero else 0.001
     schema: Schema = {"type": ["number", "null"], "minimum": least, "maximum": 1}
 
@@ -122,7 +122,7 @@ def part(table: Table, words: str, read: Callable[[Field], Any] | None = None, *
 
 
 def read_fields(given: Mapping[str, Field], table: Table) -> dict[str, Any]:
-    """The values of those fields that are there and can be read by themselves."""
+    """The values of the given fields that can be read independently."""
     values = {}
     for name, field in given.items():
         kind = table[name].kind if name in table else None
@@ -143,7 +143,7 @@ def _completion(field: Field) -> Completion:
 
 
 def _group(field: Field) -> tuple[str, OfGroup]:
-    """A name, or a name and what is to hold for the group."""
+    """A name, or a name and a description of the group."""
     if not field.is_mapping:
         return fields.name(field), OfGroup()
     values = read_fields(field.fields(tuple(GROUP), required=("name",)), GROUP)
@@ -151,7 +151,7 @@ def _group(field: Field) -> tuple[str, OfGroup]:
 
 
 def _share(field: Field) -> OfShare:
-    """`native.py` puts what it asks for into its roles."""
+    """`native.py` moves the requested amounts into the roles."""
     given = field.fields(tuple(SHARE))
     values = read_fields(given, SHARE)
     for name in ("request", "memory_gib"):
@@ -225,8 +225,8 @@ COUNT_OR_NULL = msgspec.structs.replace(whole(1, fields.TASKS_MAX, _tasks_or_non
 # The table --------------------------------------------------------------------------------------------------------
 
 COMPLETION: Table = {
-    "min_failed": JobField(COUNT_OR_NULL, "As many failed tasks of the role fail the job; `null`: never."),
-    "min_succeeded": JobField(COUNT_OR_NULL, "As many succeeded tasks of the role make the job succeed."),
+    "min_failed": JobField(COUNT_OR_NULL, "This many failed tasks of the role fail the job; `null`: never."),
+    "min_succeeded": JobField(COUNT_OR_NULL, "This many succeeded tasks of the role make the job succeed."),
 }
 ROLE: Table = {
     "count": JobField(whole(1, fields.TASKS_MAX), "How many tasks."),
@@ -258,8 +258,8 @@ ROLE: Table = {
     "env": JobField(VARIABLES, "Environment variables; those that Skep sets itself are refused."),
     "completion": JobField(
         part(COMPLETION, "`{min_failed, min_succeeded}`", _completion),
-        "As many failed (succeeded) tasks of the role end the job so; `null`: never. Otherwise it succeeds when all "
-        "tasks have ended.",
+        "This many failed (succeeded) tasks of the role let the job fail (succeed); `null`: never. Otherwise it "
+        "succeeds when all tasks have ended.",
         "`{min_failed: 1, min_succeeded: null}`",
     ),
     "image": JobField(
@@ -269,7 +269,7 @@ ROLE: Table = {
     "retries": JobField(RETRIES, "Of one task; only with `gang: false`."),
 }
 ELASTIC: Table = {
-    "role": JobField(word(), "The role that grows and shrinks; may be left out where there is one."),
+    "role": JobField(word(), "The role that grows and shrinks; may be left out if there is only one."),
     "min": JobField(whole(1, fields.TASKS_MAX), "The fewest tasks."),
     "max": JobField(whole(1, fields.TASKS_MAX), "The most tasks."),
 }
@@ -282,7 +282,7 @@ GROUP: Table = {
             {"type": ["string", "null"], "pattern": f"^{fields.ROLE.pattern}$"},
             lambda field: fields.role_name(field, field.text()),
         ),
-        "What the job is in the group.",
+        "The role of the job in the group.",
     ),
     "index": JobField(whole(0, INDEX_MAX), "Its number there; a sweep counts its jobs from 0."),
     "weight": JobField(
@@ -291,7 +291,7 @@ GROUP: Table = {
             {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": WEIGHT_MAX},
             _weight,
         ),
-        "Against other groups, for policies that share between groups.",
+        "Its weight against other groups, for policies that share between groups.",
     ),
     "ends_when": JobField(
         Kind(
@@ -315,7 +315,7 @@ SHARE: Table = {
     ),
     "limit": JobField(
         part_of_gpu(),
-        "The most that it may use of each GPU; at least what it asks for, and in modes `exclusive`, `mps` and `mig` "
+        "The most that it may use of each GPU; at least the requested part, and in modes `exclusive`, `mps` and `mig` "
         "no more.",
         "as much as the mode allows",
     ),
@@ -324,7 +324,7 @@ SHARE: Table = {
         "Memory of each GPU: `gpu_mem_gib` of all roles with GPUs.",
         "`gpu_mem_gib`; else persistent and ephemeral memory together",
     ),
-    "weight": JobField(whole(1, 1000), "Its part of the turns, against others on the same GPUs."),
+    "weight": JobField(whole(1, 1000), "Its weight against other jobs on the same GPUs."),
     "affinity": JobField(word(), "KubeShare: only beside jobs of the same label, or on a new GPU."),
     "anti_affinity": JobField(word(), "KubeShare: never beside jobs of the same label."),
     "exclusion": JobField(word(), "KubeShare: only beside jobs of the same label."),
@@ -332,7 +332,7 @@ SHARE: Table = {
     "ephemeral_gib": JobField(amount(1e4), "Salus: GPU memory that it needs within a step, at most."),
     "claim": JobField(
         choice(get_args(Claim)),
-        "AntMan: `guaranteed` runs as if alone, `opportunistic` uses what others leave, `auto` is either.",
+        "AntMan: `guaranteed` runs as if alone, `opportunistic` uses what others leave idle, `auto` is either.",
     ),
     "promise": JobField(
         part_of_gpu(can_be_zero=True),
@@ -357,7 +357,7 @@ JOB: Table = {
         "runs there and nowhere else. Not for opportunistic work.",
         "none, and no pinned cell is used",
     ),
-    "user": JobField(word(), "Counts only where the submission itself has no user."),
+    "user": JobField(word(), "Used only if the submission itself has no user."),
     "priority": JobField(
         Kind(
             "-1 to 1,000, or " + ", ".join(f"`{name}` ({number})" for name, number in PRIORITIES.items()),
@@ -370,8 +370,8 @@ JOB: Table = {
     "gang": JobField(FLAG, "All tasks start together or none; `false`: each starts when it can."),
     "elastic": JobField(
         part(ELASTIC, "`{role, min, max}`", None, "min", "max"),
-        "Runs with `min` to `max` tasks of `role`; `count` is what it asks for. `role` may be left out where there is "
-        "one; no other role has GPUs.",
+        "Runs with `min` to `max` tasks of `role`; `count` is the requested number. `role` may be left out if there is "
+        "only one; no other role has GPUs.",
     ),
     "locality": JobField(word(), "Recorded only; no policy uses it yet."),
     "model": JobField(word(), "What is trained, for policies and profiles that know models."),
@@ -389,7 +389,7 @@ JOB: Table = {
     "expect_s": JobField(duration(), "How long it is expected to run."),
     "time_limit_s": JobField(duration(can_be_zero=False), "How long it may run.", "no limit"),
     "deadline_s": JobField(duration(), "When it should be done, after its submission."),
-    "retries": JobField(RETRIES, "Tries after failures that another try may cure, see below; -1: without end."),
+    "retries": JobField(RETRIES, "Retries after failures that a retry may cure, see below; -1: without limit."),
     "workdir": JobField(
         word(_workdir, "an absolute path"),
         "Where its tasks run.",
@@ -401,15 +401,15 @@ JOB: Table = {
     ),
     "needs": JobField(
         WORDS,
-        "Jobs, by name or id, that must have succeeded before; a name may be that of a job before it in the same "
+        "Jobs, by name or id, that must succeed before it starts; a name may be that of a job before it in the same "
         "submission.",
     ),
-    "tags": JobField(WORDS, "Words to find it by."),
+    "tags": JobField(WORDS, "Words for searching and filtering."),
     "hold": JobField(FLAG, "Wait until it is released."),
     "secrets": JobField(VARIABLES, "Variables for every task that are never shown."),
     "share": JobField(
         part(SHARE, "a mapping, see below", _share),
-        "How it shares its GPUs with other jobs. Policies read what they know of it.",
+        "How it shares its GPUs with other jobs. Policies ignore what they do not support.",
         "as the policy decides",
     ),
     "sweep": JobField(
@@ -427,11 +427,11 @@ STRUCTS: tuple[tuple[Table, type[msgspec.Struct]], ...] = (
     (GROUP, OfGroup),
     (SHARE, OfShare),
 )
-"""Which struct has the values, and so the defaults, of a table."""
+"""The struct that has the values, and so the defaults, of a table."""
 
 
 def shown_default(table: Table, name: str) -> str:
-    """In Markdown; nothing where there is none, or an empty one."""
+    """In Markdown; empty if there is none, or an empty one."""
     if table[name].default:
         return table[name].default
     struct = next(struct for each, struct in STRUCTS if each is table)

@@ -11,7 +11,7 @@ from skep.jobs.request import MASK, Request, masked
 
 TEXT = "tag:yaml.org,2002:str"
 ODD_BREAKS = frozenset("\x85\u2028\u2029")
-"""Line ends of Unicode, which PyYAML would write as they are and read as spaces."""
+"""Unicode line ends, which PyYAML would write unescaped and read as spaces."""
 
 
 def job_text(request: Request, *, hide_values: bool = False) -> tuple[str, list[str]]:
@@ -34,7 +34,7 @@ def as_file(request: Request) -> dict[str, Any]:
 
 
 def flat(values: dict[str, Any]) -> dict[str, Any]:
-    """What belongs to the only role beside the name, as people write it."""
+    """The fields of the only role beside the name, as people write it."""
     roles = values["tasks"]
     first = {key: value for key, value in values.items() if key in ("name", "user", "vc", "pinned")}
     rest = {key: value for key, value in values.items() if key not in (*first, "tasks")}

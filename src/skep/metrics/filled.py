@@ -1,4 +1,4 @@
-"""What filling a cluster leaves behind (`skep fill`): one result for each placement and seed."""
+"""The results of filling a cluster (`skep fill`): one for each placement and seed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import msgspec
 
 
 class Point(msgspec.Struct, frozen=True):
-    """The cluster when so much had been asked for. All are percentages of its GPUs."""
+    """The cluster at one level of demand. All are percentages of its GPUs."""
 
     demand_percent: float
     allocated_percent: float
     fragment_percent: float
-    """Idle, and of no use to typical tasks."""
+    """Idle, and not usable by typical tasks."""
 
 
 class Filled(msgspec.Struct, frozen=True):
@@ -23,11 +23,11 @@ class Filled(msgspec.Struct, frozen=True):
     gpus: int
     """Of the cluster."""
     pods: int
-    """That arrived, the dropped ones included."""
+    """The number of pods that arrived, including dropped ones."""
     dropped: int
     allocated_percent: float
     """Thousandths of GPUs allocated, in percent of the cluster's."""
     unallocated_gpus: float
     fragment_percent: float | None
-    """The part of the unallocated GPUs that is fragments; none where nothing is unallocated."""
+    """The part of the unallocated GPUs that is fragments; None if everything is allocated."""
     curve: list[Point]

@@ -1,8 +1,8 @@
 """Idle GPUs over time, and how much of them typical tasks could not use (FGD's measure, `core/fragments.py`).
 
-The measure is asked once after every batch of events, so it must cost next to nothing. Where jobs take whole GPUs and
-CPUs do not matter, nodes with as many free GPUs are equal, and the index of the pool counts them. Elsewhere the measure
-of every node is kept, and only nodes whose books have changed are looked at again.
+The measure is computed after every batch of events, so it must be cheap. If jobs take whole GPUs and CPUs do not
+matter, nodes with equally many free GPUs are equal, and the index of the pool counts them. Otherwise the measure of
+every node is cached, and only nodes whose books have changed are computed again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class IdleGpus:
         self.fragments = Fragments(typical)
         wants_cpus = any(task.gpus and task.cpu_milli for task, _ in typical.tasks)
         self.is_counted = not wants_cpus or all(spec.cpu_milli >= UNLIMITED for spec in cluster.specs)
-        """Whether nodes of a pool that have as many free GPUs are equal, as long as no GPU is shared."""
+        """True if nodes of a pool with equally many free GPUs are equal, as long as no GPU is shared."""
         self.weights: dict[Pool, list[int]] = {}
         self.by_node: ByNode | None = None
 
@@ -50,7 +50,7 @@ class IdleGpus:
 
 
 class ByNode:
-    """Sums over nodes, corrected for those that have changed. Nodes that are down count nothing."""
+    """Sums over nodes, updated for those that have changed. Nodes that are down count nothing."""
 
     def __init__(self, cluster: Cluster, fragments: Fragments) -> None:
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""The cluster over time, folded from the events of a run: for the pictures of the report."""
+"""The cluster over time, folded from the events of a run, for the charts of the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantiles of what was measured."""
+"""Quantiles of measured values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def quantile(ordered: Sequence[float], part: float) -> float:
-    """The value below which `part` of the ascending values lie, between two neighbours in proportion."""
+    """The value below which `part` of the ascending values lie, interpolated between two neighbours."""
     position = part * (len(ordered) - 1)
     below = int(position)
     above = min(below + 1, len(ordered) - 1)

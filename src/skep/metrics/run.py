@@ -1,4 +1,4 @@
-"""What one simulated run leaves behind: a row per job, a summary, and, for pictures, the history of the cluster."""
+"""The results of one simulated run: a row per job, a summary, and, for charts, the history of the cluster."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import msgspec
 
 
 class JobRow(msgspec.Struct):
-    """One line of jobs.csv; `None` where there is no value."""
+    """One line of jobs.csv; `None` if there is no value."""
 
     job_id: str
     vc: str
     gpus: float
-    """GPUs asked for; a fraction where the job shares one."""
+    """Requested GPUs; a fraction if the job shares one."""
     submit_s: float
     start_s: float | None
     finish_s: float | None
@@ -55,13 +55,13 @@ class Summary(msgspec.Struct):
     ftf_max: float | None
     ftf_avg: float | None
     jain: float | None
-    """Jain's index over users of how fast their jobs were against an even share: 1 is even, 1 ÷ users the worst."""
+    """Jain's index over users of the speed of their jobs relative to an even share: 1 is even, 1 ÷ users the worst."""
     deadline_misses: int
     """Jobs that ended after their deadline, or had not ended when it passed."""
     fragmented_gpus: float | None
-    """GPUs that were free while some job found enough of them but in no acceptable shape: average over the makespan."""
+    """GPUs that were free while a job found enough of them but in no acceptable shape: average over the makespan."""
     idle_gpus: float | None
-    """GPUs, or parts of them, that nobody held: average over the makespan. Nodes that are down have none."""
+    """Idle GPUs and parts of GPUs: average over the makespan. Nodes that are down have none."""
     fragment_gpus: float | None
     """The part of `idle_gpus` that typical tasks of the trace could not use: FGD's measure."""
     arrival_utilization: float | None
@@ -72,9 +72,9 @@ class Summary(msgspec.Struct):
     events_per_s: float
     decision_avg_ms: float
     decision_p99_ms: float
-    """What a decision cost, by the clock."""
+    """The measured time of a decision."""
     oracle: bool = False
-    """Whether the policy knew the true durations: a bound for the others, not one of them."""
+    """True if the policy knew the true durations: a bound for comparison only."""
     estimate_error: float = 0.0
     """The error of the durations that policies got as estimates; 0: they were true."""
 
@@ -92,7 +92,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class RunHistory(msgspec.Struct):
-    """The cluster over time; the three lists run in parallel, a value holds from its instant to the next."""
+    """The cluster over time; the three lists run in parallel, a value is valid from its instant to the next."""
 
     at_s: list[float] = []
     pending_jobs: list[int] = []

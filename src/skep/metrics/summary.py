@@ -46,7 +46,7 @@ def job_row(job: Job, now_s: float) -> JobRow:
 
 
 class Named(msgspec.Struct, frozen=True):
-    """What was run, for the first lines of a summary."""
+    """A description of the run, for the first lines of a summary."""
 
     policy: str
     cluster: str
@@ -128,7 +128,7 @@ def _is_late(job: Job, now_s: float) -> bool:
 
 
 def _jain(state: State, fairness: dict[str, float]) -> float | None:
-    """Over users (VCs where jobs name none) of the average of 1 ÷ finish-time fairness of their jobs."""
+    """Over users (VCs if jobs name none) of the average of 1 ÷ finish-time fairness of their jobs."""
     speeds: dict[str, list[float]] = {}
     for job_id, ratio in fairness.items():
         spec = state.jobs[job_id].spec
@@ -137,13 +137,13 @@ def _jain(state: State, fairness: dict[str, float]) -> float | None:
 
 
 def jain(values: list[float]) -> float | None:
-    """Jain's fairness index: 1 where all are equal, 1 ÷ n where one has everything."""
+    """Jain's fairness index: 1 if all are equal, 1 ÷ n if one has everything."""
     squares = sum(value * value for value in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else None
 
 
 def finish_time_fairness(state: State) -> dict[str, float]:
-    """For each finished GPU job: its time ÷ the time it would have had with an equal part of the cluster.
+    """For each finished GPU job: its time ÷ the time it would have needed with an equal part of the cluster.
 
     The part is by the number of jobs present on average during its life.
     """
@@ -159,7 +159,7 @@ def finish_time_fairness(state: State) -> dict[str, float]:
 
 
 class Presence:
-    """How many jobs were in the system, as an integral over time that can be asked for any interval."""
+    """The number of jobs in the system, as an integral over time that can be evaluated for any interval."""
 
     def __init__(self, jobs: list[Job]) -> None:
         changes = [(job.submit_s, 1) for job in jobs if job.state is not JobState.UNRUNNABLE]

@@ -1,4 +1,4 @@
-"""What only shows while a run goes on: idle GPUs that jobs could not use, and the use while jobs arrived."""
+"""Numbers that must be collected during a run: idle GPUs that jobs could not use, and the use while jobs arrived."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from skep.metrics.fragments import IdleGpus
 
 
 class GpuTally:
-    """Call it at every moment at which something happened, when all that follows is done."""
+    """Call it at every instant with events, when everything that follows is done."""
 
     def __init__(self, state: State, *, jobs: int, typical: Typical) -> None:
         self.state = state
         self.gpus = IdleGpus(state.cluster, typical)
         self.idle = self.fragments = 0
-        """What is idle now, and what of it typical tasks cannot use: both as `IdleGpus` has them."""
+        """What is idle now, and the part of it that typical tasks cannot use: both as in `IdleGpus`."""
         self.idle_s = self.fragments_s = 0.0
         """Both over time since the first submission."""
         self.jobs = jobs
-        """How many will be submitted."""
+        """The number of jobs that will be submitted."""
         self.since_s = 0.0
         self.unusable = 0
-        """GPUs that are free now, where a job waits that finds enough of them but in no acceptable shape."""
+        """GPUs that are free now while a job waits that finds enough of them but in no acceptable shape."""
         self.fragmented_gpu_s = 0.0
         self.arrival_service_gpu_s: float | None = None
         """GPU-seconds held up to the last submission."""

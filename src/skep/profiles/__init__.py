@@ -1,4 +1,4 @@
-"""How fast jobs go: measured speeds of models, shared by the simulator and the estimators."""
+"""The speeds of jobs: measured speeds of models, shared by the simulator and the estimators."""
 
 from skep.profiles.profile import Profile
 from skep.profiles.read import read_profile

@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
     steps_per_s: float
     pairs: dict[tuple[str, int], float]
-    """Own steps per second beside another."""
+    """Own steps per second beside another job."""
 
 
 Table = dict[str, dict[str, dict[int, Row]]]
@@ -123,7 +123,7 @@ class GavelProfile(Profile):
         return {model for models in self.table.values() for model in models}
 
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
-        """As measured, on one node; no other number of GPUs stands in, because work is derived from it."""
+        """As measured, on one node; no other number of GPUs is substituted, because work is derived from it."""
         row = self.table.get(gpu_type or REFERENCE_TYPE, {}).get(model, {}).get(gpus)
         return None if row is None else row.steps_per_s
 
@@ -153,7 +153,7 @@ class GavelProfile(Profile):
         return min(one * other for one, other in zip(alone, beside, strict=True)) / reference
 
     def _reference(self, situation: Situation) -> float | None:
-        """Of the job as asked for. A type it cannot run on is no reference: the table's own is taken."""
+        """The reference of the job as requested. A type it cannot run on is replaced by the table's own reference."""
         for gpu_type in (situation.asked_type, REFERENCE_TYPE):
             found = self._alone(situation.model, situation.asked_gpus, gpu_type, is_spread=False)
             if found:
@@ -161,7 +161,7 @@ class GavelProfile(Profile):
         return None
 
     def _alone(self, model: str, gpus: int, gpu_type: str, *, is_spread: bool) -> float | None:
-        """Steps per second; none for a model that is not in the table."""
+        """Steps per second; None for a model that is not in the table."""
         rows = self._rows(model, gpu_type, is_spread=is_spread)
         if not rows:
             return None
@@ -169,7 +169,7 @@ class GavelProfile(Profile):
         return rows[near].steps_per_s * gpus / near
 
     def _rows(self, model: str, gpu_type: str, *, is_spread: bool) -> dict[int, Row]:
-        """What was measured of the model where it is, or else where that comes nearest."""
+        """The measurement of the model in this situation, or in the nearest one."""
         known = gpu_type if gpu_type in self.table else REFERENCE_TYPE
         if is_spread:
             # The table repeats the figures of single GPUs there, which say nothing about spread gangs.
@@ -180,7 +180,7 @@ class GavelProfile(Profile):
         return self.table[known].get(model) or self.table[REFERENCE_TYPE].get(model, {})
 
     def _beside(self, model: str, gpus: int, gpu_type: str, situation: Situation) -> float:
-        """What the neighbours leave of the speed on this type."""
+        """The part of its speed that is left beside the neighbours on this type."""
         if not situation.neighbours:
             return 1.0
         rows = self._rows(model, gpu_type, is_spread=False)

@@ -22,24 +22,24 @@ OTHERS = "default"
 
 TYPE_MAX = 1e6
 SCALING_MAX = 10.0
-"""Twice the GPUs may give more than twice the speed (caches), ten times more is a slip."""
+"""Twice the GPUs may give more than twice the speed (caches); ten times more is a typing error."""
 GPUS_MAX = 1_000_000
 STEPS_MAX = 1e12
 
 
 class Factors(NamedTuple):
-    """What is known of a model."""
+    """The figures of a model."""
 
     types: dict[str, float]
     """Speed of one GPU of a type, relative to one of factor 1."""
     scaling: dict[int, float]
     """Speed of a gang, relative to as many times one GPU."""
     locality: dict[str, float]
-    """What is left when the smallest cell around the gang is of this level."""
+    """The factor if the smallest cell around the gang is of this level."""
     sharing: dict[str, float]
-    """What is left beside a neighbour of this model."""
+    """The factor beside a neighbour of this model."""
     steps_per_s: float | None = None
-    """Of one GPU of the reference type."""
+    """Steps per second of one GPU of the reference type."""
     use: GpuUse | None = None
     """What it uses of a GPU when it is alone."""
 
@@ -51,7 +51,7 @@ def read_native(text: str, path: str) -> NativeProfile:
     document = read_document(text, path)
     top = document.fields(TOP)
     if "default" not in top and "models" not in top:
-        raise document.trouble("neither default nor models is there, expected at least one")
+        raise document.trouble("neither default nor models is given, expected at least one")
     if "name" in top:
         top["name"].text()
     reference = top["reference"].text("a GPU type").lower() if "reference" in top else ""
@@ -64,7 +64,7 @@ def read_native(text: str, path: str) -> NativeProfile:
 
 
 def _factors(given: dict[str, Field], default: Factors) -> Factors:
-    """The sections that are there, and those of the default for the others."""
+    """The given sections, and those of the default for the others."""
     steps = given.get("steps_per_s")
     return Factors(
         types=_types(given["types"]) if "types" in given else default.types,
@@ -131,8 +131,8 @@ class NativeProfile(Profile):
         return True
 
     def knows(self, model: str, gpu_type: str, neighbours: Iterable[Neighbour]) -> bool:
-        """A section that is not there says that all types, or all neighbours, are alike to the model; one that is there
-        says nothing of those that it leaves out."""
+        """A missing section means that all types, or all neighbours, are equal for the model; a given section says
+        nothing about entries that it leaves out."""
         factors = self.by_model.get(model, self.default)
         if factors is NOTHING or (factors.types and gpu_type not in factors.types):
             return False
@@ -165,7 +165,8 @@ class NativeProfile(Profile):
         return rate * self._left(factors, [model for model, _ in situation.neighbours], situation.gpus)
 
     def _left(self, factors: Factors, models: list[str], gpus: int) -> float:
-        """What neighbours leave of a job's speed: as measured, else by saturation, else as usual."""
+        """The part of a job's speed that is left beside neighbours: as measured, else by saturation, else the default
+        factor."""
         uses = [use for model in models if (use := self.use(model)) is not None]
         if factors.use is None or len(uses) < len(models) or all(model in factors.sharing for model in models):
             return shared([_beside(factors, model) for model in models], gpus)
@@ -175,12 +176,12 @@ class NativeProfile(Profile):
 
 
 def _width(factors: Factors, gpus: int) -> float:
-    """How many times the speed of one GPU; a number that is not listed scales as the nearest that is."""
+    """The speed relative to one GPU; a number that is not listed scales like the nearest one."""
     return gpus * factors.scaling[nearest_count(factors.scaling, gpus)]
 
 
 def _nearness(factors: Factors, level: str, levels: Sequence[str]) -> float:
-    """A level that is not listed counts as the next one inside it: farther apart is never better."""
+    """A level that is not listed counts as the next one inside it: a larger distance is never better."""
     for inner in reversed(levels[: levels.index(level) + 1]):
         if inner in factors.locality:
             return factors.locality[inner]

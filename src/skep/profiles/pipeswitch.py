@@ -1,8 +1,8 @@
-"""What it costs to bring a model onto a GPU while it begins to run (PipeSwitch): the cost of mode `instant`.
+"""The cost of loading a model onto a GPU while it begins to run (PipeSwitch): the switching cost of mode `instant`.
 
-Layers are copied in groups, and a group runs as soon as it is there and the one before has run. Every group costs
-something by itself, so few groups are cheap to copy and many begin to run early. The best grouping is found by a search
-that leaves out what cannot become better than the best so far.
+Layers are copied in groups, and a group runs as soon as it is copied and the previous one has run. Every group has a
+fixed cost, so few groups are cheap to copy while many groups begin to run early. The best grouping is found by a
+branch-and-bound search.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 Grouping = tuple[int, ...]
-"""How many layers each group has."""
+"""The number of layers of each group."""
 
 
 def switch_s(transfer_s: Sequence[float], execute_s: Sequence[float], each_s: float, grouping: Grouping) -> float:
@@ -25,7 +25,7 @@ def switch_s(transfer_s: Sequence[float], execute_s: Sequence[float], each_s: fl
 
 
 def best_grouping(transfer_s: Sequence[float], execute_s: Sequence[float], each_s: float) -> tuple[float, Grouping]:
-    """The shortest time, and the groups: the fewest layers first where several are as good."""
+    """The shortest time, and the groups: of several equally good ones, the one with the fewest layers first."""
     count = len(transfer_s)
     copy_left, run_left = _left(transfer_s), _left(execute_s)
     best: Grouping = (count,)
@@ -52,7 +52,7 @@ def best_grouping(transfer_s: Sequence[float], execute_s: Sequence[float], each_
 
 
 def _left(times_s: Sequence[float]) -> list[float]:
-    """The sum from each place on."""
+    """The suffix sums."""
     left = [0.0]
     for each_s in reversed(times_s):
         left.append(left[-1] + each_s)

@@ -1,8 +1,8 @@
-"""What a profile is: measured speeds of models, and the rates of jobs that follow from them.
+"""Profiles: measured speeds of models, and the rates of jobs that follow from them.
 
-A rate depends on a job and its allocation only through few things: the model, what was asked for, and on
-which types, how near and beside whom the GPUs are. These are a `Situation`; a profile works out its rate
-once, and `MeasuredSpeed` finds the situation of an allocation and remembers the rate.
+A rate depends on a job and its allocation only through a few things: the model, the request, the GPU types, their
+distance and the neighbours. These form a `Situation`; a profile computes its rate once, and `MeasuredSpeed` finds the
+situation of an allocation and caches the rate.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from skep.core.model import JobSpec
 from skep.profiles.speed import Speed
 
 CPU = "cpu"
-"""The type that an allocation without GPUs is on."""
+"""The type of an allocation without GPUs."""
 CACHE_MAX = 100_000
-"""Situations kept; real runs have hundreds, and a strange trace must not eat the memory."""
+"""The number of cached situations; real runs have hundreds, and an unusual trace must not exhaust the memory."""
 
 Neighbour = tuple[str, int]
 """(model, GPUs) of a job on the same GPU."""
@@ -32,14 +32,14 @@ class Situation(NamedTuple):
     model: str
     asked_gpus: int
     asked_type: str
-    """The first type the job named, or nothing."""
+    """The first type the job named, or empty."""
     gpus: int
     types: tuple[str, ...]
     """Each GPU type of the allocation once; `cpu` without GPUs."""
     level: str
-    """Of the smallest cell that holds the allocation."""
+    """The level of the smallest cell that contains the allocation."""
     is_spread: bool
-    """Whether it is on more than one node."""
+    """True if it is on more than one node."""
     neighbours: tuple[Neighbour, ...] = ()
 
 
@@ -54,27 +54,27 @@ class Profile(ABC):
 
     @abstractmethod
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
-        """Training steps per second of a job alone and well placed, without a type on the reference; none where it is
-        not known."""
+        """Training steps per second of a job alone and well placed, without a type on the reference; None if not
+        known."""
 
     @abstractmethod
     def can_run(self, model: str, gpus: int, gpu_type: str) -> bool:
-        """Whether it makes any progress there: its rate would be 0 where it cannot."""
+        """True if it makes any progress there: otherwise its rate would be 0."""
 
     @abstractmethod
     def knows(self, model: str, gpu_type: str, neighbours: Iterable[Neighbour]) -> bool:
-        """Whether it has figures of this model, on that type, beside each of these."""
+        """True if it has figures of this model, on that type, beside each of these."""
 
     @abstractmethod
     def rate(self, situation: Situation, levels: Sequence[str]) -> float:
         """Work per second; `levels` are those of the cluster from the inside out."""
 
     def beside(self, model: str, other: str, gpu_type: str) -> float | None:
-        """What was measured to be left of a model's speed beside another one on a GPU of this type."""
+        """The measured part of a model's speed that is left beside another one on a GPU of this type."""
         return None
 
     def usual_beside(self, model: str) -> float | None:
-        """What is usually left of it beside a neighbour."""
+        """The part that is usually left beside a neighbour."""
         return None
 
     def use(self, model: str) -> GpuUse | None:
@@ -87,7 +87,7 @@ class Profile(ABC):
 
 
 class MeasuredSpeed:
-    """The rates of a profile on one cluster. A repeated question costs about a microsecond."""
+    """The rates of a profile on one cluster. A repeated query costs about a microsecond."""
 
     def __init__(self, profile: Profile, cluster: Cluster) -> None:
         self.profile = profile
@@ -113,7 +113,7 @@ class MeasuredSpeed:
         slices = allocation.slices
         types: str | tuple[str, ...]
         # Nearly all allocations are on one node: no sets, no sorting. Workers that share a GPU count as if each had its
-        # own: what that costs is for others to say.
+        # own: that cost is computed elsewhere.
         if len(slices) == 1 and slices[0].gpus:
             node = slices[0].node
             gpus = max(slices[0].gpus.bit_count(), slices[0].tasks)
@@ -149,7 +149,7 @@ class MeasuredSpeed:
         return self.profile.rate(situation, self.levels), math.inf
 
     def _level(self, allocation: Allocation) -> str:
-        """As `Cluster.common_level`, which looks at the whole tree, but for the flat clusters."""
+        """As `Cluster.common_level`, which searches the whole tree, with a shortcut for flat clusters."""
         slices = allocation.slices
         if self._outer == ("cluster",):
             first = next((piece.node for piece in slices if piece.gpus), None)
@@ -183,10 +183,10 @@ def nearest_count(counts: Iterable[int], wanted: int) -> int:
 
 
 def shared(factors: Sequence[float], gpus: int) -> float:
-    """What neighbours leave of a job's speed, of the factor that each leaves alone.
+    """The part of a job's speed that is left, from the factor of each neighbour.
 
-    All neighbours of a job with one GPU are on that GPU, and each costs its part. Those of a gang are taken
-    to sit beside different members, and the gang is as fast as its slowest.
+    All neighbours of a job with one GPU are on that GPU, and each costs its part. Those of a gang are assumed to sit
+    beside different members, and the gang is as fast as its slowest one.
     """
     if not factors:
         return 1.0

@@ -1,9 +1,9 @@
-"""How fast jobs are that share a GPU: a rate model for each share mode of `core/share.py`.
+"""The speed of jobs that share a GPU: a rate model for each share mode of `core/share.py`.
 
-Each answers for one tenant among those that have compute on a GPU: what is left of its speed, and the part of the GPU's
-time that it gets. These are closed forms: no turn is played. Where nobody has measured how two jobs get on, they are
-taken to saturate the GPU: `slow = max(1, sum of what all use)`, for the resource where that is most, and a job of which
-nobody knows what it uses is taken to use all of the compute that it asked for.
+Each model gives, for one tenant among those with compute on a GPU, the part of its speed that is left and the part of
+the GPU's time that it gets. These are closed forms: no turn is played. If two jobs were not measured together, they are
+assumed to saturate the GPU: `slow = max(1, sum of all uses)`, for the resource with the largest sum. A job whose use is
+unknown is assumed to use all of the compute that it requested.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from skep.profiles.speed import Speed
 
 
 class Costs(msgspec.Struct, frozen=True):
-    """What sharing costs, where a plan does not say it. Seconds."""
+    """Costs of sharing, if a plan does not state them. Seconds."""
 
     quantum_s: float = 60.0
     """A turn in mode `slice` (Gandiva's)."""
     switch_s: float = 0.1
-    """From one member to the next, once in every turn."""
+    """The cost of a switch from one member to the next, once in every turn."""
     tolerance: float = 0.05
-    """A guaranteed job in mode `lend` is slowed down by no more than this part."""
+    """A guaranteed job in mode `lend` is slowed down by at most this part."""
     instant_s: float = 0.02
-    """Mode `instant`: until another job has the GPU; 5 to 35 ms were measured (PipeSwitch)."""
+    """Mode `instant`: the time until another job has the GPU; 5 to 35 ms were measured (PipeSwitch)."""
     splice: float = 0.03
-    """A gang whose workers take turns on its GPUs takes so much longer than the turns themselves (Singularity)."""
+    """The overhead of a gang whose workers take turns on its GPUs, relative to the turns themselves (Singularity)."""
 
 
 class Party(NamedTuple):
-    """A job and the terms on which it has a GPU."""
+    """A job and the terms under which it has a GPU."""
 
     job: JobSpec
     terms: Slice
     tasks: int = 1
-    """Tasks of the job on this GPU: the terms are those of all of them."""
+    """The number of tasks of the job on this GPU: the terms are those of all of them."""
 
     @property
     def asked(self) -> float:
@@ -50,16 +50,16 @@ class Party(NamedTuple):
 
 
 class SharedRate(NamedTuple):
-    """What a job gets where it shares."""
+    """What a job gets on a shared GPU."""
 
     rate: float
-    """What is left of its speed; above 1 if it gets more than it asked for."""
+    """The part of its speed that is left; above 1 if it gets more than it requested."""
     share: float
-    """Of the time of the GPU. Those of all tenants add up to 1 at most."""
+    """The part of the GPU's time. Those of all tenants add up to 1 at most."""
 
 
 class Sharing:
-    """The rate models with what is known of jobs and costs."""
+    """The rate models with the known speeds and costs."""
 
     def __init__(self, speed: Speed | None = None, costs: Costs | None = None) -> None:
         self.speed = speed
@@ -76,18 +76,18 @@ class Sharing:
         }
 
     def part_of(self, me: Party, all_there: Sequence[Party], gpu_type: str = "") -> SharedRate:
-        """What one of those that have compute on a GPU gets there. They are all in its mode."""
+        """What one of the tenants with compute on a GPU gets there. They are all in its mode."""
         return self.models[MODES[me.terms.mode].rate](me, all_there, gpu_type)
 
     def spliced(self, depth: int) -> float:
-        """What is left of the speed of a gang that has one GPU for so many of its workers (replica splicing): its world
-        size stays, so `t_iter · n/k · (1 + splice)` for n workers on k GPUs."""
+        """The speed of a gang that has one GPU for this many of its workers (replica splicing): its world size stays,
+        so `t_iter · n/k · (1 + splice)` for n workers on k GPUs."""
         return 1 / (depth * (1 + self.costs.splice)) if depth > 1 else 1.0
 
     # The models ------------------------------------------------------------------------------------------------
 
     def alone(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
-        """A part of its own, whoever else is there."""
+        """A fixed part, independent of the other tenants."""
         share = me.terms.milli / WHOLE
         return SharedRate(share / me.asked, share)
 
@@ -96,7 +96,7 @@ class Sharing:
         return SharedRate(self.beside(me, others, gpu_type), 1 / len(all_there))
 
     def turns(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
-        """In a round everybody has one turn of its weight times the quantum; a switch is lost at its begin."""
+        """In a round every member has one turn of its weight times the quantum; a switch is lost at its beginning."""
         most = (me.terms.limit or me.terms.milli) / WHOLE
         if len(all_there) == 1:
             return SharedRate(most / me.asked, most)
@@ -110,7 +110,7 @@ class Sharing:
         return min(given) / 1000 if given else self.costs.quantum_s
 
     def tokens(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
-        """Its request, and of the rest as much as brings those that have least up together, none above its limit."""
+        """Its request, and a part of the rest by max-min fairness, up to its limit."""
         bounds = [(party.terms.milli / WHOLE, party.terms.limit / WHOLE) for party in all_there]
         level = water_level(bounds, 1.0)
         low, high = bounds[all_there.index(me)]
@@ -118,7 +118,7 @@ class Sharing:
         return SharedRate(share / me.asked, share)
 
     def leftovers(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
-        """Guaranteed jobs are slowed down within the tolerance, the others get what is left, in equal parts."""
+        """Guaranteed jobs are slowed down within the tolerance, the others get the rest, in equal parts."""
         owners = [party for party in all_there if party.terms.milli]
         guests = [party for party in all_there if not party.terms.milli]
         uses = {id(party): max(self.use(party)) for party in all_there}
@@ -133,8 +133,8 @@ class Sharing:
         return SharedRate(share / uses[id(me)], share)
 
     def lanes(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
-        """One job of a lane at a time, lanes together: the others of its lane take turns with it, each job of another
-        lane is there for its part of the time."""
+        """One job of a lane at a time, lanes together: the jobs of its lane take turns with it, each job of another
+        lane is present for its part of the time."""
         weights: dict[str, int] = {}
         for party in all_there:
             weights[party.terms.group] = weights.get(party.terms.group, 0) + party.terms.weight
@@ -147,8 +147,8 @@ class Sharing:
         return SharedRate(mine * self.beside(me, others, gpu_type), mine / len(weights))
 
     def instant(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
-        """Who has the highest priority, first of the first, runs when it has something to do; a quantum says how often
-        that is. Whoever it interrupts loses the time of the switch."""
+        """The tenant with the highest priority (the first of several) runs when it has work; a quantum says how often
+        that is. An interrupted tenant loses the time of the switch."""
         left = 1.0
         for party in sorted(all_there, key=lambda each: -each.job.priority):
             use = max(self.use(party))
@@ -159,18 +159,18 @@ class Sharing:
             left = max(left - share - (self.costs.instant_s / every_s if every_s else 0.0), 0.0)
         return SharedRate(share / use, share)
 
-    # How jobs get on ---------------------------------------------------------------------------------------------
+    # Interference ------------------------------------------------------------------------------------------------
 
     def use(self, party: Party) -> GpuUse:
-        """Of one of which nobody knows it: all of the compute that it asked for."""
+        """For a job whose use is unknown: all of the compute that it requested."""
         return self._known_use(party) or GpuUse(party.asked, 0.0, 0.0)
 
     def _known_use(self, party: Party) -> GpuUse | None:
         return None if self.speed is None else self.speed.use(party.job.model)
 
     def beside(self, me: Party, others: Sequence[tuple[Party, float]], gpu_type: str) -> float:
-        """What is left of a job's speed beside others, each there for a part of the time: by what was measured of the
-        pairs, else by saturation where all uses are known, else by the usual factor, else by saturation."""
+        """The part of a job's speed that is left beside others, each present for a part of the time: by the measured
+        pairs, else by saturation if all uses are known, else by the default factor, else by saturation."""
         if not others:
             return 1.0
         pairs = [self._pair(me, other, gpu_type) for other, _ in others]
@@ -189,7 +189,7 @@ class Sharing:
 
 
 def saturation(mine: GpuUse, others: Iterable[tuple[GpuUse, float]]) -> float:
-    """How many times longer a job takes where all together want more than there is of some resource."""
+    """How many times longer a job takes if all together need more than there is of some resource."""
     total = list(mine)
     for use, part in others:
         total = [sum_ + part * each for sum_, each in zip(total, use, strict=True)]
@@ -197,7 +197,7 @@ def saturation(mine: GpuUse, others: Iterable[tuple[GpuUse, float]]) -> float:
 
 
 def water_level(bounds: Sequence[tuple[float, float]], amount: float) -> float:
-    """The level at which `min(max(low, level), high)` of all adds up to this amount; where all have their upper bound
+    """The level at which `min(max(low, level), high)` of all adds up to this amount; if all reach their upper bound
     before that, the highest of these."""
     edges = sorted({edge for bound in bounds for edge in bound})
     level = edges[0]

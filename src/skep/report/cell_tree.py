@@ -1,6 +1,6 @@
 """The cells of a cluster drawn as a tree in plain text.
 
-Thousands of nodes are alike: of neighbours that do not differ the first is drawn, the others are counted.
+Thousands of nodes are equal: of equal neighbours the first is drawn, the others are counted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from itertools import groupby
 from skep.core.cells.layout import CellSpec, Layout
 
 NAMED_MAX = 3
-"""So many folded cells are named, of more only the first and the last."""
+"""This many folded cells are named; of more only the first and the last."""
 
 Form = tuple[object, ...]
 
@@ -40,7 +40,7 @@ class _Drawing:
     def __init__(self, owners: dict[str, str]) -> None:
         self.owners = owners
         self.drawn: dict[Form, str] = {}
-        """What was drawn inside a node, and where."""
+        """The shapes drawn inside a node, and where."""
 
     def siblings(self, cells: list[CellSpec], indent: str) -> list[str]:
         lines: list[str] = []
@@ -65,7 +65,7 @@ class _Drawing:
 
 
 def cell_form(cell: CellSpec) -> Form:
-    """Equal for cells that look alike in all but their names; inside a node GPUs count from the first of the cell."""
+    """Equal for cells that differ only in their names; inside a node GPUs count from the first of the cell."""
     first = cell
     while first.children:
         first = first.children[0]
@@ -80,7 +80,7 @@ def _form(cell: CellSpec, base: int) -> Form:
 
 
 def _has_only_gpus(cell: CellSpec) -> bool:
-    """Whether its children fit on its own line."""
+    """True if its children fit on its own line."""
     return all(not child.children and not child.pinned for child in cell.children)
 
 
@@ -101,7 +101,7 @@ def _folded(cells: list[CellSpec]) -> str:
 
 
 def _indices(indices: list[int]) -> str:
-    """`0-7` for numbers in a row, else all of them."""
+    """`0-7` for consecutive numbers, else all of them."""
     if len(indices) > 2 and indices == list(range(indices[0], indices[-1] + 1)):
         return f"{indices[0]}-{indices[-1]}"
     return " ".join(str(index) for index in indices)

@@ -44,19 +44,19 @@ _CDF_FRAME = Frame(width=540, height=300, left=44, right=12, top=10, bottom=26)
 _PANEL_FRAME = Frame(width=360, height=150, left=44, right=12, top=8, bottom=24)
 _UNKNOWN = "no history"
 _NOBODY = 0.5
-"""Where a logarithmic axis shows a queue without jobs."""
+"""Where a logarithmic axis shows an empty queue."""
 UNEVEN = 8.0
 """Queues whose averages differ by more than this are drawn on a logarithmic axis."""
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """Drawings that share axes, in the order of the policies, and what the script needs to know of them."""
+    """Drawings that share axes, in the order of the policies, and the data for the script."""
 
     drawings: list[str]
     data: dict[str, Any]
     notes: list[str]
-    """The one number of each drawing, in words."""
+    """The one number of each drawing, as text."""
 
 
 def cdf_chart(name: str, curves: Sequence[Curve], *, what: str, policies: Sequence[str]) -> Chart:
@@ -88,7 +88,7 @@ def _log_domain(values: Sequence[float]) -> tuple[float, float]:
     if hi <= 0.0:
         return 1.0, 60.0
     lo = max(min(values), 1.0 if hi > 10.0 else hi / 1000.0)
-    return log_floor(min(lo, hi / 10.0)), hi * 1.2  # so that the last step does not stand on the edge
+    return log_floor(min(lo, hi / 10.0)), hi * 1.2  # so that the last step is not on the edge
 
 
 def _curve(curve: Curve, x: Scale, y: Scale, series: int) -> str:
@@ -127,7 +127,7 @@ def queue_chart(name: str, runs: Sequence[Run], courses: Sequence[RunCourse | No
 
 
 def is_uneven(courses: Sequence[RunCourse | None]) -> bool:
-    """Whether one policy's queue would be a flat line on the axis that another's needs."""
+    """True if one policy's queue would be a flat line on the axis that another's needs."""
     means = [mean for course in courses if course and (mean := course.pending.mean()) is not None]
     return bool(means) and max(means) > UNEVEN * max(min(means), 0.5)
 
@@ -139,7 +139,7 @@ def _count_axis(peak: float) -> tuple[Scale, str]:
 
 
 def _log_count_axis(peak: float) -> tuple[Scale, str]:
-    """Powers of ten above a floor that stands for zero waiting jobs."""
+    """Powers of ten above a floor that stands for an empty queue."""
     powers = [10.0**power for power in range(math.ceil(math.log10(max(peak, 10.0))) + 1)]
     y = _PANEL_FRAME.upward(_NOBODY, powers[-1], is_log=True)
     shown = [_NOBODY, *powers[:: 1 + len(powers) // 5]]
@@ -212,7 +212,7 @@ def _axis(frame: Frame, x: Scale) -> dict[str, Any]:
 
 
 def _brief(number: float) -> float:
-    """Enough digits to read a value off a picture."""
+    """Enough digits to read a value off a chart."""
     return float(f"{number:.4g}")
 
 

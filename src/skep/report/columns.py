@@ -1,4 +1,4 @@
-"""The numbers by which policies are compared: their names, how they are written, which end is better."""
+"""The numbers by which policies are compared: their names, their format, and which end is better."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     is_rare: bool = False
     """Left out where it is zero for all."""
     brief: str = ""
-    """Its heading in the terminal, which has room for few columns and narrow ones; empty: not there."""
+    """Its heading in the terminal, which has space for few narrow columns; empty: not shown."""
 
     def value(self, run: Run) -> float | None:
         value: float | None = getattr(run.summary, self.key)
@@ -108,7 +108,7 @@ COLUMNS = (
         "preemptions",
         "Changes",
         "preempted",
-        "How often a running job was pushed out",
+        "How often a running job was preempted",
         brief="pre-\nempted",
         is_rare=False,
     ),
@@ -143,12 +143,12 @@ COLUMNS = (
 
 
 def columns_for(runs: Sequence[Run]) -> list[Column]:
-    """The columns that have something to say about these runs."""
+    """The columns that are not empty for these runs."""
     return [column for column in COLUMNS if not column.is_rare or any(column.value(run) for run in runs)]
 
 
 def best_of(values: Sequence[float | None], better: Better, show: Callable[[float | None], str]) -> set[int]:
-    """Where the best value stands: everywhere it reads the same, and nowhere if all read the same."""
+    """Where the best value is: everywhere it reads the same, and nowhere if all read the same."""
     known = [value for value in values if value is not None]
     texts = [show(value) for value in values]
     if len({show(value) for value in known}) < 2:

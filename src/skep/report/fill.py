@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FRAME = Frame(width=540, height=300, left=44, right=12, top=10, bottom=26)
 _ROWS_MOST = 15
 _APART = 2.0
-"""Placements whose curves differ by so many points have parted."""
+"""Placements whose curves differ by this many points have separated."""
 
 
 class Mean(msgspec.Struct, frozen=True):
@@ -113,13 +113,13 @@ def fill_table(results: Sequence[Filled]) -> Table:
             f"{mean.dropped:,.0f} of {mean.pods:,.0f}",
             style="bold" if len(found) > 1 and round(mean.allocated, 2) == _best(found) else "",
         )
-    table.caption = "fragments: the part of the unallocated GPUs that is of no use to typical pods"
+    table.caption = "fragments: the part of the unallocated GPUs that typical pods cannot use"
     table.caption_justify = "left"
     return table
 
 
 def curve_table(results: Sequence[Filled]) -> Table:
-    """GPUs allocated, in percent, when so much had been asked for."""
+    """GPUs allocated, in percent, at each level of demand."""
     from rich import box
     from rich.table import Table
 
@@ -131,13 +131,13 @@ def curve_table(results: Sequence[Filled]) -> Table:
     for at in _shown(len(found[0].curve)):
         cells = [f"{mean.curve[at].allocated_percent:.1f}" for mean in found]
         table.add_row(f"{found[0].curve[at].demand_percent:.0f}%", *cells)
-    table.caption = "GPUs allocated, in percent of the cluster's, by what had been asked for"
+    table.caption = "GPUs allocated, in percent of the cluster's, by demand"
     table.caption_justify = "left"
     return table
 
 
 def _shown(points: int) -> list[int]:
-    """The last point, and evenly others before it but not the first, where nothing had been asked for."""
+    """The last point, and evenly spaced others before it, except the first, where the demand is 0."""
     step = math.ceil((points - 1) / _ROWS_MOST)
     return list(range(points - 1, 0, -step))[::-1]
 
@@ -148,7 +148,7 @@ def _shown(points: int) -> list[int]:
 def render_fill(
     results: Sequence[Filled], *, title: str, facts: Sequence[tuple[str, str]] = (), command: str = ""
 ) -> str:
-    """One page, whole in itself."""
+    """One self-contained page."""
     found = means(results)
     data: Data = {"policies": [mean.place for mean in found], "charts": {}, "gantts": []}
     body = _masthead(found, title, facts)
@@ -176,14 +176,18 @@ def _masthead(found: Sequence[Mean], title: str, facts: Sequence[tuple[str, str]
 
 def _note(found: Sequence[Mean]) -> str:
     seeds = f" Means of {found[0].seeds} seeds." if found[0].seeds > 1 else ""
-    return "Fragments are the part of the unallocated GPUs that is of no use to typical pods of the list." + seeds
+    return "Fragments are the part of the unallocated GPUs that typical pods of the list cannot use." + seeds
 
 
 def _page_table(found: Sequence[Mean]) -> str:
     has_seeds = found[0].seeds > 1
     heads = [Head("placement", is_text=True), Head("allocated", note="GPUs, in percent of the cluster's")]
     heads += [Head("by seed", note="The lowest and the highest")] if has_seeds else []
-    heads += [Head("unallocated GPUs"), Head("fragments"), Head("dropped pods", note="They did not fit when they came")]
+    heads += [
+        Head("unallocated GPUs"),
+        Head("fragments"),
+        Head("dropped pods", note="They did not fit when they arrived"),
+    ]
     lines = []
     for index, mean in enumerate(found):
         is_best = len(found) > 1 and round(mean.allocated, 2) == _best(found)
@@ -205,12 +209,12 @@ def _charts(found: Sequence[Mean], data: Data) -> str:
         _chart("allocated", "Allocated GPUs", near, found, data, lambda point: point.allocated_percent, start),
         _chart("fragments", "Fragments", "of the cluster's GPUs", found, data, lambda point: point.fragment_percent, 0),
     ]
-    note = "By the GPUs that had been asked for, both in percent of the cluster's."
+    note = "By the requested GPUs, both in percent of the cluster's."
     return section("demand", "Over demand", tag("div", "".join(figures), class_="pair"), note=note)
 
 
 def _parted(found: Sequence[Mean]) -> int:
-    """The last point before the curves part; 0 where they never do, or do at once."""
+    """The last point before the curves separate; 0 if they never do, or do at once."""
     for at, points in enumerate(zip(*(mean.curve for mean in found), strict=True)):
         percents = [point.allocated_percent for point in points]
         if max(percents) - min(percents) > _APART:

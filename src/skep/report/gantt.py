@@ -1,7 +1,7 @@
-"""Who held which GPU in the busiest hours: rows are GPUs, grouped by node; bars are jobs.
+"""The tenants of each GPU in the busiest hours: rows are GPUs, grouped by node; bars are jobs.
 
-A cluster of thousands of GPUs does not fit on a page, so the same few nodes and the same window are drawn for
-all policies, and the page says what was left out.
+A cluster of thousands of GPUs does not fit on a page, so the same few nodes and the same window are drawn for all
+policies, and the page states what was left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from skep.report.units import format_count, format_instant, time_ticks
 GPUS_MOST, NODES_MOST, BARS_MOST = 64, 24, 4800
 _GPU_PX, _NODE_PX, _GAP_PX = 7.0, 13.0, 5.0
 HUES = 12
-"""Colours by virtual cluster or job; further ones begin anew."""
+"""Colours by virtual cluster or job; they repeat after this many."""
 SIZES = ((1, "1 GPU or less"), (4, "2 to 4"), (8, "5 to 8"), (float("inf"), "more than 8"))
 
 
@@ -35,7 +35,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """A job on neighbouring GPUs of a node; `slot` of `slots` where a GPU is shared."""
+    """A job on neighbouring GPUs of a node; `slot` of `slots` if a GPU is shared."""
 
     span: Span
     first: int
@@ -45,7 +45,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Gantt(msgspec.Struct, frozen=True):
-    """One policy's drawing, its tooltips, and how many bars were too many."""
+    """One policy's drawing, its tooltips, and the number of bars that were left out."""
 
     drawing: str
     jobs: list[list[Any]]
@@ -54,7 +54,7 @@ class Gantt(msgspec.Struct, frozen=True):
 
 
 def spans_within(run: Run, window: Reach) -> list[Span]:
-    """What held GPUs at some instant of the window."""
+    """The spans that overlap the window."""
     spans = run.history.spans if run.history else []
     lo, hi = window.start_s, window.end_s
     return [span for span in spans if span.start_s < hi and span.end_s > lo and span.gpus]
@@ -63,7 +63,7 @@ def spans_within(run: Run, window: Reach) -> list[Span]:
 def pick_nodes(runs: Sequence[Run], spans: Sequence[Sequence[Span]]) -> list[int]:
     """As many nodes as fit, evenly picked from those that hold one of the spans under any policy.
 
-    The fullest ones would be a dull and flattering choice: it is the gaps one wants to see.
+    The fullest ones would be a misleading choice: the gaps are of interest.
     """
     used = sorted({span.node for held in spans for span in held})
     if not used:
@@ -129,7 +129,7 @@ def _bars(spans: Sequence[Span], lanes: Sequence[Lane]) -> list[Bar]:
 
 
 def _node_bars(spans: list[Span]) -> list[Bar]:
-    """Neighbouring GPUs of a job make one bar; where jobs share GPUs, each GPU is drawn by itself."""
+    """Neighbouring GPUs of a job make one bar; if jobs share GPUs, each GPU is drawn separately."""
     spans.sort(key=lambda span: (span.start_s, span.job))
     slots: dict[int, list[float]] = {}
     placed: list[tuple[Span, int, int]] = []
@@ -156,7 +156,7 @@ def _gpus(mask: int) -> list[int]:
 
 @cache
 def _stretches(mask: int) -> tuple[tuple[int, int], ...]:
-    """The runs of ones in a mask: (first, how many)."""
+    """The runs of ones in a mask: (first, length)."""
     found, gpu = [], 0
     while mask >> gpu:
         if mask >> gpu & 1:
@@ -189,7 +189,7 @@ def _time_axis(frame: Frame, x: Scale) -> str:
 
 
 def _draw(run: Run, bar: Bar, lane: Lane, x: Scale, base_s: float, entry: int, vcs: Mapping[str, int]) -> str:
-    """Its classes say the size, the VC and the job: the style sheet colours by one of them."""
+    """Its classes contain the size, the VC and the job: the style sheet colours by one of them."""
     left, right = x.at(bar.span.start_s - base_s), x.at(bar.span.end_s - base_s)
     height = lane.gpu_px * bar.count / bar.slots
     top = lane.top + lane.gpu_px * bar.first + height * bar.slot

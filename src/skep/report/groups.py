@@ -62,7 +62,7 @@ class GroupWaiting(msgspec.Struct, frozen=True):
     quota_s: float
     fragmentation_s: float
     other_s: float
-    """For capacity, or because others came first."""
+    """For capacity, or because other jobs were first."""
 
     @property
     def total_s(self) -> float:
@@ -70,11 +70,11 @@ class GroupWaiting(msgspec.Struct, frozen=True):
 
 
 Tallies = dict[tuple[str, float], GroupTally]
-"""By VC and GPUs: from these few all other groups are put together."""
+"""By VC and GPUs: all other groups are combined from these few."""
 
 
 def tally_rows(rows: Sequence[JobRow]) -> Tallies:
-    """Sorts the jobs into few piles, then sums each pile: several times quicker than adding job by job."""
+    """Sorts the jobs into few groups, then sums each group: several times faster than adding job by job."""
     piles: dict[tuple[str, float], list[JobRow]] = {}
     for row in rows:
         key = (row.vc, row.gpus)
@@ -105,12 +105,12 @@ def by_vc(tallies: Tallies) -> dict[str, GroupTally]:
 
 
 def by_size(tallies: Tallies) -> dict[int, GroupTally]:
-    """Tallies by class of GPUs asked for, see `size_name`."""
+    """Tallies by class of requested GPUs, see `size_name`."""
     return _merge(tallies, lambda vc, gpus: bisect_left(_SIZE_LIMITS, gpus))
 
 
 def size_name(size: int) -> str:
-    """How many GPUs the jobs of a size class ask for."""
+    """How many GPUs the jobs of a size class request."""
     return _SIZE_NAMES[size]
 
 

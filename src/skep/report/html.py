@@ -1,7 +1,7 @@
-"""One HTML page that compares policies, whole in itself: it opens offline, prints, reads in light and dark.
+"""One self-contained HTML page that compares policies: it opens offline, prints, and supports light and dark.
 
-All numbers are worked out here and few enough are kept (see `sample`); the script on the page only shows
-values under the pointer, hides policies and sorts tables.
+All numbers are computed here and reduced (see `sample`); the script on the page only shows values under the pointer,
+hides policies and sorts tables.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Courses = Sequence[RunCourse | None]
 def render_report(runs: Sequence[Run], *, title: str, facts: Sequence[tuple[str, str]] = (), command: str = "") -> str:
     """The page as text. `runs` are policies on the same trace; the others are compared with the first one.
 
-    `facts` (name, value) say how they were made, `command` how to make them again.
+    `facts` (name, value) describe how they were made, `command` how to make them again.
     """
     data: Data = {"policies": [clip(run.summary.policy, 60) for run in runs], "charts": {}, "gantts": []}
     body = masthead(runs, title=title, facts=facts)
@@ -73,7 +73,7 @@ def page(title: str, body: str, data: Data) -> str:
         tag("meta", charset="utf-8")
         + tag("meta", name="viewport", content="width=device-width, initial-scale=1")
         + tag("meta", name="color-scheme", content="light dark")
-        # By this a later run knows that it may replace the page.
+        # A later run recognises by this that it may replace the page.
         + tag("meta", name="generator", content="skep")
         + tag("title", escape(title))
         + tag("style", _resource("report.css"))
@@ -132,7 +132,7 @@ def _over_time(runs: Sequence[Run], courses: Courses, data: Data) -> str:
     )
     if is_uneven(courses):
         note += " The queues differ so much that their axis is logarithmic."
-    # A policy alone leaves room for its two drawings side by side.
+    # A single policy leaves space for its two drawings side by side.
     return section("time", "Over time", tag("div", body, class_="pair" if len(runs) == 1 else None), note=note)
 
 
@@ -170,7 +170,7 @@ def _busiest(runs: Sequence[Run], courses: Courses, data: Data) -> str:
         figures.append(figure(caption, gantt.drawing, note=note if gantt.left_out else "", series=index))
     body = _colouring(runs) + tag("div", "".join(figures), class_="pair wide")
     body = tag("div", body, class_="gantts", data_by="size")
-    heading = "Who held which GPU" if window == reach else f"The busiest {format_duration(window.length_s)}"
+    heading = "Jobs on GPUs" if window == reach else f"The busiest {format_duration(window.length_s)}"
     note = f"{_when(courses, reach, window)}; {_which(runs, nodes)}. A row is a GPU, a bar a job that holds it."
     return section("busiest", heading, body, note=note)
 
@@ -191,7 +191,7 @@ def _which(runs: Sequence[Run], nodes: Sequence[int]) -> str:
 
 
 def _colouring(runs: Sequence[Run]) -> str:
-    """Buttons that choose what the colours of the bars mean, and the keys of each choice."""
+    """Buttons that choose what the colours of the bars mean, and the legends of each choice."""
     vcs = list(vc_numbers(runs[0]))
     choices = [("size", "size"), *([("vc", "virtual cluster")] if len(vcs) > 1 else []), ("job", "job")]
     buttons = [

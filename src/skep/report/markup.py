@@ -1,4 +1,4 @@
-"""Elements of HTML and SVG as text. Whatever comes from data goes through here and is escaped."""
+"""Elements of HTML and SVG as text. All data goes through here and is escaped."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def clip(text: str, most: int = _LONGEST_NAME) -> str:
 
 
 def script_json(value: Any) -> str:
-    """JSON that cannot end the `<script>` around it, nor open a comment in it."""
+    """JSON that can neither end the `<script>` around it nor open a comment in it."""
     text = msgspec.json.encode(value).decode()
     for risky in "<>&\u2028\u2029":
         text = text.replace(risky, f"\\u{ord(risky):04x}")
@@ -44,7 +44,7 @@ def script_json(value: Any) -> str:
 
 
 class TableCell(msgspec.Struct, frozen=True):
-    """One cell of a table: what is read, what is sorted by, and whether it is the best of its kind."""
+    """One cell of a table: its text, its sort key, and whether it is the best of its kind."""
 
     text: str
     value: float | None = None
@@ -134,13 +134,13 @@ def _cell(cell: TableCell) -> str:
 
 
 def swatch(series: int) -> str:
-    """The line a policy is drawn with, as a small sample."""
+    """The line style of a policy, as a small sample."""
     line = tag("line", x1=1, y1=5, x2=21, y2=5, class_=f"line {series_class(series)}")
     return tag("svg", line, class_="swatch", viewBox="0 0 22 10", aria_hidden="true")
 
 
 SERIES, STROKES = 8, 3
-"""So many colours the style sheet has, and ways to draw a line in each of them."""
+"""The number of colours in the style sheet, and of line styles in each of them."""
 
 
 def series_class(series: int) -> str:

@@ -1,7 +1,7 @@
-"""Hundreds of thousands of points made few enough to draw, without bending what they say.
+"""Reduces hundreds of thousands of points to few enough to draw, without distorting them.
 
-A distribution keeps exact points at even quantiles; a series over time becomes buckets whose mean is weighted
-by time. Everything runs over slices at the speed of `sum`, `map` and `bisect`: so a report takes seconds.
+A distribution keeps exact points at even quantiles; a series over time becomes buckets whose mean is weighted by time.
+Everything operates on slices at the speed of `sum`, `map` and `bisect`, so a report takes seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WINDOW_S = 6 * HOUR_S
 _WINDOW_PARTS = 4
 _SEARCH_BUCKETS = 2400
 _ROUND_S = HOUR_S / 4
-"""Where a window may begin: full quarters of an hour read better."""
+"""A window begins at a full quarter of an hour, which reads better."""
 
 
 class Bucket(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Bucket(msgspec.Struct, frozen=True):
 def cdf_points(ordered: Sequence[float], *, total: int, most: int = CURVE_POINTS) -> list[tuple[float, float]]:
     """Points (value, share of `total` that is at most this value), each exact, at most `most` of them.
 
-    `ordered` is ascending; `total` may be larger than its length, when some jobs have no value.
+    `ordered` is ascending; `total` may be larger than its length, if some jobs have no value.
     """
     count = len(ordered)
     if not count:
@@ -46,7 +46,7 @@ def cdf_points(ordered: Sequence[float], *, total: int, most: int = CURVE_POINTS
 
 
 class Series:
-    """A value over time: `values[i]` holds from `at_s[i]` to `at_s[i + 1]`; the last instant ends it."""
+    """A value over time: `values[i]` is valid from `at_s[i]` to `at_s[i + 1]`; the last instant ends it."""
 
     def __init__(self, at_s: Sequence[float], values: Sequence[float]) -> None:
         self.at_s = at_s
@@ -60,7 +60,7 @@ class Series:
         return float(sum(self._areas)) / (self.at_s[-1] - self.at_s[0])
 
     def buckets(self, start_s: float, end_s: float, *, count: int = BUCKETS) -> list[Bucket | None]:
-        """`count` equal buckets over [start_s, end_s]; `None` where the series does not reach.
+        """`count` equal buckets over [start_s, end_s]; `None` outside the series.
 
         The mean of a bucket is over the part of it that the series covers.
         """
@@ -95,7 +95,7 @@ class Reach(msgspec.Struct, frozen=True):
 
 
 class RunCourse(msgspec.Struct, frozen=True):
-    """The history of one run, ready to be cut into buckets."""
+    """The history of one run, ready to be divided into buckets."""
 
     pending: Series
     busy: Series
@@ -116,9 +116,9 @@ def horizon(courses: Sequence[RunCourse | None]) -> Reach | None:
 
 
 def busiest_window(courses: Sequence[RunCourse | None], *, length_s: float = WINDOW_S) -> Reach | None:
-    """The stretch of `length_s` with most pending jobs over all runs, or most busy GPUs if no job ever waits.
+    """The interval of `length_s` with most pending jobs over all runs, or most busy GPUs if no job ever waits.
 
-    One window for all policies, so that their pictures can be compared.
+    One window for all policies, so that their charts can be compared.
     """
     reach = horizon(courses)
     if reach is None or reach.length_s <= length_s:
@@ -133,7 +133,7 @@ def busiest_window(courses: Sequence[RunCourse | None], *, length_s: float = WIN
 
 
 def anyone_waits(courses: Sequence[RunCourse | None]) -> bool:
-    """Whether a job is ever pending under any policy."""
+    """True if a job is ever pending under any policy."""
     return any(any(course.pending.values) for course in courses if course)
 
 

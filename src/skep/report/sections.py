@@ -114,9 +114,9 @@ def vc_table(runs: Sequence[Run], tallies: Sequence[Tallies]) -> str:
 
 
 def size_table(runs: Sequence[Run], tallies: Sequence[Tallies]) -> str:
-    """A row per class of GPUs asked for, the smallest first."""
+    """A row per class of requested GPUs, smallest first."""
     grouped = [by_size(tally) for tally in tallies]
-    heads = [Head("gpus per job", is_text=True), Head("jobs")]
+    heads = [Head("GPUs per job", is_text=True), Head("jobs")]
     heads += [Head(run.summary.policy, note=clip(run.summary.policy), series=index) for index, run in enumerate(runs)]
     lines = []
     for size in sorted(_keys(grouped)):
@@ -155,7 +155,7 @@ def _first(grouped: Sequence[dict[Key, GroupTally]], key: Key) -> GroupTally:
 
 
 def glossary(runs: Sequence[Run]) -> str:
-    """What the words and abbreviations of the page mean."""
+    """The terms and abbreviations of the page."""
     words = [
         ("JCT", "Job completion time: from submission to end."),
         ("Waiting", "The part of the JCT in which the job holds no GPUs, also between two runs of it."),

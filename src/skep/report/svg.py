@@ -1,7 +1,7 @@
 """A small drawing kit: scales, axes, lines, steps and areas, as inline SVG.
 
-Coordinates are those of the view box; colours, weights and letters belong to the style sheet, so that light,
-dark and paper need one drawing. Text stays out of the way of data: labels lie outside the frame.
+Coordinates are those of the view box; colours, weights and fonts belong to the style sheet, so that light, dark and
+print use one drawing. Labels lie outside the frame.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Scale(msgspec.Struct, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """The size of a picture and the room its labels need."""
+    """The size of a drawing and the space for its labels."""
 
     width: float
     height: float
@@ -52,13 +52,13 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 def picture(frame: Frame, body: str, *, label: str, **attributes: object) -> str:
-    """The drawing as a whole, with its description for those who do not see it."""
+    """The whole drawing, with a description for screen readers."""
     box = f"0 0 {short(frame.width)} {short(frame.height)}"
     return tag("svg", body, viewBox=box, role="img", aria_label=label, **attributes)
 
 
 def x_axis(frame: Frame, scale: Scale, ticks: Sequence[float], show: Callable[[float], str]) -> str:
-    """Grid lines upward, labels below; the outermost labels are turned inward so that none is cut off."""
+    """Vertical grid lines, labels below; the outermost labels are aligned inwards so that none is cut off."""
     floor = frame.height - frame.bottom
     parts = []
     for tick in ticks:
@@ -70,7 +70,7 @@ def x_axis(frame: Frame, scale: Scale, ticks: Sequence[float], show: Callable[[f
 
 
 def y_axis(frame: Frame, scale: Scale, ticks: Sequence[float], show: Callable[[float], str]) -> str:
-    """Grid lines across, labels to the left."""
+    """Horizontal grid lines, labels to the left."""
     parts = []
     for tick in ticks:
         y = scale.at(tick)
@@ -85,14 +85,14 @@ def line_path(points: Iterable[Point]) -> str:
 
 
 def step_path(points: Sequence[Point]) -> str:
-    """Level until the next point, then straight up or down to it."""
+    """Horizontal to the next point, then vertical to it."""
     first = points[0]
     rest = "".join(f"H{short(x)}V{short(y)}" for x, y in points[1:])
     return f"M{short(first[0])},{short(first[1])}{rest}"
 
 
 def area_path(points: Sequence[Point], floor: float) -> str:
-    """Everything between the line and the floor."""
+    """The area between the line and the floor."""
     return f"{line_path(points)}L{short(points[-1][0])},{short(floor)}H{short(points[0][0])}Z"
 
 
@@ -109,7 +109,7 @@ def rectangle(x: float, y: float, width: float, height: float, class_: str, mark
 
 
 def words(x: float, y: float, text: str, *, anchor: str, note: str = "") -> str:
-    """Text at a point; `note` is shown when one points at it."""
+    """Text at a point; `note` is its tooltip."""
     title = tag("title", escape(note)) if note else ""
     return tag("text", escape(text) + title, x=short(x), y=short(y), text_anchor=anchor)
 

@@ -1,4 +1,4 @@
-"""Numbers as people read them: 2.3 h, 14 min, 87.2%; and the ticks of the axes that carry them.
+"""Numbers in readable form: 2.3 h, 14 min, 87.2%; and the ticks of axes.
 
 Shared by the terminal table and the HTML report, so that the same run reads the same in both.
 """
@@ -31,7 +31,7 @@ _LOG_TICKS_S = (
         5 * DAY_S,
     ),
 )
-"""The best known durations first: a finer one is drawn only where there is room between them."""
+"""The best known durations first: a finer one is drawn only if there is space between them."""
 
 _STEPS_S = (
     *(1.0, 2.0, 5.0, 10.0, 15.0, 30.0),
@@ -74,12 +74,12 @@ def format_number(value: float | None) -> str:
 
 
 def format_factor(factor: float) -> str:
-    """How many times as much: two digits, and a third where the difference is small (1.04)."""
+    """A ratio: two digits, and a third if the difference is small (1.04)."""
     return f"{format_number(factor) if factor < 1.1 else _plain(_two_digits(factor))}{_TIMES}"
 
 
 def format_instant(at_s: float, *, with_day: bool = True) -> str:
-    """An instant counted from the first submission: `3 d 04:05`, with seconds where there are some."""
+    """An instant counted from the first submission: `3 d 04:05`, with seconds if there are any."""
     whole = round(at_s)
     day, rest = divmod(whole, int(DAY_S))
     hours, minutes, seconds = rest // 3600, rest // 60 % 60, rest % 60

@@ -1,4 +1,4 @@
-"""What one sees first: the sentence that matters, four numbers, and what to be careful about."""
+"""The top of the report: the main result in a sentence, four numbers, and warnings."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ ORACLE_NOTE = "The policy reads true durations, which no real cluster knows: a b
 
 
 def oracle_badge(run: Run | None = None) -> str:
-    """Marks a policy that knows the future; nothing for others."""
+    """Marks a policy that knows the future; empty for others."""
     if run is not None and not run.is_oracle:
         return ""
     return tag("span", "knows durations", class_="oracle", title=ORACLE_NOTE)
 
 
 def contenders(runs: Sequence[Run]) -> list[int]:
-    """Those that could be deployed; all, if every one is an oracle."""
+    """The policies that could be deployed; all, if every one is an oracle."""
     return [index for index, run in enumerate(runs) if not run.is_oracle] or list(range(len(runs)))
 
 
 def masthead(runs: Sequence[Run], *, title: str, facts: Sequence[tuple[str, str]] = ()) -> str:
-    """Title, the sentence that matters, and what was run."""
+    """Title, the main sentence, and a description of the run."""
     what = [
         ("Trace", _distinct(run.summary.trace for run in runs)),
         ("Cluster", _distinct(run.summary.cluster for run in runs)),
@@ -59,7 +59,7 @@ def masthead(runs: Sequence[Run], *, title: str, facts: Sequence[tuple[str, str]
 
 
 def verdict(runs: Sequence[Run]) -> str:
-    """What one sees, in a sentence (markup)."""
+    """The main result, in a sentence (markup)."""
     rated = [(jct_s, index) for index in contenders(runs) if (jct_s := runs[index].summary.jct_avg_s) is not None]
     if not rated:
         return "No job finished." if runs else "There is nothing to compare."
@@ -79,7 +79,7 @@ def verdict(runs: Sequence[Run]) -> str:
 
 
 def _bound(runs: Sequence[Run]) -> str:
-    """What knowing the durations would bring at best, where some policy does and others do not."""
+    """What knowing the durations would bring at best, if some policy does and others do not."""
     known = [(run.summary.jct_avg_s, index) for index, run in enumerate(runs) if run.is_oracle]
     rated = [(jct_s, index) for jct_s, index in known if jct_s is not None]
     if not rated or len(known) == len(runs):
@@ -113,7 +113,7 @@ def _distinct(values: Iterable[str]) -> str:
 
 
 def tiles(runs: Sequence[Run]) -> str:
-    """The four numbers one asks for first: the best of each, and whose it is."""
+    """The four main numbers: the best value of each, and its policy."""
     columns = {column.key: column for column in columns_for(runs)}
     return tag("div", "".join(_tile(runs, columns[key]) for key in _TILES), class_="tiles")
 

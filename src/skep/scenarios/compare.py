@@ -1,9 +1,9 @@
-"""What came of a step against what should have.
+"""Compares the result of a step with the expected one.
 
-A hand-written scenario is compared in full. A recorded case is compared as HiveD's `check.py` does:
-only the steps that hang on no tie, only what any correct scheduler must agree on; where ours is plainly better (a gang
-placed that HiveD lets wait, fewer nodes, fewer victims, …) the case is *better* and not compared further, because later
-steps start from another state.
+A hand-written scenario is compared in full. A recorded case is compared as HiveD's `check.py` does: only the steps that
+depend on no tie, and only what any correct scheduler must agree on; if ours is clearly better (a gang placed that HiveD
+lets wait, fewer nodes, fewer victims, …) the case is *better* and not compared further, because later steps start from
+another state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Comparison(enum.StrEnum):
     DIFFERS = "differs"
     BETTER = "better"
     QUIRK = "quirk"
-    """HiveD's answer is recorded as a mistake of its own, and ours is another one."""
+    """HiveD's answer is recorded as an error of its own, and ours differs."""
     UNJUDGED = "-"
     """Nothing is expected."""
 
@@ -49,7 +49,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def check_expectation(step: Step) -> None:
-    """A slip in what is expected would otherwise be an expectation that always holds."""
+    """A typing error in what is expected would otherwise be an expectation that always holds."""
     expect = step.expect
     if expect is None or step.op in UNCOMPARED_OPS:
         return
@@ -77,7 +77,7 @@ def judge(scenario: Scenario, outcomes: list[Outcome]) -> tuple[Comparison, list
 
 
 def judge_configuration(scenario: Scenario) -> tuple[Comparison, list[Difference]]:
-    """HiveD crashes on a chain that no VC uses; taking it is better."""
+    """HiveD crashes on a chain that no VC uses; accepting it is better."""
     is_refused, should_be = bool(scenario.refused), scenario.kind == "config-error"
     if is_refused == should_be or scenario.expect_refused == "hived-bug-chain-without-vc":
         return (Comparison.OK if is_refused == should_be else Comparison.BETTER), []
@@ -143,7 +143,7 @@ def settled(groups: dict[str, str]) -> dict[str, str]:
 def is_improved(
     key: str, expected: Any, seen: Any, expect: dict[str, Any], outcome: Outcome, levels: dict[str, int]
 ) -> bool:
-    """Is this difference one where ours is plainly better?"""
+    """True if this is a difference where ours is clearly better."""
     if outcome.get("result") == "bind" and expect.get("result") in ("wait", "preempt"):
         return True
     if seen is None:

@@ -1,4 +1,4 @@
-"""What is asked for, and what is held: requests, gangs and answers."""
+"""Requests, gangs and answers of the scenario scheduler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skep.core.cells.tree import OPPORTUNISTIC, PhysicalCell, VirtualCell
 
 
 class GangUse(enum.StrEnum):
-    """Of a GPU cell: who has it, and who is to have it next.
+    """The state of a GPU cell: its user, and its next user.
 
     free ──► used ──(preemption)──► reserving ──(victim gone)──► reserved ──► used
     """
@@ -32,7 +32,7 @@ class GangRequest(msgspec.Struct, frozen=True):
     gpu_type: str = ""
     pinned: str = ""
     is_lazy: bool = False
-    """Whether it may lose its guarantee and run on as opportunistic work, instead of being stopped."""
+    """True if it may lose its guarantee and run on as opportunistic work, instead of being stopped."""
     only_suggested: bool = False
 
     @property
@@ -54,7 +54,7 @@ class GangState(enum.StrEnum):
 
 
 PhysicalPlacement = list[list[PhysicalCell | None]]
-"""The GPUs of each pod, pods by ascending size; none where a GPU is no longer in the configuration."""
+"""The GPUs of each pod, pods by ascending size; None for a GPU that is no longer in the configuration."""
 VirtualPlacement = list[list[VirtualCell | None]]
 
 
@@ -76,7 +76,7 @@ class Gang:
         """None for opportunistic work."""
         self.state = state
         self.is_downgraded = False
-        """It was guaranteed once and now runs as opportunistic work."""
+        """True if it was guaranteed and now runs as opportunistic work."""
 
     @property
     def name(self) -> str:
@@ -84,7 +84,7 @@ class Gang:
 
     @property
     def priority(self) -> int:
-        """At which it really runs."""
+        """The priority at which it really runs."""
         return self.request.priority if self.virtual is not None else OPPORTUNISTIC
 
     def pairs(self) -> list[tuple[PhysicalCell, VirtualCell | None]]:
@@ -101,16 +101,16 @@ class Gang:
 
 
 class Occupancy:
-    """Of a GPU cell."""
+    """The holders of a GPU cell."""
 
     __slots__ = ("gang", "reserver", "use")
 
     def __init__(self) -> None:
         self.use = GangUse.FREE
         self.gang: Gang | None = None
-        """Who runs there."""
+        """The gang that runs there."""
         self.reserver: Gang | None = None
-        """Who is to run there next."""
+        """The gang that is to run there next."""
 
 
 class WaitCause(enum.StrEnum):
@@ -132,7 +132,7 @@ class Placement(msgspec.Struct):
 
 
 class GangAnswer(msgspec.Struct):
-    """Of a question: a placement (with those who must leave it first), or why there is none."""
+    """The answer to a request: a placement (with the gangs that must leave it first), or why there is none."""
 
     placement: Placement | None = None
     victims: list[Gang] = []

@@ -12,43 +12,43 @@ Key = tuple[bool, bool, int, int]
 
 
 class Sorts(enum.Enum):
-    """When nodes get the places that follow from what is in use on them."""
+    """When nodes are sorted again after their use has changed."""
 
     AT_ONCE = "at once"
-    """The order follows from the changes alone, those that a question tries out (lazy preemptions) among them."""
+    """The order follows from the changes alone, including those that a trial makes (lazy preemptions)."""
     WHEN_ASKED = "when asked"
-    """As HiveD does: several changes are then one, and every question leaves a trace in the order."""
+    """As in HiveD: several changes are then one, and every request leaves a trace in the order."""
 
 
 class NodeOrder:
     """Healthy nodes come before bad ones, and then by what is in use on them.
 
-    Nodes that are alike stay behind one another as they were: what is released comes before what was never used. So
-    neighbours that were used together are used together again.
+    Equal nodes keep their relative order: what is released comes before what was never used. So neighbours that were
+    used together are used together again.
 
-    Cells smaller than a node that stand alone are little nodes of their own.
+    Cells smaller than a node that stand alone count as small nodes.
     """
 
     def __init__(self, nodes: Sequence[BaseCell], *, keeps_apart: bool = False, sorts: Sorts = Sorts.AT_ONCE) -> None:
         self.nodes = nodes
         """In the order of the layout."""
         self.keeps_apart = keeps_apart
-        """Opportunistic work goes together and away from guaranteed work; else any use counts."""
+        """Opportunistic work is kept together and away from guaranteed work; otherwise any use counts."""
         self.sorts = sorts
         self.gpu_count = sum(node.leaf_count for node in nodes)
         self.offered: Collection[str] | None = None
         self.by_key: dict[Key, OrderedDict[int, BaseCell]] = {}
         self.place: dict[int, tuple[Key, int]] = {}
-        """Of each node (by identity): its key, and a number that puts those of one key in order."""
+        """For each node (by identity): its key, and a number that orders those of one key."""
         self.changed: dict[int, BaseCell] = {}
-        """Nodes that may belong elsewhere, if these wait for the next question."""
+        """Nodes that may have to move, if these wait for the next request."""
         self.first, self.last = 0, -1
         for node in nodes:
             node.watcher = self
             self._put(node, self.key(node), at_end=True)
 
     def touch(self, node: BaseCell) -> None:
-        """Its use, its health or what it is bound to has changed."""
+        """The use, the health or the binding of the node has changed."""
         if self.sorts is Sorts.WHEN_ASKED:
             self.changed[id(node)] = node
             return
@@ -59,7 +59,7 @@ class NodeOrder:
     def key(self, node: BaseCell) -> Key:
         """The smallest comes first."""
         held = node.physical if isinstance(node, VirtualCell) else node
-        assert held is None or isinstance(held, PhysicalCell)  # what is not bound yet can still become anything
+        assert held is None or isinstance(held, PhysicalCell)  # an unbound cell can still become anything
         is_bad = held is not None and bool(held.bad_count)
         is_other = held is not None and self.offered is not None and held.node not in self.offered
         if self.keeps_apart:

@@ -1,7 +1,7 @@
 """Topology-aware placement of a gang on the nodes of a view: which nodes, and which GPUs of them.
 
-Pods go to the fullest nodes first. A walk over the nodes, the smallest pods first, settles nearly every gang; where it
-fails although there is room (2+2+3 on 3|4), a bounded search looks for another way to pack.
+Pods go to the fullest nodes first. A walk over the nodes, smallest pods first, settles nearly every gang; if it fails
+although there is enough space (2+2+3 on 3|4), a bounded search looks for another packing.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from skep.core.cells.tree import OPPORTUNISTIC, BaseCell
 
 SEARCH_STEPS = 20_000
-"""How many tries the search for a packing may take."""
+"""The most attempts of the search for a packing."""
 SEARCH_PODS = 64
-"""Larger gangs of mixed sizes are packed by best fit, without backing up."""
+"""Larger gangs of mixed sizes are packed by best fit, without backtracking."""
 
 Usable = Callable[[BaseCell], bool]
 Seats = list[tuple[int, BaseCell]]
@@ -23,7 +23,7 @@ Seat = Callable[[Iterable[BaseCell], list[int], int, Usable], Seats | None]
 
 
 def walk(nodes: Iterable[BaseCell], pods: list[int], priority: int, usable: Usable) -> Seats | None:
-    """A node for every pod (GPU counts, ascending), each on the first that has room and never before the last one's.
+    """A node for every pod (GPU counts, ascending), each on the first that fits and never before that of the last one.
 
     Exact for pods of one size: each node takes as many as fit.
     """
@@ -48,7 +48,7 @@ def search(nodes: Iterable[BaseCell], pods: list[int], priority: int, usable: Us
 
 
 def search_packing(nodes: list[tuple[BaseCell, int]], pods: list[int]) -> Seats | None:
-    """The largest pods first, each on the tightest node; back up where that leads nowhere."""
+    """The largest pods first, each on the tightest node, with backtracking."""
     rooms = [room for _, room in nodes]
     if sum(rooms) < sum(pods):
         return None
@@ -123,7 +123,7 @@ def candidate_gpus(node: BaseCell, priority: int) -> list[BaseCell]:
 
 
 def closest(node: BaseCell, candidates: list[BaseCell], size: int) -> list[BaseCell]:
-    """`size` of the candidates with the lowest common cell; of several such sets the one that comes first."""
+    """`size` of the candidates with the lowest common cell; of several such sets the first."""
     if len(candidates) == size or size == node.leaf_count:
         return candidates[:size]
     groups = {id(leaf): (leaf, [number]) for number, leaf in enumerate(candidates)}

@@ -1,7 +1,7 @@
 """Pods as Kubernetes shows them to HiveD: a spec each, gangs by the name of their affinity group.
 
-A spec comes from people and programs that may be wrong in any way: every fault is an `InputError`, so that the pod is
-refused and nothing else is disturbed.
+A spec comes from people and programs and may be wrong in any way: every error is an `InputError`, so that the pod is
+refused and nothing else is affected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from skep.scenarios.values import plain
 OLD_NAMES = {"gpuType": "leafCellType", "gpuNumber": "leafCellNumber"}
 """Keys of older versions."""
 ANNOTATION_MAX = 262_144
-"""Bytes: Kubernetes takes no more in all annotations of a pod."""
+"""The largest annotation in bytes: the limit of Kubernetes for all annotations of a pod."""
 WHOLE_MAX = 2**31 - 1
 NAME_MAX = 1_000
 WORDS = {"yes": True, "on": True, "no": False, "off": False}
@@ -27,12 +27,12 @@ WORDS = {"yes": True, "on": True, "no": False, "off": False}
 
 
 def parse_annotation(pod: str, text: Any) -> Any:
-    """The scheduling spec as it is written on the pod."""
+    """The scheduling spec as written on the pod."""
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"pod {pod}: the scheduling annotation is empty")
     try:
         size = len(text.encode())
-    except UnicodeEncodeError:  # half a character, which JSON can write
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can contain
         raise InputError(f"pod {pod}: the scheduling annotation is not text") from None
     if size > ANNOTATION_MAX:
         problem = f"the scheduling annotation has {size:,} bytes, expected at most {ANNOTATION_MAX:,}"
@@ -120,7 +120,7 @@ def text_of(spec: dict[str, Any], key: str) -> str:
 
 
 def whole(spec: dict[str, Any], key: str) -> int:
-    """0 if it is not there."""
+    """0 if it is missing."""
     value = spec.get(key)
     if value is None:
         return 0

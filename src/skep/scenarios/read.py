@@ -1,8 +1,8 @@
-"""Scenario files: a cluster layout, requests in order, and what should come of each.
+"""Scenario files: a cluster layout, requests in order, and the expected result of each.
 
-The schema is that of HiveD's recorded cases, in JSON or in YAML. A scenario holds its configuration (`config`) or names
-a cluster file beside it (`cluster`). Recorded cases say how far their answers are sure (`robustPrefix`) and may hold
-more than we know; in a hand-written scenario an unknown field is an error.
+The schema is that of HiveD's recorded cases, in JSON or in YAML. A scenario contains its configuration (`config`) or
+names a cluster file beside it (`cluster`). Recorded cases state how far their answers are certain (`robustPrefix`) and
+may contain unknown fields; in a hand-written scenario an unknown field is an error.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ PHASES = ("Filtering", "Preempting")
 
 
 class Step(msgspec.Struct):
-    """One request or event; `given` is what the file says of it."""
+    """One request or event; `given` is its content in the file."""
 
     number: int
     """From 1."""
     where: str
-    """File, line if known, and number: how its faults begin."""
+    """File, line if known, and number: the beginning of error messages about it."""
     op: str
     given: dict[str, Any]
     expect: dict[str, Any] | None = None
@@ -63,17 +63,17 @@ class Scenario(msgspec.Struct):
     refused: str = ""
     """Why there is no layout."""
     nodes: list[str] | None = None
-    """Those that are healthy at first; none: all."""
+    """The nodes that are healthy at first; None: all."""
     steps: list[Step] = []
     robust: int | None = None
-    """Of a recorded case: the answers to the first so many steps hang on no tie."""
+    """For a recorded case: the answers to this many first steps depend on no tie."""
     source: str = ""
     expect_refused: str = ""
-    """Of a configuration that should be refused: the class of its fault."""
+    """For a configuration that should be refused: the class of its error."""
 
 
 def find_files(paths: Iterable[str | Path]) -> tuple[list[Path], int]:
-    """All files that may be scenarios, each once, and how many are passed over for their name."""
+    """All files that may be scenarios, each once, and how many are skipped because of their name."""
     found: dict[Path, Path] = {}
     passed = 0
     for path in map(Path, paths):
@@ -91,7 +91,7 @@ def find_files(paths: Iterable[str | Path]) -> tuple[list[Path], int]:
 
 
 def read_scenario(path: str | Path) -> Scenario | None:
-    """The scenario of a file; none if the file is of another kind."""
+    """The scenario of a file; None if the file is of another kind."""
     shown = str(path)
     is_json = shown.lower().endswith(".json")
     text = load_text(path, what=WHAT, size_max=SIZE_MAX if is_json else SIZE_MAX // 5)
@@ -100,7 +100,7 @@ def read_scenario(path: str | Path) -> Scenario | None:
         return _Reader(shown, values, None).read() if is_scenario(values) else None
     document = read_document(text, shown)
     if not document.is_mapping or not {"steps", "kind"} & document.fields().keys():
-        return None  # a cluster file, say, which is not made plain for nothing
+        return None  # for example a cluster file, whose conversion would be wasted
     values = plain(document)
     return _Reader(shown, values, document).read() if is_scenario(values) else None
 
@@ -115,7 +115,7 @@ def is_scenario(values: Any) -> bool:
 
 
 class _Reader:
-    """Reads one file. `document` is the same as `values` where lines are known."""
+    """Reads one file. `document` is the same as `values` with line numbers."""
 
     def __init__(self, file: str, values: dict[str, Any], document: Field | None) -> None:
         self.file = file
@@ -176,7 +176,7 @@ class _Reader:
         """Of `config`, or of the file that `cluster` names."""
         layout = None
         if "config" in values and "cluster" in values:
-            raise InputError(f"{where}: config and cluster are both there, expected one")
+            raise InputError(f"{where}: config and cluster are both given, expected one")
         if "config" in values:
             config = fields.get("config") or values["config"]
             if not isinstance(config, Field | dict):
@@ -220,7 +220,7 @@ class _Reader:
         given, where = step.given, step.where
         needed = NEEDED.get(step.op)
         if needed is not None and not isinstance(given.get(needed), str):
-            # A node or a pod may be called 7; JSON and YAML would say that it is a number.
+            # A node or a pod may be called 7; JSON and YAML would read a number.
             if isinstance(given.get(needed), bool) or not isinstance(given.get(needed), int):
                 problem = "is missing" if given.get(needed) is None else "is not a name"
                 raise InputError(f"{where}: {needed} {problem}")
@@ -247,7 +247,7 @@ class _Reader:
             self._refuse_nodes(given["suggestedNodes"], where)
 
     def _refuse_nodes(self, nodes: list[str], where: str) -> None:
-        """Recorded cases speak of nodes that only a later configuration has; elsewhere it is a slip."""
+        """Recorded cases name nodes that only a later configuration has; elsewhere it is a typing error."""
         for node in nodes:
             if not self.is_recorded and node not in self.known_nodes:
                 near = did_you_mean(node, self.known_nodes, start=", ")

@@ -1,7 +1,7 @@
-"""Taking a running gang up again from its placement alone: after a restart, and after the configuration changed.
+"""Recovers a running gang from its placement alone: after a restart, and after the configuration changed.
 
-The placement says for each GPU where it is, and of which type the granted cell was. Whatever of that no longer
-exists is left out; a gang whose guarantee no longer exists runs on as opportunistic work.
+The placement has for each GPU its position and the type of the granted cell. Parts that no longer exist are left out; a
+gang whose guarantee no longer exists runs on as opportunistic work.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def record(gang: Gang) -> GangRecord:
 def recover(cells: GangScheduler, request: GangRequest, placement: GangRecord) -> Gang:
     """Account for a gang that runs there. It is never stopped by this, but may lose its guarantee.
 
-    Recover all gangs before nodes are marked as bad: a bad cell could otherwise be shown to a VC (doomed) that has
-    work running on another one.
+    Recover all gangs before nodes are marked as bad: a bad cell could otherwise be shown to a VC (doomed) that has work
+    running on another one.
     """
     with cells.books:
         return _recover(cells, request, placement)
@@ -99,7 +99,7 @@ def find_gpu(cells: GangScheduler, chain: str, node: str, index: int) -> Physica
 
 
 def find_virtual(cells: GangScheduler, request: GangRequest, leaf: PhysicalCell, granted: str) -> VirtualCell | None:
-    """The virtual GPU that this one is, or can be, bound to for the VC."""
+    """The virtual GPU of the VC that this one is, or can be, bound to."""
     chain = cells.chains[leaf.chain]
     tenancy = cells.tenancies.get(request.vc)
     if tenancy is None or granted not in chain.types:
@@ -116,7 +116,7 @@ def find_virtual(cells: GangScheduler, request: GangRequest, leaf: PhysicalCell,
 
 
 def can_bind(chain: Chain, leaf: PhysicalCell, virtual: VirtualCell) -> bool:
-    """Whether the cells above both are bound to each other, or neither to anything and the granted one is free."""
+    """True if the cells above both are bound to each other, or neither is bound and the granted one is free."""
     physical: PhysicalCell | None = leaf
     cell: VirtualCell | None = virtual
     while cell is not None:
@@ -137,9 +137,9 @@ def users_of(cells: GangScheduler, root: VirtualCell) -> dict[int, Gang]:
 
 
 def is_freed(cells: GangScheduler, cell: PhysicalCell, root: VirtualCell) -> bool:
-    """Whether the cell would be free as a whole, were those who use `root` not guaranteed anything.
+    """True if the cell would be free as a whole if the users of `root` had no guarantee.
 
-    (If not, because a pinned cell is in it, say, `can_bind` sees that in time.)
+    (If not, because of a pinned cell in it for example, `can_bind` notices that in time.)
     """
     above = cell.parent
     while above is not None:
@@ -162,7 +162,7 @@ def granted_below(cell: PhysicalCell) -> Iterator[VirtualCell]:
 
 
 def make_way(cells: GangScheduler, leaf: PhysicalCell, virtual: VirtualCell) -> None:
-    """The granted cell is bound elsewhere (a VC that shrank): those in it lose their guarantee."""
+    """The granted cell is bound elsewhere (a VC that shrank): the gangs in it lose their guarantee."""
     root = virtual.root
     if root.physical is not None and root.priority != FREE and cells.chains[leaf.chain].is_within_free(leaf):
         for gang in users_of(cells, root).values():

@@ -1,4 +1,4 @@
-"""Playing the steps of a scenario: each pod asks, is bound, preempts or waits; nodes fail; configurations change."""
+"""Runs the steps of a scenario: each pod requests, is bound, preempts or waits; nodes fail; configurations change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATES = {
 
 
 class ReplayedPod:
-    """A pod that has been bound: its place among the pods of its gang."""
+    """A bound pod: its place among the pods of its gang."""
 
     def __init__(self, name: str, request: GangRequest, size: int, slot: int) -> None:
         self.name = name
@@ -40,18 +40,18 @@ class Replay:
     """A scheduler for pods over the cells of one layout."""
 
     def __init__(self, layout: Layout, nodes: Collection[str] | None = None) -> None:
-        """`nodes` are those that are there from the start; the others of the layout are bad until they heal."""
+        """`nodes` are those that exist from the start; the others of the layout are bad until they become healthy."""
         self.announced = nodes or ()
         self.cells = fresh_cells(layout, self.announced)
         self.bad = {node for node in self.cells.nodes if nodes is not None and node not in nodes}
-        """Nodes the cells may not know, or not yet: a later configuration may have them."""
+        """Nodes that the cells may not know yet: a later configuration may have them."""
         self._mark_bad()
         self.pods: dict[str, ReplayedPod] = {}
         self.waiting_for: dict[str, set[str]] = {}
-        """Preempting gang → its pods that have asked."""
+        """Preempting gang → its pods that have requested."""
         self.overtaken: dict[str, set[str]] = {}
-        """The same of gangs whose reserved cells a stronger one was bound to: they hold nothing, but HiveD lists them
-        as preempting until they ask again."""
+        """The same for gangs whose reserved cells were given to a stronger one: they hold nothing, but HiveD lists them
+        as preempting until they request again."""
         self.ops: dict[str, Callable[[Step], Outcome]] = {
             "schedule": self.schedule,
             "delete": self.delete,
@@ -126,7 +126,7 @@ class Replay:
             return {"result": "wait", "waitClass": str(answer.cause)}
         if answer.victims:
             if answer.is_searched and not is_preempting:
-                # HiveD does not see this one and lets the pod wait. Kubernetes then asks in the other phase.
+                # HiveD does not see this one and lets the pod wait. Kubernetes then calls again in the other phase.
                 return {"result": "wait", "waitClass": str(WaitCause.VC_FULL)}
             if is_preempting:
                 reserved = self._reserve(request, answer)
@@ -188,7 +188,8 @@ class Replay:
         return self.cells.reserve(request, answer.placement)
 
     def _drop_reservers(self, placement: Placement) -> dict[str, set[str]]:
-        """The cells cancel the preemptions that a placement overtakes: whose, and the pods that have asked."""
+        """The cells cancel the preemptions that a placement overtakes: returns whose, and the pods that have
+        requested."""
         reservers = (self.cells.on(leaf).reserver for pod in placement.physical for leaf in pod)
         names = {gang.name for gang in reservers if gang is not None}
         return {name: self.waiting_for.pop(name, set()) for name in names}
@@ -254,7 +255,7 @@ class Replay:
             self.cells.set_node(node, is_bad=True)
 
     def reconfigure(self, step: Step) -> Outcome:
-        """New cells from a configuration, then every bound pod is taken up from its placement alone."""
+        """New cells from a configuration, then every bound pod is recovered from its placement alone."""
         self.cells = fresh_cells(step.get("layout") or self.cells.layout, self.announced)
         self.waiting_for = {}
         self.overtaken = {}

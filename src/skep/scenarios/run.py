@@ -1,8 +1,7 @@
-"""A scenario from its first step to its last: the answers, and whether they are the expected ones.
+"""Runs a scenario from its first step to its last: the answers, and whether they are the expected ones.
 
-After every step what must always hold is checked, whatever was placed where: no GPU is used twice, a gang is placed as
-a whole, guaranteed work lies inside cells of its VC, every VC could still be given all that it owns, and nothing new
-was put on a bad node.
+After every step the invariants are checked: no GPU is used twice, a gang is placed as a whole, guaranteed work lies
+inside cells of its VC, every VC could still be given everything it owns, and nothing new was put on a bad node.
 """
 
 from __future__ import annotations
@@ -55,13 +54,13 @@ def play_steps(scenario: Scenario, replay: Replay) -> list[Outcome]:
             outcomes.append(replay.play(given))
             is_asked = step.op == "schedule"
             check_always(replay.cells, [gang for gang in replay.cells.gangs if is_asked and gang not in before])
-        except Exception as error:  # a bug, whatever it is: it must not take the answers of other scenarios away
+        except Exception as error:  # a bug: it must not lose the answers of other scenarios
             raise InvariantBroken(f"{step.where}: {type(error).__name__}: {error}") from error
     return outcomes
 
 
 def check_always(cells: GangScheduler, new: list[str]) -> None:
-    """What must hold after every step; `new` are the gangs that this step has placed."""
+    """The invariants after every step; `new` are the gangs that this step has placed."""
     for chain in cells.chains.values():
         if not cells.books.is_safe(chain):
             raise InvariantBroken(f"{chain.name}: too few cells are left for what the VCs have not used")

@@ -1,11 +1,11 @@
-"""Gangs on the cells of a cluster: who gets which, who must leave, who keeps what.
+"""Gangs on the cells of a cluster: HiveD's scheduler by itself, without jobs, queues or time.
 
-    ask       a pure question: where could this gang go, and who would have to leave?
+    ask       a pure query: where could this gang go, and which gangs would have to leave?
     allocate  give a placement to a gang
-    reserve   give it a placement that others have still to leave; `cancel` takes that back
+    reserve   give it a placement that others must still leave; `cancel` reverts that
     release   a gang is gone
 
-This is the scheduler of HiveD by itself, without jobs, queues or time: scenarios ask it pod by pod.
+Scenarios call it pod by pod.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class GangScheduler(Cells):
             self.virtual_order[vc] = {name: NodeOrder(nodes, sorts=sorts) for name, nodes in tenancy.nodes.items()}
 
     def on(self, leaf: PhysicalCell) -> Occupancy:
-        """Who has this GPU, and who is to have it next."""
+        """The holders of this GPU: its user, and its next user."""
         return self.occupancies[id(leaf)]
 
     # Questions -------------------------------------------------------------------------------------------------
 
     def check(self, request: GangRequest) -> None:
-        """Refuse what no cell of this configuration could ever be asked for."""
+        """Refuse requests that no cell of this configuration could satisfy."""
         tenancy = self.tenancies.get(request.vc)
         if tenancy is None:
             raise InputError(f"there is no virtual cluster '{request.vc}'")
@@ -90,8 +90,8 @@ class GangScheduler(Cells):
         return [chain for chain in chains if chain.name in self.tenancies[request.vc].roots]
 
     def ask(self, request: GangRequest, suggested: Nodes | None = None) -> GangAnswer:
-        """Where the gang could go. Nothing is changed; gangs that would lose their guarantee are among the victims
-        only if they would have to leave."""
+        """Where the gang could go. Nothing is changed; gangs that would lose their guarantee are among the victims only
+        if they would have to leave."""
         self.check(request)
         nodes = suggested if request.only_suggested else None
         answer = self._ask(request, nodes, walk)
@@ -104,7 +104,7 @@ class GangScheduler(Cells):
         return other
 
     def _ask(self, request: GangRequest, suggested: Nodes | None, seat: Seat) -> GangAnswer:
-        """Of the first chain that has room."""
+        """The answer of the first chain that fits."""
         if request.pinned:
             root = self.tenancies[request.vc].pinned[request.pinned]
             return self._ask_guaranteed(request, self.chains[root.chain], f"pinned/{request.pinned}", suggested, seat)
@@ -134,7 +134,7 @@ class GangScheduler(Cells):
     ) -> GangAnswer:
         nodes = self.virtual_order[request.vc][part]
         nodes.sort(suggested)
-        if request.gpu_count > nodes.gpu_count:  # a gang of a billion pods is not even written out
+        if request.gpu_count > nodes.gpu_count:  # a gang of a billion pods is not even expanded
             return GangAnswer(cause=WaitCause.VC_FULL)
         for priority in (OPPORTUNISTIC, request.priority):  # first without preempting gangs of its own VC
             seats = seat(nodes, request.sizes, priority, lambda node: self._is_good_virtual(node, suggested))
@@ -163,7 +163,7 @@ class GangScheduler(Cells):
                 answer = GangAnswer(Placement(chain.name, physical, virtual), victims)
             for gang, before in reversed(downgraded):
                 self._upgrade(gang, before)
-            for cell, shown in bound:  # bad cells that the VC was shown are bound again as they were
+            for cell, shown in bound:  # bad cells that the VC was shown are bound again as before
                 bind_pair(cell, shown)
             return answer
 
@@ -200,7 +200,7 @@ class GangScheduler(Cells):
     def _why(
         self, order: NodeOrder, request: GangRequest, priority: int, suggested: Nodes | None, full: WaitCause
     ) -> WaitCause:
-        """If it would fit with all nodes well, the nodes are the reason."""
+        """If it would fit with all nodes healthy, the nodes are the reason."""
 
         def fits(usable: Callable[[BaseCell], bool]) -> bool:
             asked = (order.nodes, request.sizes, priority, usable)
@@ -234,7 +234,7 @@ class GangScheduler(Cells):
             return gang
 
     def _clear(self, placement: Placement) -> None:
-        """Gangs that wait for these cells give up, and lazy ones on them lose their guarantee."""
+        """Gangs that wait for these cells are cancelled, and lazy ones on them lose their guarantee."""
         for gpu in [self.on(leaf) for pod in placement.physical for leaf in pod]:
             if gpu.reserver is not None:
                 self.cancel(gpu.reserver)
@@ -242,7 +242,7 @@ class GangScheduler(Cells):
             self.downgrade(gang)
 
     def reserve(self, request: GangRequest, placement: Placement) -> Gang:
-        """The gang gets cells that others have still to leave; no gang of lower or equal priority can have them."""
+        """The gang gets cells that others must still leave; no gang of lower or equal priority can have them."""
         with self.books:
             assert placement.virtual is not None
             self._clear(placement)
@@ -261,7 +261,7 @@ class GangScheduler(Cells):
             return gang
 
     def start(self, gang: Gang) -> None:
-        """All who had to leave the cells of a preempting gang have gone: it runs."""
+        """All gangs that had to leave the cells of a preempting gang have gone: it runs."""
         for leaf, _ in gang.pairs():
             gpu = self.on(leaf)
             gpu.reserver = None
@@ -270,7 +270,7 @@ class GangScheduler(Cells):
         gang.state = GangState.ALLOCATED
 
     def cancel(self, gang: Gang) -> None:
-        """A preempting gang gives up: those who have not left yet have their cells back, guarantee and all."""
+        """Cancel a preemption: gangs that have not left yet get their cells back, with their guarantee."""
         with self.books:
             returned: dict[str, Gang] = {}
             for leaf, _ in gang.pairs():
@@ -308,7 +308,7 @@ class GangScheduler(Cells):
             del self.gangs[gang.name]
 
     def downgrade(self, gang: Gang) -> VirtualPlacement | None:
-        """Let it run on as opportunistic work; what it loses is returned."""
+        """Let it run on as opportunistic work; returns what it loses."""
         with self.books:
             before = gang.virtual
             for leaf, virtual in gang.pairs():
@@ -337,7 +337,7 @@ def spares(answer: GangAnswer, other: GangAnswer) -> bool:
 
 
 def bound_around(gang: Gang) -> list[tuple[PhysicalCell, VirtualCell]]:
-    """What is bound in the granted cells that a gang uses, the cells it does not use among them."""
+    """The bindings in the granted cells that a gang uses, including the cells it does not use."""
     roots = {id(virtual.root): virtual.root for _, virtual in gang.pairs() if virtual is not None}
     return [(cell.physical, cell) for root in roots.values() for cell in root.tree() if cell.physical is not None]
 

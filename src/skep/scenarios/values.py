@@ -1,4 +1,4 @@
-"""Plain values (mappings, lists, text, numbers, flags) out of the documents that people write."""
+"""Plain values (mappings, lists, text, numbers, flags) from documents that people write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORDS: dict[str, bool] = {"true": True, "True": True, "TRUE": True, "false": Fa
 
 
 def plain(field: Field) -> Any:
-    """What JSON would have said. Only what can be nothing else is a number or a flag: a VC `007` or `no` is a name."""
+    """The values as in JSON. Only what can be nothing else is a number or a flag: a VC `007` or `no` is a name."""
     raw = field.raw
     if raw.is_map:
         return {key: plain(value) for key, value in field.fields().items()}

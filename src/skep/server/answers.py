@@ -1,4 +1,4 @@
-"""Answers: JSON made by msgspec, one shape for every error."""
+"""Answers: JSON made by msgspec, one format for all errors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from skep.service.turn import Busy
 from skep.service.values import Json
 
 JSON = "application/json"
-BUG = "the server failed at this; its log says more"
-"""The client learns that it was not its fault, the log learns the rest."""
+BUG = "internal error; the server's log has the details"
+"""The client learns that the error is not its own; the details are in the log."""
 _encode = msgspec.json.Encoder().encode
 
-Error = Any  # of the class that the function is registered for, where Starlette says `Exception`
+Error = Any  # of the class that the function is registered for, where Starlette declares `Exception`
 
 
 def answer(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -72,7 +72,7 @@ def _busy(_: Request, error: Error) -> Response:
 
 
 def _invalid(request: Request, error: Error) -> Response:
-    """The first fault, in the words of a person."""
+    """The first validation error, as a readable sentence."""
     fault = error.errors()[0]
     if fault["loc"] == ("path", "id") and request.url.path.startswith("/api/v1/jobs/"):
         return error_answer(404, f"there is no job {fault['input']!r}"[:300], "a job is named by its id or its name")
@@ -80,13 +80,13 @@ def _invalid(request: Request, error: Error) -> Response:
     where = ".".join(part for part in parts if not part.startswith("constrained-"))  # pydantic's name of a type
     if fault["type"] == "string_pattern_mismatch":
         return error_answer(
-            400, f"{where} is {str(fault['input'])[:100]!r}, which is not of its form", "see /openapi.json"
+            400, f"{where} is {str(fault['input'])[:100]!r}, which does not have the expected form", "see /openapi.json"
         )
     return error_answer(400, f"{where}: {fault['msg']}", "see /openapi.json")
 
 
 def _http(request: Request, error: Error) -> Response:
-    words = {404: "there is nothing at this address", 405: "this address does not take this method"}
+    words = {404: "there is nothing at this address", 405: "this address does not support this method"}
     headers = error.headers
     if error.status_code == 405:
         headers = {"allow": ", ".join(methods_at(request.app.openapi()["paths"], request.url.path))}
@@ -94,7 +94,7 @@ def _http(request: Request, error: Error) -> Response:
 
 
 def methods_at(paths: dict[str, Json], path: str) -> list[str]:
-    """Of all routes of this address; the router names those of the first."""
+    """The methods of all routes of this address; the router returns those of the first."""
     found = [operations for template, operations in paths.items() if compile_path(template)[0].match(path)]
     return sorted({method.upper() for operations in found for method in operations})
 

@@ -1,4 +1,4 @@
-"""The application: routes, what protects them, what measures them."""
+"""The application: routes, security, metrics."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def make_api(context: Context) -> FastAPI:
         await run_in_threadpool(context.studies.close)
         await run_in_threadpool(context.history.close)
 
-    # FastAPI's own pages load scripts from elsewhere, and its own /openapi.json is made while all others wait.
+    # FastAPI's own pages load scripts from other sites, and its own /openapi.json would block other requests.
     api = FastAPI(title="Skep", version=__version__, lifespan=lifespan, openapi_url=None, redirect_slashes=False)
     api.state.context = context
     for router in ROUTERS:
         api.include_router(router)
     add_error_answers(api)
-    # Made when it is first asked for: it takes longer than everything else at the start of a server.
-    # As FastAPI documents it.
+    # Computed on the first request: it takes longer than everything else at the start of a server. As FastAPI documents
+    # it.
     api.openapi = functools.cache(lambda: published(FastAPI.openapi(api)))  # type: ignore[method-assign]
     return api
 
@@ -101,7 +101,7 @@ def published(schema: Json) -> Json:
 
 
 def without_422(schema: Json) -> Json:
-    """FastAPI promises an answer of its own shape to a bad request; ours is a 400 of our shape."""
+    """FastAPI declares its own answer to an invalid request; this server answers 400 in its own format."""
     for operations in schema["paths"].values():
         for operation in operations.values():
             operation["responses"].pop("422", None)

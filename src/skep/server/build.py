@@ -1,4 +1,4 @@
-"""The live service on the data folder: its store, the cluster it manages, the engine that runs its jobs."""
+"""Builds the live service on the data folder: its store, its cluster, its engine."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[E
 
 
 def measure_of(profile: str) -> Measure:
-    """The speeds of a profile on whatever cluster there is; without one speeds are unknown."""
+    """The speeds of a profile on any cluster; without a profile speeds are unknown."""
     if not profile:
         return nobody_measured
     from skep.experiments.known import Known
@@ -65,7 +65,7 @@ def measure_of(profile: str) -> Measure:
 
 
 def differences(config: Config, live: Live) -> list[str]:
-    """What the config file asks for and the store has otherwise: the store's holds."""
+    """Settings of the config file that differ from the store: the store's are used."""
     ground = live.writer.ground
     found = []
     if config.cluster and "cluster" not in config.typed and stated_text(config.cluster) != ground.text:
@@ -83,7 +83,7 @@ def differences(config: Config, live: Live) -> list[str]:
 
 
 def stated_text(spec: str) -> str:
-    """What a config file's `cluster` stands for; nothing if it cannot be read, which does not matter any more."""
+    """What `cluster` in a config file stands for; empty if it cannot be read, which does not matter any more."""
     try:
         return spec if looks_like_spec(spec) else cluster_text(spec)
     except InputError:
@@ -91,9 +91,9 @@ def stated_text(spec: str) -> str:
 
 
 def job_accounts(config: Config, say: Callable[[str], None]) -> Accounts:
-    """Users with a token are not the server's account: where possible, their jobs run as another account.
+    """Users with a token do not own the server's account: if possible, their jobs run as another account.
 
-    Without tokens only the account of the server itself is meant to ask, and its jobs are its own.
+    Without tokens only the server's own account is meant to use it, and the jobs are its own.
     """
     run_as = config.run_as or (SEPARATE if config.needs_token and not missing_rights() else SERVER)
     accounts = Accounts(run_as, config.data, config.job_files, server_umask())
@@ -114,12 +114,12 @@ def server_umask() -> int:
 
 
 def local_engine(config: Config, live: Live, accounts: Accounts) -> Engine:
-    cluster = live.writer.state.cluster.blank()  # a copy: the state's own changes in place
+    cluster = live.writer.state.cluster.blank()  # a copy: the state's own is changed in place
     return LocalEngine(config.data, cluster, live.request_of, live.tell, accounts, config.limits)
 
 
 class EngineKind(NamedTuple):
-    """An engine that can be chosen: what it can do is known before it is made, for the first policy builds on it."""
+    """A selectable engine. Its capabilities are known before it is created, because the first policy needs them."""
 
     capabilities: frozenset[Capability]
     make: Callable[[Config, Live, Accounts], Engine]
@@ -155,7 +155,7 @@ def describe_machine(gpus: list[Gpu]) -> str:
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
     kinds = sorted({gpu.name for gpu in gpus})
     if len(kinds) > 1:
-        raise InputError(f"this machine has GPUs of {len(kinds)} types ({', '.join(kinds)})", hint="say --cluster FILE")
+        raise InputError(f"this machine has GPUs of {len(kinds)} types ({', '.join(kinds)})", hint="use --cluster FILE")
     node: Json = {"name": name, "gpus": len(gpus), "gpu_type": kinds[0].lower().replace(" ", "-")}
     node |= {"gpu_mem_gib": gpus[0].memory_mib // 1024, "cpus": os.cpu_count() or 1, "memory_gib": memory_gib}
     return str(yaml.safe_dump({"nodes": [node]}, sort_keys=False))

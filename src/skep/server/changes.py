@@ -1,7 +1,7 @@
-"""What changes, for dashboards: events together with the jobs they changed.
+"""Changes for dashboards: events together with the jobs they changed.
 
-Everything of a quarter of a second is gathered into one batch, whose rows are read once for all listeners. A listener
-that was away for long, or reads slowly, is notified to read everything again, so a slow client costs no memory.
+Everything within a quarter of a second is collected into one batch, whose rows are read once for all listeners. A
+listener that was away for long, or reads slowly, is asked to read everything again, so a slow client costs no memory.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from skep.service.values import Json
 
 EVERY_S = 0.25
 BATCHES = 64
-"""Batches that are kept for listeners who are behind."""
+"""The number of batches that are kept for listeners that are behind."""
 JOBS_MAX = 2000
-"""Jobs of one batch; where more change at once, reading everything again is cheaper."""
+"""The most jobs of one batch; if more change at once, reading everything again is cheaper."""
 MISSED_MAX = 500
-"""Events that are made up for after a broken connection."""
+"""The most events that are resent after a broken connection."""
 _encode = msgspec.json.Encoder().encode
 
 
 class ChangeBatch(msgspec.Struct):
-    """What happened within a quarter of a second; no jobs where there were too many."""
+    """The changes within a quarter of a second; no jobs if there were too many."""
 
     number: int
     seq: int
@@ -38,7 +38,7 @@ class ChangeBatch(msgspec.Struct):
     jobs: list[Json]
     is_too_large: bool
     whole: bytes = b""
-    """The message for those who see everything."""
+    """The message for readers that may see everything."""
 
     def message(self, sight: Sight, after: int) -> bytes:
         if sight.is_whole and (not self.events or self.events[0]["seq"] > after):
@@ -83,7 +83,7 @@ class ChangeStream:
             self._gatherer = self._gatherer or asyncio.create_task(self._gather())
 
     async def _gather(self) -> None:
-        """Runs as long as something happens."""
+        """Runs as long as there are changes."""
         try:
             while self._events or self._jobs:
                 await self._hub.pause(EVERY_S)
@@ -100,7 +100,7 @@ class ChangeStream:
             self._gatherer = None
 
     async def stream(self, after: int | None, reads: Reads) -> AsyncIterator[bytes]:
-        """Messages for one listener: one at once, then as things happen."""
+        """Messages for one listener: one at once, then with every change."""
         self._listeners += 1
         try:
             last = self._number
@@ -124,7 +124,7 @@ class ChangeStream:
                 self._batches.clear()
 
     async def _rung(self, bell: asyncio.Event) -> bool:
-        """False after a while without anything; the bell of the hub rings at the end of the server."""
+        """False after a while without changes; the hub's event is also set at the end of the server."""
         waits = [asyncio.ensure_future(bell.wait()), asyncio.ensure_future(self._hub.pause(HEARTBEAT_S))]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -135,7 +135,7 @@ class ChangeStream:
 
 
 def first_message(reads: Reads, after: int | None) -> tuple[int, bytes]:
-    """What was missed behind number `after`, or merely where we are; and the number of the last event."""
+    """What was missed after number `after`, or only the present position; and the number of the last event."""
     seq = reads.last_seq()
     if after is None or after == seq:
         return seq, message(seq, [], [])
@@ -149,6 +149,6 @@ def first_message(reads: Reads, after: int | None) -> tuple[int, bytes]:
 def message(
     seq: int, events: list[Event], jobs: list[Json], *, is_resync: bool = False, is_cluster: bool = False
 ) -> bytes:
-    """Without a name, so that `onmessage` of a browser takes it."""
+    """Without an event name, so that `onmessage` of a browser receives it."""
     change = {"seq": seq, "resync": is_resync, "events": events, "jobs": jobs, "cluster": is_cluster}
     return b"id: %d\ndata: %s\n\n" % (seq, _encode(change))

@@ -1,8 +1,8 @@
 """Short pauses for garbage collection.
 
-A full collection walks every live object while all threads wait: with 10,000 jobs that takes 100 ms and more, and it
-finds nearly nothing, because few objects refer to each other in cycles. So what has survived one full collection is
-left out of the next ones, until an hour later one collection walks everything again.
+A full collection visits every live object while all threads wait: with 10,000 jobs that takes 100 ms and more, and it
+finds nearly nothing, because few objects refer to each other in cycles. So objects that survived one full collection
+are left out of the next ones, until an hour later one collection visits everything again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers in JSON are sent compressed to those who can read that. Streams are not: a line must not wait in a buffer."""
+"""Compresses JSON answers for clients that accept it. Streams are not compressed: a line must not wait in a buffer."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LEAST = 1024
-"""Shorter ones fit into a packet as they are."""
+"""Shorter answers fit into a packet uncompressed."""
 LARGE = 64 * 1024
-"""Larger ones are compressed in a thread: the others need not wait for it."""
+"""Larger answers are compressed in a thread, so that other requests need not wait."""
 LEVEL = 4
 KINDS = ("application/json", "text/csv", "text/html")
 
@@ -28,7 +28,7 @@ class Compress:
 
 
 class Sender:
-    """Holds the head of an answer back until it has seen whether the body comes in one piece."""
+    """Delays the head of an answer until it is known whether the body comes in one piece."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

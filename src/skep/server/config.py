@@ -28,29 +28,30 @@ KEYS = (
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """`cluster` or `policy` empty: as it was; at first the GPUs of this machine, or virtual ones, and `fifo`."""
+    """`cluster` or `policy` empty: as stored; in a new store the GPUs of this machine, or virtual ones, and `fifo`."""
 
     cluster: str = ""
     policy: str = ""
     engine: str = "local"
-    """Who runs the jobs: one of `ENGINES`."""
+    """The engine that runs the jobs: one of `ENGINES`."""
     typed: frozenset[str] = frozenset()
-    """Which of these were flags: they replace what is stored. What a config file says is for a new store."""
+    """The settings that were given as flags: they replace what is stored. Those of a config file apply to a new store
+    only."""
     data: Path
     host: str = "127.0.0.1"
     port: int = PORT
     auth: str = "none"
     names: tuple[str, ...] = ()
-    """Further names this server may be called by (the `Host` of a request)."""
+    """Additional host names of this server (the `Host` of a request)."""
     is_new: bool = False
-    """Begin anew where jobs have left files but the store is gone."""
+    """Start with a new store although jobs have left files and their store is gone."""
     keep_days: float = 30.0
-    """Ended jobs are forgotten after so many days."""
+    """Ended jobs are deleted after this many days."""
     limits: LimitRules = UNLIMITED
     run_as: str = ""
-    """Whose account jobs run as, see `engines/local/accounts.py`; empty: what is safe here, see `job_accounts`."""
+    """The account that jobs run as, see `engines/local/accounts.py`; empty: a safe choice, see `job_accounts`."""
     profile: str = ""
-    """A file of speeds by model: the reference of jobs that report their steps, and what policies know of speeds."""
+    """A file of speeds by model: the reference of jobs that report their steps, and the speeds that policies see."""
     job_files: str = ""
     """Where jobs of other accounts have their folders; empty: beside the data folder."""
 
@@ -65,13 +66,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def default_limits() -> Limits:
-    """Jobs without GPUs of one user may have the CPUs and the memory of this machine, at once."""
+    """By default the jobs without GPUs of one user may use all CPUs and memory of this machine at once."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return msgspec.structs.replace(DEFAULTS, cpus=float(os.cpu_count() or 1), memory_gib=round(memory_gib, 1))
 
 
 def make_config(file: str | None, flags: Json, *, is_new: bool = False) -> Config:
-    """`flags` holds what was typed; `None` was not."""
+    """`flags` has what was typed; `None` was not."""
     values: Json = {"data": default_data()}
     if file is not None:
         values |= read_config(file)
@@ -100,7 +101,7 @@ def make_config(file: str | None, flags: Json, *, is_new: bool = False) -> Confi
 
 
 def read_config(path: str) -> Json:
-    """The keys that are in the file; a relative path in it starts at its folder."""
+    """The keys in the file; a relative path in it starts at its folder."""
     document = read_document(load_text(path, what="a config file (YAML)"), path)
     found = document.fields(KEYS)
     folder = Path(path).absolute().parent
@@ -132,7 +133,7 @@ def _value(key: str, field: Field) -> Any:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
+    """True if only this machine can reach it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -140,9 +141,9 @@ def is_loopback(host: str) -> bool:
 
 
 def open_socket(config: Config) -> socket.socket:
-    """Bound before anything else is touched, so that a port in use costs nothing."""
+    """Bound before anything else is changed, so that a port in use does no harm."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    # Named in full: asyncio turns off Nagle's algorithm, which would cost 40 ms an answer, only on what says TCP.
+    # With an explicit protocol: asyncio disables Nagle's algorithm, which would cost 40 ms per answer, only for TCP.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

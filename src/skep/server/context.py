@@ -1,4 +1,4 @@
-"""What the routes work with."""
+"""The objects that the routes use."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Context(msgspec.Struct):
     studies: Studies
     metrics: ServerMetrics
     tokens: Tokens | None
-    """None where no login is asked for."""
+    """None if no login is required."""
     shut_down: Callable[[float | None], None]
     """Begin to stop the server; with a number all jobs first, and the server stays if that takes more seconds."""
     log_files: FileBudget
     looks: Looks = msgspec.field(default_factory=Looks)
     overviews: Together[Json] = msgspec.field(default_factory=Together)
-    """By what one may see."""
+    """By what the reader may see."""
 
 
 def context_of(request: Request) -> Context:
@@ -62,5 +62,5 @@ def reads_of(request: Request) -> Reads:
 
 
 async def done(future: Future[T]) -> T:
-    """Wait until the writer has made it durable. A reader that leaves must not cancel what the writer holds."""
+    """Wait until the writer has made it durable. A client that disconnects must not cancel what the writer holds."""
     return await asyncio.shield(asyncio.wrap_future(future))

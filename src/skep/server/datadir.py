@@ -1,4 +1,4 @@
-"""The data folder: one server at a time, and where to find the one that runs."""
+"""The data folder: one server at a time, and where to find the running one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skep.server.private import check_private
 
 
 class DataDir:
-    """Holds the lock for as long as the process lives; the kernel lets go of it in a crash too."""
+    """Holds the lock as long as the process lives; the kernel releases it after a crash too."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,7 +31,7 @@ class DataDir:
                 f"{path} is in use by another server{who}", hint="`skep down` stops it; another folder: --data DIR"
             ) from None
         self._announced: RunningProcess | None = None
-        # What a crashed server left would name a process that is no longer it.
+        # The file of a crashed server would name a process that is no longer a server.
         (path / "server.json").unlink(missing_ok=True)
 
     def announce(self, running: RunningProcess) -> None:
@@ -43,7 +43,7 @@ class DataDir:
         remember(self.path)
 
     def close(self) -> None:
-        if read_running(self.path) == self._announced:  # the folder may have been replaced under us
+        if read_running(self.path) == self._announced:  # the folder may have been replaced meanwhile
             (self.path / "server.json").unlink(missing_ok=True)
         forget(self.path)
         os.close(self._lock)
@@ -56,7 +56,7 @@ class DataDir:
 
 
 def prepare_folder(path: Path) -> None:
-    """Made when it is not there, and then for its owner alone: commands and environments of jobs are in it."""
+    """Created if it does not exist, for its owner alone: it contains commands and environments of jobs."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):

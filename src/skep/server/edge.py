@@ -1,8 +1,8 @@
-"""The edge towards the network: how many connections there may be, and how long a client may take.
+"""Limits on network connections: how many there may be, and how long a client may take.
 
-Every connection costs a file, and the engine needs files to start jobs and to read how they ended. So connections get
-at most half of them, and logs that are being read a quarter. Where a new connection does not fit, the oldest without a
-request under way is closed; if there is none, the new one is refused.
+Every connection costs a file descriptor, and the engine needs descriptors to start jobs and to read how they ended. So
+connections get at most half of them, and logs that are being read a quarter. If a new connection does not fit, the
+oldest one without a request in progress is closed; if there is none, the new one is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SWEEP_S = 1.0
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What one client, and all of them, may use."""
+    """What one client, and all clients together, may use."""
 
     connections: int = 4096
     per_client: int = 2048
@@ -36,16 +36,17 @@ class Bounds(msgspec.Struct, frozen=True):
     idle_s: float = 65.0
     """Between two requests; longer than clients keep an idle connection, so that none is closed just as it is used."""
     body_s: float = 30.0
-    """For a body, and in addition a second for every `body_rate` bytes that have come."""
+    """For a body, plus one second for every `body_rate` bytes received."""
     body_rate: int = 16 * 1024
     stuck_s: float = 60.0
-    """An answer of which the client takes nothing for so long is given up."""
+    """An answer that the client does not read for this long is aborted."""
     log_files: int = 16_384
-    """Open logs of all who read them."""
+    """Open logs of all readers."""
 
 
 def bounds_for(files: int) -> Bounds:
-    """Half of the files for connections (half of those for one client), a quarter for logs that are being read."""
+    """Half of the descriptors for connections (half of those for one client), a quarter for logs that are being
+    read."""
     wanted = Bounds()
     most = max(min(files // 2, wanted.connections), 8) if files > 0 else wanted.connections
     logs = max(min(files // 4, wanted.log_files), 8) if files > 0 else wanted.log_files
@@ -53,24 +54,24 @@ def bounds_for(files: int) -> Bounds:
 
 
 class Edge:
-    """The connections there are, by client."""
+    """The open connections, by client."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
         self.clients: dict[str, dict[Connection, None]] = {}
-        """Those of one client in the order in which they came."""
+        """The connections of one client in the order in which they came."""
         self.count = 0
         self.refused = 0
         self._sweep: asyncio.TimerHandle | None = None
 
     @property
-    # Uvicorn names a class or a function here, by `type[asyncio.Protocol]`.
+    # Uvicorn expects a class or a function here, as `type[asyncio.Protocol]`.
     def protocol(self) -> Any:
-        """For uvicorn: makes the protocol of a new connection."""
+        """For uvicorn: creates the protocol of a new connection."""
         return functools.partial(Connection, edge=self)
 
     def add(self, new: Connection) -> bool:
-        """Whether there is room for it, perhaps made by closing an idle one."""
+        """True if the connection is accepted, perhaps after closing an idle one."""
         mine = self.clients.get(new.host, {})
         is_admitted = True
         if len(mine) >= self.bounds.per_client:
@@ -101,7 +102,7 @@ class Edge:
 
 
 def close_idle(connections: dict[Connection, None]) -> bool:
-    """Close the oldest that has no request under way; whether there was one."""
+    """Close the oldest one without a request in progress. True if there was one."""
     oldest = next((each for each in connections if each.is_idle), None)
     if oldest is None:
         return False
@@ -115,9 +116,9 @@ KNOWN = "skep.known"
 
 
 class Connection(HttpToolsProtocol):
-    """Uvicorn's protocol, which knows neither a time for headers and bodies nor a size of headers."""
+    """Uvicorn's protocol, which has no time limit for headers and bodies and no size limit for headers."""
 
-    # What uvicorn's own takes.
+    # The arguments of uvicorn's own.
     def __init__(self, *args: Any, edge: Edge, **more: Any) -> None:
         super().__init__(*args, **more)
         self.edge = edge
@@ -127,14 +128,14 @@ class Connection(HttpToolsProtocol):
         self._begun = 0
         """Requests so far."""
         self._since_s = 0.0
-        """Since when it is in the state in which it is: waiting, in a header, in a body."""
+        """Since when it is in its present state: waiting, in a header, in a body."""
         self._header_bytes = self._header_count = self._body_bytes = 0
         self._held_bytes = 0
-        """Of a header that has begun but not ended: the parser may hold back as much."""
+        """The size of an incomplete header: the parser may hold back as much."""
         self._unsent = 0
         self._unsent_since_s = 0.0
         self.known: dict[str, bool] = {}
-        """What was found out about the other end; it stays the same for all requests of a connection."""
+        """What is known about the client; it stays the same for all requests of a connection."""
 
     # What uvicorn calls -----------------------------------------------------------------------------------------
 
@@ -151,7 +152,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """As in the class above, but what is refused is not worth a line in the log, or many would fill the disk."""
+        """As in the base class, but refusals are not logged, because many of them would fill the disk."""
         if self.is_refused:
             return
         self._unset_keepalive_if_required()
@@ -162,8 +163,8 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserError:
             self.refuse(400, "this is not a request of HTTP/1.1")
         except httptools.HttpParserUpgrade:
-            pass  # there is nothing to upgrade to: the request is answered as it is
-        # Only if no other request was in the same data: of where one begins in it nothing is known.
+            pass  # there is nothing to upgrade to: the request is answered normally
+        # Only if no other request was in the same data, whose beginning would be unknown.
         if self._in_header and is_all_header and self._begun - begun == (not was_in_header):
             self._held_bytes += len(data)
             self._check_header()
@@ -217,7 +218,7 @@ class Connection(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way; one whose header has not come whole is not yet one."""
+        """True if no request is in progress; an incomplete header does not count as a request."""
         return (self.cycle is None or self.cycle.response_complete) and not self.pipeline
 
     def _check_header(self) -> None:
@@ -228,16 +229,16 @@ class Connection(HttpToolsProtocol):
             self.refuse(431, "the header of the request is too large", most)
 
     def check(self, now_s: float) -> None:
-        """Called now and then: give up a connection whose client takes too long."""
+        """Called periodically: abort a connection whose client takes too long."""
         bounds, passed_s = self.edge.bounds, now_s - self._since_s
         if self._in_header:
             if passed_s > bounds.header_s:
-                self.refuse(408, "the header of the request did not come in time")
+                self.refuse(408, "the header of the request did not arrive in time")
         elif self._in_body:
-            # What the server has not asked for yet is not the client's delay.
+            # What the server has not read yet is not the client's delay.
             waits = len(self.cycle.body) > HIGH_WATER_LIMIT
             if passed_s > bounds.body_s + self._body_bytes / bounds.body_rate and not waits:
-                self.refuse(408, "the body of the request did not come in time")
+                self.refuse(408, "the body of the request did not arrive in time")
         elif self.is_idle and passed_s > (bounds.idle_s if self._begun else bounds.first_byte_s):
             self.transport.close()
         self._check_unsent(now_s)
@@ -250,7 +251,7 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
 
     def refuse(self, status: int, message: str, hint: str = "") -> None:
-        """Answer, unless the request has an answer already or another one is under way, and end the connection."""
+        """Answer, unless the request already has an answer or another one is in progress, and close the connection."""
         if self.is_refused:
             return
         self.is_refused = True

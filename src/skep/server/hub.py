@@ -1,7 +1,7 @@
 """Events as they happen, for any number of listeners.
 
-What happened is kept once, in a short ring that all listeners share, and each listener knows only the number of the
-last event it has sent on. One that falls out of the ring reads from the store; so a slow client costs no memory.
+Events are kept once, in a short ring that all listeners share, and each listener has only the number of the last event
+it has sent. One that falls out of the ring reads from the store, so a slow client costs no memory.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Hub:
         self._heartbeat_s = heartbeat_s
         self._ring: deque[Event] = deque(maxlen=RING)
         self._newest: int | None = None
-        """The latest event since this server started; none before the first one."""
+        """The latest event since this server started; None before the first one."""
         self._vcs: dict[str, str] = {}
-        """By id, the VC of jobs that readers of some VCs asked about."""
+        """By id, the VC of jobs that restricted readers asked about."""
         self._listeners = 0
         self._bell = asyncio.Event()
         self.is_closing = False
@@ -43,7 +43,7 @@ class Hub:
         self._unsubscribe = self._live.subscribe(lambda events, _: loop.call_soon_threadsafe(self._add, events))
 
     def close(self) -> None:
-        """Streams end, so that a server that stops does not wait for them."""
+        """End all streams, so that a server that stops does not wait for them."""
         if not self.is_closing:
             self.is_closing = True
             self._unsubscribe()
@@ -56,7 +56,7 @@ class Hub:
             await self._wait(left)
 
     async def stream(self, after: int | None, job_id: str | None, reads: Reads) -> AsyncIterator[bytes]:
-        """Server-sent events behind number `after`, or from now on; those that `reads` may see."""
+        """Server-sent events after number `after`, or from now on, as far as `reads` may see them."""
         last = self._newest if after is None else after
         self._listeners += 1
         try:
@@ -70,7 +70,7 @@ class Hub:
                     last = found[-1]["seq"]
                     yield b"".join(sse(event) for event in found)
                 elif newest == self._newest:
-                    # What has been looked through need not be looked through again.
+                    # What has been examined need not be examined again.
                     last = newest if newest is not None and (last is None or newest > last) else last
                     if not await self._wait(self._heartbeat_s):
                         yield b": still here\n\n"
@@ -111,7 +111,7 @@ class Hub:
         bell.set()
 
     async def _wait(self, seconds: float) -> bool:
-        """Whether the bell rang."""
+        """True if the event was set."""
         bell = self._bell
         try:
             async with asyncio.timeout(seconds):
@@ -122,11 +122,11 @@ class Hub:
 
 
 def forgotten_since(reads: Reads, after: int) -> Event | None:
-    """For a client that comes back so late that events after its last one were deleted."""
+    """For a client that returns so late that events after its last one were deleted."""
     oldest = reads.first_event()
     if oldest is None or oldest <= after + 1:
         return None
-    text = f"{oldest - after - 1:,} events were forgotten before they were read"
+    text = f"{oldest - after - 1:,} events were deleted before they were read"
     return {"seq": oldest - 1, "at_s": reads.clock(), "kind": "missed", "job_id": None, "who": "", "text": text}
 
 

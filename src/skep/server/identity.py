@@ -1,4 +1,4 @@
-"""Who asks, and whether they may."""
+"""The identity of the caller, and what the caller may do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRIAL = "anonymous"
 
 
 class Forbidden(Exception):
-    """An answer other than the one asked for: its status, one line, a hint."""
+    """A refusal: its status, one line, a hint."""
 
     def __init__(self, status: int, message: str, hint: str = "", headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -26,9 +26,9 @@ class Forbidden(Exception):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who sent a request. Without tokens everything is allowed, and `who` is what the client says.
+    """The sender of a request. Without tokens everything is allowed, and `who` is what the client claims.
 
-    `sight` says what it may read; the `must_…` methods say what it may do, and raise `Forbidden`.
+    `sight` is what it may read; the `must_…` methods check what it may do, and raise `Forbidden`.
     """
 
     who: str
@@ -60,14 +60,14 @@ class Identity(msgspec.Struct, frozen=True):
             raise Forbidden(403, "this token only reads (role viewer)")
 
     def homed(self, requests: list[Request]) -> list[Request]:
-        """The same, where a job that names no VC goes to the only one of the token."""
+        """The same request; a job without a VC goes to the only VC of the token."""
         if len(self.vcs) != 1 or self.role == "admin":
             return requests
         vc = self.vcs[0]
         return [msgspec.structs.replace(each, vc=vc) if each.vc == DEFAULT_VC else each for each in requests]
 
     def must_submit(self, requests: list[Request], limits: LimitRules) -> None:
-        """Into VCs of the token; that a job carries the name of who submits it is seen to when it is read."""
+        """Check the VCs of the token; that a job has the name of its submitter is checked when the job is read."""
         self.must_write()
         if self.role == "admin":
             return
@@ -82,16 +82,16 @@ class Identity(msgspec.Struct, frozen=True):
             raise Forbidden(403, f"priority {priority} is above {most}, the limit of {self.who} in VC {vc}", hint)
 
     def must_own(self, job: Json) -> None:
-        """For what is of the submitter alone, such as secrets."""
+        """For what belongs to the submitter alone, such as secrets."""
         self.must_write()
         if self.role == "admin":
             return
         if job["user"] != self.who:
-            raise Forbidden(403, f"job {job['id']} belongs to {job['user'] or 'nobody'}, not to {self.who}")
+            raise Forbidden(403, f"job {job['id']} belongs to {job['user'] or 'an unnamed user'}, not to {self.who}")
         self._must_have_vc(job["vc"])
 
     def must_change(self, job: Json) -> None:
-        """Jobs of oneself; owners of a VC change all jobs in it."""
+        """One's own jobs; owners of a VC may change all jobs in it."""
         if not self.leads(job["vc"]):
             self.must_own(job)
 
@@ -103,7 +103,7 @@ class Identity(msgspec.Struct, frozen=True):
         return True
 
     def leads(self, vc: str) -> bool:
-        """Whether it has the say over all jobs of this VC."""
+        """True if it may change all jobs of this VC."""
         return self.role == "admin" or (self.role == "owner" and vc in self.vcs)
 
     def _must_have_vc(self, vc: str) -> None:
@@ -128,5 +128,5 @@ def identify(headers: dict[bytes, bytes], tokens: Tokens | None) -> Identity:
 def said_user(headers: dict[bytes, bytes]) -> str:
     said = headers.get(b"x-skep-user", b"").decode("latin-1")
     if said and not NAME.fullmatch(said):
-        raise InputError("X-Skep-User is no user name", hint="up to 64 letters, digits, . _ - and @")
+        raise InputError("X-Skep-User is not a valid user name", hint="up to 64 letters, digits, . _ - and @")
     return said or TRIAL

@@ -1,4 +1,4 @@
-"""What a job looks like, for `/openapi.json`: made from the table of fields that job files are read by."""
+"""The schema of a job for `/openapi.json`, made from the table of fields by which job files are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs as they are sent: of one task, or of several, line by line, as they are or as they grow."""
+"""Logs as they are sent: of one task or of several, line by line, complete or while they grow."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ POLL_S = 0.2
 
 class Text(LogReader, Protocol):
     def last(self) -> bytes:
-        """What is left to say when nothing more will be written."""
+        """The rest to send when nothing more will be written."""
 
 
 class PlainLog:
-    """A log as it was printed."""
+    """A log in its original form."""
 
     def __init__(self, log: LogReader) -> None:
         self.log = log
@@ -33,9 +33,9 @@ class PlainLog:
 
 
 class LabelledLog:
-    """Whole lines, each behind the name of its task.
+    """Whole lines, each after the name of its task.
 
-    Where they are cut depends on what was written alone, so that a client that reconnects can count what it had.
+    Where they are cut depends only on what was written, so that a client that reconnects can count what it had.
     """
 
     def __init__(self, log: LogReader, label: str) -> None:
@@ -66,7 +66,7 @@ def pieces_of(line: bytes) -> list[bytes]:
 
 
 class FileBudget:
-    """How many logs may be open at once, for all who read them."""
+    """How many logs may be open at once, for all readers."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -82,7 +82,8 @@ class FileBudget:
 
 
 async def log_text(readers: Iterable[Text]) -> AsyncIterator[bytes]:
-    """What is there now. Each is made in its turn: a job has thousands of tasks, a process hundreds of files."""
+    """The present content. Readers are opened one by one: a job may have thousands of tasks, a process hundreds of
+    files."""
     them = iter(readers)
     while (reader := await run_in_threadpool(next, them, None)) is not None:
         try:
@@ -95,7 +96,7 @@ async def log_text(readers: Iterable[Text]) -> AsyncIterator[bytes]:
 
 
 async def log_stream(readers: list[Text], is_over: Callable[[], bool], hub: Hub) -> AsyncIterator[bytes]:
-    """As it grows. `is_over`: nothing more will be written. It is asked before the last look, not after."""
+    """The log as it grows. `is_over`: nothing more will be written. It is evaluated before the last read, not after."""
     try:
         while True:
             over = await run_in_threadpool(is_over)

@@ -1,7 +1,7 @@
-"""Checks at submission that what a job file names on the server's machine is there, so that jobs do not fail later.
+"""Checks at submission that files named by a job exist on the server's machine, so that jobs do not fail later.
 
-A job that needs others may find what they make, so it is not asked about. Files may be on a slow or hanging disk, so
-they are not looked at on the event loop, and a result is kept for a while.
+A job that needs others may use files that these create, so it is not checked. Files may be on a slow or hanging disk,
+so they are not checked on the event loop, and results are cached.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ BELIEVED_S = 30.0
 KEPT = 10_000
 
 Look = tuple[str, ...]
-"""A folder; or a program, the PATH it is looked for in, and the folder it is run in."""
+"""A folder; or a program, the PATH in which it is searched, and the folder in which it is run."""
 
 
 class Looks:
-    """What was found there, and until when that is believed."""
+    """The results, and how long they are valid."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.found: dict[Look, float] = {}
 
     def are_known(self, requests: list[Request]) -> bool:
-        """Whether all of this was looked at recently enough."""
+        """True if all of this was checked recently enough."""
         now_s = self.clock()
         return all(self.found.get(look, 0.0) > now_s for look in looks_of(requests))
 
     def check(self, requests: list[Request]) -> None:
-        """An error that names the first thing that is not there."""
+        """Raises for the first thing that does not exist."""
         now_s = self.clock()
         if len(self.found) > KEPT:
             self.found = {}
@@ -81,7 +81,7 @@ def look_at(look: Look) -> None:
 
 
 def is_folder(path: str) -> bool:
-    """What this account may not see is taken to be there: the job's account may."""
+    """What this account may not see is assumed to exist: the job's account may see it."""
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -91,7 +91,7 @@ def is_folder(path: str) -> bool:
 
 
 def remarks(requests: list[Request], vcs: Callable[[], set[str]]) -> list[str]:
-    """What is not wrong, but hardly meant."""
+    """What is valid, but probably a mistake."""
     said = []
     twice = [name for name, count in Counter(request.name for request in requests).items() if count > 1]
     if twice:

@@ -1,4 +1,4 @@
-"""`/metrics`: what Prometheus reads. Labels are states, causes, nodes and VCs, never jobs or users."""
+"""`/metrics` for Prometheus. Labels are states, causes, nodes and VCs, never jobs or users."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOB_BUCKETS = (
 
 
 class ServerMetrics:
-    """A registry of its own: two servers in one process (tests) do not meet."""
+    """A separate registry, so that two servers in one process (tests) do not interfere."""
 
     def __init__(self, live: Live) -> None:
         self._registry = CollectorRegistry()
@@ -44,7 +44,7 @@ class ServerMetrics:
 
 
 class _JobTimes:
-    """How long jobs waited and ran, of what happens while this server is up; looked for at each scrape."""
+    """How long jobs waited and ran, while this server is up; updated at each scrape."""
 
     def __init__(self, live: Live, registry: CollectorRegistry) -> None:
         self._live = live
@@ -72,7 +72,7 @@ class _JobTimes:
 
 
 class _LiveCollector:
-    """Asks the service at each scrape, so that nothing is counted twice in two places."""
+    """Queries the service at each scrape, so that nothing is counted in two places."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
@@ -93,8 +93,10 @@ class _LiveCollector:
         yield GaugeMetricFamily("skep_gpus_bad", "GPUs of lost nodes.", now.bad)
         yield GaugeMetricFamily("skep_gpus_drained", "GPUs of drained nodes.", now.drained)
         unused = self._live.idle()
-        yield GaugeMetricFamily("skep_gpus_idle", "GPUs and parts of them that nobody holds.", unused.gpus)
-        yield GaugeMetricFamily("skep_gpus_fragments", "Of these, of no use to typical jobs.", unused.fragments)
+        yield GaugeMetricFamily("skep_gpus_idle", "Idle GPUs and parts of GPUs.", unused.gpus)
+        yield GaugeMetricFamily(
+            "skep_gpus_fragments", "Of these, the part that typical jobs cannot use.", unused.fragments
+        )
         waiting = GaugeMetricFamily("skep_jobs_waiting", "Waiting jobs by cause of their refusal.", labels=["cause"])
         for cause, count in sorted(stats.get("waiting", {}).items()):
             waiting.add_metric([cause], count)
@@ -109,12 +111,14 @@ class _LiveCollector:
         yield SummaryMetricFamily("skep_commit_seconds", "Writing, by turn of the writer.", turns, stats["commit_s"])
         failures, longest_s = stats["policy_failures"], stats["policy_longest_s"]
         yield CounterMetricFamily("skep_policy_failures", "Policies that failed and were replaced.", failures)
-        yield GaugeMetricFamily("skep_policies_replaced", "Of these, that still are.", stats["policies_replaced"])
+        yield GaugeMetricFamily(
+            "skep_policies_replaced", "Of these, those that are still replaced.", stats["policies_replaced"]
+        )
         yield GaugeMetricFamily("skep_decision_longest_seconds", "The longest time a policy took to decide.", longest_s)
-        yield CounterMetricFamily("skep_decisions", "Times a policy was asked.", stats["decisions"])
+        yield CounterMetricFamily("skep_decisions", "Number of decisions.", stats["decisions"])
         late, dropped = stats["late_plans"], stats["dropped_steps"]
         yield CounterMetricFamily("skep_late_plans", "Plans committed on a later version than theirs.", late)
-        yield CounterMetricFamily("skep_late_steps_dropped", "Steps of late plans that no longer made sense.", dropped)
+        yield CounterMetricFamily("skep_late_steps_dropped", "Steps of late plans that were no longer valid.", dropped)
         yield CounterMetricFamily("skep_events", "Events written to the log.", stats["events"])
         ahead = "Seconds that the wall clock is ahead of the time that is logged, since it was set; else 0."
         yield GaugeMetricFamily("skep_clock_ahead_seconds", ahead, stats["clock_off_s"])
@@ -133,7 +137,7 @@ def _gpus(live: Live) -> Iterator[Metric]:
 
 
 class Measure:
-    """Counts what is answered, refusals included. A bug ends here: its answer was sent, the rest is for the log."""
+    """Counts all answers, including refusals. A bug ends here: the answer was sent, and the details are logged."""
 
     def __init__(self, app: ASGIApp, metrics: ServerMetrics) -> None:
         self.app = app
@@ -169,5 +173,5 @@ def _method(scope: Scope) -> str:
 
 
 def _route(scope: Scope) -> str:
-    """The pattern, not the address: addresses are without end."""
+    """The pattern and not the address: there are any number of addresses."""
     return getattr(scope.get("route"), "path", "none")

@@ -1,4 +1,4 @@
-"""Words for a service manager that asked for them (systemd, `Type=notify`): the server answers, the server stops."""
+"""Notifications for a service manager that requested them (systemd, `Type=notify`): ready, stopping."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Notifier:
 
     def __init__(self) -> None:
         self.address = os.environ.pop("NOTIFY_SOCKET", "")
-        """Taken out of the environment: jobs do not speak for the server."""
+        """Removed from the environment, because jobs must not notify in the name of the server."""
 
     def say(self, *words: str) -> None:
         if not self.address.startswith(("/", "@")):

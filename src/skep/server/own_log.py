@@ -1,6 +1,6 @@
-"""What the server itself says under `skep up -d`: `server.log` in the data folder, and one older part of it.
+"""The server's own log under `skep up -d`: `server.log` in the data folder, and one older part of it.
 
-Standard output and standard error are that file. When it has grown too large it is renamed and both go on in a new
+Standard output and standard error are that file. When it has grown too large it is renamed and both continue in a new
 one, so that no line is lost, whichever part of the process writes it.
 """
 
@@ -19,7 +19,7 @@ log = logging.getLogger("skep")
 
 
 async def keep_small(folder: Path) -> None:
-    """For as long as the server runs; nothing where its words go elsewhere."""
+    """Runs as long as the server; does nothing if its output goes elsewhere."""
     while True:
         await asyncio.sleep(LOOK_S)
         try:
@@ -29,7 +29,7 @@ async def keep_small(folder: Path) -> None:
 
 
 def go_on_anew(folder: Path) -> None:
-    """Where standard error is a log that is too large."""
+    """Only if standard error is a log that is too large."""
     path = folder / NAME
     if not path.exists() or not os.path.samestat(path.stat(), os.fstat(2)) or path.stat().st_size <= SIZE_MAX:
         return
@@ -45,7 +45,7 @@ def go_on_anew(folder: Path) -> None:
 
 
 def set_aside(folder: Path) -> None:
-    """A log that is too large becomes the older part; the one before it goes."""
+    """A log that is too large becomes the older part, which replaces the previous one."""
     path = folder / NAME
     if path.exists() and path.stat().st_size > SIZE_MAX:
         path.replace(folder / f"{NAME}.1")

@@ -1,6 +1,6 @@
 """The dashboard: files that were built with the package, or a page that says why there are none.
 
-They contain no data of users, so they need no token; what they show comes from the API, which asks for one.
+They contain no data of users, so they need no token; what they show comes from the API, which requires one.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 FOLDER = Path(__file__).parent / "web"
 SECTIONS = frozenset(("", "jobs", "compare", "submit", "virtual-clusters", "nodes", "policy", "studies", "login"))
-"""First words of the addresses that the browser's router knows; the page is the same for all."""
+"""First path components that the browser's router handles; the page is the same for all."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 YEAR = "public, max-age=31536000, immutable"
-"""For files whose names change with what is in them."""
+"""For files whose names change with their content."""
 MISSING = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Skep</title>
 <h1>Skep is up, without its dashboard</h1><p>{why}</p>
 <p>With access to the npm registry, <code>SKEP_WEB=require pip install --force-reinstall --no-deps .</code> builds it,
@@ -39,7 +39,7 @@ def is_page(method: str, path: str) -> bool:
 
 
 def why_missing(folder: Path = FOLDER) -> str | None:
-    """None where the dashboard is there."""
+    """None if the dashboard exists."""
     if (folder / "index.html").exists():
         return None
     note = folder / "missing.txt"
@@ -47,7 +47,7 @@ def why_missing(folder: Path = FOLDER) -> str | None:
 
 
 class Pages:
-    """In front of the API."""
+    """Serves the pages, before the API."""
 
     def __init__(self, app: ASGIApp, folder: Path = FOLDER) -> None:
         self.app = app
@@ -78,6 +78,6 @@ class Pages:
 
 @functools.lru_cache(maxsize=256)
 def contents(file: Path, changed_ns: int) -> tuple[bytes, bytes]:
-    """As it is, and compressed."""
+    """The file, plain and compressed."""
     plain = file.read_bytes()
     return plain, gzip.compress(plain, 9)

@@ -1,6 +1,7 @@
-"""Which account is at the other end of a connection on this machine, as the kernel knows it.
+"""The account at the other end of a local connection, as known to the kernel.
 
-A server of root without tokens must not obey other accounts: their jobs, and their policies, would run as root.
+A server that runs as root without tokens must not obey other accounts: their jobs, and their policies, would run as
+root.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ NLM_F_REQUEST = 1
 HEADER = struct.Struct("=IHHII")
 ANY_STATE = ANY_COOKIE = 0xFFFFFFFF
 UID_AT = HEADER.size + 4 + 48 + 12
-"""In an answer: behind the kind of socket, its addresses and three counters. The inode follows."""
+"""The position in the kernel's answer after the kind of socket, its addresses and three counters. The inode follows."""
 ROOT = 0
 
 
@@ -27,7 +28,7 @@ class UnknownPeer(Exception):
 
 
 def only_root(scope_client: tuple[str, int] | None, server: tuple[str, int | None] | None) -> None:
-    """Refuse other accounts. Where the kernel does not provide the account, all are accepted."""
+    """Refuse other accounts. If the kernel does not provide the account, all are accepted."""
     if scope_client is None or server is None or not server[1]:
         return
     try:
@@ -43,7 +44,7 @@ def only_root(scope_client: tuple[str, int] | None, server: tuple[str, int | Non
 
 
 def account_of(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """The number of the account that holds the client's socket; none if it was closed."""
+    """The number of the account that owns the client's socket; None if it was closed."""
     try:
         answer = ask(client, server)
     except (OSError, ValueError):

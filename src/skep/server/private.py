@@ -1,4 +1,4 @@
-"""The data folder is its server's alone: tokens, commands and environments of jobs are in it."""
+"""Ensures that only the server can read its data folder, which contains tokens, commands and environments of jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from skep.core.errors import InputError
 OTHERS = 0o077
 OTHERS_WRITE = 0o022
 NEVER_SHARED = ("tokens.db",)
-"""No version made it readable for others. The rest may be of an earlier one, where only the folder was closed."""
+"""No version made these readable for others. The other files may be from an earlier version, where only the folder was
+closed."""
 
 
 def check_private(folder: Path) -> None:
@@ -30,7 +31,7 @@ def check_private(folder: Path) -> None:
         try:
             check_entry(entry)
         except FileNotFoundError:
-            continue  # One of a server that is just leaving, or a link to nowhere.
+            continue  # A file of a server that is just stopping, or a dangling link.
 
 
 def check_entry(path: Path) -> None:
@@ -40,7 +41,7 @@ def check_entry(path: Path) -> None:
     if mode & OTHERS_WRITE or (mode & OTHERS and path.name in NEVER_SHARED):
         raise InputError(
             f"{path} is open to other accounts (mode {mode:04o})",
-            hint=f"look whether it was changed, then `chmod {'700' if path.is_dir() else '600'} {path}`",
+            hint=f"check whether it was changed, then `chmod {'700' if path.is_dir() else '600'} {path}`",
         )
     if mode & OTHERS:
         path.chmod(mode & ~OTHERS)

@@ -1,4 +1,4 @@
-"""Refused requests as events, at most so many a minute, so that refused clients cannot fill the disk."""
+"""Refused requests as events, limited per minute, so that refused clients cannot fill the disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.types import Message, Scope, Send
 
 WINDOW_S = 60.0
 MOST = 20
-"""Refusals that are written in full in one window; of the others there is one line with their number."""
+"""The number of refusals that are written in full in one window; the others are one line with their number."""
 PATH_MAX = 200
 EXPECTED = ("GET", "/api/v1/me")
 """The route by which the dashboard checks whether the user is logged in."""

@@ -1,4 +1,4 @@
-"""Running the server: everything it needs, in the order in which it can fail without harm."""
+"""Runs the server: everything it needs, started in an order in which failures do no harm."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from skep.service.store import JobFilter
 log = logging.getLogger("skep")
 
 GRACE_S = 5
-"""How long answers under way may take when the server stops."""
+"""How long answers in progress may take when the server stops."""
 PAGE = 1000
 
 Say = Callable[[str], None]
@@ -63,7 +63,7 @@ def serve(config: Config, say: Say, make_live: MakeLive = build_live) -> None:
             runner.run(run_until_stopped(live, config, tokens, listener, alarm, herald))
         say(farewell(live))
     if alarm.fault is not None:
-        raise SkepError(f"the server could not go on: {alarm.fault}")
+        raise SkepError(f"the server had to stop: {alarm.fault}")
 
 
 async def run_until_stopped(
@@ -94,7 +94,8 @@ async def run_until_stopped(
 
 
 class Herald:
-    """Says when the server answers and when it stops: in the data folder, to who started it, to a service manager."""
+    """Announces when the server is ready and when it stops: in the data folder, on the terminal, to a service
+    manager."""
 
     def __init__(self, config: Config, data: DataDir, say: Say) -> None:
         self.config = config
@@ -115,7 +116,7 @@ class Herald:
 
 
 class Alarm:
-    """The service cannot go on; it reports this from another thread, perhaps before the server listens."""
+    """The service cannot continue; it reports this from another thread, perhaps before the server listens."""
 
     def __init__(self) -> None:
         self.fault: Exception | None = None
@@ -132,7 +133,7 @@ class Alarm:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn, but for its signals: it would raise them again when it is done."""
+    """Uvicorn without its signal handling: it would raise the signals again when it is done."""
 
     def __init__(self, context: Context, edge: Edge, herald: Herald) -> None:
         self._herald = herald
@@ -166,7 +167,7 @@ class _Server(uvicorn.Server):
 
 
 async def stop_all(live: Live, within_s: float) -> bool:
-    """Every job that has not ended, and until the last one has; whether that was so in time."""
+    """Stop every job that has not ended, and wait for the last one. True if all ended in time."""
     by_s = time.monotonic() + within_s
     where = JobFilter(states=tuple(state for state in STATES if state not in ENDED))
     while jobs := (await run_in_threadpool(live.jobs, where, PAGE, None))[0]:

@@ -1,4 +1,4 @@
-"""The schema of the API without a server: for the types of the dashboard and for the reference."""
+"""The schema of the API without a running server: for the types of the dashboard and for the reference."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from skep.service.values import Json
 
 
 def openapi() -> Json:
-    nothing = cast(Any, None)  # the routes are looked at and not asked
+    nothing = cast(Any, None)  # the routes are inspected and not called
     parts = {name: nothing for name in Context.__struct_fields__}
     return make_api(Context(**{**parts, "config": Config(data=Path())})).openapi()

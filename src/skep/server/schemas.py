@@ -19,7 +19,7 @@ ACTIVE = ("launching", "running", "suspended", "stopping")
 ENDED = frozenset({"succeeded", "failed", "stopped"})
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 REF = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,254}$"
-"""What a job may be called."""
+"""The form of a job's id or name."""
 NODE = r"^[^/\x00-\x1f\x7f]{1,253}$"
 LINE = r"^[^\x00-\x1f\x7f]*$"
 
@@ -46,20 +46,20 @@ Whole = Annotated[int, BeforeValidator(whole)]
 
 
 class Strict(BaseModel):
-    """What is sent to us: nothing unknown, nothing bent into another type."""
+    """Request bodies: no unknown fields, no conversion of types."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Answer(BaseModel):
-    """What we answer: exactly this."""
+    """Answers: exactly these fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-# What pydantic's `Field` returns.
+# As pydantic's `Field`.
 def without_default() -> Any:
-    """For a field that may be missing: a default would promise to clients that it is always there."""
+    """For an optional field: a default would promise to clients that it is always present."""
 
     def drop(schema: Json) -> None:
         schema.pop("default", None)
@@ -70,7 +70,7 @@ def without_default() -> Any:
 class Error(BaseModel):
     error: str = Field(description="What is wrong, in one line.")
     hint: str = Field(description="What to do about it; may be empty.")
-    code: str = Field(default="", description="Of a refusal by a limit: which one, such as `limit-jobs`.")
+    code: str = Field(default="", description="For a refusal by a limit: the limit, such as `limit-jobs`.")
 
 
 class JobSchema(Answer):
@@ -91,7 +91,7 @@ class JobSchema(Answer):
     nodes: list[str]
     service_gpu_s: float = Field(description="GPU-seconds held by ended attempts.")
     progress: dict[str, float | str | None] | None = Field(
-        description="What a running job says of itself through `skep.train`: `step`, `steps`, `loss`, `samples_per_s`, "
+        description="What a running job reports through `skep.train`: `step`, `steps`, `loss`, `samples_per_s`, "
         "`checkpoint_step`, `at_s`, and its own keys."
     )
 
@@ -125,7 +125,7 @@ class ElasticSchema(Answer):
 
 
 class OfGroupSchema(Answer):
-    """The kind of its group, its place there, and when the group ends."""
+    """The kind of its group, its role there, and the rule that ends the group."""
 
     kind: str
     role: str
@@ -135,7 +135,7 @@ class OfGroupSchema(Answer):
 
 
 class OfShareSchema(Answer):
-    """How it wants to share its GPUs."""
+    """How the job wants to share its GPUs."""
 
     mode: str
     limit: float
@@ -151,7 +151,7 @@ class OfShareSchema(Answer):
 
 
 class JobRequest(Answer):
-    """What was asked for, defaults filled in. Values of secrets are `******`."""
+    """The request with defaults filled in. Values of secrets are `******`."""
 
     name: str
     tasks: dict[str, TaskRoleSchema]
@@ -197,7 +197,7 @@ class HeldGpus(Answer):
 
 class AttemptSchema(Answer):
     job: int
-    task: str = Field(description="Where tasks start one by one; else empty.")
+    task: str = Field(description="The task, if tasks start one by one; otherwise empty.")
     launch: int
     start_s: Seconds
     end_s: Seconds
@@ -207,32 +207,32 @@ class AttemptSchema(Answer):
     code: int | None
     phrase: str
     advice: str
-    held: list[HeldGpus] = Field(description="Empty for attempts of an older version, which did not note it.")
+    held: list[HeldGpus] = Field(description="Empty for attempts of older versions, which did not store it.")
 
 
 class SharedTerms(Answer):
-    """On what terms a job shares its GPUs, and what it gets of them."""
+    """The terms under which a job shares its GPUs, and what it gets."""
 
-    mode: str = Field(description="The share mode; empty for a job that has its GPUs to itself, with a limit.")
+    mode: str = Field(description="The share mode; empty for exclusive GPUs with a limit.")
     guaranteed_milli: int
     limit_milli: int
-    weight: int = Field(description="Its part of the turns, against other members of its share group.")
+    weight: int = Field(description="Its weight against other members of its share group.")
     group: str
-    share: float | None = Field(description="The part of the time that it got lately, 0 to 1; null: not measured.")
-    cpu: float | None = Field(description="CPUs that it used lately.")
+    share: float | None = Field(description="The part of the time that it got recently, 0 to 1; null: not measured.")
+    cpu: float | None = Field(description="CPUs that it used recently.")
     duty: float | None = Field(description="Mode `lend`: the part of the time in which an opportunistic job may run.")
     idle_s: float | None = Field(description="Seconds since it last used any CPU: it may hang.")
 
 
 class JobDetail(JobSchema):
     request: JobRequest
-    share: SharedTerms | None = Field(description="Of a running job that shares its GPUs.")
+    share: SharedTerms | None = Field(description="Only for a running job that shares its GPUs.")
     tasks: list[TaskSchema]
     history: list[AttemptSchema]
 
 
 class Submitted(JobSchema):
-    """The first job, and all of them where there are several."""
+    """The first job, and all of them if there are several."""
 
     jobs: list[JobSchema]
     warnings: list[str]
@@ -257,9 +257,9 @@ class JobPage(Answer):
     jobs: list[JobSchema]
     next: str | None = Field(description="`cursor` of the next page; null after the last.")
     counts: StateCounts | None = Field(
-        description="With `counts=true`: jobs by state that fit the other filters, `state` and `all` aside."
+        description="With `counts=true`: jobs by state that match the filters other than `state` and `all`."
     )
-    seq: int = Field(description="The last event this page takes into account.")
+    seq: int = Field(description="The last event that this page includes.")
     problems: list[str] = Field(description="Policies that failed and were replaced for now, in sentences.")
 
 
@@ -294,9 +294,9 @@ class Environment(Answer):
 
 
 class PolicySchema(Answer):
-    policy: str = Field(description="The one in charge.")
+    policy: str = Field(description="The policy in charge.")
     problems: list[str] = Field(description="Policies that failed and were replaced for now, in sentences.")
-    missing: list[str] = Field(description="What it builds on and does not have here, and what is lost; in sentences.")
+    missing: list[str] = Field(description="Needs of the policy that are not met here, and what is lost; in sentences.")
 
 
 class ChangesSchema(Answer):
@@ -306,13 +306,13 @@ class ChangesSchema(Answer):
 class HealthSchema(Answer):
     status: Literal["ok"]
     version: str
-    problems: list[str] = Field(description="What an admin should know of now, in sentences; empty: nothing.")
+    problems: list[str] = Field(description="Problems that an admin should know, in sentences.")
 
 
 class Stopping(Answer):
     running: int = Field(description="Jobs that run now.")
-    pid: int = Field(description="Of the process that is about to end.")
-    boot: str = Field(description="Of the machine it runs on: who has the same one can watch the process.")
+    pid: int = Field(description="The process that is about to end.")
+    boot: str = Field(description="The boot id of its machine: a client on the same machine can watch the process.")
 
 
 class TokenShown(Answer):
@@ -333,7 +333,7 @@ class TokenMade(TokenShown):
 
 
 class JobPatch(Strict):
-    """At least one of them."""
+    """At least one of these fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"minProperties": 1})
     priority: Whole = Field(default=0, ge=-1, le=1000)
@@ -361,7 +361,10 @@ class PolicyBody(Strict):
 class ShutdownBody(Strict):
     stop_jobs: bool = False
     within_s: Annotated[
-        float, Field(gt=0, le=86400, description="With `stop_jobs`: if jobs have not ended after so long, it stays.")
+        float,
+        Field(
+            gt=0, le=86400, description="With `stop_jobs`: if jobs have not ended after this time, the server stays."
+        ),
     ] = 600.0
 
 
@@ -372,7 +375,7 @@ OWNER_HAS_VC: Json = {
 
 
 class RotateBody(Strict):
-    overlap_s: float = Field(default=0.0, ge=0, le=LIFE_MAX_S, description="How long the old token still counts.")
+    overlap_s: float = Field(default=0.0, ge=0, le=LIFE_MAX_S, description="How long the old token stays valid.")
 
 
 class TokenBody(Strict):
@@ -381,18 +384,18 @@ class TokenBody(Strict):
     role: Literal["admin", "owner", "user", "viewer"] = "user"
     vcs: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]] = Field(default=[], max_length=64)
     life_s: Annotated[float, Field(gt=0, le=LIFE_MAX_S)] | None = Field(
-        default=None, description="It expires after so many seconds; null: never."
+        default=None, description="Seconds until it expires; null: never."
     )
 
 
 MEANINGS = {
-    400: "what was sent cannot be used",
-    401: "no token, or not a valid one",
+    400: "the request is invalid",
+    401: "the token is missing or invalid",
     403: "not allowed: the role or VCs of the token, a foreign Host or Origin",
-    404: "there is no such thing",
-    409: "it cannot be done as things are now",
+    404: "not found",
+    409: "not possible in the present state",
     413: "the body is too large",
-    415: "the content type is not taken here",
+    415: "the content type is not supported here",
     429: "a limit of the user or VC is reached",
     503: "the server is stopping or too busy; try again",
 }
@@ -402,7 +405,7 @@ Responses = dict[int | str, Json]
 
 
 def errors(*more: int) -> Responses:
-    """Every route can refuse a request for what it is; some for what it asks."""
+    """Every route can refuse an invalid or unauthorised request; some refuse for more reasons."""
     return {status: {"model": Error, "description": MEANINGS[status]} for status in (400, 401, 403, *more)}
 
 

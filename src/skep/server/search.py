@@ -1,4 +1,4 @@
-"""Lines of logs that contain a text: bounded in what is read and in what is found."""
+"""Lines of logs that contain a text, with limits on what is read and found."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from skep.core.ports import LogReader
 from skep.service.values import Json
 
 READ_MAX = 64 << 20
-"""Bytes of logs that one search reads."""
+"""The most bytes of logs that one search reads."""
 LINE_MAX = 64 * 1024
 """A longer line is searched in pieces."""
 SHOWN_MAX = 1000
-"""Characters of a line that are shown."""
+"""The most characters of a line that are shown."""
 
 
 def search(logs: Iterable[tuple[str, int, LogReader]], text: str, limit: int) -> Json:
@@ -37,7 +37,7 @@ def search(logs: Iterable[tuple[str, int, LogReader]], text: str, limit: int) ->
 
 
 def lines_of(log: LogReader) -> Iterator[tuple[bytes, bool]]:
-    """Lines, or pieces of long ones; whether a line begins here. The log is closed at the end."""
+    """Lines, or pieces of long ones, and whether a line begins here. The log is closed at the end."""
     is_start, rest = True, b""
     with closing(log):
         while chunk := log.read():
@@ -53,7 +53,7 @@ def lines_of(log: LogReader) -> Iterator[tuple[bytes, bool]]:
 
 
 def around(line: str, wanted: str) -> str:
-    """A long line is cut, but not where the text is."""
+    """A long line is shortened, but not where the text is."""
     if len(line) <= SHOWN_MAX:
         return line
     at = max(line.lower().find(wanted) - SHOWN_MAX // 4, 0)

@@ -1,8 +1,9 @@
-"""What every request must pass before any route sees it.
+"""Checks of every request, before any route sees it.
 
 A server on the loopback address is still reachable by every web page that a user of this machine opens: by plain
-requests to 127.0.0.1, and by a name that its owner lets point to 127.0.0.1 (DNS rebinding). So the `Host` must be a
-name of ours, an `Origin` must be our own, and a body must be of a kind that a page cannot send without asking first.
+requests to 127.0.0.1, and by a name whose owner lets it point to 127.0.0.1 (DNS rebinding). So the `Host` must be a
+name of this server, an `Origin` must be its own, and a body must be of a type that a page cannot send without a
+preflight request.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ BODY_MAX, BATCH_MAX, TRACE_MAX = MIB, 32 * MIB, 256 * MIB
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 HEALTH, SESSION = "/api/v1/health", "/api/v1/session"
-"""What needs no token: whether the server lives, and showing it one."""
+"""Routes that need no token: health, and the login."""
 YAML = (b"application/yaml", b"application/x-yaml", b"text/yaml", b"text/x-yaml")
 TAKES_YAML = ("/api/v1/jobs", "/api/v1/cluster")
 DECIDING = (b"host", b"origin", b"content-type", b"authorization", b"x-skep-user", b"cookie", b"x-requested-with")
-"""Headers that must be there once: two readers could take different ones."""
+"""Headers that must be present exactly once: two readers could use different ones."""
 TRACES = "/api/v1/traces"
 TABLES = (b"text/csv", b"application/octet-stream")
-"""Kinds of bodies that a form cannot send either."""
+"""Types of bodies that a form cannot send."""
 PROTECT = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -49,7 +50,7 @@ PROTECT = [
 
 
 class Guard:
-    """The outermost layer; what it lets through carries `scope["identity"]`."""
+    """The outermost layer; it sets `scope["identity"]`."""
 
     def __init__(self, app: ASGIApp, config: Config, tokens: Tokens | None, refusals: Refusals) -> None:
         self.app = app
@@ -61,7 +62,7 @@ class Guard:
         self.obeys_root_alone = obeys_root_alone(needs_token=tokens is not None)
 
     def _only_root(self, scope: Scope) -> None:
-        """The kernel is asked once per connection, not for each of its requests."""
+        """The kernel is queried once per connection, not for each of its requests."""
         known = scope.get(KNOWN, {})
         if not known.get("is_root"):
             only_root(scope.get("client"), scope.get("server"))
@@ -73,7 +74,7 @@ class Guard:
         elif scope["type"] == "http":
             await self._http(scope, receive, protecting(send))
         else:
-            raise RuntimeError(f"{scope['type']} is not spoken here")
+            raise RuntimeError(f"{scope['type']} is not supported")
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._check(scope)
@@ -120,7 +121,7 @@ class Guard:
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower() not in (f"http://{host}", f"https://{host}"):
             raise Forbidden(403, "web pages of another origin may not use this server")
-        # A link on another site may lead here: that site learns nothing by it.
+        # A link on another site may lead here: that site learns nothing from it.
         follows_link = headers.get(b"sec-fetch-mode") == b"navigate" and is_page(scope["method"], scope["path"])
         if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin") and not follows_link:
             raise Forbidden(403, "web pages of another site may not use this server")
@@ -130,7 +131,7 @@ def single_headers(scope: Scope) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in found and name in DECIDING:
-            raise Forbidden(400, f"the header {name.decode('latin-1')} is there twice")
+            raise Forbidden(400, f"the header {name.decode('latin-1')} is given twice")
         found[name] = value
     return found
 
@@ -151,18 +152,18 @@ def check_body(path: str, headers: dict[bytes, bytes]) -> None:
     takes = "application/json" + (" or application/yaml" if path in TAKES_YAML else "")
     takes = "text/csv" if path == TRACES else takes
     raise Forbidden(
-        415, f"content type {kind.decode('latin-1')[:80] or 'is missing,'} is not taken here", f"send {takes}"
+        415, f"content type {kind.decode('latin-1')[:80] or 'is missing,'} is not supported here", f"send {takes}"
     )
 
 
 def allowed_names(config: Config) -> frozenset[str]:
-    """The machine's own name counts only where other machines are meant to come."""
+    """The machine's own name is accepted only if other machines may connect."""
     own = () if is_loopback(config.host) else (config.host, socket.gethostname())
     return frozenset(name.lower() for name in (*LOOPBACK, *own, *config.names))
 
 
 def host_name(host: str) -> str:
-    """`[::1]:7437` → `::1`; empty for what is no host."""
+    """`[::1]:7437` → `::1`; empty for an invalid host."""
     name, bracket, port = host[1:].partition("]") if host.startswith("[") else host.partition(":")
     if bracket == "]":
         port = port.removeprefix(":")
@@ -179,7 +180,7 @@ def is_address(name: str) -> bool:
 
 
 class LimitedBody:
-    """Bounds the size of a body, whatever its Content-Length says."""
+    """Limits the size of a body, whatever its Content-Length says."""
 
     def __init__(self, receive: Receive, most: int) -> None:
         self._receive = receive
@@ -194,13 +195,13 @@ class LimitedBody:
             self._is_whole = not message.get("more_body", False)
             self._left -= len(message.get("body", b""))
             if self._left < 0:
-                # Of this kind because FastAPI makes a 400 of any other that comes while it reads.
+                # Of this class because FastAPI turns any other that is raised while it reads into a 400.
                 raise HTTPException(413, too_large(self._most), {"connection": "close"})
         return message
 
 
 def too_large(most: int) -> str:
-    return f"the body is too large, at most {most // MIB} MiB are taken here"
+    return f"the body is too large, the limit here is {most // MIB} MiB"
 
 
 def protecting(send: Send) -> Send:

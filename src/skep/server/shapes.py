@@ -1,4 +1,4 @@
-"""The shapes of what the dashboard reads, for `/openapi.json`. A test holds real answers against them."""
+"""The types of what the dashboard reads, for `/openapi.json`. A test checks real answers against them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Outcome = Literal[
     "resized",
 ]
 Values = list[float | None]
-"""A series; null where nothing is known."""
+"""A series; null for unknown values."""
 
 
 # Who asks -----------------------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ class SessionBody(Strict):
 
 
 class Me(Answer):
-    user: str = Field(description="Empty where the server does not know.")
+    user: str = Field(description="Empty if unknown.")
     role: Literal["admin", "owner", "user", "viewer"]
     vcs: list[str] = Field(description="The VCs of the token; empty: all.")
     auth: Literal["none", "token"] = Field(description="`none`: this server needs no tokens.")
@@ -66,11 +66,11 @@ class TenantSchema(Answer):
     job: str
     gpu: int
     milli: int = Field(description="Thousandths of the GPU; 1000 is all of it.")
-    gpu_mem_mib: int = Field(description="GPU memory asked for; 0: not said.")
+    gpu_mem_mib: int = Field(description="Requested GPU memory; 0: not stated.")
 
 
 class GpuSchema(Answer):
-    """What the driver says of a GPU of this machine; null where it does not say."""
+    """Current values of a GPU from the driver; null if the driver does not provide one."""
 
     index: int
     utilization: float | None = Field(description="Percent.")
@@ -99,7 +99,7 @@ class NodeSchema(Answer):
     memory_gib: float | None
     memory_free_gib: float | None
     within: list[CellName] = Field(description="The cells above it, outermost first.")
-    health: list[GpuSchema] = Field(description="Empty where no driver can be asked.")
+    health: list[GpuSchema] = Field(description="Empty without a driver.")
 
 
 class VcSchema(Answer):
@@ -108,8 +108,9 @@ class VcSchema(Answer):
     used: float = Field(description="Held by its jobs within its guarantee.")
     borrowed: float = Field(description="Held by its jobs beyond it.")
     lent: float = Field(
-        description="Of its idle GPUs, those that borrowers of other VCs hold. Which VC lends a GPU is open until it "
-        "is asked back, so borrowed GPUs are divided among the VCs in proportion to what they leave idle."
+        description="Of its idle GPUs, those that borrowers of other VCs hold. "
+        "Which VC lends a GPU is undetermined until it is taken back, so borrowed GPUs "
+        "are divided among the VCs in proportion to what they leave idle."
     )
     pending: int
     running: int
@@ -127,7 +128,7 @@ class ClusterSchema(Answer):
 
 
 class Quantiles(Answer):
-    """Seconds from submission to first start; null where no job has started."""
+    """Seconds from submission to first start; null if no job has started."""
 
     jobs: int
     p50_s: float | None
@@ -137,27 +138,27 @@ class Quantiles(Answer):
 
 class Overview(Answer):
     at_s: float
-    seq: int = Field(description="The last event this takes into account.")
+    seq: int = Field(description="The last event that this includes.")
     name: str
     policy: str
     version: str
     gpus: int
     used: float = Field(description="GPUs held, shares as fractions.")
     free: float = Field(description="GPUs that a job could get now.")
-    idle_gpus: float = Field(description="GPUs and parts of them that nobody holds, on nodes that are up.")
-    fragment_gpus: float = Field(description="Of these, of no use to typical jobs among the latest 10,000.")
+    idle_gpus: float = Field(description="Idle GPUs and parts of GPUs on nodes that are up.")
+    fragment_gpus: float = Field(description="Of these, the part that typical jobs (of the latest 10,000) cannot use.")
     lent: float
     bad: int = Field(description="GPUs of lost nodes.")
     drained: int = Field(description="GPUs of drained nodes.")
     nodes: int
-    queue_gpus: float = Field(description="Asked for by pending jobs.")
+    queue_gpus: float = Field(description="Requested by pending jobs.")
     jobs: StateCounts
-    waiting: Quantiles = Field(description="Of jobs that started in the last 24 hours.")
-    waiting_now: Quantiles = Field(description="Of jobs that wait now, so far.")
+    waiting: Quantiles = Field(description="For jobs that started in the last 24 hours.")
+    waiting_now: Quantiles = Field(description="For jobs that wait now, so far.")
 
 
 class MapCell(Answer):
-    """A cell above the nodes: a rack, a row. `parent` is its place in `cells`, -1 for an outermost one."""
+    """A cell above the nodes: a rack, a row. `parent` is its index in `cells`, -1 for an outermost one."""
 
     level: str
     name: str
@@ -170,7 +171,7 @@ class MapNode(Answer):
     name: str
     state: NodeState
     gpu_type: str
-    cell: int = Field(description="Its place in `cells`; -1: in none.")
+    cell: int = Field(description="The index of its cell in `cells`; -1: none.")
     first: int
     gpus: int
     inner: list[int] = Field(description="Sizes of the cells inside the node, outermost first: 4, 2.")
@@ -182,7 +183,7 @@ class MapJob(Answer):
     vc: str
     user: str
     state: State
-    lent: bool = Field(description="It borrows the GPUs it has.")
+    lent: bool = Field(description="True if it borrows its GPUs.")
 
 
 class MapShare(Answer):
@@ -192,8 +193,8 @@ class MapShare(Answer):
 
 
 class Map(Answer):
-    """Every GPU in one answer: `gpus` has, GPU by GPU, the place of its only tenant in `jobs`; -1: free; -2: shared,
-    then `shares` says by whom."""
+    """Every GPU in one answer: `gpus` has, GPU by GPU, the index in `jobs` of its only tenant; -1: free; -2: shared,
+    then `shares` has the tenants."""
 
     at_s: float
     seq: int
@@ -205,7 +206,7 @@ class Map(Answer):
 
 
 class DrainPreview(Answer):
-    """What draining a node does: jobs there run on, nothing new starts."""
+    """The effect of draining a node: jobs there run on, nothing new starts."""
 
     node: str
     state: NodeState
@@ -228,11 +229,11 @@ class VcHistory(Answer):
 
 
 class HistorySchema(Answer):
-    """Means over steps. `t` is where each step begins; null where the server did not run."""
+    """Means over steps. `t` is where each step begins; null while the server did not run."""
 
     since_s: float
     until_s: float
-    step_s: float = Field(description="At least what was asked for: what is old is kept in longer steps.")
+    step_s: float = Field(description="At least the requested step: old samples are kept at larger intervals.")
     t: list[float]
     gpus: Values
     used: Values
@@ -251,19 +252,19 @@ class SpanSchema(Answer):
     name: str
     vc: str
     user: str
-    task: str = Field(description="Where tasks start one by one; else empty.")
+    task: str = Field(description="The task, if tasks start one by one; otherwise empty.")
     attempt: int
     start_s: float
     end_s: Seconds
     outcome: Outcome
-    held: list[HeldGpus] = Field(description="Empty for attempts of an older version, which did not note it.")
+    held: list[HeldGpus] = Field(description="Empty for attempts of older versions, which did not store it.")
 
 
 class Timeline(Answer):
     since_s: float
     until_s: float
     spans: list[SpanSchema]
-    is_cut: bool = Field(description="There are more; the latest are here.")
+    is_cut: bool = Field(description="There are more; these are the latest.")
 
 
 class LimitsSchema(Answer):
@@ -290,16 +291,16 @@ class LimitsUsed(Answer):
 
 
 class LimitSchema(Answer):
-    """What a user, or all users of a VC together, may have at once, and have."""
+    """What a user, or all users of a VC together, may use at once, and do use."""
 
     kind: Literal["user", "vc"]
-    name: str = Field(description="Empty: users who did not say who they are.")
+    name: str = Field(description="Empty: users without a name.")
     limits: LimitsSchema
     used: LimitsUsed
 
 
 class Usage(Answer):
-    """One of `user`, `vc` and `job` is there, as asked for."""
+    """One of `user`, `vc` and `job` is present, as requested."""
 
     user: Annotated[str | SkipJsonSchema[None], without_default()] = None
     vc: Annotated[str | SkipJsonSchema[None], without_default()] = None
@@ -323,15 +324,15 @@ class DecisionSchema(Answer):
     name: str
     vc: str
     user: str
-    reason: str = Field(description="In one sentence.")
-    because: list[str] = Field(description="What had happened, so that the policy was asked.")
+    reason: str = Field(description="The decision as one sentence.")
+    because: list[str] = Field(description="The events on which the policy decided.")
     before: Where | None
     after: Where | None
 
 
 class Decisions(Answer):
     decisions: list[DecisionSchema] = Field(description="The newest first.")
-    next: int | None = Field(description="`before` for the ones before these; null: there are none.")
+    next: int | None = Field(description="`before` of the next page; null: there are no earlier ones.")
 
 
 # Jobs ---------------------------------------------------------------------------------------------------------------
@@ -340,10 +341,10 @@ class Decisions(Answer):
 class Change(Answer):
     """What a message of `/changes` carries."""
 
-    seq: int = Field(description="The last event it takes into account.")
+    seq: int = Field(description="The last event that it includes.")
     resync: bool = Field(description="Too much was missed: read everything again.")
     events: list[Event]
-    jobs: list[JobSchema] = Field(description="Jobs that are new or have changed, as they are now.")
+    jobs: list[JobSchema] = Field(description="New and changed jobs in their present state.")
     cluster: bool = Field(description="Nodes, the cluster or the policy have changed.")
 
 
@@ -359,12 +360,12 @@ class BulkBody(Strict):
 class BulkResult(Answer):
     id: str
     ok: bool
-    error: str = Field(description="Why not; empty if it was done.")
+    error: str = Field(description="Why it failed; empty if it was done.")
     hint: str
 
 
 class Bulk(Answer):
-    results: list[BulkResult] = Field(description="In the order asked.")
+    results: list[BulkResult] = Field(description="In the order of the request.")
     done: int
 
 
@@ -383,9 +384,9 @@ class Curve(Answer):
 
     job: str
     task: str
-    keys: list[str] = Field(description="All there are.")
+    keys: list[str] = Field(description="All keys.")
     series: list[SeriesSchema]
-    is_cut: bool = Field(description="The files were too long to be read whole; the latest part is here.")
+    is_cut: bool = Field(description="The files are too long; only the latest part is included.")
 
 
 class Match(Answer):
@@ -397,7 +398,7 @@ class Match(Answer):
 
 class Matches(Answer):
     matches: list[Match]
-    is_cut: bool = Field(description="Not everything was searched, or there are more.")
+    is_cut: bool = Field(description="True if not everything was searched, or there are more.")
 
 
 class JobFile(Answer):
@@ -408,14 +409,14 @@ class JobFile(Answer):
 
 
 class Problem(Answer):
-    path: str = Field(description="The field, such as tasks.worker.gpus; empty where it is about the whole.")
+    path: str = Field(description="The field, such as tasks.worker.gpus; empty if it concerns the whole file.")
     line: int | None
     text: str
     hint: str
 
 
 class DryRun(Answer):
-    requests: list[JobRequest] = Field(description="What would be submitted; empty where there are errors.")
+    requests: list[JobRequest] = Field(description="What would be submitted; empty if there are errors.")
     errors: list[Problem]
     warnings: list[str]
 
@@ -440,10 +441,10 @@ class PolicyInfo(Answer):
     name: str
     title: str
     paper: str
-    assumes: str = Field(description="What it builds on, in words.")
+    assumes: str = Field(description="Its needs as text.")
     needs: list[str] = Field(description="The same as a list: history, progress, throughput, oracle, checkpoint, …")
-    missing: list[str] = Field(description="What of it is missing here, and what is lost; in sentences.")
-    oracle: bool = Field(description="It assumes to know durations that a real cluster does not know.")
+    missing: list[str] = Field(description="The needs that are not met here, and what is lost; in sentences.")
+    oracle: bool = Field(description="True if it needs the true durations, which no real cluster knows.")
     knobs: list[PolicyKnob]
 
 
@@ -477,7 +478,7 @@ class StudyBody(Strict):
 
 
 class StudySummary(Answer):
-    """Of the numbers of the report, those of a table; null where no job has finished."""
+    """The numbers of the report's table; null if no job has finished."""
 
     jobs: int
     finished: int

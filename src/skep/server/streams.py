@@ -1,4 +1,4 @@
-"""Answers without an end: they stop when the reader leaves, or reads so slowly that it does not count as one."""
+"""Streaming answers: they stop when the client disconnects or reads too slowly."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ STUCK_S = 30.0
 
 
 class Stream(StreamingResponse):
-    """A chunk that is not taken within `STUCK_S` ends it; clients that come back go on where they were."""
+    """A chunk that is not read within `STUCK_S` ends the stream; clients that reconnect continue where they were."""
 
-    # What Starlette's own takes.
+    # The arguments of Starlette's own.
     def __init__(self, *args: Any, at_end: Callable[[], None] = lambda: None, **more: Any) -> None:
         super().__init__(*args, **more)
         self._at_end = at_end
@@ -29,7 +29,7 @@ class Stream(StreamingResponse):
 
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        # Closed here and not some time later: the generator holds files, and its place among the listeners.
+        # Closed here and not some time later: the generator holds files, and a place among the listeners.
         async with aclosing(cast(AsyncGenerator[bytes, None], self.body_iterator)) as chunks:
             try:
                 async for chunk in chunks:

@@ -1,4 +1,4 @@
-"""One answer for all who ask at once: many dashboards ask for the same numbers when something happens."""
+"""One answer for simultaneous requests: many dashboards request the same numbers when something happens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ T = TypeVar("T")
 
 
 class Together(Generic[T]):
-    """By key, for those who may see the same. Those who ask while an answer is worked out share the next one: it was
-    begun after they asked, so no answer is older than if it had been asked alone."""
+    """By key, for readers that may see the same. Requests that arrive while an answer is computed share the next one:
+    it was begun after they arrived, so no answer is older than a separate one would be."""
 
     def __init__(self) -> None:
         self._count = itertools.count()

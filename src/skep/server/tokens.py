@@ -1,7 +1,7 @@
 """Tokens: the user of a request, and what this user may do.
 
-Only the SHA-256 of a token is kept; a token has 256 random bits, so no slow hash is needed. The file is read at every
-request, so that a token made or revoked by `skep token` counts at once.
+Only the SHA-256 of a token is stored; a token has 256 random bits, so no slow hash is needed. The file is read at every
+request, so that a token created or revoked by `skep token` takes effect at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from skep.service.values import SqlRow
 ROLES = ("admin", "owner", "user", "viewer")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 LIFE_MAX_S = 10 * 366 * 86400.0
-"""Tokens that expire do so within ten years."""
+"""The longest life of a token that expires: ten years."""
 VERSION = 1
 _TOKEN = re.compile(r"skep_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
 _TABLE = """CREATE TABLE IF NOT EXISTS tokens
@@ -68,11 +68,13 @@ class Tokens:
         """The token and its secret text, which is not stored. `life_s` None: the token does not expire."""
         for word in (user, *vcs):
             if not NAME.fullmatch(word):
-                raise InputError(f"{word[:80]!r} is no name of a user or VC", hint="letters, digits, . _ - and @")
+                raise InputError(
+                    f"{word[:80]!r} is not a valid name of a user or VC", hint="letters, digits, . _ - and @"
+                )
         if role not in ROLES:
             raise InputError(f"role {role[:80]!r} is unknown", hint=f"one of {', '.join(ROLES)}")
         if role == "owner" and not vcs:
-            raise InputError("role owner needs a VC", hint="say --vc NAME; over all VCs that is role admin")
+            raise InputError("role owner needs a VC", hint="use --vc NAME; for all VCs use role admin")
         if life_s is not None and not 0 < life_s <= LIFE_MAX_S:
             raise InputError(
                 f"a token cannot expire after {life_s:g} s", hint="expected more than 0 s, at most 10 years"
@@ -104,7 +106,7 @@ class Tokens:
         return _token(row) if row else None
 
     def valid(self, ids: Iterable[str]) -> set[str]:
-        """Those that are neither revoked nor expired."""
+        """Tokens that are neither revoked nor expired."""
         found = (self.get(token_id) for token_id in ids)
         return {token.id for token in found if token is not None and not token.is_expired}
 
@@ -114,7 +116,7 @@ class Tokens:
         return [_token(row) for row in rows]
 
     def rotate(self, token_id: str, overlap_s: float = 0.0) -> tuple[Token, str] | None:
-        """Another token of the same user, role, VCs and life; the old one ends now, or after `overlap_s`."""
+        """Create another token of the same user, role, VCs and life; the old one ends now, or after `overlap_s`."""
         old = self.get(token_id)
         if old is None:
             return None

@@ -1,4 +1,4 @@
-"""Streams end when the token that opened them is revoked or expires."""
+"""Ends streams when the token that opened them is revoked or expires."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from skep.server.tokens import Tokens
 
 EVERY_S = 0.5
 
-Task = asyncio.Task[Any]  # whatever it returns
+Task = asyncio.Task[Any]  # any result
 
 
 class Watch:
-    """Answers without a known length are watched while they last; the file of tokens is asked twice a second."""
+    """Streaming answers are watched while they last; the tokens are read twice a second."""
 
     def __init__(self, tokens: Tokens, *, every_s: float = EVERY_S) -> None:
         self._tokens = tokens

@@ -1,7 +1,7 @@
-"""Files that are still where they were opened.
+"""Detects that open files were deleted or replaced.
 
-What is written into a file that was deleted, or whose folder was replaced or unmounted, is lost without any error: the
-file lives on without a name until it is closed.
+Writes into a file that was deleted, or whose folder was replaced or unmounted, are lost without an error: the file
+exists without a name until it is closed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from skep.core.errors import SkepError
 
 
 class Gone(SkepError):
-    """The files that are written to are not those that the next start will find."""
+    """The open files are not those that the next start will find."""
 
 
 class Anchor:

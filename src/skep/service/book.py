@@ -1,4 +1,5 @@
-"""Jobs as their owners know them: a gang is one job of the core, else each task is one and the book adds them up."""
+"""Jobs as their owners see them: a gang is one job of the core; otherwise each task is one, and the book aggregates
+them."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ SUSPENDED, STOPPING = str(JobState.SUSPENDED), str(JobState.STOPPING)
 
 
 class BookPart(NamedTuple):
-    """What one member adds to its job."""
+    """What one member contributes to its job."""
 
     state: str = PENDING
     is_final: bool = False
@@ -32,19 +33,19 @@ class BookPart(NamedTuple):
 
 
 class Record(msgspec.Struct):
-    """A job that has not ended. Its description is updated as its members change, so that a job of thousands of
-    tasks costs no more for each of them."""
+    """A job that has not ended. Its description is updated member by member, so that the cost per task does not grow
+    with the number of tasks."""
 
     row: StoredJob
     request: Request
     members: list[str]
     """Its jobs in the core."""
     attempts: dict[str, Attempt] = {}
-    """The present one of each member."""
+    """The present contribution of each member."""
     ended: dict[str, float] = {}
     """End times of members whose exit was reported late; the scheduler counts from the report."""
     why_failed: str = ""
-    """In the words of its last failure."""
+    """The text of its last failure."""
     parts: dict[str, BookPart] = {}
     states: dict[str, int] = {}
     nodes: dict[str, int] = {}
@@ -60,15 +61,15 @@ class Record(msgspec.Struct):
 
     @property
     def needed_as(self) -> Needed:
-        """What others wait for who need this job."""
+        """What jobs that need this one wait for."""
         return Needed(jobs=tuple(self.members)) if self.request.gang else Needed(groups=(self.id,))
 
     def task_of(self, job: Job) -> str:
-        """The task that a member alone is; nothing for a gang."""
+        """The task that a member consists of; empty for a gang."""
         return task_of(job.spec, self.request)
 
     def add_up(self, job: Job, cluster: Cluster) -> None:
-        """A member is as it is now."""
+        """Update the contribution of a member."""
         before = self.parts.get(job.id)
         held = job.held_gpus
         part = BookPart(
@@ -98,7 +99,7 @@ class Record(msgspec.Struct):
 
 
 def owner_of(state: State, core_id: str) -> str:
-    """The job as its owner knows it: that of its tasks, or itself."""
+    """The job as its owner sees it: the job of its tasks, or itself."""
     job = state.jobs.get(core_id)
     group = state.groups.get(job.spec.group.id) if job is not None and job.spec.group is not None else None
     return group.id if group is not None and group.kind is GroupKind.INCREMENTAL else core_id
@@ -114,7 +115,7 @@ class Book:
         self.needed_by: dict[str, list[str]] = {}
         """By the id of a job in the core, the jobs in the core that need it."""
         self.decided: set[str] = set()
-        """Groups of which it is known that they have ended, or are about to."""
+        """Groups that are known to have ended, or to be about to."""
 
     def add(self, row: StoredJob, request: Request, specs: list[JobSpec]) -> Record:
         record = Record(row, request, [spec.id for spec in specs])
@@ -122,13 +123,13 @@ class Book:
         self.by_member |= dict.fromkeys(record.members, record)
         for spec in specs:
             if spec.group is not None:
-                self.decided.discard(spec.group.id)  # it may begin anew
+                self.decided.discard(spec.group.id)  # it may start again
             for needed in (*spec.needs, *spec.needs_groups):
                 self.needed_by.setdefault(needed, []).append(spec.id)
         return record
 
     def restore(self, row: StoredJob, request: Request, state: State) -> Record:
-        """As it was before a restart; what the state knows of it is read from there."""
+        """Restore a job after a restart; the rest is read from the state."""
         specs = [state.jobs[spec.id].spec for spec in to_core(request, str(row.seq)) if spec.id in state.jobs]
         record = self.add(row, request, specs)
         for core_id in record.members:
@@ -143,8 +144,8 @@ class Book:
         return self.by_member.get(core_id)
 
     def ended_with(self, state: State, group_id: str) -> list[str]:
-        """Jobs that may have ended because this group has: its members, and those that need it. Nothing is told of
-        them by events of their own."""
+        """Jobs that may have ended because this group has: its members, and those that need it. They have no events of
+        their own."""
         group = state.groups.get(group_id)
         if group is None or group.outcome is None:
             return []
@@ -158,7 +159,7 @@ class Book:
         return found
 
     def refresh(self, record: Record, state: State, changed: Iterable[str]) -> bool:
-        """Bring the row up to the state after a change of these members; whether it changed. A job that has ended
+        """Update the row from the state after a change of these members. True if it changed. A job that has ended
         leaves the book."""
         before = msgspec.structs.astuple(record.row)
         for name in changed:
@@ -179,7 +180,7 @@ class Book:
         jobs = [state.jobs[name] for name in record.members]
         ends = [record.ended.get(job.id, job.finish_s) for job in jobs]
         record.row.finish_s = max((end_s for end_s in ends if end_s is not None), default=state.now_s)
-        record.row.service_gpu_s = sum(job.service_gpu_s for job in jobs)  # without what rounding has added up
+        record.row.service_gpu_s = sum(job.service_gpu_s for job in jobs)  # removes accumulated rounding errors
         del self.records[record.id]
         for job in jobs:
             del self.by_member[job.id]
@@ -200,7 +201,7 @@ class Book:
 
 
 def shown_state(job: Job) -> str:
-    """In the words of the API: a job that can never run has failed, one that is to end is stopping."""
+    """In terms of the API: a job that can never run has failed, one that is about to end is stopping."""
     if job.state is JobState.UNRUNNABLE:
         return str(JobState.FAILED)
     if job.is_ending and not job.state.is_final:
@@ -209,7 +210,7 @@ def shown_state(job: Job) -> str:
 
 
 LIMIT = "limit"
-"""Begins the reason of a hold that is due to a limit, see `limits.py`."""
+"""The prefix of the reason of a hold that is due to a limit, see `limits.py`."""
 
 
 def shown_reason(job: Job) -> str:
@@ -225,7 +226,7 @@ def node_names(cluster: Cluster, job: Job) -> tuple[str, ...]:
 
 
 def held_gpus(cluster: Cluster, job: Job) -> tuple[Held, ...]:
-    """By node, and by how much of each GPU."""
+    """By node, and by the thousandths of each GPU."""
     masks: dict[tuple[int, int], int] = {}
     for piece in job.held.slices if job.held is not None else ():
         if piece.gpus:

@@ -1,7 +1,7 @@
-"""A thread for policies, so that one which never comes back is left behind and the writer goes on.
+"""A thread for policies, so that a policy that does not return can be abandoned and the writer continues.
 
-What runs there works on a copy of the state, so leaving it behind costs nothing but its thread. It is asked to end by
-an exception in its next line of Python; what sits in a call outside of Python stays until that returns.
+The policy works on a copy of the state, so abandoning it costs only its thread. It is ended by an exception in its next
+line of Python; a call outside of Python stays until it returns.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 from skep.core.errors import SkepError
 
 LIMIT_S = 30.0
-"""For one answer of a policy. Whatever is asked of the server meanwhile waits, so no policy should ever come near."""
+"""The time limit of one call of a policy. Everything else waits meanwhile, so policies should stay far below it."""
 
-Work = Callable[[], Any]  # what a policy is asked: its answer goes to who asked
+Work = Callable[[], Any]  # the call of a policy; its result goes to the caller
 
-Job = tuple[Work, "Future[Any]"]  # of what the work returns
+Job = tuple[Work, "Future[Any]"]  # the result of the call
 
 
 class TooSlow(SkepError):
-    """It was left behind."""
+    """The call was abandoned."""
 
 
 class Bounded:
@@ -35,21 +35,21 @@ class Bounded:
         self._inbox: queue.SimpleQueue[Job | None] | None = None
         self._thread: threading.Thread | None = None
         self._asked_s = 0.0
-        """When the present question was asked; 0 while there is none."""
+        """When the present call began; 0: there is none."""
 
     @property
     def waits_s(self) -> float:
-        """Since when the present question waits for its answer."""
+        """Since when the present call runs."""
         asked_s = self._asked_s
         return time.monotonic() - asked_s if asked_s else 0.0
 
-    def __call__(self, work: Work) -> Any:  # what the work returns
-        """What `work` returns or raises; `TooSlow` where that takes longer than the limit. One after the other."""
+    def __call__(self, work: Work) -> Any:  # the result of the call
+        """What `work` returns or raises; `TooSlow` if it exceeds the limit. One call at a time."""
         with self._lock:
             if self._inbox is None:
                 self._begin()
             assert self._inbox is not None
-            future: Future[Any] = Future()  # of what the work returns
+            future: Future[Any] = Future()  # the result of the call
             self._asked_s = time.monotonic()
             self._inbox.put((work, future))
             try:
@@ -84,4 +84,4 @@ def serve(inbox: queue.SimpleQueue[Job | None]) -> None:
             future.set_result(work())
         except BaseException as error:
             future.set_exception(error)
-        del item, work, future  # else the last copy of the state stays here until the next question
+        del item, work, future  # otherwise the last copy of the state stays in memory until the next call

@@ -1,7 +1,7 @@
-"""Checks at the start that what is stored can be read, so that damage is reported then and not by a later request.
+"""Checks at the start that the store can be read, so that damage is reported then and not by a later request.
 
 SQLite's own check finds damaged pages and indexes; every row that a request may need is decoded; and the tables must
-know the same open jobs as the log. The log and the snapshots carry checksums, which recovery looks at.
+have the same open jobs as the log. The log and the snapshots have checksums, which recovery verifies.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from skep.service.book import Book, owner_of
 from skep.service.store import JOB_COLUMNS, PUT_BACK, Attempt, Notice, Store, StoredJob, attempt_row, job_row
 
 CHECK_S = 5.0
-"""A large store is checked for so long, its newest rows first."""
+"""The time limit for checking a large store, newest rows first."""
 STEP = 10_000
-"""Instructions of SQLite between two looks at the time."""
+"""SQLite instructions between two checks of the time."""
 
 
 def check_rows(store: Store, limit_s: float = CHECK_S) -> bool:
-    """Whether all of it was looked at in that time; an error if something cannot be read."""
+    """True if everything was checked in that time; raises if something cannot be read."""
     has_whole_pages = within(store, limit_s / 2, _pages)
     return within(store, limit_s / 2, _rows) and has_whole_pages
 
 
 def within(store: Store, limit_s: float, check: Callable[[Store], None]) -> bool:
-    """Whether a check came to its end in that time."""
+    """True if a check was completed in that time."""
     by_s = time.monotonic() + limit_s
     store.db.set_progress_handler(lambda: int(time.monotonic() > by_s), STEP)
     try:
@@ -111,14 +111,14 @@ CHECKS: tuple[tuple[str, Callable[[sqlite3.Connection], Iterator[None]]], ...] =
 
 # Any type that msgspec knows.
 def validate(value: Any, kind: Any) -> None:
-    """SQLite has no types to speak of: a damaged row may have text where a number should be."""
+    """SQLite does not enforce types: a damaged row may have text in place of a number."""
     if isinstance(value, msgspec.Struct):
         value = msgspec.structs.asdict(value)
     msgspec.convert(value, kind)
 
 
 def check_open_jobs(store: Store, state: State, book: Book) -> None:
-    """The tables and the log are written together, so they know the same open jobs."""
+    """The tables and the log are written together, so they must have the same open jobs."""
     open_jobs = {owner_of(state, job.id) for job in state.jobs.values() if not job.state.is_final}
     for job_id in sorted(open_jobs ^ book.records.keys(), key=int):
         where = "log, but not in the table of jobs" if job_id in open_jobs else "table of jobs, but not in the log"

@@ -1,9 +1,9 @@
-"""The time that is logged: it never goes backward, and no more of it passes than really does.
+"""The logged time: it never goes backward, and it advances no faster than real time.
 
-It moves with the machine's steady clock, which cannot be set. The wall clock, which can, is followed slowly
-where it is nearly right. Where it is far off it was set: that is reported, and nothing is done about it at once. If it
-stays so, a clock that was set forward is taken over by one step, which the log has as such (`ClockStepped`), so that no
-limit runs out and nothing is counted that did not pass; after one that was set back, our time goes a little slower.
+It follows the machine's monotonic clock, which cannot be set. It is slowly corrected towards the wall clock while the
+difference is small. A large difference means that the wall clock was set: that is reported and otherwise ignored at
+first. If it persists, a clock that was set forward is adopted by one step, which is logged (`ClockStepped`), so that no
+limit expires and no time is counted that did not pass; if the clock was set back, the logged time runs slightly slower.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import msgspec
 NEAR_S = 2.0
 """A wall clock that differs by more than this was set."""
 SLEW = 0.01
-"""How much faster or slower our time goes to meet the wall clock."""
+"""How much faster or slower the logged time runs to approach the wall clock."""
 SETTLED_S = 600.0
-"""A wall clock that was set is believed when it has stayed so for this long."""
+"""A wall clock that was set is adopted after this long."""
 GAP_S = 86400.0
-"""A longer time between two boots may as well be a wrong clock; it does not make anything old."""
+"""A longer time between two boots may be due to a wrong clock; it does not age anything."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Mark(msgspec.Struct):
-    """Where the clocks stood, kept with every write: the next server of this boot goes on from there."""
+    """The positions of the clocks, stored with every write: the next server of this boot continues from there."""
 
     boot: str
     steady_s: float
@@ -39,12 +39,12 @@ class Mark(msgspec.Struct):
 class Tick(msgspec.Struct):
     at_s: float
     stepped_s: float = 0.0
-    """By how much our time was set forward since the last tick, without any time having passed."""
+    """By how much the logged time was set forward since the last tick, without any time having passed."""
     texts: list[str] = []
 
 
 class Clock:
-    """Calling it gives the time, from any thread; `tick` is for the writer's thread only."""
+    """Calling it returns the time, from any thread; `tick` is for the writer's thread only."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class Clock:
         self._offset_s = self._begin(mark) - self._ticked_s
         self._since_s = 0.0
         self.off_s = 0.0
-        """How far the wall clock is from our time, where it was set; 0: it agrees."""
+        """The difference between the wall clock and the logged time, if the former was set; 0: they agree."""
         self.steps = 0
-        """How often the wall clock was found to have been set."""
+        """How often the wall clock was set."""
 
     def _begin(self, mark: Mark | None) -> float:
         wall_s = self._wall()
@@ -87,7 +87,7 @@ class Clock:
 
     @property
     def problem(self) -> str:
-        """What is to be known of it now; nothing: the wall clock agrees."""
+        """The problem to show to admins; empty: the wall clock agrees."""
         if not self.off_s:
             return ""
         return f"the wall clock is {shown(abs(self.off_s))} {'ahead' if self.off_s > 0 else 'behind'}"
@@ -102,7 +102,7 @@ class Clock:
             return Tick(steady_s + self._offset_s, stepped_s, texts)
 
     def _compare(self, off_s: float, passed_s: float, steady_s: float) -> float:
-        """Follow the wall clock; by how much our time was set."""
+        """Follow the wall clock. Returns by how much the logged time was set."""
         if abs(off_s) <= NEAR_S:
             if self.off_s:
                 self._news.append("the wall clock agrees again")
@@ -111,7 +111,7 @@ class Clock:
         elif abs(off_s - self.off_s) > NEAR_S:
             self.steps += 1
             self.off_s, self._since_s = off_s, steady_s
-            self._news.append(f"{self.problem}: it was set; time goes on by the steady clock")
+            self._news.append(f"{self.problem}: it was set; the logged time follows the monotonic clock")
         elif steady_s - self._since_s < SETTLED_S:
             self.off_s = off_s
         elif off_s < 0:
@@ -129,11 +129,11 @@ class Clock:
         self._offset_s += off_s
         self.off_s = 0.0
         self.jumps.append((steady_s + self._offset_s, off_s))
-        self._news.append(f"the wall clock stayed {shown(off_s)} ahead and is believed: dates go on from there")
+        self._news.append(f"the wall clock stayed {shown(off_s)} ahead and is adopted: dates continue from there")
         return off_s
 
     def old_before(self, keep_s: float) -> float:
-        """What ended before this moment is older than `keep_s`. Steps of the clock do not count."""
+        """What ended before this time is older than `keep_s`. Steps of the clock do not count."""
         now_s = self()
         unseen_s = sum(by_s for _, by_s in self.jumps)
         self.jumps = [(at_s, by_s) for at_s, by_s in self.jumps if at_s >= now_s - keep_s - unseen_s]
@@ -141,13 +141,13 @@ class Clock:
 
 
 def machine_clock(kept: str | None) -> Clock:
-    """Of this machine; `kept` is the mark of the server before, as JSON."""
+    """The clock of this machine; `kept` is the stored position of the previous server, as JSON."""
     mark = msgspec.json.decode(kept, type=Mark) if kept else None
     return Clock(time.time, steady, boot=boot_id(), mark=mark)  # noqa: TID251 (here time enters)
 
 
 def steady() -> float:
-    """Seconds of a clock that cannot be set and goes on while the machine sleeps."""
+    """Seconds of a clock that cannot be set and runs while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -1,4 +1,4 @@
-"""What can be asked of the writer. Each looks first and adds its events last: refused, it has changed nothing."""
+"""The commands of the writer. Each checks first and adds its events last, so that a refused command changes nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Prepare = Callable[[Writer, Turn], object]
 
 
 def submit(requests: list[Request], who: str, key: str, sight: Sight = EVERYTHING) -> Prepare:
-    """`sight` bounds the jobs that the new ones may need."""
+    """`sight` limits the jobs that the new ones may need."""
     data = [msgspec.json.encode(request) for request in requests]
 
     def prepare(writer: Writer, turn: Turn) -> list[str]:
@@ -75,12 +75,12 @@ def _known(writer: Writer, who: str, key: str) -> tuple[str, list[str]] | None:
 
 
 def check_all(writer: Writer, turn: Turn, requests: list[Request], sight: Sight) -> list[list[JobSpec]]:
-    """The core's jobs of each request; an error if one of them could never run or all together exceed a limit, so that
-    none is taken."""
+    """The core's jobs of each request. Raises if one of them could never run or all together exceed a limit; then none
+    is submitted."""
     found = []
     seen: set[object] = set()
     named: dict[str, Needed] = {}
-    """Of this submission: who comes later may need who comes before."""
+    """The jobs of this submission: later ones may need earlier ones."""
     for number, request in enumerate(writer.lock.in_pieces(requests)):
         needs = _resolve_needs(writer, turn, request, named, sight)
         job_id = str(writer.next_job + number)
@@ -117,7 +117,7 @@ def _check_pinned(layout: Layout | None, request: Request) -> None:
 
 
 def _resolve_needs(writer: Writer, turn: Turn, request: Request, named: dict[str, Needed], sight: Sight) -> Needed:
-    """As ids of the core; what has succeeded already need not be waited for."""
+    """As ids of the core; jobs that have already succeeded are left out."""
     found: list[Needed] = []
     for ref in request.needs:
         if ref in named:
@@ -132,7 +132,7 @@ def _resolve_needs(writer: Writer, turn: Turn, request: Request, named: dict[str
         if row is not None and not sight.sees(row.vc):
             row = None
         if row is None or row.state != JobState.SUCCEEDED:
-            ended = "is not known any more" if row is None else f"ended as {row.state}"
+            ended = "is no longer known" if row is None else f"ended as {row.state}"
             raise Conflict(f"job {request.name} needs {ref}, which {ended}")
     jobs = dict.fromkeys(name for each in found for name in each.jobs)
     return Needed(tuple(jobs), tuple(dict.fromkeys(name for each in found for name in each.groups)))
@@ -156,7 +156,7 @@ def _add(writer: Writer, turn: Turn, request: Request, specs: list[JobSpec], dat
 
 
 def _new_groups(writer: Writer, turn: Turn, request: Request, job_id: str) -> list[Event]:
-    """What is news of its groups. Who only names a group says nothing of it."""
+    """Events about its groups, if they are new. A job that only names a group adds none."""
     found: list[Event] = []
     for spec in groups_of(request, job_id):
         group = writer.state.groups.get(spec.id)
@@ -168,7 +168,7 @@ def _new_groups(writer: Writer, turn: Turn, request: Request, job_id: str) -> li
 
 
 def seq_of(writer: Writer, ref: str, sight: Sight = EVERYTHING) -> int:
-    """The number of a job that is named by its id, or by its name: then the latest of that name in sight."""
+    """The number of the job with this id, or of the latest visible job with this name."""
     if ref.isdecimal() and len(ref) < 16:
         return int(ref)
     seq = writer.store.latest(ref, sight)
@@ -186,7 +186,7 @@ def find_open(writer: Writer, turn: Turn, ref: str, to_do: str) -> Record:
         row = turn.row(seq, writer.store)
         if row is None:
             raise NotFound(f"there is no job {ref}", hint="`skep ps --all` lists them")
-        raise Conflict(f"job {ref} cannot be {to_do}: it has {row.state}")
+        raise Conflict(f"job {ref} cannot be {to_do}: it already finished ({row.state})")
     return record
 
 
@@ -232,7 +232,7 @@ def reprioritise(ref: str, priority: int, who: str) -> Prepare:
 
 
 def change(ref: str, who: str, priority: int | None, is_held: bool | None, tags: tuple[str, ...] | None) -> Prepare:
-    """All that is given, or nothing: the first refuses whatever a later one would."""
+    """All changes or none: the first one checks what a later one would refuse."""
     wanted: list[Prepare] = []
     if priority is not None:
         wanted.append(reprioritise(ref, priority, who))
@@ -278,8 +278,8 @@ def drain(node: str, is_drained: bool, who: str) -> Prepare:
 
 
 def set_node(node: str, state: str, who: str) -> Prepare:
-    """`drained`, `lost` (a virtual node, as if its machine had died) or `up`. The engine hears of it when it is
-    written down."""
+    """`drained`, `lost` (a virtual node, as if its machine had died) or `up`. The engine is informed after the
+    write."""
 
     def prepare(writer: Writer, turn: Turn) -> None:
         check_node(writer, node)
@@ -331,7 +331,7 @@ def guarded(writer: Writer, work: Callable[[], T]) -> T:
 
 
 def make_policy(spec: str, cluster: Cluster, files: Mapping[str, str] | None = None) -> PolicyChanged:
-    """With the files that it is made of; an error unless it can schedule real jobs."""
+    """The policy with its files. Raises if it cannot schedule real jobs."""
     texts = Texts(files)
     planner = build_whole(spec, Setting(cluster, texts=texts), None)
     if isinstance(planner, Replica):
@@ -340,7 +340,7 @@ def make_policy(spec: str, cluster: Cluster, files: Mapping[str, str] | None = N
 
 
 def make_cluster(text: str, name: str) -> ClusterChanged:
-    """With the files of its VCs' own policies; an error unless they can schedule real jobs."""
+    """The cluster with the files of its VCs' own policies. Raises if they cannot schedule real jobs."""
     cluster, layout = read_text(text, name)
     files: dict[str, str] = {}
     for vc in layout.vcs.values() if layout is not None else ():
@@ -353,7 +353,7 @@ def make_cluster(text: str, name: str) -> ClusterChanged:
 
 
 def described(spec: str, files: dict[str, str]) -> str:
-    """A policy by its name and, where it is made of files, by the hash of what was in them."""
+    """A policy by its name and, if it is made of files, by the hash of their content."""
     if not files:
         return spec
     digest = hashlib.sha256("\0".join(files[path] for path in sorted(files)).encode()).hexdigest()
@@ -372,7 +372,7 @@ def apply_cluster(text: str, name: str, who: str) -> Prepare:
 
 
 def changes_of(writer: Writer, text: str, name: str) -> list[str]:
-    """What another cluster would change, in sentences; an error where jobs are in the way."""
+    """What another cluster would change, in sentences. Raises if jobs are in the way."""
     return compare(writer, guarded(writer, lambda: make_cluster(text, name)))
 
 
@@ -382,7 +382,7 @@ def compare(writer: Writer, event: ClusterChanged) -> list[str]:
     guarded(writer, lambda: ground.planner(cluster))
     for job, node in in_the_way(writer, cluster):
         raise Conflict(
-            f"job {job.id} runs on node {node}, which the new cluster lacks or has with less",
+            f"job {job.id} runs on node {node}, which the new cluster does not have, or has with less",
             hint=f"`skep drain {node}` and wait, or stop the job",
         )
     refuse_orphans(writer, ground.layout)
@@ -416,7 +416,7 @@ def refuse_orphans(writer: Writer, layout: Layout | None) -> None:
 
 def _node_changes(writer: Writer, cluster: Cluster) -> list[str]:
     before, after = writer.state.cluster.by_name, cluster.by_name
-    changes = [f"node {name} comes, with {after[name].gpu_count} GPUs" for name in after if name not in before]
+    changes = [f"node {name} is added, with {after[name].gpu_count} GPUs" for name in after if name not in before]
     changes += [f"node {name} goes" for name in before if name not in after]
     for name in before:
         if name in after and before[name].spec != after[name].spec:
@@ -425,7 +425,7 @@ def _node_changes(writer: Writer, cluster: Cluster) -> list[str]:
 
 
 def in_the_way(writer: Writer, cluster: Cluster) -> list[tuple[Job, str]]:
-    """(job, node): what these jobs are on is not there any more in another cluster: GPUs, CPUs or memory."""
+    """(job, node) of jobs whose GPUs, CPUs or memory another cluster does not have."""
     found = []
     trial = cluster.blank()
     names = [node.name for node in writer.state.cluster.nodes]
@@ -434,7 +434,7 @@ def in_the_way(writer: Writer, cluster: Cluster) -> list[tuple[Job, str]]:
             node = trial.by_name.get(names[piece.node])
             if node is None or not could_keep(trial, node, piece):
                 found.append((job, names[piece.node]))
-        # Who is about to leave shares its GPUs with those who come: it only has to be somewhere until then.
+        # A job that is exiting shares its GPUs with the next one: it only has to fit somewhere until then.
         for piece in job.held.slices if job.held is not None and job.held != job.bound else ():
             node = trial.by_name.get(names[piece.node])
             if node is None or piece.gpus >> node.gpu_count:

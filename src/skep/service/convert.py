@@ -1,11 +1,11 @@
-"""What is inside the blobs of an older store, in the words of the present one.
+"""Converts the blobs of an older store to the present format.
 
-Until format 5 a job named its group by a text, a task that started by itself was known by its id (`JOB/ROLE-INDEX`),
-and the server said what followed from the ends of such tasks. So their groups never end by themselves in an older log:
-it has the stops and the ends that followed. From now on they do, wherever the job has not ended.
+Until format 5 a job named its group by a text, a task that started by itself was identified by its id
+(`JOB/ROLE-INDEX`), and the server itself ended the job after the ends of such tasks. So their groups never end by
+themselves in an older log: it has the resulting stops and ends. From now on they do, if the job has not ended.
 
-What policies remembered was one dictionary of names such as `red/place 17`: a VC, a word, and a job or VC. Each becomes
-a value in a slot; names that no policy of Skep used are kept as values of which there is one for all.
+The memory of policies was one dictionary of names such as `red/place 17`: a VC, a word, and a job or VC. Each becomes a
+value in a slot; names that no policy of Skep used are kept as values that exist once in all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from skep.jobs.request import Request
 from skep.service.values import Json
 
 Raw = Json
-"""As msgpack has it: these are values that no present type describes."""
+"""As decoded from msgpack: no present type describes these values."""
 
 FINAL = ("succeeded", "failed", "stopped", "unrunnable")
 
@@ -57,7 +57,7 @@ def add_groups(db: sqlite3.Connection) -> None:
 
 
 def _of_job(db: sqlite3.Connection, groups: Groups, seq: int, finish_s: float | None, data: bytes) -> list[GroupSpec]:
-    """Note which jobs of the core its tasks are; its group, where it has not ended."""
+    """Note which jobs of the core its tasks are. Returns its group, if it has not ended."""
     request = msgspec.json.decode(data, type=Request)
     if request.gang:
         return []
@@ -76,7 +76,7 @@ def _put(db: sqlite3.Connection, table: str, column: str, seq: int, data: bytes,
 
 
 def _append(db: sqlite3.Connection, formed: list[GroupSpec]) -> None:
-    """One more entry of the log."""
+    """Append an entry to the log."""
     seqs = "SELECT max(seq) + 1 FROM (SELECT seq FROM log UNION ALL SELECT seq FROM snapshots)"
     times = "SELECT max(at_s) FROM (SELECT at_s FROM log UNION ALL SELECT max(submit_s) FROM jobs)"
     (seq,), (at_s,) = db.execute(seqs).fetchone(), db.execute(times).fetchone()
@@ -90,14 +90,14 @@ OLD_NAME = re.compile(r"(?:(?P<planner>.*?)/)?(?P<word>[a-z]+) (?P<key>.*)")
 
 
 def convert_memory(plan: Raw) -> bool:
-    """Whether it remembered anything."""
+    """True if it remembered anything."""
     if "memory" in plan:
         plan["memory"] = changes_of(plan["memory"])
     return "memory" in plan
 
 
 def changes_of(memory: Raw) -> list[MemoryChange]:
-    """What was remembered, or forgotten, by name."""
+    """What was remembered or removed, by name."""
     found = []
     lists: dict[At, Raw] = {}
     """Queues and their counters were two values of one planner."""
@@ -117,7 +117,7 @@ def changes_of(memory: Raw) -> list[MemoryChange]:
 
 
 def planner_changes(at: At, values: Raw) -> list[MemoryChange]:
-    """What a planner remembered beside jobs."""
+    """Values of a planner that do not belong to jobs."""
     if "queues" in values and "counters" in values:
         values["queues"] = [values["queues"], values.pop("counters")]
     if values.get("order") is not None:
@@ -140,7 +140,7 @@ class Groups:
         self.seen: set[str] = set()
 
     def convert_entry(self, entry: Raw) -> bool:
-        """Whether it had anything to do with groups."""
+        """True if it was concerned with groups."""
         events: list[Raw] = []
         has_groups = False
         for event in entry["events"]:
@@ -159,7 +159,7 @@ class Groups:
         return has_groups
 
     def convert_spec(self, spec: Raw) -> Raw | None:
-        """The group that it is in."""
+        """The group of this job."""
         name = spec.pop("group", "")
         job, slash, task = spec["id"].partition("/")
         group: Raw | None = None

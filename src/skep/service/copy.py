@@ -1,4 +1,4 @@
-"""The store of a server, running or not, read through a copy: nothing in its folder is written or locked."""
+"""Reads the store of a server, running or not, through a copy: nothing in its folder is written or locked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXPECTED = "expected the data folder of a server, or a file that `skep backup` m
 
 
 class KeptCopy(msgspec.Struct):
-    """What a store says: the state after its last entry, and its open jobs by id, as their owners know them."""
+    """The content of a store: the state after its last entry, and its open jobs by id, as their owners see them."""
 
     state: State
     ground: Ground
@@ -26,7 +26,7 @@ class KeptCopy(msgspec.Struct):
 
 
 def read_copy(source: Path) -> KeptCopy:
-    """Of a data folder, or of a backup."""
+    """Read a data folder or a backup."""
     path = source / NAME if source.is_dir() else source
     if not path.is_file() or not size_of(path):
         raise InputError(f"{path}: {'is empty' if path.is_file() else 'no such file'}, {EXPECTED}")
@@ -59,7 +59,7 @@ def read_store(path: Path) -> KeptCopy:
     store = Store(path)
     try:
         if store.log_seq == 0:
-            raise InputError(f"{path} holds nothing yet", hint=EXPECTED)
+            raise InputError(f"{path} is empty", hint=EXPECTED)
         state, ground = recover(store)
         return KeptCopy(state, ground, {str(row.seq): row for row, _ in store.open_requests()})
     finally:

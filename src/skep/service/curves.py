@@ -1,4 +1,4 @@
-"""What a job reported of itself through `skep.train`, as series short enough to draw."""
+"""What a job reported through `skep.train`, as series short enough to draw."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OWN = ("step", "at_s")
 
 _decode = msgspec.json.Decoder(dict[str, float | int | None]).decode
 Point = tuple[float | None, float | None, float | None, int]
-"""Step, moment, value, attempt."""
+"""Step, time, value, attempt."""
 
 
 class Curves(msgspec.Struct):
@@ -27,8 +27,8 @@ class Curves(msgspec.Struct):
 
 
 def read_curves(attempts: Iterable[Metrics]) -> Curves:
-    """What each attempt reported, oldest first. Steps that were done again are there once: when an
-    attempt begins anew at a step, what earlier ones had reported from there on was lost."""
+    """The reports of all attempts, oldest first. Repeated steps are included once: when an attempt restarts at a step,
+    earlier reports from that step on are dropped."""
     found: dict[str, list[Point]] = {}
     is_any_cut = False
     for attempt in attempts:
@@ -69,7 +69,7 @@ def finite(value: float | int | None) -> float | None:
 
 
 def thinned(points: list[Point], most: int) -> list[Point]:
-    """At most so many; of each stretch the least and the greatest value, so that a spike stays one."""
+    """At most this many points; the smallest and the largest value of each interval, so that spikes stay visible."""
     if len(points) <= most:
         return points
     stretches = max(most // 2, 1)

@@ -1,4 +1,4 @@
-"""What the policy decided and why, read back from the log: so it is as durable as the log."""
+"""Decisions of the policy and their reasons, read from the log, so they are as durable as the log."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from skep.service.reads import Reads
 
 SCANNED_MAX = 5000
-"""Log entries that one question looks through."""
+"""The most log entries that one query reads."""
 NAMED_MAX = 3
-"""Events of an entry that are named; more are counted."""
+"""The most events of an entry that are named; the others are counted."""
 
 NODE_EVENTS = {
     NodeLost: "was lost",
@@ -64,7 +64,7 @@ JOB_EVENTS = {
 
 
 def decisions(reads: Reads, last: int, before: int | None, job_id: str | None) -> Json:
-    """The newest first; `next` is where to go on."""
+    """Newest first; `next` is where to continue."""
     names: list[str] | None = [node.name for node in reads.writer.state.cluster.nodes]
     found: list[Json] = []
     rows = reads.store.reader.execute(
@@ -77,7 +77,7 @@ def decisions(reads: Reads, last: int, before: int | None, job_id: str | None) -
         entry = decode(data)
         found += [each for each in of_entry(reads, seq, entry, names) if job_id in (None, each["job"])]
         if any(isinstance(event, ClusterChanged | NodeJoined | NodeLeft) for event in entry.events):
-            names = None  # numbers may have been those of other nodes before
+            names = None  # node numbers may have belonged to other nodes before
         if len(found) >= last or scanned >= SCANNED_MAX:
             following = seq
             break
@@ -85,7 +85,7 @@ def decisions(reads: Reads, last: int, before: int | None, job_id: str | None) -
 
 
 def with_jobs(reads: Reads, found: list[Json]) -> list[Json]:
-    """Those about jobs in sight, with what is known of them."""
+    """Decisions about visible jobs, with what is known about the jobs."""
     known = about(reads.store, {each["job"] for each in found}, reads.sight)
     shown = []
     for each in found:
@@ -96,7 +96,7 @@ def with_jobs(reads: Reads, found: list[Json]) -> list[Json]:
 
 
 def is_older_cluster(reads: Reads, before: int) -> bool:
-    """Whether the cluster changed since then, according to the notices."""
+    """True if the cluster changed since then, according to the notices."""
     at = reads.store.reader.execute("SELECT at_s FROM log WHERE seq >= ? ORDER BY seq LIMIT 1", (before,)).fetchone()
     if at is None:
         return False
@@ -105,7 +105,7 @@ def is_older_cluster(reads: Reads, before: int) -> bool:
 
 
 def of_entry(reads: Reads, seq: int, entry: Entry, names: list[str] | None) -> list[Json]:
-    """Those of one entry, the last first."""
+    """The decisions of one entry, last first."""
     made: list[Json] = []
     for plan in entry.plans:
         made += [of_decision(each, plan, names, reads.store) for each in plan.decisions if not is_between(each)]
@@ -150,7 +150,7 @@ def of_decision(decision: Decision, plan: PlanRecord, names: list[str] | None, s
 
 
 def is_between(decision: Decision) -> bool:
-    """Whether it is a step between two sets of terms within one plan."""
+    """True for an intermediate step between two sets of terms within one plan."""
     return decision.after is not None and decision.after.is_parked
 
 
@@ -162,7 +162,7 @@ def shared_text(after: Allocation) -> str:
 
 
 def adjustment_of(change: MemoryChange) -> Adjustment | None:
-    """What an adjuster wrote down of a job, as it is in the log."""
+    """The record of an adjuster about a job, from the log."""
     if not change.slot.startswith(ADJUSTED) or change.value is None:
         return None
     return msgspec.convert(change.value, Adjustment)
@@ -174,7 +174,7 @@ def is_measured(change: MemoryChange) -> bool:
 
 
 def of_measured(change: MemoryChange, store: Store) -> Json:
-    """The effect of an adjustment that was decided before."""
+    """The effect of an earlier adjustment."""
     noted = adjustment_of(change)
     assert noted is not None
     adjuster = change.slot.removeprefix(ADJUSTED)
@@ -199,7 +199,7 @@ def gpus_text(place: Json | None) -> str:
 
 
 def where(allocation: Allocation | None, names: list[str] | None) -> Json | None:
-    """Without names of nodes where the cluster was another one then."""
+    """Without names of nodes if the cluster has changed since then."""
     if allocation is None:
         return None
     return {"nodes": [names[number] for number in allocation.nodes()] if names else [], "gpus": allocation.gpus}

@@ -1,4 +1,4 @@
-"""The store as files in the data folder: whether it is there, still there, and the one that belongs to the jobs."""
+"""The store as files in the data folder: whether it exists, still exists, and belongs to the jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PUT_BACK = "`skep restore FILE` puts a backup in its place; `skep up --new` begi
 
 
 def open_store(data: Path, *, is_new: bool = False) -> Store:
-    """The store of a data folder. `is_new`: the caller knows that the store is gone and begins a new one."""
+    """The store of a data folder. `is_new`: the caller knows that the store is gone and starts a new one."""
     path = data / NAME
     is_there = size_of(path) > 0
     if is_new and is_there:
@@ -30,7 +30,7 @@ def open_store(data: Path, *, is_new: bool = False) -> Store:
 
 
 def refuse_lost(path: Path) -> None:
-    """Jobs have left files but the store that knows of them is gone: a new one would end those that run."""
+    """Refuse if jobs have left files but their store is gone: a new store would end those that run."""
     jobs = path.parent / "jobs"
     count = len(os.listdir(jobs)) if jobs.is_dir() else 0
     how = "is empty" if path.exists() else "is missing"

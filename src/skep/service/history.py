@@ -1,7 +1,7 @@
-"""The numbers of the cluster over time, sampled four times a minute into a small database of their own.
+"""The numbers of the cluster over time, sampled four times a minute into a separate small database.
 
-They are not needed to recover, so they are kept apart from the store: losing the last of them in a crash costs nothing,
-and no request waits for them to be written. What is old is kept in longer steps.
+They are not needed for recovery, so they are not in the store: losing the last samples in a crash does no harm, and no
+request waits for them to be written. Old samples are kept at larger intervals.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from skep.service.values import Json, SqlRow
 EVERY_S = 15
 DAY_S = 86400
 STEPS = ((7200, EVERY_S), (2 * DAY_S, 60), (14 * DAY_S, 300), (10**12, 3600))
-"""Samples younger than so many seconds are so many seconds apart."""
+"""(age, interval) in seconds: samples younger than the age are kept at this interval."""
 NICE_S = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 7 * 86400)
 AUTO, MOST = 300, 2000
-"""Steps of an answer: about, and at most."""
+"""The number of steps of an answer: the usual one and the largest."""
 THIN_EVERY_S = 3600.0
 KNOWN_MAX = 32
 COLUMNS = ("gpus", "used", "lent", "bad", "drained", "queue", "queue_gpus")
 TABLE = f"""CREATE TABLE IF NOT EXISTS samples (at_s INTEGER NOT NULL, vc TEXT NOT NULL,
     {", ".join(f"{name} REAL NOT NULL" for name in COLUMNS)}, PRIMARY KEY (at_s, vc)) WITHOUT ROWID"""
 WHOLE = ""
-"""In place of the name of a VC: the cluster."""
+"""The cluster, in place of the name of a VC."""
 
 log = logging.getLogger("skep")
 
@@ -51,11 +51,11 @@ class Samples:
         self._db = self._open()
 
     def _open(self) -> sqlite3.Connection:
-        """One that cannot be read is put aside: it is only history."""
+        """A file that cannot be read is set aside: it is only history."""
         try:
             return self._connect()
         except sqlite3.DatabaseError as error:
-            log.warning("%s cannot be used and is begun anew: %s", self.path, error)
+            log.warning("%s cannot be used and is replaced by a new one: %s", self.path, error)
             self.path.replace(self.path.with_suffix(".damaged"))
             return self._connect()
 
@@ -110,7 +110,7 @@ class Samples:
             self._known.clear()
 
     def thin(self, now_s: float) -> None:
-        """Older samples become the means of longer steps; the oldest go."""
+        """Older samples are averaged over larger intervals; the oldest are deleted."""
         means = ", ".join(f"avg({name})" for name in COLUMNS)
         with self._lock:
             self._db.execute("BEGIN")
@@ -152,7 +152,8 @@ class Samples:
         }
 
     def _bins(self, begin_s: float, until_s: float, step_s: float) -> dict[str, dict[int, list[float]]]:
-        """By VC and number of the step, the means. They are kept until the next sample: dashboards ask for the same."""
+        """The means by VC and number of the step. They are cached until the next sample: dashboards request the same
+        ones."""
         asked = (begin_s, until_s, step_s)
         with self._lock:
             if asked not in self._known:
@@ -175,7 +176,7 @@ class Samples:
 
 
 def step_of(age_s: float, span_s: float, asked_s: float) -> float:
-    """At least what is kept from so long ago, twice, so that a sample that came late leaves no hole."""
+    """At least twice the interval of samples of that age, so that a late sample leaves no gap."""
     kept_s = next(step_s for limit_s, step_s in STEPS if age_s <= limit_s)
     least = max(2 * kept_s if kept_s == EVERY_S else kept_s, span_s / MOST)
     wanted = asked_s or next((nice for nice in NICE_S if nice >= max(span_s / AUTO, least)), NICE_S[-1])

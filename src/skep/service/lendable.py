@@ -1,4 +1,4 @@
-"""The lock of the state, which the writer lends to readers in the middle of long work.
+"""The lock of the state, which the writer lends to readers during long operations.
 
 A thread that waits for a plain lock wakes up too late if it is released and acquired again at once. This lock is fair:
 no thread overtakes the one that waited first, so each time the lock is lent at least one reader gets it.
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 PIECE = 250
-"""Jobs that are gone over before the lock is lent: a few milliseconds."""
+"""The number of jobs that are processed before the lock is lent: a few milliseconds."""
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ class Lendable:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._line = threading.Lock()
-        """Held by the one who waits first."""
+        """Held by the first waiting thread."""
 
     def __enter__(self) -> None:
         with self._line:
@@ -32,7 +32,7 @@ class Lendable:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """The caller holds it, and does not need it meanwhile."""
+        """Lend the lock. The caller holds it, and does not need it meanwhile."""
         self._lock.release()
         try:
             yield
@@ -40,7 +40,7 @@ class Lendable:
             self.__enter__()
 
     def in_pieces(self, items: Iterable[T]) -> Iterator[T]:
-        """These, for a caller that holds the lock and can lend it between any two of them."""
+        """Iterate over these, for a caller that holds the lock and can lend it between any two of them."""
         for number, item in enumerate(items, 1):
             yield item
             if number % PIECE == 0:

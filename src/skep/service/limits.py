@@ -1,9 +1,9 @@
-"""What users and VCs have now, against what they may have.
+"""The use of resources by users and VCs, compared with their limits.
 
 Limits on what is open (jobs, pending jobs, tasks, ports) refuse a submission. Limits on what runs at once (CPUs and
-memory of jobs without GPUs) make a job wait: it is held with a reason that begins with `limit`, and released when
-there is room. A job that is not held has taken its part until it ends or is held for another reason, so a restart, a
-retry or a preemption neither loses its part nor takes it twice.
+memory of jobs without GPUs) make a job wait: it is held with a reason that begins with `limit`, and released when the
+limit allows. A job that is not held counts until it ends or is held for another reason, so a restart, a retry or a
+preemption neither loses its part nor counts it twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WORDS = {
 
 
 class Used(msgspec.Struct):
-    """Whole numbers, so that what is given back is exactly what was taken: thousandths of CPUs, MiB."""
+    """Integers, so that returning an amount restores the exact value: thousandths of CPUs, MiB."""
 
     jobs: int = 0
     pending: int = 0
@@ -61,7 +61,7 @@ class Used(msgspec.Struct):
 
 
 def excess(used: Used, more: Used, limits: Limits) -> str:
-    """The first limit that `more` would exceed; nothing if it fits."""
+    """The first limit that `more` would exceed; empty if it fits."""
     now, added = used.shown(), more.shown()
     for name, extra in added.items():
         most = getattr(limits, name)
@@ -71,22 +71,22 @@ def excess(used: Used, more: Used, limits: Limits) -> str:
 
 
 class Limiter:
-    """`look` follows every change of a job, `releases` says who need not wait any longer."""
+    """`look` must be called after every change of a job; `releases` returns the jobs that need not wait any longer."""
 
     def __init__(self, rules: LimitRules) -> None:
         self.rules = rules
         self.users: dict[str, Used] = {}
         self.vcs: dict[str, Used] = {}
         self._open: dict[str, Used] = {}
-        """By id of a job, what it counts for now."""
+        """By job id, what it counts for now."""
         self._running: dict[str, Used] = {}
-        """By id of a job of the core without GPUs that is not held, what it takes."""
+        """By id of a job of the core without GPUs that is not held, what it uses."""
         self._lines: dict[tuple[str, str], list[tuple[int, int, Job]]] = {}
         """By user and VC, jobs that wait for a limit: (rank, seq, job), a heap. Only its first is tried."""
         self._queued: dict[str, int] = {}
-        """By id of a job that waits, the rank with which it is in its line."""
+        """By id of a waiting job, the rank under which it is in its line."""
         self._is_due = False
-        """True if a job that waits for a limit may have room now."""
+        """True if a job that waits for a limit may now be released."""
 
     def restore(self, book: Book, state: State) -> None:
         for record in book.records.values():
@@ -95,7 +95,7 @@ class Limiter:
     # Submission -------------------------------------------------------------------------------------------------
 
     def check(self, requests: list[Request]) -> None:
-        """An error if all of these together would exceed a limit of a user or VC, so that none is taken."""
+        """Raises if all of these together would exceed a limit of a user or VC; then none is submitted."""
         users: dict[str, Used] = {}
         vcs: dict[str, Used] = {}
         for request in requests:
@@ -135,7 +135,7 @@ class Limiter:
                     )
 
     def hold_for(self, spec: JobSpec) -> str:
-        """Why a job that is being submitted must wait; nothing: it has taken its part."""
+        """Why a job that is being submitted must wait; empty: it is counted."""
         need = need_of(spec)
         if need is None or not self._is_limited(spec):
             return ""
@@ -147,13 +147,13 @@ class Limiter:
     # While jobs live --------------------------------------------------------------------------------------------
 
     def look(self, record: Record, jobs: Iterable[Job]) -> None:
-        """After any change of a job: count it as it is now."""
+        """Count a job again after a change."""
         self._count(record)
         for job in jobs:
             self._follow(job)
 
     def _count(self, record: Record) -> None:
-        """Most changes of a job change nothing here; else mostly whether it is pending."""
+        """Most changes of a job change nothing here; the others mostly whether it is pending."""
         before = self._open.get(record.id)
         is_open = record.row.finish_s is None
         pending = int(is_open and record.row.state == PENDING)
@@ -185,7 +185,7 @@ class Limiter:
             self._is_due = True
 
     def releases(self) -> list[Event]:
-        """Those who have room now, in the order of their priorities and submissions; what they need is taken."""
+        """The jobs that may be released now, in the order of their priorities and submissions; they are counted."""
         if not self._is_due:
             return []
         self._is_due = False
@@ -204,7 +204,7 @@ class Limiter:
         return found
 
     def release(self, job: Job) -> Event:
-        """For a job that is to be released: it may have to wait for a limit instead."""
+        """A job that is released by its owner may have to wait for a limit instead."""
         need = need_of(job.spec)
         if need is None or job.id in self._running or not self._is_limited(job.spec):
             return JobReleased(job.id)
@@ -214,7 +214,7 @@ class Limiter:
         return JobHeld(job.id, self._reason(job.spec, need))
 
     def refusal(self, job: Job) -> Refusal | None:
-        """Why a job waits for a limit, in words of now; None if it does not."""
+        """Why a job waits for a limit, with current numbers; None if it does not."""
         need = need_of(job.spec)
         if need is None or not is_waiting(job):
             return None
@@ -224,7 +224,7 @@ class Limiter:
         )
 
     def shown(self, users: Iterable[str], vcs: Iterable[str]) -> list[Json]:
-        """Limits and what is used of them, of these users and VCs."""
+        """Limits and their use, for these users and VCs."""
         wanted = [("user", name) for name in users] + [("VC", name) for name in vcs]
         return [
             {
@@ -275,7 +275,7 @@ class Limiter:
             books.setdefault(name, Used()).add(amounts, sign)
 
     def _line(self, key: tuple[str, str]) -> list[tuple[int, int, Job]]:
-        """Those who wait, without entries that do not count any more: a change of priority adds another one."""
+        """The waiting jobs without outdated entries: a change of priority adds another one."""
         line = self._lines.get(key, [])
         while line and not self._counts(line[0][0], line[0][2]):
             rank, _, job = heapq.heappop(line)
@@ -294,13 +294,13 @@ def is_waiting(job: Job) -> bool:
 
 
 def need_of(spec: JobSpec) -> Used | None:
-    """What a job takes of the limits on what runs at once; None for one with GPUs."""
+    """What a job uses of the limits on what runs at once; None for one with GPUs."""
     shape = spec.shapes[0]
     return None if shape.gpus else sum_of([(role, role.count) for role in shape.roles])
 
 
 def sum_of(roles: Sequence[tuple[Role | TaskRole, int]]) -> Used:
-    """Of so many tasks of each role."""
+    """For this many tasks of each role."""
     cpu_milli = sum(count * math.ceil((role.cpu or 1) * 1000) for role, count in roles)
     return Used(
         cpu_milli=cpu_milli, memory_mib=sum(count * math.ceil(role.memory_gib * MIB_PER_GIB) for role, count in roles)

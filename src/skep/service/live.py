@@ -1,7 +1,7 @@
 """The live service: one thread that writes, and reads for all other threads.
 
-Requests from many threads become commands in one queue. The writer takes all that are there at once, so that a busy
-server commits many of them with one write to the disk.
+Requests from many threads become commands in one queue. The writer takes all that are waiting, so that a busy server
+commits many of them with one write to the disk.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ log = logging.getLogger("skep")
 
 
 class Live(Reads):
-    """What can be asked of a running Skep. Writes return a future that is answered when they are on the disk."""
+    """The operations of a running Skep. Writes return a future that is completed when they are durable."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Live(Reads):
         offers: frozenset[Need] = frozenset(Need),
         measure: Measure = nobody_measured,
     ) -> None:
-        """`cluster` is (name, text). On a store that has a cluster and a policy already, those given replace them."""
+        """`cluster` is (name, text). If the store already has a cluster and a policy, the given ones replace them."""
         self.clock = clock if isinstance(clock, Clock) else Clock(clock, clock)
         self.store = store
         self.retention_s = retention_s
@@ -91,7 +91,7 @@ class Live(Reads):
         self.lock = self.writer.lock
         self.writer.planning.on_fault = lambda: self._inbox.put([])
         self.engine = make_engine(self)
-        # After a backup was put back there may be files of jobs that it does not know: their numbers are taken.
+        # After a restored backup there may be files of jobs that it does not know: their numbers are in use.
         self.writer.next_job = max(self.writer.next_job, self.engine.last_job() + 1)
         self.writer.start(self.engine)
         self._closing = threading.Event()
@@ -105,10 +105,10 @@ class Live(Reads):
     # The writer's thread ----------------------------------------------------------------------------------------
 
     def tell(self, reports: list[Report]) -> None:
-        """For engines: what happened."""
+        """Called by engines with their reports."""
         self._inbox.put(reports)
 
-    # Of what `prepare` returns.
+    # The result of `prepare`.
     def _ask(self, prepare: Prepare) -> Future[Any]:
         future: Future[Any] = Future()  # as above
         if self.fault is not None:
@@ -141,7 +141,7 @@ class Live(Reads):
         self.writer.turn(asked, reports, tick.at_s, stepped_s=tick.stepped_s)
 
     def _tidy(self) -> None:
-        """What takes the disk's time and must not take the writer's."""
+        """Disk work that must not delay the writer."""
         seen = 0
         while not self._closing.wait(CHECKPOINT_EVERY_S):
             self._look_for_store()
@@ -149,18 +149,18 @@ class Live(Reads):
                 seen = self.store.log_seq
                 try:
                     self.store.checkpoint()
-                except sqlite3.Error as error:  # what is committed is safe in the journal
+                except sqlite3.Error as error:  # committed data is safe in the journal
                     log.warning("the journal of the store grows: %s", error)
 
     def _look_for_store(self) -> None:
-        """Check regularly that the files are still there, also while no request comes."""
+        """Check regularly that the files still exist, also while there are no requests."""
         try:
             self.store.anchor.check()
         except Gone:
             self._inbox.put([])  # the writer notices too, and stops
 
     def _take(self) -> list[Command | list[Report]] | None:
-        """Everything that waits, or nothing when a timer is due; None at the end."""
+        """Everything that waits; empty when a timer is due; None at the end."""
         wait_s = min(max(self.writer.wake_s - self.clock(), 0.0), IDLE_S)
         items: list[Command | list[Report]] = []
         try:
@@ -176,8 +176,8 @@ class Live(Reads):
         return items or None
 
     def _fail(self, error: Exception, asked: list[Command]) -> None:
-        """What is in memory is ahead of the disk: stop, and let the next start begin from what is written."""
-        log.error("the server stops, its jobs go on: %s", error, exc_info=not isinstance(error, OSError | Gone))
+        """The memory is ahead of the disk: stop, and let the next start continue from what is written."""
+        log.error("the server stops, its jobs run on: %s", error, exc_info=not isinstance(error, OSError | Gone))
         self.fault = error
         while not self._inbox.empty():
             item = self._inbox.get()
@@ -191,7 +191,7 @@ class Live(Reads):
             self.engine.forget(job_id)
 
     def request_of(self, core_id: str) -> tuple[Request, GroupRef | None]:
-        """For engines: what is to be run, and which task alone of it."""
+        """For engines: the request of a job and, for a member, its task."""
         request = self._request_of(core_id)
         if request.gang:
             return request, None
@@ -208,7 +208,7 @@ class Live(Reads):
         return msgspec.json.decode(kept[1], type=Request)
 
     def close(self, *, snapshot: bool = True) -> None:
-        """Jobs go on; the next start takes them up."""
+        """Stop the service. Jobs run on; the next start adopts them."""
         self._inbox.put(None)
         self._closing.set()
         for thread in self._threads:
@@ -218,7 +218,7 @@ class Live(Reads):
         if snapshot and self.fault is None:
             try:
                 self.writer.save_snapshot()
-            except sqlite3.Error as error:  # the log has everything; the next start only takes a little longer
+            except sqlite3.Error as error:  # the log is complete; the next start only takes a little longer
                 log.warning("no snapshot was written: %s", error)
         self.store.close()
 
@@ -260,15 +260,15 @@ class Live(Reads):
         return self._ask(saying(kind, text, who))
 
     def problems(self) -> list[str]:
-        """What an admin should know of now."""
+        """Problems that an admin should know."""
         found = [problem for problem in (self.clock.problem,) if problem]
         if self.bounded.waits_s > SLOW_S:
             found.append(f"the policy has been deciding for {self.bounded.waits_s:.0f} s, and all commands wait for it")
         return found + self.policy_problems()
 
     def subscribe(self, listener: Callable[[list[Json], list[str]], object]) -> Callable[[], None]:
-        """Called by the writer's thread with what has happened, and with the ids of jobs that are new or changed, once
-        it is on the disk; how to end that."""
+        """Register a function that the writer's thread calls with new notices, and with the ids of new or changed jobs,
+        once they are durable. Returns a function that ends this."""
 
         def notify(notices: list[Notice], changed: list[int]) -> None:
             listener([as_event(each) for each in notices], [str(seq) for seq in changed])
@@ -285,7 +285,7 @@ def saying(kind: str, text: str, who: str = "") -> Prepare:
 
 
 def open_writer(store: Store, make: Callable[[], Writer]) -> Writer:
-    """On a store that was checked first, so that damage is reported at the start and not by a later request."""
+    """Open a store after checking it, so that damage is reported at the start and not by a later request."""
     if not check_rows(store):
         log.warning("%s is large: its oldest rows were not checked", store.path)
     try:

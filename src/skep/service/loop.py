@@ -1,4 +1,4 @@
-"""The loop that runs every world: what happened goes in, what to do comes out, an engine does it."""
+"""The main loop of a simulation: events go in, actions come out, an engine executes them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def run(
     observer: Observer | None = None,
     settled: Callable[[float], None] | None = None,
 ) -> None:
-    """Until the engine has no more events. `settled` is called once for each moment, when all that follows from it is
-    decided and carried out."""
+    """Run until the engine has no more events. `settled` is called once for each instant, when everything that follows
+    from it is decided and executed."""
     state = scheduler.state
     step = scheduler.step
     while (batch := engine.observe(state.next_timer_s)) is not None:

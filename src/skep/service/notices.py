@@ -1,4 +1,4 @@
-"""What happened, in sentences, for those who follow a job or the cluster."""
+"""Notices: events as sentences, for clients that follow a job or the cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skep.service.store import Attempt
 from skep.service.turn import Turn
 
 LATE_S = 5.0
-"""An exit that is received within this time is taken to be of the moment in which it is received."""
+"""An exit that is received within this time counts as of the moment of receipt."""
 
 KINDS = {
     Exit.FINISHED: "succeeded",
@@ -58,7 +58,8 @@ def notify_exited(turn: Turn, record: Record, job: Job, event: TasksExited, rece
 
 
 def set_times(attempt: Attempt, now_s: float, seconds: float) -> None:
-    """The attempt ended now. If the exit was reported late (no server was up), its end follows from how long it ran."""
+    """The attempt has ended. If the exit was reported late (no server was up), its end is computed from how long it
+    ran."""
     attempt.end_s = now_s
     if seconds and attempt.start_s == now_s:  # its start was not received either
         attempt.start_s = now_s - seconds
@@ -85,7 +86,7 @@ def notify_moved(turn: Turn, state: State, record: Record, job: Job, event: Task
 
 
 def preemptors(plans: Iterable[PlanRecord]) -> dict[str, str]:
-    """For whom each job is stopped by these plans: the other job, or a reason."""
+    """The cause of each stop in these plans: the id of another job, or a reason."""
     stops = (decision for plan in plans for decision in plan.decisions if decision.after is None)
     return {decision.job_id: decision.cause for decision in stops}
 
@@ -102,12 +103,12 @@ def notify_action(
         cause = preemptors.get(job.id, "")
         why = f"preempted by job {owner_of(state, cause)}" if cause in state.jobs else cause or action.cause
         if (present := record.attempts.get(job.id)) is not None:
-            present.phrase = why  # until it is known how the attempt ended
+            present.phrase = why  # until the outcome of the attempt is known
         turn.notify("stopping", f"{which(record, job)}asked to checkpoint and exit: {why}", record.id)
 
 
 def notify_stopped_by_group(turn: Turn, state: State, record: Record) -> None:
-    """Whose other members ended it. Of a job's own tasks that is no news: they end together."""
+    """The group whose other members ended it. Not reported for a job's own tasks, which end together."""
     ref = state.jobs[record.members[0]].spec.group
     group = state.groups.get(ref.id) if ref is not None else None
     if record.request.gang and group is not None and group.reason == record.row.reason:
@@ -115,7 +116,7 @@ def notify_stopped_by_group(turn: Turn, state: State, record: Record) -> None:
 
 
 def which(record: Record, job: Job) -> str:
-    """Names the task where a job's tasks start one by one."""
+    """Names the task if a job's tasks start one by one."""
     task = record.task_of(job)
     return f"task {task}: " if task else ""
 

@@ -1,4 +1,4 @@
-"""The order of a list of jobs, and the cursor by which its next page begins where the last one ended."""
+"""The order of a list of jobs, and the cursor from which its next page continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = {
     "waited": "coalesce(start_s, finish_s, {now}) - submit_s",
     "ran": "coalesce(coalesce(finish_s, {now}) - start_s, 0)",
 }
-"""What can be sorted by; `now` is that of the first page, so that pages fit together."""
+"""The sort columns; `now` is that of the first page, so that pages are consistent."""
 
 
 class SortOrder(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class SortOrder(msgspec.Struct, frozen=True):
         return f"ORDER BY {self.column} {way}, seq {way}" if self.by != "id" else f"ORDER BY seq {way}"
 
     def behind(self, place: Cursor) -> tuple[str, list[SqlValue]]:
-        """A term for a WHERE clause: what comes after this place."""
+        """A term for a WHERE clause: everything after this position."""
         sign = "<" if self.is_falling else ">"
         if self.by == "id":
             return f"seq {sign} ?", [place.seq]

@@ -1,7 +1,7 @@
-"""`skep up --cluster` and `--policy` on a store that has others: they replace what is stored before anything runs.
+"""`skep up --cluster` and `--policy` on a store that has others: they replace the stored ones before anything runs.
 
-Whatever cannot be read any more (the file of a policy) must not lock out the one who brings another. Jobs on nodes that
-the new cluster lacks lose them, as if the machine had died, and wait again.
+A stored policy that can no longer be read (its file is gone) must not prevent the replacement. Jobs on nodes that the
+new cluster does not have lose them, as if the machine had died, and are pending again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KEEP = "`skep up` without --cluster goes on with the stored one"
 
 
 def override(writer: Writer, cluster: tuple[str, str] | None, policy: str | None, now_s: float) -> None:
-    """All of it or nothing: refused, the store is as it was."""
+    """All of it or nothing: if refused, the store is unchanged."""
     events = _changes(writer, cluster, policy)
     if not events:
         return
@@ -58,8 +58,8 @@ def _described(events: list[ClusterChanged | PolicyChanged]) -> str:
 
 
 def _make_room(writer: Writer, turn: Turn, events: list[ClusterChanged | PolicyChanged]) -> list[Event]:
-    """Take the jobs that are in the way off their nodes, and keep others away from there until the cluster is changed;
-    what is to be done after that."""
+    """Remove the jobs in the way from their nodes, and keep others away until the cluster is changed. Returns what to
+    do after that."""
     ground, cluster = writer.ground.after(*events)
     if cluster is None:
         return []
@@ -75,7 +75,7 @@ def _make_room(writer: Writer, turn: Turn, events: list[ClusterChanged | PolicyC
     exits = [event for each in received for event in each.events]
     writer.step(turn, [*exits, *(NodeDrained(name) for name in names)], received)
     for job, name in commands.in_the_way(writer, cluster):
-        raise Conflict(f"job {job.id} is about to start on node {name}, which --cluster lacks", hint=KEEP)
+        raise Conflict(f"job {job.id} is starting on node {name}, which --cluster does not have", hint=KEEP)
     return [NodeUndrained(name) for name in names if name in cluster.by_name]
 
 

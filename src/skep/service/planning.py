@@ -1,8 +1,8 @@
-"""Planners at work on a copy of the state, so that nothing they do can spoil the state itself.
+"""Runs planners on a copy of the state, so that they cannot damage the state itself.
 
-A policy may be a file of a user. Whatever it does — raise, return nonsense, change what it should only read, never come
-back — happens to the copy. What it decided comes over as bytes, is checked (`core/checked.py`), and only then becomes
-part of the log. The copy of a planner that failed is thrown away, and the next one begins on a new copy.
+A policy may be a user's file. If it raises, returns an invalid plan, modifies its input or does not return, only the
+copy is affected. Its decisions are transferred as bytes, checked (`core/checked.py`), and only then logged. The copy of
+a planner that failed is discarded, and the next one begins on a new copy.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ log = logging.getLogger("skep")
 KNOWN_MAX = 1000
 
 Build = Callable[[Cluster], Planner]
-Call = Callable[[Work], Any]  # returns what the work does
-"""Runs what it is given: at once, or within a limit of time (`service/bounded.py`)."""
+Call = Callable[[Work], Any]  # returns what the work returns
+"""Runs a function: directly, or with a time limit (`service/bounded.py`)."""
 
 
-def at_once(work: Work) -> Any:  # what the work returns
+def at_once(work: Work) -> Any:  # the result of the work
     return work()
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """A planner failed: how, and that of which VC ("": that of no VC in particular)."""
+    """A planner failed: how, and the VC whose planner it was ("": no VC in particular)."""
 
     error: str
     vc: str = ""
@@ -58,20 +58,20 @@ class Planning:
     def __init__(self, call: Call = at_once) -> None:
         self.call = call
         self.scheduler: Scheduler | None = None
-        """On the copy; none while the planner that was to begin has failed."""
+        """The planner on the copy; None if it failed to attach."""
         self.planner: Planner | None = None
         self.fault: Fault | None = None
-        """Of a planner that failed when it was asked something aside; it is replaced in the next turn."""
+        """The failure of a planner in a query; it is replaced in the next turn."""
         self.longest_s = 0.0
-        """That a decision has taken so far."""
+        """The longest time of a decision so far."""
         self.on_fault: Callable[[], None] = lambda: None
-        """Asks for that turn."""
+        """Requests that turn."""
         self.never: dict[JobSpec, str] = {}
-        """What `why_never` answered since the last decision: asking the thread of policies for each of many jobs that
-        are submitted at once would take longer than all the rest."""
+        """Answers of `why_never` since the last decision: calling the thread of policies for each of many jobs that are
+        submitted at once would take longer than everything else."""
 
     def take_up(self, state: State, build: Build) -> Fault | None:
-        """A planner begins on a copy of this state."""
+        """Attach a planner to a copy of this state."""
         self.scheduler = self.planner = self.fault = None
         self.never = {}
         copy = fork(state)
@@ -88,7 +88,7 @@ class Planning:
         return None
 
     def begin(self, state: State, build: Build) -> tuple[list[PlanRecord], Fault | None]:
-        """Another planner takes up this state, and decides about all of it."""
+        """Attach another planner to this state; it decides about everything."""
         fault = self.take_up(state, build)
         scheduler = self.scheduler
         if scheduler is None:
@@ -101,11 +101,11 @@ class Planning:
         return self._decide(scheduler, decide)
 
     def step(self, at_s: float, events: list[Event]) -> tuple[list[PlanRecord], Fault | None]:
-        """What happened, and what the planner decides about it, up to where it failed."""
+        """Apply the events and return the planner's decisions, up to its failure."""
         scheduler = self.scheduler
         if scheduler is None:
             return [], None
-        # A planner must not know more than one that begins now.
+        # A planner must not know more than one that is attached now.
         is_alone = bool(events) and isinstance(events[0], JobsForgotten | ClockStepped)
         change = PlannerChange(lambda _: scheduler.planner) if is_alone else None
         return self._decide(scheduler, lambda: scheduler.step(at_s, events, change))
@@ -139,10 +139,10 @@ class Planning:
         self.scheduler = None
         return found
 
-    # What it is asked aside -------------------------------------------------------------------------------------
+    # Queries -----------------------------------------------------------------------------------------------------
 
     def why_never(self, job: Job) -> str:
-        """Nothing where the planner fails at it: the job is taken, and another planner will decide."""
+        """Empty if the planner fails: the job is accepted, and another planner will decide."""
         scheduler, known = self.scheduler, self.never
         if scheduler is None:
             return ""
@@ -162,7 +162,7 @@ class Planning:
         return str(never)
 
     def explain(self, job_id: str) -> Refusal | None:
-        """Why this job waits; none where it does not any more. From any thread."""
+        """Why this job waits; None if it no longer does. From any thread."""
         scheduler = self.scheduler
 
         def explain() -> Refusal | None:
@@ -175,18 +175,20 @@ class Planning:
             return msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=Refusal)
 
         if scheduler is None:
-            return Refusal("policy-failed", Cause.ORDER, "its policy has failed", "another policy takes over")
+            return Refusal("policy-failed", Cause.ORDER, "its policy has failed", "another policy taking over")
         try:
             refusal: Refusal | None = self.call(explain)
         except BaseException as error:
             fault = self.fault = self._fault(error)
             self.on_fault()
-            return Refusal("policy-failed", Cause.ORDER, f"its policy failed ({fault.error})", "another takes over")
+            return Refusal(
+                "policy-failed", Cause.ORDER, f"its policy failed ({fault.error})", "another policy taking over"
+            )
         return refusal
 
 
 def commit_all(state: State, plans: list[PlanRecord]) -> tuple[list[PlanRecord], BadPlan | None]:
-    """Make these plans the wanted state, up to the first that cannot be; those that were kept."""
+    """Commit these plans, up to the first invalid one. Returns those that were committed."""
     for number, plan in enumerate(plans):
         try:
             checked = checked_plan(state, plan)
@@ -198,7 +200,7 @@ def commit_all(state: State, plans: list[PlanRecord]) -> tuple[list[PlanRecord],
 
 
 def error_text(error: BaseException) -> str:
-    """`AttributeError: …, line 9`: the line is of the policy's own file where it has one."""
+    """`AttributeError: …, line 9`: the line in the policy's own file, if it has one."""
     if isinstance(error, InputError):
         return str(error)
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -211,7 +213,7 @@ def error_text(error: BaseException) -> str:
 
 
 def short(policy: str) -> str:
-    """A policy of one's own by the name of its file, without the folders."""
+    """A user's policy by the name of its file, without the folders."""
     file, dot_py, rest = policy.partition(".py:")
     return f"{Path(file).name}{dot_py}{rest}" if dot_py else policy
 

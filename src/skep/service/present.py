@@ -1,6 +1,7 @@
-"""The cluster as it is now: who has which GPU, what each VC has, what waits. Read under the writer's lock, and quickly.
+"""The present cluster: the tenants of each GPU, the use of each VC, the queue. Read under the writer's lock, and
+quickly.
 
-Readers who see only some VCs see the hardware whole, and of other VCs' jobs only that GPUs are taken.
+Readers that may see only some VCs see the whole hardware, and of other VCs' jobs only that GPUs are taken.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
 
 DAY_S = 86400.0
 HIDDEN = "other"
-"""Stands for the id of a job that the reader may not see."""
+"""In place of the id of a job that the reader may not see."""
 FREE, SHARED = -1, -2
-"""In the map, instead of the place of a job."""
+"""In the map, in place of the index of a job."""
 
 
 def jobs_of(writer: Writer, record: Record) -> list[Job]:
-    """What the state has of this job: of one that is just being submitted perhaps nothing yet."""
+    """The job in the state; None if it is just being submitted."""
     jobs = writer.state.jobs
     return [jobs[name] for name in record.members if name in jobs]
 
@@ -107,7 +108,7 @@ def limited(amount: int, unit: int, of: int | None = None) -> float | None:
 
 
 class VcBook(msgspec.Struct):
-    """What the jobs of one VC hold and wait for."""
+    """What the jobs of one VC hold and request."""
 
     gpus: int = 0
     policy: str = ""
@@ -119,7 +120,7 @@ class VcBook(msgspec.Struct):
 
 
 def vc_books(writer: Writer) -> dict[str, VcBook]:
-    """Of all VCs; under the lock."""
+    """For all VCs; under the lock."""
     ground = writer.ground
     total = writer.state.cluster.gpu_total
     books = {name: VcBook(gpus, ground.own_policy(name) or ground.policy) for name, gpus in ground.guaranteed().items()}
@@ -143,8 +144,8 @@ def vc_books(writer: Writer) -> dict[str, VcBook]:
 
 
 def lent_by(books: dict[str, VcBook], total: int) -> dict[str, float]:
-    """Which VC lends a GPU is open until one asks for its own back; so what is borrowed is divided in proportion to
-    what is idle, GPUs that no VC owns included."""
+    """Which VC lends a GPU is undetermined until one takes its own back; so borrowed GPUs are divided in proportion to
+    what is idle, including GPUs that no VC owns."""
     borrowed = sum(book.borrowed for book in books.values())
     idle = {name: max(book.gpus - book.used, 0.0) for name, book in books.items()}
     unowned = max(total - sum(book.gpus for book in books.values()), 0)
@@ -203,7 +204,7 @@ def sample(writer: Writer) -> Sample:
 
 
 class IdleShown(msgspec.Struct):
-    """GPUs, and parts of them, that nobody holds on nodes that are up; and what of it typical jobs cannot use."""
+    """Idle GPUs and parts of GPUs on nodes that are up, and the part of them that typical jobs cannot use."""
 
     gpus: float
     fragments: float
@@ -310,7 +311,7 @@ def cluster_map(reads: Reads) -> Json:
 
 
 def map_jobs(reads: Reads, firsts: list[int], total: int) -> tuple[list[Json], list[int], list[dict[str, int]]]:
-    """The jobs that hold GPUs, each GPU's only tenant, and those of shared ones."""
+    """The jobs that hold GPUs, the single tenant of each GPU, and the tenants of shared ones."""
     jobs: list[Json] = []
     places: dict[str, int] = {}
     gpus = [FREE] * total
@@ -338,7 +339,7 @@ def map_jobs(reads: Reads, firsts: list[int], total: int) -> tuple[list[Json], l
                 number = firsts[piece.node] + gpu
                 if piece.milli >= 1000 and gpus[number] == FREE:
                     gpus[number] = place
-                else:  # shared, or for a moment held by two: one that is leaving and one that comes
+                else:  # shared, or for a moment held by two: one that exits and one that starts
                     if gpus[number] >= 0:
                         shares.append({"gpu": number, "job": gpus[number], "milli": 1000})
                     gpus[number] = SHARED

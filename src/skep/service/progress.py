@@ -1,7 +1,7 @@
-"""What running jobs report of themselves (`skep.train`), made into the few events that are worth a log entry.
+"""Progress reports of running jobs (`skep.train`), coalesced into the few events that are logged.
 
-Here are the latest reports, logged or not; `core/progress.py` has the rule by which they are logged. What is logged
-carries work and rate in seconds, so a replay needs neither this memory nor the profile.
+This module keeps the latest reports, logged or not; `core/progress.py` has the rule by which they are logged. Logged
+events contain work and rate in seconds, so a replay needs neither this memory nor the profile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from skep.core.progress import SERIES_MAX, Gauge, Report, ShareGauge
 from skep.core.state import State
 
 Measure = Callable[[Cluster], ProfileFigures]
-"""Which speeds are known on a cluster: those of a profile."""
+"""The speeds that are known on a cluster: those of a profile."""
 
 
 def nobody_measured(cluster: Cluster) -> ProfileFigures:
@@ -29,12 +29,12 @@ def nobody_measured(cluster: Cluster) -> ProfileFigures:
 
 
 OWN = ("step", "steps", "epoch", "epochs", "checkpoint_step", "left", "done", "at_s")
-"""Words of `skep.train`; every other number is a series."""
+"""Keys of `skep.train`; every other number is a series."""
 NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
 MOST = 1e15
-"""Steps; what is beyond is no number of steps."""
+"""The largest valid number of steps."""
 LATE_S, EARLY_S = 30.0, 5.0
-"""A job whose clock is off by more than this is taken to report at the time of receipt."""
+"""A job whose clock differs by more than this is assumed to report at the time of receipt."""
 
 
 class LatestReport(msgspec.Struct):
@@ -46,7 +46,7 @@ class LatestReport(msgspec.Struct):
 
 
 class Reports:
-    """Of the jobs that report, by id."""
+    """The reporting jobs, by id."""
 
     def __init__(self) -> None:
         self.gauges: dict[str, Gauge] = {}
@@ -63,7 +63,7 @@ class Reports:
         return self._log(state, job, gauge) if gauge.add(latest.at_s, latest.report.step) else None
 
     def receive_share(self, state: State, job: Job, share: float, now_s: float) -> ProgressReported | None:
-        """An event, if what the engine has measured of the job is to be logged."""
+        """An event, if the engine's measurement of the job is to be logged."""
         if job.seq not in state.held_jobs or job.is_halted or not 0 <= share <= 1:
             return None
         gauge = self.shares.get(job.id)
@@ -72,7 +72,7 @@ class Reports:
         return ProgressReported(job.id, launch=job.held_launch, share=share) if gauge.add(now_s, share) else None
 
     def last(self, state: State, job: Job) -> ProgressReported | None:
-        """The job's run is over: its latest report, if that was not logged."""
+        """The job's run has ended: its latest report, if that was not logged."""
         gauge = self.gauges.pop(job.id, None)
         self.shares.pop(job.id, None)
         is_news = job.id in self.unlogged and gauge is not None and job.seq in state.held_jobs and not job.is_halted
@@ -87,7 +87,7 @@ class Reports:
         if gauge is None or gauge.launch != job.held_launch:
             gauge = self.gauges[job.id] = Gauge(job.held_launch, place)
             logged = state.knowledge.progress.get(job.id)
-            if logged is not None and logged.launch == job.held_launch:  # by the server before this one
+            if logged is not None and logged.launch == job.held_launch:  # by the previous server
                 gauge.logged_s, gauge.logged_speed = logged.at_s, logged.report.steps_per_s
         gauge.settle(place)
         return gauge
@@ -110,8 +110,8 @@ class Reports:
         )
 
     def _reference(self, state: State, job: Job, gauge: Gauge, latest: LatestReport) -> float | None:
-        """Steps per second in its first shape, alone: what was found before, what the profile says, or what the job
-        itself has shown in its first exclusive minute."""
+        """Steps per second in its first shape, alone: as found before, from the profile, or as shown by the job itself
+        in its first exclusive minute."""
         known = state.knowledge.progress.get(job.id)
         if known is not None and known.reference is not None:
             return known.reference

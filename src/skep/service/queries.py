@@ -1,4 +1,4 @@
-"""Questions to the tables of the store that the dashboard asks."""
+"""Queries of the dashboard on the tables of the store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def last_seq(store: Store) -> int:
 
 
 def state_counts(store: Store, where: JobFilter) -> dict[str, int]:
-    """Jobs by state; what the filter says of states is left aside."""
+    """Jobs by state; the states in the filter are ignored."""
     terms, values = conditions(msgspec.structs.replace(where, states=(), all=True))
     clause = f"WHERE {' AND '.join(terms)}" if terms else ""
     return dict(store.reader.execute(f"SELECT state, count(*) FROM jobs {clause} GROUP BY state", values).fetchall())
@@ -42,7 +42,7 @@ def waits(store: Store, since_s: float, sight: Sight) -> list[float]:
 
 
 def rows_of(store: Store, ids: Iterable[str], sight: Sight) -> list[StoredJob]:
-    """Those that are known and in sight, the newest first."""
+    """The jobs that exist and are visible, newest first."""
     clause, values = sight.clause()
     wanted = as_json([int(job) for job in ids])
     query = f"""SELECT {", ".join(JOB_COLUMNS)} FROM jobs
@@ -51,7 +51,7 @@ def rows_of(store: Store, ids: Iterable[str], sight: Sight) -> list[StoredJob]:
 
 
 def about(store: Store, ids: Iterable[str], sight: Sight) -> dict[str, tuple[str, str, str]]:
-    """Name, VC and user of jobs that are known and in sight."""
+    """Name, VC and user of jobs that exist and are visible."""
     clause, values = sight.clause()
     wanted = as_json([int(job) for job in ids if job.isdecimal()])
     query = f"SELECT seq, name, vc, user FROM jobs WHERE seq IN (SELECT value FROM json_each(?)) AND {clause}"
@@ -61,11 +61,11 @@ def about(store: Store, ids: Iterable[str], sight: Sight) -> dict[str, tuple[str
 def timeline(
     reads: Reads, since_s: float | None, until_s: float | None, limit: int, *, vc: str, user: str, node: str
 ) -> Json:
-    """Attempts that held something between these moments; of too many the latest."""
+    """Attempts that held something between these times; if there are too many, the latest."""
     until_s = reads.clock() if until_s is None else until_s
     since_s = until_s - DAY_S if since_s is None else since_s
     if since_s >= until_s:
-        raise InputError("there is no time between since and until", hint="until is now, or earlier")
+        raise InputError("since must be before until", hint="until is now, or earlier")
     clause, visible = reads.sight.clause("jobs.vc")
     terms = ["attempts.start_s < ?", clause]
     values: list[SqlValue] = [until_s, *visible]

@@ -1,7 +1,7 @@
-"""What can be asked of a running Skep without changing it, from any thread.
+"""Read operations of a running Skep, from any thread.
 
-Lists come from the store's tables; what only the state knows (where jobs run, why jobs wait) is read under the lock
-that the writer holds while it decides.
+Lists come from the store's tables; what only the state has (where jobs run, why jobs wait) is read under the lock that
+the writer holds while it decides.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ USAGE = {"user": "user", "vc": "vc", "job": "seq"}
 
 
 class Reads:
-    """Answers within `sight`: a new question about jobs uses `_find`, `sight.sees` or `sight.clause`."""
+    """Answers within `sight`: a new query about jobs must use `_find`, `sight.sees` or `sight.clause`."""
 
     sight: Sight = EVERYTHING
     store: Store
@@ -61,7 +61,7 @@ class Reads:
     def jobs(
         self, where: JobFilter, limit: int, cursor: str | None, sort: str = "-id"
     ) -> tuple[list[Json], str | None]:
-        """The newest first, or as sorted; and the cursor of the next page."""
+        """Newest first, or as sorted; and the cursor of the next page."""
         where = msgspec.structs.replace(where, sight=self.sight)
         after = read_cursor(cursor) if cursor else None
         order = parse_order(sort, after.now_s if after is not None else self.clock())
@@ -70,7 +70,7 @@ class Reads:
         return self._listed([row for row, _ in found[:limit]]), more
 
     def rows(self, ids: Iterable[str]) -> list[Json]:
-        """Those of these jobs that are in sight, as in a list."""
+        """Those of these jobs that are visible, as in a list."""
         return self._listed(queries.rows_of(self.store, ids, self.sight))
 
     def _listed(self, rows: list[StoredJob]) -> list[Json]:
@@ -78,7 +78,7 @@ class Reads:
         return [self._shown(row) for row in rows]
 
     def counts(self, where: JobFilter) -> dict[str, int]:
-        """Jobs by state that fit the rest of the filter."""
+        """Jobs by state that match the rest of the filter."""
         return queries.state_counts(self.store, msgspec.structs.replace(where, sight=self.sight))
 
     def last_seq(self) -> int:
@@ -86,7 +86,7 @@ class Reads:
         return queries.last_seq(self.store)
 
     def _add_causes(self, rows: list[StoredJob]) -> None:
-        """What those who wait are waiting for, in a word."""
+        """The causes for which pending jobs wait, in a word."""
         with self.lock:
             for row in rows:
                 record = self.writer.book.records.get(str(row.seq)) if row.state == PENDING else None
@@ -110,12 +110,13 @@ class Reads:
     def _find(self, ref: str) -> tuple[StoredJob, Request]:
         seq = commands.seq_of(self.writer, ref, self.sight)
         found = self.store.job(seq)
-        if found is None or not self.sight.sees(found[0].vc):  # the same answer, which does not reveal that it exists
+        # the same answer, which does not reveal that the job exists
+        if found is None or not self.sight.sees(found[0].vc):
             raise NotFound(f"there is no job {ref}", hint="`skep ps --all` lists them")
         return found[0], msgspec.json.decode(found[1], type=Request)
 
     def request(self, ref: str) -> tuple[str, Json]:
-        """The id of a job, and what was asked for."""
+        """The id of a job, and its request."""
         row, request = self._find(ref)
         return str(row.seq), msgspec.to_builtins(masked(request))
 
@@ -132,7 +133,7 @@ class Reads:
         return shown
 
     def _share(self, core_id: str) -> Json | None:
-        """On what terms it shares its GPUs, and what it gets of them."""
+        """The terms under which it shares its GPUs, and what it gets."""
         with self.lock:
             job = self.writer.state.jobs.get(core_id)
             terms = job.held.terms if job is not None and job.held is not None else None
@@ -153,7 +154,7 @@ class Reads:
         }
 
     def _shared(self) -> dict[tuple[str, str], float]:
-        """By VC and share mode: the GPUs' worth of time that its jobs got, as far as that was measured."""
+        """By VC and share mode: the GPU time that its jobs got, in GPUs, as far as measured."""
         found: dict[tuple[str, str], float] = {}
         for job in self.writer.state.held_jobs.values():
             if job.held is not None and job.held.terms.mode and job.share is not None:
@@ -196,7 +197,7 @@ class Reads:
         )
 
     def _refusal(self, record: Record) -> tuple[Refusal | None, str]:
-        """Or else the job of the core of which the planner must be asked."""
+        """Otherwise the job of the core that the planner must be asked about."""
         writer = self.writer
         job = next((job for job in present.jobs_of(writer, record) if job.state is JobState.PENDING), None)
         if job is None:
@@ -213,34 +214,34 @@ class Reads:
         return None, job.id
 
     def check_log(self, ref: str, task: str = "", attempt: int = 0) -> None:
-        """`NotFound` where there was no such attempt or task."""
+        """Raises `NotFound` if there was no such attempt or task."""
         row, request = self._find(ref)
         self.engine.check_log(core_id(row, request, task), task, attempt)
 
     def open_log(self, ref: str, task: str = "", attempt: int = 0, tail: int | None = None) -> LogReader:
-        """Nothing yet where a job has not started."""
+        """Empty while a job has not started."""
         row, request = self._find(ref)
         return self.engine.open_log(core_id(row, request, task), task, attempt, tail)
 
     def metrics(self, ref: str, task: str = "") -> Iterable[Metrics]:
-        """By attempt, what a task reported of itself through `skep.train`."""
+        """By attempt, what a task reported through `skep.train`."""
         row, request = self._find(ref)
         return self.engine.metrics(core_id(row, request, task), task)
 
     def job_file(self, ref: str, *, hide_values: bool) -> Json:
-        """The file that submits it again, and what is hidden in it."""
+        """The file that submits it again, and the values that are hidden in it."""
         text, hidden = job_text(self._find(ref)[1], hide_values=hide_values)
         return {"text": text, "hidden": hidden}
 
     def environment(self, ref: str, task: str = "") -> TaskEnvironment:
-        """`NotFound` where a job has never been started here."""
+        """Raises `NotFound` if a job has never been started here."""
         row, request = self._find(ref)
         if Capability.EXEC not in self.engine.capabilities:
             raise Conflict(f"engine {self.engine.name} cannot run commands beside a task")
         return self.engine.environment(core_id(row, request, task), task)
 
     def check(self, requests: list[Request]) -> None:
-        """An error if these could not be submitted now. Changes nothing."""
+        """Raises if these could not be submitted now. Changes nothing."""
         with self.lock:
             commands.check_all(self.writer, Turn(self.writer.state.now_s), requests, self.sight)
 
@@ -258,7 +259,7 @@ class Reads:
             return present.sample(self.writer)
 
     def idle(self) -> present.IdleShown:
-        """GPUs that nobody holds now."""
+        """Idle GPUs."""
         return present.idle(self)
 
     def cluster(self) -> Json:
@@ -275,7 +276,7 @@ class Reads:
         }
 
     def limits(self, user: str | None) -> list[Json]:
-        """Limits and what is used of them: of this user (None: of all users that have jobs), and of VCs in sight."""
+        """Limits and their use: for this user (None: for all users that have jobs), and for visible VCs."""
         with self.lock:
             limiter = self.writer.limits
             users = sorted({*limiter.users, *limiter.rules.users}) if user is None else [user]
@@ -291,13 +292,13 @@ class Reads:
         return {"policy": policy, "problems": self.policy_problems(), "missing": missing}
 
     def offer(self) -> Offer:
-        """What there is for a policy to build on: of the engine, and of the jobs that have not ended."""
+        """What is available to a policy: from the engine, and from the jobs that have not ended."""
         with self.lock:
             jobs = [job.spec for job in self.writer.state.jobs.values() if not job.state.is_final]
         return count_offers(offered_needs(self.engine.capabilities), jobs)
 
     def missing(self, policy: str, files: Mapping[str, str] | None = None) -> list[str]:
-        """What a policy builds on and would not have here, in sentences. `files`: the texts that it is made of."""
+        """The needs of a policy that are not met here, in sentences. `files`: the texts of its files."""
         if ".py:" not in policy:
             return [str(lack) for lack in lacks(needs_of(policy), self.offer())]
         try:
@@ -310,7 +311,7 @@ class Reads:
         return [str(lack) for lack in lacks(needs, self.offer())]
 
     def usage(self, by: str, since_s: float | None, until_s: float | None, vc: str = "") -> list[Json]:
-        """GPU-hours held between these moments, of one VC or all; without them all there are, up to now."""
+        """GPU-hours held between these times, by one VC or all; without times, from the beginning up to now."""
         if by not in USAGE:
             raise InputError(f"usage by '{by}' is not known", hint="user, vc or job")
         now_s = self.clock()
@@ -321,7 +322,7 @@ class Reads:
     # What happened ----------------------------------------------------------------------------------------------
 
     def events(self, after: int, job_id: str | None, limit: int) -> list[Json]:
-        """Of one job (found in sight before), of all jobs in sight, or all."""
+        """Of one job (found visible before), of all visible jobs, or all."""
         return [as_event(notice) for notice in self.store.notices(after, job_id, limit, self.sight)]
 
     def first_event(self) -> int | None:
@@ -329,7 +330,7 @@ class Reads:
         return self.store.first_notice()
 
     def last_event(self, job_id: str | None, back: int) -> int:
-        """The number behind which the last `back` events are."""
+        """The number after which there are `back` events."""
         return self.store.last_notice(back, job_id, self.sight)
 
     def vcs_of(self, job_ids: Iterable[str]) -> dict[str, str]:
@@ -342,7 +343,7 @@ class Reads:
         return self.store.reader.execute(query, (ended_after_s,)).fetchall()
 
     def _waiting(self) -> dict[str, int]:
-        """Pending jobs by what they wait for."""
+        """Pending jobs by cause."""
         counts: dict[str, int] = {}
         for job in self.writer.state.jobs.values():
             if job.waiting is not None:

@@ -1,4 +1,4 @@
-"""Turns reports of an engine into events: what an exit means, and whether the job is tried again."""
+"""Turns reports of an engine into events: what an exit means, and whether the job is retried."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class Received(msgspec.Struct):
     code: int | None = None
     advice: str = ""
     seconds: float = 0.0
-    """How long it ran; 0 if that is not known."""
+    """How long it ran; 0 if not known."""
 
 
 def receive(writer: Writer, now_s: float, report: Report) -> Received | None:
     """The events of a report; none if it is stale, a duplicate, or changes nothing."""
     state = writer.state
     if isinstance(report, Looked | Fenced | Membership):
-        return None  # The writer itself sees to them.
+        return None  # The writer itself handles them.
     if isinstance(report, NodeLost | NodeBack):
         return Received([report]) if report.node in state.cluster.by_name else None
     if isinstance(report, OthersChanged):
@@ -111,7 +111,7 @@ def receive(writer: Writer, now_s: float, report: Report) -> Received | None:
 
 
 class Work:
-    """How much a job whose run is over has done, and how much of that is not lost if it ended badly."""
+    """The work of a job whose run has ended, and the part of it that is kept if it ended badly."""
 
     def __init__(self, job: Job, now_s: float, last: ProgressReported | None = None) -> None:
         self.now_s = now_s
@@ -123,7 +123,7 @@ class Work:
 
 
 def news_of_nodes(state: State, reports: list[Report]) -> list[Membership]:
-    """Nodes that an engine has found, has found changed, or finds no more. What is known already is no news."""
+    """Nodes that an engine has found, found changed, or no longer finds. Known facts are dropped."""
     found: dict[str, Membership] = {}
     for report in reports:
         if isinstance(report, Membership):
@@ -133,7 +133,7 @@ def news_of_nodes(state: State, reports: list[Report]) -> list[Membership]:
 
 
 def is_news(state: State, name: str, report: Membership) -> bool:
-    """Compared with what the node is to become, where that waits for jobs to go."""
+    """Compared with the pending change of the node, if one waits for jobs to exit."""
     node = state.cluster.by_name.get(name)
     known = state.health.changes.get(name, node.spec if node is not None else None)
     return known != (None if isinstance(report, NodeLeft) else report.spec)
@@ -164,7 +164,8 @@ def _left(job: Job, kept_s: float, report: Exited, exit: Exit, text: str) -> Rec
 
 
 def _ended(record: Record, job: Job, work: Work, launch: int, code: int, cause: str, text: str) -> Received:
-    """It ended by itself, well or not; a failure that more tries may cure is tried again, perhaps after a while."""
+    """It exited by itself, successfully or not; a failure that a retry may cure is retried, perhaps after a
+    back-off."""
     if code == 0:
         return Received([TasksExited(job.id, Exit.FINISHED, work.done_s, launch)], job.id, launch, "succeeded", 0)
     found = classify(code, text, cause=cause)

@@ -1,4 +1,4 @@
-"""From the store back to the state: the last snapshot, and the log since then."""
+"""Recovery of the state from the store: the last snapshot, and the log since then."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ from skep.service.store import Damaged, Store
 
 
 class Ground(msgspec.Struct):
-    """Where jobs run and by which policy, as the log last said. `text` is the cluster's file or spec."""
+    """The cluster and the policy as last logged. `text` is the cluster's file or spec."""
 
     name: str = ""
     text: str = ""
     policy: str = ""
     layout: Layout | None = None
     files: dict[str, dict[str, str]] = {}
-    """What the `policy`, the `previous` one, and the policies in the `cluster` are made of: the text of each file by
-    its path."""
+    """The text of each file of the `policy`, the `previous` one, and the policies in the `cluster`, by path."""
     offers: frozenset[Need] = frozenset(Need)
     """What the engine can do."""
     _guaranteed: dict[str, int] | None = None
@@ -49,7 +48,7 @@ class Ground(msgspec.Struct):
         return cluster
 
     def guaranteed(self) -> dict[str, int]:
-        """GPUs that each VC owns; nothing where there are no VCs."""
+        """GPUs that each VC owns; empty without VCs."""
         if self._guaranteed is None:
             self._guaranteed = guaranteed_gpus(self.layout) if self.layout is not None else {}
         return self._guaranteed
@@ -73,7 +72,7 @@ class Ground(msgspec.Struct):
         return cluster
 
     def after(self, *events: ClusterChanged | PolicyChanged) -> tuple[Ground, Cluster | None]:
-        """As it would be with these changes, and the new cluster if one of them brings one."""
+        """The ground after these changes, and the new cluster if one of them has one."""
         ground = msgspec.structs.replace(self, files=dict(self.files))
         return ground, ground.follow(events)
 
@@ -85,7 +84,7 @@ class Ground(msgspec.Struct):
             self.layout.vcs[fault.vc].policy = fault.instead
 
     def own_policy(self, vc: str) -> str:
-        """That of a VC alone; nothing where it has the policy for all."""
+        """The policy of a VC; empty if it has the policy of the cluster."""
         return self.layout.vcs[vc].policy if self.layout is not None and vc in self.layout.vcs else ""
 
     def planner(self, cluster: Cluster) -> Planner:
@@ -97,13 +96,13 @@ DAMAGE = (
     *(Damaged, InputError, InvariantBroken, sqlite3.Error, msgspec.MsgspecError),
     *(LookupError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError),
 )
-"""How it shows that what was read is not what was written."""
+"""Exceptions by which damage of the stored data shows."""
 
 log = logging.getLogger("skep")
 
 
 def recover(store: Store, *, from_start: bool = False) -> tuple[State, Ground]:
-    """From the newest snapshot that is whole, and the log since then. `from_start`: from the log alone."""
+    """From the newest intact snapshot, and the log since then. `from_start`: from the log alone."""
     seqs = [] if from_start else store.snapshot_seqs()
     if store.first_entry() == 1:
         seqs.append(0)
@@ -115,11 +114,13 @@ def recover(store: Store, *, from_start: bool = False) -> tuple[State, Ground]:
             found = _from(store, seq)
             break
         except DAMAGE as error:
-            log.warning("%s: the snapshot at entry %d cannot be used, what is older is: %s", store.path, seq, error)
+            log.warning(
+                "%s: the snapshot at entry %d is damaged; older data is used instead: %s", store.path, seq, error
+            )
             damaged.append(seq)
     else:
         found = _from(store, seqs[-1])
-    store.drop_snapshots(damaged)  # or it would stay for one of the two that are kept
+    store.drop_snapshots(damaged)  # otherwise it would count as one of the two that are kept
     return found
 
 
@@ -143,7 +144,8 @@ def _from(store: Store, seq: int) -> tuple[State, Ground]:
 
 
 def wanted(state: State) -> Wanted:
-    """Actions that may not have reached the engine before the crash. It knows by launch numbers what it has done."""
+    """Actions that may not have reached the engine before the crash. It recognises by launch numbers what it has
+    done."""
     held = [job for job in state.jobs.values() if job.held is not None]
     known = {(job.id, launch) for job in held for launch in (job.held_launch, job.launches)}
     return Wanted(resume_actions(state), known, set(state.health.lost))
@@ -168,7 +170,7 @@ def resume_actions(state: State) -> list[Action]:
 
 
 def recompute(entries: list[Entry]) -> list[tuple[Entry, list[PlanRecord]]]:
-    """Decide again on what was recorded, as the simulator would; entries where that decides otherwise.
+    """Decide again on the recorded events, as the simulator would. Returns the entries with different decisions.
 
     Waiting may differ: a restart makes the planner report the reasons again.
     """

@@ -1,4 +1,4 @@
-"""A backup in the place of the store: checked first, and the store that was there is kept."""
+"""Puts a backup in the place of the store: the backup is checked first, and the present store is kept."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from skep.service.writer import Writer
 
 
 def put_back(file: Path, data: Path, stamp: str) -> tuple[Path | None, int]:
-    """Where the store that was there is kept now (None: there was none), and how many jobs are open in the new one.
+    """Where the previous store is kept now (None: there was none), and how many jobs are open in the new one.
 
-    Before everything is known to be right, nothing in the folder is touched."""
+    Nothing in the folder is changed before all checks have passed.
+    """
     store = data / NAME
     copy = data / f".{NAME}.restore"
     try:
@@ -41,7 +42,7 @@ def put_back(file: Path, data: Path, stamp: str) -> tuple[Path | None, int]:
 
 
 def check_whole(copy: Path, file: Path) -> int:
-    """An error, in terms of the file that was named, unless a server could start from it; how many jobs are open."""
+    """Raises, naming the file, unless a server could start from it. Returns the number of open jobs."""
     try:
         store = Store(copy)
         try:
@@ -66,7 +67,7 @@ def keep_aside(store: Path, stamp: str) -> Path | None:
         return None
     kept = store.with_name(f"skep-before-{stamp}.db")
     if kept.exists():
-        raise InputError(f"{kept} is there already", hint="try again in a second")
+        raise InputError(f"{kept} already exists", hint="try again in a second")
     for ending in ("", *JOURNALS):
         part = store.with_name(f"{NAME}{ending}")
         if part.exists():

@@ -1,11 +1,11 @@
-"""The tables of the store, and how an older store becomes a present one.
+"""The tables of the store, and the upgrade of older stores.
 
-`STEPS[n]` brings a store from format `n` to format `n + 1`; a new store takes all of them. A step that was released is
-never changed: to change a table, append a step. Each step is one transaction with its number, so a crash between two
-of them leaves a store of the format in between.
+`STEPS[n]` upgrades a store from format `n` to format `n + 1`; a new store takes all of them. A released step is never
+changed: to change a table, append a step. Each step is one transaction with its number, so a crash between two of them
+leaves a store of the format in between.
 
-The format also covers what is inside the blobs: entries of the log, snapshots and requests. A field that is added there
-with a default needs no step, except that older programs must not overlook it; then an empty step raises the number.
+The format also covers the content of blobs: entries of the log, snapshots and requests. A field that is added there
+with a default needs no step, unless older programs must not ignore it; then an empty step raises the number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from skep.core.errors import InputError
 from skep.service.convert import add_groups
 
 APPLICATION = 0x534B4550
-"""Marks the file as a store of Skep (`SKEP`), so that another SQLite file is not taken for one."""
+"""Marks the file as a store of Skep (`SKEP`), to tell it from other SQLite files."""
 
 FIRST = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -46,13 +46,13 @@ CREATE TABLE keys (who TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, i
 
 STEPS = (
     FIRST,
-    # The texts of own policies, by path; the mark that this is a store.
+    # The texts of user-written policies, by path; the mark that this is a store.
     f"""PRAGMA application_id={APPLICATION};
     ALTER TABLE snapshots ADD COLUMN files TEXT NOT NULL DEFAULT '{{}}';""",
-    # The GPUs an attempt holds, and what is asked of attempts by time.
+    # The GPUs an attempt holds, and an index of attempts by time.
     """ALTER TABLE attempts ADD COLUMN held TEXT NOT NULL DEFAULT '[]';
     CREATE INDEX attempts_end ON attempts (end_s);""",
-    # Checksums of what the state is made of; what was written before has none.
+    # Checksums of the log and the snapshots; earlier rows have none.
     """ALTER TABLE log ADD COLUMN crc INTEGER;
     ALTER TABLE snapshots ADD COLUMN crc INTEGER;""",
     # Policies that fail and are replaced (`PolicyFailed` in the log, `faults` in snapshots).
@@ -62,12 +62,12 @@ STEPS = (
     CREATE INDEX members_job ON members (job);""",
 )
 CONVERT: dict[int, Callable[[sqlite3.Connection], None]] = {6: add_groups}
-"""What changes inside the blobs with the step to that format."""
+"""Conversions of blobs for the step to that format."""
 VERSION = len(STEPS)
 
 
 def prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Bring a store that `refuse_unknown` has let pass to the present format. A copy of an older one is kept."""
+    """Upgrade a store that `refuse_unknown` has accepted. A copy of an older one is kept."""
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     if version == VERSION:
         return
@@ -78,7 +78,7 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
 
 
 def take_step(db: sqlite3.Connection, number: int, step: str) -> None:
-    """To that format; all of it or nothing."""
+    """Upgrade to that format, atomically."""
     try:
         db.executescript(f"BEGIN IMMEDIATE; {step}")
         if number in CONVERT:
@@ -92,7 +92,7 @@ def take_step(db: sqlite3.Connection, number: int, step: str) -> None:
 
 
 def refuse_unknown(path: Path) -> None:
-    """An error where the file is no store, or one that a newer program wrote; it is not touched."""
+    """Raises if the file is not a store, or was written by a newer program; it is not changed."""
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
         version, application = (
@@ -101,7 +101,7 @@ def refuse_unknown(path: Path) -> None:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type='table'")}
     finally:
         db.close()
-    is_begun = version == 0 and not tables  # a crash while it was made
+    is_begun = version == 0 and not tables  # a crash during its creation
     is_first = version == 1 and application == 0 and {"log", "snapshots"} <= tables
     if not (is_begun or is_first or application == APPLICATION):
         raise InputError(f"{path} is not a store of Skep", hint="put the store back, or use another --data")
@@ -117,7 +117,7 @@ def copy_path(path: Path, version: int) -> Path:
 
 
 def keep_copy(db: sqlite3.Connection, path: Path, version: int) -> None:
-    """A copy for going back to the older program. It is written completely or not at all."""
+    """A copy for going back to the older program, written atomically."""
     target = copy_path(path, version)
     aside = target.with_name(f".{target.name}.part")
     aside.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ import msgspec
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """`vcs` None: everything; else the jobs of these VCs, and nothing that is not about one of them."""
+    """`vcs` None: everything; otherwise the jobs of these VCs, and nothing that does not belong to one of them."""
 
     vcs: frozenset[str] | None = None
 
@@ -18,7 +18,7 @@ class Sight(msgspec.Struct, frozen=True):
         return self.vcs is None or vc in self.vcs
 
     def of(self, vc: str) -> Sight:
-        """Of what it sees, only this VC; all of it where none is named."""
+        """Restricted to this VC; unrestricted if none is named."""
         return Sight(frozenset({vc} if self.sees(vc) else ())) if vc else self
 
     def clause(self, column: str = "vc") -> tuple[str, list[str]]:

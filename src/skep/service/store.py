@@ -1,7 +1,7 @@
-"""The embedded store: the log, which is the truth, and tables that answer questions about it.
+"""The embedded store: the log, which is the truth, and tables for queries.
 
-One connection writes, and everything of one turn is one transaction: the log and the tables never differ.
-Readers have connections of their own and never wait for the writer.
+One connection writes, and everything of one turn is one transaction, so the log and the tables never differ. Readers
+have connections of their own and never wait for the writer.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct):
-    """One start of a job (of a task, where they start one by one) and how it ended."""
+    """One launch of a job (of a task, if tasks start one by one) and how it ended."""
 
     job: int
     task: str
@@ -91,7 +91,7 @@ class Attempt(msgspec.Struct):
 
 
 class Notice(msgspec.Struct):
-    """Something people may want to know happened."""
+    """A notice for users."""
 
     at_s: float
     kind: str
@@ -106,7 +106,7 @@ Member = tuple[str, int, str]
 
 
 class Writes(msgspec.Struct):
-    """Everything of one turn."""
+    """Everything that one turn writes."""
 
     log: list[tuple[float, bytes]] = []
     new_jobs: list[tuple[StoredJob, bytes]] = []
@@ -119,10 +119,10 @@ class Writes(msgspec.Struct):
 
 
 class Snapshot(msgspec.Struct):
-    """A whole state, and the ground it stands on."""
+    """A whole state, with its cluster and policy."""
 
     seq: int
-    """Of the last entry of the log that is in it."""
+    """The number of the last log entry that it includes."""
     cluster_name: str
     cluster: str
     policy: str
@@ -139,23 +139,23 @@ class JobFilter(msgspec.Struct, frozen=True):
     tag: str = ""
     name: str = ""
     all: bool = False
-    """Those that have ended, too."""
+    """Include jobs that have ended."""
     sight: Sight = EVERYTHING
     words: tuple[str, ...] = ()
-    """Each must be in the id, name, user, VC, group or tags."""
+    """Each word must be in the id, name, user, VC, group or tags."""
 
 
 class Damaged(SkepError):
-    """What was read is not what was written."""
+    """The stored data is damaged."""
 
 
 class Store:
-    """`path` is a file, made when there is none."""
+    """`path` is a file, created if it does not exist."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.mark = ""
-        """Where the clocks stand, written with whatever is written next; none if there is no clock."""
+        """The positions of the clocks, written with the next write; None without a clock."""
         self._local = threading.local()
         self._readers: list[sqlite3.Connection] = []
         try:
@@ -172,7 +172,7 @@ class Store:
             raise InputError(f"{path}: cannot be used as a store: {error}", hint=hint) from error
 
     def _last_entry(self) -> int:
-        """Where nothing happened for long, all of the log may have been forgotten, and a snapshot stands for it."""
+        """After a long idle time the whole log may have been deleted, and only a snapshot is left."""
         query = "SELECT max(seq) FROM (SELECT seq FROM log UNION ALL SELECT seq FROM snapshots UNION ALL SELECT 0)"
         found: int = self.db.execute(query).fetchone()[0]
         return found
@@ -181,13 +181,13 @@ class Store:
         db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=5.0)
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA wal_autocheckpoint=0")  # `checkpoint` does it, outside any transaction
-        db.execute("PRAGMA synchronous=FULL")  # a commit is on the disk, not on its way there
+        db.execute("PRAGMA synchronous=FULL")  # a commit is durable when it returns
         return db
 
     # Writing, by one thread -------------------------------------------------------------------------------------
 
     def commit(self, writes: Writes) -> None:
-        """All of it or nothing; on the disk when this returns."""
+        """Write atomically; durable when this returns."""
         db = self.db
         db.execute("BEGIN IMMEDIATE")
         try:
@@ -228,7 +228,7 @@ class Store:
             db.execute("INSERT OR REPLACE INTO meta VALUES ('clock', ?)", (self.mark,))
 
     def save_snapshot(self, saved: Snapshot) -> None:
-        """Of the state as the log has it now; the one before is kept too."""
+        """Store a snapshot at the present end of the log; the previous one is kept too."""
         with Transaction(self.db):
             words = [saved.cluster_name, saved.cluster, saved.policy, as_json(saved.files)]
             crc = checksum(saved.seq, *(word.encode() for word in words), saved.state)
@@ -241,7 +241,8 @@ class Store:
             )
 
     def forget(self, before_s: float) -> list[str]:
-        """Drop jobs that ended before that, and the log as far as a snapshot stands for it; the ids of those jobs."""
+        """Delete jobs that ended before that, and the log as far as snapshots cover it. Returns the ids of those
+        jobs."""
         with Transaction(self.db):
             gone = [row[0] for row in self.db.execute("SELECT seq FROM jobs WHERE finish_s < ?", (before_s,))]
             self.db.executemany("DELETE FROM jobs WHERE seq=?", [(seq,) for seq in gone])
@@ -249,7 +250,7 @@ class Store:
                 self.db.executemany(f"DELETE FROM {table} WHERE job=?", [(seq,) for seq in gone])
             self.db.execute("DELETE FROM events WHERE at_s < ?", (before_s,))
             self.db.execute("DELETE FROM keys WHERE at_s < ?", (before_s,))
-            # As far as both snapshots stand for it: if one turns out to be damaged, the other and the log do.
+            # As far as both snapshots cover it: if one is damaged, the other and the log are used.
             both = "SELECT iif(count(*) = 2, min(seq), 0) FROM snapshots"
             self.db.execute(f"DELETE FROM log WHERE at_s < ? AND seq <= ({both})", (before_s,))
         return [str(seq) for seq in gone]
@@ -313,7 +314,7 @@ class Store:
     def sorted_jobs(
         self, where: JobFilter, limit: int, after: Cursor | None, order: SortOrder
     ) -> list[tuple[StoredJob, Cursor]]:
-        """Jobs, each with its place in the order."""
+        """Jobs, each with its position in the order."""
         terms, values = conditions(where)
         if after is not None:
             term, more = order.behind(after)
@@ -330,7 +331,8 @@ class Store:
         return (job_row(row[:-1]), row[-1]) if row else None
 
     def owner(self, core_id: str) -> tuple[str, str]:
-        """The job that a job of the core belongs to, and the task that it alone is; itself and nothing for a gang."""
+        """The job that a job of the core belongs to, and the task that it consists of; itself and an empty text for a
+        gang."""
         found = self.reader.execute("SELECT job, task FROM members WHERE id=?", (core_id,)).fetchone()
         return (str(found[0]), found[1]) if found else (core_id, "")
 
@@ -353,14 +355,14 @@ class Store:
         return found
 
     def last_notice(self, back: int, job: str | None, sight: Sight = EVERYTHING) -> int:
-        """The number of the event behind which the last `back` events are; 0 if there are not so many."""
+        """The number of the event after which there are `back` events; 0 if there are fewer."""
         clause, values = events_of(job, sight)
         query = f"SELECT seq FROM events WHERE {clause} ORDER BY seq DESC LIMIT 1 OFFSET ?"
         found = self.reader.execute(query, (*values, back)).fetchone()
         return found[0] if found else 0
 
     def vcs_of(self, jobs: Iterable[str]) -> dict[str, str]:
-        """The VC of each of these jobs that is known, by id."""
+        """The VC of each of these jobs that exists, by id."""
         wanted = msgspec.json.encode([int(job) for job in jobs]).decode()
         query = "SELECT seq, vc FROM jobs WHERE seq IN (SELECT value FROM json_each(?))"
         return {str(seq): vc for seq, vc in self.reader.execute(query, (wanted,))}
@@ -375,7 +377,7 @@ class Store:
     def usage(
         self, column: str, since_s: float, until_s: float, sight: Sight = EVERYTHING
     ) -> list[tuple[str, int, float]]:
-        """(whose, jobs, GPU-seconds held between these moments), the most first."""
+        """(user or VC, jobs, GPU-seconds held between these times), largest first."""
         clause, values = sight.clause("jobs.vc")
         query = f"""SELECT jobs.{column}, count(DISTINCT job), sum(attempts.gpus * (end - begin)) FROM (
                 SELECT job, gpus, max(start_s, ?) AS begin, min(coalesce(end_s, ?), ?) AS end
@@ -384,11 +386,11 @@ class Store:
         return self.reader.execute(query, (since_s, until_s, until_s, *values)).fetchall()
 
     def checkpoint(self) -> None:
-        """Bring what was committed from the journal into the tables. From a thread that has time: the disk is slow."""
+        """Move committed data from the journal into the tables. From a thread that may wait: the disk is slow."""
         self.checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def backup(self, path: Path) -> None:
-        """A consistent copy while work goes on."""
+        """A consistent copy while the server runs."""
         with sqlite3.connect(path) as copy:
             self.reader.backup(copy)
         copy.close()
@@ -399,7 +401,7 @@ class Store:
 
 
 def checksum(seq: int, *parts: bytes) -> int:
-    """Of a row with this number: one that is in the place of another does not match either."""
+    """The checksum of a row with this number: a row in the place of another does not match either."""
     crc = seq & 0xFFFFFFFF
     for part in parts:
         crc = zlib.crc32(part, crc)
@@ -437,7 +439,7 @@ def conditions(where: JobFilter) -> tuple[list[str], list[SqlValue]]:
         terms.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value=?)")
         values.append(where.tag)
     for word in where.words:
-        # Whatever people type is text: % and _ too.
+        # User input is plain text, including % and _.
         like = f"%{word.translate(ESCAPED)}%"
         terms.append(f"({' OR '.join(f'{column} LIKE ? ESCAPE ?' for column in SEARCHED)} OR seq = ?)")
         values += [*(each for _ in SEARCHED for each in (like, "\\")), int(word) if is_id(word) else -1]

@@ -1,4 +1,4 @@
-"""One turn of the writer: what is gathered before the scheduler is asked, and what is to be written after."""
+"""One turn of the writer: what is collected before the planner is called, and what is written afterwards."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ORDER: dict[type, int] = {
     JobSubmitted: 3,
     TimerDue: 4,
 }
-"""What happened at one moment: exits, node changes, what owners ask, submissions, timers."""
+"""The events of one instant: exits, node changes, requests of owners, submissions, timers."""
 
 
 class Busy(SkepError):
@@ -51,14 +51,14 @@ class Busy(SkepError):
 
 
 class NotYet(Exception):
-    """What was asked before in the same turn has to be taken in first."""
+    """Earlier commands of the same turn must be applied first."""
 
 
 class Command(msgspec.Struct):
-    """Something to be done by the writer; `future` is answered when it is on the disk."""
+    """A command for the writer; `future` is completed when it is durable."""
 
     prepare: Callable[[Writer, Turn], object]
-    future: Future[Any]  # of what `prepare` returns
+    future: Future[Any]  # the result of `prepare`
 
 
 class Turn:
@@ -66,15 +66,15 @@ class Turn:
         self.at_s = at_s
         self.events: list[Event] = []
         self.changes: list[list[Event]] = []
-        """Of policy or cluster: each is a step by itself."""
+        """Changes of policy or cluster: each is a step by itself."""
         self.touched: set[str] = set()
-        """Jobs, by their owners' ids, about which something was asked that the state does not know yet."""
+        """Jobs, by their owners' ids, with commands that the state has not applied yet."""
         self.then: list[Callable[[Engine, int], None]] = []
-        """What the engine is to do beside actions, once this turn is on the disk; it is given our epoch."""
+        """Calls of the engine besides actions, made once this turn is durable, with the server's epoch."""
         self.writes = Writes()
-        self.answers: list[tuple[Future[Any], object]] = []  # each with what it is to return
+        self.answers: list[tuple[Future[Any], object]] = []  # each with its result
         self.formed: dict[str, GroupSpec] = {}
-        """Groups, by id, that the state does not know so yet."""
+        """Groups, by id, with changes that the state has not applied yet."""
         self.keys: dict[tuple[str, str], tuple[str, list[str]]] = {}
         """Idempotency keys of this turn, which the store does not have yet."""
 
@@ -86,7 +86,7 @@ class Turn:
         self.writes.notices.append(Notice(self.at_s, kind, text, job, who))
 
     def take_events(self) -> list[Event]:
-        """All that has gathered, in order."""
+        """All collected events, in order."""
         events, self.events, self.touched, self.formed = self.events, [], set(), {}
         return sorted(events, key=lambda event: ORDER.get(type(event), 2))
 
@@ -95,12 +95,12 @@ class Turn:
         return changes
 
     def alone(self) -> None:
-        """For what must see the state as all that was asked before has made it."""
+        """For commands that must see the effect of all earlier ones."""
         if self.events:
             raise NotYet
 
     def row(self, seq: int, store: Store) -> StoredJob | None:
-        """A job as it is listed, with what this turn has changed about it."""
+        """A job as it is listed, including the changes of this turn."""
         if seq in self.writes.jobs:
             return self.writes.jobs[seq]
         new = next((row for row, _ in self.writes.new_jobs if row.seq == seq), None)

@@ -1,10 +1,10 @@
 """The single writer: everything that changes the cluster's state goes through `turn`.
 
-A turn gathers commands and reports of engines, lets the scheduler decide, writes all of it as one transaction,
-and only then answers the commands and gives the engine its actions. A crash at any point loses nothing: before the
-write nothing was promised, after it the state says what is still to be done.
+A turn collects commands and reports of engines, lets the scheduler decide, writes all of it as one transaction, and
+only then answers the commands and gives the engine its actions. A crash at any point loses nothing: before the write
+nothing was promised, after it the state has what is still to be done.
 
-No thread and no clock is in here, so that a seeded simulation can drive it through any order of faults.
+There is no thread and no clock in here, so that a seeded simulation can drive it through any order of faults.
 """
 
 from __future__ import annotations
@@ -59,17 +59,18 @@ from skep.service.store import Notice, Snapshot, Store, Writes
 from skep.service.turn import Command, NotYet, Turn
 
 SNAPSHOT_EVERY = 20_000
-"""Events between two snapshots: so many are folded in well under a second."""
+"""The number of events between two snapshots: this many are replayed in well under a second."""
 
 ENDED_KEPT = 5_000
-"""Ended jobs that the state keeps at least, for policies that learn from them; the store has all of them."""
+"""The smallest number of ended jobs that the state keeps, for policies that learn from them; the store has all of
+them."""
 
 WAKE_STEP_S = 0.001
 WAKES_MAX = 1000
-"""So often in a row a policy may ask to be woken before that time has passed."""
+"""How often in a row a policy may ask to be woken at a time that has passed."""
 
 LAST_RESORT = "fifo"
-"""Takes over where no policy before the one that failed is known."""
+"""The fallback if no policy before the one that failed is known."""
 
 
 class Writer:
@@ -84,27 +85,27 @@ class Writer:
         offers: frozenset[Need] = frozenset(Need),
         measure: Measure = nobody_measured,
     ) -> None:
-        """`opening` says on what to begin where the store is new; policies are asked through `call`; `measure` says
-        which speeds are known on a cluster."""
+        """`opening` is the cluster and the policy for a new store; policies are called through `call`; `measure`
+        returns the speeds that are known on a cluster."""
         self.store = store
         self.book = Book()
         self.limits = Limiter(limits)
         self.engine: Engine | None = None
         self.epoch = 0
-        """Ours: the engine obeys no server with an earlier one than the latest it has received of."""
+        """The epoch of this server: the engine ignores servers with an earlier one than the latest."""
         self._is_looking = False
-        """Timers are due, and the engine was asked what has ended: that is to be received first."""
+        """True if timers are due and the engine was asked what has ended, which must be received first."""
         self.lock = Lendable()
-        """Held while the state changes; other threads hold it while they read. It is lent where the state
-        can be read, although jobs may be in the book which the state does not have yet."""
+        """Held while the state changes; other threads hold it while they read. It is lent at points where the state can
+        be read, although the book may have jobs that the state does not have yet."""
         self.turns = 0
         self.decide_s = self.commit_s = 0.0
-        """Seconds spent so far, for those who watch over the server."""
+        """Seconds spent so far, for monitoring."""
         self.listeners: list[Callable[[list[Notice], list[int]], None]] = []
         """Called with the notices of a turn and the numbers of new and changed jobs."""
         self.policy_failures = 0
         self.own_needs: dict[str, frozenset[Need]] = {}
-        """What user-written policies have declared since the start that they need."""
+        """The needs that user-written policies have declared since the start."""
         self.wakes_in_vain = 0
         self.state, self.ground = recover(store)
         self.ground.offers = offers
@@ -127,7 +128,7 @@ class Writer:
             store.commit(turn.writes)
 
     def _measure(self) -> None:
-        """Which speeds are known on the cluster as it is now, for the state and for the planner's copy."""
+        """The speeds that are known on the present cluster, for the state and for the planner's copy."""
         known = self.measure(self.state.cluster)
         scheduler = self.planning.scheduler
         for state in (self.state, scheduler.state) if scheduler is not None else (self.state,):
@@ -141,7 +142,7 @@ class Writer:
         turn.notify("opened", f"cluster {self.ground.name}, policy {self.ground.policy}")
 
     def _take_up(self, turn: Turn) -> None:
-        """The planner takes up the state where the one before the restart left it."""
+        """Attach the planner to the state as it was before the restart."""
         fault = self.planning.take_up(self.state, self.ground.planner)
         if fault is not None:
             self._hand_over(turn, fault)
@@ -161,7 +162,8 @@ class Writer:
                     yield self.limits.release(job)
 
     def start(self, engine: Engine) -> None:
-        """Meet the engine: repeat what the state wants; the engine knows by launch numbers what it has done already."""
+        """Start with the engine: repeat what the state wants; the engine recognises by launch numbers what it has
+        already done."""
         self.engine = engine
         self.epoch = max(int(self.store.meta("epoch") or 0), engine.last_epoch()) + 1
         self.store.commit(Writes(meta={"epoch": str(self.epoch)}))
@@ -177,14 +179,14 @@ class Writer:
     def _take_due(self, turn: Turn) -> list[Event]:
         due = self.state.due(turn.at_s)
         jobs = [self.state.jobs[timer.job_id] for timer in due if timer.kind is BACK_OFF]
-        # A job that has waited after a failure may have to wait for a limit next.
+        # A job whose back-off has ended may have to wait for a limit next.
         held = [event for job in jobs if isinstance(event := self.limits.release(job), JobHeld)]
         return [*held, TimerDue(due)] if due else []
 
     # The turn ---------------------------------------------------------------------------------------------------
 
     def turn(self, commands: list[Command], reports: list[Report], now_s: float, *, stepped_s: float = 0.0) -> None:
-        """`stepped_s`: by how much the clock was set since the last turn, in which no time has passed."""
+        """`stepped_s`: by how much the clock was set since the last turn, without time having passed."""
         for report in reports:
             if isinstance(report, Fenced):
                 raise StaleEpoch(self.epoch, report.epoch)
@@ -193,7 +195,7 @@ class Writer:
         with self.lock:
             actions: list[Action | Cluster] = []
             if stepped_s:
-                self.reports = Reports()  # they are counted from other moments now
+                self.reports = Reports()  # they count from other times now
                 actions += self.step(turn, [ClockStepped(stepped_s)], None)
             actions += self._decide(turn, commands, reports)
         decided_s = time.perf_counter()
@@ -205,19 +207,19 @@ class Writer:
         self._after(turn, actions)
 
     def _decide(self, turn: Turn, commands: list[Command], reports: list[Report]) -> list[Action | Cluster]:
-        """What the engine is to do; a cluster: what follows counts the nodes of that one."""
+        """The actions for the engine; with a new cluster, the node numbers are those of that one."""
         received = [found for report in reports if (found := receive(self, turn.at_s, report)) is not None]
         for each in received:
             turn.events += each.events
         actions: list[Action | Cluster] = []
         if nodes := news_of_nodes(self.state, reports):
-            actions += self._take_in(turn, received)  # what has ended first
+            actions += self._take_in(turn, received)  # first what has ended
             actions += self._change(turn, [*nodes])
             for event in nodes:
                 turn.notify(*node_notice(event))
         is_timer_alone = False
         if Looked() in reports:
-            # Whatever had ended when the timers became due is known now, and comes first.
+            # Everything that had ended when the timers became due is known now, and comes first.
             self._is_looking = False
             if turn.events and self.state.next_timer_s <= turn.at_s:
                 actions += self._take_in(turn, received)
@@ -240,8 +242,7 @@ class Writer:
         return [name for name in self.state.jobs if name not in self.book.by_member]
 
     def _prepare(self, turn: Turn, command: Command, received: list[Received]) -> list[Action | Cluster]:
-        """Ask whether it can be done. It sees the state as those before it in the turn leave it, wherever that could
-        make a difference: they are taken in first."""
+        """Check a command. If it depends on earlier commands of the turn, these are applied first."""
         actions: list[Action | Cluster] = []
         count = len(turn.events)
         try:
@@ -251,7 +252,8 @@ class Writer:
                 actions += self._take_in(turn, received)
                 count = 0
                 answer = command.prepare(self, turn)
-        except Exception as error:  # the asker's fault, or ours: nothing was added to the turn, the others go on
+        # an error of the caller, or a bug: nothing was added to the turn, the others continue
+        except Exception as error:
             command.future.set_exception(error)
             return actions
         turn.answers.append((command.future, answer))
@@ -262,19 +264,19 @@ class Writer:
         return actions
 
     def with_nodes(self, event: ClusterChanged) -> list[Event]:
-        """Another cluster as events: what happens to each node, then what the file says of the rest."""
+        """A new cluster as events: the changes of each node, then the rest of the file."""
         cluster = self.ground.after(event)[1]
         assert cluster is not None
         return [*differences(self.state.cluster, cluster), msgspec.structs.replace(event, nodes_told=True)]
 
     def _change(self, turn: Turn, events: list[Event]) -> list[Action | Cluster]:
-        """A step of its own, for what changes more than jobs."""
+        """A step of its own, for changes that concern more than jobs."""
         following = self.step(turn, events, None)
         has_nodes = any(isinstance(event, Membership) for event in events)
         return [self.state.cluster.blank(), *following] if has_nodes else [*following]
 
     def _take_in(self, turn: Turn, received: list[Received]) -> list[Action]:
-        """A step with all that has gathered in this turn."""
+        """A step with everything collected in this turn."""
         actions: list[Action] = []
         if self.planning.fault is not None:
             actions += self._hand_over(turn, self.planning.fault)
@@ -282,7 +284,7 @@ class Writer:
         return actions + self.step(turn, events, received) if events else actions
 
     def _after(self, turn: Turn, actions: list[Action | Cluster]) -> None:
-        """It is on the disk: now it may be acted on and answered."""
+        """After the write: execute the actions and answer."""
         assert self.engine is not None
         for act in turn.then:
             act(self.engine, self.epoch)
@@ -322,8 +324,8 @@ class Writer:
         )
 
     def step(self, turn: Turn, events: list[Event], received: list[Received] | None) -> list[Action]:
-        """Let the planner decide, and note what follows for the owners of jobs; again, if more follows from that.
-        The lock is held."""
+        """Call the planner and note the consequences for the owners of jobs; repeat if more follows from that. The lock
+        is held."""
         before = {
             event.job_id: self.state.jobs[event.job_id].held_gpus for event in events if isinstance(event, TasksMoved)
         }
@@ -361,7 +363,7 @@ class Writer:
         return Fault(str(bad), job.spec.vc if job is not None else "")
 
     def _hand_over(self, turn: Turn, fault: Fault) -> list[Action]:
-        """Another policy decides from now on: in one VC, where that has its own, else everywhere."""
+        """Another policy decides from now on: in one VC, if that has its own, otherwise everywhere."""
         own = self.ground.own_policy(fault.vc)
         failed = own or self.ground.policy
         event = PolicyFailed(failed, fault.error, self._successor(failed, bool(own)), fault.vc if own else "")
@@ -374,17 +376,17 @@ class Writer:
         is_restless = is_timer_alone and self.state.wake_s <= turn.at_s + WAKE_STEP_S
         self.wakes_in_vain = self.wakes_in_vain + 1 if is_restless else 0
         if self.wakes_in_vain > WAKES_MAX:
-            self._hand_over(turn, Fault("it asks to be woken again at once, without end"))
+            self._hand_over(turn, Fault("it asks to be woken at once, again and again"))
 
     def _successor(self, failed: str, is_of_vc: bool) -> str:
-        """The policy before it (in a VC: that of the other VCs), else fifo, else a planner that decides nothing."""
+        """The previous policy (in a VC: that of the other VCs), else fifo, else a planner that decides nothing."""
         if failed == LAST_RESORT:
             return TRIAL
         trusted = self.ground.policy if is_of_vc else self.state.previous_policy
         return LAST_RESORT if trusted in ("", failed, TRIAL) else trusted
 
     def rehearse(self, event: PolicyChanged) -> None:
-        """An error if this policy fails at once on the state as it is; nothing is changed."""
+        """Raises if this policy fails at once on the present state; nothing is changed."""
         with self.lock.lent():
             state = fork(self.state)
             state.apply(event)
@@ -395,7 +397,7 @@ class Writer:
             raise InputError(f"{failed}; {stays(self.ground.policy)}", hint="correct it, and try again")
 
     def _refresh(self, turn: Turn, changed: set[str]) -> list[Event]:
-        """Bring the jobs of owners up to date; who is released by that."""
+        """Update the jobs of owners. Returns the jobs that are released by that."""
         for record, names in self.lock.in_pieces(self._by_owner(changed)):
             before = record.row.reason
             if (
@@ -410,8 +412,8 @@ class Writer:
         return self.limits.releases()
 
     def _by_owner(self, changed: set[str]) -> list[tuple[Record, list[str]]]:
-        """Jobs with those of their members that changed; those of a group, or that need a job, which ended may have
-        ended with it."""
+        """Jobs with those of their members that changed, including jobs that may have ended because a group or a needed
+        job has ended."""
         names = dict.fromkeys(sorted(changed))
         following = list(names)
         found: dict[str, tuple[Record, list[str]]] = {}
@@ -462,7 +464,7 @@ class Writer:
                 notices.notify_rejected(turn, record, self.state.jobs[job_id])
 
     def forget(self, before_s: float) -> list[str]:
-        """Let go of all that is left of jobs that ended before that; their ids."""
+        """Delete everything about jobs that ended before that. Returns their ids."""
         gone = set(self.store.forget(before_s))
         names = [name for name in self._ended() if owner_of(self.state, name) in gone]
         if names:
@@ -473,7 +475,7 @@ class Writer:
         return sorted(gone)
 
     def longest_answer_s(self) -> float:
-        """That a policy has taken so far."""
+        """The longest time of a decision so far."""
         return self.planning.longest_s
 
     def jobs_by_state(self) -> dict[str, int]:
@@ -485,12 +487,12 @@ class Writer:
 
 
 def job_of(event: Event) -> str:
-    """The job of the core that it is about, if it is about one."""
+    """The job of the core that the event is about, if any."""
     return event.job.id if isinstance(event, JobSubmitted) else getattr(event, "job_id", "")
 
 
 def is_wake_up(event: Event) -> bool:
-    """Whether nothing but the planner's own timer is due."""
+    """True if only the planner's own timer is due."""
     return isinstance(event, TimerDue) and all(timer.kind is PLAN for timer in event.due)
 
 
@@ -505,7 +507,7 @@ def changed_by(events: list[Event], plans: list[PlanRecord]) -> set[str]:
 
 
 def ended_by(events: list[Event], plans: list[PlanRecord]) -> list[str]:
-    """Groups that an event ended, not the rule of the group."""
+    """Groups that were ended by an event and not by their rule."""
     asked = [event.group_id for event in events if isinstance(event, GroupEnded)]
     return asked + [group_id for plan in plans for group_id, _, _ in plan.ends]
 

@@ -1,4 +1,4 @@
-"""For tests of Skep and of policies of one's own: builders, runs that are checked at every step, invariants."""
+"""For tests of Skep and of user-written policies: builders, runs that are checked at every step, invariants."""
 
 from __future__ import annotations
 

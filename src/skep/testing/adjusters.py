@@ -1,5 +1,5 @@
-"""A policy for tests that puts any adjusters after any order, and two adjusters for it: suspensions by turns, and moves
-onto fuller nodes."""
+"""A policy for tests that combines any adjusters with any order, and two adjusters for it: suspensions by turns, and
+moves onto fuller nodes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TestedSlices:
         self.slice_s = slice_s
 
     def attach(self, view: View) -> None:
-        """Nothing is derived."""
+        """Nothing to rebuild."""
 
     def adjust(self, view: View, plan: Plan, trigger: Trigger, walked: Walked) -> float:
         waiting = [job for job in walked.suspended_jobs() if not job.is_ending and not self.go_on(view, plan, job)]
@@ -116,7 +116,7 @@ class Compact:
     needs = frozenset({Need.MIGRATE})
 
     def attach(self, view: View) -> None:
-        """Nothing is derived."""
+        """Nothing to rebuild."""
 
     def adjust(self, view: View, plan: Plan, trigger: Trigger, walked: Walked) -> float:
         nodes = view.cluster.nodes

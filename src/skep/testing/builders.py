@@ -1,4 +1,4 @@
-"""Small worlds in few words: `trace(job(4, work=100), job(1, at=10))` on `cluster("2x4:v100")`."""
+"""Compact builders for tests: `trace(job(4, work=100), job(1, at=10))` on `cluster("2x4:v100")`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def job(
 ) -> TraceJob:
     """A job of a trace. `more` goes to its shape (gpu_milli, CPU, …) or its spec (vc, priority, needs, …).
 
-    Its owner expects what it really needs unless `expect` says otherwise; `roles` replace the one role of a GPU job.
+    Its owner's estimate is true unless `expect` is given; `roles` replace the one role of a GPU job.
     """
     types = tuple(gpu_type.split("|")) if gpu_type else ()
     wants = {name: more.pop(name) for name in SHAPE if name in more}
@@ -43,7 +43,7 @@ def role(count: int = 1, gpus: int = 0, **more: Any) -> Role:
 
 
 def trace(*jobs: TraceJob, name: str = "test", groups: tuple[GroupSpec, ...] = ()) -> Trace:
-    """The jobs in order of submission; those without an id are called j0, j1, … by their place in the call."""
+    """The jobs in order of submission; those without an id are called j0, j1, … by their position in the call."""
     named = [
         entry if entry.spec.id else msgspec.structs.replace(entry, spec=msgspec.structs.replace(entry.spec, id=f"j{n}"))
         for n, entry in enumerate(jobs)

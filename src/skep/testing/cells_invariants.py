@@ -1,8 +1,8 @@
-"""What must always hold for the cells of a shared cluster, counted again the slow way.
+"""The invariants of the cells of a shared cluster, recomputed naively.
 
-`check_cells(cells)` looks at one moment: who uses which GPU, what is bound to what, which cells are free, what each VC
-may still ask for, and that all of it could be given at once (VC safety). `is_within_reach` is the naive answer to
-whether a guaranteed request fits what its VC owns.
+`check_cells(cells)` checks one moment: the use of GPUs, the bindings, the free cells, what each VC may still request,
+and that all of it could be given at once (VC safety). `is_within_reach` is the naive answer to whether a guaranteed
+request fits what its VC owns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from skep.scenarios.scheduler import GangScheduler
 from skep.testing.invariants import expect
 
 USES = {
-    # (somebody runs there, somebody is to run there) → use
+    # (a gang runs there, a gang is to run there) → use
     (False, False): GangUse.FREE,
     (True, False): GangUse.USED,
     (True, True): GangUse.RESERVING,
@@ -27,7 +27,7 @@ USES = {
 
 
 def check_cells(cells: GangScheduler) -> None:
-    """Raise `InvariantBroken` if anything is not as it must be."""
+    """Raise `InvariantBroken` if an invariant does not hold."""
     for order in [*cells.physical_order.values(), *(one for vc in cells.virtual_order.values() for one in vc.values())]:
         check_order(order)
     users, reservers = held_gpus(cells)
@@ -37,7 +37,7 @@ def check_cells(cells: GangScheduler) -> None:
 
 
 def check_cell_books(cells: Cells) -> None:
-    """What is free, bound, bad and owed, whoever uses it: gangs, or a planner that keeps the books by itself."""
+    """Free, bound, bad and owed cells, for gangs and for a planner that keeps the books itself."""
     for chain in cells.chains.values():
         free = {id(cell) for level in chain.cells for cell in level if is_free(cell)}
         check_bad(cells, chain, free)
@@ -56,7 +56,7 @@ def check_cell_books(cells: Cells) -> None:
 
 
 def held_gpus(cells: GangScheduler) -> tuple[dict[int, Gang], dict[int, Gang]]:
-    """Who runs on each GPU, and who is to run there next (by identity)."""
+    """The gang on each GPU, and the next one (by identity)."""
     users: dict[int, Gang] = {}
     reservers: dict[int, Gang] = {}
     for gang in cells.gangs.values():
@@ -85,7 +85,7 @@ def check_gangs(cells: GangScheduler) -> None:
 
 
 def check_guarantee(gang: Gang) -> None:
-    """Opportunistic work has no virtual cells; guaranteed work has those of its VC for every GPU there is."""
+    """Opportunistic work has no virtual cells; guaranteed work has those of its VC for every GPU."""
     request = gang.request
     if gang.virtual is None:
         is_downgraded = request.priority != OPPORTUNISTIC
@@ -100,7 +100,7 @@ def check_guarantee(gang: Gang) -> None:
 
 
 def check_uses(cells: GangScheduler, users: dict[int, Gang], reservers: dict[int, Gang]) -> None:
-    """What every GPU says of itself, and the counts of all cells above, physical and virtual."""
+    """The entries of every GPU, and the counts of all cells above, physical and virtual."""
     physical: dict[int, int] = {}
     virtual: dict[int, int] = {}
     for leaf in (leaf for chain in cells.chains.values() for leaf in chain.cells[1]):
@@ -152,7 +152,7 @@ def count_use(cell: BaseCell, priorities: dict[int, int]) -> dict[int, int]:
 
 
 def check_order(order: NodeOrder) -> None:
-    """It knows every node once, under its key; those whose key has changed are to be sorted again."""
+    """It has every node once, under its key; those whose key has changed are to be sorted again."""
     for node in order.nodes:
         expect(node.watcher is order, "{} is in another order", node)
         key = order.place[id(node)][0]
@@ -221,7 +221,7 @@ def check_bad(cells: Cells, chain: Chain, free: set[int]) -> None:
 
 
 def check_free(chain: Chain, free: set[int]) -> None:
-    """Listed are exactly the cells that are free as a whole while their parent is not."""
+    """Exactly the cells that are free as a whole while their parent is not must be listed."""
     for level in range(1, chain.top + 1):
         here = [cell for cell in chain.cells[level] if id(cell) in free]
         listed = {id(cell) for cell in here if cell.parent is None or id(cell.parent) not in free}
@@ -261,7 +261,8 @@ def check_unused(cells: Cells, chain: Chain) -> None:
 
 
 def check_doomed(cells: Cells, chain: Chain) -> None:
-    """Bad cells are shown to a VC exactly where it holds an idle granted cell, and as many as healthy ones lack."""
+    """Bad cells are shown to a VC exactly where it has an idle granted cell, and as many as healthy ones are
+    missing."""
     for vc, tenancy in cells.tenancies.items():
         for level in range(1, chain.top + 1):
             roots = tenancy.roots[chain.name][level] if chain.name in tenancy.roots else []
@@ -287,7 +288,7 @@ def check_doomed(cells: Cells, chain: Chain) -> None:
 
 
 def check_safety(cells: Cells, chain: Chain) -> None:
-    """Everything that the VCs have not used could be given to them at once: counted from the top, cell by cell."""
+    """All unused grants of the VCs could be satisfied at once: counted from the top, cell by cell."""
     for level in range(1, chain.top + 1):
         left, unused = chain.left[level], chain.unused[level]
         expect(left >= unused, "{}: {} cells of level {} left for {}", chain.name, left, level, unused)
@@ -337,7 +338,7 @@ def roots_of(tenancy: Tenancy) -> Iterator[VirtualCell]:
 
 
 def is_within_reach(cells: GangScheduler, request: GangRequest) -> bool:
-    """Whether the gang fits the VC's own nodes, counting GPUs of lower priorities as free: by trying everything."""
+    """True if the gang fits the VC's own nodes, counting GPUs of lower priorities as free: by exhaustive search."""
     tenancy = cells.tenancies[request.vc]
     if request.pinned:
         names = [f"pinned/{request.pinned}"]
@@ -352,7 +353,7 @@ def rooms(nodes: Iterable[BaseCell], priority: int) -> tuple[int, ...]:
 
 
 def can_pack(free: tuple[int, ...], sizes: list[int]) -> bool:
-    """Every pod, the largest first, on a node of its own choice."""
+    """Every pod, largest first, on a node of its own choice."""
     if not sizes:
         return True
     for room in dict.fromkeys(room for room in free if room >= sizes[0]):

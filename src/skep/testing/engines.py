@@ -1,4 +1,4 @@
-"""Engines without processes: one on which nothing ever happens, and one that keeps jobs on paper."""
+"""Engines without processes: one on which nothing ever happens, and one that only records jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STOPPED, KILLED = 143, 137
 
 
 class NoEngine:
-    """Takes every order and never reports. What tests and benchmarks change of it they write down."""
+    """Accepts every command and never reports. Tests and benchmarks override what they need."""
 
     name = "none"
     capabilities: frozenset[Capability] = frozenset()
@@ -68,13 +68,13 @@ class NoEngine:
         return []
 
     def check_log(self, job_id: str, task: str = "", launch: int = 0) -> None:
-        raise NotFound(f"job {job_id}: there was no start of it yet")
+        raise NotFound(f"job {job_id}: it has not started yet")
 
     def open_log(self, job_id: str, task: str = "", launch: int = 0, tail: int | None = None) -> LogReader:
         return Printed(Machine(), job_id, task, launch, tail)
 
     def environment(self, job_id: str, task: str = "", launch: int = 0) -> TaskEnvironment:
-        raise NotFound(f"job {job_id}: there was no start of it yet")
+        raise NotFound(f"job {job_id}: it has not started yet")
 
     def share(self, job_id: str) -> dict[str, Setting]:
         return {}
@@ -84,7 +84,7 @@ class NoEngine:
 
 
 class FakeRun(msgspec.Struct):
-    """The last start of a job."""
+    """The last launch of a job."""
 
     launch: int
     allocation: Allocation
@@ -94,7 +94,7 @@ class FakeRun(msgspec.Struct):
 
 
 class Machine:
-    """What outlives an engine: the runs, what they printed and said, and whose orders count."""
+    """What outlives an engine: the runs, their output and reports, and the latest epoch."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -109,13 +109,13 @@ class Machine:
         self.settings: dict[str, dict[str, Setting]] = {}
         self.health: dict[str, list[dict[str, Setting]]] = {}
         self.stubborn: set[str] = set()
-        """Jobs that do not leave when they are asked to."""
+        """Jobs that do not exit when they are asked to."""
         self.broken: dict[str, str] = {}
         """By job, a task of it that cannot be started."""
 
 
 class FakeEngine(NoEngine):
-    """Does everything at once; jobs run until a test says how they end."""
+    """Does everything at once; jobs run until a test ends them."""
 
     name = "fake"
     capabilities = frozenset(Capability) - {Capability.IMAGES, Capability.LIMIT, Capability.NODES, Capability.SWAP}
@@ -147,7 +147,7 @@ class FakeEngine(NoEngine):
         self.machine.said.setdefault(job_id, {}).update(values)
         self.tell([Progressed(job_id, self.machine.runs[job_id].launch, self.machine.said[job_id])])
 
-    # Orders
+    # Commands
 
     def last_epoch(self) -> int:
         return self.machine.epoch
@@ -257,7 +257,7 @@ class FakeEngine(NoEngine):
             return [Progressed(job_id, run.launch, dict(said))]
         return [Refused(job_id, run.launch, type(action).__name__.lower(), "the fake engine does not offer this")]
 
-    # Questions
+    # Queries
 
     def tasks(self, job_id: str) -> list[TaskStatus]:
         run = self.machine.runs.get(job_id)
@@ -279,14 +279,16 @@ class FakeEngine(NoEngine):
 
     def check_log(self, job_id: str, task: str = "", launch: int = 0) -> None:
         if not [each for job, each in self.machine.printed if job == job_id and launch in (0, each)]:
-            raise NotFound(f"job {job_id}: there was no start{f' {launch}' if launch else ''} of it yet")
+            raise NotFound(
+                f"job {job_id}: {f'attempt {launch} does not exist' if launch else 'it has not started yet'}"
+            )
 
     def open_log(self, job_id: str, task: str = "", launch: int = 0, tail: int | None = None) -> LogReader:
         return Printed(self.machine, job_id, task, launch, tail)
 
     def environment(self, job_id: str, task: str = "", launch: int = 0) -> TaskEnvironment:
         if job_id not in self.machine.runs:
-            raise NotFound(f"job {job_id}: there was no start of it yet")
+            raise NotFound(f"job {job_id}: it has not started yet")
         return TaskEnvironment({"SECRET": "s"}, "/", task or "task-0")
 
     def gpu_health(self) -> dict[str, list[dict[str, Setting]]]:
@@ -294,7 +296,7 @@ class FakeEngine(NoEngine):
 
 
 class Printed:
-    """What a task of a paper job printed."""
+    """The output of a task of a recorded job."""
 
     def __init__(self, machine: Machine, job_id: str, task: str, launch: int, tail: int | None) -> None:
         self.machine, self.job_id, self.task = machine, job_id, task
@@ -322,6 +324,6 @@ class Printed:
 
 
 def standing(job_id: str, run: FakeRun) -> list[Report]:
-    """How a launch that was asked for again stands."""
+    """The status of a repeated launch."""
     reports: list[Report] = [(Moved if run.is_move else Started)(job_id, run.launch)]
     return [*reports, Suspended(job_id, run.launch)] if run.is_suspended else reports

@@ -1,4 +1,4 @@
-"""A server that follows the HTTP API and schedules nothing: tests of clients say what it answers."""
+"""A server that follows the HTTP API and schedules nothing: tests of clients define its answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 
 
 class FakeRequest(msgspec.Struct):
-    """One request as it came."""
+    """One request as received."""
 
     method: str
     path: str
@@ -30,7 +30,7 @@ class FakeAnswer(msgspec.Struct):
     status: int = 200
     body: Any = None
     pieces: list[bytes | Callable[[], None]] | None = None
-    """Sent one after the other; what is callable is called between them, and may wait or change something."""
+    """Sent one after the other; callables are called between them, and may wait or change something."""
     is_cut: bool = False
     """The connection breaks instead of ending."""
     media_type: str = "application/json"
@@ -50,8 +50,8 @@ def job(job_id: str = "1", **other: Any) -> dict[str, Any]:
 
 
 class FakeApi:
-    """`answers` by "METHOD /path": a `FakeAnswer` or its body, a list of them in turn (the last for ever), or
-    a function that makes one."""
+    """`answers` by "METHOD /path": a `FakeAnswer` or its body, a list of them in turn (the last for ever), or a
+    function that returns one."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
@@ -66,7 +66,7 @@ class FakeApi:
         self._server.server_close()
 
     def bodies(self, method: str, path: str) -> list[Any]:
-        """What was sent there."""
+        """The requests to this path."""
         return [asked.json for asked in self.asked if (asked.method, asked.path) == (method, path)]
 
     def answer(self, asked: FakeRequest) -> FakeAnswer:
@@ -123,6 +123,6 @@ def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(b"0\r\n\r\n")
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Tests are quiet."""
+            """Tests print no log."""
 
     return Handler

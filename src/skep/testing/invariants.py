@@ -1,7 +1,7 @@
-"""What must always hold (DESIGN §7), counted again the slow way.
+"""The invariants of a state, recomputed naively.
 
-`check(state)` looks at one state; a `Checker` goes along with a run, checks after every step, and remembers what a
-single state cannot show: that what is finished stays finished and that no work is lost that need not be.
+`check(state)` checks one state; a `Checker` accompanies a run, checks after every step, and remembers what a single
+state cannot show: that finished jobs stay finished and that no work is lost unnecessarily.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ WANTED = {
 
 
 def check(state: State) -> None:
-    """Raise `InvariantBroken` if anything is not as it must be."""
+    """Raise `InvariantBroken` if an invariant does not hold."""
     jobs = list(state.jobs.values())
     others = [(OTHERS, Allocation(each.booked, 0)) for each in state.health.others.values()]
     bound = [(job.seq, job.bound) for job in jobs if job.bound is not None]
@@ -71,7 +71,7 @@ def check(state: State) -> None:
     pending = sum(job.state is JobState.PENDING for job in jobs)
     expect(state.pending_count == pending, f"pending_count is {state.pending_count}, {pending} jobs are pending")
     check_groups(state)
-    for job in jobs:  # one that was stopped before it came to run is the exception
+    for job in jobs:  # except for a job that was stopped before it came to run
         held = job.state in (*THERE, JobState.STOPPING)
         fits = job.seq in state.held_jobs if job.state in THERE else held or job.seq not in state.held_jobs
         expect(fits, "held_jobs is wrong about {}", job)
@@ -84,7 +84,7 @@ def expect(holds: bool, otherwise: str, *about: object) -> None:
 
 
 def compare(where: str, twins: Mapping[str, tuple[object, object]]) -> None:
-    """Of each name: what is kept, and what a recount gives."""
+    """For each name: the stored value, and a recount."""
     for name, (kept, counted) in twins.items():
         if kept != counted:
             raise InvariantBroken(f"{where}: {name} is {kept}, counted {counted}")
@@ -105,7 +105,7 @@ def check_job(state: State, job: Job) -> None:
     held_gpus = job.held.gpus if job.seq in state.held_jobs and job.held is not None else 0
     expect(job.held_gpus == held_gpus, "{} counts {} GPUs, it holds {}", job, job.held_gpus, held_gpus)
     if job.state is JobState.STOPPING:
-        expect(job.seq in state.orders.leaving or job in state.orders.dirty, "{} was never told to stop", job)
+        expect(job.seq in state.orders.leaving or job in state.orders.dirty, "{} was never sent a stop", job)
     elif job.state not in THERE and not job.is_ending:
         expect(job.seq not in state.orders.leaving, "{} is leaving", job)
     if job.state in THERE:
@@ -113,15 +113,16 @@ def check_job(state: State, job: Job) -> None:
         expect(is_suspended == (job.state is JobState.SUSPENDED), "{} has {}", job, job.allocation)
         moves = job.held != job.bound and not job.is_ending and not job.is_expired
         is_told = job.seq in state.orders.moving or job in state.orders.dirty or resumes(job)
-        expect(is_told or not moves, "{} was never told: it has {} and is to have {}", job, job.held, job.bound)
+        expect(is_told or not moves, "{} was sent no action: it has {} and is to have {}", job, job.held, job.bound)
     else:
         expect(job.seq not in state.orders.moving, "{} is moving", job)
     if job.state is JobState.LAUNCHING and job.held is None:
-        expect(job in state.orders.dirty, "{} was forgotten: wanted, and nobody will launch it", job)
+        expect(job in state.orders.dirty, "{} was forgotten: it is wanted, and no action will launch it", job)
 
 
 def check_groups(state: State) -> None:
-    """A group knows how its members stand; one that is decided lets nobody go on; one that has ended answers all."""
+    """A group has the right counts of its members; a decided group lets no member continue; an ended one has answered
+    all."""
     for group in state.groups.values():
         left = [name for name, ended_as in group.members.items() if ended_as is None]
         expect(group.left == len(left), f"group {group.id} counts {group.left} members left, there are {left}")
@@ -151,7 +152,7 @@ def check_member(state: State, group: Group, name: str, ended_as: JobState | Non
 
 
 def check_whole(cluster: Cluster, job: Job, allocation: Allocation) -> None:
-    """A gang is whole: the allocation is just what one of the shapes asks for, or a size an elastic job accepts; of a
+    """A gang is whole: the allocation is exactly one of the shapes, or a size that an elastic job accepts; for a
     suspended job, what it will have again."""
     if allocation.resumes_as is not None and allocation.memory is not None:
         halted = allocation.resumes_as.suspended(allocation.memory)
@@ -162,14 +163,14 @@ def check_whole(cluster: Cluster, job: Job, allocation: Allocation) -> None:
 
 
 def sizes_like(spec: JobSpec, allocation: Allocation) -> list[Shape]:
-    """The size of an elastic job that has as many GPUs as this, if it is one."""
+    """The size of an elastic job with this many GPUs, if it is one."""
     low, high = spec.gpu_range or (0, -1)
     gpus = sum(piece.gpus.bit_count() for piece in allocation.slices if piece.role == spec.elastic_role)
     return [spec.resized(gpus)] if low <= gpus <= high else []
 
 
 def fault_of(cluster: Cluster, shape: Shape, allocation: Allocation) -> str:
-    """Why this allocation is not that shape; nothing if it is. A gang of workers with one GPU each may be spliced."""
+    """Why this allocation is not that shape; empty if it is. A gang of workers with one GPU each may be spliced."""
     depth = allocation.depth
     if depth > 1 and (len(shape.roles) > 1 or shape.roles[0].gpus != 1 or shape.roles[0].gpu_milli < WHOLE):
         return f"{depth} tasks on a GPU"
@@ -195,8 +196,8 @@ def fault_of(cluster: Cluster, shape: Shape, allocation: Allocation) -> str:
 
 
 def piece_of(role: Role, piece: Slice) -> Slice:
-    """What so many tasks of the role take on this node. Which GPUs is free to choose, and in a share mode how much of
-    what is asked for is guaranteed."""
+    """What this many tasks of the role take on this node. Which GPUs is free to choose, and in a share mode also how
+    much of the request is guaranteed."""
     in_mode = piece.mode in SHARED and piece.milli <= role.gpu_milli <= max(piece.milli, piece.limit)
     return Slice(
         piece.node,
@@ -225,12 +226,12 @@ def up(amount: float) -> int:
 
 
 class CountedUse:
-    """What is used of one node, added up piece by piece."""
+    """The use of one node, added up piece by piece."""
 
     def __init__(self) -> None:
         self.whole: dict[int, tuple[int, Slice]] = {}
         self.tenants: dict[int, list[Tenant]] = {}
-        """Of each GPU, but for who has it whole."""
+        """For each GPU, except for a holder of the whole GPU."""
         self.cpu_milli = 0
         self.memory_mib = 0
 
@@ -240,7 +241,7 @@ Held = tuple[int, Allocation]
 
 
 def count_use(cluster: Cluster, held: Iterable[Held]) -> dict[int, CountedUse]:
-    """Add up what these hold of each node; nothing may be held twice or beyond what is there."""
+    """Add up what these hold of each node; nothing may be held twice or beyond capacity."""
     uses = {node.index: CountedUse() for node in cluster.nodes}
     in_turn: dict[tuple[int, int], set[frozenset[tuple[int, int]]]] = {}
     """The sets of GPUs of those who take turns on each GPU."""
@@ -266,7 +267,7 @@ def add_piece(node: Node, use: CountedUse, piece: Slice, owner: int) -> None:
         return
     if piece.milli == WHOLE:
         twice = piece.gpus & sum(use.whole)
-        expect(not twice, f"gpus {twice:#b} of node {node.name} are held twice")
+        expect(not twice, f"GPUs {twice:#b} of node {node.name} are held twice")
         use.whole[piece.gpus] = (owner, piece)
         if has_terms(piece) or piece.ephemeral_mib:
             check_mode(tenant_of_piece(piece, owner))
@@ -288,7 +289,7 @@ def tenant_of_piece(piece: Slice, owner: int) -> Tenant:
 
 
 def has_terms(piece: Slice) -> bool:
-    """Whether it says more than which GPUs somebody has whole."""
+    """True if it has more than whole GPUs."""
     return bool(piece.gpu_mem_mib or piece.mode or piece.group or piece.slot)
 
 
@@ -296,17 +297,17 @@ def check_capacity(node: Node, use: CountedUse) -> None:
     whole = {gpu: tenant_of_piece(piece, 0) for mask, (_, piece) in use.whole.items() for gpu in bits(mask)}
     for gpu in whole.keys() | use.tenants.keys():
         tenants = [*use.tenants.get(gpu, ()), *([whole[gpu]] if gpu in whole else ())]
-        where = f"gpu {gpu} of node {node.name}"
+        where = f"GPU {gpu} of node {node.name}"
         milli, memory_mib = sum(tenant.milli for tenant in tenants), memory_on(tenants)
         expect(milli <= WHOLE, f"{where} carries {milli} milli")
         check_together(tenants, where)
         expect(memory_mib <= node.spec.gpu_mem_mib, f"{where} carries {memory_mib} MiB")
-    expect(use.cpu_milli <= node.spec.cpu_milli, f"cpus of node {node.name} over capacity")
+    expect(use.cpu_milli <= node.spec.cpu_milli, f"CPUs of node {node.name} over capacity")
     expect(use.memory_mib <= node.spec.memory_mib, f"memory of node {node.name} over capacity")
 
 
 def memory_on(tenants: list[Tenant]) -> int:
-    """MiB of a GPU that these have. Jobs of a lane run one after the other: what they need to run counts once."""
+    """MiB of a GPU that these use. Jobs of a lane run one after the other: their ephemeral memory counts once."""
     kept = sum(tenant.memory_mib - tenant.ephemeral_mib for tenant in tenants)
     lanes = {tenant.group for tenant in tenants}
     return kept + sum(
@@ -315,7 +316,7 @@ def memory_on(tenants: list[Tenant]) -> int:
 
 
 def check_mode(tenant: Tenant) -> None:
-    """That a tenant by itself is what its mode allows."""
+    """Check that a tenant by itself is what its mode allows."""
     is_lane = tenant.mode == "lane" or not tenant.limit
     expect(0 <= tenant.ephemeral_mib <= (tenant.memory_mib if is_lane else 0), f"{tenant} shares memory")
     if not tenant.mode:
@@ -326,13 +327,13 @@ def check_mode(tenant: Tenant) -> None:
     if tenant.mode in ("mps", "mig"):
         expect(tenant.limit == tenant.milli, f"{tenant} may exceed a fixed part")
     if tenant.mode == "slice":
-        expect(tenant.group != "", f"{tenant} takes turns with nobody")
+        expect(tenant.group != "", f"{tenant} is in no share group")
     if tenant.mode == "mig":
         expect(any(mig_eighths(tenant)), f"{tenant} has no MIG profile")
 
 
 def check_together(tenants: list[Tenant], where: str) -> None:
-    """That those with compute on one GPU go together."""
+    """Check that the tenants with compute on one GPU are compatible."""
     there = [tenant for tenant in tenants if tenant.limit]
     modes = {tenant.mode for tenant in there}
     expect(len(modes) <= 1, f"{where} is shared in modes {modes}")
@@ -345,14 +346,14 @@ def check_together(tenants: list[Tenant], where: str) -> None:
 
 
 def mig_eighths(tenant: Tenant) -> range:
-    """The eighths of an A100 that an instance takes; none: there is no such instance."""
+    """The eighths of an A100 that an instance takes; 0: there is no such instance."""
     sizes = {142: (1, range(7)), 285: (2, (0, 2, 4)), 428: (4, (0, 4)), 571: (4, (0,)), 1000: (8, (0,))}
     size, starts = sizes.get(tenant.milli, (0, ()))
     return range(tenant.slot, tenant.slot + size) if tenant.slot in starts else range(0)
 
 
 def check_books(cluster: Cluster, held: Iterable[Held]) -> None:
-    """What nodes and indexes say is what a recount of everything that is held gives."""
+    """Nodes and indexes must agree with a recount of everything that is held."""
     uses = count_use(cluster, held)
     for node in cluster.nodes:
         use = uses[node.index]
@@ -431,7 +432,7 @@ def check_shared_index(pool: Pool, shares: list[tuple[Node, GpuShares]]) -> None
 
 
 class JobProgress(NamedTuple):
-    """What the engine has said about one job's work."""
+    """What the engine has reported about one job's work."""
 
     work_s: float = 0.0
     rate: float = 0.0
@@ -455,7 +456,7 @@ class Checker:
         every: int = 1,
         work_s: Mapping[str, float] | None = None,
     ) -> None:
-        """`work_s`: what each job needs in all, where that is known; with rounds it may be done before its end."""
+        """`work_s`: the total work of each job, if known; with rounds it may be done before its end."""
         self.state = state
         self.work_s = work_s or {}
         self.checkpoint_s = checkpoint_s
@@ -510,7 +511,7 @@ class Checker:
         expect(not self.down.intersection(lost), f"job {name} was started on {lost}, of which {self.down} are down")
 
     def _halted(self, at_s: float, event: TasksSuspended | TasksResumed) -> None:
-        """Nothing is lost by standing still, and nothing gained."""
+        """A suspension neither loses nor gains work."""
         before, work_s = self.progress[event.job_id], self._work_at(event.job_id, at_s)
         expect(abs(event.work_s - work_s) <= EPSILON, f"job {event.job_id} has {event.work_s} s of work, had {work_s}")
         rate, since_s = (told(event.rate), event.progress_since_s) if isinstance(event, TasksResumed) else (0.0, at_s)
@@ -535,8 +536,8 @@ class Checker:
         self.progress[event.job_id] = JobProgress(event.work_s)
 
     def _is_ended(self, job: Job) -> bool:
-        """Whether its group ended it, one around that, or one that it needed. That group may have begun anew since, and
-        knows nothing of it any more: the job knows why."""
+        """True if its group ended it, or one around that, or one that it needed. That group may have restarted since,
+        and no longer knows the job: the job has the reason."""
         if job.state is not JobState.STOPPED:
             return False
         groups = self.state.groups
@@ -548,11 +549,11 @@ class Checker:
         return job.reason.startswith(tuple(needed))
 
     def check_done(self) -> None:
-        """At the end of a run in which nothing is away for ever and no job never ends: whatever could run has
+        """At the end of a run in which nothing is away for ever and every job ends: everything that could run has
         finished, and only jobs that wait for one that never will are left."""
         jobs = self.state.jobs
         never = {job.id for job in jobs.values() if job.state is JobState.UNRUNNABLE or self._is_ended(job)}
-        for job in jobs.values():  # a job comes after those it needs or waits for ever
+        for job in jobs.values():  # a job comes after those it needs, or waits for ever
             if any(name in never or name not in jobs for name in job.spec.needs):
                 never.add(job.id)
             groups = [self.state.groups[name] for name in job.spec.needs_groups]
@@ -563,6 +564,6 @@ class Checker:
 
 
 def told(number: float | None) -> float:
-    """A simulator knows how far jobs are and how fast they go."""
-    expect(number is not None, "a simulator did not say how far a job is, or how fast")
+    """A simulator knows the progress and the speed of jobs."""
+    expect(number is not None, "a simulator did not report the progress or the speed of a job")
     return number or 0.0

@@ -1,4 +1,4 @@
-"""What must always hold between the jobs of a state and the virtual clusters of its planner, counted the slow way."""
+"""The invariants between the jobs of a state and the virtual clusters of its planner, recomputed naively."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skep.testing.invariants import check_books, expect
 
 
 def check_shared(state: State, planner: VcPlanner) -> None:
-    """Raise `InvariantBroken` if anything is not as it must be."""
+    """Raise `InvariantBroken` if an invariant does not hold."""
     for job in state.jobs.values():
         check_memory(state, planner, job)
     for vc in planner.vcs.values():
@@ -31,7 +31,7 @@ def check_shared(state: State, planner: VcPlanner) -> None:
 
 
 def check_pinned(state: State, planner: VcPlanner) -> None:
-    """Who runs in a pinned cell has asked for it, and whoever has asked for one runs there."""
+    """A job runs in a pinned cell if and only if it requested that cell."""
     for job in state.jobs.values():
         for piece in job.bound.slices if job.bound is not None else ():
             for bit in bits(piece.gpus):
@@ -40,7 +40,7 @@ def check_pinned(state: State, planner: VcPlanner) -> None:
 
 
 def check_memory(state: State, planner: VcPlanner, job: Job) -> None:
-    """Who has something is an owner or a borrower, and the memory says which."""
+    """A job with an allocation is an owner or a borrower, and the memory has which."""
     is_owner, is_borrower = OWNED.get(state.memory, job.id) is not None, bool(LENT.get(state.memory, job.id))
     expect((job.bound is not None) == (is_owner or is_borrower), f"{job!r} has {job.bound}, the memory differs")
     expect(not (is_owner and is_borrower), f"{job!r} is owner and borrower")
@@ -54,7 +54,7 @@ def owned(state: State, planner: VcPlanner, vc: Vc) -> list[Job]:
 
 
 def check_vc(state: State, planner: VcPlanner, vc: Vc) -> None:
-    """The VC's cluster holds what its owners hold, and nothing else."""
+    """The VC's cluster has the allocations of its owners, and nothing else."""
     jobs = owned(state, planner, vc)
     for job in jobs:
         kept = OWNED.get(state.memory, job.id)
@@ -91,7 +91,7 @@ def gpus_in_use(state: State, planner: VcPlanner) -> tuple[dict[int, int], dict[
 
 
 def check_lent(state: State, planner: VcPlanner) -> None:
-    """Every lent GPU is known to be, and to whom."""
+    """Every lent GPU is recorded with its borrower."""
     lent: dict[int, set[int]] = {}
     for job in state.jobs.values():
         if job.bound is not None and LENT.get(state.memory, job.id):

@@ -1,8 +1,8 @@
-"""A policy for tests: jobs join others on their GPUs, in every mode and with every change of terms that there is.
+"""A policy for tests: jobs join others on their GPUs, in every mode and with every change of terms.
 
-A job that finds no GPUs of its own joins one of the same shape that runs. Now and then groups change their mode and
-members stand still for a while; one that is left alone has its GPUs to itself again. Which of it happens follows from
-the job and the time.
+A job that finds no free GPUs joins a running one of the same shape. From time to time groups change their mode and
+members are suspended for a while; one that is left alone has its GPUs to itself again. What happens depends only on the
+job and the time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from skep.core.view import JobView, Trigger, View
 from skep.policies.place.simple import Consolidate
 
 SHARERS = f"{__file__}:Sharers"
-"""How the policy is named."""
+"""The name of the policy."""
 
 PENDING, RUNNING, SUSPENDED = JobState.PENDING, JobState.RUNNING, JobState.SUSPENDED
 MODES = ("slice", "pack", "lend", "lane", "token")
@@ -53,7 +53,7 @@ class Sharers:
             if job.state is PENDING and job.is_ready:
                 self.start(view, plan, job)
         if view.placed_jobs():
-            plan.wake(view.now_s + max(self.every_s, view.now_s / 4))  # ever more seldom: guests may be very slow
+            plan.wake(view.now_s + max(self.every_s, view.now_s / 4))  # less and less often: guests may be very slow
         return plan
 
     def start(self, view: View, plan: Plan, job: JobView) -> None:
@@ -70,7 +70,7 @@ class Sharers:
                     return
 
     def join(self, view: View, plan: Plan, host: JobView, job: JobView) -> bool:
-        """Both get the terms of a mode, and so do those who are there already."""
+        """Both get the terms of a mode, and so do the jobs that are already there."""
         assert host.allocation is not None
         mark = plan.mark()
         running = [each for each in view.jobs.values() if each.state is RUNNING and each is not host]
@@ -98,7 +98,7 @@ class Sharers:
         return seats.on_terms(mode=mode, milli=milli, limit=WHOLE, group=group, weight=weight, quantum_ms=quantum_ms)
 
     def change(self, plan: Plan, group: list[JobView]) -> None:
-        """One that is alone has its GPUs to itself; of others some stand still, or all get another mode."""
+        """A job that is alone has its GPUs to itself; of others some are suspended, or all get another mode."""
         what = draw(group[0].seq, self.turn) % 4
         if len(group) == 1:
             if group[0].allocation is not None and group[0].allocation.terms.mode:
@@ -111,20 +111,20 @@ class Sharers:
             attempt(plan.reshare_all, [(job, self.terms(job, mode, rank)) for rank, job in enumerate(group)])
 
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
-        return Refusal("no-room", Cause.CAPACITY, "no GPU is free, and nobody of its shape has room", "a job ending")
+        return Refusal("no-room", Cause.CAPACITY, "no GPU is free, and no job of its shape can share", "a job ending")
 
 
 Given = ParamSpec("Given")
 
 
 def attempt(step: Callable[Given, None], *given: Given.args, **named: Given.kwargs) -> None:
-    """Where it cannot be done now, nothing is."""
+    """If it is not possible now, nothing is done."""
     with contextlib.suppress(InvariantBroken):
         step(*given, **named)
 
 
 def groups_of(jobs: list[JobView]) -> list[list[JobView]]:
-    """Those that run on the same GPUs."""
+    """The jobs on the same GPUs."""
     found: dict[tuple[tuple[int, int], ...], list[JobView]] = {}
     for job in jobs:
         if job.allocation is not None and job.state is RUNNING and job.gpu_count:

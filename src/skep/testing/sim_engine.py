@@ -1,4 +1,4 @@
-"""The simulator behind the protocol of live engines: events become reports, and time passes when a test says so."""
+"""The simulator behind the protocol of live engines: events become reports, and a test advances the time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CODES = {Exit.FINISHED: 0, Exit.FAILED: 1, Exit.PREEMPTED: STOPPED, Exit.NODE_LO
 
 
 class SimWorld:
-    """A simulator and what outlives those who use it: which launch of a job is the last, and how it stands."""
+    """A simulator and what outlives its engines: the last launch of each job, and its status."""
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
@@ -35,7 +35,7 @@ class SimWorld:
         self.lost: set[str] = set()
         self.launches: dict[str, int] = {}
         self.told: dict[str, Report] = {}
-        """The last that is to be told of each job's launch."""
+        """The last report of each job's launch."""
         self.starts: list[tuple[str, int]] = []
 
 
@@ -63,7 +63,7 @@ class SimEngine(NoEngine):
         self.world.epoch = epoch
         for job_id, launch in self.world.launches.items():
             if self._runs(job_id) and (job_id, launch) not in wanted.known:
-                self._simulate(Stop(job_id, "nobody knows it"))
+                self._simulate(Stop(job_id, "the server does not know this launch"))
         super().adopt(epoch, at_s, wanted)
 
     def execute(self, epoch: int, at_s: float, actions: list[Action]) -> None:

@@ -1,4 +1,4 @@
-"""Everything a state holds as plain values: two states are the same when their snapshots are equal."""
+"""All content of a state as plain values: two states are the same if their snapshots are equal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "now_s": state.now_s,
         "wake_s": state.wake_s,
         "timers": state.timers.all(),
-        "memory": msgspec.msgpack.decode(msgspec.msgpack.encode(values_of(state.memory))),  # as it is written down
+        "memory": msgspec.msgpack.decode(msgspec.msgpack.encode(values_of(state.memory))),  # as it is stored
         "cluster": snapshot_cluster(state.cluster),
         "jobs": {job.id: snapshot_job(job, names) for job in state.jobs.values()},
         "waiting": {
@@ -42,7 +42,7 @@ def snapshot(state: State) -> dict[str, Any]:
 
 def snapshot_trigger(state: State) -> tuple[Any, ...]:
     trigger = state.trigger
-    lists = (trigger.submitted, trigger.withdrawn, trigger.returned, trigger.ended)  # `started` is no news
+    lists = (trigger.submitted, trigger.withdrawn, trigger.returned, trigger.ended)  # `started` does not count
     return (*([job.id for job in jobs] for jobs in lists), trigger.nodes_changed, trigger.is_timer)
 
 
@@ -53,7 +53,7 @@ def snapshot_job(job: Job, names: dict[int, str]) -> dict[str, Any]:
 
 
 def snapshot_cluster(cluster: Cluster) -> dict[str, Any]:
-    """Every number and every index; masks and lists as they are, so that any difference shows."""
+    """Every number and every index; masks and lists unchanged, so that any difference shows."""
     return {
         "nodes": [
             (

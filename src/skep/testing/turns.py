@@ -1,7 +1,8 @@
-"""A policy for tests: jobs take turns by being suspended and resumed, so that runs have all that comes with it.
+"""A policy for tests: jobs take turns by suspension and resumption.
 
-Whoever has run for a slice stands still while others wait, with its memory on its GPUs or in its nodes, or is stopped.
-Who has had the fewest turns goes first. Some starts are leases. Which of it happens follows from the job and its turn.
+A job that has run for a slice is suspended while others wait, with its memory on its GPUs or in its nodes, or is
+stopped. The job with the fewest turns goes first. Some starts are leases. What happens depends only on the job and its
+turn.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from skep.core.view import JobView, Trigger, View
 from skep.policies.place.simple import Consolidate
 
 TURNS = f"{__file__}:RandomTurns"
-"""How the policy is named."""
+"""The name of the policy."""
 
 PENDING, RUNNING, SUSPENDED = JobState.PENDING, JobState.RUNNING, JobState.SUSPENDED
 
@@ -58,7 +59,7 @@ class RandomTurns:
                 self.halt(view, plan, job)
         left = [job for job in waiting if not self.let_go_on(view, plan, job)]
         if len(left) == len(waiting):
-            plan.rollback(mark)  # nobody has any use for what the others leave
+            plan.rollback(mark)  # no job can use what the others leave
         if plan.decisions or (left and any(job.state is not SUSPENDED for job in placed)):
             plan.wake(self.next_end_s(view, running))
         return plan
@@ -94,7 +95,7 @@ class RandomTurns:
         return True
 
     def next_end_s(self, view: View, running: list[JobView]) -> float:
-        """Of a slice; that of a job which starts now is not known yet, but it will not be sooner."""
+        """The end of a slice; that of a job which starts now is not known yet, but it will not be sooner."""
         ends = [job.progress_since_s + self.slice_s for job in running if job.state is RUNNING]
         return min([view.now_s + self.slice_s, *(end_s for end_s in ends if end_s > view.now_s)])
 

@@ -1,4 +1,4 @@
-"""A trace, a cluster and a policy: run as the product runs them, with every step checked."""
+"""A trace, a cluster and a policy: run as in the product, with every step checked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from skep.traces.trace import Trace
 
 
 class World(msgspec.Struct, frozen=True):
-    """Everything that decides how a run goes. `outages`: (node, lost at, back at); `script`: what else happens."""
+    """Everything that determines a run. `outages`: (node, lost at, back at); `script`: other events."""
 
     trace: Trace
     cluster: Cluster
@@ -42,7 +42,7 @@ class World(msgspec.Struct, frozen=True):
     script: tuple[tuple[float, Event], ...] = ()
 
     def __repr__(self) -> str:
-        """Written so that it can be read when a property fails."""
+        """A readable form for failed properties."""
         jobs = "\n  ".join(brief(job) for job in self.trace.jobs)
         nodes = "\n  ".join(brief(spec) for spec in self.cluster.specs)
         rest = {name: getattr(self, name) for name in self.__struct_fields__[3:]}
@@ -54,7 +54,7 @@ class World(msgspec.Struct, frozen=True):
 
     @property
     def reports(self) -> bool:
-        """Whether jobs say how far they are, as in an `Experiment`."""
+        """True if jobs report progress, as in an `Experiment`."""
         return Need.PROGRESS in needs_of(self.policy)
 
     def begin(self) -> WorldCourse:
@@ -79,7 +79,7 @@ class World(msgspec.Struct, frozen=True):
         return engine
 
     def adopted(self, state: State, course: WorldCourse) -> Simulator:
-        """A simulator that knows the state of the course, what is still to come, and how much work jobs have."""
+        """A simulator that knows the state of the course, what is still to come, and the work of jobs."""
         arrivals = [job for job in self.trace.jobs if job.spec.id not in state.jobs]
         assert isinstance(course.engine, Scripted)
         engine = Scripted.adopt(
@@ -99,12 +99,12 @@ class World(msgspec.Struct, frozen=True):
 
     def checker(self, state: State) -> Checker:
         work_s = {job.spec.id: job.work_s for job in self.trace.jobs}
-        # A job that asked for a part of a GPU, and has all of it, is so much faster.
+        # A job that requested a part of a GPU, and has all of it, is correspondingly faster.
         rate_max = max((1000 / job.spec.shapes[0].gpu_milli for job in self.trace.jobs), default=1.0)
         return Checker(state, checkpoint_s=self.checkpoint_s, work_s=work_s, rate_max=rate_max)
 
     def run(self, *, batches_max: int = 20_000) -> WorldCourse:
-        """To the end, every step checked."""
+        """Run to the end, every step checked."""
         course = self.begin()
         checker = self.checker(course.state)
         while course.advance(checker):
@@ -115,7 +115,7 @@ class World(msgspec.Struct, frozen=True):
 
 
 class Scripted(Simulator):
-    """The simulator, with what admins and owners do at given moments."""
+    """The simulator, with actions of admins and owners at given times."""
 
     script: list[tuple[float, Event]]
 
@@ -131,7 +131,7 @@ class Scripted(Simulator):
 
 
 class WorldCourse:
-    """A run under way, one batch at a time: the loop of `skep.service.loop.run`, opened up."""
+    """A run in progress, one batch at a time: the loop of `skep.service.loop.run`, step by step."""
 
     def __init__(self, scheduler: Scheduler, engine: Simulator) -> None:
         self.scheduler = scheduler
@@ -158,7 +158,7 @@ class WorldCourse:
             events = self.engine.execute(batch.at_s, actions)
 
     def fork(self, planner: Planner) -> WorldCourse:
-        """A copy from here on: the state through what is written down of it, and a planner that begins anew."""
+        """A copy from here on: the state restored from its snapshot, and a newly attached planner."""
         state = load(dump(self.state), self.state.cluster.blank(), self.state.knowledge.measured)
         engine = copy.deepcopy(self.engine)
         engine.cluster = state.cluster
@@ -185,7 +185,7 @@ class WorldCourse:
 
 
 def brief(value: object) -> str:
-    """A value without what is as by default."""
+    """A value without fields that have their default."""
     if isinstance(value, tuple):
         return f"({', '.join(brief(item) for item in value)})"
     if not isinstance(value, msgspec.Struct):

@@ -49,8 +49,8 @@ def _parser_2023(columns: Columns) -> RowParser:
 def _pod_times(columns: Columns) -> Callable[[list[str]], tuple[float, float]]:
     """(submission, run time) of a row, by the time columns that the file has.
 
-    A pod runs from being scheduled to being deleted; what lies between creation and scheduling is the
-    waiting of Alibaba's own scheduler. Variants without times are lists of services: there from 0, for ever.
+    A pod runs from being scheduled to being deleted; the time between creation and scheduling is the waiting under
+    Alibaba's own scheduler. Variants without times are lists of services: present from 0, for ever.
     """
     created_at = columns.get("creation_time")
     deleted_at = columns.get("deletion_time")
@@ -74,7 +74,7 @@ def _pod_times(columns: Columns) -> Callable[[list[str]], tuple[float, float]]:
 
 
 def _share(cell: str, gpus: int) -> int:
-    """Thousandths of its GPU; only a pod with one GPU may take a part, and one without GPUs says 0."""
+    """Thousandths of its GPU; only a pod with one GPU may take a part, and one without GPUs has 0."""
     if gpus == 0:
         return 1000
     milli = whole(cell, "gpu_milli", least=1, most=1000)
@@ -91,7 +91,7 @@ ALIBABA_2023 = TableFormat(
 )
 
 PODS = ALIBABA_2023._replace(optional=("gpu_spec",))
-"""The same list without its times: what every pod asks for, also of those that never ran."""
+"""The same list without its times: the requests of all pods, including those that never ran."""
 
 
 def _parser_2020(columns: Columns) -> RowParser:
@@ -103,7 +103,7 @@ def _parser_2020(columns: Columns) -> RowParser:
         id = identity(row[id_at], "job_id")
         submit_s = seconds(row[submit_at], "submit_time")
         work_s = seconds(row[duration_at], "duration")
-        # The counts are those of one instance; empty cells are what that simulator takes them for.
+        # The counts are those of one instance; empty cells are read as that simulator does.
         instances = whole(row[instances_at].strip() or "1", "num_inst", least=1)
         gpus, milli = _gpus_2020(row[gpus_at].strip() or "0", instances)
         cpu = instances * amount(row[cpu_at].strip() or "0", "num_cpu") if cpu_at is not None else 0.0

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from skep.traces.table import bad_cell
 
 _ORIGIN = datetime.fromisoformat("2000-01-01")
-"""Any will do: dated traces are rebased to their first submission."""
+"""An arbitrary origin: dated traces are rebased to their first submission."""
 
 
 def instant(cell: str, column: str) -> float:
-    """`YYYY-MM-DD HH:MM:SS` as seconds. Without a zone every day has 24 hours, whatever local clocks did."""
+    """`YYYY-MM-DD HH:MM:SS` as seconds. Without a zone every day has 24 hours, regardless of daylight saving time."""
     try:
         moment = datetime.fromisoformat(cell.strip())
     except ValueError:

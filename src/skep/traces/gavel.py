@@ -25,7 +25,7 @@ REFERENCE_TYPE = "v100"
 
 
 class Throughputs(Protocol):
-    """What a profile must answer to turn steps into seconds."""
+    """What a profile must provide to turn steps into seconds."""
 
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None: ...
 
@@ -47,7 +47,7 @@ def _parser(columns: Columns, profile: Throughputs) -> RowParser:
     shapes = shape_cache()
 
     def parse(number: int, row: list[str]) -> Draft:
-        # The file has no ids: the number of the row is one.
+        # The file has no ids: the number of the row is used.
         model = identity(row[columns["job_type"]], "job_type")
         steps = whole(row[columns["total_steps"]], "total_steps")
         gpus = whole(row[columns["scale_factor"]], "scale_factor", least=1)

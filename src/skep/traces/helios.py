@@ -24,7 +24,7 @@ def _parser(columns: Columns) -> RowParser:
     shapes = shape_cache()
 
     def parse(number: int, row: list[str]) -> Draft:
-        # Whatever became of it (COMPLETED, FAILED, CANCELLED, …), a job held its GPUs for its duration.
+        # With any final state (COMPLETED, FAILED, CANCELLED, …) a job held its GPUs for its duration.
         id = identity(row[id_at], "job_id")
         work_s = seconds(row[duration_at], "duration")
         gpus = whole(row[gpus_at], "gpu_num")

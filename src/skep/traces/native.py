@@ -1,7 +1,7 @@
-"""Skep's own format: a CSV with four required columns and as many optional ones as a trace needs.
+"""Skep's own format: a CSV with four required columns and optional ones as needed.
 
-It is strict. People write these files by hand or by script, and a silently dropped row would cost them
-far more than an error that names it.
+It is strict. People write these files by hand or by script, and a silently dropped row would cost them far more than an
+error that names it.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowPar
     sizes: dict[str, int] = {}
 
     def member(group: str) -> GroupRef:
-        """The next one of its group."""
+        """The next number in its group."""
         sizes[group] = sizes.get(group, -1) + 1
         return GroupRef(group, index=sizes[group])
 
@@ -145,7 +145,7 @@ def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowPar
         submit_s = moment(row[submit_at], "submit_s")
         work_s = _duration(row[duration_at])
         gpus = whole(row[gpus_at], "gpus")
-        # An empty optional cell means the default, as if the column were not there.
+        # An empty optional cell means the default, as if the column did not exist.
         given = {name: check(row[at], name) for name, at, check in optional if row[at].strip()}
         _check_together(id, gpus, given)
         wants = {name: given.pop(name) for name in _OF_SHAPE if name in given}
@@ -177,7 +177,7 @@ def _expected(work_s: float) -> float | None:
 
 
 def _check_together(id: str, gpus: int, given: dict[str, Any]) -> None:
-    """What two cells of a row must agree on."""
+    """Constraints between two cells of a row."""
     needs_something(gpus, given.get("cpu", 0))
     if given.get("gpu_milli", 1000) < 1000 and not gpus:
         raise bad_cell(str(gpus), "gpus", f"at least 1 where gpu_milli is {given['gpu_milli']}")
@@ -194,7 +194,7 @@ def _check_together(id: str, gpus: int, given: dict[str, Any]) -> None:
 
 
 def _check_needs(source: Source, drafts: list[Draft], lines: dict[str, int]) -> None:
-    """Every needed job is in the trace, and no job waits for itself through others."""
+    """Check that every needed job is in the trace, and no job waits for itself through others."""
     needs = {spec.id: spec.needs for _, _, spec in drafts if spec.needs}
     for id, names in needs.items():
         for name in names:

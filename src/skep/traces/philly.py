@@ -28,7 +28,7 @@ def _csv_parser(columns: Columns) -> RowParser:
     shapes = shape_cache()
 
     def parse(number: int, row: list[str]) -> Draft:
-        # The file has no ids: the number of the row is one.
+        # The file has no ids: the number of the row is used.
         work_s = seconds(row[duration_at], "duration")
         gpus = whole(row[gpus_at], "num_gpus", least=1)
         vc = row[vc_at].strip() or DEFAULT_VC
@@ -96,7 +96,7 @@ def _job(entry: Any, shapes: Any) -> Draft:
 
 
 def _run_times(attempts: list[dict[str, Any]]) -> list[float]:
-    """Seconds of each attempt, but for those whose start or end the log does not know."""
+    """Seconds of each attempt, except those without a start or an end in the log."""
     times = []
     for attempt in attempts:
         start, end = _cell(attempt, "start_time"), _cell(attempt, "end_time")

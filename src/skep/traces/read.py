@@ -1,4 +1,4 @@
-"""Reading a trace of any known format, named or recognised by what is in the file."""
+"""Reading a trace of any known format, named or recognised by the content of the file."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def read_trace(
 
 
 def read_slurm(path: str | Path, *, vc_from: str) -> Trace:
-    """What sacct printed; the VC of a job is its `account` or its `partition`."""
+    """The output of sacct; the VC of a job is its `account` or its `partition`."""
     with _without_collector():
         return read_table(load(path), slurm_table(VC_COLUMNS[vc_from]))
 
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Jobs hold no cycles, and looking for some while 80,000 are made doubles the time."""
+    """Jobs have no reference cycles, and garbage collection while 80,000 are created doubles the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -86,8 +86,8 @@ def recognise(source: Source) -> str:
     # No known header has commas within its names: no CSV reader is needed here, and none can fail.
     delimiter = SLURM.delimiter if SLURM.delimiter in first else ","
     header = {cell.strip(' "').lower() for cell in first.split(delimiter)}
-    # A header that lacks a column is still taken for the format it is nearest to: its reader then names the
-    # column, which helps more than "unknown format".
+    # A header that lacks a column is read as the nearest format: its reader then names the column, which helps more
+    # than "unknown format".
     best = max(_WITH_HEADER.values(), key=lambda table: _nearness(table, header))
     if _nearness(best, header)[0] < 0.5:
         raise InputError(
@@ -98,6 +98,6 @@ def recognise(source: Source) -> str:
 
 
 def _nearness(table: TableFormat, header: set[str]) -> tuple[float, int]:
-    """Share of the required columns that are there, then how many of all known ones."""
+    """The share of the required columns that are present, then how many of all known ones."""
     there = len(header.intersection(map(str.lower, table.required)))
     return there / len(table.required), there + len(header.intersection(map(str.lower, table.optional)))

@@ -12,14 +12,14 @@ from skep.traces.trace import Trace, TraceJob
 
 
 def sample(trace: Trace, *, jobs: int, seed: int) -> Trace:
-    """`jobs` of the trace, each choice equally likely, at the times they had.
+    """`jobs` of the trace, each choice equally likely, at their original times.
 
     Days, nights and bursts stay where they were; the load falls in proportion to the jobs left out.
     """
     if not 0 < jobs <= len(trace.jobs):
         raise InputError(f"a sample of {jobs} jobs, expected 1 to {len(trace.jobs)}, the jobs of {trace.name}")
-    # Knuth's selection sampling keeps the order and needs only `random()`, the one method of the generator
-    # that Python promises never to change.
+    # Knuth's selection sampling keeps the order and needs only `random()`, the one method of the generator that Python
+    # guarantees never to change.
     draw = random.Random(seed).random
     kept: list[TraceJob] = []
     for left, job in zip(range(len(trace.jobs), 0, -1), trace.jobs, strict=True):
@@ -38,7 +38,7 @@ def window(trace: Trace, *, from_s: float, to_s: float) -> Trace:
 
 
 def _without_absent_needs(jobs: list[TraceJob]) -> list[TraceJob]:
-    """A job that waits for one left out would never start, so it stops waiting for it."""
+    """A job that needs one that is left out would never start, so that need is removed."""
     if not any(job.spec.needs for job in jobs):
         return jobs
     present = {job.spec.id for job in jobs}

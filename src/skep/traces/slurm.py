@@ -1,4 +1,4 @@
-"""Slurm's accounting, as `sacct --parsable2` prints it: how a Slurm site gets a trace of its own history."""
+"""Slurm's accounting, as printed by `sacct --parsable2`: how a Slurm site gets a trace of its own history."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _parser(columns: Columns, vc_column: str) -> RowParser:
 
 
 def _moment(cell: str, column: str) -> float | None:
-    """A date, or seconds since 1970 (SLURM_TIME_FORMAT=%s); none for what has not happened."""
+    """A date, or seconds since 1970 (SLURM_TIME_FORMAT=%s); None for what has not happened."""
     cell = cell.strip()
     if cell.lower() in _NO_TIME:
         return None

@@ -1,4 +1,4 @@
-"""What is in a trace: counts, sizes, durations, who used what, and how much of a cluster it asks for."""
+"""The content of a trace: counts, sizes, durations, use by VC, and the load on a cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TraceInfo(msgspec.Struct, frozen=True):
     jobs: int
     cpu_only_jobs: int
     shared_gpu_jobs: int
-    """Jobs that ask for a part of a GPU."""
+    """Jobs that request a part of a GPU."""
     endless_jobs: int
     users: int
     models: int
@@ -46,7 +46,7 @@ class TraceInfo(msgspec.Struct, frozen=True):
     """From the first submission to the last."""
     gpu_hours: float
     gpus: int | None
-    """GPUs of the cluster that `load` is about."""
+    """The GPUs of the cluster to which `load` refers."""
     load: float | None
     duration_s: dict[str, float]
     sizes: list[StatsPart]
@@ -82,7 +82,7 @@ def describe(trace: Trace, *, gpus: int | None = None) -> TraceInfo:
 
 
 def gpus_of(job: TraceJob) -> float:
-    """GPUs asked for; a fraction where the job shares one."""
+    """Requested GPUs; a fraction if the job shares one."""
     return sum(role.count * role.gpus * role.gpu_milli for role in job.spec.shapes[0].roles) / 1000
 
 
@@ -91,7 +91,7 @@ def is_shared(job: TraceJob) -> bool:
 
 
 def gpu_hours_of(job: TraceJob) -> float:
-    """0 for a job that never ends: it would hide all others."""
+    """0 for a job that never ends: it would dominate all others."""
     return gpus_of(job) * job.work_s / 3600 if job.work_s < math.inf else 0.0
 
 
@@ -100,7 +100,7 @@ def span_s(trace: Trace) -> float:
 
 
 def offered_load(trace: Trace, *, gpus: int) -> float | None:
-    """GPU-seconds asked for ÷ GPU-seconds there are while jobs arrive; none when all arrive at once."""
+    """Requested GPU-seconds ÷ available GPU-seconds while jobs arrive; None if all arrive at once."""
     there = gpus * span_s(trace)
     return sum(map(gpu_hours_of, trace.jobs)) * 3600 / there if there else None
 
@@ -119,7 +119,7 @@ def quantile(ordered: list[float], share: float) -> float:
 
 
 def sizes(jobs: Iterable[TraceJob]) -> list[StatsPart]:
-    """By GPUs asked for, the smallest first; all parts of a GPU are one size."""
+    """By requested GPUs, smallest first; all parts of a GPU are one size."""
     groups: dict[tuple[int, str], list[TraceJob]] = {}
     for job in jobs:
         groups.setdefault(_size(job), []).append(job)

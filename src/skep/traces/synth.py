@@ -34,7 +34,7 @@ Draw = Callable[[], float]
 
 
 class Size(NamedTuple):
-    """How the jobs with this many GPUs come."""
+    """The arrival pattern of jobs with this many GPUs."""
 
     gpus: int
     sweeps: float
@@ -42,9 +42,9 @@ class Size(NamedTuple):
     several: float
     """Share of the sweeps that have more than one job."""
     tail: float
-    """How fast long sweeps get rare: P(at least n jobs) falls with n ** -tail."""
+    """How fast long sweeps become rare: P(at least n jobs) falls with n ** -tail."""
     durations_s: tuple[int, ...]
-    """Of jobs, at the shares in `_SHARES`."""
+    """Durations of jobs, at the shares in `_SHARES`."""
 
 
 _SHARES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.995, 0.999, 1.0)
@@ -68,7 +68,7 @@ _SIZES = (
 )
 _SWEEP_MAX = 500
 _SCATTER_MAX = 0.6
-"""Most that the durations of a sweep scatter (standard deviation of the logarithm); most sweeps do less."""
+"""The largest scatter of the durations of a sweep (standard deviation of the logarithm); most sweeps have less."""
 _GAP_MIN_S = 2.0
 _GAP_MAX_S = 22.0
 """Mean time between two jobs of a sweep; most are scripts, and quick."""
@@ -78,11 +78,11 @@ _HOURS_LATE = (0.8, 0.7, 0.7, 0.7, 0.8, 0.8, 0.8, 0.9, 1.0, 1.0, 1.1, 1.1)
 _OF_DAY = _HOURS + _HOURS_LATE
 _OF_WEEK = (0.9, 1.1, 1.15, 1.3, 1.4, 0.6, 0.6)
 _SEASONS_D = ((105.0, 1.25), (37.0, 0.3))
-"""Period in days and amplitude of the slow waves in the logarithm of how busy a time is."""
+"""Period in days and amplitude of the slow waves in the logarithm of the activity."""
 _SEASON_CHANCE = 0.3
-"""Part of a wave by which traces differ in where they begin; all begin near the low, as Philly's does."""
+"""The part of a wave by which traces differ in where they begin; all begin near the low, as Philly's does."""
 _PEAK_H, _PEAK = 8 * 7 * 24, 1.55
-"""The busiest eight weeks of a trace that has twelve or more, against all of it."""
+"""The busiest eight weeks of a trace of twelve or more weeks, relative to all of it."""
 _HEIGHT_MAX = 3.0
 _DAY_NOISE = 0.8
 _DAY_PERSISTS = 0.85
@@ -109,7 +109,7 @@ _VC_SHARES = (
     (0.02, 0.02),
     (0.02, 0.02),
 )
-"""Philly's 15 VCs, the largest first: weights of each in jobs with one GPU and in the GPU time of larger jobs."""
+"""Philly's 15 VCs, largest first: weights of each in jobs with one GPU and in the GPU time of larger jobs."""
 
 _MODELS = (
     ("resnet50", 30),
@@ -159,7 +159,7 @@ def _check(*, jobs: int, load: float, gpus: int, vcs: int) -> None:
 
 
 def _draw_sweeps(draw: Draw, *, jobs: int, gpus: int, vcs: int) -> list[_Sweep]:
-    """Sweeps with `jobs` jobs altogether; no job asks for more GPUs than the cluster has."""
+    """Sweeps with `jobs` jobs altogether; no job requests more GPUs than the cluster has."""
     sizes = [size for size in _SIZES if size.gpus <= gpus]
     size_shares = _cumulative([size.sweeps for size in sizes])
     model_shares = _cumulative([weight for _, weight in _MODELS])
@@ -209,9 +209,9 @@ def _length(draw: Draw, size: Size) -> int:
 def _draw_durations(draw: Draw, sweeps: list[_Sweep]) -> list[list[int]]:
     """Durations of the jobs of each sweep.
 
-    The sweeps of a size, in random order, cut the range of shares from 0 to 1 into pieces as long as they
-    have jobs, and draw from their own piece. The jobs of a sweep are then alike, and all of them together
-    follow the table however uneven the sweeps are; else one long sweep of long jobs could decide the load.
+    The sweeps of a size, in random order, divide the range of shares from 0 to 1 into pieces in proportion to their
+    jobs, and draw from their own piece. The jobs of a sweep are then similar, and all of them together follow the table
+    however uneven the sweeps are; otherwise one long sweep of long jobs could decide the load.
     """
     found: list[list[int]] = [[] for _ in sweeps]
     for size in dict.fromkeys(sweep.size for sweep in sweeps):
@@ -226,7 +226,7 @@ def _draw_durations(draw: Draw, sweeps: list[_Sweep]) -> list[list[int]]:
 
 
 def _alike(draw: Draw, size: Size, length: int, *, start: float, width: float) -> list[int]:
-    """Durations of one sweep, scattered a little more than its piece of the table has it."""
+    """Durations of one sweep, scattered a little more than its piece of the table."""
     scatter = _SCATTER_MAX * draw() ** 2 if length > 1 else 0.0
     shortest, longest = size.durations_s[0], size.durations_s[-1]
     durations_s = []
@@ -245,7 +245,7 @@ def _duration(share: float, table: tuple[int, ...]) -> float:
 
 
 def _normal(draw: Draw) -> float:
-    """Nearly normal: twelve uniform numbers have variance 1 and need no function that differs by machine."""
+    """Approximately normal: twelve uniform numbers have variance 1 and need no function that differs by machine."""
     return sum(draw() for _ in range(12)) - 6
 
 
@@ -278,10 +278,10 @@ def _draw_arrivals(
             time_s = (bisect_right(large, even[at]) + draw()) * 3600
         for number, gap_s in enumerate(sweep.gaps_s):
             time_s += gap_s
-            # What would come after the end comes at the beginning: no pile of jobs at the last second.
+            # Arrivals after the end are moved to the beginning, so that jobs do not pile up at the last second.
             rows.append((int(time_s) % span_s, at, number))
     rows.sort()
-    # The ends are pinned, so that the load of the trace is the one asked for.
+    # The ends are fixed, so that the load of the trace is the requested one.
     if len(rows) > 1:
         rows[-1] = (span_s, *rows[-1][1:])
     rows[0] = (0, *rows[0][1:])
@@ -289,10 +289,10 @@ def _draw_arrivals(
 
 
 def _spread_evenly(draw: Draw, sweeps: list[_Sweep], durations_s: list[list[int]]) -> dict[int, float]:
-    """For each sweep of several GPUs per job a share of all their work, which comes before it.
+    """For each sweep of several GPUs per job the share of all their work that comes before it.
 
-    In random order they cut the range from 0 to 1 into pieces as long as their work, so that as much of it comes in a
-    time as that time is busy; else where a few very long jobs happen to meet would decide how long all others wait.
+    In random order they divide the range from 0 to 1 in proportion to their work, so that the work in a period follows
+    its activity; otherwise the coincidence of a few very long jobs would decide how long all others wait.
     """
     works = {at: sweep.size.gpus * sum(durations_s[at]) for at, sweep in enumerate(sweeps) if sweep.size.gpus > 1}
     total, before = sum(works.values()), 0
@@ -304,7 +304,7 @@ def _spread_evenly(draw: Draw, sweeps: list[_Sweep], durations_s: list[list[int]
 
 
 def _season(draw: Draw, hours: int) -> list[float]:
-    """Logarithm of how busy each hour is by the slow waves."""
+    """The logarithm of the activity of each hour by the slow waves."""
     waves = [
         (2 * pi / (24 * period_d), amplitude, 2 * pi * _SEASON_CHANCE * (draw() - 0.5))
         for period_d, amplitude in _SEASONS_D
@@ -317,8 +317,8 @@ def _busy(season: list[float], swing: list[float], height: float, share: float) 
 
 
 def _height(season: list[float], swing: list[float]) -> float:
-    """How high the seasons must be for the busiest weeks to be as much busier than all others as Philly's: they decide
-    how long a queue becomes, more than anything else."""
+    """How high the seasons must be for the busiest weeks to stand out as in Philly's trace: this determines the length
+    of queues more than anything else."""
     low, high = 0.0, _HEIGHT_MAX
     if 2 * len(season) < 3 * _PEAK_H:
         return 1.0
@@ -332,14 +332,14 @@ def _height(season: list[float], swing: list[float]) -> float:
 
 
 def _peak(busy: list[float]) -> float:
-    """The busiest weeks in a row against all of them."""
+    """The busiest consecutive weeks relative to all of them."""
     sums = [0.0, *accumulate(busy)]
     most = max(sums[end] - sums[end - _PEAK_H] for end in range(_PEAK_H, len(sums)))
     return most / _PEAK_H / (sums[-1] / len(busy))
 
 
 def _swing(draw: Draw, hours: int) -> list[float]:
-    """The same by day of the week (Monday first), time of day, and noise of days and hours that persists."""
+    """The same by day of the week (Monday first), time of day, and persistent noise of days and hours."""
     days = _noise(draw, -(-hours // 24), _DAY_NOISE, _DAY_PERSISTS)
     noise = _noise(draw, hours, _HOUR_NOISE, _HOUR_PERSISTS)
     return [

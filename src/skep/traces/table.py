@@ -1,8 +1,8 @@
-"""Reading tables: the one mechanism beneath every format made of rows and columns.
+"""Reading tables: the common mechanism of every format made of rows and columns.
 
-A format says which columns it has and how one row becomes a job. Everything else is here: opening the
-file, finding the columns, checking cells, and deciding what a bad row means. In a strict format it is an
-error that names the line; in a published one it is dropped and counted, because published files cannot be repaired.
+A format declares its columns and how one row becomes a job. Everything else is here: opening the file, finding the
+columns, checking cells, and deciding what a bad row means. In a strict format it is an error that names the line; in a
+published one it is dropped and counted, because published files cannot be repaired.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TIME_MAX_S = 1e12
 """Later than any trace, and small enough to keep seconds exact; dates in milliseconds are larger."""
 
 COUNT_MAX = 10**9
-"""Beyond any cluster: a larger count is a slip, and would overflow somewhere less clear."""
+"""Beyond any cluster: a larger count is a typing error, and would overflow somewhere less clear."""
 
 
 class Source(NamedTuple):
@@ -47,7 +47,7 @@ class Source(NamedTuple):
 
 
 class TableFormat(NamedTuple):
-    """What a format adds to the mechanism."""
+    """The declaration of a format."""
 
     name: str
     required: tuple[str, ...]
@@ -55,17 +55,17 @@ class TableFormat(NamedTuple):
     parser: Callable[[Columns], RowParser]
     is_strict: bool = False
     is_dated: bool = False
-    """Whether times are dates, so that the first submission becomes 0."""
+    """True if times are dates, so that the first submission becomes 0."""
     has_header: bool = True
-    """Without one the columns are `required`, in this order."""
+    """Without a header the columns are `required`, in this order."""
     delimiter: str = ","
-    """Quotes have a meaning only where it is a comma."""
+    """Quotes have a meaning only if it is a comma."""
     check: Callable[[Source, list[Draft], dict[str, int]], None] | None = None
-    """What can only be checked when all rows are known; it gets the line of each job."""
+    """A check that needs all rows; it gets the line of each job."""
 
 
 class BadRow(Exception):
-    """A row that cannot be used; `reason` is the same for all rows with this fault, to be counted."""
+    """A row that cannot be used; `reason` is the same for all rows with this error, to be counted."""
 
     def __init__(self, message: str, *, reason: str = "") -> None:
         super().__init__(message)
@@ -140,7 +140,7 @@ def _rows(source: Source, table: TableFormat) -> Iterator[tuple[int, list[str]]]
 
 
 def _open(source: Source, table: TableFormat, rows: Iterator[tuple[int, list[str]]]) -> tuple[int, RowParser]:
-    """Number of cells of a row, and the parser for the columns that are there."""
+    """Number of cells of a row, and the parser for the columns that exist."""
     if not table.has_header:
         return len(table.required), table.parser({name: at for at, name in enumerate(table.required)})
     line, header = next(rows)
@@ -163,7 +163,7 @@ def _check_names(where: str, names: list[str], known: tuple[str, ...]) -> None:
             hint = f"known columns: {','.join(known)}"
             raise InputError(f"{where}: {_unknown(at, name, known)}", hint=hint)
         if name in names[:at]:
-            raise InputError(f"{where}: column {name} is there twice")
+            raise InputError(f"{where}: column {name} is given twice")
 
 
 def _unknown(at: int, name: str, known: tuple[str, ...]) -> str:
@@ -173,7 +173,7 @@ def _unknown(at: int, name: str, known: tuple[str, ...]) -> str:
 
 
 def shape_cache() -> Callable[..., tuple[Shape, ...]]:
-    """`gpu_shape` as the shapes of a job, where equal requests get the same object."""
+    """`gpu_shape` as the shapes of a job, with the same object for equal requests."""
 
     def shapes(*args: int, **wants: object) -> tuple[Shape, ...]:
         return (gpu_shape(*args, **wants),)  # type: ignore[arg-type]
@@ -186,7 +186,7 @@ def bad_cell(cell: str, column: str, expected: str) -> BadRow:
 
 
 def printable(cell: str) -> str:
-    """Text of a file for a message: on one line, not too long, and unable to play with a terminal."""
+    """Text of a file for a message: on one line, not too long, and without terminal sequences."""
     cell = cell.strip()
     if not cell:
         return "empty"
@@ -213,7 +213,7 @@ def amount(cell: str, column: str) -> float:
 
 
 def whole(cell: str, column: str, *, least: int = 0, most: int = COUNT_MAX) -> int:
-    """A count; `4.0` is one too, spreadsheets and pandas write it."""
+    """A count; `4.0` is one too, because spreadsheets and pandas write it."""
     value = _number(cell)
     if least <= value <= most and value == int(value):
         return int(value)
@@ -240,10 +240,10 @@ def gpu_types(cell: str) -> tuple[str, ...]:
 
 
 def _number(cell: str) -> float:
-    """NaN, which fails every comparison, for what is no number."""
+    """NaN, which fails every comparison, for anything that is not a number."""
     try:
         value = float(cell)
     except ValueError:
         return math.nan
-    # Python reads 1_000 as a number; no trace means that.
+    # Python reads 1_000 as a number, which no trace means.
     return value if "_" not in cell else math.nan

@@ -1,4 +1,4 @@
-"""A trace: jobs with the moment they were submitted and the work they turned out to need."""
+"""A trace: jobs with their submission times and the work they turned out to need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class TraceJob(msgspec.Struct, frozen=True):
 
     submit_s: float
     work_s: float
-    """Seconds of work at the job's reference (as asked, reference GPU type, best placement, alone).
+    """Seconds of work at the job's reference (as requested, reference GPU type, best placement, alone).
 
     `inf` for a job that never ends.
     """
@@ -21,7 +21,7 @@ class TraceJob(msgspec.Struct, frozen=True):
 
 
 class Trace(msgspec.Struct):
-    """Jobs sorted by (submission, row of the file), and what one should know about how they were read."""
+    """Jobs sorted by (submission, row of the file), and notes about how they were read."""
 
     name: str
     format: str
@@ -29,4 +29,4 @@ class Trace(msgspec.Struct):
     dropped: dict[str, int] = {}
     """Rows of a published trace that could not be used: reason → count."""
     groups: tuple[GroupSpec, ...] = ()
-    """What is known of the groups that jobs name, beyond who is in them."""
+    """What is known of the groups that jobs name, besides their members."""

@@ -1,4 +1,4 @@
-"""What a trace can serve: which questions its columns answer, and which it leaves open."""
+"""What a trace can be used for: which questions its columns answer, and which not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skep.traces.trace import Trace, TraceJob
 
 
 class TraceUse(msgspec.Struct, frozen=True):
-    """A question, and how many jobs of the trace carry what it needs."""
+    """A question, and how many jobs of the trace have the needed data."""
 
     name: str
     needs: str

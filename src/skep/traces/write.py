@@ -19,7 +19,7 @@ from skep.traces.trace import Trace, TraceJob
 
 
 def write_native(trace: Trace, path: str | Path) -> None:
-    """Write the trace; the file appears whole or not at all, and replaces one that was there."""
+    """Write the trace atomically, replacing an existing file."""
     write_aside(path, native_text(trace))
 
 
@@ -30,7 +30,7 @@ def native_text(trace: Trace) -> str:
     required = map(_required_cells, trace.jobs)
     rows = [[*cells, *optional] for cells, *optional in zip(required, *used.values(), strict=True)]
     text = _csv([[*REQUIRED, *used], *rows], csv.QUOTE_MINIMAL)
-    # The csv module does not see that a carriage return within a name needs quotes.
+    # The csv module does not notice that a carriage return within a name needs quotes.
     return text if "\r" not in text else _csv([[*REQUIRED, *used], *rows], csv.QUOTE_ALL)
 
 
@@ -48,7 +48,7 @@ def _required_cells(job: TraceJob) -> list[str]:
 
 
 def _check_expressible(job: TraceJob) -> None:
-    """A row has one task per GPU, all alike; a job of other roles or shapes would be read as another job."""
+    """A row has one task per GPU, all equal; a job of other roles or shapes would be read as another job."""
     shape = job.spec.shapes[0]
     role = shape.roles[0]
     same = gpu_shape(
@@ -79,14 +79,14 @@ def _share(job: TraceJob) -> Share:
 
 
 def _total(share: float, tasks: int) -> float:
-    """What, spread over the tasks, gives exactly this share: rounding may put it next to the product."""
+    """The value that, divided by the tasks, gives exactly this share: rounding may put it next to the product."""
     product = share * tasks
     near = (round(product, 6), product, math.nextafter(product, 0), math.nextafter(product, math.inf))
     return next((total for total in near if total / tasks == share), product)
 
 
 def _number(value: float | None) -> str:
-    """The shortest text that reads as the same number; empty for none."""
+    """The shortest text that reads as the same number; empty for None."""
     if value is None:
         return ""
     return str(int(value)) if value == value // 1 and abs(value) < 2**53 else repr(value)

@@ -1,4 +1,4 @@
-"""For training scripts: restore, checkpoint when asked and every so often, report, stop in step with the other ranks.
+"""For training scripts: restore, checkpoint on request and periodically, report, stop in step with the other ranks.
 
     from skep import train
     job = train.join(model=model, optimizer=optimizer)
@@ -6,9 +6,9 @@
         …
         job.report(loss=loss, samples=64)
 
-Needs nothing but the standard library and nothing else of Skep, and little of that at import: every worker of every job
-pays for it. torch and numpy are used only where the script has imported them. Outside a Skep job it writes nothing and
-stops nothing.
+It needs only the standard library and nothing else of Skep, and imports little, because every worker of every job pays
+for it. torch and numpy are used only if the script has imported them. Outside a Skep job it writes nothing and stops
+nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the scheduler asks of a job that goes on: to save now, and settings to take up. It lies in the task folder."""
+"""Requests of the scheduler to a running job: to save now, and settings to apply. They are files in the task folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 FILE = "asked.json"
 EVERY_S = 0.5
-"""Between two looks: a step must not pay for what is asked once in an hour."""
+"""The time between two checks: a step must not pay for a rare request."""
 
 
 class Asked:
@@ -23,11 +23,11 @@ class Asked:
         self._saved = 0
         self._save = 0
         self.number = 0
-        """Of the settings that were asked for last."""
+        """The number of the last requested settings."""
         self.settings: dict[str, Any] = {}
 
     def look(self) -> bool:
-        """Whether a checkpoint is asked for that has not been taken."""
+        """True if a checkpoint was requested that has not been taken."""
         now_s = time.monotonic()
         if self._path is not None and now_s - self._looked_s >= EVERY_S:
             self._looked_s = now_s

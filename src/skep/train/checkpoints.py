@@ -1,7 +1,7 @@
-"""A folder of checkpoints: each is whole and durable before it can be found, and none that was damaged is ever loaded.
+"""A folder of checkpoints: each is complete and durable before it can be found, and a damaged one is never loaded.
 
-checkpoint-000007/   manifest.json  shared.bin  rank-0.bin  rank-1.bin  (user/: what the script's own `save` wrote)
-tmp-240/             being written for step 240; after a crash it is left over and removed at the next start
+    checkpoint-000007/   manifest.json  shared.bin  rank-0.bin  rank-1.bin  (user/: what the script's own `save` wrote)
+    tmp-240/             being written for step 240; after a crash it is left over and removed at the next start
 
 They are numbered, not named by step: one step may be saved twice (before and after the end of its epoch).
 """
@@ -39,7 +39,8 @@ class Checkpoints:
         self._folder = folder
 
     def latest(self) -> dict[str, Any] | None:
-        """The manifest of the newest sound checkpoint. Damaged ones are set aside; leftovers of a crash are removed."""
+        """The manifest of the newest intact checkpoint. Damaged ones are set aside; leftovers of a crash are
+        removed."""
         for leftover in self._folder.glob("tmp-*"):
             _remove(leftover)
         for path in reversed(self._all()):
@@ -55,7 +56,7 @@ class Checkpoints:
         return manifest
 
     def read(self, number: int, name: str) -> Any:
-        """None when the checkpoint has no such file (a rank that did not exist then)."""
+        """None if the checkpoint has no such file (a rank that did not exist then)."""
         path = self._place(number) / name
         if not path.exists():
             return None
@@ -78,7 +79,7 @@ class Checkpoints:
             os.fsync(file.fileno())
 
     def commit(self, step: int, manifest: dict[str, Any], expected: list[str]) -> None:
-        """Rank 0, once every rank has written: from here on the checkpoint exists, whatever happens."""
+        """For rank 0, after every rank has written: from here on the checkpoint exists, whatever happens."""
         folder = self._temporary(step)
         missing = [name for name in expected if not (folder / name).exists()]
         if missing:
@@ -103,12 +104,12 @@ class Checkpoints:
         return sorted(found, key=_number)
 
     def _set_aside(self, path: Path) -> None:
-        """Kept for a look, but out of the way: it must not count as one of those that are kept."""
+        """Kept for inspection, but renamed: it must not count as one of the checkpoints that are kept."""
         aside = path.with_name(f"damaged-{path.name}")
         _remove(aside)
         try:
             path.rename(aside)
-        except OSError as error:  # the folder can only be read: training goes on, as without room to save
+        except OSError as error:  # the folder is read-only: training continues, as without space to save
             warn(f"{path.name} stays where it is: {error.strerror}")
 
     def _place(self, number: int) -> Path:
@@ -123,13 +124,13 @@ def _number(path: Path) -> int:
 
 
 def _check(path: Path) -> dict[str, Any]:
-    """The manifest, if everything is still as it was written."""
+    """The manifest, if everything is as it was written."""
     manifest: dict[str, Any] = json.loads((path / MANIFEST).read_bytes())
     if manifest.pop("sum") != _sum_of(manifest):
-        raise ValueError(f"{MANIFEST} is not what was written")
+        raise ValueError(f"{MANIFEST} differs from what was written")
     for name, summed in manifest["files"].items():
         if _summed(path / name) != summed:
-            raise ValueError(f"{name} is not what was written")
+            raise ValueError(f"{name} differs from what was written")
     return manifest
 
 
@@ -138,7 +139,7 @@ def _sum_of(manifest: dict[str, Any]) -> int:
 
 
 def _remove(folder: Path) -> None:
-    import shutil  # slow to import, and a job that is new and short needs it never
+    import shutil  # slow to import, and a job that is new and short never needs it
 
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""The order of the data as a function of seed and step, and what it takes to go on in the middle of a DataLoader."""
+"""The order of the data as a function of seed and step, and how to continue in the middle of a DataLoader."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def indices(step: int, *, of: int, batch: int, seed: int = 0, rank: int = 0, world_size: int = 1) -> list[int]:
-    """Which of `of` samples this rank takes in this step, `batch` counting those of all ranks together.
+    """The samples, out of `of`, that this rank takes in this step; `batch` counts those of all ranks together.
 
-    Each epoch is a new order of all samples; what does not fill a last batch is left out of that epoch. The samples of
-    a step are the same for any number of ranks: a job that was resized still sees each sample at most once per epoch.
+    Each epoch is a new order of all samples; an incomplete last batch is left out of that epoch. The samples of a step
+    are the same for any number of ranks: a job that was resized still sees each sample at most once per epoch.
     """
     if not 0 < batch <= of:
         raise ValueError(f"a batch of {batch} out of {of} samples is not possible")
@@ -32,7 +32,7 @@ def indices(step: int, *, of: int, batch: int, seed: int = 0, rank: int = 0, wor
 
 @functools.lru_cache(maxsize=2)
 def _order(seed: int, epoch: int, of: int) -> list[int]:
-    """Made of random() alone, the one method whose sequence Python promises to keep from version to version."""
+    """Made of random() alone, the one method whose sequence Python guarantees across versions."""
     draw = random.Random(f"{seed}/{epoch}").random
     keys = [draw() for _ in range(of)]
     return sorted(range(of), key=keys.__getitem__)
@@ -66,7 +66,7 @@ def shield(loader: Any) -> None:
 
 
 def shield_worker(worker: int, then: Callable[[int], None] | None = None) -> None:
-    """A `worker_init_fn`: the worker heeds SIGTERM from its parent only.
+    """A `worker_init_fn`: the worker handles SIGTERM from its parent only.
 
     A stop reaches every process of a task. A worker that dies of it makes the DataLoader raise in the middle of the
     step that is to be finished and saved.

@@ -1,4 +1,4 @@
-"""One training loop: where it goes on, when it saves, when it leaves."""
+"""One training loop: where it continues, when it saves, when it stops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skep.train.saving import SavePlace, Saving
 from skep.train.stop import STOPPED, Stopped, StopSignal
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # typing alone would be a quarter of what the import costs
+if TYPE_CHECKING:  # importing typing alone would be a quarter of the cost
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any, TypeVar
 
@@ -30,17 +30,19 @@ def join(
     load: Callable[[Path], None] | None = None,
     **kept: Any,
 ) -> TrainingJob:
-    """Takes part in the Skep job that this process belongs to; outside of one the loop simply runs.
+    """Join the Skep job that this process belongs to; outside of one the loop simply runs.
 
     every_s: seconds between checkpoints; 0 after every step, None only when asked to stop.
+
     save, load: for what cannot be kept by name; both get a folder. `save` is called on rank 0, `load` on every rank.
+
     kept: by any name, what is saved and restored: objects with state_dict and load_state_dict (models, optimizers,
     schedulers, …), dicts, lists, numpy arrays and random generators. Restored in place when the loop begins.
     """
     if every_s is not None and not every_s >= 0:
         raise ValueError(f"every_s must be a number of seconds or None, not {every_s!r}")
     if (save is None) != (load is None):
-        raise ValueError("save and load go together: give both or none")
+        raise ValueError("save and load belong together: give both or none")
     things = {name: state.kept(name, thing) for name, thing in kept.items()}
     return TrainingJob(things, save, load, every_s)
 
@@ -88,38 +90,40 @@ class TrainingJob:
 
     @property
     def step(self) -> int:
-        """Steps done so far, those of earlier starts included."""
+        """Steps done so far, including those of earlier launches."""
         return self._place.step
 
     @property
     def should_stop(self) -> bool:
-        """Whether this rank was asked to stop. The loop ends by itself after the step; for long work inside one."""
+        """True if this rank was asked to stop. The loop ends by itself after the step; use this for long work inside
+        one."""
         return self._stop.is_asked
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the scheduler has chosen for this job, such as a batch size; empty if it has chosen nothing. It changes
-        between two steps only, and then on all ranks."""
+        """Settings that the scheduler has chosen for this job, such as a batch size; empty if there are none. They
+        change between two steps only, and then on all ranks."""
         return self._settings
 
     def checkpoint(self) -> None:
-        """Asks for a checkpoint after the step under way. One rank asking is enough."""
+        """Request a checkpoint after the present step. A request by one rank is enough."""
         self._is_wanted = True
 
     def indices(self, step: int, *, of: int, batch: int, seed: int = 0) -> list[int]:
-        """Which of `of` samples this rank takes in this step: see `skep.train.indices`."""
+        """The samples, out of `of`, that this rank takes in this step: see `skep.train.indices`."""
         return data.indices(step, of=of, batch=batch, seed=seed, rank=self.rank, world_size=self.world_size)
 
     def report(self, loss: Any = None, samples: float = 0, **values: Any) -> None:
-        """Tells how it goes: the loss, the samples this rank has worked through since the last report, other numbers.
+        """Report progress: the loss, the samples this rank has processed since the last report, other numbers.
 
-        Cheap enough for every step: it is written twice a second at most."""
+        Cheap enough for every step: it is written twice a second at most.
+        """
         known = values if loss is None else {"loss": loss, **values}
         if self._progress.report(self.step, known, samples * self._ranks.size):
             self._tell()
 
     def steps(self, total: int) -> Iterator[int]:
-        """The numbers of the steps still to do, `total` counting those done before."""
+        """The numbers of the remaining steps; `total` includes the steps done before."""
         self._total = total
         self._begin(total, lambda place: place.step)
         try:
@@ -132,7 +136,7 @@ class TrainingJob:
             self._end()
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The numbers of the epochs still to do; the first may be one that was left in the middle."""
+        """The numbers of the remaining epochs; the first may be one that was interrupted in the middle."""
         self._begin(count, lambda place: place.epoch)
         self._epochs = count
         try:
@@ -145,8 +149,8 @@ class TrainingJob:
             self._end()
 
     def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
-        """The batches of this epoch still to do; each counts as a step. The loader may shuffle by a global random
-        source, by a generator of its own or by set_epoch: it goes on where it was."""
+        """The remaining batches of this epoch; each counts as a step. The loader may shuffle by a global random source,
+        by a generator of its own or by set_epoch: it continues where it was."""
         if self._epochs is None or self._drawn_epoch == self._place.epoch:
             raise RuntimeError("job.batches() belongs inside `for epoch in job.epochs(…)`, once per epoch")
         self._drawn_epoch = self._place.epoch
@@ -177,12 +181,13 @@ class TrainingJob:
         self._tell()
 
     def _own_folder(self, folder: Path) -> Path:
-        """Ranks that do not know each other (no torch.distributed) keep their checkpoints apart."""
+        """Ranks that do not know each other (no torch.distributed) keep separate checkpoints."""
         is_apart = self._ranks.size == 1 and self.rank > 0
         return folder / f"rank-{self.rank}" if is_apart else folder
 
     def _settle(self, is_last: bool) -> None:
-        """Between two steps: all ranks save, or leave, or go on. Asked to stop in the last step, they just finish."""
+        """Between two steps: all ranks save, or stop, or continue. If asked to stop in the last step, they just
+        finish."""
         if not self.is_managed:
             return
         is_asked, number = self._asked.look(), self._asked.number
@@ -192,10 +197,10 @@ class TrainingJob:
             self._settings, self._settings_number = self._asked.settings, number
         if (is_stopping or is_wanted) and not is_last:
             self._save()
-        if self._progress.is_due():  # also where the script reports nothing: its steps tell how fast it is
+        if self._progress.is_due():  # also if the script reports nothing: its steps show how fast it is
             self._tell()
         if is_stopping and not is_last:
-            self._stop.is_asked = True  # also where only another rank was
+            self._stop.is_asked = True  # also if only another rank was
             self._tell(left=True)
             self._ranks.leave(STOPPED)
             raise Stopped
@@ -212,14 +217,14 @@ class TrainingJob:
         self._saved_at_s = time.monotonic()
 
     def _finish(self) -> None:
-        """Saves once more: whatever the script still does with its result, a restart need not train again for it."""
+        """Save once more: whatever the script still does with its result, a restart need not train again for it."""
         if self.is_managed:
             self._save()
             self._tell(done=True)
             self._ranks.part()
 
     def _end(self) -> None:
-        """Stopping, the flag stays in place: a second SIGTERM must not tear the way out."""
+        """The flag stays set while stopping: a second SIGTERM must not interrupt the exit."""
         if not self._stop.is_asked:
             self._stop.restore()
 

@@ -1,4 +1,4 @@
-"""The GPU memory that a job on a shared GPU may use, as torch can bound it."""
+"""The GPU memory limit of a job on a shared GPU, enforced by torch."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from skep.train.checkpoints import warn
 
 
 def bound_gpu_memory() -> None:
-    """Bound this process to what the scheduler has booked for it on each of its GPUs (`SKEP_GPU_MEM_MIB`).
+    """Limit this process to the memory that the scheduler has booked for it on each of its GPUs (`SKEP_GPU_MEM_MIB`).
 
-    torch then raises its out-of-memory error in this process, instead of in a neighbour. Only where the script has
-    imported torch; a script that does so later is not bound.
+    torch then raises its out-of-memory error in this process instead of in a neighbour. Only if the script has imported
+    torch; a script that does so later is not limited.
     """
     asked = os.environ.get("SKEP_GPU_MEM_MIB", "")
     torch = sys.modules.get("torch")

@@ -1,4 +1,4 @@
-"""What a rank reports in its task folder: `progress.json` (how far it is), `metrics.jsonl` (its curve)."""
+"""What a rank reports in its task folder: `progress.json` (its progress), `metrics.jsonl` (its curve)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-EVERY_S = 0.5  # no reader looks more often
-FULL_CURVE = 1000  # reports of a start that all enter the curve; later ones only as often as progress is written
+EVERY_S = 0.5  # no reader reads more often
+FULL_CURVE = 1000  # reports of a launch that are all in the curve; later ones only as often as progress is written
 
 
 class ProgressFile:
-    """Writes nothing when there is no task folder, and never lets a full disk end the training."""
+    """Writes nothing without a task folder, and a full disk never ends the training."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -36,11 +36,11 @@ class ProgressFile:
         self._since_s = time.monotonic()
 
     def is_due(self) -> bool:
-        """Whether it is time to write."""
+        """True if it is time to write."""
         return self._folder is not None and time.monotonic() - self._written_s >= EVERY_S
 
     def report(self, step: int, values: dict[str, Any], samples: float) -> bool:
-        """Takes note; true when it is time to write."""
+        """Note a report. True if it is time to write."""
         if self._folder is None:
             return False
         noted = {key: _noted(value) for key, value in values.items()}
@@ -69,11 +69,11 @@ class ProgressFile:
             self._has_warned = True
 
     def _throughput(self, now_s: float) -> float | None:
-        """Samples per second since the last writing; the last known one where nothing was reported since."""
+        """Samples per second since the last write; the last known value if nothing was reported since."""
         if self._samples > 0 and now_s > self._since_s:
             self._values["samples_per_s"] = round(self._samples / (now_s - self._since_s), 3)
             self._samples, self._since_s = 0.0, now_s
-            if self._curve:  # the curve of the throughput has a point for each writing
+            if self._curve:  # the curve of the throughput has a point for each write
                 self._curve[-1]["samples_per_s"] = self._values["samples_per_s"]
         return self._values.get("samples_per_s")
 
@@ -93,7 +93,7 @@ class ProgressFile:
 
 
 def _noted(value: Any) -> Any:
-    """A number; but a value on a GPU stays there until it is written: asking for it makes the CPU wait for the GPU."""
+    """A number; a value on a GPU stays there until it is written, because reading it makes the CPU wait for the GPU."""
     value = value.detach() if hasattr(value, "detach") else value
     return value.clone() if getattr(value, "is_cuda", False) else _number(value)
 

@@ -1,4 +1,4 @@
-"""How the processes of one job agree: they must save and leave after the same step, or the rest would wait for ever."""
+"""How the processes of one job agree: they must save and exit after the same step, or the rest would wait for ever."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Alone:
     size = 1
 
     def agree(self, *values: int) -> tuple[int, ...]:
-        """The largest of what every rank brings, value by value. Every rank must call it equally often."""
+        """The maximum over all ranks, value by value. Every rank must call it equally often."""
         return values
 
     def part(self) -> None:
@@ -33,8 +33,8 @@ class Alone:
 
 
 class RankGroup(Alone):
-    """The processes of torch.distributed. Where they do not talk over gloo anyway they get a gloo group for this: with
-    NCCL, agreeing on GPU memory would make the CPU wait for the GPU in every step."""
+    """The processes of torch.distributed. If they do not use gloo anyway they get a gloo group for this: with NCCL,
+    agreeing on GPU memory would make the CPU wait for the GPU in every step."""
 
     def __init__(self, torch: Any) -> None:
         is_gloo = torch.distributed.get_backend() == "gloo"
@@ -59,8 +59,8 @@ class RankGroup(Alone):
 
 
 def _leave_for_good(code: int) -> None:
-    """Whatever else is to be done at exit is done first. Then no thread of gloo may abort what is left of the process:
-    what had to be saved is saved, and the exit code shows that it left as requested."""
+    """All other exit handlers run first. Then no thread of gloo may abort what is left of the process: everything is
+    saved, and the exit code shows that it exited as requested."""
     atexit.unregister(_leave_for_good)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -70,8 +70,8 @@ def _leave_for_good(code: int) -> None:
 
 
 def _disband() -> None:
-    """A thread of gloo that still holds a tensor needs the interpreter to let go of it, and would abort the process if
-    it asked while the interpreter is being taken down. Nothing reports when it has, so it gets a moment."""
+    """A thread of gloo that still holds a tensor needs the interpreter to release it, and would abort the process if it
+    tried while the interpreter shuts down. Nothing reports when it is done, so it gets a short wait."""
     torch = distributed()
     if torch is not None:
         torch.distributed.destroy_process_group()
@@ -91,7 +91,7 @@ def find_ranks() -> Alone:
 
 
 def rank_and_size() -> tuple[int, int]:
-    """What torch.distributed says, and before it is set up what the environment says."""
+    """The rank and size of torch.distributed or, before it is set up, of the environment."""
     torch = distributed()
     if torch is not None:
         return int(torch.distributed.get_rank()), int(torch.distributed.get_world_size())

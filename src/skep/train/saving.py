@@ -1,4 +1,4 @@
-"""Saving and restoring one job together with its other ranks, so that it goes on exactly where it was."""
+"""Saving and restoring one job together with its other ranks, so that it continues exactly where it was."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHARED = "shared.bin"
 
 
 class SavePlace:
-    """How far the loop is."""
+    """The position of the loop."""
 
     def __init__(self, step: int = 0, epoch: int = 0, batch: int = 0, of: int = 0) -> None:
         self.step = step
@@ -52,9 +52,7 @@ class Saving:
         self._saved: dict[str, int] | None = None
         self._sources: list[Any] = []  # the generators of the loader in use
         self._epoch_random: dict[str, Any] | None = None  # as it was when the epoch began
-        self._resumed_random: dict[str, Any] | None = (
-            None  # as it was in the checkpoint, until the loader has taken it up
-        )
+        self._resumed_random: dict[str, Any] | None = None  # as it was in the checkpoint, until the loader has used it
 
     @property
     def saved_step(self) -> int | None:
@@ -63,7 +61,7 @@ class Saving:
     # -- restoring
 
     def restore(self, checkpoints: Checkpoints, ranks: Alone, place: SavePlace) -> None:
-        """Rank 0 chooses the checkpoint for all: two ranks must never go on from different ones."""
+        """Rank 0 chooses the checkpoint for all: two ranks must never continue from different ones."""
         self._checkpoints = checkpoints
         found = checkpoints.latest() if ranks.rank == 0 else None
         (number,) = ranks.agree(found["number"] if found is not None else 0)
@@ -73,7 +71,7 @@ class Saving:
         for field, value in manifest["place"].items():
             setattr(place, field, value)
         if manifest["world_size"] != ranks.size and ranks.rank == 0:
-            warn(f"going on at step {place.step} with {ranks.size} ranks instead of {manifest['world_size']}")
+            warn(f"continuing at step {place.step} with {ranks.size} ranks instead of {manifest['world_size']}")
         self._put_shared(checkpoints, number)
         self._put_own(checkpoints, number, ranks.rank)
         self._saved = dict(vars(place))
@@ -87,7 +85,7 @@ class Saving:
             self._load_user(checkpoints.user_folder(number))
 
     def _put_own(self, checkpoints: Checkpoints, number: int, rank: int) -> None:
-        """A rank that did not exist then takes what rank 0 had, but draws its own lots."""
+        """A rank that did not exist then takes what rank 0 had, but has its own random numbers."""
         own = checkpoints.read(number, rank_file(rank))
         is_new = own is None
         own = checkpoints.read(number, rank_file(0)) if is_new else own
@@ -102,7 +100,7 @@ class Saving:
     # -- saving
 
     def save(self, ranks: Alone, place: SavePlace) -> None:
-        """A failure is a warning: training goes on without this checkpoint."""
+        """A failure is a warning: training continues without this checkpoint."""
         if self._checkpoints is None or vars(place) == self._saved:
             return
         checkpoints, step = self._checkpoints, place.step
@@ -121,7 +119,7 @@ class Saving:
             self._saved = dict(vars(place))
 
     def _write(self, checkpoints: Checkpoints, rank: int, step: int) -> None:
-        """The state of shared objects is asked for on every rank: some gather it from all of them."""
+        """The state of shared objects is read on every rank: some gather it from all of them."""
         folder = checkpoints.start(step)
         shared = {name: thing.get() for name, thing in self._kept.items() if thing.is_shared}
         own = {name: thing.get() for name, thing in self._kept.items() if not thing.is_shared}
@@ -138,8 +136,9 @@ class Saving:
     def draw(self, loader: Iterable[Batch], place: SavePlace, done: int) -> Iterator[Batch]:
         """The batches of this epoch after the first `done`.
 
-        The loader is begun as it was begun then, with the chance of then, and its first batches are drawn again and
-        dropped: so it shuffles and augments as it would have done without the interruption."""
+        The loader is started as it was then, with the random state of then, and its first batches are drawn again and
+        dropped: so it shuffles and augments as it would have done without the interruption.
+        """
         data.set_epoch(loader, place.epoch)
         data.shield(loader)
         self._sources = data.generators(loader)
@@ -165,12 +164,12 @@ class Saving:
 
 def _has(states: dict[str, Any], name: str) -> bool:
     if name not in states:
-        warn(f"the checkpoint does not know {name!r}: it stays as the script made it")
+        warn(f"the checkpoint has no {name!r}: it stays as the script made it")
     return name in states
 
 
 def _attempt(action: Callable[[], None]) -> Exception | None:
-    """The error instead of raising it: the other ranks must learn of it first."""
+    """Returns the error instead of raising it: the other ranks must learn of it first."""
     try:
         action()
     except Exception as error:

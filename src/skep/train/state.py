@@ -1,4 +1,4 @@
-"""What a checkpoint holds: the state of the kept objects and of every source of chance, read and put back in place."""
+"""The content of a checkpoint: the state of the kept objects and of every random source, read and restored in place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ZIP = b"PK"  # how a file of torch.save begins; a pickle never does
 
 
 class KeptState:
-    """One object of the script: how its state is read and put back, and by whom it is saved."""
+    """One object of the script: how its state is read and restored, and which rank saves it."""
 
     def __init__(
         self, get: Callable[[], Any], put: Callable[[Any], object], is_shared: bool = False, is_chance: bool = False
@@ -24,12 +24,12 @@ class KeptState:
         self.get = get
         self.put = put
         self.is_shared = is_shared  # rank 0 saves it for all; else each rank its own
-        self.is_chance = is_chance  # a random generator: a new rank after a resize must not draw what rank 0 draws
+        self.is_chance = is_chance  # a random generator: a new rank after a resize must not draw the numbers of rank 0
 
 
 def kept(name: str, thing: Any) -> KeptState:
-    """Models and optimizers are large and equal on all ranks: rank 0 keeps them for all. Anything else may differ from
-    rank to rank (samplers, generators, counters), so each rank keeps its own."""
+    """Models and optimizers are large and equal on all ranks: rank 0 saves them for all. Anything else may differ from
+    rank to rank (samplers, generators, counters), so each rank saves its own."""
     thing = _unwrap(thing)
     if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
         return KeptState(thing.state_dict, thing.load_state_dict, is_shared=_is_model_or_optimizer(thing))
@@ -55,7 +55,7 @@ def _refill(thing: dict[Any, Any], state: dict[Any, Any]) -> None:
 
 
 def _unwrap(thing: Any) -> Any:
-    """A model inside DistributedDataParallel is kept without its wrapper, so that it also fits a run of one rank."""
+    """A model inside DistributedDataParallel is saved without its wrapper, so that it also fits a run of one rank."""
     torch = sys.modules.get("torch")
     wrapper = getattr(getattr(getattr(torch, "nn", None), "parallel", None), "DistributedDataParallel", None)
     return thing.module if wrapper is not None and isinstance(thing, wrapper) else thing
@@ -67,13 +67,13 @@ def _is_model_or_optimizer(thing: Any) -> bool:
 
 
 def _is_array(thing: Any) -> bool:
-    """An array of no dimension is a number: it cannot be changed in place by `a[:] = …`."""
+    """An array without dimensions is a number: it cannot be changed in place by `a[:] = …`."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(thing, numpy.ndarray) and thing.ndim > 0
 
 
 def random_state(generators: Iterable[Any] = ()) -> dict[str, Any]:
-    """The state of all global sources of chance of this process, and of these torch generators."""
+    """The state of all global random sources of this process, and of these torch generators."""
     state: dict[str, Any] = {"python": random.getstate(), "generators": [each.get_state() for each in generators]}
     if (numpy := sys.modules.get("numpy")) is not None:
         state["numpy"] = numpy.random.get_state()

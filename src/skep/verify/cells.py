@@ -1,4 +1,4 @@
-"""Checks of virtual clusters: a VC on shared cells gets whatever it would get alone."""
+"""Checks of virtual clusters: a VC on shared cells gets everything it would get alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SharedCells(Protocol):
 
 
 class CellsOnly:
-    """Cells, of all VCs or of one alone; borrowed GPUs are given back at once."""
+    """Cells, of all VCs or of one alone; borrowed GPUs are returned at once."""
 
     def __init__(self, *vcs: str) -> None:
         self.cells = GangScheduler(rack(*vcs))
@@ -108,7 +108,7 @@ def cell_spec(types: dict[str, CellType], name: str, address: str, node: str) ->
 
 
 def play(seed: int, shared: SharedCells, *, can_borrow: bool) -> Count:
-    """Requests come and go; those that a VC alone has no room for are not made."""
+    """Requests come and go; those that would not fit a VC alone are not made."""
     alone = {vc: CellsOnly(vc) for vc in OWNED}
     running: list[GangRequest] = []
     legal = refused = 0
@@ -163,8 +163,8 @@ CHECKS = (
         name="hived",
         policy="hived",
         title="What a VC would get on its own GPUs it gets on shared ones, with cells but not with quotas",
-        source="Zhao et al., OSDI 2020, its example: a rack of four 8-gpu nodes; A and B own a 4-gpu, a 2-gpu and a "
-        f"1-gpu cell each, C two nodes and a 2-gpu cell; random requests and departures over {SEEDS} seeds",
+        source="Zhao et al., OSDI 2020, its example: a rack of four 8-GPU nodes; A and B own a 4-GPU, a 2-GPU and a "
+        f"1-GPU cell each, C two nodes and a 2-GPU cell; random requests and departures over {SEEDS} seeds",
         ask=safety,
     ),
 )

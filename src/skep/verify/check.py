@@ -1,7 +1,7 @@
-"""A check: a small experiment whose answer is known before it is run, from a paper or worked by hand.
+"""A check: a small experiment whose answer is known before it is run, from a paper or computed by hand.
 
-It is asked and returns findings: what was looked at, what was expected, what was seen, and whether they agree. A check
-that breaks down is a finding too: the other checks still run.
+It returns findings: what was examined, what was expected, what was seen, and whether they agree. A check that raises is
+a finding too: the other checks still run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Check(msgspec.Struct, frozen=True):
     """The policy or placement it is about."""
     title: str
     source: str
-    """Where the expected answer is from: a paper, or the reasoning by hand."""
+    """The source of the expected answer: a paper, or a computation by hand."""
     ask: Callable[[], list[Finding]]
 
 
@@ -55,7 +55,7 @@ def same(what: str, expected: object, seen: object) -> Finding:
 
 
 def near(what: str, expected: float, seen: float, *, within: float = EXACT) -> Finding:
-    """`within` is a share of what is expected; by default all that rounding can do."""
+    """`within` is a share of what is expected; by default the effect of rounding."""
     slack = f" within {within * 100:g}%" if within > EXACT else ""
     return Finding(what, show(expected) + slack, show(seen), abs(seen - expected) <= within * abs(expected))
 
@@ -74,7 +74,7 @@ def falling(what: str, seen: Sequence[float]) -> Finding:
 
 
 def show(value: object) -> str:
-    """Numbers to four digits, GPUs by node; what never was is a dash."""
+    """Numbers to four digits, GPUs by node; what never happened is a dash."""
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Checks of the Gittins index itself: what it must be for distributions one can work out."""
+"""Checks of the Gittins index itself: its values for distributions with a known result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AGES = (0.0, 500.0, 1000.0, 2000.0, 3000.0)
 
 
 def exponential(count: int, mean: float) -> tuple[float, ...]:
-    """The quantiles in the middle of `count` equal parts: a sample without chance."""
+    """The quantiles in the middle of `count` equal parts: a deterministic sample."""
     return tuple(-mean * math.log(1 - (at + 0.5) / count) for at in range(count))
 
 
@@ -68,7 +68,7 @@ CHECKS = (
     Check(
         name="gittins-heavy-tail",
         policy="tiresias-g",
-        title="With a heavy tail, who has had more will need still more: the index falls",
+        title="With a heavy tail, a job with more service needs still more: the index falls",
         source="textbook: a decreasing hazard rate, here Pareto's 1.5 / a",
         ask=heavy_tail,
     ),

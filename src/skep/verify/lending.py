@@ -1,4 +1,4 @@
-"""Checks of policies with classes of jobs: some are guaranteed their share, others use what is left."""
+"""Checks of policies with classes of jobs: guaranteed and opportunistic ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skep.verify.check import Check, Finding, near, same
 from skep.verify.play import finishes, play_jobs, row_names, starts
 
 SLOWED = 1.05
-"""A guaranteed job takes at most so many times longer beside opportunistic ones."""
+"""A guaranteed job takes at most this many times longer beside opportunistic ones."""
 
 
 def claimed(name: str, claim: Claim, at_s: float, work_s: float, *, model: str = "", vc: str = "default") -> TraceJob:

@@ -13,7 +13,7 @@ HALVES = gpu_shape(2, gpu_milli=500)
 
 
 def jobs(*rows: tuple[float, Shape]) -> list[TraceJob]:
-    """(seconds of work, shape) of each, all there from the beginning."""
+    """(seconds of work, shape) of each, all submitted at the beginning."""
     return [
         TraceJob(0.0, work_s, JobSpec(name, (shape,), expect_s=work_s))
         for name, (work_s, shape) in zip("abc", rows, strict=False)
@@ -31,7 +31,7 @@ def halves() -> list[Finding]:
     alone = play_jobs("fifo", "1x1", jobs((100.0, HALVES)))
     return [
         same(f"starts of {row_names(run)}", (0.0, 0.0, 100.0), starts(run)),
-        same("gpu-seconds of a", 100.0, run.rows[0].service_gpu_s),
+        same("GPU-seconds of a", 100.0, run.rows[0].service_gpu_s),
         same("of a single GPU", "unrunnable", alone.rows[0].state),
     ]
 

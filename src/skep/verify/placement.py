@@ -38,7 +38,7 @@ def used_cluster() -> Cluster:
 
 
 def put(place: Place, gpus: int, *, model: str = "", seq: int = 0) -> dict[str, int]:
-    """How many GPUs of which nodes a job gets; nothing where it has to wait."""
+    """How many GPUs of which nodes a job gets; empty if it must wait."""
     cluster = used_cluster()
     job = Job(JobSpec("job", (gpu_shape(gpus),), model=model), seq, 0.0)
     found = place.find(cluster, Plan({}, cluster), job, job.spec.shapes[0], 0.0)
@@ -159,7 +159,7 @@ def skew_gated() -> list[Finding]:
     return [
         same("3 GPUs of vgg16", {"n1": 3}, put(place, 3, model="vgg16")),
         same("3 GPUs of resnet50", {"n0": 1, "n1": 2}, put(place, 3, model="resnet50")),
-        same("3 GPUs, no model said", {"n0": 1, "n1": 2}, put(place, 3)),
+        same("3 GPUs, no model given", {"n0": 1, "n1": 2}, put(place, 3)),
     ]
 
 

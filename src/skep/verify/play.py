@@ -1,4 +1,4 @@
-"""Small inputs as tables, and the runs of them: jobs are named a, b, c, … in the order of their rows."""
+"""Small inputs as tables, and their runs: jobs are named a, b, c, … in the order of their rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def play(
     models: Sequence[str] = (),
     restart_s: float = 0.0,
 ) -> Run:
-    """Run these jobs under this policy. Restarts cost nothing unless said, so that times can be worked by hand."""
+    """Run these jobs under this policy. Restarts cost nothing unless given, so that times can be computed by hand."""
     jobs = [
         TraceJob(
             float(submit_s),
@@ -61,7 +61,7 @@ def play_jobs(
 
 
 def endless(name: str, shape: Shape, *, user: str) -> TraceJob:
-    """A job that is there from the beginning and never ends."""
+    """A job that is present from the beginning and never ends."""
     return TraceJob(0.0, float("inf"), JobSpec(name, (shape,), user=user))
 
 

@@ -1,4 +1,4 @@
-"""Checks of Lucid: the profiling partition, the order by predicted service, and who shares GPUs."""
+"""Checks of Lucid: the profiling partition, the order by predicted service, and the pairs that share GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check that all others lead to: who is better on a trace like Philly's, and by how much."""
+"""The overall check: which policy is better on a trace like Philly's, and by how much."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def philly_like() -> list[Finding]:
 
 
 def mean_jcts() -> dict[str, float]:
-    """Of each policy, the mean over the seeds of the average JCT; the restart cost is the usual one."""
+    """For each policy, the mean over the seeds of the average JCT; the restart cost is the default one."""
     cluster = read_cluster(CLUSTER)
     sums = dict.fromkeys(RANKED, 0.0)
     for seed in range(SEEDS):

@@ -37,7 +37,7 @@ def checks() -> dict[str, Check]:
 
 
 def select(names: tuple[str, ...]) -> list[Check]:
-    """The checks of these names, or of the policies and placements of these names; all where none is named."""
+    """The checks of these names, or of the policies and placements of these names; all if none is named."""
     known = checks()
     if not names:
         return list(known.values())
@@ -51,7 +51,7 @@ def select(names: tuple[str, ...]) -> list[Check]:
 
 
 def not_known(name: str, known: dict[str, Check]) -> InputError:
-    # Policies first: of two names that are equally near, the shorter was meant.
+    # Policies first: of two equally near names, the shorter was meant.
     near = [*dict.fromkeys(check.policy for check in known.values()), *known]
     hint = did_you_mean(name, dict.fromkeys(near), most=3) or "`skep verify --list` names all checks"
     return InputError(f"there is no check '{name}', nor a policy of that name that has one", hint=hint)

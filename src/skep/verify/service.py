@@ -15,7 +15,7 @@ NEARLY_DONE: Rows = ((0, 100, 1), (95, 50, 1))
 HARDLY_BEGUN: Rows = ((0, 100_000, 1), (7200, 1000, 1))
 
 STREAM: Rows = ((0, 200, 1), (10, 40, 1), (10, 40, 1), (10, 40, 1), (10, 40, 1), (105, 40, 1))
-"""On one GPU: a sinks at 50 and then waits behind a stream of new jobs."""
+"""On one GPU: a is demoted at 50 and then waits behind a stream of new jobs."""
 
 POINT: Rows = ((0, 500, 1), (500, 400, 1), (650, 400, 1), (750, 20, 1))
 """On one GPU: after one job of 500 s, b and c wait in the second queue with 150 and 100 s; d ends at 770."""
@@ -25,10 +25,10 @@ TAIL: Rows = ((0, 110, 1), (110, 5000, 1), (5110, 400, 1), (5260, 400, 1), (5360
 
 
 TURNS: Rows = ((0, 100_000, 2), (0, 100_000, 1), (0, 100_000, 1), (60_000, 100_000, 1))
-"""On 2 GPUs: a wants both; while d, who is new, has one of them, b and c take turns on the other."""
+"""On 2 GPUs: a needs both; while d, which is new, has one of them, b and c take turns on the other."""
 
 TOGETHER: Rows = ((0, 3000, 1), (0, 3000, 1), (500, 100, 2), (1050, 500, 1))
-"""On 2 GPUs: a and b leave the first queue at 1000, and c pushes both out."""
+"""On 2 GPUs: a and b leave the first queue at 1000, and c preempts both."""
 
 
 def las() -> list[Finding]:

@@ -46,7 +46,7 @@ def drf_gpus() -> list[Finding]:
 
 
 def running_by_user(run: Run) -> dict[str, int]:
-    """Jobs here are called by their user and a number."""
+    """Jobs here are named by their user and a number."""
     counts = dict.fromkeys("AB", 0)
     for row in run.rows:
         if row.start_s is not None:

@@ -16,7 +16,8 @@ NESTED: Rows = ((0, 100, 4), (10, 30, 2), (20, 30, 1))
 
 OWNED: Rows = ((0, 10, 1), (0, 100, 1), (100, 50, 1), (120, 10, 1), (130, 10, 1))
 OWNERS = ("u", "v", "w", "v", "u")
-"""On one GPU: while c runs, one job each of v (who had a long one before) and u (a short one) come to wait."""
+"""On one GPU: while c runs, one job each of v (who had a long one before) and u (a short one) are submitted and
+wait."""
 
 
 def sjf() -> list[Finding]:

@@ -25,7 +25,7 @@ def test_what_is_missing_on_a_cluster_is_said_with_what_is_lost() -> None:
     said = ask("afs-l", "--for", "2x8").output.splitlines()
     assert said[0] == "afs-l  assumes throughput, oracle, checkpoint, resize"
     assert [line.split(":")[0].strip() for line in said[1:]] == ["no throughput", "no oracle"]
-    assert ask("las", "--for", "2x8").output == "las  assumes checkpoint; all of it is there\n"
+    assert ask("las", "--for", "2x8").output == "las  assumes checkpoint; all of it is available\n"
 
 
 def test_as_json() -> None:
@@ -40,4 +40,4 @@ def test_one_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("class Mine:\n    needs = {'share'}\n    def plan(self): ...\n")
     spec = f"{tmp_path}/mine.py:Mine"
     assert ask(spec).output == f"{spec} assumes share\n"
-    assert "all of it is there" in ask(spec, "--for", "1x4").output
+    assert "all of it is available" in ask(spec, "--for", "1x4").output

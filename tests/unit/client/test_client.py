@@ -116,13 +116,13 @@ def test_nobody_there() -> None:
 
 def test_something_else_is_there(api: FakeApi, client: Client) -> None:
     api.answers["GET /policy"] = FakeAnswer(200, b"<html>")
-    with pytest.raises(InputError, match="no Skep server"):
+    with pytest.raises(InputError, match="is not a Skep server"):
         client.policy()
 
 
 @pytest.mark.parametrize("url", ["ftp://a", "http://", "http://a:b", "http://[", "file:///etc/passwd"])
 def test_an_address_that_is_none(url: str) -> None:
-    with pytest.raises(InputError, match="is no address"):
+    with pytest.raises(InputError, match="is not the address"):
         Client(url)
 
 
@@ -273,7 +273,7 @@ def test_events_go_on_behind_the_last_one(api: FakeApi, client: Client, monkeypa
 
 def test_what_sends_no_events_is_no_server(api: FakeApi, client: Client) -> None:
     api.answers["GET /events"] = FakeAnswer(200, b"<html>", media_type="text/html")
-    with pytest.raises(InputError, match="is no Skep server"):
+    with pytest.raises(InputError, match="is not a Skep server"):
         next(client.follow_events(after=3))
 
 
@@ -289,7 +289,7 @@ def test_the_last_events_are_asked_for_at_once(api: FakeApi, client: Client) -> 
 
 @pytest.mark.parametrize("token", ["é", "a\nb"])
 def test_what_is_no_token_is_said_without_showing_it(token: str) -> None:
-    with pytest.raises(InputError, match="SKEP_TOKEN is no token") as refused:
+    with pytest.raises(InputError, match="SKEP_TOKEN is not a token") as refused:
         Client(token=token)
     assert token not in f"{refused.value} {refused.value.hint}"
 

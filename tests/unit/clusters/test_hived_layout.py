@@ -224,11 +224,11 @@ FAULTS = {
     ),
     "a type twice": (
         layout_text(RACK).replace("    RACK:", "    SWITCH: {}\n    RACK:"),
-        ":6: physicalCluster.cellTypes.SWITCH is there twice",
+        ":6: physicalCluster.cellTypes.SWITCH is given twice",
     ),
     "a key twice": (
         layout_text("[{cellType: RACK, cellType: RACK}]"),
-        "physicalCluster.physicalCells[0].cellType is there twice",
+        "physicalCluster.physicalCells[0].cellType is given twice",
     ),
     "a misspelt key of a cell": (
         layout_text("[{cellType: RACK, cellAdress: x}]"),
@@ -293,7 +293,7 @@ FAULTS = {
     ),
     "a pinned name twice": (
         layout_text("[{cellType: NODE, pinnedCellId: p}, {cellType: NODE, pinnedCellId: p}]"),
-        "physicalCells[1].pinnedCellId: p is the name of the cell 0 already",
+        "physicalCells[1].pinnedCellId: p is already the name of the cell 0",
     ),
     "a memory that is none": (
         layout_text(RACK).replace("cellTypes:", "skuTypes: {K80: {memory: 5 apples}}\n  cellTypes:", 1),
@@ -322,7 +322,7 @@ FAULTS = {
         "virtualClusters.v.virtualCells[0].cellNumber is missing",
     ),
     "a misspelt key of a vc": (layout_text(RACK, "{v: {virtualCell: []}}"), "did you mean virtualCells?"),
-    "a vc twice": (layout_text(RACK, "{v: {}, v: {}}"), "virtualClusters.v is there twice"),
+    "a vc twice": (layout_text(RACK, "{v: {}, v: {}}"), "virtualClusters.v is given twice"),
     "too many top cells": (
         layout_text(RACK, f"{{v: {{{grant('RACK', 2)}}}}}"),
         ":8: virtualClusters.v.virtualCells[0]: chain RACK, level 4 (RACK): 2 needed, 1 available",
@@ -347,7 +347,7 @@ FAULTS = {
     ),
     "a pinned cell of two": (
         layout_text(PINNED_RACK, f"{{v: {{{pin('p')}}}, w: {{{pin('p')}}}}}"),
-        "w.pinnedCells[0].pinnedCellId: the pinned cell p is taken already by virtualClusters.v.pinnedCells[0]",
+        "w.pinnedCells[0].pinnedCellId: the pinned cell p is already taken by virtualClusters.v.pinnedCells[0]",
     ),
     "a pinned cell in a pinned cell": (
         layout_text(PINNED_RACK, f"{{v: {{{pin('r')}}}, w: {{{pin('p')}}}}}"),

@@ -40,7 +40,7 @@ def test_rows_become_nodes(tmp_path: Path) -> None:
         (HEADER + "a,1,,8,t4\n", ":2: memory_mib is empty"),
         (HEADER + ",1,1,8,t4\n", ":2: sn is empty"),
         (HEADER + "a,1,1,8\n", ":2: 4 cells, expected 5"),
-        (HEADER + "a,1,1,8,t4\na,1,1,8,t4\n", ":3: sn a is there twice"),
+        (HEADER + "a,1,1,8,t4\na,1,1,8,t4\n", ":3: sn a is given twice"),
         (HEADER + "a,0,1,0,\n", ":2: gpu is 0 and cpu_milli is 0"),
     ],
     ids=[

@@ -84,7 +84,7 @@ def test_uneven_racks_are_no_level(tmp_path: Path) -> None:
     text = "nodes: [{count: 2, gpus: 8, rack: r1}, {gpus: 8, rack: r2}]"
     layout, notes = describe_layout(written(tmp_path, text))
     assert [cell.address for cell in layout.cells] == ["n0", "n1", "n2"]
-    assert notes == ["rack: those of the 8-gpu nodes hold 1 to 2 cells, so that rack is no level of their cells"]
+    assert notes == ["rack: those of the 8-GPU nodes hold 1 to 2 cells, so rack cannot be a level of their cells"]
 
 
 def test_even_racks_in_uneven_rows(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_cells_are_pinned_by_name_or_address(tmp_path: Path) -> None:
 
 
 FAULTS = {
-    "a nameless VC": ('vcs: {"": 1 node}', "vcs: the name of a virtual cluster is '', expected a word"),
+    "a nameless VC": ('vcs: {"": 1 node}', "vcs: the name of a virtual cluster is '', expected a text"),
     "no share": ("vcs: {v: lots}", ":6: vcs.v is lots, expected a share such as 4 nodes"),
     "no cells": ("vcs: {v: 0 nodes of v100}", "vcs.v is 0 nodes of v100, expected a share"),
     "an unknown level": ("vcs: {v: 1 rak}", "vcs.v: no cells rak, did you mean rack?"),
@@ -160,7 +160,7 @@ FAULTS = {
     "a share that may be of two types": ("vcs: {v: 1 node}", "vcs.v: node may be of v100 or p100"),
     "a level the type has not": ("vcs: {v: 1 rack of p100}", "vcs.v: no rack of p100"),
     "an unknown key": ("vcs: {v: {cell: 1 node}}", "unknown key vcs.v.cell, did you mean cells?"),
-    "a vc twice": ("vcs: {v: 1 rack, v: 1 rack}", "vcs.v is there twice"),
+    "a vc twice": ("vcs: {v: 1 rack, v: 1 rack}", "vcs.v is given twice"),
     "a number that is none": ("vcs: {v: {cells: {rack: few}}}", "vcs.v.cells.rack is few, expected a whole number"),
     "a type without cells": ("vcs: {v: {gpu_type: v100}}", "vcs.v.gpu_type: there are no cells to be of this type"),
     "more than there is": (

@@ -84,7 +84,7 @@ def test_columns_may_be_in_any_order(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("mtbf=3600", "repair is missing"),
-        ("mtbf=3600,mtbf=1,repair=1", "mtbf is there twice"),
+        ("mtbf=3600,mtbf=1,repair=1", "mtbf is given twice"),
         ("mtbf=0,repair=1", "mtbf is 0, expected a time above 0"),
         ("mtbf=-1,repair=1", "mtbf is -1, expected"),
         ("mtbf=inf,repair=1", "mtbf is inf, expected"),

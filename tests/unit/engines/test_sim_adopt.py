@@ -110,7 +110,7 @@ def test_arrivals_come_after_those_that_are_there() -> None:
 )
 def test_what_is_to_come_cannot_have_been(past: dict[str, object]) -> None:
     live = Live(job(id="a"), on="1x1").at(50.0)
-    with pytest.raises(InvariantBroken, match=r"begins at 49\.0, before the state's moment 50\.0"):
+    with pytest.raises(InvariantBroken, match=r"begin at 49\.0, before the time of the state, 50\.0"):
         live.adopt({}, **past)
 
 

@@ -176,7 +176,7 @@ def test_all_roles_are_in_one_pinned_cell() -> None:
     for first, second in (("c1", "c2"), ("c1", None)):
         pins = {"train": {"pinnedCellId": first}, "other": {"pinnedCellId": second}}
         fault = refusal(document | {"extras": {"hivedScheduler": {"taskRoles": pins}}})
-        assert "extras.hivedScheduler.taskRoles: all roles are in one pinned cell, or none is" in fault
+        assert "extras.hivedScheduler.taskRoles: all roles must be in one pinned cell, or none" in fault
 
 
 RESOURCE = {"cpu": 1, "memoryMB": 1, "gpu": 1}
@@ -205,7 +205,7 @@ RESOURCE = {"cpu": 1, "memoryMB": 1, "gpu": 1}
         (with_role(prerequisites=["none"]), "no prerequisite none"),
         (small(prerequisites=[]), "prerequisites is an empty list, expected at least one prerequisite"),
         (small(prerequisites=[{"name": "x", "type": "disk"}]), "expected one of dockerimage, script, output, data"),
-        (small(prerequisites=small()["prerequisites"] * 2), "the dockerimage torch is there twice"),
+        (small(prerequisites=small()["prerequisites"] * 2), "the dockerimage torch is given twice"),
         (small(prerequisites=[{"name": "t", "type": "dockerimage"}]), "prerequisites[0].uri is missing"),
         (
             small(prerequisites=[{"name": "t", "type": "dockerimage", "uri": "u", "x": 1}]),
@@ -213,7 +213,7 @@ RESOURCE = {"cpu": 1, "memoryMB": 1, "gpu": 1}
         ),
         (small(defaults={"deployment": "d"}), "defaults.deployment: no deployment d"),
         (small(deployments=[{"name": "d", "taskRoles": {"tain": {}}}]), "unknown role, did you mean train?"),
-        (small(deployments=[{"name": "d", "taskRoles": {}}] * 2), "the deployment d is there twice"),
+        (small(deployments=[{"name": "d", "taskRoles": {}}] * 2), "the deployment d is given twice"),
         (small(extras={"gangAllocation": "perhaps"}), "extras.gangAllocation is perhaps, expected true or false"),
         (
             small(extras={"hivedScheduler": {"jobPriorityClass": "crit"}}),

@@ -73,8 +73,8 @@ def test_a_share_survives_being_written() -> None:
             "share: {mode: mig, request: 0.142, limit: 1}",
             "share.limit is 1, expected what task asks for (0.142): mode mig gives no more",
         ),
-        ("gpu_milli: 500\nshare: {request: 0.5}", "share.request and gpu_milli of role task are both there"),
-        ("gpu_mem_gib: 5\nshare: {memory_gib: 5}", "share.memory_gib and gpu_mem_gib of role task are both there"),
+        ("gpu_milli: 500\nshare: {request: 0.5}", "share.request and gpu_milli of role task are both given"),
+        ("gpu_mem_gib: 5\nshare: {memory_gib: 5}", "share.memory_gib and gpu_mem_gib of role task are both given"),
         ("share: {mode: mig, request: 0.5}", "expected one of 0.142, 0.285, 0.428, 0.571, 1"),
         ("share: {persistent_gib: 4, ephemeral_gib: 4, memory_gib: 6}", "are more than the memory of task"),
         ("share: {quota: 1}", "quota"),
@@ -89,5 +89,5 @@ def test_what_makes_no_sense_is_one_line(text: str, says: str) -> None:
 
 
 def test_a_share_needs_gpus() -> None:
-    with pytest.raises(InputError, match="share is there without GPUs"):
+    with pytest.raises(InputError, match="share is given without GPUs"):
         read_requests("name: a\ncommand: x\nshare: {mode: slice}")

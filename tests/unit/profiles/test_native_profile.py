@@ -157,7 +157,7 @@ FAULTS = {
         ":2: unknown key models.m.scalling, did you mean scaling?",
     ),
     "steps for all models": ("default: {steps_per_s: 1}", "unknown key default.steps_per_s"),
-    "nothing in it": ("name: lab", "neither default nor models is there"),
+    "nothing in it": ("name: lab", "neither default nor models is given"),
     "a factor of zero": ("default: {types: {k80: 0}}", "default.types.k80 is 0, expected a number above 0"),
     "a negative factor": ("default: {types: {k80: -1}}", "default.types.k80 is -1"),
     "a factor that is no number": ("default: {types: {k80: slow}}", "default.types.k80 is slow"),

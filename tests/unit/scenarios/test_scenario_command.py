@@ -33,7 +33,7 @@ def test_one_file_shows_every_step(tmp_path: Path, monkeypatch: Patch, capsys: S
         "  2  second asks for a, priority 5      preempt  first must leave first\n"
         "  3  first ends\n"
         "  4  second asks for a, priority 5      bind     n0, GPU 0 1 2 3\n"
-        "  5  third asks for a, priority 0       wait     its VC has no room\n"
+        "  5  third asks for a, priority 0       wait     its VC has too few free GPUs\n"
         "  6  other asks for nobody, priority 0  error    there is no virtual cluster 'nobody'\n"
         "\n"
         "ok       good  6 steps\n"

@@ -12,7 +12,7 @@ from scenario_files import CLUSTER, CONFIG, ask, skep_scenario, write_json
 SPEC = {"virtualCluster": "a", "leafCellNumber": 1}
 
 STEPS: dict[str, tuple[Any, str]] = {
-    "a step is no mapping": (["x"], "step 1: is not a mapping"),
+    "a step is not a mapping": (["x"], "step 1: is not a mapping"),
     "no op": ([{}], "step 1: op is missing"),
     "an unknown op": ([ask("p"), {"op": "node-bad"}], "step 2: unknown op 'node-bad', did you mean node_bad?"),
     "an op that is a list": ([{"op": ["schedule"]}], "step 1: unknown op"),
@@ -61,7 +61,7 @@ FILES: dict[str, tuple[str, str, str]] = {
     "deep JSON": ("s.json", '{"steps":' + "[" * 100_000, "s.json: is nested too deep"),
     "a number of many digits": ("s.json", '{"steps":' + "1" * 10_000 + "}", "s.json: is not JSON"),
     "no YAML": ("s.yaml", "steps: [\n  a: b: c", "s.yaml:2: is not YAML"),
-    "a key twice": ("s.yaml", "steps: []\nsteps: []\n", "s.yaml:2: steps is there twice"),
+    "a key twice": ("s.yaml", "steps: []\nsteps: []\n", "s.yaml:2: steps is given twice"),
     "an empty file": ("s.yaml", "\n", "s.yaml: is empty"),
     "no cluster": ("s.yaml", "steps: []\n", "s.yaml: config is missing"),
     "a cluster that is not there": ("s.yaml", "cluster: x.yaml\nsteps: []\n", "x.yaml: no such file"),

@@ -150,7 +150,7 @@ def test_an_ended_job_conflicts(world: World) -> None:
     world.wait_for(job_id, "stopped")
     answer = world.client.post(f"{JOBS}/{job_id}/stop")
     assert answer.status_code == 409
-    assert answer.json()["error"] == f"job {job_id} cannot be stopped: it has stopped"
+    assert answer.json()["error"] == f"job {job_id} cannot be stopped: it already finished (stopped)"
 
 
 def test_nodes_policy_cluster_usage(world: World) -> None:
@@ -284,5 +284,5 @@ def test_a_bad_parameter_is_named_as_it_was_sent(world: World) -> None:
     answer = world.client.get("/api/v1/usage?since=-1")
     assert answer.json()["error"] == "since: Input should be greater than or equal to 0"
     answer = world.client.patch(f"{JOBS}/{world.submit()}", json={"tags": ["a", "b\nc"]})
-    assert answer.json()["error"] == "tags.1 is 'b\\nc', which is not of its form"
+    assert answer.json()["error"] == "tags.1 is 'b\\nc', which does not have the expected form"
     assert world.client.put("/api/v1/policy", json=[]).json()["error"].startswith("body: ")

@@ -296,6 +296,6 @@ def test_a_follower_that_comes_back_too_late_is_told_how_much_it_missed(
             first = next(event.json() for event in EventSource(stream).iter_sse() if event.data)
         if missed:
             assert (first["kind"], first["seq"]) == ("missed", newest - 1)
-            assert first["text"] == f"{missed:,} events were forgotten before they were read"
+            assert first["text"] == f"{missed:,} events were deleted before they were read"
         else:
             assert first["seq"] == newest

@@ -104,7 +104,7 @@ def test_a_job_of_which_nothing_is_known_runs_for_ever_and_so_others_wait(world:
     found = foreseen(world)
     assert [(each.start_s is None, each.end_s, each.estimate, each.note) for each in found.values()] == [
         (False, None, "none", "taken to run for ever"),
-        (True, None, "owner", "waits for what never becomes free"),
+        (True, None, "owner", "waits for resources that never become free"),
     ]
 
 
@@ -113,7 +113,11 @@ def test_it_can_be_cut_off(world: LiveWorld) -> None:
     world.settle()
     found = foreseen(world, within_s=150.0)
     assert [each.end_s is not None for each in found.values()] == [True, False, False]
-    assert [each.note for each in found.values()] == ["", "runs on after this time", "waits at the end of this time"]
+    assert [each.note for each in found.values()] == [
+        "",
+        "still runs at the end of the forecast",
+        "still waits at the end of the forecast",
+    ]
 
 
 def test_a_held_job_says_so(world: LiveWorld) -> None:

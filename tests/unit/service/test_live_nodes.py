@@ -63,7 +63,7 @@ def test_a_node_in_use_is_not_taken_away_by_a_file(tmp_path: Path) -> None:
     world = LiveWorld(tmp_path, cluster=LAB)
     world.submit(request(gpus=8))
     world.settle()
-    with pytest.raises(Conflict, match="runs on node n1, which the new cluster lacks"):
+    with pytest.raises(Conflict, match="runs on node n1, which the new cluster does not have"):
         world.ask(commands.apply_cluster("nodes: [{name: n0, gpus: 4}]\n", "less", "ann"))
     assert told(world) == []
 

@@ -47,7 +47,7 @@ def test_stopping_what_waits_what_runs_and_what_is_over(world: LiveWorld) -> Non
     world.settle()
     assert world.state(first) == "stopped"
     assert world.state(third) == "running"
-    with pytest.raises(Conflict, match="has stopped"):
+    with pytest.raises(Conflict, match="already finished"):
         world.ask(commands.stop(first, "bob", ""))
     with pytest.raises(NotFound):
         world.ask(commands.stop("999", "bob", ""))
@@ -368,7 +368,7 @@ def test_guarantees_are_found_again_on_another_cluster(tmp_path: Path) -> None:
     changed = VCS.replace("cpus: 4}]", "cpus: 4}, {name: c, gpus: 2, cpus: 4}]").replace("blue: 1", "blue: 2")
     with world.writer.lock:
         changes = commands.changes_of(world.writer, changed, "more")
-    assert changes == ["node c comes, with 2 GPUs", "VC blue gets other cells"]
+    assert changes == ["node c is added, with 2 GPUs", "VC blue gets other cells"]
     world.ask(commands.apply_cluster(changed, "more", "root"))
     assert not world.writer.planning.planner.loans.borrowers
     shrunk = changed.replace("red: 1", "green: 1")

@@ -71,7 +71,7 @@ def test_a_job_is_stopped_in_the_turn_of_its_submission(tmp_path: Path) -> None:
         world, submit(request(hold=True)), commands.stop("1", "bob", ""), commands.reprioritise("1", 5, "bob")
     )
     assert (ids, stopped) == (["1"], None)
-    assert "it has stopped" in str(refused)
+    assert "it already finished (stopped)" in str(refused)
     assert world.state("1") == "stopped"
 
 

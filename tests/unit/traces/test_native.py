@@ -155,7 +155,7 @@ def test_jobs_that_need_each_other_are_an_error(tmp_path: Path) -> None:
         ),
         pytest.param(f"{HEADER},zzz\n", ":1: unknown column zzz", "known columns", id="an unknown column"),
         pytest.param(f"{HEADER},\n", ":1: column 5 has no name", "", id="a column without a name"),
-        pytest.param(f"{HEADER},gpus\n", ":1: column gpus is there twice", "", id="a repeated column"),
+        pytest.param(f"{HEADER},gpus\n", ":1: column gpus is given twice", "", id="a repeated column"),
         pytest.param(f'{HEADER}\n"{"x" * 200_000}', ":2: is not CSV", "", id="a quote that never ends"),
     ],
 )

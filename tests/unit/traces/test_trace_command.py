@@ -77,7 +77,7 @@ def test_sample_takes_jobs_and_days(blox: Path, tmp_path: Path) -> None:
 
 
 def test_sample_wants_to_know_what_to_leave_out(blox: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nothing to leave out"):
+    with pytest.raises(InputError, match="nothing to do"):
         run("sample", blox, "--out", tmp_path / "out.csv")
 
 
@@ -93,7 +93,7 @@ def test_an_existing_file_is_replaced_only_by_force(blox: Path, tmp_path: Path, 
     out.write_text("mine")
     args = [command] if command == "synth" else [command, blox]
     args += [] if command == "convert" else ["--jobs", 1]
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="already exists"):
         run(*args, "--out", out)
     assert out.read_text() == "mine"
     assert run(*args, "--out", out, "--force").exit_code == 0

@@ -123,7 +123,7 @@ def test_a_damaged_checkpoint_costs_steps_but_changes_no_bit(tmp_path: Path) -> 
     done = run(LOOP, tmp_path, **job)
     assert done.stdout == alone.stdout
     assert done.stderr == (
-        "skep.train: checkpoint-000002 is damaged (rank-0.bin is not what was written); using the one before\n"
+        "skep.train: checkpoint-000002 is damaged (rank-0.bin differs from what was written); using the one before\n"
     )
 
 

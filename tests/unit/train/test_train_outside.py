@@ -51,7 +51,7 @@ for step in train.join().steps(5):
     [
         ({"every_s": -1}, "every_s must be"),
         ({"every_s": float("nan")}, "every_s must be"),
-        ({"save": print}, "save and load go together"),
+        ({"save": print}, "save and load belong together"),
         ({"model": object()}, "cannot keep 'model' \\(object\\)"),
     ],
 )

@@ -80,7 +80,7 @@ def test_after_a_resize_new_ranks_take_what_rank_0_had_but_draw_their_own_lots(
         (7, "of rank 0", random.Random(0).random()),
         (7, "of rank 0", random.Random(101).random()),
     ]
-    assert capsys.readouterr().err == "skep.train: going on at step 7 with 2 ranks instead of 1\n"
+    assert capsys.readouterr().err == "skep.train: continuing at step 7 with 2 ranks instead of 1\n"
 
 
 @pytest.mark.parametrize("broken", [0, 1])
@@ -96,7 +96,7 @@ def test_a_name_that_the_checkpoint_does_not_know_is_told(tmp_path: Path, capsys
     save(tmp_path, 1)
     more = Saving({"added": state.kept("added", [])}, None, None)
     more.restore(Checkpoints(tmp_path), ranks.Alone(), SavePlace())
-    assert "the checkpoint does not know 'added'" in capsys.readouterr().err
+    assert "the checkpoint has no 'added'" in capsys.readouterr().err
 
 
 def test_ranks_that_plan_different_numbers_of_steps_are_told_at_once(

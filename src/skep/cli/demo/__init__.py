@@ -1,4 +1,4 @@
-"""`skep demo`: a small cluster that really runs, told as a story; with `--simulate` a comparison of schedulers."""
+"""`skep demo`: a small cluster with real jobs, explained step by step; with `--simulate` a comparison of schedulers."""
 
 from __future__ import annotations
 

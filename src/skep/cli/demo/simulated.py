@@ -1,4 +1,4 @@
-"""`skep demo --simulate`: a comparison of schedulers on a made-up week, told in a few lines, with its report."""
+"""`skep demo --simulate`: a comparison of schedulers on a made-up week, explained in a few lines, with its report."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ CLUSTER, GPUS = "16x8", 128
 JOBS, LOAD, SEED = 2000, 0.9, 7
 
 COMPARED = {
-    "fifo": "first come, first served; who does not fit holds up the line",
-    "fifo:walk=skip": "the same, but who fits may pass",
+    "fifo": "first come, first served; a job that does not fit blocks",
+    "fifo:walk=skip": "the same, but jobs that fit may pass",
     "yarn-cs": "a quota for every team, first come, first served within it",
-    "tiresias-l": "who has had least so far goes first, and pushes others out",
-    "srsf": "who has least left goes first; it knows every duration",
+    "tiresias-l": "least service so far goes first, preempting others",
+    "srsf": "least work left goes first; it knows every duration",
 }
-"""Each policy, and what it does in a line."""
+"""Each policy with a one-line description."""
 
 
 def simulate(html: Path) -> None:
-    """Told, shown and written."""
+    """Explain, run and write the report."""
     import gc
 
     from skep.cli.simulate import check_html, write_html
@@ -41,7 +41,7 @@ def simulate(html: Path) -> None:
     tell(setting(experiment), "", "Five schedulers get the same jobs:")
     runs = [run_told(experiment, policy) for policy in COMPARED]
     show_table(runs)
-    tell("", "What one sees:", *lessons(runs), "")
+    tell("", "What the numbers show:", *lessons(runs), "")
     write_html(runs, html, experiment)
     tell(*next_lines(html))
 
@@ -88,7 +88,7 @@ def show_table(runs: list[Run]) -> None:
 
 
 def lessons(runs: list[Run]) -> list[str]:
-    """Who is best and why, who waits and why: true of this week, as the tests check."""
+    """Which policy is best and why, which jobs wait and why: true for this week, as the tests check."""
     from skep.report.units import format_count, format_duration
 
     fifo, skip, _, tiresias, srsf = runs
@@ -96,8 +96,8 @@ def lessons(runs: list[Run]) -> list[str]:
     return [
         f"- Best is srsf: a job takes {format_duration(best_s)} on average, under fifo {format_duration(fifo_s)}, "
         f"{fifo_s / best_s:.2g} times as long. But srsf has to know how long every job will run.",
-        f"- tiresias-l knows nothing beforehand and is within {near_s / best_s - 1:.0%} of that: it lets new jobs push "
-        f"out those that have had much already ({format_count(tiresias.summary.preemptions)} times; each goes on later "
+        f"- tiresias-l knows nothing beforehand and is within {near_s / best_s - 1:.0%} of that: it lets new jobs "
+        f"preempt those with much service ({format_count(tiresias.summary.preemptions)} times; each goes on later "
         "where it was).",
         f"- Under fifo the small wait for the large: when the first in line needs more GPUs than are free, no job "
         f"behind it starts. Jobs of one GPU wait {format_duration(waited(fifo, is_small))} on average, while "
@@ -126,7 +126,7 @@ def average(run: Run, value: Callable[[JobRow], float | None]) -> float:
 
 
 def idle_while_waiting(run: Run) -> float:
-    """GPUs that no job holds, on average over the time in which a job waits."""
+    """Idle GPUs, on average over the time in which a job waits."""
     history = run.history
     assert history is not None
     idle = total_s = 0.0

@@ -1,4 +1,5 @@
-"""Where the demo plays: a server of its own in a folder of its own, and a terminal whose commands are really run."""
+"""The environment of the demo: a server of its own in a folder of its own, and a terminal whose commands are really
+run."""
 
 from __future__ import annotations
 
@@ -38,12 +39,12 @@ LOOK_S = 0.1
 
 
 class Unexpected(SkepError):
-    """What the demo says did not happen."""
+    """A step of the demo did not happen as described."""
 
 
 @contextlib.contextmanager
 def stage(*, is_kept: bool) -> Iterator[Stage]:
-    """Server and folder go at the end, however it comes; `is_kept`: unless it ended well."""
+    """Server and folder are removed at the end in every case; `is_kept`: unless it ended well."""
     path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
     is_done = False
     with Interrupts() as interrupts, environment(PATH=path):
@@ -72,18 +73,18 @@ def set_up(folder: Path) -> str:
 
     running = read_running(folder / DATA)
     if running is None:
-        raise Unexpected("expected that the server stays up; it has gone")
+        raise Unexpected("expected that the server stays up; it has exited")
     return running.url
 
 
 def tear_down(folder: Path) -> None:
-    with contextlib.suppress(InputError):  # it may never have come up
+    with contextlib.suppress(InputError):  # it may never have started
         run_skep(f"down --stop-jobs --data {shlex.quote(str(folder / DATA))}")
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def run_skep(line: str) -> str:
-    """A command inside this process, which is quicker than another one; what it prints."""
+    """Run a command inside this process, which is faster than a new one. Returns its output."""
     from skep.cli.main import skep
 
     said = io.StringIO()
@@ -95,7 +96,7 @@ def run_skep(line: str) -> str:
 class Interrupts:
     """A signal, or a closed terminal, ends the demo and its server: signals become interrupts.
 
-    They are held while the server is half up or half down: it would be left over.
+    They are delayed while the server is starting or stopping, so that no server is left running.
     """
 
     def __init__(self) -> None:
@@ -128,7 +129,7 @@ class Interrupts:
 
 @contextlib.contextmanager
 def environment(**values: str) -> Iterator[None]:
-    """As of a fresh shell, with these values: what is set for another server is not for this one."""
+    """The environment of a fresh shell with these values: settings for another server do not apply here."""
     before = dict(os.environ)
     for name in [name for name in before if name.startswith("SKEP_")]:
         del os.environ[name]

@@ -1,4 +1,4 @@
-"""What the steps of the demo's jobs say afterwards: whether any was lost, and whether the losses are right."""
+"""Checks the steps of the demo's jobs: whether any was lost, and whether the losses are right."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEP = re.compile(r"^step (\d+) loss (\S+)$", re.MULTILINE)
 
 
 class Steps(NamedTuple):
-    """Of one job, over all its attempts."""
+    """The steps of one job, over all its attempts."""
 
     seen: list[tuple[int, float]]
     """Number and loss of each step, in the order in which they were computed."""
@@ -30,7 +30,7 @@ class Steps(NamedTuple):
         return len(set(range(steps)) - {step for step, _ in self.seen})
 
     def is_undisturbed(self, steps: int, *, is_exact: bool) -> bool:
-        """Whether every loss is what a run without any interruption gives; another number of tasks rounds otherwise."""
+        """True if every loss is that of an uninterrupted run; another number of tasks rounds differently."""
         right = curve(steps)
         if is_exact:
             return all(loss == right[step] for step, loss in self.seen)

@@ -1,4 +1,4 @@
-"""The story `skep demo` tells. What it says happened, it has seen; where it has not, it ends with exit code 1."""
+"""The steps of `skep demo`. Each statement is checked; if one is not true, the demo ends with exit code 1."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A training script for the demo: logistic regression on made-up points, by the standard library alone.
+"""A training script for the demo: logistic regression on made-up points, with the standard library only.
 
-The GPUs are virtual, so the time they would take is slept: a step takes as long as the largest share of its batch.
-With several tasks the first one trains; the others compute their shares for it, and leave when it leaves.
+The GPUs are virtual, so the script sleeps for the time they would take: a step takes as long as the largest share of
+its batch. With several tasks the first one trains; the others compute their shares for it, and exit when it exits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Slope = tuple[float, list[float]]
 
 
 def make_points() -> list[Point]:
-    """Labels follow a hidden direction, one in fifty is wrong: there is something to learn, and an end to it."""
+    """Labels follow a hidden direction, one in fifty is wrong: the model can learn, and the loss has a limit."""
     draw = random.Random(SEED)
     hidden = [draw.gauss(0, 1) for _ in range(FEATURES)]
     made = []
@@ -69,7 +69,7 @@ def undisturbed(steps: int) -> list[float]:
 
 
 def lead(steps: int) -> None:
-    """The first task: the only one that has something to save."""
+    """The first task, the only one with something to save."""
     points, weights = make_points(), [0.0] * FEATURES
     job = train.join(weights=weights, every_s=CHECKPOINT_S)
     others = meet(job.world_size)
@@ -89,7 +89,8 @@ def lead(steps: int) -> None:
 
 
 def help_out(rank: int, world_size: int) -> None:
-    """Asked to stop, it goes on: the first task finishes its step, and the connection ends when it has left."""
+    """When asked to stop, this task continues: the first task finishes its step, and closes the connection when it
+    exits."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     points, first = make_points(), call()
     while asked := first.readline():
@@ -106,7 +107,7 @@ def compute(points: Sequence[Point], weights: Sequence[float], step: int, rank: 
 
 
 class RankLink:
-    """Lines of JSON, there and back."""
+    """Lines of JSON, in both directions."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -133,7 +134,7 @@ def hear(line: RankLink) -> Slope:
 
 
 def meet(world_size: int) -> list[RankLink]:
-    """The connections to the other tasks, in the order in which they came: sums differ by rounding at most."""
+    """The connections to the other tasks, in the order of arrival: sums differ by rounding at most."""
     if world_size == 1:
         return []
     with socket.create_server(("127.0.0.1", int(os.environ["MASTER_PORT"]))) as door:

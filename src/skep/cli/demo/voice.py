@@ -1,4 +1,4 @@
-"""How the demo speaks."""
+"""Printing of the demo's text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ WIDTH_MAX = 100
 
 
 def tell(*paragraphs: str) -> None:
-    """Wrapped to the screen; commands and addresses, which are indented, stay whole."""
+    """Wrapped to the screen; indented commands and addresses are not broken."""
     import shutil
     import textwrap
 

@@ -1,9 +1,9 @@
-"""Whose account a job runs as, where the server has the right to choose.
+"""The account that a job runs as, if the server has the right to choose.
 
-`server`          as the server, the only way where it may not change accounts
-`submitter`       as the account that has the name of the job's user
+`server`          as the server, the only way if it may not change accounts
+`submitter`       as the account with the name of the job's user
 `account:NAME`    all jobs as this account
-`separate`        each user under a user number of its own, which no account has
+`separate`        each user under a separate user number, which belongs to no account
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from skep.files.untrusted import decode_as, read_small
 
 SERVER, SUBMITTER, SEPARATE, ACCOUNT = "server", "submitter", "separate", "account:"
 FIRST_NUMBER, LAST_NUMBER = 50_000, 59_999
-"""Of `separate`: below the numbers that systemd uses, and within what containers have."""
+"""User numbers for `separate`: below those that systemd uses, and within those available in containers."""
 NEEDED = {"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
 SHARED = Path("/var/lib/skep-jobs")
 """For folders of jobs whose accounts cannot reach a place beside the data folder."""
@@ -36,11 +36,11 @@ class Account(msgspec.Struct, frozen=True):
     gid: int
     groups: list[int] = []
     home: str = ""
-    """Empty: the folder the job works in."""
+    """Empty: the job's working folder."""
 
 
 class Given(msgspec.Struct):
-    """What must stay as it is: where the folders of jobs are, and which user has which number."""
+    """What must not change: where the folders of jobs are, and the number of each user."""
 
     job_files: str = ""
     numbers: dict[str, int] = {}
@@ -48,7 +48,7 @@ class Given(msgspec.Struct):
 
 class Accounts:
     def __init__(self, run_as: str = SERVER, data: Path = Path(), job_files: str = "", umask: int = 0o022) -> None:
-        """`job_files`: where jobs of other accounts have their folders; empty for the usual place."""
+        """`job_files`: where jobs of other accounts have their folders; empty for the default place."""
         self.run_as = run_as
         self.umask = umask
         self._file = data / RECORD
@@ -71,7 +71,7 @@ class Accounts:
         return Path(self._given.job_files) if self._given.job_files else None
 
     def of(self, user: str) -> Account | None:
-        """None: that of the server."""
+        """None: the account of the server."""
         if self.run_as == SEPARATE:
             number = self._number(user)
             return Account(user or "skep", number, number)
@@ -112,7 +112,7 @@ class Accounts:
 
 
 def check_run_as(value: str) -> str | None:
-    """What is wrong with it, if anything."""
+    """The problem with this setting, if any."""
     if value in (SERVER, SUBMITTER, SEPARATE) or (value.startswith(ACCOUNT) and value != ACCOUNT):
         return None
     return f"{SERVER}, {SUBMITTER}, {SEPARATE} or {ACCOUNT}NAME"
@@ -152,27 +152,27 @@ def has_account(number: int) -> bool:
 
 
 def usual_folder(data: Path) -> Path:
-    """Beside the data folder, or a shared one where accounts of jobs cannot get there."""
+    """Beside the data folder, or a shared folder if accounts of jobs cannot reach that."""
     if first_closed(data.parent) is None:
         return data.with_name(f"{data.name}-jobs")
     return SHARED / f"{data.name}-{hashlib.sha256(os.fsencode(data)).hexdigest()[:12]}"
 
 
 def first_closed(folder: Path) -> Path | None:
-    """The first folder on the way there, itself included, that other accounts may not pass."""
+    """The first folder on the way there, itself included, that other accounts may not enter."""
     way = [*reversed(folder.resolve().parents), folder.resolve()]
     return next((each for each in way if not each.stat().st_mode & stat.S_IXOTH), None)
 
 
 def make_passage(folder: Path, *, is_open: bool) -> None:
-    """A folder of the server's on the way to one of a job."""
+    """A folder of the server on the way to one of a job."""
     folder.mkdir(exist_ok=True, mode=0o700)
     if is_open:
         folder.chmod(0o711)
 
 
 def give(folder: Path, account: Account | None) -> None:
-    """Make a folder for its account alone, and everything below it that belonged to another account."""
+    """Give a folder, and everything below it that belonged to another account, to its account alone."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if account is None or folder.lstat().st_uid == account.uid:
         return
@@ -183,4 +183,4 @@ def give(folder: Path, account: Account | None) -> None:
                 os.chown(name, account.uid, account.gid, dir_fd=at, follow_symlinks=False)
         if root != str(folder):
             os.fchown(at, account.uid, account.gid)
-    os.chown(folder, account.uid, account.gid, follow_symlinks=False)  # Last: it says that all is done.
+    os.chown(folder, account.uid, account.gid, follow_symlinks=False)  # Last, because it marks the rest as done.

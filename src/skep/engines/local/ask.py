@@ -1,6 +1,7 @@
-"""Asking a job that goes on for something, through a file that `skep.train` looks for between two steps.
+"""Requests to a running job, through a file that `skep.train` reads between two steps.
 
-It lies in the task's own folder, where the task may have put anything: nothing there is followed or trusted.
+It lies in the task's own folder, where the task may have put anything: links are not followed and content is not
+trusted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FILE, ASIDE = "asked.json", ".asked.new"
 
 class AskedFile(msgspec.Struct, frozen=True):
     save: int = 0
-    """When a checkpoint was asked for last, as a number that grows, also through restarts of the server."""
+    """The number of the last requested checkpoint, which grows also across restarts of the server."""
     tune: int = 0
     settings: dict[str, Setting] = {}
 
@@ -36,14 +37,14 @@ def ask(own: Path, action: Checkpoint | Tune) -> None:
 
 
 def put(own: Path, content: bytes) -> None:
-    """Replace the file, whatever is there: a link is replaced too, not followed."""
+    """Replace the file, whatever is there: a link is replaced, not followed."""
     folder = os.open(own, os.O_RDONLY | os.O_DIRECTORY | CAREFULLY)
     try:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(ASIDE, dir_fd=folder)
         fd = os.open(ASIDE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CAREFULLY, 0o644, dir_fd=folder)
         with open(fd, "wb") as file:
-            os.fchmod(fd, 0o644)  # The task may be of another account.
+            os.fchmod(fd, 0o644)  # The task may belong to another account.
             file.write(content)
         os.rename(ASIDE, FILE, src_dir_fd=folder, dst_dir_fd=folder)
     finally:

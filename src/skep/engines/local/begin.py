@@ -1,4 +1,4 @@
-"""The beginning of a launch: who sits where, the folders of its tasks, and their shims."""
+"""The beginning of a launch: seats, the folders of its tasks, and their shims."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from skep.jobs.request import Request
 
 MPS = "mps"
 BASE_ENV = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1"}
-"""GPUs numbered as we count them; output that is seen when it is printed."""
+"""GPUs numbered in PCI order; unbuffered output."""
 SHARED_ENV = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH")
 SHARED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_")
-"""Variables of the server that jobs of other accounts have too."""
+"""Variables of the server that jobs of other accounts get too."""
 
 
 class TaskFile(msgspec.Struct, frozen=True):
@@ -53,13 +53,13 @@ class TaskFile(msgspec.Struct, frozen=True):
     freezer: str = ""
     """The control group that can be frozen; empty if there is none."""
     fence: str = ""
-    """The file with the epoch of the server that may give orders."""
+    """The file with the epoch of the server that may send commands."""
     output: str = ""
-    """Where a task that can be frozen prints to, instead of a pipe to the shim."""
+    """Where a task that can be frozen writes its output, instead of a pipe to the shim."""
     freeze: list[str] = []
     restore: list[str] = []
     account: Account | None = None
-    """Whom the task runs as; none: as the shim."""
+    """The account that the task runs as; None: that of the shim."""
     umask: int = 0o022
     open_files: int = 0
     """Soft limit of the task; 0: that of the shim."""
@@ -103,7 +103,7 @@ def place_of(role: str, index: int, seat: Seat, allocation: Allocation, cluster:
 
 
 def warnings_of(request: Request) -> list[str]:
-    """What this engine will not do for the job; for the one who submits it, and at the head of its log."""
+    """What this engine does not do for the job; shown to the submitter and at the beginning of the job's log."""
     found = [
         f"image {role.image!r} of role {name} is ignored: this engine runs plain processes"
         for name, role in request.tasks.items()
@@ -115,13 +115,13 @@ def warnings_of(request: Request) -> list[str]:
 
 
 def share_notes(place: TaskPlace) -> list[str]:
-    """What does not bound a job on the GPUs that it shares, though its mode says so."""
+    """Limits of the job's share mode that are not enforced on this machine."""
     problem = mps_problem() if place.mps_percent else None
     return [problem] if problem else []
 
 
 class Beginning(msgspec.Struct, frozen=True):
-    """Everything that is settled about a launch before its files are written."""
+    """Everything that is decided about a launch before its files are written."""
 
     action: Launch | Move
     request: Request
@@ -133,7 +133,7 @@ class Beginning(msgspec.Struct, frozen=True):
 
 
 class Beginner:
-    """Writes the folder of a launch. It is there whole or not at all: its name is what makes a launch exist."""
+    """Writes the folder of a launch atomically: a launch exists if the folder with its name exists."""
 
     def __init__(self, folder: Folder, groups: Cgroups, accounts: Accounts, limits: LimitRules = UNLIMITED) -> None:
         self.folder = folder
@@ -144,7 +144,7 @@ class Beginner:
         self.library = prepare_library(folder.python)
 
     def log_bytes(self, request: Request) -> int:
-        """That are kept of one task."""
+        """The number of log parts that are kept for one task."""
         most = self.limits.of_task(request.user, request.vc).log_mib
         return LOG_BYTES if most is None else most << 20
 
@@ -169,13 +169,13 @@ class Beginner:
             raise
 
     def _give(self, what: Beginning, folder: Path) -> None:
-        """A folder of the job's own. Those above it are the server's, so a job cannot replace it."""
+        """A folder owned by the job. Those above it belong to the server, so a job cannot replace it."""
         for above in reversed(folder.relative_to(self.folder.own).parents[:-1]):
             make_passage(self.folder.own / above, is_open=what.account is not None)
         give(folder, what.account)
 
     def _fetch(self, job_id: str, name: str) -> Path:
-        """A folder of the job, from where it was before the server began, or ceased, to run jobs as others."""
+        """A folder of the job, moved from where it was before the setting `run_as` was changed."""
         wanted = self.folder.of_job(job_id, name)
         for place in (self.folder.jobs, self.accounts.job_files):
             if place is not None and place != self.folder.own and not wanted.exists():
@@ -256,23 +256,23 @@ class Beginner:
             return None
         before = self.folder.of_job(what.action.job_id, "checkpoint")
         if what.account is None and (before / f"criu-{task}").exists():
-            return Freezer(before, task)  # As an earlier version froze it; its path is in the image.
+            return Freezer(before, task)  # Frozen by an earlier version; its path is in the image.
         # Not where the job can write: an image is restored with the rights of the shim.
         return Freezer(self.folder.job(what.action.job_id) / "frozen", task)
 
 
 def server_env() -> dict[str, str]:
-    """What the server has, without what is about the server.
+    """The server's environment without the variables that concern the server.
 
-    What is no text is left out: `task.json` could not hold it, and no job could be started.
+    Values that are not valid text are left out: `task.json` cannot hold them, and no job could be started.
     """
     return {key: value for key, value in os.environ.items() if not key.startswith("SKEP_") and is_text(key + value)}
 
 
 def base_env(env: dict[str, str], account: Account | None, work: str) -> dict[str, str]:
-    """What a task has of the server's variables; its own are put over it.
+    """The variables that a task gets from the server; its own take precedence.
 
-    Another account gets only what it needs: the rest may be secret.
+    Another account gets only what it needs, because the rest may be secret.
     """
     if account is not None:
         env = {key: value for key, value in env.items() if key in SHARED_ENV or key.startswith(SHARED_PREFIXES)}
@@ -290,7 +290,7 @@ def is_text(value: str) -> bool:
 
 def make_task(path: Path, file: TaskFile) -> None:
     path.mkdir(mode=0o700)
-    fd = os.open(path / "task.json", os.O_WRONLY | os.O_CREAT, 0o600)  # It may hold secrets.
+    fd = os.open(path / "task.json", os.O_WRONLY | os.O_CREAT, 0o600)  # It may contain secrets.
     with open(fd, "wb") as target:
         target.write(msgspec.json.encode(file))
     os.mkfifo(path / "control", 0o600)

@@ -1,8 +1,8 @@
-"""Limits of CPU and memory by the kernel's control groups, version 1 and 2, where we may make groups.
+"""Limits of CPU and memory by the kernel's control groups, version 1 and 2, if groups may be created.
 
-A task's group also finds its processes again if its shim was killed. Groups are made below the server's own, so that a
-limit on the server holds for its tasks too; in version 2 a group with processes cannot have groups with limits below
-it, so there the nearest group above that may have them is taken.
+A task's group is also used to find its processes if its shim was killed. Groups are created below the server's own, so
+that a limit on the server applies to its tasks too. In version 2 a group with processes cannot have groups with limits
+below it, so the nearest group above that may have them is used.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ WANTED_V2 = ("cpu", "memory")
 
 
 class ControlGroup(msgspec.Struct, frozen=True):
-    """The folders a task's processes are put into, and the file that counts kills for lack of memory."""
+    """The folders of a task's processes, and the file that counts out-of-memory kills."""
 
     folders: list[str] = []
     oom_file: str = ""
     freezer: str = ""
-    """The control group that can be frozen. Beside version 1 it is made when it is needed."""
+    """The control group that can be frozen. With version 1 it is created when it is needed."""
 
 
 class Cgroups:
-    """`bases`: by controller, the folder where groups may be made; version 2 has one for all, called ``unified``, or
+    """`bases`: by controller, the folder where groups may be created; version 2 has one for all, called ``unified``, or
     beside version 1 one without limits, called ``freezer``."""
 
     def __init__(self, bases: dict[str, Path], owner: Path) -> None:
         self.mark = f"skep-{hashlib.sha256(os.fsencode(owner.absolute())).hexdigest()[:12]}"
-        """Two servers on one machine must not meet in a group."""
+        """Two servers on one machine must not use the same group."""
         self.bases: dict[str, Path] = {}
         for controller, base in bases.items():
             with contextlib.suppress(OSError):
-                made(base / self.mark).rmdir()  # A try.
+                made(base / self.mark).rmdir()  # A trial.
                 self.bases[controller] = base
 
     def problem(self) -> str | None:
@@ -58,7 +58,7 @@ class Cgroups:
         )
 
     def make(self, name: str, cpu: float, memory_gib: float, processes: int = 0) -> ControlGroup:
-        """A group for one task; limits of 0 are none."""
+        """A group for one task; 0: no limit."""
         name = safe_name(f"{self.mark}.{name}")
         if "unified" in self.bases:
             return self._make_v2(name, cpu, int(memory_gib * (1 << 30)), processes)
@@ -92,12 +92,12 @@ class Cgroups:
 
 
 def within(folders: list[str]) -> list[str]:
-    """These groups, after the groups inside them which take turns: an empty group can be removed from the inside."""
+    """These groups, after the groups for turns inside them, because groups are removed from the inside out."""
     return [f"{folder}/{TURN}" for folder in folders] + folders
 
 
 def quota(cpu: float) -> int:
-    """Microseconds of CPU in each period; the kernel takes no less than 1000."""
+    """Microseconds of CPU in each period; the kernel's minimum is 1000."""
     return max(int(cpu * PERIOD_US), 1000)
 
 
@@ -107,7 +107,7 @@ def made(folder: Path) -> Path:
 
 
 def put(file: Path, value: object) -> None:
-    """A limit that this kernel does not know is left out."""
+    """A limit that this kernel does not support is left out."""
     with contextlib.suppress(OSError):
         file.write_text(str(value))
 
@@ -132,13 +132,13 @@ def members(folders: list[str]) -> set[int]:
 
 
 def stop_forks(folders: list[str]) -> None:
-    """Let no process in these groups make another: who is killed must not be replaced meanwhile."""
+    """Prevent processes in these groups from forking, so that killed ones are not replaced."""
     for folder in folders:
         put(Path(folder, "pids.max"), 0)
 
 
 def kill_members(folders: list[str]) -> bool:
-    """Whether there were any."""
+    """Kill the processes in these groups. True if there were any."""
     found = members(folders)
     for pid in found:
         send(pid, signal.SIGKILL)
@@ -146,7 +146,7 @@ def kill_members(folders: list[str]) -> bool:
 
 
 def find_bases(proc: Path = Path("/proc/self")) -> dict[str, Path]:
-    """Where groups of ours belong, by controller; nothing where the kernel has no groups or hides them."""
+    """Where our groups belong, by controller; empty if the kernel has no groups or hides them."""
     try:
         own = dict(_own_groups((proc / "cgroup").read_text()))
         mounts = list(_mounts((proc / "mountinfo").read_text()))
@@ -161,7 +161,7 @@ def find_bases(proc: Path = Path("/proc/self")) -> dict[str, Path]:
         if "unified" in options and "unified" in own:
             base = _below(point, root, own["unified"])
             if found:
-                return found | {"freezer": base}  # The limits are in groups of version 1, and this is what is left.
+                return found | {"freezer": base}  # The limits are in groups of version 1, and this one has none.
             nearest = _nearest_v2(base, point)
             return {"unified": nearest} if nearest is not None else {}
     return found

@@ -1,7 +1,7 @@
-"""Freezing a task as it is, and thawing it, with CRIU: for a job that does not know how to save itself.
+"""Freezing and restoring a task with CRIU, for a job that cannot save itself.
 
-One process tree, no GPU, no open connection to elsewhere. A frozen task comes back under the process number it had and
-with the environment it had; its output goes on in the same file, which therefore lies in the checkpoint folder.
+One process tree, no GPU, no open network connection. A restored task has its previous process number and environment;
+its output continues in the same file, which therefore lies in the checkpoint folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CHECK_S = 20.0
 
 @functools.cache
 def criu_problem() -> str | None:
-    """Why tasks cannot be frozen on this machine, in one line; None where they can."""
+    """Why tasks cannot be frozen on this machine, in one line; None if they can."""
     if shutil.which("criu") is None:
         return "criu is not installed, so a task cannot be frozen here; it gets SIGTERM and its grace period instead"
     try:
@@ -32,7 +32,7 @@ def criu_problem() -> str | None:
 
 
 def program() -> str:
-    """In full: a shim may have another path to look in."""
+    """The full path, because a shim may have another PATH."""
     return shutil.which("criu") or "criu"
 
 
@@ -48,7 +48,7 @@ class Freezer:
         return [program(), "dump", "--tree", "{pid}", "--images-dir", str(self.image), "--manage-cgroups=ignore"]
 
     def thaw(self, task_folder: Path) -> list[str]:
-        """Nothing to thaw the first time. As a sibling of criu the task becomes a child of the shim."""
+        """None for the first launch. As a sibling of criu the task becomes a child of the shim."""
         if not (self.image / "inventory.img").exists():
             return []
         command = [program(), "restore", "--images-dir", str(self.image), "--manage-cgroups=ignore"]

@@ -1,4 +1,4 @@
-"""What the hardware offers for jobs that share a GPU: MIG instances and NVIDIA MPS, and in one line why not."""
+"""What the hardware offers for jobs that share a GPU: MIG instances and NVIDIA MPS, or one line that says why not."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from skep.core.share import MIG_PROFILES
 from skep.engines.local.gpus import find_gpus, find_mig_instances
 
 PIPES = "/tmp/nvidia-mps"
-"""Where clients of MPS find its daemon, unless the environment says otherwise."""
+"""Where MPS clients find the daemon, unless the environment says otherwise."""
 
 
 def mig_devices(gpus: tuple[int, ...], milli: int, slot: int) -> tuple[str, ...]:
-    """The MIG instances of a task. On a machine without GPUs, whose GPUs are virtual, there is nothing to name."""
+    """The MIG instances of a task. None on a machine without GPUs, whose GPUs are virtual."""
     if not find_gpus():
         return ()
     profile = next(each for each in MIG_PROFILES.values() if each.milli == milli)
@@ -32,7 +32,7 @@ def mig_devices(gpus: tuple[int, ...], milli: int, slot: int) -> tuple[str, ...]
 
 
 def mps_problem() -> str | None:
-    """Why the percentage of threads of a job in mode `mps` bounds nothing here; None: it does."""
+    """Why the thread percentage of a job in mode `mps` has no effect here; None: it has."""
     if not find_gpus():
         return "mode mps: this machine has no GPU; the job shares a virtual one without a bound"
     pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", PIPES)

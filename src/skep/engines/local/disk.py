@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and logs in parts. Standard library only: the shim uses this too."""
+"""Atomic file writes, and logs in parts. Standard library only: the shim uses this too."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 RATE_MAX = 32 << 20
-"""Bytes per second that are taken of one task's output."""
+"""The most bytes per second that are read of one task's output."""
 WINDOW_S = 0.1
 SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """For files that the task may have replaced by a link or a fifo."""
 
 
 def write_whole(path: str, text: str, *, is_durable: bool = False) -> None:
-    """A reader sees all of it or nothing."""
+    """Write atomically: a reader sees all of it or nothing."""
     aside = f"{path}.new"
     make_way(aside)
     make_way(path)
@@ -37,7 +37,7 @@ def write_whole(path: str, text: str, *, is_durable: bool = False) -> None:
 
 
 def make_way(path: str, is_kind: Callable[[int], bool] = stat.S_ISREG) -> None:
-    """Rename what is in the place of a file and is none."""
+    """Rename what is in the place of a file but is not a file."""
     with contextlib.suppress(FileNotFoundError):
         if not is_kind(os.lstat(path).st_mode):
             os.rename(path, f"{path}.{time.monotonic_ns()}")
@@ -49,7 +49,7 @@ def remove_folder(path: str) -> None:
 
 
 class LogFile:
-    """What the task prints: `log`, and older parts in `log.1`, `log.2`, …"""
+    """The output of the task: `log`, and older parts in `log.1`, `log.2`, …"""
 
     def __init__(self, part_bytes: int, parts: int) -> None:
         self.part_bytes = part_bytes
@@ -58,7 +58,7 @@ class LogFile:
         self.window_bytes = 0
         self.window_at = time.monotonic()
         self.dropped = 0
-        """Bytes of parts that are gone; kept in `log.dropped`, so that a reader who fell behind knows how far."""
+        """Bytes of deleted parts; kept in `log.dropped`, so that a reader that fell behind knows its position."""
         self.fd = -1
         self.open()
 
@@ -68,7 +68,7 @@ class LogFile:
         self.size = os.fstat(self.fd).st_size
 
     def pump(self, source: int) -> bool:
-        """Whether there may be more."""
+        """Read available output. True if there may be more."""
         try:
             data = os.read(source, 1 << 16)
         except BlockingIOError:
@@ -78,7 +78,7 @@ class LogFile:
         return bool(data)
 
     def brake(self, size: int) -> None:
-        """A task that prints too fast waits: disk and the shim's CPU time are shared."""
+        """A task that prints too fast is slowed down: disk and the shim's CPU time are shared."""
         self.window_bytes += size
         if self.window_bytes >= RATE_MAX * WINDOW_S:
             time.sleep(max(self.window_at + WINDOW_S - time.monotonic(), 0.0))
@@ -96,7 +96,7 @@ class LogFile:
                 self.size += written
                 data = data[written:]
         except OSError:
-            pass  # A full disk costs output, never the task.
+            pass  # A full disk loses output, but does not stop the task.
 
     def rotate(self) -> None:
         with contextlib.suppress(FileNotFoundError):

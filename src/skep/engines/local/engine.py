@@ -1,7 +1,7 @@
 """The engine that runs real processes on this machine.
 
-One thread does everything, in order: what it is asked (a queue), what shims ring about (a fifo), and now and then a
-look at everything that runs, for rings that were lost and shims that were killed. What it does is in `runs.py`.
+One thread does everything, in order: requests (a queue), notifications of shims (a fifo), and a periodic check of
+everything that runs, for lost notifications and killed shims. The work itself is in `runs.py`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
 
 LOOK_S = 1.0
-"""Between two looks at everything that runs."""
+"""The time between two checks of everything that runs."""
 RING_MAX = 4096
-"""Bytes of a line in the fifo; what is longer is no name of a task."""
+"""The longest line in the fifo; longer ones cannot be the name of a task."""
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,8 @@ class LocalEngine(JobFiles):
         accounts: Accounts | None = None,
         limits: LimitRules = UNLIMITED,
     ) -> None:
-        """`request_of` gives the request of a job of the core and, for a member of an incremental job, which."""
+        """`request_of` returns the request of a job of the core and, for a member of an incremental job, which member
+        it is."""
         accounts = accounts or Accounts()
         self.folder = Folder(folder.absolute(), accounts.job_files if accounts.differ else None)
         self.folder.prepare()
@@ -71,7 +72,7 @@ class LocalEngine(JobFiles):
             log.warning("%s", problem)
         self.fence = Fence(self.folder.epoch)
         self._epoch = 0
-        """The epoch of the server that we act for; 0 before `adopt`."""
+        """The epoch of the server that the engine acts for; 0 before `adopt`."""
         self.tell = tell
         self.runs = Runs(self.folder, cluster, Beginner(self.folder, self.groups, accounts, limits), request_of)
         self._todo: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]]] = SimpleQueue()
@@ -85,7 +86,7 @@ class LocalEngine(JobFiles):
         self._thread = threading.Thread(target=self._work, name="skep-local-engine", daemon=True)
         self._thread.start()
 
-    # Orders; any thread.
+    # Commands; any thread.
 
     def last_epoch(self) -> int:
         return self.fence.epoch
@@ -128,7 +129,7 @@ class LocalEngine(JobFiles):
         os.close(self._wake)
 
     def _remove_forgotten(self) -> None:
-        """Beside everything else: a job may leave millions of files."""
+        """In a separate thread: a job may leave millions of files."""
         if self._removal is None or not self._removal.is_alive():
             self._removal = threading.Thread(target=self.folder.remove_aside, name="skep-local-remove", daemon=True)
             self._removal.start()
@@ -193,7 +194,7 @@ class LocalEngine(JobFiles):
         self._act(wanted.actions)
 
     def _is_fenced(self) -> bool:
-        """Whether another server has taken over: then this engine touches nothing any more."""
+        """True if another server has taken over: then this engine does nothing any more."""
         newer = self.fence.epoch
         if not self._epoch or newer <= self._epoch:
             return False
@@ -216,16 +217,16 @@ class LocalEngine(JobFiles):
         return [line.decode(errors="replace") for line in dict.fromkeys(lines)]
 
     def _try(self, what: Callable[..., None], *args: Any) -> None:
-        """A mistake about one job must not end the engine of all."""
+        """An error with one job must not stop the engine."""
         try:
             what(*args)
         except Exception as error:
-            # What the machine refuses, such as room on the disk, it refuses again at every look: a line each is enough.
+            # What the machine refuses, such as disk space, it refuses again at every check: one line each is enough.
             is_bug = not isinstance(error, OSError)
-            log.error("the local engine could not do this: %s: %s", args, error, exc_info=is_bug)
+            log.error("the local engine failed at one job and continues: %s: %s", args, error, exc_info=is_bug)
 
     def _find_strays(self, known: set[Path]) -> None:
-        """In a thread of its own: a long history has many folders, and launches should not wait for them."""
+        """In a separate thread: a long history has many folders, and launches should not wait for them."""
         paths = [path for path in self.folder.all_launches() if path not in known]
         while paths and self._is_open:
             paths = [path for path in paths if not self._is_seen_to(path)]
@@ -233,7 +234,7 @@ class LocalEngine(JobFiles):
                 time.sleep(LOOK_S)
 
     def _is_seen_to(self, path: Path) -> bool:
-        """False where it cannot be read now: that does not mean that nothing runs."""
+        """False if it cannot be read now, which does not mean that nothing runs."""
         try:
             if not self.folder.is_over(path):
                 self._ask(self.runs.kill_strays, [path])

@@ -1,6 +1,6 @@
-"""Which server may act on a folder: the one with the latest epoch, a number in a file that only grows.
+"""Which server may act on a data folder: the one with the latest epoch, an increasing number in a file.
 
-A server that was stopped, or cut off, and comes back finds that another has taken over. Shims read the file too.
+A server that was stopped or disconnected and returns finds that another has taken over. Shims read the file too.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class Fence:
 
     @property
     def epoch(self) -> int:
-        """The latest epoch; 0 if there is none. If the file cannot be read now, the latest seen."""
+        """The latest epoch; 0 if there is none. If the file cannot be read now, the latest one seen."""
         with contextlib.suppress(OSError):
             text = read_small(self.path, 20) or b""
             self._seen = max(self._seen, int(text) if text.isdigit() else 0)
         return self._seen
 
     def take(self, epoch: int) -> None:
-        """For good: it is on the disk when this returns."""
+        """Store a new epoch. It is durable when this returns."""
         self.check(epoch)
         write_whole(str(self.path), str(epoch), is_durable=True)
 

@@ -1,18 +1,18 @@
-"""Where everything of a job lies on the disk. The files here are the truth about what runs; all else is memory of them.
+"""The files of jobs on the disk. They are the truth about what runs; everything in memory is a copy of them.
 
-jobs/<job>/<launch>/launch.json             the tasks of this start: where they sit, their ports
-jobs/<job>/<launch>/<role>-<index>/         one task: the files of its shim, see `shim.py`
-reports                                     the fifo where shims ring
-epoch                                       which server may act, see `fence.py`
+    jobs/<job>/<launch>/launch.json             the tasks of this launch: their seats and ports
+    jobs/<job>/<launch>/<role>-<index>/         one task: the files of its shim, see `shim.py`
+    reports                                     the fifo for notifications of shims
+    epoch                                       which server may act, see `fence.py`
 
-Those are the server's, and no job of another account can see them. What belongs to the job, below `own`, which is
-`jobs` where jobs run as the server:
+These belong to the server, and no job of another account can see them. The job's own files are below `own`, which is
+`jobs` if jobs run as the server:
 
-<own>/<job>/checkpoint/                     what the job saves, shared by all its launches
-<own>/<job>/work/                           where it works if it names no folder
-<own>/<job>/<launch>/<role>-<index>/own/    `SKEP_TASK_DIR`: what a task says of itself
+    <own>/<job>/checkpoint/                     what the job saves, shared by all its launches
+    <own>/<job>/work/                           its working folder if it names none
+    <own>/<job>/<launch>/<role>-<index>/own/    `SKEP_TASK_DIR`: what a task reports about itself
 
-Every read goes through `files/untrusted.py`: where jobs run as the server they can write everywhere here.
+Every read goes through `files/untrusted.py`: jobs that run as the server can write everywhere here.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from skep.files.untrusted import NOT_THERE, decode_as, is_file, read_small
 
 NAME_MAX = 120
 FILES_VERSION = 1
-"""Of `launch.json`, `task.json` and `exit.json`. A new field with a default needs no new number; a changed
+"""The format of `launch.json`, `task.json` and `exit.json`. A new field with a default needs no new number; a changed
 meaning does, and the reader must accept both. An older program refuses the store before it sees newer files."""
 LAUNCH_MAX = 64 << 20
-"""Of `launch.json`: a gang may have thousands of tasks."""
+"""The largest `launch.json`: a gang may have thousands of tasks."""
 ASIDE = ".forgotten-"
 NUMBER_DIGITS = 16
 
@@ -50,18 +50,18 @@ Word = Annotated[str, msgspec.Meta(max_length=100)]
 
 
 class TaskRecord(msgspec.Struct, frozen=True):
-    """A task as `launch.json` keeps it."""
+    """A task as stored in `launch.json`."""
 
     role: str
     index: int
     node: str
-    """By name: numbers of nodes change with the cluster."""
+    """By name, because node numbers change with the cluster."""
     ports: dict[str, list[int]] = {}
     cgroups: list[str] = []
     gpus: list[int] = []
-    """Those that are its alone."""
+    """Its exclusive GPUs."""
     shared: list[int] = []
-    """GPUs of which others may have parts."""
+    """GPUs that it shares with others."""
     own: str = ""
     """Its `SKEP_TASK_DIR`; empty in records of earlier versions, where it is the task's folder."""
 
@@ -78,7 +78,7 @@ class LaunchRecord(msgspec.Struct, frozen=True):
 
 
 class ExitRecord(msgspec.Struct, frozen=True):
-    """How a task ended, as `exit.json` keeps it."""
+    """How a task ended, as stored in `exit.json`."""
 
     code: Code
     cause: Word = ""
@@ -89,7 +89,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
 
 
 class Folder:
-    """The data folder of the engine. Every path made here is below it, whatever the names are."""
+    """The data folder of the engine. Every path made here is below it, for any names."""
 
     def __init__(self, root: Path, own: Path | None = None) -> None:
         self.root = root
@@ -97,11 +97,11 @@ class Folder:
         self.own = own or self.jobs
         self.reports = root / "reports"
         self.epoch = root / "epoch"
-        """Of the server that acts here; see `fence.py`."""
+        """The epoch of the server that acts here; see `fence.py`."""
         self.turns = root / "turns"
-        """Of the turn keeper; see `keeper.py`."""
+        """The folder of the turn keeper; see `keeper.py`."""
         self.python = (own or root) / "python"
-        """What jobs can import, whatever is installed where they run."""
+        """Python packages that every job can import."""
 
     def prepare(self) -> None:
         try:
@@ -117,7 +117,7 @@ class Folder:
         return self.jobs / safe_name(job_id)
 
     def of_job(self, job_id: str, name: str) -> Path:
-        """A folder of the job's own: `checkpoint`, `work`."""
+        """A folder owned by the job: `checkpoint`, `work`."""
         return self.own / safe_name(job_id) / name
 
     def of_task(self, job_id: str, launch: int, task: str) -> Path:
@@ -131,17 +131,17 @@ class Folder:
         return self.launch(job_id, launch) / safe_name(task)
 
     def launches(self, job_id: str) -> list[int]:
-        """The starts of this job that there have been, oldest first."""
+        """The launches of this job, oldest first."""
         return sorted(launch for launch, _ in launch_folders(self.job(job_id)))
 
     def record(self, job_id: str, launch: int) -> LaunchRecord:
         record = read_launch(self.launch(job_id, launch))
         if record is None:
-            raise NotFound(f"job {job_id}: the files of its start {launch} are gone")
+            raise NotFound(f"job {job_id}: the files of launch {launch} are gone")
         return record
 
     def is_over(self, launch: Path) -> bool:
-        """Whether every task of a launch has ended."""
+        """True if every task of a launch has ended."""
         with os.scandir(launch) as tasks:
             return all(is_file(f"{task.path}/exit.json") for task in tasks if task.is_dir(follow_symlinks=False))
 
@@ -154,14 +154,14 @@ class Folder:
         return max((int(number) for number in numbers if is_number(number)), default=0)
 
     def put_aside(self, job_id: str) -> None:
-        """Forget a job that has ended, and its tasks that were started one by one: `remove_aside` removes them."""
+        """Set aside an ended job, and its tasks that were started one by one; `remove_aside` deletes them."""
         for root in {self.jobs, self.own}:
             for path in (root / safe_name(job_id), *root.glob(f"{glob.escape(safe_name(job_id))}%2F*")):
                 with contextlib.suppress(OSError):
                     path.rename(root / f"{ASIDE}{path.name}")
 
     def remove_aside(self) -> None:
-        """What was put aside, also while this runs."""
+        """Delete what was set aside, including what is set aside while this runs."""
         tried: set[str] = set()
         while paths := {str(path) for root in (self.jobs, self.own) for path in root.glob(f"{ASIDE}*")} - tried:
             for path in paths:
@@ -170,7 +170,7 @@ class Folder:
 
 
 def launch_folders(job: Path) -> list[tuple[int, Path]]:
-    """None where there is no such job. Raises where it cannot be read now: that does not mean that nothing runs."""
+    """None if there is no such job. Raises if it cannot be read now, which does not mean that nothing runs."""
     try:
         names = os.listdir(job)
     except PermissionError:
@@ -184,12 +184,12 @@ def launch_folders(job: Path) -> list[tuple[int, Path]]:
 
 
 def is_number(name: str) -> bool:
-    """Of a job or a launch that can be; a task may have made any folder here."""
+    """True for a name that a job or a launch can have; a task may have made any folder here."""
     return name.isascii() and name.isdigit() and len(name) < NUMBER_DIGITS
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder that a job has filled: of any depth, and with parts that may not be entered."""
+    """Delete a folder that a job has filled, of any depth and with inaccessible parts."""
     for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
         done = subprocess.run([*command, "--", path], check=False, stdin=subprocess.DEVNULL, capture_output=True)
         if command[0] == "rm" and done.returncode == 0:
@@ -198,7 +198,7 @@ def remove_tree(path: str) -> None:
 
 
 def safe_name(name: str) -> str:
-    """One component of a path for any text, different for different texts; plain names stay as they are."""
+    """One path component for any text, different for different texts; plain names are unchanged."""
     safe = quote(name, safe="", errors="surrogatepass")
     if safe.startswith(".") or not safe:
         safe = f"%2E{safe[1:]}" if safe else "%"
@@ -212,5 +212,5 @@ def write_durable(path: Path, record: msgspec.Struct) -> None:
 
 
 def read_launch(path: Path) -> LaunchRecord | None:
-    """None where there is none, or it is damaged. Raises where it cannot be read now."""
+    """None if there is none, or it is damaged. Raises if it cannot be read now."""
     return decode_as(read_small(path / "launch.json", LAUNCH_MAX), LaunchRecord)

@@ -1,9 +1,9 @@
-"""The process that forks shims: with everything loaded that takes a millisecond, where a new Python takes thirty.
+"""The process that forks shims: with all modules loaded that takes a millisecond, while a new Python takes thirty.
 
 Run as `python -I -S forks.py ROOM`. Its standard input is a socket to the server. Each message names the folder of a
-task, after `+` if its task is to go at once and `-` if it is to wait for `go`, or after `=` the folder of a turn keeper
-(`keeper.py`). The answer is the number of the new process and when that began, or `!` and what was wrong. It ends with
-the server; its children live on. ROOM is an argument whose place in memory they use for their names.
+task, after `+` if its task is to start at once and `-` if it is to wait for `go`, or after `=` the folder of a turn
+keeper (`keeper.py`). The answer is the number and start time of the new process, or `!` and an error message. It ends
+with the server; its children live on. ROOM is an argument whose memory they reuse for their names.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def serve() -> None:
 
 
 def become(kind: bytes, folder: str) -> NoReturn:
-    """A shim or a turn keeper, with no file of the server's; its errors go to `shim.err`."""
+    """A shim or a turn keeper, with no open file of the server; its errors go to `shim.err`."""
     code = 1
     try:
         os.closerange(3, FILES_MAX)
@@ -74,7 +74,7 @@ def become(kind: bytes, folder: str) -> NoReturn:
 
 
 def rename(title: str) -> None:
-    """For those who look at the list of processes. The kernel reads the command line from our memory."""
+    """The name shown in process lists. The kernel reads the command line from our memory."""
     fields = read("/proc/self/stat").rpartition(b")")[2].split()
     begin, end = int(fields[45]), int(fields[46])
     room = end - begin

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, through NVIDIA's library. Where there is none, the cluster file declares virtual ones."""
+"""The GPUs of this machine, through NVIDIA's library. Without any, the cluster file declares virtual ones."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 class Gpu(msgspec.Struct, frozen=True):
     index: int
-    """As `CUDA_VISIBLE_DEVICES` counts them when `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`."""
+    """As `CUDA_VISIBLE_DEVICES` numbers them if `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`."""
     name: str
     uuid: str
     memory_mib: int
 
 
 class GpuReading(msgspec.Struct, frozen=True):
-    """What the driver says of a GPU now; None where it does not say."""
+    """Current values of a GPU from the driver; None if the driver does not provide one."""
 
     index: int
     utilization: float | None
@@ -35,7 +35,7 @@ class GpuReading(msgspec.Struct, frozen=True):
 
 
 class MigInstance(msgspec.Struct, frozen=True):
-    """A part of a GPU that the hardware isolates."""
+    """A hardware-isolated part of a GPU."""
 
     gpu: int
     start: int
@@ -46,7 +46,7 @@ class MigInstance(msgspec.Struct, frozen=True):
 
 
 def find_gpus() -> list[Gpu]:
-    """Nothing where the library, the driver or the GPUs are missing: that is no error on a laptop."""
+    """Empty if the library, the driver or the GPUs are missing, which is not an error."""
     return _of_each(_gpu)
 
 
@@ -55,7 +55,7 @@ def read_gpus() -> list[GpuReading]:
 
 
 def find_mig_instances() -> list[MigInstance]:
-    """Nothing where MIG is off, or the driver does not know it."""
+    """Empty if MIG is off, or the driver does not support it."""
     return [each for found in _of_each(_mig_instances) for each in found]
 
 
@@ -77,7 +77,7 @@ def _of_each(ask: Callable[[Any, int], T]) -> list[T]:
 
 
 def _reading(nvml: Any, index: int) -> GpuReading:
-    """Not every GPU can say everything."""
+    """Not every GPU provides every value."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
 
     def said(ask: Callable[[], Any]) -> Any:

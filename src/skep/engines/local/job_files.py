@@ -1,4 +1,4 @@
-"""What can be asked about jobs without asking the engine: their files are the truth. For any thread."""
+"""Queries about jobs that are answered from their files, without the engine's thread. For any thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAUNCHES_READ = 3
 TASKS_READ = 64
 CURVES_READ = 100
 METRICS_MAX = 16 << 20
-"""Bytes of the metrics of one launch that are read: the latest."""
+"""The most bytes of the metrics of one launch that are read: the latest."""
 HEALTH_S = 5.0
 
 
@@ -63,7 +63,7 @@ class JobFiles:
             return {}
 
     def _kept_progress(self, job_id: str) -> dict[str, Setting]:
-        """The latest launches with reports: one that has just started has none yet."""
+        """The latest launch with reports: one that has just started has none yet."""
         for launch in reversed(self.folder.launches(job_id)[-LAUNCHES_READ:]):
             for record in self.folder.record(job_id, launch).tasks[:TASKS_READ]:
                 values = LocalTask(record, self.folder.task(job_id, launch, record.name)).progress()
@@ -92,7 +92,7 @@ class JobFiles:
     def environment(self, job_id: str, task: str = "", launch: int = 0) -> TaskEnvironment:
         file = decode_as(read_small(self._task_path(job_id, task, launch) / "task.json", TASK_FILE_MAX), TaskFile)
         if file is None:
-            raise NotFound(f"job {job_id}: its task left no environment")
+            raise NotFound(f"job {job_id}: its task wrote no environment")
         return TaskEnvironment(file.env, file.cwd, file.name.rpartition("/")[2])
 
     def share(self, job_id: str) -> dict[str, Setting]:
@@ -104,7 +104,7 @@ class JobFiles:
         return msgspec.structs.asdict(found[-1]) if found else {}
 
     def gpu_health(self) -> dict[str, list[dict[str, Any]]]:
-        """Nothing of virtual GPUs. The driver is asked at most once in a while."""
+        """Nothing for virtual GPUs. The driver is queried at most once per period."""
         if time.monotonic() - self._health_s >= HEALTH_S:
             self._health_s = time.monotonic()
             readings = read_gpus()
@@ -120,7 +120,9 @@ class JobFiles:
         except OSError as error:
             raise NotFound(f"job {job_id}: its files cannot be read now: {error.strerror}") from None
         if not launches or (launch and launch not in launches):
-            raise NotFound(f"job {job_id}: there was no start{f' {launch}' if launch else ''} of it yet")
+            raise NotFound(
+                f"job {job_id}: {f'attempt {launch} does not exist' if launch else 'it has not started yet'}"
+            )
         launch = launch or launches[-1]
         names = [record.name for record in self.folder.record(job_id, launch).tasks]
         if task and task not in names:
@@ -140,7 +142,7 @@ def status(task: LocalTask) -> TaskStatus:
 
 
 def read_lines(path: Path) -> tuple[list[bytes], bool]:
-    """Whole lines of the end of a file that the job may have put there; whether there was more."""
+    """Whole lines at the end of a file that the job may have put there, and whether there are earlier ones."""
     file = open_file(path)
     if file is None:
         return [], False

@@ -1,16 +1,17 @@
-"""The process that lets jobs take turns on GPUs, one for each data folder. See `turns.py` and `throttle.py`.
+"""The turn keeper: the process that lets jobs take turns on GPUs, one for each data folder. See `turns.py` and
+`throttle.py`.
 
-Forked by `forks.py` when the first share group is made: standard library only. It is no thread of the server, because
-turns must be exact while the server is busy, and it outlives the server as shims do. It knows nothing but its folder:
+Forked by `forks.py` when the first share group is created: standard library only. It is not a thread of the server,
+because turns must be exact while the server is busy, and it outlives the server as shims do. It uses only its folder:
 
     groups.json     the share groups, written by the engine
-    bell            a fifo: a line says that `groups.json` is new
+    bell            a fifo: a line notifies it that `groups.json` is new
     lock            held for life, so that there is one keeper
     measured.json   what each member has had, written once a second; an old one means a stuck keeper
 
-It pauses a job by the control group inside that of each task (`gather`), or by SIGSTOP to every process where there is
-none. Each shim is told `turns LEASE` once a second: a shim that does not hear this any more lets its task go on, so no
-task stays paused when this process dies. It ends when no member is left.
+It pauses a job by the control group inside that of each task (`gather`), or by SIGSTOP to every process if there is
+none. It sends each shim `turns LEASE` once a second: a shim that no longer receives this continues its task, so no task
+stays paused when this process dies. It ends when no member is left.
 """
 
 from __future__ import annotations
@@ -48,31 +49,31 @@ if TYPE_CHECKING:
     from skep.engines.local.throttle import DutyControl
     from skep.engines.local.turns import Member, choose, window_of
 else:
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter was told to look nowhere.
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter runs isolated, without this folder.
     from disk import SAFELY, write_whole
     from processes import FREEZE, TURN, began, cpu_below, family, gather, listed, read, send, state_of, thaw, write
     from throttle import DutyControl
     from turns import Member, choose, window_of
 
 LEASE_S = 5.0
-"""For which a shim lets its task be paused without hearing of us."""
+"""How long a shim lets its task be paused without a message from us."""
 RENEW_S = 1.0
 SHORT_S = 0.01
-"""Between two looks where every member is at its limit."""
+"""The time between two checks while every member is at its limit."""
 LEND_S = 0.05
 """The period of the duty cycle of an opportunistic job."""
 BUSY = 0.05
-"""A guaranteed job is at work if it used more than this part of a CPU in the last period."""
+"""A guaranteed job is busy if it used more than this part of a CPU in the last period."""
 QUIET_PERIODS = 4
-"""In a row, until a guaranteed job counts as idle."""
+"""The number of idle periods in a row after which a guaranteed job counts as idle."""
 FULL = 0.98
 PROGRESS_MAX = 1 << 16
 NICE = -10
 LOOKS = 11
-"""At CPU times, once a second, over which their use is measured."""
+"""The number of CPU time samples, one a second, over which use is measured."""
 ROUNDS_MAX = 20
 LOOK_S, PATIENCE_S = 0.001, 0.05
-"""Between two looks whether those who are paused have come to stand still, and for how long the next ones wait."""
+"""The time between two checks whether paused members have stopped, and how long the next ones wait for that."""
 STOPPED = b"TtZX"
 
 
@@ -90,11 +91,11 @@ class PausableTask:
 
     @property
     def has_left(self) -> bool:
-        """By its shim, not by its files: those the task could have written."""
+        """True if its shim has exited. Its files are not used, because the task could have written them."""
         return not self.shim_began or began(self.shim) != self.shim_began
 
     def order(self, lease_s: float, epoch: int) -> bool:
-        """Tell its shim for how long it may be paused; whether the shim can hear it."""
+        """Tell the shim for how long the task may be paused. True if the shim received it."""
         try:
             fd = os.open(f"{self.path}/control", os.O_WRONLY | SAFELY)
         except OSError:
@@ -116,7 +117,7 @@ class PausableTask:
 
     @property
     def stands(self) -> bool:
-        """Whether it has come to stand still: a process that waits for a CPU must run once more to do so."""
+        """True if all its processes have stopped: a process that waits for a CPU must run once more to do so."""
         if self.is_gathered:
             return b"frozen 0" not in read(f"{self.inner}/cgroup.events")
         return all(state_of(pid) in STOPPED for pid in self._processes())
@@ -130,11 +131,11 @@ class PausableTask:
                 self._signal(signal.SIGSTOP)
 
     def _is_suspended(self) -> bool:
-        """Ordered to stand still: then only its shim lets it go on."""
+        """True if it is suspended by the scheduler: then only its shim continues it."""
         return os.path.exists(f"{self.path}/suspended")
 
     def _signal(self, number: int) -> None:
-        """To every process, until none is new: some may fork before they stop."""
+        """Signal every process until no new one appears: some may fork before they stop."""
         seen: set[int] = set()
         for _ in range(ROUNDS_MAX):
             found = [pid for pid in self._processes() if pid not in seen]
@@ -145,7 +146,7 @@ class PausableTask:
             seen.update(found)
 
     def _processes(self) -> list[int]:
-        """None where the shim has died: its number may be that of another process now."""
+        """None if the shim has died: its number may belong to another process now."""
         return [] if self.has_left else family(self.shim)
 
     def cpu_s(self) -> float:
@@ -155,7 +156,7 @@ class PausableTask:
         return cpu_below(self.shim)
 
     def yield_cpu(self, is_idle: bool) -> bool:
-        """Let every thread of it run only where nobody else wants the CPU, or as others do; whether that could be."""
+        """Let every thread of it run only on idle CPUs, or normally again. True if that was possible."""
         policy = os.SCHED_IDLE if is_idle else os.SCHED_OTHER
         try:
             for pid in self._processes():
@@ -179,9 +180,9 @@ class ScheduledMember:
         self.is_idle_class = False
         """Its threads have the scheduling class SCHED_IDLE."""
         self.late = 0
-        """How often it did not come to stand still in time."""
+        """How often it did not stop in time."""
         self.is_paused: bool | None = None
-        """None: it may be either, as the keeper before this one left it."""
+        """None: unknown, as the previous keeper left it."""
         self.cpu_from_s = self.cpu_s = self._cpu_now()
         self.cpu_moved_s = now_s
         self.looks: deque[tuple[float, float]] = deque([(now_s, self.cpu_s)], LOOKS)
@@ -212,7 +213,7 @@ class ScheduledMember:
 
     def pause(self, now_s: float) -> None:
         for task in self.tasks:
-            if not (self.is_paused and task.is_gathered):  # Who was stopped by signals may have been continued.
+            if not (self.is_paused and task.is_gathered):  # Processes stopped by signals may have been continued.
                 task.pause()
         self.is_paused = True
         self.turns.end(now_s)
@@ -225,7 +226,7 @@ class ScheduledMember:
         self.turns.begin(now_s)
 
     def leave(self, epoch: int) -> None:
-        """Its shims let it go on: they know whether it is to stand still for another reason."""
+        """Its shims continue it: they know whether it is also suspended."""
         for task in self.tasks:
             if task.is_gathered:
                 thaw(task.inner)
@@ -262,7 +263,7 @@ class ScheduledMember:
         return None
 
     def _report(self, path: str) -> tuple[float, float] | None:
-        """Time and number of a step, from a file that the task may have made anything of."""
+        """Time and number of a step, from a file that the task may have replaced by anything."""
         try:
             fd = os.open(path, os.O_RDONLY | SAFELY)
             with open(fd, "rb") as file:
@@ -277,30 +278,30 @@ class ScheduledMember:
 
 
 class TurnSchedule:
-    """Members that share GPUs, and when something is to be done next."""
+    """The members of a share group, and the time of the next action."""
 
     def __init__(self) -> None:
         self.quantum_s = 0.1
         self.tenants: dict[str, ScheduledMember] = {}
         self.next_s = 0.0
         self.chosen: set[str] = set()
-        """Who has the present turn, or the next one while a switch is under way."""
+        """The members with the present turn, or with the next one during a switch."""
         self.switch_by_s = 0.0
-        """Until when the next ones wait for the others to stand still; 0: no switch is under way."""
+        """Until when the next ones wait for the others to stop; 0: no switch is in progress."""
         self.throttle = DutyControl()
         self.duty = 1.0
         self.is_second_half = False
-        """Of a duty cycle: the opportunistic members are paused."""
+        """In a duty cycle: the opportunistic members are paused."""
         self.quiet = 0
         self.looked: tuple[float, float] = (0.0, 0.0)
-        """When the guaranteed members were looked at last, and the CPU time that they had used by then."""
+        """When the guaranteed members were last checked, and the CPU time that they had used by then."""
 
     @property
     def window_s(self) -> float:
         return window_of(self.quantum_s, len(self.tenants))
 
     def restart(self, now_s: float) -> None:
-        """Its members have changed: what they had before counts no more."""
+        """The members have changed: earlier use no longer counts."""
         self.next_s, self.switch_by_s = now_s, 0.0
         for tenant in self.tenants.values():
             tenant.turns.since_s = now_s
@@ -324,7 +325,7 @@ class TurnSchedule:
         self._finish_switch(there, now_s)
 
     def _finish_switch(self, there: list[ScheduledMember], now_s: float) -> None:
-        """The next ones go on when the others have come to stand still, or are too late."""
+        """The next ones continue when the others have stopped, or did not stop in time."""
         late = [tenant for tenant in there if tenant.key not in self.chosen and not tenant.stands]
         if late and now_s < self.switch_by_s:
             self.next_s = now_s + LOOK_S
@@ -368,7 +369,7 @@ class TurnSchedule:
         self.duty = self.throttle.duty(is_busy=bool(guaranteed) and self.quiet < QUIET_PERIODS)
 
     def measured(self, now_s: float) -> dict[str, Any]:
-        """What each member has had. In mode `lend` jobs run at the same time, and a share is one of CPU time."""
+        """What each member has had. In mode `lend` jobs run at the same time, and the share is one of CPU time."""
         cpus = {tenant.key: tenant.cpu(now_s) for tenant in self.tenants.values()}
         is_lent = any(tenant.is_lent for tenant in self.tenants.values())
         most = max(sum(cpus.values()), 1.0)
@@ -416,7 +417,7 @@ class Keeper:
                 self.read_groups()
 
     def read_groups(self) -> None:
-        """Take over what the engine wants. Members keep what they have used."""
+        """Apply the new groups of the engine. Members keep their measured use."""
         try:
             with open("groups.json", "rb") as file:
                 told = json.load(file)
@@ -477,7 +478,7 @@ def main() -> None:
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return  # Another keeper is at work.
+        return  # Another keeper is running.
     if os.getpid() != os.getsid(0):
         os.setsid()
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -489,7 +490,7 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, end)
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, NICE)  # A turn must end on time; it takes little.
+        os.setpriority(os.PRIO_PROCESS, 0, NICE)  # A turn must end on time; the keeper needs little CPU.
     try:
         keeper.serve()
     finally:

@@ -1,7 +1,7 @@
-"""Launches from their beginning to their end. The files are the truth about them, see `folder.py`.
+"""Launches from beginning to end. Their files are the truth about them, see `folder.py`.
 
-A task runs at most once per launch, a gang goes when all its shims are ready, and a launch begins only when no process
-of the one before is left. Not for several threads.
+A task runs at most once per launch, a gang starts when all its shims are ready, and a launch begins only when no
+process of the previous one is left. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from skep.jobs.request import Request
 
 NOWHERE = Allocation((), 0)
 MARGIN_S = 10.0
-"""After the grace period, until a task that is still there is ended without the help of its shim."""
+"""How long after its grace period a remaining task is killed without the help of its shim."""
 FREEZE_S = 600.0
-"""More of that for a task that is frozen: the shim writes its memory to the disk."""
+"""Additional time for a task that is frozen: the shim writes its memory to the disk."""
 START_S = 300.0
-"""For all shims of a launch to be ready, and their tasks to run."""
+"""The time limit for all shims of a launch to be ready, and their tasks to run."""
 SHORTAGE = "shortage"
 SHORTAGES = {
     *(errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO),
     *(errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.EBUSY, errno.EINTR),
 }
-"""What the machine may have again later."""
+"""Errors that may disappear later: a shortage on the machine."""
 
 log = logging.getLogger(__name__)
 
@@ -60,30 +60,30 @@ class Launches:
         self.folder = folder
         self.shares = Shares(folder.turns)
         self.sharing: dict[str, LaunchRun] = {}
-        """Those of `by_job` that take turns on their GPUs."""
+        """The launches in `by_job` that take turns on their GPUs."""
         self.cluster = cluster
         self.request_of = request_of
         self.beginner = beginner
         self.ports = Ports()
         self.by_job: dict[str, LaunchRun] = {}
-        """The launch of each job that is not over."""
+        """The launch of each job that has not ended."""
         self.lost: set[str] = set()
         self.strays: list[LaunchRun] = []
-        """Launches that the server does not know, until they are over."""
+        """Launches that the server does not know, until they have ended."""
         self.unread: list[Path] = []
         """Folders of such launches that could not be read yet."""
         self.delayed: dict[str, list[Action]] = {}
-        """By job, what could not be done because its files could not be read; in order."""
+        """By job, the actions that wait because its files could not be read; in order."""
         self.dead: dict[LocalTask, tuple[LaunchRun, str]] = {}
-        """Tasks without a shim that are still to be reaped, and the cause to report."""
+        """Tasks without a shim that must still be reaped, and the cause to report."""
         self.epoch = 0
-        """Of the server that we act for."""
+        """The epoch of the server that the engine acts for."""
         self.checks = 0
         self._reports: list[Report] = []
         self._unsettled: list[LaunchRun] = []
 
     def _guarded(self, run: LaunchRun, do: Callable[..., None], *args: Any) -> None:
-        """What cannot be done for one job now must not keep others waiting; the next look does it."""
+        """A failure with one job must not delay others; the next check retries it."""
         try:
             do(*args)
             run.problem = ""
@@ -95,7 +95,7 @@ class Launches:
                 run.open_folders()
 
     def _find(self, job_id: str) -> LaunchRun | None:
-        """The last launch of a job, over or not: from memory, else from its files."""
+        """The last launch of a job, ended or not: from memory, else from its files."""
         if job_id in self.by_job:
             return self.by_job[job_id]
         launches = self.folder.launches(job_id)
@@ -104,7 +104,7 @@ class Launches:
         path = self.folder.launch(job_id, launches[-1])
         record = read_launch(path)
         if record is None:
-            # The machine went down before it was on the disk. Nothing is known of that launch, so it is started again.
+            # The machine went down before it was written. Nothing is known of that launch, so it is started again.
             clear(self.folder, path)
             return self._find(job_id)
         run = self._run_of(record, Launch(job_id, NOWHERE, launches[-1]), *self.request_of(job_id))
@@ -115,7 +115,7 @@ class Launches:
         return run
 
     def _adopt(self, run: LaunchRun) -> None:
-        """Every task of it has a shim, gets one, or is buried."""
+        """Adopt a launch: every task has a shim, gets one, or is recorded as ended."""
         for task in run.tasks:
             self._look(task)
             if task.phase in (Phase.READY, Phase.RUNNING) and not task.shim_pid():
@@ -166,7 +166,7 @@ class Launches:
         return run
 
     def _set_share(self, run: LaunchRun, allocation: Allocation) -> None:
-        """Note how it shares its GPUs; the turn keeper gets it after all other actions."""
+        """Note how it shares its GPUs; the turn keeper is informed after all other actions."""
         run.allocation = allocation
         run.terms = terms_of(allocation, self.cluster, run.limit)
         if run.terms is not None:
@@ -175,7 +175,7 @@ class Launches:
             self.sharing.pop(run.job_id, None)
 
     def _spawn(self, run: LaunchRun) -> None:
-        """Start the shims that are missing. They wait for each other; if one cannot be started, none goes."""
+        """Start the missing shims. They wait for each other; if one cannot be started, none of the tasks starts."""
         is_alone = len(run.tasks) == 1 and not run.is_stopping and self._has_room(run, Phase.SPAWNED)
         for task in run.tasks:
             if task.phase is Phase.SPAWNED and not task.shim_pid():
@@ -214,7 +214,7 @@ class Launches:
         task.look(may_end=not has_ended or self._has_left(task))
 
     def _has_left(self, task: LocalTask) -> bool:
-        """Whether shim and processes are gone: until then the task may have written what is there itself."""
+        """True if shim and processes are gone: until then the task may have written its files itself."""
         if task.shim_pid() or (members(task.record.cgroups) and kill_rest([task])):
             return False
         for group in task.record.cgroups:
@@ -255,13 +255,13 @@ class Launches:
             run.was_told = True
             self._reports.append((Moved if run.is_move else Started)(run.job_id, run.launch))
         is_standing = run.is_standing
-        is_lapse = run.is_to_stand and not is_standing  # We were late to renew the order; it is renewed at this look.
+        is_lapse = run.is_to_stand and not is_standing  # The order was renewed too late; it is renewed at this check.
         if run.was_told and is_standing != run.told_standing and not is_lapse:
             run.told_standing = is_standing
             self._reports.append((Suspended if is_standing else Resumed)(run.job_id, run.launch))
 
     def _has_room(self, run: LaunchRun, phase: Phase) -> bool:
-        """Two jobs may move at once, each onto what the other still holds: the first to be ready waits."""
+        """Two jobs may move at once, each onto GPUs that the other still holds: the first to be ready waits."""
         wanted = run.gpus_in_use(phase)
         if not wanted:
             return True

@@ -28,7 +28,7 @@ def __getattr__(name):
 
 
 def prepare_library(folder: Path) -> Path:
-    """The path for PYTHONPATH, below `folder`. Another version gets another path: jobs that run keep theirs."""
+    """The path for PYTHONPATH, below `folder`. Each version has its own path: running jobs keep theirs."""
     files = {"skep/__init__.py": INIT.format(version=version("skep"))}
     for source in resources.files("skep.train").iterdir():
         if source.name.endswith(".py"):
@@ -41,7 +41,7 @@ def prepare_library(folder: Path) -> Path:
 
 
 def _write(folder: Path, target: Path, files: dict[str, str]) -> None:
-    """Aside and renamed: a crash leaves no half of it."""
+    """Written aside and renamed, so that a crash leaves no partial copy."""
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
     try:

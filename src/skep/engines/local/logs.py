@@ -1,4 +1,4 @@
-"""Reading what a task printed. The shim writes it, see `disk.Log`."""
+"""Reading the output of a task. The shim writes it, see `disk.Log`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from skep.files.untrusted import is_file, open_file
 
 LOG_BYTES = 80 << 20
-"""Of one task, where no limit is set."""
+"""The log size of one task if no limit is set."""
 LOG_FILES = 5
-"""Parts that are kept, the one that is being written included."""
+"""The number of parts that are kept, including the one being written."""
 TAIL_BYTES = 8192
 
 
@@ -29,7 +29,7 @@ def is_readable(path: Path) -> bool:
 
 
 def log_tail(task: Path, size: int = TAIL_BYTES) -> str:
-    """The last lines that a task printed; what cannot be read now is left out."""
+    """The last lines that a task printed; unreadable parts are left out."""
     tail = b""
     try:
         for path in reversed(log_files(task)):
@@ -41,7 +41,7 @@ def log_tail(task: Path, size: int = TAIL_BYTES) -> str:
 
 
 def trim_logs(job: Path, launch: int, size: int) -> None:
-    """Before a new start: of each task, keep the newest parts of earlier starts that are not larger than this."""
+    """Before a new launch: keep the newest log parts of earlier launches of each task, up to this size."""
     kept: dict[str, int] = {}
     for number in range(launch - 1, 0, -1):
         for task in job.glob(f"{number}/*-*"):

@@ -1,4 +1,4 @@
-"""Ports for tasks: free when they are given, and not given twice while in use."""
+"""Ports for tasks: free when they are assigned, and not assigned twice while in use."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from skep.core.errors import InputError
 FIRST = 15_000
 END = 40_000
 EPHEMERAL = 32_768
-"""From here on the kernel gives ports to outgoing connections: the search does not begin there."""
+"""The kernel assigns ports from here on to outgoing connections: the search does not begin there."""
 
 
 class Ports:
-    """The search goes on where the last one ended, so that a port rests as long as possible between two tasks."""
+    """The search continues where the last one ended, so that a port is reused as late as possible."""
 
     def __init__(self) -> None:
         self.in_use: set[int] = set()
         self._of: dict[tuple[str, int], list[int]] = {}
         """By job and launch."""
-        # Anywhere: another server on this machine would find the same ports free until its tasks listen on them.
+        # A random position: another server on this machine would find the same ports free until its tasks listen on
+        # them.
         self._next = FIRST + secrets.randbelow(max(min(END, EPHEMERAL) - FIRST, 1))
 
     def take(self, owner: tuple[str, int], wanted: list[dict[str, int]]) -> list[dict[str, list[int]]]:
-        """For each task the ports of each label; all of them or none."""
+        """The ports of each label for each task; all of them or none."""
         count = sum(sum(labels.values()) for labels in wanted)
         if count > END - FIRST:
             raise InputError(f"{count} ports are more than there are between {FIRST} and {END - 1}")
@@ -39,7 +40,7 @@ class Ports:
             raise
 
     def keep(self, owner: tuple[str, int], ports: dict[str, list[int]]) -> None:
-        """A task that is adopted has these, unless another task got them after it had ended."""
+        """Note the ports of an adopted task, unless another task got them after it had ended."""
         for port in (port for numbers in ports.values() for port in numbers):
             if port not in self.in_use:
                 self._add(owner, port)
@@ -67,7 +68,7 @@ class Ports:
 
 
 def none_free() -> OSError:
-    """Others give theirs back when they end."""
+    """A shortage: others release their ports when they end."""
     return OSError(errno.EADDRNOTAVAIL, f"not enough free ports between {FIRST} and {END - 1}")
 
 

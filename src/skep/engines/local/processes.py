@@ -1,4 +1,4 @@
-"""Processes as /proc shows them. Standard library only: the shim uses this too."""
+"""Processes as shown in /proc. Standard library only: the shim uses this too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROUNDS_MAX = 100
 SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
 FREEZE = "cgroup.freeze"
 TURN = "turn"
-"""The control group inside that of a task in which its processes are while it takes turns or is suspended."""
+"""The control group inside that of a task which contains its processes while it takes turns or is suspended."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -33,9 +33,9 @@ def below(root: int) -> dict[int, int]:
 
 
 def family(root: int) -> list[int]:
-    """All processes below this one, without a look at those of others; parents first.
+    """All processes below this one, without reading those of others; parents first.
 
-    It may miss a process whose siblings leave at this moment.
+    It may miss a process whose siblings exit at this moment.
     """
     if not os.path.exists(f"/proc/{root}/task/{root}/children"):  # The kernel does not list them.
         return list(below(root))
@@ -47,7 +47,7 @@ def family(root: int) -> list[int]:
 
 
 def cpu_below(root: int) -> float:
-    """Seconds of CPU that the processes below this one have used, those that have left included."""
+    """Seconds of CPU that the processes below this one have used, including those that have exited."""
     ticks = 0
     for pid in (root, *family(root)):
         fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
@@ -65,10 +65,11 @@ def listed(folder: str) -> list[str]:
 
 
 def has_caretaker(pid: int, tree: dict[int, int]) -> bool:
-    """Whether a parent that handles the signal looks after this process.
+    """True if a parent that handles the signal takes care of this process.
 
     The workers of a data loader must not get the signal while their parent, which got it too, needs them for its last
-    step. They are Python's multiprocessing: forked from a Python process without a program of their own, or marked so.
+    step. They are started by Python's multiprocessing: forked from a Python process without a program of their own, or
+    marked so.
     """
     command = read(f"/proc/{pid}/cmdline")
     while is_worker(command, tree.get(pid, 0)):
@@ -93,7 +94,7 @@ def catches_sigterm(pid: int) -> bool:
 
 
 def read(path: str) -> bytes:
-    """Nothing where the process has gone meanwhile."""
+    """Empty if the process has exited meanwhile."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -112,8 +113,8 @@ def send(pid: int, number: int) -> None:
 
 
 def kill_below(root: int) -> None:
-    """Kill all processes below this one, as far as the kernel lets them die. First they are stopped: who stands still
-    makes no others."""
+    """Kill all processes below this one, as far as the kernel permits. They are stopped first, because a stopped
+    process cannot fork."""
     signal_below(root, signal.SIGSTOP)
     for pid in below(root):
         send(pid, signal.SIGKILL)
@@ -141,8 +142,8 @@ def run(argv: list[str]) -> int:
 
 
 def join_groups(groups: list[str]) -> None:
-    """For a process with one thread. In version 1 a thread may move itself (`tasks`) without the lock over all forks
-    of the machine that moving a process takes, for which the kernel waits 5 to 15 ms."""
+    """For a process with one thread. In version 1 a thread may move itself (`tasks`) without the machine-wide lock over
+    all forks that moving a process takes, for which the kernel waits 5 to 15 ms."""
     for group in groups:
         for name in ("tasks", "cgroup.procs"):
             with contextlib.suppress(OSError):
@@ -151,7 +152,7 @@ def join_groups(groups: list[str]) -> None:
 
 
 def write(file: str, content: bytes) -> None:
-    """Into a file of the kernel's."""
+    """Write into a file of the kernel."""
     fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, content)
@@ -174,11 +175,11 @@ def freeze(group: str, root: int) -> bool:
 
 
 def gather(group: str, root: int) -> bool:
-    """Put all processes below this one into a control group, so that they can be frozen; whether that could be done.
+    """Put all processes below this one into a control group, so that they can be frozen. True if that was possible.
 
-    It is done when it is needed: to move a process takes a lock over all forks of the machine. They are put into a
-    group inside the group, which takes turns may freeze, while the outer one is frozen by an order to stand still:
-    who goes on after one of them still stands for the other.
+    It is done only when needed, because moving a process takes a machine-wide lock over all forks. The processes are
+    put into an inner group, which turns freeze, while a suspension freezes the outer one: a task that is continued by
+    one of them is still paused by the other.
     """
     inner = f"{group}/{TURN}"
     try:
@@ -204,7 +205,7 @@ def thaw(group: str) -> None:
 
 
 def kill_marked(marks: set[str]) -> set[str]:
-    """Kill every process that has one of these variables in its environment; those that some process had."""
+    """Kill every process that has one of these variables in its environment. Returns the variables that were found."""
     wanted = {mark.encode(errors="surrogateescape"): mark for mark in marks}
     found = set()
     for name in os.listdir("/proc"):
@@ -217,7 +218,7 @@ def kill_marked(marks: set[str]) -> set[str]:
 
 
 def began(pid: int) -> int:
-    """When this process began, in the kernel's ticks; 0 if there is none any more."""
+    """When this process began, in the kernel's ticks; 0 if it does not exist."""
     fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     return int(fields[19]) if fields and fields[0] not in b"ZX" else 0
 
@@ -227,7 +228,7 @@ def is_zombie(pid: int) -> bool:
 
 
 def state_of(pid: int) -> bytes:
-    """One letter, nothing for a process that has gone."""
+    """One letter, empty for a process that has exited."""
     stat = read(f"/proc/{pid}/stat")
     return stat[stat.rindex(b")") + 2 :][:1] if stat else b""
 

@@ -1,4 +1,4 @@
-"""The log of a task: a row of rotated files that reads as one."""
+"""The log of a task: a sequence of rotated files that reads as one."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from skep.files.untrusted import open_file, read_small
 
 CHUNK = 64 * 1024
 PART_MAX = 64 << 20
-"""Of one file: the shim writes no larger ones, but a task may have put one there that has no end."""
+"""The most bytes of one file: the shim writes no larger ones, but a task may have put an endless one there."""
 MISSED = b"skep: %s bytes of this log were dropped before they were read\n"
 
 
 class Reader:
-    """Reads on where it was, through rotations and on into the log of a next attempt."""
+    """Continues reading through rotations and into the log of the next launch."""
 
     def __init__(self, list_files: Callable[[], list[Path]], tail: int | None) -> None:
         self._list_files = list_files
         self._file: BinaryIO | None = None
         self._folder: Path | None = None
         self._begin = 0
-        """Where our file begins in all that the task wrote."""
+        """Where our file begins in the whole output of the task."""
         self._is_in_line = False
-        """What was read last does not end a line."""
+        """True if the last piece did not end a line."""
         if tail is not None:
             files = list_files()
             self._file = open_tail(files, tail)
             self._note_begin(files)
 
     def read(self) -> bytes:
-        """The next piece; empty when there is none yet."""
+        """The next piece; empty if there is none yet."""
         if chunk := self._read():
             self._is_in_line = not chunk.endswith(b"\n")
         return chunk
@@ -76,7 +76,7 @@ class Reader:
             self._file = None
 
     def _next_file(self, files: list[Path]) -> Path | None:
-        """The one behind ours; the first where ours is no longer listed."""
+        """The next file after ours; the first if ours is no longer listed."""
         at = self._place(files)
         return next(iter(files if at is None else files[at + 1 :]), None)
 
@@ -118,7 +118,7 @@ def tail_offset(file: BinaryIO, lines: int) -> tuple[int, int]:
 
 
 def open_or_none(path: Path) -> BinaryIO | None:
-    """At its beginning, or where the last part of it begins that is read."""
+    """At its beginning, or where the part that is read begins."""
     try:
         file = open_file(path)
     except OSError:
@@ -129,7 +129,7 @@ def open_or_none(path: Path) -> BinaryIO | None:
 
 
 def dropped(folder: Path) -> int:
-    """Bytes of the log that are gone, as the shim counts them; what a task put in the place of its count is 0."""
+    """Deleted bytes of the log, as counted by the shim; an invalid count, which a task may have written, is 0."""
     text = read_small(folder / "log.dropped", 20) or b""
     return int(text) if text.isdigit() else 0
 

@@ -1,4 +1,4 @@
-"""Ending tasks whose shim is dead or does not answer, and writing down the exit in the shim's place."""
+"""Ending tasks whose shim is dead or does not answer, and recording the exit in the shim's place."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from skep.engines.local.run import KILLED, LocalTask
 from skep.files.untrusted import CAREFULLY, is_file, lock_holder, reserve
 
 KILL_S = 0.5
-"""For processes to die; what has not died by then is tried again later."""
+"""How long to wait for processes to die; the rest is tried again later."""
 CLEAR_S = 5.0
 AT_ONCE = 64
-"""Tasks that are reaped with one scan of all processes; each holds a lock meanwhile."""
+"""The number of tasks that are reaped with one scan of all processes; each holds a lock meanwhile."""
 
 log = logging.getLogger(__name__)
 
 
 class DeadTask(msgspec.Struct, frozen=True):
-    """A task without a shim, and what is to be written of its end."""
+    """A task without a shim, and the exit to record."""
 
     task: LocalTask
     stop_asked: bool
@@ -39,11 +39,11 @@ class DeadTask(msgspec.Struct, frozen=True):
 
 
 def reap(dead: list[DeadTask]) -> list[LocalTask]:
-    """End what is left of these tasks and write down their exits. Returns those that are over.
+    """End what is left of these tasks and record their exits. Returns those that have ended.
 
-    Under the lock of each shim, so that no shim that is late to start can begin meanwhile. A task is missing from the
-    answer if it has a shim after all, or something would not die yet: try again later. A folder that was removed is
-    made again: without it the task would look like one that runs.
+    Each shim's lock is held, so that a late shim cannot begin meanwhile. A task is missing from the result if it has a
+    shim after all, or a process did not die yet: try again later. A deleted folder is created again: without it the
+    task would look like a running one.
     """
     over = []
     for begin in range(0, len(dead), AT_ONCE):
@@ -60,7 +60,7 @@ def _reap(dead: list[DeadTask]) -> list[LocalTask]:
 
 @contextlib.contextmanager
 def lock_of(task: LocalTask) -> Iterator[bool]:
-    """Whether it could be taken."""
+    """True if it could be locked."""
     fd = -1
     try:
         fd = open_lock(task.path)
@@ -78,7 +78,7 @@ def lock_of(task: LocalTask) -> Iterator[bool]:
 
 
 def open_lock(path: Path) -> int:
-    """Whatever the task has done to the folder and to what is in it."""
+    """Works regardless of what the task has done to the folder and its content."""
     make_way(str(path), stat.S_ISDIR)
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.chmod(0o700)
@@ -87,7 +87,7 @@ def open_lock(path: Path) -> int:
 
 
 def write_exit(dead: DeadTask) -> bool:
-    """Whether it is written, by us or by the shim before."""
+    """True if it is recorded, by us or by the shim before."""
     path = dead.task.path
     try:
         if not is_file(path / "exit.json"):
@@ -100,12 +100,12 @@ def write_exit(dead: DeadTask) -> bool:
 
 
 def kill_rest(tasks: list[LocalTask]) -> set[LocalTask]:
-    """Kill what is left of these tasks. Returns those of which something would not die yet.
+    """Kill what is left of these tasks. Returns those with a process that did not die yet.
 
     Repeats until two scans in a row find no process: during a scan new processes may be forked.
     """
     groups = [group for task in tasks for group in task.record.cgroups]
-    # The folder is on no other task of any server, the job's number may be.
+    # No other task of any server has this folder, while another server may have a job of the same number.
     marks = {f"SKEP_TASK_DIR={task.own}": task for task in tasks}
     stop_forks(groups)
     deadline = time.monotonic() + KILL_S
@@ -122,16 +122,16 @@ def kill_rest(tasks: list[LocalTask]) -> set[LocalTask]:
 
 
 def kill_by_force(task: LocalTask) -> None:
-    """Kill a task and its shim, which does not answer. It can be buried when they have died."""
+    """Kill a task and its shim, which does not answer. The exit can be recorded when they have died."""
     if (shim := lock_holder(task.path / "lock")) > 0:
-        # First those below it: while it lives, it inherits every process of the task, even if it is stopped.
+        # First those below it: while the shim lives, it inherits every process of the task, even if it is stopped.
         stop_forks(task.record.cgroups)
         kill_below(shim)
         send(shim, signal.SIGKILL)
 
 
 def kill_shim(path: Path) -> None:
-    """Kill the shim of a task, and wait a moment for its lock."""
+    """Kill the shim of a task, and wait briefly for its lock."""
     if (pid := lock_holder(path / "lock")) > 0:
         send(pid, signal.SIGKILL)
         deadline = time.monotonic() + KILL_S
@@ -140,7 +140,7 @@ def kill_shim(path: Path) -> None:
 
 
 def clear(folder: Folder, launch: Path) -> None:
-    """Remove a launch without a record, and whatever runs of it."""
+    """Delete a launch without a record, and kill its processes."""
     for path in (each for each in launch.iterdir() if each.is_dir() and not each.is_symlink()):
         kill_shim(path)
         own = folder.own / path.relative_to(folder.jobs) / "own"

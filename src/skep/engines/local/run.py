@@ -24,7 +24,7 @@ from skep.jobs.request import Request
 SHIM_KILLED = "shim-killed"
 SERVER_AWAY = "server-away"
 CAUSES = ("oom", "node-lost", SHIM_KILLED, SERVER_AWAY)
-"""Causes of an exit that are worth telling."""
+"""Causes of an exit that are reported."""
 KILLED = 128 + signal.SIGKILL
 
 
@@ -45,7 +45,7 @@ class LocalTask:
         self.record = record
         self.path = path
         self.shim: ShimProcess | None = None
-        """If we have started it."""
+        """Its shim process, if this engine started it."""
         self.was_asked = False
         """True if a stop was sent and a shim received it."""
         self.phase = Phase.SPAWNED
@@ -61,9 +61,9 @@ class LocalTask:
         return Path(self.record.own) if self.record.own else self.path
 
     def look(self, *, may_end: bool = True) -> None:
-        """See what its files say now. Raises OSError where they cannot be read now."""
+        """Read its files again. Raises OSError if they cannot be read now."""
         if may_end and self.phase is not Phase.GONE and (written := status_of(self.path / "exit.json")) is not None:
-            # A file that is no record shows only that the task is over.
+            # A file that is not a record only shows that the task has ended.
             self.exit = decode_as(read_small(self.path / "exit.json"), ExitRecord) or ExitRecord(KILLED)
             self.ended_ns = written.st_mtime_ns
             self.phase = Phase.GONE
@@ -75,7 +75,7 @@ class LocalTask:
 
     @property
     def state(self) -> str:
-        """In the words of the states of jobs."""
+        """Named like the states of jobs."""
         if self.exit is None and self.is_suspended:
             return "suspended"
         if self.exit is None:
@@ -85,7 +85,7 @@ class LocalTask:
         return "failed" if self.exit.code else "succeeded"
 
     def has_ended(self) -> bool:
-        """Whether its end is written. It counts when its shim is gone too."""
+        """True if its end is recorded. It is valid only when its shim is gone too."""
         return status_of(self.path / "exit.json") is not None
 
     def shim_pid(self) -> int:
@@ -93,7 +93,7 @@ class LocalTask:
         return lock_holder(self.path / "lock")
 
     def send(self, epoch: int, word: str, value: object = "-") -> bool:
-        """Send an order; true if a shim received it. Shims ignore orders of a server that was replaced."""
+        """Send a command; true if a shim received it. Shims ignore commands of a server that was replaced."""
         return write_line(self.path / "control", f"{word} {value} {epoch}")
 
     def progress_stamp(self) -> int:
@@ -103,7 +103,7 @@ class LocalTask:
             return 0
 
     def progress(self) -> dict[str, Any]:
-        """What it says of itself through `skep.train`; nothing if it does not, or it cannot be read now."""
+        """What it reports through `skep.train`; None if it does not, or if it cannot be read now."""
         try:
             return read_values(self.own / "progress.json")
         except OSError:
@@ -111,7 +111,7 @@ class LocalTask:
 
 
 class LaunchRun:
-    """All tasks of one start of a job."""
+    """All tasks of one launch of a job."""
 
     def __init__(
         self, action: Launch | Move, request: Request, member: GroupRef | None, tasks: list[LocalTask]
@@ -124,35 +124,35 @@ class LaunchRun:
         self.is_move = isinstance(action, Move)
         self.allocation = action.allocation
         self.limit = 0
-        """Thousandths of each GPU that it was told to use at most; 0: no such order."""
+        """The most it may use of each GPU, in thousandths; 0: no limit was set."""
         self.terms: Terms | None = None
-        """How it shares its GPUs; none: it has them to itself, or takes no turns."""
+        """How it shares its GPUs; None: exclusive, or without turns."""
         self.has_gone = False
         """All shims were ready and got the order to start."""
         self.was_told = False
-        """That it started."""
+        """True if its start was reported."""
         self.is_stopping = False
         self.is_to_stand = False
         """True if its tasks are to be suspended."""
         self.told_standing = False
-        """That they do."""
+        """True if their suspension was reported."""
         self.force_at_s = math.inf
-        """When a launch that is stopping, or does not start, is ended without the help of its shims."""
+        """When a launch that is stopping, or does not start, is killed without the help of its shims."""
         self.problem = ""
-        """What could not be done for it last time."""
+        """The last failed operation on it."""
         self.kill_cause = ""
         self.failure = ""
         self.failure_cause = ""
         self.progress: dict[str, Any] = {}
-        """Its latest report."""
+        """Its latest progress report."""
         self.next: Launch | Move | None = None
-        """What follows when no process of this one is left."""
+        """What to do when no process of this launch is left."""
 
     def __repr__(self) -> str:
         return f"start {self.launch} of job {self.job_id}"
 
     def open_folders(self) -> None:
-        """Make its files readable for us again, as far as they are ours."""
+        """Make its files readable for us again, as far as they belong to us."""
         for task in self.tasks:
             for path, mode in ((task.path.parent, 0o700), (task.path, 0o700), (task.path / "exit.json", 0o600)):
                 with contextlib.suppress(OSError):
@@ -160,13 +160,13 @@ class LaunchRun:
                         path.chmod(mode)
 
     def gpus_in_use(self, phase: Phase) -> set[tuple[str, int]]:
-        """(node, GPU) of its tasks that have come so far and are not gone."""
+        """(node, GPU) of its tasks that have started and not exited."""
         there = (task for task in self.tasks if phase <= task.phase < Phase.GONE)
         return {(task.record.node, gpu) for task in there for gpu in task.record.gpus}
 
     @property
     def is_ready(self) -> bool:
-        """All its shims are there."""
+        """True if all its shims are ready."""
         return all(task.phase is not Phase.SPAWNED for task in self.tasks)
 
     @property
@@ -192,7 +192,8 @@ class LaunchRun:
         return outcome(self.request, exits, counts=counts)
 
     def _left_by_itself(self, task: LocalTask) -> bool:
-        """A task that was asked to stop and ends well was done if the job reports progress but did not say it left."""
+        """A task that was asked to stop and exits with 0 was done if the job reports progress but did not report that
+        it left."""
         if task.exit is None or not task.exit.ran or task.exit.cause == "node-lost":
             return False
         if not task.exit.stop_asked:

@@ -1,4 +1,4 @@
-"""What the engine does when it is asked, when a shim rings, and once a second. Not for several threads."""
+"""How the engine handles actions, notifications of shims and the check once a second. Not thread-safe."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ STRAY = Request("stray", {})
 TERMINATED = 128 + signal.SIGTERM
 STOPPED = b"T"
 LEASE_S = 5.0
-"""How long a suspension holds; it is renewed at every look."""
+"""The lease of a suspension; it is renewed at every check."""
 STOPPED_EVERY = 5
-"""Checks between two looks for shims that were stopped by a signal."""
+"""The number of checks between two searches for shims that were stopped by a signal."""
 
 log = logging.getLogger(__name__)
 
@@ -80,9 +80,10 @@ class Runs(Launches):
         self._advance(run)
 
     def _ask_job(self, action: Checkpoint | Tune, run: LaunchRun) -> None:
-        """Settings lie there for a job that begins to use `skep.train` later; who does not use it cannot save."""
+        """Settings are stored for a job that begins to use `skep.train` later; a job that does not use it cannot
+        save."""
         if isinstance(action, Checkpoint) and not any(task.progress_stamp() for task in run.tasks):
-            self._refuse(action, run, "the job does not use skep.train, or not yet")
+            self._refuse(action, run, "the job does not use skep.train (yet)")
             return
         try:
             for task in run.tasks:
@@ -94,8 +95,8 @@ class Runs(Launches):
         self._reports.append(Refused(run.job_id, run.launch, type(action).__name__.lower(), reason))
 
     def _hold(self, run: LaunchRun) -> None:
-        """Suspend its tasks, or renew the suspension: without that they go on after a while, so that no crash
-        of ours leaves them standing for ever."""
+        """Suspend its tasks, or renew the suspension: without renewal they continue after a while, so that a crash of
+        the engine does not leave them suspended for ever."""
         for task in run.tasks:
             if task.phase is Phase.RUNNING:
                 task.send(self.epoch, "suspend", LEASE_S)
@@ -123,22 +124,22 @@ class Runs(Launches):
             self._reports.append(Exited(action.job_id, action.launch, TERMINATED, was_stopped=True))
             return
         if 0 < action.launch < run.launch:
-            return  # Late: it was meant for an earlier start.
+            return  # Stale: it was meant for an earlier launch.
         run.next = None
         self._stop(run)
         self._advance(run)
 
     def retry(self) -> None:
-        """Do what could not be done before."""
+        """Retry what could not be done before."""
         delayed, self.delayed = self.delayed, {}
         for action in [action for actions in delayed.values() for action in actions]:
             self.act(action)
         self.settle()
 
     def settle(self) -> None:
-        """After the last of several actions: the report of a repeated launch depends on what follows.
+        """After the last of several actions, because the report of a repeated launch depends on what follows.
 
-        A job that a move had stopped before the server crashed is to go on, and must not be reported as stopped.
+        A job that a move had stopped before the server crashed will continue, and must not be reported as stopped.
         """
         self.reap_dead()
         unsettled, self._unsettled = self._unsettled, []
@@ -147,7 +148,7 @@ class Runs(Launches):
                 self._guarded(run, self._advance, run)
 
     def share(self) -> None:
-        """Tell the turn keeper who takes turns now. A server that starts first hears what it has to go on with."""
+        """Send the turn keeper the present groups. A server that starts first reads what the keeper has."""
         if self.epoch or self.sharing or self.shares.is_used:
             self.shares.settle(self.sharing.values(), self.epoch)
 
@@ -175,10 +176,10 @@ class Runs(Launches):
         self.lost.discard(node)
         self._reports.append(NodeBack(node))
 
-    # What happened
+    # Notifications and checks
 
     def answer(self, rings: list[str]) -> None:
-        """Look where it rang: `job/launch/task`. Other text in the fifo is ignored."""
+        """Check the task named by a notification: `job/launch/task`. Other text in the fifo is ignored."""
         rung: dict[LaunchRun, set[str]] = {}
         for ring in rings:
             job_id, launch, name = ["", "", *ring.rsplit("/", 2)][-3:]
@@ -199,7 +200,7 @@ class Runs(Launches):
         self.checks += 1
         for run in self.by_job.values():
             if run.is_to_stand and not run.is_stopping:
-                self._guarded(run, self._hold, run)  # First: what follows may take long.
+                self._guarded(run, self._hold, run)  # First, because the rest may take long.
         self.shares.check()
         self._reports += self.shares.news()
         self.retry()
@@ -218,7 +219,7 @@ class Runs(Launches):
             if shim and self.checks % STOPPED_EVERY == 0 and state_of(shim) == STOPPED:
                 send(shim, signal.SIGCONT)  # Its task has stopped it, and it could not notice the end of the task.
             if task.phase is Phase.RUNNING and shim and not (run.is_to_stand or run.told_standing):
-                continue  # Nearly all, nearly always: one question each.
+                continue  # Nearly all, nearly always: one query each.
             self._look(task)
             if task.phase is Phase.READY and run.has_gone and not run.is_stopping:
                 task.send(self.epoch, "go")  # Once more: the first may be lost.
@@ -231,14 +232,14 @@ class Runs(Launches):
         self._advance(run)
 
     def _check_spawned(self, run: LaunchRun, task: LocalTask) -> None:
-        """Its shim has not begun yet, or died before it could, or has begun and the task has removed its files."""
+        """Its shim has not begun yet, or died before it could, or has begun and the task has deleted its files."""
         if not is_file(task.path / "lock"):
             self._find_dead(run, task)
             return
         if task.shim and not task.shim.has_left:
             return
         was_started, task.shim = task.shim is not None, None
-        self._look(task)  # It may have begun and ended between two questions, or another one has the lock.
+        self._look(task)  # It may have begun and ended between two checks, or another one has the lock.
         if task.phase is not Phase.SPAWNED or task.shim_pid():
             return
         if run.is_stopping:
@@ -249,7 +250,7 @@ class Runs(Launches):
             self._spawn(run)
 
     def _said(self, task: LocalTask) -> str:
-        """The last words of its shim."""
+        """The last error message of its shim."""
         said = (read_small(task.path / "shim.err") or b"").decode(errors="replace").strip().splitlines()
         return said[-1][:1000] if said else "its shim died"
 
@@ -261,7 +262,7 @@ class Runs(Launches):
         self.dead[task] = (run, SHIM_KILLED)
 
     def reap_dead(self) -> None:
-        """All at once; what would not die is found again at the next look."""
+        """All at once; processes that did not die are found again at the next check."""
         dead, self.dead = self.dead, {}
         for task in reap([DeadTask(task, run.is_stopping, cause) for task, (run, cause) in dead.items()]):
             self._guarded(dead[task][0], self._look, task)
@@ -271,7 +272,7 @@ class Runs(Launches):
     def _on_time_over(self, run: LaunchRun) -> None:
         """Its shims do not answer: they are stopped, or stuck, or their fifos are gone."""
         if run.is_stopping:
-            log.warning("%r is still there after its grace period: it is ended by force", run)
+            log.warning("%r still runs after its grace period: it is killed", run)
             for task in run.tasks:
                 if task.phase is not Phase.GONE:
                     kill_by_force(task)
@@ -280,7 +281,7 @@ class Runs(Launches):
             self._fail(run, f"it did not start within {START_S:g} s", SHIM_KILLED)
 
     def _read_progress(self, run: LaunchRun) -> None:
-        """Of the first task that reports any, if it is new."""
+        """The progress of the first task that reports any, if it is new."""
         for task in run.tasks:
             stamp = task.progress_stamp()
             if stamp and stamp != task.progress_ns:
@@ -291,7 +292,7 @@ class Runs(Launches):
                 return
 
     def kill_strays(self, paths: list[Path]) -> None:
-        """End launches that the server does not know. They are not reported."""
+        """End launches that the server does not know, without a report."""
         self.unread += paths
         unread, self.unread = self.unread, []
         for path in unread:
@@ -309,7 +310,7 @@ class Runs(Launches):
             return
         run = self.by_job.get(record.job_id)
         if run is not None and run.launch == record.launch:
-            return  # The server has asked for it meanwhile.
+            return  # The server has requested it meanwhile.
         stray = self._run_of(record, Launch(record.job_id, NOWHERE, record.launch), STRAY, None)
         stray.kill_cause = "stray"
         for task in stray.tasks:

@@ -1,7 +1,7 @@
-"""Which launches take turns, and with whom; the turn keeper (`keeper.py`) does the rest.
+"""Which launches take turns with each other; the turn keeper (`keeper.py`) does the rest.
 
 Launches that hold parts of the same GPU in a mode with turns form a group, and so do all that are connected through a
-gang on several GPUs: a gang takes its turns as a whole. The groups are a file, because the keeper outlives us.
+gang on several GPUs: a gang takes its turns as a whole. The groups are a file, because the keeper outlives the server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from skep.engines.local.terms import Terms
 from skep.files.untrusted import decode_as, lock_holder, read_small, write_line
 
 STUCK_S = 10.0
-"""A keeper that has not written what it measured for so long is replaced."""
+"""A keeper that has not written its measurements for this long is replaced."""
 FILE_MAX = 16 << 20
 TELL_S = 10.0
 
@@ -61,23 +61,23 @@ class TurnFile(msgspec.Struct, frozen=True):
 
 
 class MemberUsage(msgspec.Struct, frozen=True):
-    """What a member of a share group has had."""
+    """The measured use of a member of a share group."""
 
     share: float
-    """The part of the time that it got lately; those of all members on a GPU add up to 1 at most."""
+    """The part of the time that it got recently; those of all members on a GPU add up to 1 at most."""
     cpu: float
-    """CPUs that it used lately."""
+    """CPUs that it used recently."""
     turn_s: float
-    """The time of all its turns since it joined."""
+    """The total time of its turns since it joined."""
     cpu_s: float
     wall_s: float
     """Since it joined."""
     late: int
-    """How often it did not stand still in time when its turn was over."""
+    """How often it did not stop in time at the end of its turn."""
     idle_s: float
-    """Since it last used any CPU: one that has turns and uses none may hang."""
+    """The time since it last used any CPU: a job that has turns and uses none may hang."""
     is_settled: bool
-    """The group has been as it is for so long that the share tells something."""
+    """True if the group has been unchanged for long enough to make the share meaningful."""
     way: str
     """How it is paused: by the `freezer` of control groups or by `signals`."""
     duty: float | None = None
@@ -93,7 +93,7 @@ class MeasuredFile(msgspec.Struct, frozen=True):
 
 
 class Shares:
-    """Our end of the turn keeper. Not for several threads."""
+    """The engine's side of the turn keeper. Not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -104,11 +104,11 @@ class Shares:
 
     @property
     def is_used(self) -> bool:
-        """Groups were written since we began."""
+        """True if groups were written since we began."""
         return self._written is not None
 
     def settle(self, runs: Iterable[LaunchRun], epoch: int) -> None:
-        """Tell the keeper who takes turns now, if that is new."""
+        """Send the keeper the present groups, if they changed."""
         wanted = TurnFile(epoch, groups_of([run for run in runs if takes_turns(run)]))
         if wanted == self._written or (self._written is None and not wanted.groups and not self.folder.exists()):
             return
@@ -124,14 +124,14 @@ class Shares:
         keeper = lock_holder(self.folder / "lock")
         since_s = max(self.measured().at_s, self._began_s)
         if keeper and time.monotonic() - since_s > STUCK_S:
-            log.warning("the turn keeper (process %d) does not answer: it is replaced", keeper)
+            log.warning("the turn keeper (process %d) does not answer and is replaced", keeper)
             send(keeper, signal.SIGKILL)
             keeper = 0
         if not keeper and self._written.groups:
             self._ring_or_start()
 
     def news(self) -> list[ShareMeasured]:
-        """What is to be told of the members now: often enough to be seen, too rarely to show single turns."""
+        """The measurements to report now: often enough to be useful, too rarely to show single turns."""
         if self._written is None or not self._written.groups or time.monotonic() - self._told_s < TELL_S:
             return []
         self._told_s = time.monotonic()
@@ -162,7 +162,7 @@ class Shares:
 
 
 def takes_turns(run: LaunchRun) -> bool:
-    """One that is suspended or leaves does not: its shims alone see to it."""
+    """Suspended and exiting launches take no turns: their shims alone control them."""
     return run.terms is not None and run.was_told and not (run.is_stopping or run.is_over or run.is_to_stand)
 
 
@@ -180,7 +180,7 @@ def groups_of(runs: list[LaunchRun]) -> list[TurnGroup]:
 
 
 def connected(runs: list[LaunchRun]) -> Iterator[list[LaunchRun]]:
-    """Runs that share a GPU, directly or through others; in the order in which they are given."""
+    """Launches that share a GPU, directly or through others; in the given order."""
     by_lane: dict[str, list[LaunchRun]] = {}
     for run in runs:
         for lane in run.terms.lanes if run.terms else ():

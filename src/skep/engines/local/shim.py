@@ -1,11 +1,11 @@
-"""The process above one task. It outlives the server, keeps the exit code, and leaves no process behind.
+"""The shim: the process above one task. It outlives the server, keeps the exit code, and leaves no process behind.
 
-Forked by `forks.py`: standard library only, and nothing is imported later, because each task has one. It knows
-nothing but its folder, where it is: `task.json` says what to run, the `control` fifo brings orders (`go -`,
-`stop GRACE`, `kill CAUSE`, `suspend LEASE`, `resume -`, `turns LEASE`, each with the epoch of the server that gives
-it), a lock on `lock` is held for life, `pid` and `main` appear when it is ready and when the task runs, `suspended` is
-there while the task is suspended, and `exit.json` is on the disk before the lock is gone. As a subreaper it
-inherits every process that the task left behind, so "no child is left" means that no process of the task is left.
+Forked by `forks.py`: standard library only, and nothing is imported later, because each task has one. It uses only its
+folder, which is its working folder: `task.json` says what to run; the `control` fifo brings commands (`go -`, `stop
+GRACE`, `kill CAUSE`, `suspend LEASE`, `resume -`, `turns LEASE`, each with the epoch of its server); a lock on `lock`
+is held for life; `pid` and `main` appear when it is ready and when the task runs; `suspended` exists while the task is
+suspended; `exit.json` is durable before the lock is released. As a subreaper it inherits every process that the task
+left behind, so "no child is left" means that no process of the task is left.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 PIPE_READS = 32
 EPOCH_DIGITS = 19
 REST_GRACE_S = 3.0
-"""For what a task leaves behind when it ends by itself."""
+"""The grace period for processes that a task leaves behind when it exits by itself."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Shim:
-    """Its working folder is the task's folder, so that all names here are short and stay right if the folder moves."""
+    """Its working folder is the task's folder, so that all names here are short and stay valid if the folder moves."""
 
     def __init__(self, lock: int) -> None:
         self.lock = lock
@@ -91,17 +91,17 @@ class Shim:
         self.kill_at: float | None = None
         self.kill_every_s = 0.02
         self.resume_at: float | None = None
-        """When the suspension ends unless it is renewed; none: the task is not suspended."""
+        """When the suspension ends unless it is renewed; None: the task is not suspended."""
         self.was_signalled = False
-        """Some of it was stopped by a signal."""
+        """True if a process of the task was stopped by a signal."""
         self.turns_until: float | None = None
-        """Until when the turn keeper may pause the task without a word; none: it takes no turns."""
+        """Until when the turn keeper may pause the task without another message; None: it takes no turns."""
         self.epoch = 0
-        """The epoch of the latest server that sent an order."""
+        """The epoch of the latest server that sent a command."""
         self.began_at = now()
 
     def serve(self, *, goes_at_once: bool) -> None:
-        """Until no process of the task is left."""
+        """Run until no process of the task is left."""
         self.poller.register(self.control, select.POLLIN)
         self.poller.register(self.wake, select.POLLIN)
         write_whole("pid", str(os.getpid()))
@@ -114,7 +114,7 @@ class Shim:
             if self.output in ready and not self.log.pump(self.output):
                 self.poller.unregister(self.output)
             signals = os.read(self.wake, 4096) if self.wake in ready else b""
-            self.reap()  # Before any command: who has ended by itself was not stopped.
+            self.reap()  # Before any command: a task that exited by itself was not stopped.
             self.on_signals(signals)
             if self.control in ready:
                 for line in os.read(self.control, 4096).decode(errors="replace").splitlines():
@@ -122,7 +122,7 @@ class Shim:
             if self.resume_at is not None and time.monotonic() >= self.resume_at:
                 self.resume()  # The suspension was not renewed: the server is gone or stuck.
             if self.turns_until is not None and time.monotonic() >= self.turns_until:
-                self.leave_turns()  # By order, or because the turn keeper is gone.
+                self.leave_turns()  # On command, or because the turn keeper is gone.
             if self.kill_at is not None and time.monotonic() >= self.kill_at:
                 self.kill_rest()
         if self.output >= 0:
@@ -140,7 +140,7 @@ class Shim:
             self.obey("stop", str(self.task["grace_s"]))
 
     def receive(self, word: str = "", value: str = "", epoch: str = "") -> None:
-        """An order counts if no later server than the one that gives it has taken over."""
+        """A command is valid if no later server has taken over."""
         given = int(epoch) if epoch.isdecimal() else 0
         self.epoch = max(self.epoch, self.taken())
         if given >= self.epoch:
@@ -148,7 +148,7 @@ class Shim:
             self.obey(word, "" if value == "-" else value)
 
     def taken(self) -> int:
-        """The epoch of the server that has taken over last, as far as we can read it."""
+        """The epoch of the latest server, as far as it can be read."""
         text = b""
         with contextlib.suppress(OSError):
             fd = os.open(self.task.get("fence", ""), os.O_RDONLY | SAFELY)
@@ -191,7 +191,7 @@ class Shim:
         self.ring()
 
     def fork(self, shim: int) -> str:
-        """Start the task; what went wrong, if anything."""
+        """Start the task. Returns an error message, if any."""
         if self.task["output"]:
             output = os.open(self.task["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         else:
@@ -204,7 +204,7 @@ class Shim:
             self.become_task(shim, output, error_end)
         os.close(output)
         os.close(error_end)
-        with open(errors, "rb") as pipe:  # Ends when the task has become its program, or has failed to.
+        with open(errors, "rb") as pipe:  # Closed when the task has become its program, or has failed to.
             return pipe.read().decode(errors="replace")
 
     def become_task(self, shim: int, output: int, error_end: int) -> NoReturn:
@@ -227,9 +227,9 @@ class Shim:
             if account:
                 step = f"become account {account['name']}"
                 become(account)
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # After the account: a change of it forgets this.
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # After the change of account, which resets this.
             if os.getppid() != shim:
-                os._exit(code)  # It died before it could be our life line.
+                os._exit(code)  # The shim died before this was set.
             step = f"enter the folder {self.task['cwd']!r}{whom}"
             os.chdir(self.task["cwd"])
             step = f"run {self.task['argv'][0]!r}{whom}"
@@ -243,10 +243,10 @@ class Shim:
             os._exit(code)
 
     def restore(self) -> str:
-        """Thaw what was frozen: CRIU makes it a child of ours, with the process number it had."""
+        """Restore a frozen task: CRIU makes it a child of the shim, with its previous process number."""
         if run(self.task["restore"]) != 0:
             self.code, self.is_over = 125, True
-            return "criu could not thaw the task, see criu.log in its folder; the frozen image is kept"
+            return "criu could not restore the task, see criu.log in its folder; the frozen image is kept"
         with open("thawed") as file:
             self.main = int(file.read())
         return ""
@@ -272,7 +272,7 @@ class Shim:
 
     def stop(self, grace_s: float) -> None:
         if self.stop_asked or self.code is not None:
-            # It is leaving already; that may only become shorter.
+            # It is already stopping; the grace period may only become shorter.
             self.kill_at = min(self.kill_at or 0.0, time.monotonic() + grace_s)
             return
         self.stop_asked = True
@@ -293,7 +293,7 @@ class Shim:
     def terminate(self, grace_s: float) -> None:
         """Send SIGTERM to every process once; to later ones after the main process has exited: they may save for it.
 
-        Parents first: a shell whose child leaves would go on with its next command.
+        Parents first: a shell whose child exits would continue with its next command.
         """
         tree = below(os.getpid())
         for pid in tree:
@@ -308,15 +308,15 @@ class Shim:
             self.kill_at = time.monotonic() + grace_s
 
     def kill_rest(self) -> None:
-        """Repeat ever more slowly: a process may be forking, or stuck in the kernel."""
+        """Repeat with growing intervals: a process may be forking, or stuck in the kernel."""
         kill_below(os.getpid())
         self.kill_at = time.monotonic() + self.kill_every_s
         self.kill_every_s = min(self.kill_every_s * 2, 1.0)
 
-    # Standing still
+    # Suspending
 
     def suspend(self, lease_s: float) -> None:
-        """Suspend until `resume`, or until the order was not renewed for so long."""
+        """Suspend until `resume`, or until the lease expires."""
         if not self.ran or self.stop_asked or self.code is not None:
             return
         is_new = self.resume_at is None
@@ -345,12 +345,12 @@ class Shim:
     # Turns
 
     def take_turns(self, lease_s: float) -> None:
-        """For so long the turn keeper may pause and continue the task; see `keeper.py`."""
+        """Let the turn keeper pause and continue the task for this long; see `keeper.py`."""
         if self.ran and not self.stop_asked and self.code is None:
             self.turns_until = time.monotonic() + lease_s
 
     def leave_turns(self) -> None:
-        """Let the task go on, unless it is suspended."""
+        """Continue the task, unless it is suspended."""
         if self.turns_until is None:
             return
         self.turns_until = None
@@ -372,12 +372,12 @@ class Shim:
                 write_whole("exit.json", json.dumps(result), is_durable=True)
                 break
             except FileNotFoundError:
-                return  # The folder was removed: the exit is not needed.
+                return  # The folder was deleted: the exit is not needed.
             except OSError:
                 with contextlib.suppress(OSError):
                     os.chmod(".", 0o700)  # The task may have changed that.
                 time.sleep(1.0)  # A full disk; holding the lock keeps the task "running" until it can be written.
-        os.close(self.lock)  # The end counts from here; the server is notified afterwards.
+        os.close(self.lock)  # The end is valid from here; the server is notified afterwards.
         self.ring()
 
     def out_of_memory(self) -> bool:
@@ -388,7 +388,7 @@ class Shim:
             return False
 
     def ring(self) -> None:
-        """Tell the server that something changed here; where there is none it finds out when it comes back."""
+        """Notify the server of a change; without a server the next one finds it."""
         with contextlib.suppress(OSError):
             fd = os.open(self.task["reports"], os.O_WRONLY | os.O_NONBLOCK)
             with open(fd, "wb", buffering=0) as fifo:
@@ -396,7 +396,7 @@ class Shim:
 
 
 def become(account: dict[str, Any]) -> None:
-    """For good: no group, no right of the server stays, and no program can get any back."""
+    """Change the account for good: no group and no right of the server remains, and no program can regain any."""
     os.setgroups(account["groups"])
     os.setresgid(account["gid"], account["gid"], account["gid"])
     os.setresuid(account["uid"], account["uid"], account["uid"])
@@ -410,7 +410,7 @@ def is_seconds(value: str) -> bool:
 
 
 def now() -> float:
-    """Goes on while the machine sleeps, and does not jump: the server computes from it when the task ended."""
+    """A clock that runs while the machine sleeps and does not jump: the server computes the end of the task from it."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

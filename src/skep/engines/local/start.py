@@ -1,4 +1,4 @@
-"""Starting shims and turn keepers, through a process that forks them: see `forks.py`."""
+"""Starting shims and turn keepers, through the process that forks them: see `forks.py`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from skep.engines.local.processes import began
 
 FORKS = str(Path(__file__).with_name("forks.py"))
 ROOM = 400
-"""For names of shims in the list of processes."""
+"""Memory for the names of shims in process lists."""
 ANSWER_S = 10.0
-"""For a fork. A process that takes longer is stopped or stuck, and another one takes its place."""
+"""The time limit of a fork. A process that takes longer is stopped or stuck, and is replaced."""
 TRIES = 3
 
 
 class ShimProcess(msgspec.Struct, frozen=True):
-    """A process, by its number and when it began: numbers are reused. 0: it had exited before the first check."""
+    """A process, by its number and start time, because numbers are reused. 0: it had exited before the first check."""
 
     pid: int
     began: int
@@ -35,7 +35,7 @@ class ShimProcess(msgspec.Struct, frozen=True):
 
 
 class Forks:
-    """Our end of the process that forks. It is started when it is needed, and again when it has died."""
+    """The engine's side of the forking process. It is started when needed, and again if it has died."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class Forks:
         self._channel: socket.socket | None = None
 
     def start(self, task: Path, *, goes_at_once: bool) -> ShimProcess:
-        """A task that was asked for twice, because the answer was lost, still runs once: its shim sees to that."""
+        """A task that is requested twice, because the answer was lost, still runs once: its shim ensures that."""
         return self.fork((b"+" if goes_at_once else b"-") + os.fsencode(task))
 
     def fork(self, message: bytes) -> ShimProcess:
@@ -55,7 +55,7 @@ class Forks:
         raise OSError(None, "the process that starts tasks does not answer")
 
     def begin(self) -> None:
-        """Before the first task comes: a new Python takes a while."""
+        """Start it before the first task comes: a new Python takes a while."""
         with self._lock:
             if self._channel is None:
                 self._begin()
@@ -80,7 +80,7 @@ class Forks:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                env={"PATH": os.environ.get("PATH", os.defpath)},  # Shims inherit it: no secret of the server's.
+                env={"PATH": os.environ.get("PATH", os.defpath)},  # Shims inherit it: no secret of the server.
                 start_new_session=True,
             )
         self._channel = ours
@@ -107,10 +107,10 @@ atexit.register(forks.end)
 
 
 def start_shim(task: Path, *, goes_at_once: bool = False) -> ShimProcess:
-    """One process forks for the whole program, however many engines it has."""
+    """One process forks for the whole program, for any number of engines."""
     return forks.start(task, goes_at_once=goes_at_once)
 
 
 def start_keeper(folder: Path) -> None:
-    """Where another one is at work already, the new one leaves at once."""
+    """If another keeper is already running, the new one exits at once."""
     forks.fork(b"=" + os.fsencode(folder))

@@ -8,7 +8,7 @@ from skep.core.cluster import WHOLE, Allocation, Cluster, Slice, bits
 from skep.core.share import MODES
 
 QUANTUM_S = 0.1
-"""Where a plan names none."""
+"""The quantum if a plan names none."""
 LANE, LEND, TOKEN = "lane", "lend", "token"
 
 
@@ -22,13 +22,13 @@ class Terms(msgspec.Struct, frozen=True):
     weight: float
     quantum_s: float
     is_lent: bool = False
-    """It runs on what a guaranteed job leaves."""
+    """True if it runs on what a guaranteed job leaves idle."""
 
 
 def terms_of(allocation: Allocation, cluster: Cluster, limit: int = 0) -> Terms | None:
-    """None for a job that has its GPUs to itself, or runs beside others without turns.
+    """None for a job with exclusive GPUs, or one that runs beside others without turns.
 
-    `limit`: thousandths of each GPU that it was told to use at most since it was started; 0: no such order.
+    `limit`: the most it may use of each GPU, in thousandths, as set since its start; 0: not set.
     """
     pieces = [piece for piece in allocation.slices if piece.gpus]
     if not pieces:
@@ -49,7 +49,7 @@ def terms_of(allocation: Allocation, cluster: Cluster, limit: int = 0) -> Terms 
 
 
 def lanes_of(piece: Slice, cluster: Cluster) -> set[str]:
-    """Where a slice can be in the way of others: its GPUs, in mode `lane` its lanes of them."""
+    """Where a slice can conflict with others: its GPUs, in mode `lane` its lanes on them."""
     which = f"/{piece.group}.{piece.slot}" if piece.mode == LANE else ""
     return {f"{cluster.nodes[piece.node].name}:{gpu}{which}" for gpu in bits(piece.gpus)}
 

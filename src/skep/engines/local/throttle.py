@@ -1,23 +1,24 @@
-"""How much of the time an opportunistic job may run beside a guaranteed one. Standard library only, no clock.
+"""The part of the time in which an opportunistic job may run beside a guaranteed one. Standard library only, no clock.
 
-The guaranteed job's own step times decide, as AntMan has it. First its step time alone is learned, with the neighbour
+The guaranteed job's own step times decide, as in AntMan. First its step time alone is learned, with the neighbour
 paused. Then the neighbour's part of the time (its duty) grows by a constant at each report of steps and is halved when
-steps take longer than tolerated. While the guaranteed job does nothing the neighbour runs all the time.
+steps take longer than tolerated. While the guaranteed job is idle the neighbour runs all the time.
 """
 
 from __future__ import annotations
 
 REPORTS = 3
-"""Of the guaranteed job alone, until its own step time counts as known."""
+"""The number of reports of the guaranteed job alone after which its step time counts as known."""
 TOLERANCE = 1.05
-"""Times its step time alone."""
+"""The tolerated step time as a multiple of its step time alone."""
 LEAST = 0.03
-"""The duty never falls below it: a neighbour that stands still for ever frees none of the memory it holds."""
+"""The smallest duty: a neighbour that is paused for ever frees none of the memory it holds."""
 INCREASE, DECREASE = 0.05, 0.5
 HOPELESS = 10
-"""Reports of slow steps at the least duty, until the step time alone is learned anew: the job itself has changed."""
+"""The number of reports of slow steps at the smallest duty after which the step time alone is learned again, because
+the job itself has changed."""
 FOLLOWS = 0.1
-"""The part of the way by which the known step time follows faster steps."""
+"""The weight with which the known step time follows faster steps."""
 
 
 class DutyControl:
@@ -25,7 +26,7 @@ class DutyControl:
         self.alone_s: float | None = None
         """The guaranteed job's step time alone."""
         self.busy_duty = LEAST
-        """While the guaranteed job works."""
+        """The duty while the guaranteed job is busy."""
         self.step_s: float | None = None
         """Its last step time."""
         self._learned: list[float] = []
@@ -33,7 +34,7 @@ class DutyControl:
 
     @property
     def is_learning(self) -> bool:
-        """The neighbour must stand still: the guaranteed job has begun to report its steps."""
+        """True while the neighbour must be paused: the guaranteed job has begun to report its steps."""
         return self.alone_s is None and self.step_s is not None
 
     def duty(self, *, is_busy: bool) -> float:

@@ -1,10 +1,10 @@
-"""Who of a share group runs next. Standard library only, no clock: the turn keeper and tests pass the time in.
+"""Which members of a share group run next. Standard library only, no clock: the turn keeper and tests pass the time in.
 
-A member has a request (a fraction it is promised), a limit (the most it may use) and a weight, and needs all its lanes,
-one for each GPU, at once. At the end of a turn the next holders are chosen: no member above its limit; among those
-below their request the one furthest below; then the one that has used least for its weight. What a member has used
-counts over a sliding window, or since the group last changed if that is less: a newcomer does not make up for the time
-before it came. A member of mode `slice` is one without a request.
+A member has a request (a promised fraction), a limit (the most it may use) and a weight, and needs all its lanes, one
+for each GPU, at once. At the end of a turn the next holders are chosen: no member above its limit; among those below
+their request the one furthest below; then the one that has used least for its weight. Use is measured over a sliding
+window, or since the group last changed if that is less: a new member does not make up for the time before it came. A
+member in mode `slice` has no request.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 WINDOW_S, WINDOW_TURNS = 10.0, 20
-"""The window is the longer of so many seconds and so many turns for each member."""
+"""The window is the longer of this many seconds and this many turns for each member."""
 FULL = 0.9995
-"""A limit from here on is none."""
+"""A limit from here on means no limit."""
 
 
 class Member:
@@ -57,7 +57,7 @@ class Member:
         self.ended_s = now_s
         """When it last had a turn."""
         self.held_since_s: float | None = None
-        """When its present turn began; none: it is paused."""
+        """When its present turn began; None: it is paused."""
         self._spans: deque[tuple[float, float]] = deque()
         self._done_s = 0.0
 
@@ -76,7 +76,7 @@ class Member:
             self.held_since_s, self.ended_s = None, now_s
 
     def turn_s(self, now_s: float) -> float:
-        """All the time that it has held its GPUs since it joined."""
+        """The total time that it has held its GPUs since it joined."""
         return self._done_s + (now_s - self.held_since_s if self.held_since_s is not None else 0.0)
 
     def used(self, now_s: float, window_s: float = WINDOW_S) -> float:
@@ -95,7 +95,8 @@ def window_of(quantum_s: float, members: int) -> float:
 
 
 def choose(members: Sequence[Member], now_s: float, window_s: float = WINDOW_S) -> list[Member]:
-    """Who has the next turn: several only where they need different GPUs. Ties go to who has waited longest."""
+    """The members with the next turn: several only if they need different GPUs. Ties go to the one that has waited
+    longest."""
     used = {member.key: member.used(now_s, window_s) for member in members}
 
     def place(member: Member) -> tuple[bool, float, float]:

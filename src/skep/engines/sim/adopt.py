@@ -1,7 +1,7 @@
-"""Going on from a state: what the simulator must know of jobs that another engine has run so far.
+"""Adopting a state: what the simulator must know of jobs that another engine has run so far.
 
-The state says what was seen: where jobs are, how far they are, what is saved, what is in flight. How much work they
-still have it does not know; that is for the caller to estimate.
+The state has what was seen: where jobs are, their progress, what is saved, what is in flight. It does not have the
+remaining work; the caller estimates that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def take_up(simulator: Simulator, state: State) -> None:
-    """Let the simulator, which has a task for every open job, be where the state is."""
+    """Bring the simulator, which has a task for every open job, to the position of the state."""
     check_future(simulator, state)
     simulator.since_s = state.now_s
     simulator.outages.down |= {state.cluster.by_name[name].index for name in state.health.lost}
@@ -48,7 +48,7 @@ def take_up(simulator: Simulator, state: State) -> None:
 def check_future(simulator: Simulator, state: State) -> None:
     soonest_s = min(simulator.outages.next_s, simulator._next_submit_s())
     if soonest_s < state.now_s:
-        raise InvariantBroken(f"what is to come begins at {soonest_s}, before the state's moment {state.now_s}")
+        raise InvariantBroken(f"arrivals or outages begin at {soonest_s}, before the time of the state, {state.now_s}")
 
 
 def restore(task: SimTask, job: Job, state: State) -> None:
@@ -68,7 +68,7 @@ def restore(task: SimTask, job: Job, state: State) -> None:
 
 
 def take_up_reports(simulator: Simulator, state: State, task: SimTask, job: Job) -> None:
-    """What was logged of a run that goes on is not logged again."""
+    """What was logged of a running job is not logged again."""
     progress = state.knowledge.progress.get(job.id)
     if simulator.gauges is not None and has_steps(task) and progress is not None and progress.launch == job.held_launch:
         gauge = simulator.gauges[task.row] = Gauge(task.starts, None, progress.at_s)
@@ -76,7 +76,7 @@ def take_up_reports(simulator: Simulator, state: State, task: SimTask, job: Job)
 
 
 def halts(simulator: Simulator, state: State, task: SimTask, job: Job) -> bool:
-    """Whether it was told to suspend; then that goes on."""
+    """True if it was sent a suspension, which then continues."""
     memory = halts_as(state, job)
     if memory is not None:
         halt(simulator, task, job, memory)
@@ -91,8 +91,8 @@ def go_on(simulator: Simulator, state: State, task: SimTask, job: Job, events: l
 
 
 def halts_as(state: State, job: Job) -> MemoryPlace | None:
-    """Where the memory of a job goes that was told to suspend, also if it is to go on again by now: then it still is
-    being copied."""
+    """Where the memory of a job that was sent a suspension goes, also if it is to resume by now: then it is still being
+    copied."""
     if job.seq not in state.orders.moving:
         return None
     if job.bound is not None and job.bound.memory is not None:

@@ -1,7 +1,7 @@
 """The simulator: the engine whose clock jumps.
 
-It knows the truth that the scheduler does not: how much work each job needs and how fast it goes on what it got. It
-carries out launches and stops at once, and reports what the trace, the speed model and the failure plan bring.
+It knows what the scheduler does not: how much work each job needs and how fast it runs on its allocation. It executes
+launches and stops at once, and reports the events of the trace, the speed model and the failure plan.
 """
 
 from __future__ import annotations
@@ -50,18 +50,19 @@ from skep.profiles.speed import Speed
 from skep.traces.trace import TraceJob
 
 FRUITLESS_MAX = 100_000
-"""Runs in a row without any gain, after which a simulation that would go on for ever is looked at."""
+"""The number of runs in a row without progress after which the simulation is checked for a livelock."""
 
 SWAP_GIB_PER_S = 10.0
-"""How fast the memory of a GPU is copied to its node: somewhat less than PCIe 3.0 with 16 lanes carries."""
+"""How fast the memory of a GPU is copied to its node: somewhat less than the bandwidth of PCIe 3.0 with 16 lanes."""
 
 
 Slices = Literal["rate", "exact"]
-"""Whether turns of share groups are a rate, or are played one by one: for tests, and not from an adopted state."""
+"""Whether turns of share groups are a rate, or are played one by one, which is for tests and not possible from an
+adopted state."""
 
 
 class SimulatorOptions(TypedDict, total=False):
-    """What `adopt` hands on as it is."""
+    """Options that `adopt` passes on."""
 
     speed: Speed | None
     restart_s: float
@@ -75,8 +76,8 @@ class SimulatorOptions(TypedDict, total=False):
 
 
 class Simulator:
-    """Runs a trace. `restart_s` is what every start of a job but its first costs; with `reports`, jobs that know their
-    steps or epochs say how far they are."""
+    """Runs a trace. `restart_s` is the cost of every start of a job except its first; with `reports`, jobs that know
+    their steps or epochs report progress."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class Simulator:
         self.outages = outages or Outages.none()
         self.groups = groups
         self.gauges: dict[int, Gauge] | None = {} if reports else None
-        """Of runs that say how far they are, by row. Between two changes of its rate a run has nothing new to say."""
+        """For runs that report progress, by row. Between two changes of its rate a run has nothing new to report."""
         self.submissions = jobs
         self.next_submission = 0
         self.tasks: dict[str, SimTask] = {
@@ -114,22 +115,22 @@ class Simulator:
         }
         self.running: dict[int, SimTask] = {}
         self.tenants: dict[Place, dict[int, SimTask]] = {}
-        """Who is on each shared GPU, by (node, GPU) and row, and who is in each share group. Those who have parts in no
-        share mode are here only if the speed model knows sharing."""
+        """The tenants of each shared GPU, by (node, GPU) and row, and the members of each share group. Tenants without
+        a share mode are included only if the speed model covers sharing."""
         self.agenda: list[tuple[float, int, int, SimTask]] = []
         """Finishes and changes of rate: (at_s, row, run, task); those of an earlier run are stale."""
         self.open_count = sum(job.work_s < math.inf or job.spec.time_limit_s is not None for job in jobs)
         """Jobs that will end, by themselves or by their limit."""
         self.ended_count = 0
         self.idle_timers = 0
-        """Timers while nothing else was to come, since a job that will end was last started."""
+        """The number of timers in a row with nothing else to come, since a job that will end was last started."""
         self.idle_timers_max = 10_000
         self.fruitless = 0
-        """Runs cut short before they did any work, since one did some."""
+        """The number of runs in a row that were cut short before they did any work."""
         self.since_s = -math.inf
-        """Nothing happens before: the moment of a state that was adopted."""
+        """The time of an adopted state: nothing happens before it."""
         self.first: Batch | None = None
-        """What is known at once of such a state."""
+        """Events that are known immediately for such a state."""
 
     @classmethod
     def adopt(
@@ -140,12 +141,12 @@ class Simulator:
         outages: Outages | None = None,
         **options: Unpack[SimulatorOptions],
     ) -> Self:
-        """Go on from a state, dumped or forked between two steps, that any engine has brought there.
+        """Continue from a state, dumped or forked between two steps, that any engine has produced.
 
         `estimates` has the work of jobs that have not ended, by id: all of it, in seconds at the job's reference, so
-        what is left is that less what the state says is done. A job that has done as much ends at once, one without
-        an estimate never. `arrivals` are submitted later, in the order of their moments; `groups` of the options are
-        those of arrivals that the state does not know.
+        the remaining work is that minus what the state has as done. A job that has done as much ends at once, one
+        without an estimate never. `arrivals` are submitted later, in the order of their times; `groups` of the options
+        are those of arrivals that the state does not know.
         """
         open_jobs = [job for job in state.jobs.values() if not job.state.is_final]
         known = [TraceJob(job.submit_s, estimates.get(job.id, math.inf), job.spec) for job in open_jobs]
@@ -201,11 +202,11 @@ class Simulator:
         return math.inf
 
     def _is_over(self, until_s: float) -> bool:
-        """No run will end and no job will arrive: only timers and outages are left."""
+        """True if no run will end and no job will arrive: only timers and outages are left."""
         if not self.open_count:
             return True
         if until_s < self.outages.next_s:
-            self.idle_timers += 1  # rounds go on for ever while a job waits for something that never comes
+            self.idle_timers += 1  # rounds continue for ever while a job waits for something that never comes
         return (until_s == math.inf and self.outages.all_up) or self.idle_timers > self.idle_timers_max
 
     def _is_stuck(self, at_s: float) -> bool:
@@ -225,7 +226,7 @@ class Simulator:
         self.next_submission = number
 
     def _reach_milestones(self, at_s: float, events: list[Event]) -> None:
-        """Tasks that did the work they were heading for: all of it, or up to where their rate changes.
+        """Tasks that reached their milestone: all of their work, or the point where their rate changes.
 
         All that end now end before any rate changes, so that jobs due at one instant do not drift apart by rounding.
         """
@@ -248,7 +249,7 @@ class Simulator:
             self._change_rates(changing, at_s, events)
 
     def _exit(self, task: SimTask, exit: Exit, work_s: float, events: list[Event]) -> dict[int, SimTask]:
-        """The only way a run ends. Returns those that it leaves alone on its GPUs: they go at another speed."""
+        """The only way a run ends. Returns the jobs that are now alone on their GPUs: their speed changes."""
         self.fruitless = 0 if work_s > task.begun_s or exit is Exit.FINISHED else self.fruitless + 1
         others = self._leave_shares(task) if task.places else {}
         task.done_s = work_s
@@ -302,8 +303,8 @@ class Simulator:
         return events
 
     def _suspend(self, task: SimTask, memory: MemoryPlace, at_s: float, events: list[Event]) -> None:
-        """It makes no progress, and its neighbours run as if it were not there. It stands still for the others once its
-        memory is where it is to be."""
+        """Suspend: the job makes no progress, and its neighbours run as if it were not there. It is reported as
+        suspended when its memory has been copied."""
         task.saved_s = task.saved_at(at_s, self.checkpoint_s)
         task.done_s = task.work_at(at_s)
         task.restart_left_s = max(task.progress_since_s - at_s, 0.0)
@@ -320,7 +321,8 @@ class Simulator:
         self._change_rates(self._neighbours(task), at_s, events)
 
     def _resume(self, task: SimTask, at_s: float, events: list[Event]) -> None:
-        """It has its GPUs again; it makes progress when its memory is back and a restart under way is over."""
+        """Resume: the job has its GPUs again; it makes progress when its memory is back and a restart in progress is
+        over."""
         task.progress_since_s = at_s + self._copy_s(task) + task.restart_left_s
         task.saving_since_s = task.progress_since_s
         task.is_suspended, task.halts_as = False, None
@@ -332,15 +334,15 @@ class Simulator:
         self._change_rates(self._neighbours(task), at_s, events)
 
     def _reshare(self, task: SimTask, allocation: Allocation, at_s: float, events: list[Event]) -> None:
-        """It goes on where it is, at the speed of its new terms, and so do its neighbours."""
+        """The job continues in place at the speed of its new terms, and so do its neighbours."""
         others = self._leave_shares(task)
         task.allocation = allocation
         others |= self._join_shares(task)
         self._change_rates({task.row: task} | others, at_s, events)
 
     def _copy_s(self, task: SimTask) -> float:
-        """Seconds to copy the memory of its GPUs, all at once, to the nodes or back. Where the job does not say how
-        much that is, all of a GPU, if that is known."""
+        """Seconds to copy the memory of its GPUs, all at once, to the nodes or back. If the job does not state how much
+        that is, all of a GPU, if that is known."""
         assert task.allocation is not None
         if task.halts_as != "swapped":
             return 0.0
@@ -371,7 +373,7 @@ class Simulator:
         self._change_rates(others, at_s, events)
 
     def _begin(self, task: SimTask, allocation: Allocation, at_s: float) -> dict[int, SimTask]:
-        """Progress goes on from here, after the restart if it is one. Returns those beside whom it runs now."""
+        """Progress continues from here, after the restart if it is one. Returns the neighbours."""
         task.allocation = allocation
         task.is_suspended, task.halts_as = False, None
         task.progress_since_s = at_s + self.restart_s if task.starts else at_s
@@ -384,7 +386,7 @@ class Simulator:
         return others
 
     def _set_rate(self, task: SimTask) -> None:
-        """Work out the rate and when the next milestone is reached."""
+        """Compute the rate and the time of the next milestone."""
         work_s = task.work_s
         assert task.allocation is not None
         depth = task.allocation.depth
@@ -410,12 +412,12 @@ class Simulator:
             self.idle_timers = 0
 
     def _share(self, task: SimTask) -> None:
-        """What is left of its speed where it shares its GPUs; a gang is as fast as its slowest member."""
+        """The part of its speed that is left where it shares its GPUs; a gang is as fast as its slowest member."""
         assert task.allocation is not None
         gpu_type = self.cluster.nodes[task.allocation.terms.node].spec.gpu_type
         parts = []
         for place in task.places:
-            # In one order whoever came first, so that equal situations have equal rates to the last bit.
+            # In an order independent of arrival, so that equal situations have equal rates to the last bit.
             there = {
                 row: party_of(other, place)
                 for row, other in sorted(self.tenants[place].items())
@@ -443,13 +445,13 @@ class Simulator:
         return progress_of(task, self._next_report(task, at_s))
 
     def _settle(self, task: SimTask, at_s: float) -> None:
-        """Note what it has done by now; it goes on at the rate that it has from now on."""
+        """Book its work up to now; from now on its present rate applies."""
         task.saved_s = task.saved_at(at_s, self.checkpoint_s)
         task.done_s = task.work_at(at_s)
         task.progress_since_s = max(task.progress_since_s, at_s)
         self._set_rate(task)
 
-    # What jobs say of themselves -------------------------------------------------------------------------------
+    # Progress reports -------------------------------------------------------------------------------------------
 
     def _first_report(self, task: SimTask, at_s: float, events: list[Event]) -> None:
         if self.gauges is not None and has_steps(task):
@@ -457,7 +459,7 @@ class Simulator:
             events.append(progress_of(task, self._next_report(task, at_s)))
 
     def _next_report(self, task: SimTask, at_s: float) -> Report | None:
-        """None where the rule of `core/progress.py` says that it can wait."""
+        """None if the rule of `core/progress.py` does not log it yet."""
         gauge = None if self.gauges is None else self.gauges.get(task.row)
         if gauge is None:
             return None
@@ -475,14 +477,14 @@ class Simulator:
         assert task.allocation is not None
         task.mode = task.allocation.terms.mode
         if not task.mode and (self.speed is None or not self.speed.knows_sharing):
-            return {}  # its neighbours, if any, change nobody's speed
+            return {}  # its neighbours, if any, do not affect any speed
         task.places = shared_places(task)
         for place in task.places:
             self.tenants.setdefault(place, {})[task.row] = task
         return self._neighbours(task)
 
     def _leave_shares(self, task: SimTask) -> dict[int, SimTask]:
-        """Strike a task off the GPUs that it shares. Returns those that were its neighbours."""
+        """Remove a task from the GPUs that it shares. Returns its former neighbours."""
         others = self._neighbours(task)
         for place in task.places:
             del self.tenants[place][task.row]

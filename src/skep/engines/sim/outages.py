@@ -40,7 +40,7 @@ class Outages:
 
     @classmethod
     def drawn(cls, node_count: int, *, mtbf_s: float, repair_s: float, seed: int, since_s: float = 0.0) -> Outages:
-        """Every node works for an exponential time of mean `mtbf_s`, then is away for one of mean `repair_s`."""
+        """Every node works for an exponential time of mean `mtbf_s`, then is down for one of mean `repair_s`."""
         outages = cls()
         outages.mtbf_s, outages.repair_s, outages.seed = mtbf_s, repair_s, seed
         for node in range(node_count):
@@ -99,7 +99,7 @@ def _parse_means(text: str) -> dict[str, float]:
             near = did_you_mean(key, ("mtbf", "repair"), start=", ")
             raise InputError(f"{where}: unknown part {shorten(part) or 'between commas'}{near}", hint=FORMS)
         if key in means:
-            raise InputError(f"{where}: {key} is there twice", hint=FORMS)
+            raise InputError(f"{where}: {key} is given twice", hint=FORMS)
         means[key] = _duration(where, key, value)
     for key in ("mtbf", "repair"):
         if key not in means:
@@ -175,7 +175,7 @@ def _moment(where: str, column: str, cell: str) -> float:
 
 
 def _check_apart(periods: list[Period], cluster: Cluster) -> None:
-    """A node that is down cannot fail; it may fail again in the very moment it comes back."""
+    """A node that is down cannot fail; it may fail again at the moment it comes back."""
     last: dict[int, Period] = {}
     for period in sorted(periods):
         before = last.get(period.node)

@@ -1,4 +1,4 @@
-"""One job in the simulator: the truth of it."""
+"""One job in the simulator, with its true work and speed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Place = tuple[int, int] | str
 
 
 class SimTask:
-    """One job in the simulator: its work, and the run under way."""
+    """One job in the simulator: its work, and its present run."""
 
     __slots__ = (
         "allocation",
@@ -52,25 +52,25 @@ class SimTask:
         self.job = job
         self.is_elastic = job.spec.gpu_range is not None
         self.unit: float = amount_of(job.spec.shapes[0]) if in_proportion and self.is_elastic else 1
-        """The factor between work and rate here and those that the state sees. Where the speed is in proportion to the
-        GPUs, work is in GPU-seconds here, so that equal work has equal numbers."""
+        """The factor between work and rate here and those in the state. If the speed is proportional to the GPUs, work
+        is in GPU-seconds here, so that equal work has equal numbers."""
         self.work_s = job.work_s * self.unit
         self.allocation: Allocation | None = None
         self.mode = ""
         """The share mode of its allocation."""
         self.places: list[Place] = []
-        """Where it shares with others, as far as that changes the speed of any task."""
+        """Where it shares with others, as far as that affects the speed of any task."""
         self.is_suspended = False
-        """It makes no progress, whether its memory still is being copied or not."""
+        """True if it makes no progress, even while its memory is still being copied."""
         self.halts_as: MemoryPlace | None = None
         """Where its memory goes or went."""
         self.restart_left_s = 0.0
-        """Of a restart that was under way when it was suspended."""
+        """The end of a restart that was in progress when it was suspended."""
         self.starts = 0
         self.begun_s = 0.0
         """Work done when the present run began."""
         self.run = 0
-        """Counts everything that makes a milestone worked out before stale."""
+        """Increases whenever a computed milestone becomes stale."""
         self.done_s = 0.0
         """Work done when the present rate began."""
         self.rate = 0.0
@@ -78,20 +78,20 @@ class SimTask:
         """Work at the next milestone: the end, or where the rate changes."""
         self.progress_since_s = 0.0
         self.saving_since_s = 0.0
-        """Checkpoints are taken every so often from here on."""
+        """Periodic checkpoints begin here."""
         self.saved_s = 0.0
         """Work at the last checkpoint before the present rate began."""
 
         self.told_rate: float | None = None
-        """What others are told, where turns are played and the rate is that of the moment."""
+        """The reported rate, if turns are played and the actual rate is that of the moment."""
         self.share: float | None = None
-        """The part of its GPUs' time that it gets; none: it is in no share mode."""
+        """The part of its GPUs' time that it gets; None: it is in no share mode."""
         self.told_share: float | None = None
-        """The last one that others were told."""
+        """The last reported share."""
 
     @property
     def shown_rate(self) -> float:
-        """Work per second, as others count it."""
+        """Work per second, as the state counts it."""
         return (self.rate if self.told_rate is None else self.told_rate) / self.unit
 
     def work_at(self, now_s: float) -> float:
@@ -118,7 +118,7 @@ def shared_places(task: SimTask) -> list[Place]:
 
 
 def party_of(task: SimTask, place: Place) -> Party:
-    """On which terms it is there; several of its tasks on one GPU count together."""
+    """The terms under which it is there; several of its tasks on one GPU count together."""
     assert task.allocation is not None
     if isinstance(place, str):
         return Party(task.job.spec, task.allocation.terms)
@@ -130,7 +130,7 @@ def party_of(task: SimTask, place: Place) -> Party:
 
 
 def progress_of(task: SimTask, report: Report | None = None) -> ProgressReported:
-    """When its rate has changed, or it says how far it is."""
+    """When its rate has changed, or it reports progress."""
     unit = task.unit
     share = news_of_share(task)
     done_s, rate, saved_s = task.done_s / unit, task.shown_rate, task.saved_s / unit
@@ -138,7 +138,7 @@ def progress_of(task: SimTask, report: Report | None = None) -> ProgressReported
 
 
 def news_of_share(task: SimTask) -> float | None:
-    """What it gets, if that is not what others were told last; they are told now."""
+    """Its share, if that differs from the last reported one; it counts as reported now."""
     if task.share == task.told_share:
         return None
     task.told_share = task.share
@@ -146,14 +146,14 @@ def news_of_share(task: SimTask) -> float | None:
 
 
 def told_share(task: SimTask) -> float | None:
-    """What a start says of it."""
+    """The values that a start reports."""
     task.told_share = task.share
     return task.share
 
 
 def report_of(task: SimTask, done_s: float) -> Report:
-    """What a job that knows how many steps or epochs it has says when it has done so much. Where only epochs are known
-    each counts as a step."""
+    """The progress report of a job with known steps or epochs after this much work. If only epochs are known, each
+    counts as a step."""
     spec, part = task.job.spec, done_s / task.work_s
     steps = float(spec.steps or spec.epochs or 0)
     reference = steps / task.job.work_s

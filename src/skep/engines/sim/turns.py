@@ -1,8 +1,8 @@
 """Turns of share groups played one by one, for tests of the closed form (`slices="exact"` of the simulator).
 
-In a round every member has one turn of its weight times the quantum, and a switch is lost at its begin. A member that
-joins comes last, and the turn of one that leaves goes to the next. Nothing is told of turns: jobs are told the rate of
-the closed form, and are where their turns have brought them when somebody looks.
+In a round every member has one turn of its weight times the quantum, and a switch is lost at its beginning. A member
+that joins comes last, and the turn of one that leaves goes to the next. Turns are not reported: jobs are reported with
+the rate of the closed form, and their work is computed from their turns when it is read.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Round:
     def __init__(self) -> None:
         self.members: list[SimTask] = []
         self.begins_s = 0.0
-        """When the first makes progress: the switch is over."""
+        """When the first makes progress: after the switch."""
         self.number = 0
-        """Counts turns: the ends of earlier ones are stale."""
+        """The number of the turn: the ends of earlier ones are stale."""
 
 
 class Turns:
@@ -36,7 +36,7 @@ class Turns:
         """(at_s, group, number)"""
 
     def seat(self, group: str, there: list[SimTask], now_s: float) -> Round:
-        """The round, with those that are there now."""
+        """Start the round with the present members."""
         round_ = self.rounds.setdefault(group, Round())
         before = round_.members
         stay = [task for task in before if task in there]
@@ -49,13 +49,13 @@ class Turns:
         return round_
 
     def next_s(self) -> float:
-        """The end of the first turn that is to come."""
+        """The time of the next end of a turn."""
         while self.ends and self.rounds[self.ends[0][1]].number != self.ends[0][2]:
             heapq.heappop(self.ends)
         return self.ends[0][0] if self.ends else float("inf")
 
     def end_first(self) -> tuple[float, SimTask, SimTask]:
-        """A turn is over: when, whose, and whose comes now."""
+        """A turn has ended: when, whose it was, and whose is next."""
         at_s, group, _ = heapq.heappop(self.ends)
         round_ = self.rounds[group]
         first = round_.members[0]

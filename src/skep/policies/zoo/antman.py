@@ -46,7 +46,7 @@ POLICIES = (
                 "quotas",
                 NO_QUOTAS,
                 "GPUs that the guaranteed jobs of each VC may have. none: all that there are, in a virtual cluster all "
-                "of its cells; equal: the same for all; FILE: a CSV of vc,gpus",
+                "of its cells; equal: the same for all; FILE: a CSV of `vc,gpus`",
                 (NO_QUOTAS, EQUAL, "FILE"),
             ),
             Knob("per_gpu", 1.0, "opportunistic jobs on one GPU at most"),

@@ -82,7 +82,7 @@ POLICIES = (
     Policy(
         name="srsf",
         title="Shortest remaining service (time × GPUs) first, preempting: the clairvoyant reference for average JCT.",
-        paper="baseline of Gu et al., Tiresias, NSDI 2019 (called shortest-gpu there)",
+        paper="baseline of Gu et al., Tiresias, NSDI 2019 (called `shortest-gpu` there)",
         assumes=CLAIRVOYANT,
         build=preemptive("srsf", lambda: Remaining(Duration(), by_size=True)),
         knobs=(*common_knobs(walk="skip"), COMPAT),

@@ -60,7 +60,7 @@ POLICIES = (
                 "quotas",
                 EQUAL,
                 "GPUs of each VC. equal: the same for all; usage: in proportion to the GPU-seconds each has used up to "
-                "now (a VC without any counts as an average one); FILE: a CSV of vc,gpus",
+                "now (a VC without any counts as an average one); FILE: a CSV of `vc,gpus`",
                 (EQUAL, USAGE, "FILE"),
             ),
             Knob(

@@ -1,4 +1,4 @@
-"""The server itself: health, metrics, tokens, backup, the end."""
+"""Routes about the server itself: health, metrics, tokens, backup, shutdown."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def file_of(kind: str, what: str) -> Responses:
 
 @router.get("/health", response_model=None, responses={200: {"model": HealthSchema}, **errors()})
 async def health(request: Request) -> Response:
-    """Says whether the server is alive. It needs no token; only callers with a token see the problems in full."""
+    """Whether the server is alive. It needs no token; only callers with a token see the problems in full."""
     problems = context_of(request).live.problems()
     if problems and "identity" not in request.scope:
         problems = [f"there {'is a problem' if len(problems) == 1 else f'are {len(problems)} problems'}"]
@@ -56,7 +56,7 @@ async def health(request: Request) -> Response:
 
 @root.get("/openapi.json", include_in_schema=False)
 def openapi(request: Request) -> Response:
-    """Made in a thread when it is first asked for."""
+    """Computed in a thread on the first request."""
     return answer(request.app.openapi())
 
 
@@ -131,7 +131,7 @@ def make_token(request: Request, body: TokenBody) -> Response:
     responses={201: {"model": TokenMade}, **write_errors(404, 409)},
 )
 def rotate_token(request: Request, id: TokenId, body: RotateBody = RotateBody()) -> Response:  # noqa: B008 (never changed)
-    """Another token of the same user, role, VCs and life; the old one ends at once, or after `overlap_s`."""
+    """Create another token of the same user, role, VCs and life; the old one ends at once, or after `overlap_s`."""
     made = tokens_of(request).rotate(id, body.overlap_s)
     if made is None:
         raise NotFound(f"there is no token {id}")
@@ -150,9 +150,9 @@ def revoke_token(request: Request, id: TokenId) -> Response:
 
 
 def tokens_of(request: Request) -> Tokens:
-    """Without login any client could make a token that stays valid when login is required later."""
+    """Without login any client could create a token that stays valid when login is required later."""
     identity_of(request).must_be_admin("managing tokens")
     tokens = context_of(request).tokens
     if tokens is None:
-        raise Conflict("this server asks for no token", hint="`skep token` works on the data folder itself")
+        raise Conflict("this server needs no token", hint="`skep token` works on the data folder itself")
     return tokens

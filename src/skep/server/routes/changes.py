@@ -1,4 +1,4 @@
-"""What changes, as a browser follows it."""
+"""The stream of changes for browsers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ MESSAGES: Responses = {
 @router.get("/changes", response_model=None, responses={**MESSAGES, **errors()})
 async def changes(
     request: Request,
-    after: Annotated[Seq | Absent, Query(description="Go on behind this event.")] = None,
-    last_event_id: Annotated[Seq | Absent, Header(description="As `after`, sent by browsers that come back.")] = None,
+    after: Annotated[Seq | Absent, Query(description="Continue after this event.")] = None,
+    last_event_id: Annotated[Seq | Absent, Header(description="As `after`, sent by browsers that reconnect.")] = None,
 ) -> Response:
-    """Events together with the jobs they changed, gathered four times a second. It begins with a message at once."""
+    """Events together with the jobs they changed, collected four times a second. It begins with a message at once."""
     begin = last_event_id if last_event_id is not None else after
     stream = context_of(request).changes.stream(begin, reads_of(request))
     return Stream(stream, media_type="text/event-stream")

@@ -1,4 +1,4 @@
-"""The cluster: nodes, VCs, the policy, who used what."""
+"""Routes about the cluster: nodes, VCs, the policy, usage."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def list_nodes(request: Request) -> Response:
 
 @router.patch("/nodes/{name}", response_model=None, responses={200: {"model": NodeSchema}, **write_errors(404, 409)})
 async def change_node(request: Request, name: Annotated[str, Path(pattern=NODE)], change: NodePatch) -> Response:
-    """`drained`: nothing new starts there. `lost`: what runs there is gone. `up`: as before."""
+    """`drained`: nothing new starts there. `lost`: what runs there is killed. `up`: in use again."""
     identity_of(request).must_be_admin("changing a node")
     live = context_of(request).live
     await done(live.set_node(name, change.state, identity_of(request).who))
@@ -76,7 +76,7 @@ def show_cluster(request: Request) -> Response:
 )
 async def apply_cluster(
     request: Request,
-    dry_run: Annotated[bool, Query(description="Only say what would change.")] = False,
+    dry_run: Annotated[bool, Query(description="Only return what would change.")] = False,
     name: Annotated[str, Query(pattern=WORD)] = "cluster.yaml",
 ) -> Response:
     """Reconfigure nodes, cells and VCs while jobs run."""
@@ -99,9 +99,9 @@ def show_policy(request: Request) -> Response:
 async def use_policy(
     request: Request,
     body: PolicyBody,
-    dry_run: Annotated[bool, Query(description="Only say what would be missing; nothing is changed.")] = False,
+    dry_run: Annotated[bool, Query(description="Only return what would be missing; nothing is changed.")] = False,
 ) -> Response:
-    """`missing` says what the policy builds on and does not have here; it decides without."""
+    """`missing` has the needs of the policy that are not met here; the policy decides without them."""
     identity_of(request).must_be_admin("changing the policy")
     live = context_of(request).live
     missing = await run_in_threadpool(live.missing, body.policy, body.files)
@@ -119,7 +119,7 @@ def preview_drain(request: Request, name: Annotated[str, Path(pattern=NODE)]) ->
 
 @router.get("/limits", response_model=None, responses={200: {"model": list[LimitSchema]}, **errors()})
 def show_limits(request: Request) -> Response:
-    """Limits and what is used of them: of the asking user (of all users for those who see every VC), and of VCs."""
+    """Limits and their use: of the caller (of all users, if the caller sees every VC), and of VCs."""
     identity = identity_of(request)
     sees_all = identity.sight.is_whole and identity.role != "user"
     return answer(reads_of(request).limits(None if sees_all else identity.user))
@@ -130,7 +130,7 @@ USAGE: Responses = {
     200: {
         "model": list[Usage],
         "content": {"text/csv": {"schema": {"type": "string"}}},
-        "description": "With `format=csv` a table with a line of heads.",
+        "description": "With `format=csv` a table with a header line.",
     }
 }
 
@@ -153,7 +153,7 @@ def show_usage(
 
 
 def csv_text(by: str, rows: list[Json]) -> str:
-    """With a line of heads. A spreadsheet must not take a name for a formula."""
+    """With a header line. A spreadsheet must not interpret a name as a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow((by, "jobs", "gpu_hours"))

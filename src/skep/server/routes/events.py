@@ -1,4 +1,4 @@
-"""What happened, and what happens."""
+"""Routes for past and new events."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ EITHER: Responses = {
 async def events(
     request: Request,
     follow: bool = True,
-    after: Annotated[Seq | Absent, Query(description="Only events behind this number.")] = None,
+    after: Annotated[Seq | Absent, Query(description="Only events after this number.")] = None,
     job: Annotated[str, Field(pattern=REF)] | Absent = None,
     last: Annotated[
-        Annotated[int, Field(ge=0, le=10_000)] | Absent, Query(description="Begin with the last so many.")
+        Annotated[int, Field(ge=0, le=10_000)] | Absent, Query(description="Begin with this many of the last events.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=10_000, description="With `follow=false`, and without `last`.")] = 1000,
-    last_event_id: Annotated[Seq | Absent, Header(description="Goes on behind this number.")] = None,
+    last_event_id: Annotated[Seq | Absent, Header(description="Continue after this number.")] = None,
 ) -> Response:
     """Without `after`, `last` and `Last-Event-ID` a stream begins now, and a list at the beginning."""
     context, reads = context_of(request), reads_of(request)
@@ -45,6 +45,6 @@ async def events(
         limit = last
     if not follow:
         return answer(await run_in_threadpool(reads.events, after or 0, job_id, limit))
-    # A browser that comes back says where it was; that is later than where it began.
+    # A browser that reconnects sends its position, which is later than where it began.
     begin = last_event_id if last_event_id is not None else after
     return Stream(context.hub.stream(begin, job_id, reads), media_type="text/event-stream")

@@ -1,4 +1,4 @@
-"""A closer look at one job: its curves, its logs searched, its file."""
+"""Details of one job: its curves, a search in its logs, its file."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Key = Annotated[str, Field(min_length=1, max_length=128)]
 def job_curve(
     request: Request,
     id: JobRef,
-    key: Annotated[list[Key], Query(max_length=50, description="Only these; without any, all.")] = [],  # noqa: B006
+    key: Annotated[list[Key], Query(max_length=50, description="Only these keys; all if none is given.")] = [],  # noqa: B006
     task: TaskName = "",
-    points: Annotated[int, Query(ge=10, le=5000, description="At most so many of each key.")] = 500,
+    points: Annotated[int, Query(ge=10, le=5000, description="The most points of each key.")] = 500,
 ) -> Response:
-    """What it reported through `skep.train`, of all attempts. Steps that were done again after a restart are there
-    once, as last reported."""
+    """What the job reported through `skep.train`, in all attempts. Steps that were repeated after a restart are
+    included once, as last reported."""
     reads = reads_of(request)
     job_id, asked = reads.request(id)
     tasks = chosen_tasks(job_id, asked, task)
@@ -45,9 +45,9 @@ def job_curve(
 def search_logs(
     request: Request,
     id: JobRef,
-    q: Annotated[str, Query(min_length=1, max_length=500, description="Text, whatever its case.")],
+    q: Annotated[str, Query(min_length=1, max_length=500, description="Text; case is ignored.")],
     task: TaskName = "",
-    attempt: Annotated[int, Query(ge=0, le=10**9, description="0: the last one.")] = 0,
+    attempt: Annotated[int, Query(ge=0, le=10**9, description="0: the last attempt.")] = 0,
     limit: Annotated[int, Query(ge=1, le=5000)] = 200,
 ) -> Response:
     """Lines of the logs of all tasks that contain a text."""
@@ -61,7 +61,8 @@ def search_logs(
 
 @router.get("/jobs/{id}/file", response_model=None, responses={200: {"model": JobFile}, **errors(404)})
 def job_file(request: Request, id: JobRef) -> Response:
-    """As a job file, to change and submit again. Secrets are hidden; to others than the owner, variables too."""
+    """The job as a file, to edit and submit again. Secrets are hidden; from callers other than the owner, variables
+    too."""
     reads = reads_of(request)
     job = reads.brief(id)
     return answer(reads.job_file(job["id"], hide_values=not identity_of(request).owns(job)))

@@ -1,4 +1,4 @@
-"""Jobs: submitting, reading, changing."""
+"""Routes for jobs: submit, read, change."""
 
 from __future__ import annotations
 
@@ -41,34 +41,34 @@ router = APIRouter(prefix="/api/v1", tags=["jobs"])
 SORT = rf"^-?({'|'.join(COLUMNS)})$"
 WORDS_MAX = 10
 LISTS = threading.Semaphore(2)
-"""Long lists that are read at once. SQLite lets go of the interpreter at every row, so that many readers wait for each
-other at every row, and all take longer than one after the other."""
+"""The number of long lists that are read at the same time. SQLite releases the interpreter lock at every row, so that
+many readers wait for each other at every row, and all take longer than one after the other."""
 
 
 @router.get("/jobs", response_model=None, responses={200: {"model": JobPage}, **errors()})
 def list_jobs(
     request: Request,
-    state: Annotated[list[State], Query(description="Any of these states.")] = [],  # noqa: B006 (FastAPI copies it)
+    state: Annotated[list[State], Query(description="Jobs in any of these states.")] = [],  # noqa: B006 (FastAPI copies it)
     vc: Word = "",
     user: Word = "",
     group: Word = "",
     tag: Word = "",
     name: Word = "",
-    mine: Annotated[bool, Query(description="Only jobs of the asking user.")] = False,
-    all: Annotated[bool, Query(description="Ended jobs too.")] = False,
+    mine: Annotated[bool, Query(description="Only jobs of the caller.")] = False,
+    all: Annotated[bool, Query(description="Include ended jobs.")] = False,
     q: Annotated[str, Query(max_length=200, description="Words of id, name, user, VC, group or tags.")] = "",
-    sort: Annotated[str, Query(pattern=SORT, description="Behind `-` the largest first.")] = "-id",
+    sort: Annotated[str, Query(pattern=SORT, description="With a leading `-` the largest first.")] = "-id",
     counts: Annotated[bool, Query(description="Also count jobs by state.")] = False,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: Annotated[str, Query(pattern=r"^[A-Za-z0-9_-]{0,600}$")] = "",
 ) -> Response:
-    """The newest first, unless sorted otherwise. Without `state` and `all` only jobs that have not ended."""
+    """Newest first, unless sorted otherwise. Without `state` and `all` only jobs that have not ended."""
     if mine:
         user = own_name(request, user)
     words = tuple(q.split()[:WORDS_MAX])
     where = JobFilter(states=tuple(state), vc=vc, user=user, group=group, tag=tag, name=name, all=all, words=words)
     reads = reads_of(request)
-    seq = reads.last_seq()  # read first: what happens meanwhile is sent again, not lost
+    seq = reads.last_seq()  # read first: later changes are sent again, not lost
     with LISTS:
         found, following = reads.jobs(where, limit, cursor or None, sort)
         counted = all_states(reads.counts(where)) if counts else None
@@ -78,8 +78,8 @@ def list_jobs(
 
 @router.post("/jobs:bulk", response_model=None, responses={200: {"model": Bulk}, **write_errors()})
 async def change_jobs(request: Request, body: BulkBody) -> Response:
-    """The same for many jobs, each by itself: one that cannot be changed does not keep the others from it."""
-    # All are asked for before the first is waited for: the writer then does them in one turn.
+    """The same change for many jobs, each by itself: a job that cannot be changed does not affect the others."""
+    # All are submitted to the writer before the first is awaited, so that the writer does them in one turn.
     numbers = [job_id for job_id in body.ids if is_id(job_id)]
     known = {row["id"]: row for row in await run_in_threadpool(reads_of(request).rows, numbers)}
     asked = [await ask_one(request, job_id, known, body) for job_id in dict.fromkeys(body.ids)]
@@ -123,13 +123,13 @@ async def bulk_result(job_id: str, asked: Future[None] | Exception) -> Json:
 
 @router.get("/jobs/{id}", response_model=None, responses={200: {"model": JobDetail}, **errors(404)})
 def show_job(request: Request, id: JobRef) -> Response:
-    """Values of variables are shown to those alone who may change the job."""
+    """Values of variables are shown only to users who may change the job."""
     return answer(detail(request, id))
 
 
 @router.patch("/jobs/{id}", response_model=None, responses={200: {"model": JobDetail}, **write_errors(404, 409)})
 async def change_job(request: Request, id: JobRef, change: JobPatch) -> Response:
-    """Its priority, whether it is held, its tags."""
+    """Change its priority, hold or tags."""
     if not change.model_fields_set:
         raise InputError("nothing to change", hint="expected priority, hold or tags")
     live, who = context_of(request).live, identity_of(request).who
@@ -175,7 +175,7 @@ def explain_job(request: Request, id: JobRef) -> Response:
 
 @router.get("/jobs/{id}/environment", response_model=None, responses={200: {"model": Environment}, **errors(404, 409)})
 async def job_environment(request: Request, id: JobRef, task: TaskName = "") -> Response:
-    """For `skep exec`: secrets are in it, so only for the owner of the job."""
+    """For `skep exec`: it contains secrets, so only for the owner of the job."""
     job = await found_job(request, id)
     identity_of(request).must_own(job)
     return answer(await run_in_threadpool(context_of(request).live.environment, job["id"], task))
@@ -184,8 +184,8 @@ async def job_environment(request: Request, id: JobRef, task: TaskName = "") -> 
 def own_name(request: Request, user: str) -> str:
     name = identity_of(request).user
     if user or not name:
-        problem = "mine and user exclude each other" if user else "mine: the server was not told who asks"
-        raise InputError(problem, hint="" if user else "send X-Skep-User, or say user")
+        problem = "mine and user exclude each other" if user else "mine: the request names no user"
+        raise InputError(problem, hint="" if user else "send X-Skep-User, or use user=NAME")
     return name
 
 
@@ -208,7 +208,7 @@ async def found_job(request: Request, ref: str) -> Json:
 
 
 async def job_to_change(request: Request, ref: str) -> Json:
-    """The job, if the asking user may change it."""
+    """The job, if the caller may change it."""
     job = await found_job(request, ref)
     identity_of(request).must_change(job)
     return job

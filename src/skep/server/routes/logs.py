@@ -1,4 +1,4 @@
-"""The log of a job, as it is or as it grows."""
+"""The log of a job, complete or while it grows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from skep.service.values import Json
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 Lines = Annotated[int, Field(ge=0, le=10**9)]
 TEXT: Responses = {
-    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "What the tasks wrote."}
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "The output of the tasks."}
 }
 
 
@@ -33,13 +33,14 @@ async def job_logs(
     request: Request,
     id: JobRef,
     task: TaskName = "",
-    attempt: Annotated[int, Query(ge=0, le=10**9, description="0: the last one.")] = 0,
+    attempt: Annotated[int, Query(ge=0, le=10**9, description="0: the last attempt.")] = 0,
     tail: Annotated[Lines | Absent, Query(description="Only the last lines, of each task.")] = None,
     follow: Annotated[
-        bool, Query(description="Go on until the attempt, or with attempt 0 the job, has ended.")
+        bool, Query(description="Continue until the attempt, or with attempt 0 the job, has ended.")
     ] = False,
 ) -> Response:
-    """Without `task`, where a job has several: those of all (`follow`: of the first 64), each line behind its task."""
+    """Without `task`, for a job with several tasks: the logs of all (`follow`: of the first 64), each line after the
+    name of its task."""
     context, reads = context_of(request), reads_of(request)
     job_id, asked = await run_in_threadpool(reads.request, id)
     log = Log(reads, job_id, chosen_tasks(job_id, asked, task), attempt)
@@ -67,7 +68,7 @@ def chosen_tasks(job_id: str, request: Json, task: str) -> list[str]:
 
 
 class Log(msgspec.Struct):
-    """Which log is meant."""
+    """Selects the log."""
 
     live: Reads
     job_id: str
@@ -75,7 +76,7 @@ class Log(msgspec.Struct):
     attempt: int
 
     def check(self) -> None:
-        """An unknown attempt is an answer, not a broken stream; what is not there yet is an empty log."""
+        """An unknown attempt is an error and not a broken stream; an attempt that has not begun has an empty log."""
         if not self.live.brief(self.job_id)["attempts"] and self.attempt <= 1:
             return
         for task in self.tasks:
@@ -88,7 +89,7 @@ class Log(msgspec.Struct):
                 return
 
     def readers(self) -> list[Callable[[int | None], Text]]:
-        """To be made when their turn comes."""
+        """Functions that open the logs when needed."""
         if len(self.tasks) == 1:
             return [lambda tail: PlainLog(self.open(self.tasks[0], tail))]
         width = max(map(len, self.tasks))

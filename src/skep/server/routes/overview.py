@@ -1,4 +1,4 @@
-"""The cluster at a glance: now, and over time."""
+"""Routes for the overview: the present cluster, and its history."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def overview(request: Request) -> Response:
 
 @router.get("/map", response_model=None, responses={200: {"model": Map}, **errors()})
 def cluster_map(request: Request) -> Response:
-    """Who has which GPU."""
+    """The tenants of every GPU."""
     return answer(present.cluster_map(reads_of(request)))
 
 
@@ -53,5 +53,5 @@ def timeline(
     node: Word = "",
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
-    """Who held which GPUs; without `since` the last 24 hours."""
+    """Which jobs held which GPUs; without `since` the last 24 hours."""
     return answer(queries.timeline(reads_of(request), since, until, limit, vc=vc, user=user, node=node))

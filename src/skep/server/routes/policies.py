@@ -1,4 +1,4 @@
-"""The policies there are, and what the one in charge decided."""
+"""Routes for the available policies, and for the decisions of the policy in charge."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def list_decisions(
     before: Annotated[Seq | Absent, Query(description="Only from log entries before this number.")] = None,
     job: Annotated[str, Field(pattern=REF)] | Absent = None,
 ) -> Response:
-    """Starts, preemptions, moves, resizes and rejections with their reasons, the newest first. They come from the
-    log, so a restart does not lose them."""
+    """Starts, preemptions, moves, resizes and rejections with their reasons, newest first. They are read from the log,
+    so a restart does not lose them."""
     reads = reads_of(request)
     job_id = reads.brief(job)["id"] if job else None
     return answer(decisions(reads, last, before, job_id))

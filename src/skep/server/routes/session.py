@@ -1,4 +1,4 @@
-"""Who asks: the session of a browser, and what the server knows of the asking user."""
+"""Routes for the session of a browser, and for what the server knows about the caller."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def log_out(request: Request) -> Response:
 
 @router.get("/me", response_model=None, responses={200: {"model": Me}, **errors()})
 def me(request: Request) -> Response:
-    """Whom the server takes the caller for; 401 where a token is needed."""
+    """The caller as the server knows it; 401 if a token is needed."""
     return answer(shown(identity_of(request), context_of(request).config.auth))
 
 

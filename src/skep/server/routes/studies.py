@@ -1,4 +1,4 @@
-"""Studies: several policies on one trace, run beside the server."""
+"""Routes for studies: several policies on one trace, run beside the server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "img-src data:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
-"""The report is one page with its script inside: it runs apart from the dashboard and reaches nothing."""
+"""The report is one page with an inline script: it is isolated from the dashboard and cannot load anything."""
 REPORT: Responses = {200: {"content": {"text/html": {"schema": {"type": "string"}}}, "description": "The report."}}
 
 
@@ -90,7 +90,7 @@ def list_studies(request: Request) -> Response:
     "/studies", status_code=201, response_model=None, responses={201: {"model": StudySchema}, **write_errors(404, 409)}
 )
 def start_study(request: Request, body: StudyBody) -> Response:
-    """Queued; one runs at a time, in a process of low priority."""
+    """The study is queued; one runs at a time, in a process of low priority."""
     identity, studies = identity_of(request), context_of(request).studies
     identity.must_write()
     check_policies(body.policies)
@@ -131,7 +131,7 @@ def cancel_study(request: Request, id: Id) -> Response:
 
 @router.delete("/studies/{id}", response_model=None, responses={200: {"model": Removed}, **write_errors(404)})
 def remove_study(request: Request, id: Id) -> Response:
-    """Cancelled first if it runs."""
+    """A running study is cancelled first."""
     must_change(request, seen_study(request, id))
     context_of(request).studies.remove(id)
     return answer({"removed": id})
@@ -149,7 +149,7 @@ def study_report(request: Request, id: Id) -> Response:
 
 
 def check_policies(specs: list[str]) -> None:
-    """Named ones only: what comes over the network must not name files of this machine."""
+    """Only policies by name: a request must not name files of this machine."""
     for spec in specs:
         if ".py" in spec or "/" in spec:
             raise InputError(f"policy '{spec[:100]}' names a file", hint="studies run the policies of GET /policies")
@@ -160,7 +160,9 @@ def chosen_cluster(request: Request, spec: str) -> tuple[str, str]:
     """Name and text: a spec, or the cluster of this server."""
     if spec:
         if not looks_like_spec(spec):
-            raise InputError(f"cluster '{spec[:100]}' is no spec", hint="for example 16x8 or 8x8:v100+4x4:p100")
+            raise InputError(
+                f"cluster '{spec[:100]}' is not a valid spec", hint="for example 16x8 or 8x8:v100+4x4:p100"
+            )
         read_text(spec, spec)
         return spec, spec
     identity_of(request).must_see_everything("a study on the cluster of this server")
@@ -194,4 +196,4 @@ def must_change(request: Request, made: StudyRecord | TraceRecord) -> None:
     if not may_see(request, made):
         raise NotFound("there is no such thing")
     if identity.role != "admin" and made.user != identity.user:
-        raise Forbidden(403, f"{made.name} belongs to {made.user or 'nobody'}, not to {identity.who}")
+        raise Forbidden(403, f"{made.name} belongs to {made.user or 'an unnamed user'}, not to {identity.who}")

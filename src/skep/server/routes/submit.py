@@ -1,4 +1,5 @@
-"""Submission: the one write that comes by the thousand, so bodies are read and answers made without detours."""
+"""Submission: the one write that comes by the thousand, so bodies are decoded and answers encoded without intermediate
+objects."""
 
 from __future__ import annotations
 
@@ -32,17 +33,17 @@ from skep.service.values import Json
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 INLINE_MAX = 8192
-"""A longer body is read in a thread: the others need not wait for it."""
+"""A longer body is read in a thread, so that other requests need not wait."""
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SHOWN_MAX = 100
-"""Jobs of a sweep that a dry run shows."""
+"""The most jobs of a sweep that a dry run shows."""
 KEY = re.compile(r"[!-~]{1,200}")
 KEY_HEADER = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
     "schema": {"type": "string", "pattern": f"^{KEY.pattern}$"},
-    "description": "The same key twice from the same user is one submission.",
+    "description": "Requests of one user with the same key are one submission.",
 }
 JOB_BODY: Json = {
     "parameters": [KEY_HEADER],
@@ -78,18 +79,18 @@ _batch = msgspec.json.Decoder(SubmittedBatch)
 async def submit(
     request: Request,
     dry_run: Annotated[
-        bool, Query(description="Submit nothing: say what would be submitted, or what is wrong.")
+        bool, Query(description="Submit nothing: return what would be submitted, or what is wrong.")
     ] = False,
 ) -> Response:
-    """A job (or several, all or none), durable when this answers."""
+    """Submit a job (or several, all or none). It is durable when this answers."""
     live, identity = context_of(request).live, identity_of(request)
     body = await request.body()
-    key_of(request)  # one that is no key is refused, dry run or not
+    key_of(request)  # an invalid key is refused, dry run or not
     if dry_run:
         if not body:
             raise InputError("the body is empty, expected a job file")
         return answer(await run_in_threadpool(try_out, request, body))
-    if len(body) > INLINE_MAX or b"sweep" in body:  # a few bytes may be ten thousand jobs
+    if len(body) > INLINE_MAX or b"sweep" in body:  # a few bytes may describe ten thousand jobs
         reading = await run_in_threadpool(read_body, body, identity.user)
     else:
         reading = read_body(body, identity.user)
@@ -98,11 +99,11 @@ async def submit(
     ids = await submitted(request, reading)
     if len(ids) == 1:
         return submitted_answer(live, ids, reading.warnings)
-    return await run_in_threadpool(submitted_answer, live, ids, reading.warnings)  # a sweep may be ten thousand jobs
+    return await run_in_threadpool(submitted_answer, live, ids, reading.warnings)  # a sweep may have ten thousand jobs
 
 
 async def submitted(request: Request, reading: Reading) -> list[str]:
-    """Their ids, when they are on the disk."""
+    """Their ids, when they are durable."""
     live, identity = context_of(request).live, identity_of(request)
 
     def ask() -> Future[list[str]]:
@@ -128,7 +129,7 @@ def submitted_answer(live: Live, ids: list[str], warnings: list[str]) -> Respons
     openapi_extra=BATCH_BODY,
 )
 async def submit_batch(request: Request) -> Response:
-    """Many jobs, all or none."""
+    """Submit many jobs, all or none."""
     identity = identity_of(request)
     reading = await run_in_threadpool(read_batch, await request.body(), identity.user)
     reading = await looked(request, homed(identity, reading))
@@ -139,7 +140,7 @@ async def submit_batch(request: Request) -> Response:
 
 @router.get("/examples", response_model=None, responses={200: {"model": list[Example]}, **errors()})
 def list_examples(request: Request) -> Response:
-    """Job files to start from."""
+    """Example job files."""
     return answer(examples())
 
 
@@ -154,7 +155,7 @@ def examples() -> list[dict[str, str]]:
 
 
 def try_out(request: Request, body: bytes) -> Json:
-    """What would be submitted, or all that is wrong with it."""
+    """What would be submitted, or everything that is wrong with it."""
     identity = identity_of(request)
     reading, faults = read_all(text_of(body), "job", identity.user)
     if reading is not None:
@@ -176,7 +177,7 @@ def try_out(request: Request, body: bytes) -> Json:
 
 
 async def looked(request: Request, reading: Reading) -> Reading:
-    """The same with remarks, once it is known that what the jobs name on this machine is there."""
+    """The answer with warnings, after the check that files named by the jobs exist."""
     looks, requests = context_of(request).looks, reading.requests
     if not looks.are_known(requests):
         await run_in_threadpool(looks.check, requests)
@@ -233,5 +234,5 @@ def key_of(request: Request) -> str:
     if key is None:
         return ""
     if KEY.fullmatch(key) is None:
-        raise InputError("Idempotency-Key is no key", hint="up to 200 visible ASCII characters")
+        raise InputError("Idempotency-Key is not valid", hint="up to 200 visible ASCII characters")
     return key

@@ -1,4 +1,4 @@
-"""The jobs of this cluster as a trace: what was submitted when, and how long it ran."""
+"""The jobs of this cluster as a trace: submission times and run times."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ JOBS_MAX = 200_000
 
 
 def past_trace(reads: Reads, since_s: float, until_s: float) -> Trace:
-    """Jobs in sight that were submitted between these moments and have ended after they ran. The work of a job is the
-    time it ran, all attempts together; what it needed is left out, for it may be older."""
+    """Visible jobs that were submitted between these times and have ended after they ran. The work of a job is the time
+    it ran, all attempts together; jobs that it needed are left out, because they may be older."""
     clause, values = reads.sight.clause()
     found = reads.store.reader.execute(
         f"""SELECT seq, submit_s, request FROM jobs WHERE submit_s >= ? AND submit_s <= ? AND finish_s IS NOT NULL

@@ -1,4 +1,4 @@
-"""What is kept of studies and uploaded traces: a folder each, with a record in JSON."""
+"""Stored studies and uploaded traces: a folder each, with a record in JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TraceRecord(msgspec.Struct):
 
 
 class StudyPart(msgspec.Struct):
-    """How far one policy is."""
+    """The progress of one policy."""
 
     policy: str
     jobs: int

@@ -1,4 +1,4 @@
-"""The studies of a server: their folders, the queue, the one that runs."""
+"""The studies of a server: their folders, the queue, the running one."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ WALL_MAX_S = 4 * 3600.0
 TRACES_MAX = 50
 CHECK_MAX_S = 300.0
 ROOM_MIN = 1 << 30
-"""Bytes that uploads leave free on the disk."""
+"""Free disk space that uploads must leave, in bytes."""
 
 log = logging.getLogger("skep")
 
 
 class Studies:
-    """One study runs at a time: the server and its jobs go first."""
+    """One study runs at a time: the server and its jobs have precedence."""
 
     def __init__(self, data: Path, clock: Callable[[], float]) -> None:
         self.folder = data / "studies"
@@ -60,7 +60,7 @@ class Studies:
     # The queue --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """What was under way when the server ended is not taken up again."""
+        """Studies that were running when the server ended are not resumed."""
         for study in self.all():
             if not study.is_over:
                 self._interrupt(study)
@@ -109,7 +109,7 @@ class Studies:
             self._finish(study_id, code)
 
     def _wait(self, process: subprocess.Popen[bytes], most_s: float) -> int | None:
-        """Its exit code; None where it took too long."""
+        """Its exit code; None if it took too long."""
         try:
             return process.wait(most_s)
         except subprocess.TimeoutExpired:
@@ -245,7 +245,7 @@ class Studies:
         return trace_id, self.traces / f".{trace_id}.part"
 
     def add_trace(self, trace_id: str, upload: Path, name: str, user: str) -> TraceRecord:
-        """Read in a process of its own: a large trace takes memory and time that the server needs."""
+        """Read in a separate process: a large trace takes memory and time that the server needs."""
         folder = self.traces / trace_id
         folder.mkdir()
         try:
@@ -262,7 +262,7 @@ class Studies:
     def _check(self, path: Path) -> Json:
         command = [sys.executable, "-m", "skep.server.studies.worker", "--check", str(path)]
         with self._checking, (path.parent / "errors.txt").open("w+b") as errors:
-            # Its input stays open while it runs: the end of it would mean the end of the server.
+            # Its input stays open while it runs: end of file would mean the end of the server.
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
             )

@@ -1,6 +1,7 @@
 """The process of a study: `python -m skep.server.studies.worker FOLDER`, or with a trace `--check FILE`.
 
-It is niced, bounded in memory and time, and ends when the server does: its standard input is a pipe from there.
+It has low priority and limits of memory and time, and ends when the server does: its standard input is a pipe from
+there.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MEMORY_MAX = 4 << 30
 CPU_MAX_S = 2 * 3600
 FILE_MAX = 512 << 20
 EVERY_S = 0.3
-"""Between two notes of how far it is."""
+"""The time between two progress records."""
 
 
 def main(args: list[str]) -> int:
@@ -91,10 +92,10 @@ class StudyRun:
         from skep.files.text import write_aside
         from skep.report.html import render_report
 
-        gc.disable()  # jobs hold no cycles, and a collector that walks them only costs
+        gc.disable()  # jobs have no reference cycles, and the collector would only cost time
         experiment = self.experiment()
         for policy in self.record.policies:
-            experiment.planner(policy)  # what cannot be built is reported before anything runs
+            experiment.planner(policy)  # an invalid policy is reported before anything runs
         self.parts = [StudyPart(policy, len(experiment.trace.jobs)) for policy in self.record.policies]
         self.note()
         runs = []

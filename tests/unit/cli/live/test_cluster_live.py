@@ -240,7 +240,7 @@ def test_durations(text: str, seconds: float) -> None:
 def test_what_is_no_duration(text: str) -> None:
     import click
 
-    with pytest.raises(click.BadParameter, match="no duration"):
+    with pytest.raises(click.BadParameter, match="is not a duration"):
         duration(text)
 
 

@@ -145,7 +145,7 @@ def test_a_refusal_by_the_server_is_told_as_it_is(api: FakeApi, folder: Path, mo
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"\xff\xfe", "no text in UTF-8"), (b" " * (2**20 + 1), "larger than 1 MiB"), (None, "no such file")],
+    [(b"\xff\xfe", "not text in UTF-8"), (b" " * (2**20 + 1), "larger than 1 MiB"), (None, "no such file")],
 )
 def test_what_is_no_job_file(
     api: FakeApi, folder: Path, monkeypatch: Any, capsys: Any, content: bytes | None, words: str

@@ -47,7 +47,7 @@ def test_paths_and_launches(tmp_path: Path) -> None:
     assert folder.launches("1") == [2, 10]
     assert folder.launches("unknown") == []
     assert folder.task("1", 2, "w-0") == tmp_path / "jobs/1/2/w-0"
-    with pytest.raises(NotFound, match="the files of its start 2 are gone"):
+    with pytest.raises(NotFound, match="the files of launch 2 are gone"):
         folder.record("1", 2)
     assert sorted(folder.all_launches()) == [tmp_path / "jobs/1/10", tmp_path / "jobs/1/2"]
     folder.put_aside("1")
