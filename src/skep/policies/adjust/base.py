@@ -72,7 +72,7 @@ class Walked(Protocol):
         ...
 
     def walk_again(self) -> None:
-        """Walk the queue once more after this call: more room counts as free than before, although nobody left."""
+        """Walk the queue once more after this call: more counts as free than before, although no job has left."""
         ...
 
     @property
