@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -281,3 +282,9 @@ def bits(mask: int) -> Iterator[int]:
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
+
+
+@lru_cache(maxsize=1 << 12)
+def gpus_in(mask: int) -> tuple[int, ...]:
+    """`bits` of a mask of one node's GPUs. Such masks are few, so each is worked out once."""
+    return tuple(bits(mask))

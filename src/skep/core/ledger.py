@@ -11,12 +11,11 @@ defines which tenants may share a GPU. A GPU is free as long as no tenant has co
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from skep.core.allocation import WHOLE, Allocation, Slice, bits
+from skep.core.allocation import WHOLE, Allocation, Slice, bits, gpus_in
 from skep.core.changes import Changes
 from skep.core.errors import InvariantBroken
 from skep.core.share import LANE, SLICE, Tenant, fault_of, memory_of
@@ -144,7 +143,7 @@ class Ledger:
         for piece in allocation.slices:
             node = self.nodes[piece.node]
             if node.shares and piece.gpus:
-                for gpu in bits(piece.gpus):
+                for gpu in gpus_in(piece.gpus):
                     for tenant in node.tenants(gpu):
                         found[tenant.owner] = None
         found.pop(owner, None)
@@ -174,7 +173,7 @@ def check_memory(node: Node, piece: Slice) -> None:
         raise InvariantBroken(f"a GPU of node {node.name} has less than {piece.gpu_mem_mib} MiB")
     if node.shares:
         tenant = tenant_of(piece, TRIAL)
-        for gpu in bits(piece.gpus):
+        for gpu in gpus_in(piece.gpus):
             if memory_of((*node.tenants(gpu), tenant)) > node.spec.gpu_mem_mib:
                 raise InvariantBroken(f"GPU {gpu} of node {node.name} has less than {piece.gpu_mem_mib} MiB left")
 
@@ -210,7 +209,7 @@ def tenant_of(piece: Slice, owner: int) -> Tenant:
 def take_shares(node: Node, piece: Slice, owner: int) -> None:
     tenant = tenant_of(piece, owner)
     changes = []
-    for gpu in gpus_of(piece):
+    for gpu in gpus_in(piece.gpus):
         before = node.shares.get(gpu, UNSHARED)
         changes.append((gpu, before, with_tenant(node, gpu, before, tenant)))
     if piece.cpu_milli or piece.memory_mib:
@@ -222,16 +221,11 @@ def take_shares(node: Node, piece: Slice, owner: int) -> None:
 def give_shares(node: Node, piece: Slice, owner: int) -> None:
     tenant = tenant_of(piece, owner)
     changes = []
-    for gpu in gpus_of(piece):
+    for gpu in gpus_in(piece.gpus):
         before = node.shares.get(gpu, UNSHARED)
         changes.append((gpu, before, without_tenant(node, gpu, before, tenant)))
     for gpu, before, after in changes:
         node.pool.set_share(node, gpu, before, after)
-
-
-def gpus_of(piece: Slice) -> Iterable[int]:
-    gpus = piece.gpus
-    return bits(gpus) if gpus & gpus - 1 else (gpus.bit_length() - 1,)
 
 
 def with_tenant(node: Node, gpu: int, share: GpuShares, tenant: Tenant) -> GpuShares:

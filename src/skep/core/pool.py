@@ -32,6 +32,7 @@ class Pool:
         "by_index",
         "gpu_type",
         "listed",
+        "listed_counts",
         "listed_total",
         "moved",
         "nodes",
@@ -61,6 +62,8 @@ class Pool:
         """`by_free` as of the last read."""
         self.moved: list[Node] = []
         """Nodes whose number of free GPUs may have changed since then."""
+        self.listed_counts: list[int] = [0]
+        """How many nodes each entry of `listed` has."""
         self.listed_total = 0
         """The free GPUs of the listed nodes."""
         self.sized: dict[int, int] = {}
@@ -85,6 +88,7 @@ class Pool:
         self.total += node.gpu_count
         if node.gpu_count > self.size_max:
             self.listed.extend([0] * (node.gpu_count - self.size_max))
+            self.listed_counts.extend([0] * (node.gpu_count - self.size_max))
             self.size_max = node.gpu_count
         self.sized[node.gpu_count] = self.sized.get(node.gpu_count, 0) | node.bit
         self.sized = dict(sorted(self.sized.items(), reverse=True))
@@ -95,6 +99,7 @@ class Pool:
         self.up |= node.bit
         self.listed_total += free
         self.listed[free] |= node.bit
+        self.listed_counts[free] += 1
         node.listed_free = free
         node.is_listed = True
         for share in node.shares.values():
@@ -105,6 +110,7 @@ class Pool:
         self.follow()
         free = node.free
         self.by_free[free] ^= node.bit
+        self.listed_counts[free] -= 1
         self.listed_total -= free
         self.up ^= node.bit
         node.is_listed = False
@@ -127,13 +133,22 @@ class Pool:
             self._list_moved()
         return self.listed_total
 
+    @property
+    def counts(self) -> list[int]:
+        """counts[n]: how many nodes have n free GPUs."""
+        if self.moved:
+            self._list_moved()
+        return self.listed_counts
+
     def _list_moved(self) -> None:
-        listed = self.listed
+        listed, counts = self.listed, self.listed_counts
         for node in self.moved:
             before, free = node.listed_free, node.free_mask.bit_count()
             if free != before:
                 listed[before] ^= node.bit
                 listed[free] ^= node.bit
+                counts[before] -= 1
+                counts[free] += 1
                 self.listed_total += free - before
                 node.listed_free = free
             node.is_listed = True

@@ -38,7 +38,7 @@ class IdleGpus:
                 if free:
                     idle += free
                     weights = self.weights.get(pool) or self._weigh(pool)
-                    found += sum(map(mul, weights, map(int.bit_count, pool.by_free)))
+                    found += sum(map(mul, weights, pool.counts))
             return idle * WHOLE, found
         return self.by_node.now()
 

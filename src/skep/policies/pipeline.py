@@ -436,7 +436,7 @@ class Pipeline:
 
     def absorb(self, trigger: Trigger) -> bool:
         """Process jobs that have ended if `plan` would decide and write nothing. False: `plan` must be called."""
-        if not self.ignores_ends or self.timers or self.keys.has_unwritten or not self.has_nobody(trigger):
+        if not self.ignores_ends or not self.has_nobody(trigger) or self.timers or self.keys.has_unwritten:
             return False
         if trigger.withdrawn or trigger.nodes_changed or trigger.is_timer:
             return False
@@ -458,8 +458,9 @@ class Pipeline:
 
     def take_over(self, view: View, plan: Plan, job: JobView) -> None:
         """A job that got cells, from us or another planner, counts as one of ours from now on."""
-        self.order.entered(job, plan, view.now_s)
-        self._keep_running(job, plan, view.now_s)
+        now_s = view.now_s
+        self.order.entered(job, plan, now_s)
+        self._keep_running(job, plan, now_s)
 
     def let_go(self, view: View, plan: Plan, job: JobView) -> None:
         """The job released its cells: it ended, was preempted, or another planner has taken it over."""

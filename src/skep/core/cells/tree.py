@@ -162,11 +162,12 @@ def _use(leaves: Sequence[BaseCell], before: int, priority: int) -> None:
         if is_lending and isinstance(cell, PhysicalCell):
             cell.turn = ((priority == OPPORTUNISTIC) << 24) + cell.rank
     count = len(leaves)
-    change = count * (is_used - (before != FREE))
+    was_used = before != FREE
+    change = count * (is_used - was_used)
     above = leaves[0].parent
     while above is not None:
         used = above.used
-        if before != FREE:
+        if was_used:
             left = used[before] - count
             if left:
                 used[before] = left

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from skep.core.allocation import Seat
+from skep.core.allocation import Seat, gpus_in
 from skep.core.cells.binding import Bindings, bind_sparing, by_layout
 from skep.core.cells.books import Run, runs_of
 from skep.core.cells.cells import Cells
@@ -83,7 +83,8 @@ class CellBooks(VcBooks):
         found = []
         for piece in allocation.slices:
             gpus = self.virtual[piece.node]
-            found += [gpus[bit] for bit in bits(piece.gpus)]
+            for gpu in gpus_in(piece.gpus):
+                found.append(gpus[gpu])
         return found
 
     def bindings(self, allocation: Allocation) -> Bound | None:

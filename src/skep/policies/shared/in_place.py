@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from skep.core.allocation import Allocation, Slice, gpus_in
 from skep.core.cells.in_place import map_up
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
-from skep.core.cluster import Allocation, Slice, bits
 from skep.core.view import JobView
 from skep.policies.shared.cell_books import CellBooks
 
@@ -32,7 +32,7 @@ class InPlace:
         hardware = self.books.hardware
         if any(piece.gpus >> len(hardware.leaves[piece.node]) for piece in held.slices):
             return None  # on a node that has joined since the layout was written, which no VC owns
-        leaves = [hardware.leaves[piece.node][bit] for piece in held.slices for bit in bits(piece.gpus)]
+        leaves = [hardware.leaves[piece.node][bit] for piece in held.slices for bit in gpus_in(piece.gpus)]
         with self.cells.books:
             pairs = self._bind(leaves)
         return None if pairs is None else self._allocation(held, pairs)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from skep.core.allocation import Allocation, gpus_in
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.tree import FREE, OPPORTUNISTIC, PhysicalCell, set_use
-from skep.core.cluster import Allocation, bits
 from skep.core.view import JobView
 from skep.policies.shared.cell_books import Lent
 from skep.policies.shared.vc import Vcs
@@ -65,7 +65,7 @@ class Loans:
     def _leaves(self, node: int, mask: int) -> list[PhysicalCell]:
         """The cells of the layout: a node may have joined since."""
         leaves = self.hardware.leaves[node]
-        return [leaves[bit] for bit in bits(mask) if bit < len(leaves)]
+        return [leaves[gpu] for gpu in gpus_in(mask) if gpu < len(leaves)]
 
     def try_again(self, cell: PhysicalCell) -> None:
         """This cell has become free as a whole: borrowers in it may become owners."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import heapq
 
+from skep.core.allocation import Allocation, gpus_in
 from skep.core.cells.cells import Cells
-from skep.core.cluster import Allocation, bits
 from skep.core.job import JobState
 from skep.core.memory import LENT, OWNED, Owned
 from skep.core.plan import Plan
@@ -105,7 +105,7 @@ class Owners:
         assert job.bound is not None
         assert vc.pipeline is not None
         self.lender.end_loan(plan, job)
-        gpus = tuple((piece.node, bit) for piece in job.bound.slices for bit in bits(piece.gpus))
+        gpus = tuple((piece.node, bit) for piece in job.bound.slices for bit in gpus_in(piece.gpus))
         vc.books.adopt(virtual, gpus, job.seq)
         plan.note(functools.partial(vc.books.ended, virtual, job.seq))
         plan.see_as(job, virtual)
