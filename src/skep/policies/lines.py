@@ -21,10 +21,25 @@ Entry = tuple[int, Key, int, JobView]
 """(rank, key, seq, job): rank puts priorities first, seq ends every tie."""
 
 
+NOT_TRIED = (-1, -1)
+
+
 class Line:
     """Pending jobs in order; `tried` is the head that failed and the epoch in which it did."""
 
-    __slots__ = ("cause", "entries", "gpus", "group", "head", "is_plain", "is_strict", "pools", "scope", "tried")
+    __slots__ = (
+        "cause",
+        "entries",
+        "gpus",
+        "group",
+        "head",
+        "is_plain",
+        "is_strict",
+        "passed",
+        "pools",
+        "scope",
+        "tried",
+    )
 
     def __init__(
         self,
@@ -44,7 +59,10 @@ class Line:
         self.is_strict = is_strict
         self.is_plain = needs_free and not is_strict and len(shapes) == 1 and shapes[0].is_plain
         """If all jobs of the line request only this many whole GPUs, which must be free."""
-        self.tried: tuple[int, int] = (-1, -1)
+        self.tried = NOT_TRIED
+        self.passed: list[int] | None = None
+        """Where keys of running jobs rise: those (by seq) that had passed the head when it failed because they have too
+        few GPUs. None: it failed otherwise."""
         self.cause: Cause | None = None
         """Why the jobs wait (in a strict line: its head), as last booked."""
         self.head: JobView | None = None

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from skep.core.cluster import Allocation
 from skep.core.job import JobState
@@ -36,7 +36,7 @@ from skep.policies.explain import refusal_of
 from skep.policies.job_timers import JobTimers
 from skep.policies.kept_keys import KeptKeys
 from skep.policies.leaving import Leaving
-from skep.policies.lines import Entry, Line
+from skep.policies.lines import NOT_TRIED, Entry, Line
 from skep.policies.order.base import RISES, Key, Order
 from skep.policies.pending import Pending
 from skep.policies.place import Place
@@ -244,7 +244,7 @@ class Pipeline:
             if line.entries:
                 self.pending.touched[line.scope] = line
             line = self._enqueue(view, plan, job)
-            line.tried = (-1, -1)
+            line.tried = NOT_TRIED
             if not line.is_strict:
                 self.reasons.moved.append(job)
         elif job.allocation is not None:
@@ -281,6 +281,7 @@ class Pipeline:
                 held_up.append(line)
             elif self._start(view, plan, line, entry):
                 self.pending.remove(entry[3])
+                line.tried = NOT_TRIED  # the job may come back to it
                 if self.epoch != self.walked_epoch:
                     heads = self._heads(
                         view
@@ -326,21 +327,33 @@ class Pipeline:
 
     def _start(self, view: View, plan: Plan, line: Line, entry: Entry) -> bool:
         job = entry[3]
-        if line.could_fit():
+        if line.tried != (job.seq, self.epoch) and line.could_fit():
             for shape in self.allocate.shapes(job):
                 allocation = self.place.find(view.cluster, plan, job, shape, view.now_s)
                 if allocation is not None:
                     self._give(view, plan, job, allocation)
                     return True
-        return self.preempt.may_help(self.order, self.running, entry) and self._push_out(view, plan, entry)
+        if not self.preempt.may_help(self.order, self.running, entry):
+            return False
+        reachable = self.preempt.reachable(view, self.order, self.running, entry)
+        if self.order.moves == RISES:
+            reachable = list(reachable)
+            passed = [other.seq for other in reachable]
+            if line.tried == (job.seq, self.epoch) and line.passed == passed:
+                return False  # nothing was freed, and the same jobs have passed it as when they were not enough
+            line.passed = passed
+        return self._push_out(view, plan, line, entry, reachable)
 
-    def _push_out(self, view: View, plan: Plan, entry: Entry) -> bool:
+    def _push_out(self, view: View, plan: Plan, line: Line, entry: Entry, reachable: Iterable[JobView]) -> bool:
         job = entry[3]
-        for shape in self.allocate.shapes(job):
+        shapes = self.allocate.shapes(job)
+        if len(shapes) > 1:
+            reachable = list(reachable)
+        for shape in shapes:
             missing = self._missing(view, job, shape)
-            reachable = self.preempt.reachable(view, self.order, self.running, entry)
             if not has_chance(view, self.place, job, shape, reachable, missing):
                 continue
+            line.passed = None
             candidates = self.preempt.candidates(view, self.order, self.running, entry)
             if self.has_fixed:
                 candidates = (victim for victim in candidates if victim.spec.preemptible)
@@ -450,7 +463,7 @@ class Pipeline:
         """This pending job is not ours to start: it is held, has ended, or another planner has started it."""
         if job.seq in self.pending.entries:
             line = self.pending.remove(job)
-            line.tried = (-1, -1)  # it may return with another priority
+            line.tried = NOT_TRIED  # it may return with another priority
             if self.has_moments:
                 self.timers.drop(job)
             if line.entries:
