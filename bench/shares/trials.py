@@ -148,8 +148,8 @@ def lend(folder: Path, core: int, seconds: float, phases: int = 5, steps: int = 
         Figure(
             "lend: neighbour while the job is busy, of a CPU", 100 * statistics.fmean(busy), "%", 2.0, at_least=True
         ),
-        Figure("lend: neighbour while the job sleeps, of a CPU", 100 * had_s / seconds, "%"),
-        Figure("lend: the same, of what other processes leave", 100 * left, "%", 70.0, at_least=True),
+        Figure("lend: neighbour while the job sleeps, of a CPU", 100 * had_s / seconds, "%", 70.0, at_least=True),
+        Figure("lend: the same, of what other processes leave", 100 * left, "%"),
     ]
 
 

@@ -215,14 +215,20 @@ def test_weights_and_the_quantum_of_a_plan_hold(tmp_path: Path) -> None:
         assert world.engine.share("1")["share"] == pytest.approx(0.75, abs=0.1)
 
 
-def test_an_opportunistic_job_has_the_idle_class_and_a_duty(tmp_path: Path) -> None:
-    with World(tmp_path, {"1": sh("sleep 60"), "2": sh(SPIN)}) as world:
+def test_an_opportunistic_job_has_the_idle_class_while_the_guaranteed_one_works(tmp_path: Path) -> None:
+    calm = tmp_path / "calm"
+    work = sh(f"while :; do if [ -e {calm} ]; then sleep 0.2; fi; done")
+    with World(tmp_path, {"1": work, "2": sh(SPIN)}) as world:
         world.start("1", allocation=part("lend", 1000, 1000))
         world.start("2", allocation=part("lend", 0, 1000))
         assert until(lambda: "duty" in world.engine.share("2"))
         pid = family(world.shim("2"))[0]
         assert os.sched_getscheduler(pid) == os.SCHED_IDLE
-        assert until(lambda: world.engine.share("2")["duty"] == 1.0)  # the guaranteed job sleeps
+        calm.touch()
+        assert until(lambda: world.engine.share("2")["duty"] == 1.0)
+        assert until(lambda: os.sched_getscheduler(pid) == os.SCHED_OTHER), "other processes do not go first then"
+        calm.unlink()
+        assert until(lambda: os.sched_getscheduler(pid) == os.SCHED_IDLE)
         world.do(Stop("1", "preempted", 1))
         world.wait(Exited, "1")
         assert until(lambda: os.sched_getscheduler(pid) == os.SCHED_OTHER)

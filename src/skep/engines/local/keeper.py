@@ -66,6 +66,9 @@ BUSY = 0.05
 """A guaranteed job is busy if it used more than this part of a CPU in the last period."""
 QUIET_PERIODS = 4
 """The number of idle periods in a row after which a guaranteed job counts as idle."""
+CALM_PERIODS = 20
+"""The number of idle periods in a row after which opportunistic jobs compete with other processes for the CPU. When the
+guaranteed job goes on they do so for one more period: that costs it at most a twentieth of the time."""
 FULL = 0.98
 PROGRESS_MAX = 1 << 16
 NICE = -10
@@ -177,6 +180,8 @@ class ScheduledMember:
         self.turns = Member(key, told["lanes"], now_s=now_s)
         self.joined_s = now_s
         self.is_lent = False
+        self.can_yield = True
+        """Its scheduling class can be set."""
         self.is_idle_class = False
         """Its threads have the scheduling class SCHED_IDLE."""
         self.late = 0
@@ -196,9 +201,13 @@ class ScheduledMember:
         self.turns.request, self.turns.limit = told["request"], told["limit"]
         self.turns.weight = max(told["weight"], 1e-6)
         self.is_lent = told["is_lent"]
-        if self.is_lent != self.is_idle_class:
-            could = all([task.yield_cpu(self.is_lent) for task in self.tasks])
-            self.is_idle_class = self.is_lent and could
+        self.yield_cpu(self.is_lent)
+
+    def yield_cpu(self, is_idle: bool) -> None:
+        """Run only where nobody else wants the CPU, or as others do, if that can be set."""
+        if is_idle != self.is_idle_class and self.can_yield:
+            self.can_yield = all([task.yield_cpu(is_idle) for task in self.tasks])
+            self.is_idle_class = is_idle and self.can_yield
 
     @property
     def has_left(self) -> bool:
@@ -352,6 +361,7 @@ class TurnSchedule:
         self.is_second_half = False
         self._adapt(guaranteed, now_s)
         for tenant in lent:
+            tenant.yield_cpu(self.quiet < CALM_PERIODS)
             if self.duty > 0.0:
                 tenant.go_on(now_s)
             else:
