@@ -70,6 +70,7 @@ def test_least_loaded_takes_the_last_idle_node_and_packing_does_not(bench: Modul
     assert [result.broken for result in results.values()] == [{"whole"}, set()]
 
 
+@pytest.mark.slow
 def test_quick_makes_tables_page_and_picture(bench: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     case = bench.make_case(bench.made_trace())
     cases = {bench.WHOLE: case}

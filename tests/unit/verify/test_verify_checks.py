@@ -12,8 +12,13 @@ from skep.policies.registry import policies
 from skep.verify.check import Check, at_most, between, falling, near, perform, same, show
 from skep.verify.registry import FAMILIES, checks, select
 
+LONG = ("ranking",)
+"""Whole traces under several policies: `test_oracles_order.py` ranks these on other traces."""
 
-@pytest.mark.parametrize("name", checks())
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in checks()]
+)
 def test_what_is_seen_is_what_is_expected(name: str) -> None:
     found = perform(checks()[name])
     assert found.findings
