@@ -118,11 +118,12 @@ def test_run_goes_on_when_the_server_is_killed_and_started_again(server: Server)
         assert process.stdout is not None
         first = [process.stdout.readline() for _ in range(3)]
         os.kill(server.pid(), signal.SIGKILL)
-        time.sleep(0.5)
+        while "lost the server" not in talk.read_text():
+            assert process.poll() is None
+            time.sleep(0.01)
         server.up(server.env["SKEP_URL"].rpartition(":")[2])
         rest = process.stdout.read()
     assert "".join(first) + rest == "".join(f"line {number}\n" for number in range(1, 31))
-    assert "lost the server" in talk.read_text()
     assert process.returncode == 7
 
 
