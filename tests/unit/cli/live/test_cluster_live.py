@@ -116,7 +116,7 @@ def test_whoever_does_not_want_it_gets_exit_code_1(
 ) -> None:
     api.answers["PUT /cluster"] = {"changes": ["node n2 comes"]}
     with start("cluster", "apply", "3x4", stdin=subprocess.PIPE) as process:
-        _, said = process.communicate(answer, timeout=20)
+        _, said = process.communicate(answer, timeout=120)
     assert process.returncode == 1
     assert said.endswith("nothing was done\n")
     assert [asked.query.get("dry_run") for asked in api.asked] == [["true"]]
