@@ -81,3 +81,39 @@ def test_a_node_that_was_split_in_vain_stays_whole() -> None:
     leaves = [*granted(cells, "a", "switch"), *granted(cells, "a", "gpu")]
     found = bound(cells, leaves, but_for("0/n0/0/0", "0/n0/1/2"))
     assert found == ["0/n1/0/0", "0/n1/0/1", "0/n1/1/2"]
+
+
+def test_gpus_beside_opportunistic_work_are_taken_before_work_is_evicted() -> None:
+    """The gang needs a GPU below each switch: only the second node has one free below both."""
+    cells = Cells(layout(nodes=2, a="1 node"))
+    lend(cells, ["0/n0/0/0", "0/n0/0/1", "0/n1/0/0", "0/n1/1/2"])
+    first, _, third, _ = granted(cells, "a", "node")
+    assert sorted(bound(cells, [first, third]) or ()) == ["0/n1/0/1", "0/n1/1/3"]
+
+
+def test_small_needs_make_room_for_large_ones() -> None:
+    """The first switch that is asked for needs one GPU, the second two; only the first one there has two."""
+    cells = Cells(layout(nodes=1, a="1 node"))
+    first, _, third, fourth = granted(cells, "a", "node")
+    found = bound(cells, [first, third, fourth], but_for("0/n0/1/3"))
+    assert found == ["0/n0/1/2", "0/n0/0/0", "0/n0/0/1"]
+
+
+def test_within_a_bound_switch_gpus_that_are_taken_or_bad_are_passed_over() -> None:
+    cells = Cells(layout(nodes=1, gpus=4, a="1 node"))
+    leaves = granted(cells, "a", "node")
+    assert cells.books.take_gpu(gpu(cells, "0/n0/0/0"), leaves[0], 0)
+    assert bound(cells, leaves[1:3], but_for("0/n0/0/1")) == ["0/n0/0/2", "0/n0/0/3"]
+
+
+def test_where_nothing_is_free_there_is_no_cell() -> None:
+    cells = Cells(layout(nodes=1, a="1 node", b="1 node"))
+    for address, virtual in zip(("0/n0/0/0", "0/n0/0/1"), granted(cells, "b", "node")[:2], strict=True):
+        cells.books.take_gpu(gpu(cells, address), virtual, 0)
+    assert bound(cells, granted(cells, "a", "node")) is None
+
+
+def test_a_search_that_would_never_end_is_given_up() -> None:
+    """Two of sixteen nodes lack a GPU: which fourteen take which part makes no difference, and is not tried out."""
+    cells = Cells(layout(nodes=16, a="1 rack"))
+    assert bound(cells, granted(cells, "a", "rack"), but_for("0/n14/0/0", "0/n15/0/0")) is None

@@ -134,6 +134,26 @@ def test_a_bad_cell_that_is_used_after_all_may_leave_more_to_spare() -> None:
     assert (chain.doomed["a"][3], chain.doomed_count, chain.is_eased) == ([], 0, True)
 
 
+def test_settling_again_shows_the_same_cells() -> None:
+    cells = Cells(layout(nodes=3, a="2 node"))
+    for name in ("n0", "n1"):
+        cells.set_node(name, is_bad=True)
+    before = [node.virtual for node in physical(cells, "node")]
+    cells.books.settle_doomed(cells.chains["rack"])
+    assert [node.virtual for node in physical(cells, "node")] == before
+
+
+def test_virtual_cells_are_numbered_within_the_cell_that_was_granted() -> None:
+    cells = Cells(layout(nodes=3, pins={"0/n2": "mine"}, a="1 node, 1 switch, 1 @mine"))
+    tenancy = cells.tenancies["a"]
+    addresses = {cell.type: [leaf.address for leaf in cell.leaves()] for cell in tenancy.nodes["rack"]}
+    assert addresses == {
+        "node": ["a/0/0/0", "a/0/0/1", "a/0/1/2", "a/0/1/3"],
+        "switch": ["a/1/0", "a/1/1"],
+    }
+    assert [leaf.address for leaf in tenancy.pinned["mine"].leaves()] == ["a/2/0/0", "a/2/0/1", "a/2/1/2", "a/2/1/3"]
+
+
 def test_a_pinned_cell_stays_bound_when_it_heals() -> None:
     cells = Cells(layout(nodes=2, pins={"0/n1": "mine"}, a="1 @mine"))
     pinned = physical(cells, "node")[1]

@@ -179,3 +179,47 @@ def test_gpus_are_picked_close_together(taken: int, count: int, picked: int) -> 
 def test_bits() -> None:
     assert list(bits(0b10110)) == [1, 2, 4]
     assert lowest_bits(0b10110, 2) == 0b110
+
+
+def test_sizes_are_gpus_by_owner_and_nothing_for_parts() -> None:
+    """A job in a share mode counts with the GPUs that it shares."""
+    there = cluster([node(8)])
+    there.take(whole(0, 0b11), 1)
+    there.take(share(0, 2, 400), 2)
+    there.take(share(0, 2, 300), 3)
+    for owner in (4, 5):
+        there.take(Allocation((Slice(0, 0b11000, milli=0, limit=1000, mode="slice", group="g", tasks=2),), 2), owner)
+    assert sorted(there.nodes[0].sizes()) == [0, 0, 2, 2, 2]
+
+
+def test_each_shared_gpu_with_room_is_found_once() -> None:
+    there = cluster([node(4), node(4)])
+    for owner, (index, gpu, milli) in enumerate([(0, 0, 900), (0, 1, 870), (1, 2, 500), (1, 3, 100)]):
+        there.take(share(index, gpu, milli), owner)
+    (pool,) = there.pools
+    assert [(found.index, mask) for found, mask in pool.shares(100, 0)] == [
+        (0, 0b1),
+        (0, 0b10),
+        (1, 0b100),
+        (1, 0b1000),
+    ]
+    assert [(found.index, mask) for found, mask in pool.shares(120, 0)] == [(0, 0b10), (1, 0b100), (1, 0b1000)]
+
+
+def test_the_index_knows_how_much_memory_is_left_beside_each_part() -> None:
+    """Among GPUs with nearly the same part left, and when the one with most memory left is gone."""
+    there = cluster([node(4, gpu_mem_gib=16)])
+    held = [(owner, share(0, owner, 500 + 25 * owner, 1000 * owner)) for owner in range(4)]
+    for owner, part in held:
+        there.take(part, owner)
+    while held:
+        check_books(there, held)
+        owner, part = held.pop(-1 if len(held) % 2 else 0)
+        there.give(part, owner)
+    check_books(there, [])
+
+
+@pytest.mark.parametrize(("mask", "level"), [(0b0011, "switch"), (0b1100, "switch"), (0b0110, "node"), (0b0100, "gpu")])
+def test_the_smallest_cell_around_gpus_of_a_node(mask: int, level: str) -> None:
+    there = cluster([node(4, inner=(("switch", 2),))])
+    assert there.common_level(whole(0, mask)) == level

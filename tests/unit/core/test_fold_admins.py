@@ -6,11 +6,11 @@ import pytest
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.actions import Stop
-from skep.core.events import ClockStepped, PolicyChanged, PolicyFailed, TasksSuspended
+from skep.core.events import ClockStepped, ClusterChanged, PolicyChanged, PolicyFailed, TasksSuspended
 from skep.core.job import JobState
 from skep.core.memory import Of, Slot
 from skep.core.refusal import Cause
-from skep.core.timers import LIMIT
+from skep.core.timers import LIMIT, PLAN
 from skep.testing import job
 
 NOTE = Slot("test", int, Of.JOB)
@@ -95,13 +95,25 @@ def test_no_time_passes_for_any_job_while_the_clock_steps() -> None:
     world.state.now_s = 10.0
     world.decide(lambda plan: plan.wait(world["b"], "line"), lambda plan: plan.refuse("line", Cause.QUOTA))
     before = {name: vars_of(world, name) for name in "ab"}
+    world.state.wake_s = 40.0
     trigger = world.apply(ClockStepped(1000.0), at_s=1010.0)
     assert {name: [value + 1000.0 for value in values] for name, values in before.items()} == {
         name: vars_of(world, name) for name in "ab"
     }
     assert trigger.nodes_changed
+    assert world.state.wake_s == 1040.0
     assert world.state.timers.next_s == 1100.0
-    assert [timer.kind for timer in world.state.due(1100.0)] == [LIMIT]
+    assert [timer.kind for timer in world.state.due(1100.0)] == [LIMIT, PLAN]
+
+
+def test_a_changed_cluster_gives_policies_of_vcs_another_chance() -> None:
+    """The policy of all others stays out. Plans that were made before are of another cluster."""
+    world = ByHand()
+    world.apply(failed("fifo"), failed("fifo", vc="red"))
+    trigger = world.apply(ClusterChanged("lab", "2x2"))
+    assert list(world.state.faults) == [""]
+    assert trigger.nodes_changed
+    assert world.state.reshaped_at == world.state.version
 
 
 def vars_of(world: ByHand, name: str) -> list[float]:

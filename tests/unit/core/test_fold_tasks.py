@@ -108,6 +108,25 @@ def test_a_move_counts_as_a_migration_and_another_size_as_a_resize() -> None:
     assert world.state.event_count == before + 1
 
 
+@pytest.mark.parametrize(("reported", "launch"), [(0, 3), (2, 2), (3, 3)])
+def test_a_move_is_of_the_launch_that_is_reported_or_of_the_last_one(reported: int, launch: int) -> None:
+    """Logs of older formats do not number moves. A job that was sent elsewhere meanwhile is still moving."""
+    world = ByHand(job(1, id="a"))
+    world.start("a", gpus(0, 0b1))
+    world.decide(lambda plan: plan.move(world["a"], gpus(1, 0b1)))
+    world.decide(lambda plan: plan.move(world["a"], gpus(1, 0b10)))
+    assert world["a"].launches == 3
+    world.state.apply(TasksMoved("a", gpus(1, 0b1), 3.0, 1.0, 9.0, reported))
+    assert world["a"].held_launch == launch
+
+
+def test_jobs_that_were_refused_because_of_a_suspension_are_tried_again(world: ByHand) -> None:
+    world.suspend("a")
+    assert world.apply(TasksSuspended("a", 15.0, launch=1), at_s=30.0).nodes_changed
+    world.decide(lambda plan: plan.resume(world["a"]))
+    assert world.apply(TasksResumed("a", 15.0, 1.0, 40.0, launch=1), at_s=40.0).nodes_changed
+
+
 def test_suspension_stops_the_clocks_and_the_limit(world: ByHand) -> None:
     world.suspend("a")
     world.apply(TasksSuspended("a", 15.0, launch=1, saved_s=12.0), at_s=30.0)

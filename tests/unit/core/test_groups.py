@@ -184,3 +184,12 @@ def test_a_group_is_forgotten_with_its_last_member() -> None:
     assert list(world.state.groups) == ["g"]
     world.step(JobsForgotten(["b"]))
     assert not world.state.groups
+
+
+@pytest.mark.parametrize(("exit", "becomes"), [(Exit.FINISHED, "running"), (Exit.FAILED, "stopped")])
+def test_a_job_that_needs_a_group_which_has_ended_runs_or_ends_at_once(exit: Exit, becomes: str) -> None:
+    world = Small(GroupSpec("g", ends_when=FIRST_FAILED))
+    world.submit("a")
+    world.end("a", exit)
+    world.submit("b", group=None, needs_groups=("g",))
+    assert world.states().split()[1] == becomes

@@ -175,3 +175,9 @@ def test_groups_on_other_gpus_are_other_groups_whatever_their_names(books: Clust
     for seq, piece in enumerate((turns(0b11), turns(0b11), turns(0b100), turns(0b1, node=1))):
         books.take(one(piece), seq)
     assert books.neighbours(one(turns(0b100)), 2) == []
+
+
+def test_no_whole_gpu_has_more_memory_than_its_node_says(books: Cluster) -> None:
+    with pytest.raises(InvariantBroken, match="less than 16385 MiB"):
+        books.take(one(Slice(0, 0b1, gpu_mem_mib=16385)), 7)
+    books.take(one(Slice(0, 0b1, gpu_mem_mib=16384)), 7)

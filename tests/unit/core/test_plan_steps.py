@@ -10,7 +10,8 @@ from skep.core.actions import Checkpoint, Launch, Limit, Stop, Tune
 from skep.core.checked import BadPlan, checked_plan
 from skep.core.cluster import Allocation, Slice
 from skep.core.errors import InvariantBroken
-from skep.core.events import Exit, JobSubmitted, TasksExited, TasksStarted, TimerDue
+from skep.core.events import Exit, GroupFormed, JobSubmitted, TasksExited, TasksStarted, TimerDue
+from skep.core.group import GroupSpec
 from skep.core.job import JobState
 from skep.core.orders import reconcile
 from skep.core.plan import Decision, Plan
@@ -147,6 +148,42 @@ def test_only_running_jobs_take_settings(step: str) -> None:
     state = state_with(running=False)
     with pytest.raises(InvariantBroken, match="only a running job"):
         STEPS[step](state, state.new_plan())
+
+
+@pytest.mark.parametrize("milli", [0, -1, 1001])
+def test_a_limit_is_a_part_of_a_gpu_or_all_of_it(milli: int) -> None:
+    state = state_with(running=True)
+    plan = state.new_plan()
+    with pytest.raises(InvariantBroken, match=f"{milli} thousandths"):
+        plan.limit(state.jobs["a"], milli)
+    plan.limit(state.jobs["a"], 1000)
+    plan.limit(state.jobs["a"], 1)
+
+
+def test_a_job_that_is_about_to_start_is_not_moved() -> None:
+    state = state_with(running=False)
+    plan = state.new_plan()
+    plan.start(state.jobs["a"], ONE)
+    with pytest.raises(InvariantBroken, match="only a running job can be moved"):
+        plan.move(state.jobs["a"], OTHER)
+
+
+def test_only_running_jobs_can_be_suspended() -> None:
+    state = state_with(running=False)
+    with pytest.raises(InvariantBroken, match="only a running job can be suspended"):
+        state.new_plan().suspend(state.jobs["a"])
+
+
+def test_only_a_group_that_is_there_and_open_can_be_ended() -> None:
+    state = state_with(running=False)
+    state.apply(GroupFormed(GroupSpec("sweep")))
+    plan = state.new_plan()
+    with pytest.raises(InvariantBroken, match="does not exist"):
+        plan.end_group("nosuch", "test")
+    plan.end_group("sweep", "test", succeeded=True)
+    state.commit(plan)
+    with pytest.raises(InvariantBroken, match="has ended"):
+        state.new_plan().end_group("sweep", "test")
 
 
 def test_a_resize_to_what_it_has_is_none() -> None:

@@ -9,7 +9,7 @@ from skep.core.actions import Launch, Reshare
 from skep.core.checked import BadPlan, checked_plan
 from skep.core.cluster import WHOLE, Allocation, Slice, Tenant
 from skep.core.errors import InvariantBroken
-from skep.core.events import Exit, JobSubmitted, ProgressReported, TasksExited, TasksStarted
+from skep.core.events import Exit, JobSubmitted, ProgressReported, TasksExited, TasksMoved, TasksStarted
 from skep.core.job import JobState
 from skep.core.orders import reconcile
 from skep.core.plan import Decision, Plan
@@ -18,6 +18,7 @@ from skep.core.share import EXCLUSIVE, MIG_PROFILES, MODES, SHARED, clash, fault
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
 from skep.testing import check, cluster, job, node, snapshot, trace
+from skep.testing.invariants import check_books
 
 ONE = Allocation((Slice(0, 0b1, gpu_mem_mib=4096),), 1)
 TURNS = ONE.on_terms(mode="slice", milli=0, limit=WHOLE, group="g", weight=2, quantum_ms=500)
@@ -111,12 +112,18 @@ def test_a_guaranteed_job_takes_a_gpu_on_which_only_opportunistic_ones_are() -> 
 def test_jobs_of_a_lane_have_the_memory_of_the_largest_in_common() -> None:
     gib = 1024
     there = cluster([node(1, gpu_mem_gib=16)])
-    left = []
+    left, held = [], []
     for owner, (kept, ephemeral, lane) in enumerate([(2, 6, "a"), (1, 5, "b"), (1, 4, "b")]):
         piece = Slice(0, 0b1, 0, (kept + ephemeral) * gib, limit=WHOLE, mode="lane", group=lane)
-        there.take(Allocation((msgspec.structs.replace(piece, ephemeral_mib=ephemeral * gib),), 1), owner)
+        allocation = Allocation((msgspec.structs.replace(piece, ephemeral_mib=ephemeral * gib),), 1)
+        there.take(allocation, owner)
         left.append(there.nodes[0].memory_left(0) // gib)
+        held.append((owner, allocation))
     assert left == [8, 2, 1]
+    while held:
+        check_books(there, held)
+        owner, allocation = held.pop()
+        there.give(allocation, owner)
 
 
 def world() -> State:
@@ -243,3 +250,13 @@ def test_service_counts_the_share_that_was_measured() -> None:
     state.apply(TasksExited("a", Exit.FINISHED, 100.0))
     assert a.service_gpu_s == pytest.approx(150.0)
     assert state.knowledge.used_by("default") == pytest.approx(150.0)
+
+
+def test_a_share_that_was_measured_elsewhere_counts_from_the_move() -> None:
+    state = world()
+    a = state.jobs["a"]
+    state.now_s = 100.0
+    state.apply(ProgressReported("a", share=0.25))
+    state.now_s = 200.0
+    state.apply(TasksMoved("a", ONE, 100.0, 1.0, 200.0, 2, share=0.5))
+    assert a.service_at(300.0) == pytest.approx(100 + 100 * 0.25 + 100 * 0.5)

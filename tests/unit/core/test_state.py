@@ -7,7 +7,7 @@ import math
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.cluster import Slice
-from skep.core.events import JobSubmitted
+from skep.core.events import JobSubmitted, TimerDue
 from skep.core.model import JobSpec, gpu_shape
 from skep.core.timers import LIMIT, PLAN, Timer
 from skep.testing import job
@@ -32,6 +32,20 @@ def test_the_next_timer_is_that_of_a_job_or_of_the_planner() -> None:
     world.decide(lambda plan: plan.wake(40.0))
     assert world.state.next_timer_s == 40.0
     assert [timer.kind for timer in world.state.due(50.0)] == [LIMIT, PLAN]
+
+
+def test_a_wake_up_comes_once() -> None:
+    world = ByHand()
+    world.decide(lambda plan: plan.wake(70.0))
+    assert world.apply(TimerDue(world.state.due(70.0)), at_s=70.0).is_timer
+    assert (world.state.wake_s, world.state.due(80.0)) == (math.inf, ())
+
+
+def test_every_submission_is_known_as_a_request_of_its_vc() -> None:
+    world = ByHand(job(1, vc="red"), job(2, vc="blue"), job(4, vc="red"))
+    known = world.state.knowledge
+    assert [shape.gpus for shape in known.requests.shapes()] == [1, 2, 4]
+    assert [shape.gpus for shape in known.vc_requests["red"].shapes()] == [1, 4]
 
 
 def test_jobs_that_run_are_placed_before_those_that_are_about_to() -> None:

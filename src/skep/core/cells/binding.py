@@ -93,13 +93,8 @@ class Binder:
             assert parent.physical is not None
             if not self._map_all(cells, self._below(parent.physical)):
                 return None
-        if roots:
-            # Both searches work on copies, and the relaxed one starts again from the beginning.
-            kept = dict(self.bindings)
-            if not self._allocate(roots, relaxed=False):
-                self.bindings = kept
-                if not self._allocate(roots, relaxed=True):
-                    return None
+        if roots and not self._allocate(roots):
+            return None
         return self.bindings
 
     def _paths(
@@ -132,14 +127,12 @@ class Binder:
 
     # Granted cells: buddy allocation ---------------------------------------------------------------------------
 
-    def _allocate(self, roots: list[VirtualCell], *, relaxed: bool) -> bool:
+    def _allocate(self, roots: list[VirtualCell]) -> bool:
+        """On copies of the books: what is split here is forgotten."""
         free = [list(cells) for cells in self.chain.free]
         unused = list(self.chain.unused)
         for root in roots:
-            found = self._buddy(root, free)
-            if not found and relaxed:
-                found = self._relaxed(root, free, unused)
-            if not found:
+            if not self._buddy(root, free) and not self._relaxed(root, free, unused):
                 return False
             unused[root.level] -= 1
         return True
@@ -226,7 +219,6 @@ class Binder:
 
     def _map_gpus(self, cells: list[VirtualCell], ordered: list[PhysicalCell]) -> bool:
         """GPUs are interchangeable: each takes the next usable one."""
-        self.steps -= len(cells)
         left = iter(cells)
         cell = next(left, None)
         for gpu in ordered:
@@ -235,7 +227,7 @@ class Binder:
             if self.is_usable(gpu):
                 self.bindings[id(cell)] = gpu
                 cell = next(left, None)
-        return cell is None and self.steps >= 0
+        return cell is None
 
     def _next_fit(self, cell: VirtualCell, candidates: list[PhysicalCell], start: int, used: set[int]) -> int | None:
         for number in range(start, len(candidates)):
