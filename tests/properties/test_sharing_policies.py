@@ -11,6 +11,9 @@ from worlds import examples, fork_of, outages, policy_specs
 from skep.core.job import JobState
 from skep.core.needs import Need
 from skep.core.share import Share
+from skep.policies.place.beside import Beside
+from skep.policies.place.labelled import Labelled
+from skep.policies.place.lanes import Lanes
 from skep.policies.registry import policies
 from skep.testing import World, cluster, job, node, trace
 from skep.traces.trace import TraceJob
@@ -94,3 +97,17 @@ def test_a_fork_goes_on_alike_while_the_profiling_partition_is_resized(data: st.
     original.finish()
     fork.finish()
     assert fork.csv() == original.csv()
+
+
+@pytest.mark.parametrize(("name", "place"), [("kubeshare", Labelled), ("salus", Lanes)])
+@examples(30)
+@given(data=st.data())
+def test_the_index_finds_what_a_look_at_every_gpu_finds(name: str, place: type[Beside], data: st.DataObject) -> None:
+    world = data.draw(sharing_worlds(name))
+    indexed = world.begin()
+    indexed.finish()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, "is_indexed", lambda self, job: False)
+        scanned = world.begin()
+        scanned.finish()
+    assert scanned.csv() == indexed.csv()

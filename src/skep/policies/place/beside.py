@@ -9,14 +9,24 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
+from skep.core.changes import Changes
 from skep.core.cluster import WHOLE, Allocation, Slice, bits
 from skep.core.job import amount_of
 from skep.core.model import JobSpec, Role, Shape
 from skep.core.plan import Plan
+from skep.core.share import Share
 from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
 from skep.policies.place.around import Around
 from skep.policies.place.base import Place, has_books, role_slice
+from skep.policies.place.board import Board
+
+KINDS_MAX = 256
+"""Kinds of tasks for which nodes are indexed at a time."""
+
+Boards = WeakKeyDictionary[Changes, dict[tuple[Role, Share | None], Board[tuple[int, ...]]]]
+"""Of each cluster, by role and what the job says about sharing."""
 
 
 class Verdict(NamedTuple):
@@ -24,7 +34,7 @@ class Verdict(NamedTuple):
 
     rank: tuple[int, ...]
     group: str = ""
-    """The share group that the task would join."""
+    """The share group that the task would join; empty: one of its own."""
 
 
 class Beside(Around):
@@ -35,15 +45,22 @@ class Beside(Around):
     def __init__(self, beneath: Place) -> None:
         super().__init__(beneath)
         self.jobs: Mapping[int, JobView] = {}
+        self.boards: Boards = WeakKeyDictionary()
 
     def attach(self, view: View) -> None:
         self.jobs = view.open_jobs
+        self.boards.clear()
         super().attach(view)
 
     def shares(self, job: JobSpec) -> bool:
         """True if the job is to run in this mode: it says so, or it wants parts of GPUs and names no mode."""
         named = "" if job.share is None else job.share.mode
         return named == self.mode or (not named and job.shapes[0].gpu_milli < WHOLE)
+
+    def is_indexed(self, job: JobView) -> bool:
+        """True if `judge` follows from the books of the node, the role and what the job says about sharing: then only
+        nodes that have changed are judged again."""
+        return False
 
     @abstractmethod
     def judge(self, job: JobView, role: Role, node: NodeView, gpu: int) -> Verdict | None:
@@ -76,7 +93,10 @@ class Beside(Around):
         for number, role in enumerate(shape.roles):
             used: dict[int, int] = {}
             for _ in range(role.count):
-                piece = self._task(pools, job, role, number, used)
+                is_indexed = not used and self.is_indexed(job)
+                find = self._best_indexed if is_indexed else self._best
+                found = find(cluster, pools, job, role, used)
+                piece = None if found is None else self._piece(job, role, number, *found)
                 if piece is None:
                     return None
                 plan.reserve(Allocation((piece,), 0))
@@ -85,24 +105,52 @@ class Beside(Around):
                     used[piece.node] = used.get(piece.node, 0) | piece.gpus
         return slices
 
-    def _task(
-        self, pools: Sequence[PoolView], job: JobView, role: Role, number: int, used: dict[int, int]
-    ) -> Slice | None:
+    def _piece(self, job: JobView, role: Role, number: int, node: NodeView, mask: int) -> Slice:
+        piece = role_slice(node, role, number, 1, mask)
+        if not mask:
+            return piece
+        verdict = self.judge(job, role, node, next(bits(mask)))
+        return self.terms(job.spec, piece, verdict.group if verdict is not None else "")
+
+    def _best(
+        self, cluster: ClusterView, pools: Sequence[PoolView], job: JobView, role: Role, used: Mapping[int, int]
+    ) -> tuple[NodeView, int] | None:
         """The best GPUs of one node for one task, none of those that are used (a mask for each node); on ties those of
         the lowest node."""
-        best: list[tuple[Verdict, int]] = []
+        best: tuple[tuple[int, ...], int] | None = None
         on: NodeView | None = None
-        for node in (node for pool in pools for node in nodes_of(pool) if has_books(node, role, 1)):
-            gpus = (gpu for gpu in range(node.gpu_count) if not used.get(node.index, 0) >> gpu & 1)
-            judged = [(found, gpu) for gpu in gpus if (found := self.judge(job, role, node, gpu)) is not None]
-            picked = sorted(judged)[: role.gpus]
-            if len(picked) == role.gpus and (on is None or verdicts(picked) < verdicts(best)):
-                best, on = picked, node
-        if on is None:
+        for node in (node for pool in pools for node in nodes_of(pool)):
+            found = self._on_node(job, role, node, used.get(node.index, 0))
+            if found is not None and (best is None or found[0] > best[0]):
+                best, on = found, node
+        return None if on is None or best is None else (on, best[1])
+
+    def _best_indexed(
+        self, cluster: ClusterView, pools: Sequence[PoolView], job: JobView, role: Role, used: Mapping[int, int]
+    ) -> tuple[NodeView, int] | None:
+        changes = cluster.changes()
+        boards = self.boards.setdefault(changes, {})
+        kind = (role, job.spec.share)
+        if kind not in boards and len(boards) >= KINDS_MAX:
+            boards.clear()
+        board = boards.setdefault(kind, Board())
+        board.follow(changes, cluster.nodes, lambda node: self._on_node(job, role, node, 0))
+        among = 0
+        for pool in pools:
+            among |= pool.up
+        found = board.best(among)
+        return None if found is None else (cluster.nodes[found[0]], found[1])
+
+    def _on_node(self, job: JobView, role: Role, node: NodeView, used: int) -> tuple[tuple[int, ...], int] | None:
+        """The best GPUs of a node for one task, and how good they are, higher is better."""
+        if not has_books(node, role, 1):
             return None
-        mask = sum(1 << gpu for _, gpu in best)
-        piece = role_slice(on, role, number, 1, mask)
-        return self.terms(job.spec, piece, best[0][0].group) if mask else piece
+        gpus = (gpu for gpu in range(node.gpu_count) if not used >> gpu & 1)
+        judged = [(found.rank, gpu) for gpu in gpus if (found := self.judge(job, role, node, gpu)) is not None]
+        picked = sorted(judged)[: role.gpus]
+        if len(picked) < role.gpus:
+            return None
+        return tuple(-number for rank, _ in picked for number in rank), sum(1 << gpu for _, gpu in picked)
 
 
 def nodes_of(pool: PoolView) -> Iterator[NodeView]:
@@ -114,7 +162,3 @@ def is_booked(cluster: ClusterView, job: JobView) -> bool:
     pieces = job.allocation.slices if job.allocation is not None else ()
     gpus = ((cluster.nodes[piece.node], gpu) for piece in pieces for gpu in bits(piece.gpus))
     return any(tenant.owner == job.seq for node, gpu in gpus for tenant in node.tenants(gpu))
-
-
-def verdicts(picked: list[tuple[Verdict, int]]) -> list[Verdict]:
-    return [verdict for verdict, _ in picked]

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from skep.core.changes import Changes
 from skep.core.view import NodeView
 
+Score = TypeVar("Score", int, tuple[int, ...])
+
 Entry = tuple[int, int]
 """The score of a node, higher is better, and the mask of the GPUs that the task would get there."""
 
-Judge = Callable[[NodeView], Entry | None]
 
-
-class Board:
+class Board(Generic[Score]):
     """For each score the nodes that have it, as the bits of one integer; nodes without enough left have none."""
 
     __slots__ = ("entries", "epoch", "nodes_of", "scores", "seen")
 
     def __init__(self) -> None:
         self.epoch = self.seen = -1
-        self.entries: dict[int, Entry] = {}
-        self.nodes_of: dict[int, int] = {}
-        self.scores: list[int] = []
+        self.entries: dict[int, tuple[Score, int]] = {}
+        self.nodes_of: dict[Score, int] = {}
+        self.scores: list[Score] = []
         """The scores that any node has or has had, ascending."""
 
-    def follow(self, changes: Changes, nodes: Sequence[NodeView], judge: Judge) -> None:
+    def follow(
+        self,
+        changes: Changes,
+        nodes: Sequence[NodeView],
+        judge: Callable[[NodeView], tuple[Score, int] | None],
+    ) -> None:
         if self.epoch != changes.epoch:
             self.entries, self.nodes_of, self.scores = {}, {}, []
             self.epoch = changes.epoch
@@ -38,7 +44,7 @@ class Board:
                 self._set(index, node.bit, judge(node))
         self.seen = changes.count
 
-    def _set(self, index: int, bit: int, entry: Entry | None) -> None:
+    def _set(self, index: int, bit: int, entry: tuple[Score, int] | None) -> None:
         before = self.entries.get(index)
         if entry is None:
             if before is not None:

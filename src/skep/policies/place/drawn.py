@@ -29,7 +29,7 @@ class Random(Scored):
         return None if mask is None else (0, mask)
 
     def choose(
-        self, cluster: ClusterView, board: Board, among: int, job: JobView, number: int, task: Task
+        self, cluster: ClusterView, board: Board[int], among: int, job: JobView, number: int, task: Task
     ) -> tuple[int, int] | None:
         nodes = list(bits(board.nodes_of.get(0, 0) & among))
         if not nodes:

@@ -55,6 +55,10 @@ class Labelled(Beside):
                 found |= {(piece.node, gpu) for piece in held.slices for gpu in bits(piece.gpus)}
         return found
 
+    def is_indexed(self, job: JobView) -> bool:
+        """A job with an affinity looks for others with its label, which the books of a node do not have."""
+        return not share_of(job.spec).affinity
+
     def judge(self, job: JobView, role: Role, node: NodeView, gpu: int) -> Verdict | None:
         left = node.milli_left(gpu)
         if left < role.gpu_milli or node.memory_left(gpu) < needs(role)[2]:

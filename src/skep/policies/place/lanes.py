@@ -84,6 +84,9 @@ class Lanes(Beside):
         named = "" if job.share is None else job.share.mode
         return is_one and role.gpu_mem_gib > 0 and named in ("", self.mode)
 
+    def is_indexed(self, job: JobView) -> bool:
+        return True
+
     def judge(self, job: JobView, role: Role, node: NodeView, gpu: int) -> Verdict | None:
         there = [tenant for tenant in node.tenants(gpu) if tenant.limit]
         if not there and not node.free_mask >> gpu & 1:
@@ -93,13 +96,19 @@ class Lanes(Beside):
         found = find_lane(need_of(job.spec, role), node.memory_left(gpu), lanes_of(there))
         if found is None or (there and self.within == "fifo") or (found.step and self.within == "pack"):
             return None
-        return Verdict((found.step, found.size if found.step else len(there)), found.lane or job.id)
+        return Verdict((found.step, found.size if found.step else len(there)), found.lane)
 
     def terms(self, job: JobSpec, piece: Slice, group: str) -> Slice:
         ephemeral_mib = need_of(job, job.shapes[0].roles[0]).ephemeral
         weight = max(round(2**20 / piece.gpu_mem_mib), 1) if self.within == "fair" else 1
         return msgspec.structs.replace(
-            piece, milli=0, limit=WHOLE, mode=self.mode, group=group, weight=weight, ephemeral_mib=ephemeral_mib
+            piece,
+            milli=0,
+            limit=WHOLE,
+            mode=self.mode,
+            group=group or job.id,
+            weight=weight,
+            ephemeral_mib=ephemeral_mib,
         )
 
 

@@ -36,7 +36,7 @@ class Boards:
     def __init__(self) -> None:
         self.epoch = -1
         self.largest = Largest(1, 1)
-        self.of: dict[Task, Board] = {}
+        self.of: dict[Task, Board[int]] = {}
 
     def follow(self, changes: Changes, nodes: Sequence[NodeView]) -> None:
         if self.epoch != changes.epoch:
@@ -130,12 +130,12 @@ class Scored(Place):
         yield among
 
     def choose(
-        self, cluster: ClusterView, board: Board, among: int, job: JobView, number: int, task: Task
+        self, cluster: ClusterView, board: Board[int], among: int, job: JobView, number: int, task: Task
     ) -> tuple[int, int] | None:
         """(node, GPUs) for part `number` of the job among these nodes (bits)."""
         return board.best(among)
 
-    def _board(self, cluster: ClusterView, task: Task) -> Board:
+    def _board(self, cluster: ClusterView, task: Task) -> Board[int]:
         changes, nodes = cluster.changes(), cluster.nodes
         boards = self.boards.get(changes)
         if boards is None:
