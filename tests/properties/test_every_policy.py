@@ -37,7 +37,9 @@ def test_a_run_is_sound(name: str, data: st.DataObject) -> None:
                 assert -1e-6 <= row.service_gpu_s <= row.run_s * most + 1e-3
             else:
                 assert row.run_s >= work[row.job_id] - 1e-6
-                assert row.service_gpu_s == pytest.approx(row.run_s * row.gpus, abs=1e-3)
+                assert row.service_gpu_s <= row.run_s * row.gpus + 1e-3
+                if not row.resizes:  # Else it ran on fewer GPUs for a while.
+                    assert row.service_gpu_s == pytest.approx(row.run_s * row.gpus, abs=1e-3)
             assert row.queue_quota_s + row.queue_fragmentation_s <= row.queue_s + 1e-6
         elif row.state != JobState.STOPPED:  # By its owner, by its group or at its time limit it may have run.
             assert row.start_s is None

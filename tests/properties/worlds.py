@@ -86,6 +86,10 @@ KNOBS: dict[str, list[str]] = {
     "nodes": ["0", "1", "2"],
     "limit": ["40", "80"],
     "gpus": ["1", "4"],
+    "restart": ["0", "60"],
+    "depth": ["1", "2", "4"],
+    "standard": ["0.7", "0.4"],
+    "lend": ["60", "900"],
 }
 NOT_FOR = {("tiresias-l", "none"), ("tiresias-g", "none")}
 
@@ -226,6 +230,8 @@ def worlds(
         entries = [with_needs(draw, entry, entries) for entry in entries]
     if name == "antman":
         entries = [with_claim(draw, entry) for entry in entries]
+    if name == "singularity":
+        entries = [with_promise(draw, entry) for entry in entries]
     policy = draw(policy_specs(name, **knobs))
     if calm:
         return World(trace(*entries), where, policy)
@@ -257,6 +263,15 @@ def taken_up(name: str) -> st.SearchStrategy[World]:
 def with_claim(draw: st.DrawFn, entry: TraceJob) -> TraceJob:
     share = draw(st.sampled_from([None, Share(claim="auto"), Share(claim="opportunistic")]))
     return msgspec.structs.replace(entry, spec=msgspec.structs.replace(entry.spec, share=share))
+
+
+def with_promise(draw: st.DrawFn, entry: TraceJob) -> TraceJob:
+    """Some jobs may not be stopped, some not be spliced."""
+    shares = [None, Share(tier="standard"), Share(tier="premium"), Share(promise_milli=100), Share(mode="exclusive")]
+    share, preemptible = draw(st.sampled_from(shares)), draw(st.sampled_from([True, True, True, False]))
+    return msgspec.structs.replace(
+        entry, spec=msgspec.structs.replace(entry.spec, share=share, preemptible=preemptible)
+    )
 
 
 def with_time_limit(draw: st.DrawFn, entry: TraceJob) -> TraceJob:

@@ -36,6 +36,7 @@ ZOO = (
     "salus",
     "antman",
     "lucid",
+    "singularity",
 )
 """The modules that hold named policies."""
 

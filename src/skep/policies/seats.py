@@ -50,6 +50,8 @@ class Seats:
         self.spread: dict[int, JobView] = {}
         """Jobs on several nodes by seq."""
         self.elastic: dict[int, JobView] = {}
+        self.spliced: dict[int, JobView] = {}
+        """Gangs with several workers on a GPU, by seq."""
         self.guests: dict[int, JobView] = {}
         """Jobs that share GPUs without a guaranteed part, by seq, except for members of share groups that take
         turns."""
@@ -71,6 +73,8 @@ class Seats:
             self.spread[job.seq] = job
         if job.spec.gpu_range is not None:
             self.elastic[job.seq] = job
+        if allocation.depth > 1:
+            self.spliced[job.seq] = job
         terms = allocation.terms
         if terms.mode == "lend" and not terms.milli:
             self.guests[job.seq] = job
@@ -86,7 +90,7 @@ class Seats:
             del jobs[job.seq]
             if not jobs:
                 del self.on_node[node]
-        for index in (self.jobs, self.spread, self.elastic, self.guests):
+        for index in (self.jobs, self.spread, self.elastic, self.spliced, self.guests):
             index.pop(job.seq, None)
         seat = self.seats.get(key_of(allocation))
         if seat is not None and job in seat.members:

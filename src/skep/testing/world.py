@@ -9,12 +9,12 @@ import msgspec
 
 from skep.core.cluster import Cluster
 from skep.core.errors import InvariantBroken
-from skep.core.events import Batch, Event, TimerDue
+from skep.core.events import Batch, Event, PolicyChanged, TimerDue
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.core.snapshot import dump, load
 from skep.core.state import State
-from skep.core.step import Scheduler
+from skep.core.step import PlannerChange, Scheduler
 from skep.engines.sim.engine import Simulator
 from skep.engines.sim.outages import Outages
 from skep.experiments.output import jobs_csv
@@ -182,6 +182,20 @@ class WorldCourse:
 
     def running(self) -> set[str]:
         return {job.id for job in self.state.jobs.values() if job.allocation is not None}
+
+
+def use(course: WorldCourse, world: World, observer: Observer | None = None) -> None:
+    """From now on the policy of that world decides."""
+    now_s, change = course.state.now_s, PlannerChange(make=lambda cluster: world.planner())
+    events: list[Event] = [PolicyChanged(world.policy)]
+    actions = course.scheduler.step(now_s, events, change)
+    while actions:
+        if observer is not None:
+            observer(now_s, events)
+        events = course.engine.execute(now_s, actions)
+        actions = course.scheduler.step(now_s, events)
+    if observer is not None:
+        observer(now_s, events)
 
 
 def brief(value: object) -> str:

@@ -23,6 +23,7 @@ FAMILIES = (
     "lending",
     "parts",
     "profiling",
+    "tiers",
 )
 """The modules that hold checks."""
 

@@ -89,12 +89,19 @@ def shrink_for(
                 continue
             plan.resize(giver, smaller)
             shrunk.append((giver, before))
-            for shape in walked.allocate.shapes(job):
-                found = walked.place.find(view.cluster, plan, job, shape, view.now_s)
-                if found is not None:
-                    plan.start(job, found)
-                    for each, gpus in shrunk:
-                        kept(each, gpus)
-                    return True
+            if start_pending(view, plan, walked, job):
+                for each, gpus in shrunk:
+                    kept(each, gpus)
+                return True
     plan.rollback(mark)
+    return False
+
+
+def start_pending(view: View, plan: Plan, walked: Walked, job: JobView) -> bool:
+    """Start a pending job where it fits now, if it does."""
+    for shape in walked.allocate.shapes(job):
+        found = walked.place.find(view.cluster, plan, job, shape, view.now_s)
+        if found is not None:
+            plan.start(job, found)
+            return True
     return False

@@ -1,0 +1,114 @@
+"""What others may take of promised jobs (Singularity): nothing by priority, but their GPUs while promises permit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from skep.core.job import JobState
+from skep.core.needs import Need
+from skep.core.plan import Plan
+from skep.core.view import JobView, Trigger, View
+from skep.policies.adjust.base import Walked
+from skep.policies.adjust.effects import Effects, is_settled
+from skep.policies.adjust.grow import LOOK_AGAIN_S
+from skep.policies.adjust.preempt import ByPriority
+from skep.policies.adjust.sizes import start_pending
+from skep.policies.adjust.splice import Splice
+from skep.policies.lines import Entry
+from skep.policies.order.base import Order
+from skep.policies.order.promises import HOUR_S, Promises
+from skep.policies.running import Running
+
+
+class SparePromised(ByPriority):
+    """Jobs of a lower priority are stopped, but for those that are promised something."""
+
+    name = "spare-promised"
+
+    def __init__(self, promises: Promises) -> None:
+        self.promises = promises
+
+    def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
+        found = super().candidates(view, order, running, entry)
+        return (job for job in found if job.id not in self.promises.book)
+
+
+class AffordableSplice(Splice):
+    """Promised jobs are scaled only if they can afford the start that this costs, and the one after it."""
+
+    def __init__(self, promises: Promises, *, depth: int, cool_down_s: float) -> None:
+        super().__init__(depth=depth, cool_down_s=cool_down_s)
+        self.promises = promises
+
+    def may_scale(self, view: View, job: JobView) -> bool:
+        is_free = job.id not in self.promises.book or self.promises.can_afford_a_start(job, view.now_s)
+        return is_free and super().may_scale(view, job)
+
+
+class LendHomes:
+    """Jobs that wait get GPUs of promised jobs which can spare them (`Promises.spare`): an owner is scaled down, or
+    stopped where that is not enough, and has its home again when it must. Each lends once in an hour."""
+
+    name = "lend homes"
+    needs: frozenset[Need] = frozenset()
+
+    def __init__(self, promises: Promises, splice: Splice, *, moves: bool) -> None:
+        self.promises = promises
+        self.splice = splice
+        self.moves = moves
+        self.effects = Effects(self.name, cool_down_s=HOUR_S, settle_s=300.0)
+
+    def attach(self, view: View) -> None:
+        self.effects.attach(view)
+
+    def adjust(self, view: View, plan: Plan, trigger: Trigger, walked: Walked) -> float:
+        wake_s = math.inf
+        if any(self.promises.spare.values()):
+            walked.offer_pending(lambda job: self._lend_to(view, plan, walked, job))
+            spare = (job for jobs in self.promises.spare.values() for job in jobs.values())
+            if any(job.state is JobState.LAUNCHING for job in spare):
+                wake_s = view.now_s + LOOK_AGAIN_S
+        return min(wake_s, self.effects.measure(view, plan))
+
+    def _lend_to(self, view: View, plan: Plan, walked: Walked, job: JobView) -> bool:
+        """Start a job that is promised nothing on GPUs of one owner, which is scaled down if that leaves enough, else
+        stopped: the smallest that is large enough, the one with the most time to spare first."""
+        if job.id in self.promises.book or not job.spec.preemptible:
+            return False
+        for stops in (False, True) if self.moves else (True,):
+            least = job.gpu_count if stops else 2 * job.gpu_count
+            for gpus in sorted(gpus for gpus in self.promises.spare if gpus >= least):
+                there = self.promises.spare[gpus].values()
+                owners = [each for each in there if self._may_lend(view, walked, job, each)]
+                for owner in sorted(owners, key=lambda each: (-self.promises.spare_s(each), each.seq)):
+                    if self._give(view, plan, walked, job, owner, stops=stops):
+                        return True
+        return False
+
+    def _may_lend(self, view: View, walked: Walked, job: JobView, owner: JobView) -> bool:
+        is_here = owner.seq in walked.seats.jobs and is_settled(owner)
+        return is_here and owner.rank >= job.rank and self.effects.is_cool(view, owner)
+
+    def _give(self, view: View, plan: Plan, walked: Walked, job: JobView, owner: JobView, *, stops: bool) -> bool:
+        """Stop the owner, or scale it down, and start the job on what that leaves; all or nothing."""
+        before = owner.allocation
+        assert before is not None
+        after = None
+        if not stops:
+            after = self.splice.smaller(view, plan, owner) if self.splice.may_scale(view, owner) else None
+            if after is None:
+                return False
+        mark = plan.mark()
+        with plan.bundle():
+            if after is None:
+                plan.stop(owner, job.id)
+            else:
+                plan.resize(owner, after)
+            if start_pending(view, plan, walked, job):
+                kept = 0.0 if after is None else after.gpus / before.gpus
+                self.effects.note(view, plan, owner, "lend", kept, gpus=before.gpus)
+                walked.seats.add(owner)
+                return True
+        plan.rollback(mark)
+        return False

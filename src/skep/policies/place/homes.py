@@ -1,0 +1,120 @@
+"""Placement of jobs to which a part of every hour is promised: each has a home that is kept for it.
+
+A promised job runs at home if that is free, else on any free GPUs as others do: on idle homes only where there is
+nothing else. A job that may not be stopped never runs on the home of another. `housing.py` says which homes there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+import msgspec
+
+from skep.core.cluster import WHOLE, Allocation, Slice
+from skep.core.errors import InvariantBroken
+from skep.core.model import Shape
+from skep.core.plan import Plan
+from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
+from skep.policies.order.promises import Promises
+from skep.policies.place.base import Picks, Place
+
+
+class Homes(Place):
+    """`beneath` says which GPUs are preferred."""
+
+    name = "homes"
+
+    def __init__(self, beneath: Place, order: Promises) -> None:
+        self.beneath = beneath
+        self.order = order
+        self.needs_free = beneath.needs_free
+
+    def attach(self, view: View) -> None:
+        self.view = view
+        self.beneath.attach(view)
+
+    def keeps_together(self, job: JobView, now_s: float) -> bool:
+        return self.beneath.keeps_together(job, now_s)
+
+    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
+        return self.beneath.plain(cluster, pool, count, job)
+
+    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
+        return self.beneath.prefer(cluster, pool, job, among)
+
+    def key(self, job: JobView, now_s: float) -> Hashable:
+        """Promised jobs have homes of their own."""
+        own = job.id if job.id in self.order.book else job.spec.preemptible
+        return (self.beneath.key(job, now_s), own)
+
+    def changes_at(self, job: JobView, now_s: float) -> float:
+        return self.beneath.changes_at(job, now_s)
+
+    def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
+        if cluster is not self.view.cluster or not self.order.book:
+            return self.beneath.seek(cluster, plan, job, shape, now_s)
+        promise = self.order.book.get(job.id)
+        if promise is not None and promise.home is not None:
+            own = copy_of(promise.home)
+            is_free = fits(cluster, plan, own)
+            if is_free or not job.spec.preemptible:
+                return own if is_free and self.order.may_begin(job, now_s, at_home=True) else None
+            if not self.order.may_begin(job, now_s, at_home=False):
+                return None
+        found = self.beneath.seek(cluster, plan, job, shape, now_s)
+        owners = self.order.away if job.spec.preemptible else self.order.jobs
+        kept = [self.order.book[owner.id].home for owner in owners.values() if owner is not job]
+        homes = [home for home in kept if home is not None]
+        if found is None or not any(overlap(found, home) for home in homes):
+            return found
+        mark = plan.mark()
+        for home in homes:
+            reserve_free(cluster, plan, home)
+        better = self.beneath.seek(cluster, plan, job, shape, now_s)
+        plan.rollback(mark)
+        return better if better is not None or not job.spec.preemptible else found
+
+
+def reserve_free(cluster: ClusterView, plan: Plan, home: Allocation) -> None:
+    """Reserve what is free of this home."""
+    for piece in home.slices:
+        node = cluster.nodes[piece.node]
+        if piece.milli < WHOLE:
+            try:
+                plan.reserve(Allocation((piece,), 0))
+                continue
+            except InvariantBroken:  # parts of it are in use; whole GPUs that are free are kept
+                pass
+        mask = piece.gpus & node.free_mask
+        left = Slice(
+            piece.node,
+            mask,
+            cpu_milli=min(piece.cpu_milli, node.cpu_free),
+            memory_mib=min(piece.memory_mib, node.memory_free),
+        )
+        if node.is_up and (mask or left.cpu_milli or left.memory_mib):
+            plan.reserve(Allocation((left,), 0))
+
+
+def fits(cluster: ClusterView, plan: Plan, allocation: Allocation) -> bool:
+    """Whether all of it is free now."""
+    for piece in allocation.slices:
+        if piece.milli == WHOLE and piece.gpus & ~cluster.nodes[piece.node].free_mask:
+            return False
+    mark = plan.mark()
+    try:
+        plan.reserve(allocation)
+    except InvariantBroken:
+        return False
+    plan.rollback(mark)
+    return plan.allows(allocation)
+
+
+def overlap(one: Allocation, other: Allocation) -> bool:
+    """Whether both have a GPU, or parts of it, in common."""
+    return any(piece.node == each.node and piece.gpus & each.gpus for piece in one.slices for each in other.slices)
+
+
+def copy_of(allocation: Allocation) -> Allocation:
+    """The same in another object: what is bound to the cells of a VC is known by the object."""
+    return msgspec.structs.replace(allocation)
