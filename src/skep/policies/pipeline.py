@@ -449,9 +449,9 @@ class Pipeline:
 
     def absorb(self, trigger: Trigger) -> bool:
         """Process jobs that have ended if `plan` would decide and write nothing. False: `plan` must be called."""
-        if not self.ignores_ends or not self.has_nobody(trigger) or self.timers or self.keys.has_unwritten:
+        if trigger.submitted or trigger.nodes_changed or trigger.is_timer or trigger.withdrawn or not self.ignores_ends:
             return False
-        if trigger.withdrawn or trigger.nodes_changed or trigger.is_timer:
+        if not self.has_nobody(trigger) or self.timers or self.keys.has_unwritten:
             return False
         for job in trigger.ended:
             self.suspended.pop(job.seq, None)
