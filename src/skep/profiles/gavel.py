@@ -127,9 +127,6 @@ class GavelProfile(Profile):
         row = self.table.get(gpu_type or REFERENCE_TYPE, {}).get(model, {}).get(gpus)
         return None if row is None else row.steps_per_s
 
-    def can_run(self, model: str, gpus: int, gpu_type: str) -> bool:
-        return self._alone(model, gpus, gpu_type, is_spread=False) != 0
-
     def knows(self, model: str, gpu_type: str, neighbours: Iterable[Neighbour]) -> bool:
         rows = self.table.get(gpu_type, {}).get(model, {})
         return bool(rows) and all(any(other in row.pairs for row in rows.values()) for other in neighbours)

@@ -126,10 +126,6 @@ class NativeProfile(Profile):
         relative = factors.types.get(gpu_type or self.reference, 1.0) / factors.types.get(self.reference, 1.0)
         return factors.steps_per_s * relative * _width(factors, gpus)
 
-    def can_run(self, model: str, gpus: int, gpu_type: str) -> bool:
-        """Every factor is above 0."""
-        return True
-
     def knows(self, model: str, gpu_type: str, neighbours: Iterable[Neighbour]) -> bool:
         """A missing section means that all types, or all neighbours, are equal for the model; a given section says
         nothing about entries that it leaves out."""

@@ -58,10 +58,6 @@ class Profile(ABC):
         known."""
 
     @abstractmethod
-    def can_run(self, model: str, gpus: int, gpu_type: str) -> bool:
-        """True if it makes any progress there: otherwise its rate would be 0."""
-
-    @abstractmethod
     def knows(self, model: str, gpu_type: str, neighbours: Iterable[Neighbour]) -> bool:
         """True if it has figures of this model, on that type, beside each of these."""
 

@@ -121,12 +121,6 @@ def test_steps_per_s_is_exactly_what_was_measured(profile: Profile) -> None:
     assert profile.steps_per_s("Z", 1, "v100") is None
 
 
-def test_where_a_model_fits(profile: Profile) -> None:
-    assert profile.can_run("A", 4, "v100")
-    assert not profile.can_run("A", 4, "k80")
-    assert profile.can_run("Z", 4, "k80")
-
-
 HEAD = '{"v100": {"(\'A\', 1)": '
 FAULTS = {
     "a cut file": (HEAD, "is not a table of throughputs"),
@@ -177,7 +171,6 @@ def test_the_published_table_is_read_quickly_and_whole() -> None:
     assert process_time() - started_s < 0.3
     assert profile.steps_per_s("ResNet-18 (batch size 32)", 4, "v100") == 114.73342037584995
     assert profile.steps_per_s("ResNet-50 (batch size 128)", 2, "k80") == 0.0
-    assert not profile.can_run("ResNet-50 (batch size 128)", 2, "k80")
 
 
 @published
