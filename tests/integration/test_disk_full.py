@@ -43,7 +43,7 @@ def test_a_full_disk_damages_nothing(small_disk: Path) -> None:
     assert 10 < len(taken) < 500
     assert server.process is not None
     assert server.process.wait(60) != 0
-    assert "the server stops, its jobs go on: database or disk is full" in server.log.read_text()
+    assert "the server stops, its jobs run on: database or disk is full" in server.log.read_text()
 
     subprocess.run(["mount", "-o", "remount,size=50m", small_disk], check=True)
     server.start()

@@ -94,7 +94,7 @@ def test_a_thaw_that_fails_is_said_and_keeps_the_image(tmp_path: Path, fake) -> 
         world.launch(launch=2)
         told = world.wait(Exited, count=2)
         assert (told.code, told.was_stopped) == (125, False)
-        assert "skep: criu could not thaw the task" in told.log_tail
+        assert "skep: criu could not restore the task" in told.log_tail
         assert (tmp_path / "data/jobs/1/frozen/criu-main-0/inventory.img").exists()
 
 

@@ -248,6 +248,6 @@ def amount_of(shape: Shape) -> float:
 
 
 def in_proportion(job: JobSpec, allocation: Allocation) -> float:
-    """The rate where no speeds were measured: an elastic job with twice the GPUs it asked for is twice as fast, a gang
-    spliced onto half of its GPUs half as fast."""
+    """The rate if no speed was measured: an elastic job with twice the requested GPUs is twice as fast, a gang spliced
+    onto half of its GPUs half as fast."""
     return 1 / allocation.depth if job.gpu_range is None else allocation.gpus / amount_of(job.shapes[0])

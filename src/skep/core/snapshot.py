@@ -196,7 +196,7 @@ def fork(state: State) -> State:
 def restore(
     saved: SavedState, jobs: Iterable[tuple[Job, str | None]], cluster: Cluster, measured: ProfileFigures
 ) -> State:
-    """The waiting scopes, with these jobs in them."""
+    """A state with these jobs, each with the scope in which it waits."""
     state = State(cluster, measured)
     state.now_s, state.wake_s = saved.now_s, saved.wake_s
     state.memory = Memory(saved.memory.jobs, saved.memory.parts)

@@ -8,11 +8,11 @@ from skep.core.plan import Plan
 from skep.core.refusal import Cause, Refusal
 from skep.core.view import JobView, Trigger, View
 
-TRIAL = "none"
+NO_POLICY = "none"
 
 
 class Idle:
-    name = TRIAL
+    name = NO_POLICY
     round_s = 0.0
 
     def attach(self, view: View, memory: Memory) -> None:

@@ -133,7 +133,7 @@ class Pipeline:
         if is_rising:
             self.running.refresh()
         self._take_in(view, plan, trigger)
-        is_idle = self.has_nobody(trigger)
+        is_idle = self.has_no_work(trigger)
         fresh = [] if is_idle else self._fill(view, plan, trigger)
         wake_s = self._adjust(view, plan, trigger) if self.adjust else math.inf
         for job in self.order.settle(plan, view.now_s):
@@ -168,7 +168,7 @@ class Pipeline:
                     self._give(view, plan, job, allocation)
         return fresh
 
-    def has_nobody(self, trigger: Trigger) -> bool:
+    def has_no_work(self, trigger: Trigger) -> bool:
         """True if no startable job is pending, so that freed resources change nothing."""
         return not (self.pending.entries or self.unseen or trigger.submitted or trigger.returned)
 
@@ -451,7 +451,7 @@ class Pipeline:
         """Process jobs that have ended if `plan` would decide and write nothing. False: `plan` must be called."""
         if trigger.submitted or trigger.nodes_changed or trigger.is_timer or trigger.withdrawn or not self.ignores_ends:
             return False
-        if not self.has_nobody(trigger) or self.timers or self.keys.has_unwritten:
+        if not self.has_no_work(trigger) or self.timers or self.keys.has_unwritten:
             return False
         for job in trigger.ended:
             self.suspended.pop(job.seq, None)

@@ -30,7 +30,7 @@ from skep.core.refusal import Cause, Refusal
 from skep.core.snapshot import fork
 from skep.core.state import State
 from skep.core.step import PlannerChange, Scheduler
-from skep.policies.idle import TRIAL
+from skep.policies.idle import NO_POLICY
 from skep.policies.own import OWN_MODULE
 from skep.service.bounded import Work
 
@@ -224,7 +224,7 @@ def sentence(fault: PolicyFailed) -> str:
 
 
 def in_charge(fault: PolicyFailed) -> str:
-    if fault.instead == TRIAL:
+    if fault.instead == NO_POLICY:
         return "no policy decides until another one is chosen"
     return f"the policy {short(fault.instead)} is in charge there" if fault.vc else stays(fault.instead)
 

@@ -46,7 +46,7 @@ from skep.core.snapshot import dump, fork
 from skep.core.timers import BACK_OFF, PLAN
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
-from skep.policies.idle import TRIAL
+from skep.policies.idle import NO_POLICY
 from skep.service import notices
 from skep.service.book import Book, Record, owner_of, shown_state
 from skep.service.lendable import Lendable
@@ -381,9 +381,9 @@ class Writer:
     def _successor(self, failed: str, is_of_vc: bool) -> str:
         """The previous policy (in a VC: that of the other VCs), else fifo, else a planner that decides nothing."""
         if failed == LAST_RESORT:
-            return TRIAL
+            return NO_POLICY
         trusted = self.ground.policy if is_of_vc else self.state.previous_policy
-        return LAST_RESORT if trusted in ("", failed, TRIAL) else trusted
+        return LAST_RESORT if trusted in ("", failed, NO_POLICY) else trusted
 
     def rehearse(self, event: PolicyChanged) -> None:
         """Raises if this policy fails at once on the present state; nothing is changed."""

@@ -10,7 +10,7 @@ from skep.core.cells.layout import Layout
 from skep.core.errors import InputError
 from skep.core.ports import Planner
 from skep.core.view import ClusterView
-from skep.policies.idle import TRIAL, Idle
+from skep.policies.idle import NO_POLICY, Idle
 from skep.policies.registry import Setting, build_planner
 from skep.policies.shared.cell_books import cell_books
 from skep.policies.shared.planner import VcPlanner
@@ -18,11 +18,11 @@ from skep.policies.shared.vc import CELLS
 
 
 def build_whole(policy: str, setting: Setting, layout: Layout | None, sharing: str = CELLS) -> Planner:
-    if policy == TRIAL:
+    if policy == NO_POLICY:
         return Idle()
 
     def make(vc: str, own_policy: str, cluster: ClusterView) -> Planner:
-        if own_policy == TRIAL:
+        if own_policy == NO_POLICY:
             return Idle()
         return build_planner(
             own_policy or policy, msgspec.structs.replace(setting, cluster=cluster, vcs=(vc,) if vc else setting.vcs)
@@ -42,7 +42,7 @@ def check_policies(layout: Layout, setting: Setting) -> None:
     exist."""
     for vc in layout.vcs.values():
         try:
-            if vc.policy not in ("", TRIAL):
+            if vc.policy not in ("", NO_POLICY):
                 check_rounds(build_planner(vc.policy, setting).round_s, setting.round_s)
         except InputError as error:
             raise InputError(f"VC {vc.name}: {error}", hint=error.hint) from None

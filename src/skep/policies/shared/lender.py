@@ -146,7 +146,7 @@ class Lender:
     def lend(self, plan: Plan) -> None:
         """Start jobs on idle cells."""
         trigger = self.view.trigger
-        if self.vcs.sharing != CELLS or self.pipeline.has_nobody(trigger):
+        if self.vcs.sharing != CELLS or self.pipeline.has_no_work(trigger):
             trigger.ended.clear()
             if trigger.withdrawn:
                 trigger.withdrawn.clear()

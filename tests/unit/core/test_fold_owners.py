@@ -1,0 +1,86 @@
+"""Requests of owners: what becomes of jobs that are submitted, held, released, reordered, stopped and dropped."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.core.by_hand import ByHand, gpus
+
+from skep.core.errors import InvariantBroken
+from skep.core.events import (
+    Exit,
+    JobHeld,
+    JobReleased,
+    JobsForgotten,
+    JobSubmitted,
+    PriorityChanged,
+    StopRequested,
+    TasksExited,
+)
+from skep.core.job import JobState
+from skep.core.timers import BACK_OFF
+from skep.testing import job
+
+
+def test_a_submitted_job_is_news_to_the_planner() -> None:
+    world = ByHand()
+    trigger = world.apply(JobSubmitted(job(id="a").spec), JobSubmitted(job(id="b").spec, hold="later"))
+    assert [each.id for each in trigger.submitted] == ["a"]
+    assert (world.state.pending_count, world["a"].seq, world["b"].seq) == (2, 0, 1)
+    with pytest.raises(InvariantBroken, match="submitted twice"):
+        world.apply(JobSubmitted(job(id="a").spec))
+
+
+def test_a_job_waits_for_those_it_needs() -> None:
+    world = ByHand(job(id="a"), job(id="b", needs=("a",)))
+    assert (world["b"].needs_left, world["b"].is_ready) == (1, False)
+    world.start("a", gpus(0, 0b1))
+    trigger = world.apply(TasksExited("a", Exit.FINISHED, 1.0))
+    assert [each.id for each in trigger.submitted] == ["b"]
+    assert world["b"].is_ready
+
+
+def test_a_job_that_needs_a_failed_one_ends_at_once() -> None:
+    world = ByHand(job(id="a"))
+    world.apply(StopRequested("a", "no"))
+    world.apply(JobSubmitted(job(id="b", needs=("a",)).spec))
+    assert world["b"].state.is_final
+    assert world["b"].state is not JobState.SUCCEEDED
+
+
+def test_a_hold_withdraws_a_pending_job_until_it_is_released() -> None:
+    world = ByHand(job(id="a"))
+    trigger = world.apply(JobHeld("a", "back-off", until_s=30.0))
+    assert [each.id for each in trigger.withdrawn] == ["a"]
+    assert [(timer.kind, timer.at_s) for timer in world.state.timers.all()] == [(BACK_OFF, 30.0)]
+    trigger = world.apply(JobReleased("a"))
+    assert [each.id for each in trigger.submitted] == ["a"]
+    assert (world["a"].hold, world.state.timers.all()) == ("", [])
+    assert not world.apply(JobReleased("a")).submitted
+
+
+def test_a_running_job_cannot_be_held() -> None:
+    world = ByHand(job(id="a"))
+    world.start("a", gpus(0, 0b1))
+    world.apply(JobHeld("a", "no"))
+    assert (world["a"].hold, world["a"].state) == ("", JobState.RUNNING)
+
+
+def test_another_priority_puts_a_pending_job_in_line_again() -> None:
+    world = ByHand(job(id="a"))
+    trigger = world.apply(PriorityChanged("a", 50))
+    assert ([each.id for each in trigger.withdrawn], [each.id for each in trigger.submitted]) == (["a"], ["a"])
+    assert (world["a"].rank, world["a"].spec.priority) == (-50, 50)
+
+
+def test_a_pending_job_that_is_stopped_ends_at_once() -> None:
+    world = ByHand(job(id="a"))
+    trigger = world.apply(StopRequested("a", "wrong data"))
+    assert (world["a"].state, world["a"].reason, world.state.pending_count) == (JobState.STOPPED, "wrong data", 0)
+    assert [each.id for each in trigger.withdrawn] == ["a"]
+
+
+def test_only_jobs_that_ended_are_dropped() -> None:
+    world = ByHand(job(id="a"), job(id="b"))
+    world.apply(StopRequested("a", ""))
+    world.apply(JobsForgotten(("a", "b")))
+    assert list(world.state.jobs) == ["b"]
