@@ -204,7 +204,7 @@ class ScheduledMember:
         self.yield_cpu(self.is_lent)
 
     def yield_cpu(self, is_idle: bool) -> None:
-        """Run only where nobody else wants the CPU, or as others do, if that can be set."""
+        """Run only on idle CPUs, or normally again, if that can be set."""
         if is_idle != self.is_idle_class and self.can_yield:
             self.can_yield = all([task.yield_cpu(is_idle) for task in self.tasks])
             self.is_idle_class = is_idle and self.can_yield
