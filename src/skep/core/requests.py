@@ -1,6 +1,7 @@
-"""What the latest jobs asked for, and when: by this planners know what is typical, and how much work comes.
+"""The latest requests of jobs, and when they were made: planners derive from this what is typical, and how much work
+arrives.
 
-It follows from submissions, so nothing of it is in the log by itself. It is part of the state and of its snapshots.
+It follows from submissions, so the log has no events of its own for it. It is part of the state and of its snapshots.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import msgspec
 from skep.core.model import Shape
 
 KEPT = 10_000
-"""The number of jobs that count: the latest."""
+"""The number of latest jobs that count."""
 
 SPARE = 1_000
-"""So many more are kept, for readers that are a little behind (`Requests.shapes`)."""
+"""The number of additional jobs that are kept, for readers that are a little behind (`Requests.shapes`)."""
 
 
 class SavedRequests(msgspec.Struct, array_like=True):
-    """What a snapshot has of it. Jobs of one shape are common, so a shape is written once."""
+    """The part of it in a snapshot. Many jobs have equal shapes, so each shape is written once."""
 
     count: int
     shapes: list[Shape]
@@ -28,11 +29,11 @@ class SavedRequests(msgspec.Struct, array_like=True):
 
 
 class Requests:
-    """Of all jobs, or of those of a VC."""
+    """The requests of all jobs, or of those of a VC."""
 
     def __init__(self, saved: SavedRequests | None = None) -> None:
         self.count = 0
-        """Jobs that were ever submitted."""
+        """The number of jobs that were ever submitted."""
         self._latest: list[tuple[float, Shape]] = []
         if saved is not None:
             self.count = saved.count
@@ -45,13 +46,13 @@ class Requests:
             del self._latest[: KEPT - SPARE]
 
     def shapes(self, count: int | None = None) -> list[Shape]:
-        """Of the latest jobs when so many had been submitted, now if nothing is said. For `count` more than `SPARE` ago
-        they may be fewer than `KEPT`."""
+        """The shapes of the latest jobs when `count` had been submitted; by default now. For a `count` more than
+        `SPARE` ago they may be fewer than `KEPT`."""
         end = len(self._latest) - (0 if count is None else self.count - count)
         return [shape for _, shape in self._latest[max(end - KEPT, 0) : max(end, 0)]]
 
     def since(self, at_s: float) -> Iterator[Shape]:
-        """Of the jobs that were submitted after this moment, the latest first."""
+        """The jobs that were submitted after this time, latest first."""
         for when_s, shape in reversed(self._latest):
             if when_s <= at_s:
                 return

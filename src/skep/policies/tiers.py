@@ -1,7 +1,7 @@
 """The pipeline of jobs with tiers (Singularity): it refuses promises that it could not keep, and keeps the others.
 
-Before anything is started, jobs whose last moment has come (`Promises.due_s`) are brought home; those who run there
-give way (`GiveWay`). Everything else is as in any pipeline.
+Before anything is started, jobs whose latest start has come (`Promises.due_s`) are started at their homes; the jobs
+that run there give way (`GiveWay`). Everything else is as in any pipeline.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TierPipeline(Pipeline):
         super().attach(view, memory)
         self.give_way.attach(view)
         self.is_settled = False
-        """Whether all jobs are known to have their promises, and these their homes."""
+        """True if all jobs are known to have their promises, and these their homes."""
 
     # Admission -----------------------------------------------------------------------------------------------------
 
@@ -66,15 +66,15 @@ class TierPipeline(Pipeline):
         promises = self.promises
         asked = amount_of(job.spec.shapes[0])
         part = promises.milli_of(job.spec) / 1000
-        what = f"promise of {part:g} of {asked:g} gpus in every hour"
+        what = f"promise of {part:g} of {asked:g} GPUs in every hour"
         if promises.length_s(job.spec) > HOUR_S:
             most = 1 - (2 * promises.restart_s + promises.round_s) / HOUR_S
             return f"{what}: at most {most:.3g} can be promised, since every start of a job takes time"
         given = sum(each.milli / 1000 * promises.asked[id] for id, each in promises.book.items())
         return (
-            f"{what} does not fit: {given:g} of {view.cluster.gpu_total} gpus are promised to {len(promises.book):,} "
+            f"{what} does not fit: {given:g} of {view.cluster.gpu_total} GPUs are promised to {len(promises.book):,} "
             f"other jobs, and there are no {asked:g} together that could be kept for this one; ask for a lower tier or "
-            "fewer gpus, or try again when one of those jobs has ended"
+            "fewer GPUs, or try again when one of those jobs has ended"
         )
 
     def _admit(self, view: View, plan: Plan, job: JobView) -> bool:
@@ -85,8 +85,8 @@ class TierPipeline(Pipeline):
         return super()._admit(view, plan, job)
 
     def _promise(self, view: View, plan: Plan, job: JobView) -> bool:
-        """Whether what the job asks for is promised from now on, or nothing is to be. One that is older is not refused:
-        it has its promise without a home."""
+        """True if the job's promise is given now, or it needs none. An older job is not refused: it keeps its promise
+        without a home."""
         promises = self.promises
         milli = promises.milli_of(job.spec)
         if job.id in promises.book:
@@ -103,14 +103,14 @@ class TierPipeline(Pipeline):
         return True
 
     def _is_older(self, view: View, job: JobView) -> bool:
-        """Whether it was taken before: by another policy, or to wait for other jobs."""
+        """True if it was accepted before: by another policy, or while it waited for other jobs."""
         return job.submit_s < view.now_s - self.promises.round_s - EPSILON
 
     def _find_home(self, view: View, plan: Plan, job: JobView, hour_s: float) -> Found | None:
         return self.housing.find(view, plan, job, hour_s, self.seats.jobs)
 
     def _house(self, view: View, plan: Plan, job: JobView, promise: Promise, found: Found) -> None:
-        """From now on these homes are kept. Who runs at the home that it had goes on there until that is wanted."""
+        """Keep these homes from now on. A job that runs at its former home stays there until that is needed."""
         homes, offset_s = found
         for job_id, home in homes.items():
             if job_id == job.id:
@@ -135,7 +135,7 @@ class TierPipeline(Pipeline):
         self._bring_home(view, plan)
 
     def _take_over(self, view: View, plan: Plan) -> None:
-        """Jobs that another policy has started, or has let wait, are promised what they ask for as well."""
+        """Jobs that another policy has started, or has let wait, get their promises too."""
         waiting = [entry[3] for _, entry in self.pending.entries.values()]
         for job in (*self.seats.jobs.values(), *waiting):
             if job.id not in self.promises.book and self.promises.milli_of(job.spec):
@@ -151,7 +151,7 @@ class TierPipeline(Pipeline):
             promises.keep(job, msgspec.structs.replace(promises.book[job.id], home=None), plan, view.now_s)
 
     def _settle_homes(self, view: View, plan: Plan) -> None:
-        """Find homes for those who have none, the highest promises first."""
+        """Find homes for jobs without one, highest promises first."""
         promises = self.promises
         homeless = [job for job in promises.jobs.values() if promises.book[job.id].home is None]
         for job in sorted(homeless, key=lambda job: (-promises.book[job.id].milli, job.seq)):
@@ -162,7 +162,7 @@ class TierPipeline(Pipeline):
                 self._rekey_here(view, plan, job)
 
     def _rekey_here(self, view: View, plan: Plan, job: JobView) -> None:
-        """Its promise has changed; a job on lent cells is another planner's."""
+        """The promise of the job has changed; a job on borrowed cells belongs to another planner."""
         if self.is_ours(job):
             self._rekey(view, plan, job)
 
@@ -174,10 +174,11 @@ class TierPipeline(Pipeline):
         super()._walk(view, plan)
 
     def _bring_home(self, view: View, plan: Plan) -> None:
-        """Jobs whose last moment has come, the first that is due first."""
+        """Jobs whose latest start has come, in the order in which they are due."""
         for job in sorted(self.promises.due.values(), key=lambda job: (self.promises.due_s(job), job.seq)):
             home = self.promises.book[job.id].home
-            is_here = self.is_ours(job) and can_come(job)  # one that came home before may have pushed it out
+            # a job that was started at its home before may have preempted it
+            is_here = self.is_ours(job) and can_come(job)
             if home is not None and is_here and self.promises.is_due(job, view.now_s):
                 self._bring(view, plan, job, copy_of(home))
 
@@ -191,10 +192,10 @@ class TierPipeline(Pipeline):
             else:
                 plan.move(job, home)
         self._follow(view, plan, plan.decisions[number:])
-        self.epoch += 1  # something may be left over for others
+        self.epoch += 1  # something may be left for others
 
     def _guests(self, home: Allocation, job: JobView) -> list[JobView]:
-        """Who may be in the way there: those on its GPUs first, jobs without a promise before others, the newest
+        """The jobs that may be in the way there: those on its GPUs first, jobs without a promise before others, newest
         first."""
         wanted = masks_of(home)
         found = {seq: each for node in home.nodes() for seq, each in self.seats.on_node.get(node, {}).items()}
@@ -217,7 +218,7 @@ class TierPipeline(Pipeline):
         self.promises.watch(job, now_s)
         super()._keep_running(job, plan, now_s)
 
-    # What is said about it -----------------------------------------------------------------------------------------
+    # Explanations ----------------------------------------------------------------------------------------------
 
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
         refusal = super().explain(view, memory, job)
@@ -237,7 +238,7 @@ class TierPipeline(Pipeline):
 
 
 def can_come(job: JobView) -> bool:
-    """Whether it can be started or moved now."""
+    """True if it can be started or moved now."""
     if job.state is JobState.PENDING:
         return job.is_ready
     return job.state is JobState.RUNNING and job.held == job.bound and not job.is_ending

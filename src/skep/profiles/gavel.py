@@ -92,7 +92,7 @@ def _throughput(where: str, value: object) -> float:
 def _job_type(where: str, key: str) -> tuple[str, int]:
     found = _parse_job_type(key)
     if found is None:
-        raise InputError(f"{where}: {shorten(key)} is no job type, expected ('Model', GPUs)")
+        raise InputError(f"{where}: {shorten(key)} is not a job type, expected ('Model', GPUs)")
     return found
 
 

@@ -14,7 +14,7 @@ from skep.service.receive import Received
 from skep.service.turn import Turn
 from skep.service.writer import Writer
 
-KEEP = "`skep up` without --cluster goes on with the stored one"
+KEEP = "`skep up` without --cluster continues with the stored one"
 
 
 def override(writer: Writer, cluster: tuple[str, str] | None, policy: str | None, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Checks of Singularity: promised parts of every hour, on two jobs and on a cluster that is asked for too much."""
+"""Checks of Singularity: promised parts of every hour, on two jobs and on an overloaded cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESTART_S = 30.0
 
 
 def overload(seed: int, *, gpus: int = 64, hours: float = 48.0, load: float = 1.5) -> list[TraceJob]:
-    """Jobs of all tiers that arrive one by one, at random, and ask for `load` times what so many GPUs have."""
+    """Jobs of all tiers that arrive one by one, at random, and request `load` times what this many GPUs have."""
     jobs = []
     usual_gpu_h = sum(SIZES) / len(SIZES) * sum(WORK_H) / 2
     for number, (tier, part) in enumerate(DEMAND.items()):
@@ -40,8 +40,8 @@ def overload(seed: int, *, gpus: int = 64, hours: float = 48.0, load: float = 1.
 
 
 def hourly(run: Run, row: int, restart_s: float = 0.0) -> Iterator[float]:
-    """The part of the GPU time that a job asked for which it had in each full hour from its submission to its end;
-    without the first seconds of every start but the first."""
+    """The part of the requested GPU time that a job had in each full hour from its submission to its end, without the
+    first seconds of every start except the first."""
     assert run.history is not None
     found = run.rows[row]
     assert found.finish_s is not None

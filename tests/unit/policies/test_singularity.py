@@ -210,7 +210,7 @@ def test_a_promise_that_does_not_fit_is_refused() -> None:
     b = course.state.jobs["b"]
     assert b.state is JobState.UNRUNNABLE
     assert b.reason.startswith(
-        "promise of 0.95 of 2 gpus in every hour does not fit: 2.8 of 4 gpus are promised to 1 other jobs"
+        "promise of 0.95 of 2 GPUs in every hour does not fit: 2.8 of 4 GPUs are promised to 1 other jobs"
     )
     assert course.state.jobs["c"].state is JobState.SUCCEEDED, "a has ended by then"
 
@@ -218,7 +218,7 @@ def test_a_promise_that_does_not_fit_is_refused() -> None:
 def test_no_more_can_be_promised_than_starts_leave() -> None:
     course = world("1x4", job(2, share=Share(promise_milli=990), id="a"), knobs="restart=60").run()
     assert course.state.jobs["a"].reason == (
-        "promise of 0.99 of 2 gpus in every hour: at most 0.967 can be promised, since every start of a job takes time"
+        "promise of 0.99 of 2 GPUs in every hour: at most 0.967 can be promised, since every start of a job takes time"
     )
     ok = world("1x4", job(2, share=Share(promise_milli=990), id="a")).run()
     assert ok.state.jobs["a"].state is JobState.SUCCEEDED

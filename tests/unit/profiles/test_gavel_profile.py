@@ -133,7 +133,7 @@ FAULTS = {
     ),
     "a key that is no job type": (
         HEAD + '{"null": 1}, "__import__(\'os\')": {"null": 1}}}',
-        "__import__('os') is no job type",
+        "__import__('os') is not a job type",
     ),
     "no reference type": ('{"k80": {"(\'A\', 1)": {"null": 1}}}', "has no GPU type v100"),
 }

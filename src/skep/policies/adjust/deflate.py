@@ -1,8 +1,8 @@
 """Deflation: low-priority jobs shrink instead of being killed (Sharma et al., resource deflation).
 
-A pending job takes GPUs from running elastic jobs of a lower priority: each shrinks, down to its `min_gpus`, the
-lowest priority first. `Spare` keeps the walk from stopping jobs that can shrink. When no job is pending, deflated
-jobs grow back to what they asked for.
+A pending job takes GPUs from running elastic jobs of a lower priority: each shrinks, down to its `min_gpus`, lowest
+priority first. `Spare` keeps the walk from stopping jobs that can shrink. When no job is pending, deflated jobs grow
+back to their requested size.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def least_gpus(job: JobView) -> int:
 
 
 def can_shrink(job: JobView) -> bool:
-    """Whether it is elastic, on one node, and has more than the least it accepts."""
+    """True if it is elastic, on one node, and larger than its smallest size."""
     if job.spec.gpu_range is None or job.allocation is None or len(job.allocation.slices) != 1:
         return False
     return job.allocation.gpu_count() > least_gpus(job)

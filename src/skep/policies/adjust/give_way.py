@@ -1,7 +1,7 @@
 """How running jobs give way to one that must run (Singularity): scale down, migrate, preempt, in that order.
 
-Each is tried for one job at a time: it is spliced onto those of its GPUs that are not wanted; else it moves to free
-GPUs elsewhere; else it is stopped. A job in its cool-down is stopped: it lost a restart a moment ago.
+Each is tried for one job at a time: it is spliced onto those of its GPUs that are not needed; else it moves to free
+GPUs elsewhere; else it is stopped. A job in its cool-down is stopped, because it has just had a restart.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class GiveWay:
         self.effects.attach(view)
 
     def clear(self, view: View, plan: Plan, job: JobView, home: Allocation, guests: Iterable[JobView]) -> bool:
-        """Let guests leave, in the given order, until the job can have this allocation. False: it cannot even then, and
-        nothing is changed."""
+        """Remove guests, in the given order, until the job can have this allocation. False, with nothing changed, if it
+        cannot even then."""
         mark = plan.mark()
         for guest in guests:
             if can_have(view, plan, job, home):
@@ -62,7 +62,7 @@ class GiveWay:
         plan.stop(guest, job.id)
 
     def _elsewhere(self, view: View, plan: Plan, guest: JobView, home: Allocation) -> Allocation | None:
-        """Room for all of it, without the GPUs that are wanted."""
+        """An allocation for all of it, without the needed GPUs."""
         mark = plan.mark()
         plan.vacate(guest)
         reserve_free(view.cluster, plan, home)
@@ -72,7 +72,7 @@ class GiveWay:
 
 
 def can_have(view: View, plan: Plan, job: JobView, allocation: Allocation) -> bool:
-    """Whether all of it is free, but for what the job has itself."""
+    """True if all of it is free, apart from what the job has itself."""
     mark = plan.mark()
     if job.allocation is not None:
         plan.vacate(job)
@@ -82,5 +82,5 @@ def can_have(view: View, plan: Plan, job: JobView, allocation: Allocation) -> bo
 
 
 def can_leave(job: JobView) -> bool:
-    """Whether it may be stopped now."""
+    """True if it may be stopped now."""
     return job.spec.preemptible and job.state in (JobState.RUNNING, JobState.LAUNCHING)

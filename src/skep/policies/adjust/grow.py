@@ -1,6 +1,6 @@
 """Grow and shrink inside a node (Gandiva, OSDI'18): elastic jobs use idle GPUs of their node.
 
-A job grows up to its `max_gpus` while no job is pending or takes turns. It gives up what it has beyond its request as
+A job grows up to its `max_gpus` while no job is pending or takes turns. It releases what it has beyond its request as
 soon as a job arrives that fits then.
 """
 
@@ -29,7 +29,7 @@ class GrowShrink(Resizer):
         self.gain_min = gain_min
 
     def shrink_others(self, view: View, plan: Plan, walked: Walked, job: JobView) -> bool:
-        """Those who gained most give first."""
+        """The jobs that gained most release first."""
         grown = [(each, asked_gpus(each)) for each in walked.seats.elastic.values() if may_resize(each)]
         grown = [(each, asked) for each, asked in grown if each.allocation and each.allocation.gpu_count() > asked]
         grown.sort(key=lambda giver: (-giver[0].allocation.gpu_count() if giver[0].allocation else 0, giver[0].seq))
@@ -41,7 +41,7 @@ class GrowShrink(Resizer):
         return shrink_for(view, plan, walked, job, grown, keep)
 
     def enlarge(self, view: View, plan: Plan, walked: Walked) -> float:
-        """Returns when a job that is in its cool-down may grow, or one that is about to run is looked at again."""
+        """Returns when a job that is in its cool-down may grow, or a launching one is examined again."""
         wake_s = math.inf
         if walked.seats.is_crowded:
             return wake_s
@@ -73,7 +73,7 @@ class GrowShrink(Resizer):
 
 
 def growth(view: View, job: JobView, before: int, after: int) -> float:
-    """How many times as fast the job is with so many GPUs: as measured, else in proportion to the GPUs."""
+    """How many times as fast the job is with this many GPUs: as measured, else in proportion to the GPUs."""
     pools = view.cluster.pools_for(job.spec.shapes[0].gpu_types)
     rates = [
         [view.knowledge.rate(job.spec, job.spec.resized(gpus), pool.gpu_type) for gpus in (before, after)]
@@ -88,5 +88,5 @@ def asked_gpus(job: JobView) -> int:
 
 
 def may_resize(job: JobView) -> bool:
-    """Whether it runs, alone on its GPUs, and nothing is in flight."""
+    """True if it runs, alone on its GPUs, and nothing is in flight."""
     return is_settled(job) and job.allocation is not None and not job.allocation.terms.mode

@@ -1,4 +1,4 @@
-"""What others may take of promised jobs (Singularity): nothing by priority, but their GPUs while promises permit."""
+"""What others may take from promised jobs (Singularity): nothing by priority, but their GPUs while promises permit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from skep.policies.running import Running
 
 
 class SparePromised(ByPriority):
-    """Jobs of a lower priority are stopped, but for those that are promised something."""
+    """Jobs of a lower priority are stopped, except those with a promise."""
 
     name = "spare-promised"
 
@@ -47,8 +47,8 @@ class AffordableSplice(Splice):
 
 
 class LendHomes:
-    """Jobs that wait get GPUs of promised jobs which can spare them (`Promises.spare`): an owner is scaled down, or
-    stopped where that is not enough, and has its home again when it must. Each lends once in an hour."""
+    """Waiting jobs get GPUs of promised jobs which can spare them (`Promises.spare`): an owner is scaled down, or
+    stopped if that is not enough, and gets its home again when it must run. Each lends once in an hour."""
 
     name = "lend homes"
     needs: frozenset[Need] = frozenset()
@@ -72,8 +72,8 @@ class LendHomes:
         return min(wake_s, self.effects.measure(view, plan))
 
     def _lend_to(self, view: View, plan: Plan, walked: Walked, job: JobView) -> bool:
-        """Start a job that is promised nothing on GPUs of one owner, which is scaled down if that leaves enough, else
-        stopped: the smallest that is large enough, the one with the most time to spare first."""
+        """Start a job without a promise on GPUs of one owner, which is scaled down if that leaves enough, else stopped:
+        the smallest that is large enough, the one with the most time to spare first."""
         if job.id in self.promises.book or not job.spec.preemptible:
             return False
         for stops in (False, True) if self.moves else (True,):
@@ -91,7 +91,7 @@ class LendHomes:
         return is_here and owner.rank >= job.rank and self.effects.is_cool(view, owner)
 
     def _give(self, view: View, plan: Plan, walked: Walked, job: JobView, owner: JobView, *, stops: bool) -> bool:
-        """Stop the owner, or scale it down, and start the job on what that leaves; all or nothing."""
+        """Stop the owner, or scale it down, and start the job on the released GPUs; all or nothing."""
         before = owner.allocation
         assert before is not None
         after = None

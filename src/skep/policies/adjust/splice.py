@@ -29,7 +29,7 @@ Masks = Mapping[int, int]
 
 class Splice:
     """Scales gangs down to at most `depth` workers on a GPU, and up again if they become at least `gain_min` times as
-    fast; each once in `cool_down_s` at most."""
+    fast; each at most once in `cool_down_s`."""
 
     name = "splice"
     needs = frozenset({Need.MIGRATE})
@@ -52,14 +52,14 @@ class Splice:
         return can_splice(job) and self.effects.is_cool(view, job)
 
     def smaller(self, view: View, plan: Plan, job: JobView, masks: Masks | None = None) -> Allocation | None:
-        """On fewer of its GPUs, as many as possible; `masks`: on some of these only."""
+        """On fewer of its GPUs, as many as possible; `masks`: only on some of these."""
         assert job.allocation is not None
         before, count = job.allocation, job.spec.shapes[0].roles[0].count
         deeper = [depth for depth in depths(count, self.depth) if depth > before.depth]
         return spliced(view, plan, job, masks_of(before) if masks is None else masks, deeper)
 
     def note(self, view: View, plan: Plan, job: JobView, before: Allocation) -> None:
-        """Write down that it has other GPUs than before."""
+        """Record that it has other GPUs than before."""
         assert job.allocation is not None
         gain = job.allocation.gpus / before.gpus
         self.effects.note(view, plan, job, "scale down" if gain < 1 else "scale up", gain, gpus=before.gpus)
@@ -82,7 +82,7 @@ class Splice:
         return wake_s
 
     def _larger(self, view: View, plan: Plan, place: Place, job: JobView) -> Allocation | None:
-        """All the GPUs that it asked for, wherever they are; else more of those on its nodes."""
+        """All requested GPUs, wherever they are; else more of those on its nodes."""
         before = job.allocation
         assert before is not None
         if not any(pool.free for pool in view.cluster.pools):
@@ -105,12 +105,12 @@ def depth_of(job: JobView) -> int:
 
 
 def depths(workers: int, most: int) -> list[int]:
-    """How many workers may take turns on a GPU, so that it is as many on each: the fewest first."""
+    """The possible numbers of workers per GPU, equal on each GPU: fewest first."""
     return [depth for depth in range(2, min(workers, most) + 1) if workers % depth == 0]
 
 
 def can_splice(job: JobView) -> bool:
-    """Whether it is a gang of workers with one whole GPU each, alone on its GPUs, that may be stopped and restarted."""
+    """True for a gang of workers with one whole GPU each, alone on its GPUs, that may be stopped and restarted."""
     shape = job.spec.shapes[0]
     role = shape.roles[0]
     is_gang = len(shape.roles) == 1 and role.count > 1 and role.gpus == 1 and role.gpu_milli == WHOLE
@@ -122,8 +122,8 @@ def can_splice(job: JobView) -> bool:
 
 
 def spliced(view: View, plan: Plan, job: JobView, masks: Masks, deeper: Iterable[int]) -> Allocation | None:
-    """All its workers on some of these GPUs, by the first of these depths at which they fit. What the job has counts as
-    free. Each worker has its memory, so those of a GPU fit there together."""
+    """All its workers on some of these GPUs, at the first of these depths at which they fit. The job's own GPUs count
+    as free. Each worker has its memory, so those of a GPU must fit there together."""
     role = job.spec.shapes[0].roles[0]
     mark = plan.mark()
     plan.vacate(job)
@@ -154,7 +154,7 @@ def by_gpus(view: View, masks: Masks) -> list[NodeView]:
 
 
 def usable(node: NodeView, role: Role, depth: int, mask: int) -> Iterator[int]:
-    """GPUs of these on which so many workers of the role have room."""
+    """The GPUs among these on which this many workers of the role fit."""
     cpu_milli, memory_mib, gpu_mem_mib = (each * depth for each in needs(role))
     most = WHOLE
     if cpu_milli:

@@ -1,20 +1,19 @@
-"""Promised parts of every hour (Shukla et al., "Singularity", 2022): who is promised what, and when it must run.
+"""Promised parts of every hour (Shukla et al., "Singularity", 2022): what each job is promised, and when it must run.
 
-A tier is a part of the GPU time that a job asks for. The hours of a job follow each other from the moment at which it
-is first ready. What it gets in one of them is
+A tier is a part of the GPU time that a job requests. The hours of a job follow each other from the time at which it is
+first ready. What it gets in one of them is
 
-    fraction = GPU-seconds that it holds in the hour ÷ (GPUs that it asked for × 3600)
+    fraction = GPU-seconds that it holds in the hour ÷ (requested GPUs × 3600)
 
 as its service counts them: a gang spliced onto k of its n GPUs holds k. A start holds GPUs before it uses them, so
 `restart_s` of every start in the hour count as not held; what a job gets without its restarts is at least its promise
 if none takes longer.
 
-Every promised job has a *home*, the GPUs that it asked for, and a *slot*: a time in each of its hours for which the
-home is kept for it. No two jobs have the same GPU at the same time, so the promises of all hold while their nodes are
-up. Out of its slot a job runs too, on GPUs that are free. In its slot it may wait as well: `due_s` is the latest moment
-at which it must be started, and only from then on others have to leave for it. The slot is longer
-than the promise by two restarts, one for a start at the last moment and one for an earlier start that was cut short,
-and by a round.
+Every promised job has a *home*, the requested GPUs, and a *slot*: a time in each of its hours for which the home is
+kept for it. No two jobs have the same GPU at the same time, so the promises of all hold while their nodes are up.
+Outside of its slot a job runs too, on free GPUs. In its slot it may wait as well: `due_s` is the latest time at which
+it must be started, and only from then on others have to leave for it. The slot is longer than the promise by two
+restarts, one for a start at the last moment and one for an earlier start that was cut short, and by a round.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ EPSILON = 1e-6
 
 
 class Promise(msgspec.Struct, frozen=True, array_like=True):
-    """What a job is promised, what it had when its present hour began, and what is kept for it."""
+    """The promise of a job, its counters when its present hour began, and what is kept for it."""
 
     milli: int
     hour_s: float
     """When the present hour began."""
     service_gpu_s: float
-    """Up to then."""
+    """At the beginning of the present hour."""
     launches: int
-    """Up to then."""
+    """At the beginning of the present hour."""
     home: Allocation | None = None
     """None: nothing can be kept for it; the promise may be broken."""
     offset_s: float = 0.0
     """When its slot begins in every hour."""
     hours: int = 0
-    """That are over, without those in which it was held."""
+    """The number of past hours, without those in which it was held."""
     short: int = 0
-    """Of them, those in which it got less than promised."""
+    """The number of these in which it got less than promised."""
 
 
 PROMISE = Slot("promise", Promise)
@@ -74,19 +73,19 @@ class Promises(Order):
         """Promised jobs that have not ended."""
         self.book: dict[str, Promise] = {}
         self.asked: dict[str, float] = {}
-        """The GPUs that each asked for."""
+        """The requested GPUs of each."""
         self.lengths_s: dict[str, float] = {}
-        """Of their slots."""
+        """The lengths of their slots."""
         self.away: dict[int, JobView] = {}
-        """By seq, those that are not at home with all their GPUs."""
+        """By seq, the jobs that are not at home with all their GPUs."""
         self.due: dict[int, JobView] = {}
-        """Those of them whose last moment had come when they were last looked at."""
+        """Those of them whose latest start had come when they were last examined."""
         self.spare: dict[float, dict[int, JobView]] = {}
-        """Those that are, by their GPUs, and can do without these for a while."""
+        """Jobs at home, by their GPUs, that can do without these for a while."""
         self.where: dict[int, Allocation | None] = {}
-        """What each was last seen to be given, by seq."""
+        """The last seen allocation of each, by seq."""
         self.changed_s: dict[int, float] = {}
-        """When that was, if it was something else before."""
+        """When that changed."""
         for job_id, promise in PROMISE.all(view.memory).items():
             job = view.jobs.get(job_id)
             if job is not None and not job.state.is_final:
@@ -96,13 +95,13 @@ class Promises(Order):
     # What was promised -------------------------------------------------------------------------------------------
 
     def milli_of(self, spec: JobSpec) -> int:
-        """Thousandths of every hour that the job asks for."""
+        """Thousandths of every hour that the job requests."""
         if spec.share is None or not spec.shapes[0].gpus:
             return 0
         return spec.share.promise_milli or self.tiers.get(spec.share.tier, 0)
 
     def length_s(self, spec: JobSpec) -> float:
-        """Of the slot. One that may not be stopped is served all the time, once it is."""
+        """The length of the slot. A job that may not be stopped runs all the time once it has started."""
         if not spec.preemptible:
             return HOUR_S
         return self.milli_of(spec) / 1000 * HOUR_S + 2 * self.restart_s + self.round_s
@@ -118,7 +117,7 @@ class Promises(Order):
         self.lengths_s[job.id] = self.length_s(job.spec)
 
     def watch(self, job: JobView, now_s: float) -> None:
-        """The job has got or lost GPUs, its hour has begun, or its last moment may have come."""
+        """The job has got or lost GPUs, its hour has begun, or its latest start may have come."""
         self._forget(job)
         if job.id not in self.book:
             return
@@ -147,21 +146,21 @@ class Promises(Order):
             self.changed_s.pop(job.seq, None)
 
     def roll(self, job: JobView, plan: Plan, now_s: float) -> None:
-        """Begin the hour that it is now."""
+        """Begin the present hour."""
         promise = self.book.get(job.id)
         if promise is None or now_s < promise.hour_s + HOUR_S:
             return
         passed = math.floor((now_s - promise.hour_s + EPSILON) / HOUR_S)
         end_s = promise.hour_s + HOUR_S
         is_starting = job.allocation is not None and job.held_since_s > now_s - self.restart_s
-        is_watched = now_s <= end_s + self.round_s + EPSILON  # else it was held, or ran on lent cells
+        is_watched = now_s <= end_s + self.round_s + EPSILON  # otherwise it was held, or ran on borrowed cells
         self.keep(
             job,
             msgspec.structs.replace(
                 promise,
                 hour_s=promise.hour_s + passed * HOUR_S,
                 service_gpu_s=job.service_at(now_s),
-                launches=job.launches - is_starting,  # a start that is under way takes time of this hour too
+                launches=job.launches - is_starting,  # a start in progress takes time of this hour too
                 hours=promise.hours + is_watched,
                 short=promise.short + (is_watched and self.need_s(job, end_s) > EPSILON),
             ),
@@ -172,11 +171,11 @@ class Promises(Order):
     # What it has, and what it must have ----------------------------------------------------------------------------
 
     def is_served(self, job: JobView) -> bool:
-        """Whether it holds all that it asked for."""
+        """True if it holds everything it requested."""
         return job.allocation is not None and self.speed_of(job) >= 1.0
 
     def speed_of(self, job: JobView) -> float:
-        """The part of the GPU time that it asked for which it gets now, or will as soon as it is started."""
+        """The part of the requested GPU time that it gets now, or will get as soon as it is started."""
         if job.allocation is None or job.state is JobState.SUSPENDED:
             return 0.0
         asked = self.asked.get(job.id) or amount_of(job.spec.shapes[0])
@@ -185,20 +184,20 @@ class Promises(Order):
         return job.allocation.gpus / asked
 
     def need_s(self, job: JobView, at_s: float) -> float:
-        """Seconds with all its GPUs that it must still get in this hour; negative where it has had more."""
+        """Seconds with all its GPUs that it must still get in this hour; negative if it has had more."""
         promise = self.book[job.id]
         held_s = (job.service_at(at_s) - promise.service_gpu_s) / self.asked[job.id]
         starts = job.launches - promise.launches
         return promise.milli / 1000 * HOUR_S - held_s + starts * self.restart_s
 
     def slot(self, job: JobView) -> tuple[float, float]:
-        """Of the present hour: from when to when its home is kept for it."""
+        """The interval of the present hour in which its home is kept for it."""
         promise = self.book[job.id]
         begin_s = promise.hour_s + promise.offset_s
         return begin_s, begin_s + self.lengths_s[job.id]
 
     def due_s(self, job: JobView) -> float:
-        """When it must be at home at the latest, so that it gets its part of this hour: at the end of its slot it has
+        """The latest time at which it must be at home to get its part of this hour: by the end of its slot it has
         needed a start, and has run since."""
         promise = self.book[job.id]
         if promise.home is None:
@@ -216,9 +215,9 @@ class Promises(Order):
         return max(due_s, begin_s)
 
     def _standing(self, job: JobView) -> tuple[float, float]:
-        """A moment of this hour, and what the job needed then. The moment stays while the job goes on as it does, so
-        that what follows from it is the same whenever it is asked. Of a job that was just given other GPUs it is now,
-        and the start that this takes is counted."""
+        """A time in this hour, and what the job needed then. The time stays the same while the job's allocation does,
+        so that what follows from it does not depend on when it is computed. For a job that has just got other GPUs it
+        is now, and the start that this takes is counted."""
         base_s, changed_s = max(job.held_since_s, self.book[job.id].hour_s), self.changed_s.get(job.seq, -math.inf)
         if job.allocation is None or changed_s <= job.held_since_s:
             return base_s, self.need_s(job, base_s)
@@ -226,18 +225,18 @@ class Promises(Order):
         return base_s, self.need_s(job, base_s) + self.restart_s
 
     def is_due(self, job: JobView, now_s: float) -> bool:
-        """Whether others have to leave for it now; after its slot they do not."""
+        """True if others have to leave for it now; after its slot they do not."""
         return self.due_s(job) - self.round_s <= now_s + EPSILON and now_s < self.slot(job)[1]
 
     def may_begin(self, job: JobView, now_s: float, *, at_home: bool) -> bool:
-        """Whether it may start on GPUs that are free, which costs it a start. In its slot it stays at home; otherwise
-        it may be cut short, and must be able to afford another start."""
+        """True if it may start on free GPUs, which costs it a start. In its slot it stays at home; otherwise it may be
+        cut short, and must be able to afford another start."""
         begin_s, end_s = self.slot(job)
         is_in_slot = begin_s - EPSILON <= now_s < end_s
         return (at_home and is_in_slot) or self.can_afford_a_start(job, now_s)
 
     def can_afford_a_start(self, job: JobView, now_s: float) -> bool:
-        """Whether it gets its part of this hour even if it must be started twice from now on."""
+        """True if it gets its part of this hour even if it must be started twice from now on."""
         end_s, need_s = self.slot(job)[1], self.need_s(job, now_s)
         left_s = min(end_s - now_s, self.lengths_s[job.id])
         return need_s <= EPSILON or left_s < 0 or left_s - need_s >= 2 * self.restart_s - EPSILON
@@ -248,7 +247,7 @@ class Promises(Order):
         return self.slot(job)[1] - base_s - need_s - self.restart_s
 
     def can_spare(self, job: JobView) -> bool:
-        """Whether that is long enough."""
+        """True if that is long enough."""
         return self.spare_s(job) >= self.lend_s
 
     # The order -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Placements that look at the tenants of a GPU, not only at what they leave: for jobs that share it in a mode.
+"""Placements that examine the tenants of a GPU, for jobs that share it in a mode.
 
-Each task of such a job goes to the GPUs that `judge` ranks first, one task after the other. Jobs that do not share go
-where the placement beneath puts them.
+Each task of such a job goes to the GPUs that `judge` ranks first, one task after the other. Jobs that do not share are
+placed by the placement beneath.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from skep.policies.place.base import Place, has_books, role_slice
 from skep.policies.place.board import Board
 
 KINDS_MAX = 256
-"""Kinds of tasks for which nodes are indexed at a time."""
+"""The number of kinds of tasks for which nodes are indexed at a time."""
 
 Boards = WeakKeyDictionary[Changes, dict[tuple[Role, Share | None], Board[tuple[int, ...]]]]
-"""Of each cluster, by role and what the job says about sharing."""
+"""For each cluster, by role and the job's sharing options."""
 
 
 class Verdict(NamedTuple):
-    """Of a GPU for a task; lower ranks are better."""
+    """The rank of a GPU for a task; lower ranks are better."""
 
     rank: tuple[int, ...]
     group: str = ""
@@ -53,22 +53,22 @@ class Beside(Around):
         super().attach(view)
 
     def shares(self, job: JobSpec) -> bool:
-        """True if the job is to run in this mode: it says so, or it wants parts of GPUs and names no mode."""
+        """True if the job is to run in this mode: it names it, or it requests parts of GPUs and names no mode."""
         named = "" if job.share is None else job.share.mode
         return named == self.mode or (not named and job.shapes[0].gpu_milli < WHOLE)
 
     def is_indexed(self, job: JobView) -> bool:
-        """True if `judge` follows from the books of the node, the role and what the job says about sharing: then only
-        nodes that have changed are judged again."""
+        """True if `judge` depends only on the books of the node, the role and the job's sharing options: then only
+        changed nodes are judged again."""
         return False
 
     @abstractmethod
     def judge(self, job: JobView, role: Role, node: NodeView, gpu: int) -> Verdict | None:
-        """How good this GPU is for a task of the role; none where it has no room or the tenants do not go together."""
+        """The rank of this GPU for a task of the role; None if it does not fit or the tenants are incompatible."""
 
     @abstractmethod
     def terms(self, job: JobSpec, piece: Slice, group: str) -> Slice:
-        """The slice with its share mode and what follows from it."""
+        """The slice with its share mode and terms."""
 
     def key(self, job: JobView, now_s: float) -> Hashable:
         return (self.beneath.key(job, now_s), job.spec.share)
@@ -88,7 +88,7 @@ class Beside(Around):
     def _reserve(
         self, cluster: ClusterView, plan: Plan, pools: Sequence[PoolView], job: JobView, shape: Shape
     ) -> list[Slice] | None:
-        """Task after task, each of which sees what is reserved for those before it; none where one finds no room."""
+        """Task after task, each seeing what is reserved for those before it; None if one does not fit."""
         slices: list[Slice] = []
         for number, role in enumerate(shape.roles):
             used: dict[int, int] = {}
@@ -115,8 +115,8 @@ class Beside(Around):
     def _best(
         self, cluster: ClusterView, pools: Sequence[PoolView], job: JobView, role: Role, used: Mapping[int, int]
     ) -> tuple[NodeView, int] | None:
-        """The best GPUs of one node for one task, none of those that are used (a mask for each node); on ties those of
-        the lowest node."""
+        """The best GPUs of one node for one task, except the used ones (a mask for each node); on ties those of the
+        lowest node."""
         best: tuple[tuple[int, ...], int] | None = None
         on: NodeView | None = None
         for node in (node for pool in pools for node in nodes_of(pool)):
@@ -142,7 +142,7 @@ class Beside(Around):
         return None if found is None else (cluster.nodes[found[0]], found[1])
 
     def _on_node(self, job: JobView, role: Role, node: NodeView, used: int) -> tuple[tuple[int, ...], int] | None:
-        """The best GPUs of a node for one task, and how good they are, higher is better."""
+        """The best GPUs of a node for one task, and their score, higher is better."""
         if not has_books(node, role, 1):
             return None
         gpus = (gpu for gpu in range(node.gpu_count) if not used >> gpu & 1)

@@ -1,7 +1,7 @@
-"""Placement of jobs to which a part of every hour is promised: each has a home that is kept for it.
+"""Placement of jobs with a promised part of every hour: each has a home that is kept for it.
 
-A promised job runs at home if that is free, else on any free GPUs as others do: on idle homes only where there is
-nothing else. A job that may not be stopped never runs on the home of another. `housing.py` says which homes there are.
+A promised job runs at home if that is free, else on any free GPUs as others do: on idle homes only if there is nothing
+else. A job that may not be stopped never runs on the home of another. `housing.py` finds the homes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from skep.policies.place.base import Picks, Place
 
 
 class Homes(Place):
-    """`beneath` says which GPUs are preferred."""
+    """`beneath` determines which GPUs are preferred."""
 
     name = "homes"
 
@@ -76,7 +76,7 @@ class Homes(Place):
 
 
 def reserve_free(cluster: ClusterView, plan: Plan, home: Allocation) -> None:
-    """Reserve what is free of this home."""
+    """Reserve the free part of this home."""
     for piece in home.slices:
         node = cluster.nodes[piece.node]
         if piece.milli < WHOLE:
@@ -97,7 +97,7 @@ def reserve_free(cluster: ClusterView, plan: Plan, home: Allocation) -> None:
 
 
 def fits(cluster: ClusterView, plan: Plan, allocation: Allocation) -> bool:
-    """Whether all of it is free now."""
+    """True if all of it is free now."""
     for piece in allocation.slices:
         if piece.milli == WHOLE and piece.gpus & ~cluster.nodes[piece.node].free_mask:
             return False
@@ -111,10 +111,10 @@ def fits(cluster: ClusterView, plan: Plan, allocation: Allocation) -> bool:
 
 
 def overlap(one: Allocation, other: Allocation) -> bool:
-    """Whether both have a GPU, or parts of it, in common."""
+    """True if both use the same GPU, or parts of it."""
     return any(piece.node == each.node and piece.gpus & each.gpus for piece in one.slices for each in other.slices)
 
 
 def copy_of(allocation: Allocation) -> Allocation:
-    """The same in another object: what is bound to the cells of a VC is known by the object."""
+    """The same in another object: bindings to the cells of a VC are found by the object."""
     return msgspec.structs.replace(allocation)

@@ -1,8 +1,8 @@
-"""Which GPUs are kept for a promised job, and at which time of every hour.
+"""Finds the GPUs that are kept for a promised job, and the time in every hour.
 
-A home is found beside those of others: GPUs that no other job is promised at the same time. GPUs that are free now are
-taken first, else those of jobs that may be stopped. Where there are none because homes are scattered, the homes of one
-node are given up for others elsewhere.
+A home is found beside those of others: GPUs that no other job is promised at the same time. Free GPUs are taken first,
+else those of jobs that may be stopped. If there are none because homes are scattered, the homes of one node are moved
+elsewhere.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from skep.policies.place.base import Place
 from skep.policies.place.homes import copy_of, fits, overlap, reserve_free
 
 Found = tuple[dict[str, Allocation], float]
-"""The home of a job and those that others get instead of theirs, by id; when the slot of the job begins in an hour."""
+"""The home of a job and the new homes of others, by id; and when the slot of the job begins in an hour."""
 
 Running = Mapping[int, JobView]
-"""Jobs that run, by seq."""
+"""Running jobs, by seq."""
 
 NODES_MAX = 4
-"""Nodes that are looked at in order to move homes away from them."""
+"""The number of nodes that are examined for moving homes away from them."""
 
 
 class Housing:
-    """Finds homes. `place` says which GPUs are preferred."""
+    """Finds homes. `place` determines which GPUs are preferred."""
 
     def __init__(self, place: Place, order: Promises) -> None:
         self.place = place
         self.order = order
 
     def find(self, view: View, plan: Plan, job: JobView, hour_s: float, running: Running) -> Found | None:
-        """For a job whose hours begin at `hour_s`; the plan is left as it is."""
+        """For a job whose hours begin at `hour_s`; the plan is left unchanged."""
         if not self._may_fit(view.cluster, job):
             return None
         mark = plan.mark()
         here = None
-        if job.seq in running and job.allocation is not None:  # else it may run on lent cells
+        if job.seq in running and job.allocation is not None:  # otherwise it may run on borrowed cells
             here = job.allocation if self.order.is_served(job) else None
             plan.vacate(job)
         offsets_s = self._offsets(job, hour_s)
-        # As long as others run where they are, only homes of those who are not there can be free.
+        # As long as others run in place, only homes of jobs that are elsewhere can be free.
         found = self._beside(view, plan, job, hour_s, offsets_s, here, self.order.away.values())
         if found is None:
             for other in running.values():
@@ -56,7 +56,7 @@ class Housing:
         return found
 
     def _may_fit(self, cluster: ClusterView, job: JobView) -> bool:
-        """Whether an hour has enough GPU time for all slots; those of more than half an hour share no GPU."""
+        """True if an hour has enough GPU time for all slots; slots of more than half an hour cannot share a GPU."""
         length_s, gpus = self.order.length_s(job.spec), amount_of(job.spec.shapes[0])
         if length_s > HOUR_S:
             return False
@@ -67,8 +67,8 @@ class Housing:
         return asked <= HOUR_S * there and sum(gpus for length_s, gpus in slots if length_s > HOUR_S / 2) <= there
 
     def _offsets(self, job: JobView, hour_s: float) -> list[float]:
-        """When a slot might begin: as late as possible; where others leave time for it also at once, or where the slot
-        of another job ends or begins."""
+        """When a slot might begin: as late as possible; if others leave time for it also at once, or where the slot of
+        another job ends or begins."""
         length_s = self.order.length_s(job.spec)
         latest_s = HOUR_S - length_s
         found = {latest_s: None}
@@ -112,8 +112,8 @@ class Housing:
     # Others move -------------------------------------------------------------------------------------------------
 
     def _rearranged(self, view: View, plan: Plan, job: JobView) -> Found | None:
-        """On a node from which other homes move away: where that is the fewest GPUs. Slots stay, and so do the homes of
-        jobs that cannot afford another start in this hour."""
+        """On a node from which other homes move away: the one with the fewest GPUs to move. Slots stay, and so do the
+        homes of jobs that cannot afford another start in this hour."""
         homes = {
             id: promise.home for id, promise in self.order.book.items() if promise.home is not None and id != job.id
         }
@@ -141,7 +141,7 @@ class Housing:
     def _cleared(
         self, view: View, plan: Plan, job: JobView, node: int, homes: Mapping[str, Allocation]
     ) -> dict[str, Allocation] | None:
-        """Homes for the job and for those who have one on this node; the latter find another where they must."""
+        """Homes for the job and for the jobs with a home on this node; the latter get another one if necessary."""
         leave = [id for id, home in homes.items() if home.nodes() == [node] and self._may_move(view, id)]
         for id, home in homes.items():
             if id not in leave:
@@ -171,14 +171,14 @@ Slot = tuple[float, float]
 
 
 def meet(one: Slot, other: Slot) -> bool:
-    """Whether two slots overlap in any hour."""
+    """True if two slots overlap in any hour."""
     (begin_s, length_s), (other_s, other_length_s) = one, other
     after_s, before_s = (other_s - begin_s) % HOUR_S, (begin_s - other_s) % HOUR_S
     return after_s < length_s - EPSILON or before_s < other_length_s - EPSILON
 
 
 def is_sound(cluster: ClusterView, promise: Promise) -> bool:
-    """Whether all nodes of a home are there and up."""
+    """True if all nodes of a home exist and are up."""
     pieces = () if promise.home is None else promise.home.slices
     nodes = cluster.nodes
     return all(

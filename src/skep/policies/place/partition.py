@@ -46,11 +46,11 @@ class Partition(Around):
         self.trial = self.blank.new_plan()
         extra = EXTRA.get(view.memory)
         self.extra = "" if extra is None else extra.name
-        """The node by which it has grown, as the memory has it."""
+        """The node by which it has grown, from the memory."""
         self._fits: dict[Hashable, bool] = {}
         self._fits_node: dict[Shape, bool] = {}
         self._divides = bool(self.nodes(self.blank.cluster))
-        """Whether there are enough nodes for a partition."""
+        """True if there are enough nodes for a partition."""
         super().attach(view)
 
     def nodes(self, cluster: ClusterView) -> list[NodeView]:
@@ -63,7 +63,7 @@ class Partition(Around):
         return found
 
     def grow(self, plan: Plan) -> bool:
-        """By the node with the most free GPUs, the lowest on ties. False if it has grown, or no node may join."""
+        """Grow by the node with the most free GPUs, the lowest on ties. False if it has grown, or no node may join."""
         there = [node for node in self.view.cluster.nodes if node.gpu_count and node.is_up]
         nodes = self.nodes(self.view.cluster)
         others = [node for node in there if node not in nodes and node.free]
@@ -73,7 +73,7 @@ class Partition(Around):
         return True
 
     def is_extra_idle(self) -> bool:
-        """Whether the partition has grown, and nothing runs on that node; or the node is not in it any more."""
+        """True if the partition has grown, and nothing runs on that node; or the node is not in it any more."""
         node = next((node for node in self.nodes(self.view.cluster) if node.name == self.extra), None)
         return bool(self.extra) and (node is None or node.free == node.gpu_count)
 
@@ -86,8 +86,8 @@ class Partition(Around):
         self._fits.clear()
 
     def is_new(self, job: JobView) -> bool:
-        """Whether the job is to be profiled: it has never run, is small, and fits on a node. That does not depend on
-        which nodes are up or in the partition, because jobs are put in line by it."""
+        """True if the job is to be profiled: it has never run, is small, and fits on a node. That does not depend on
+        which nodes are up or in the partition, because jobs are queued by it."""
         shape = job.spec.shapes[0]
         if job.launches or not 0 < shape.gpus <= self.gpus_max:
             return False
@@ -98,12 +98,12 @@ class Partition(Around):
         return fits
 
     def awaits_profiling(self, job: JobView) -> bool:
-        """Whether a new job waits for the partition as it is now. If that has no node for it, it begins elsewhere."""
+        """True if a new job waits for the present partition. If that has no node for it, it begins elsewhere."""
         shape = job.spec.shapes[0]
         return self.is_new(job) and any(self.hosts(node, shape) for node in self.nodes(self.view.cluster))
 
     def hosts(self, node: NodeView, shape: Shape) -> bool:
-        """Whether a node has room for all of such a job when it is idle."""
+        """True if an idle node can hold all of such a job."""
         if shape.gpu_types and node.pool.gpu_type not in shape.gpu_types:
             return False
         return on_node(self.blank.cluster.nodes[node.index], shape) is not None
@@ -129,7 +129,7 @@ class Partition(Around):
         return found
 
     def _fits_outside(self, job: JobView, shape: Shape) -> bool:
-        """Whether the other nodes could have the job if they were idle."""
+        """True if the other nodes could hold the job if they were idle."""
         kind = (shape, self.beneath.key(job, self.view.now_s))
         fits = self._fits.get(kind)
         if fits is None:

@@ -1,4 +1,4 @@
-"""Singularity: jobs are promised a part of the GPU time of every hour, by tiers; everything else gives way."""
+"""Singularity: jobs are promised a part of the GPU time of every hour, by tiers; all other work gives way."""
 
 from __future__ import annotations
 
