@@ -1,10 +1,11 @@
-"""Do AntMan and Lucid show the shapes of their papers? Generated workloads, three seeds.
+"""Do AntMan and Lucid show the shapes of their papers, and does Singularity keep its promises? Generated workloads.
 
-    python -m bench.shapes             # both tables of docs/sharing-results.md
+    python -m bench.shapes             # these tables of docs/sharing-results.md, three seeds
     python -m bench.shapes --seeds 1
 
 AntMan: jobs of one to eight GPUs are guaranteed and use a part of each GPU; as many jobs of one GPU are opportunistic.
 Lucid: users submit the same models again and again, four in ten jobs are debug runs; a restart costs 60 s.
+Singularity: jobs of three tiers ask for one and a half times the cluster; a restart costs 30 s.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 
 from skep.clusters.read import read_cluster
 from skep.core.cluster import Cluster
+from skep.core.job import JobState
 from skep.core.model import JobSpec, gpu_shape
 from skep.core.share import Share
 from skep.experiments.simulate import Experiment, Options
@@ -25,6 +27,8 @@ from skep.metrics.run import JobRow
 from skep.profiles.native import read_native
 from skep.profiles.speed import Speed
 from skep.traces.trace import Trace, TraceJob
+from skep.verify.play import play_jobs
+from skep.verify.tiers import DEMAND, RESTART_S, hourly, overload
 
 USES = {"nlp": 0.35, "vision": 0.55, "speech": 0.7, "large": 0.95}
 """The part of a GPU's compute that each model uses."""
@@ -39,6 +43,8 @@ def main() -> None:
     antman(seeds)
     print()
     lucid(seeds)
+    print()
+    singularity(seeds)
 
 
 def antman(seeds: Iterable[int]) -> None:
@@ -110,6 +116,21 @@ def recurring(draw: random.Random, *, gpus: int, load: float) -> list[TraceJob]:
     asked = sum(job.work_s * job.spec.shapes[0].gpus for job in jobs)
     scale = asked / (gpus * load * at_s)
     return [msgspec.structs.replace(job, submit_s=job.submit_s * scale) for job in jobs]
+
+
+def singularity(seeds: Iterable[int]) -> None:
+    print("| seed | tier | taken of | full hours | lowest part of an hour | mean | mean completion, h |")
+    print("|---" * 7 + "|")
+    for seed in seeds:
+        jobs = overload(seed)
+        run = play_jobs("singularity", "8x8", jobs, restart_s=RESTART_S)
+        for tier in DEMAND:
+            rows = [at for at, job in enumerate(jobs) if job.spec.share is not None and job.spec.share.tier == tier]
+            taken = [at for at in rows if run.rows[at].state == JobState.SUCCEEDED]
+            hours = [got for at in taken for got in hourly(run, at, RESTART_S)]
+            jct_h = fmean((run.rows[at].jct_s or 0.0) / 3600 for at in taken)
+            shown = f"{len(hours):,} | {min(hours):.3f} | {fmean(hours):.3f} | {jct_h:.2f}"
+            print(f"| {seed} | {tier} | {len(taken)} of {len(rows)} | {shown} |")
 
 
 def run(

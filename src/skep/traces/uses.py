@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from skep.core.share import Share
 from skep.traces.trace import Trace, TraceJob
 
 
@@ -22,12 +23,17 @@ class TraceUse(msgspec.Struct, frozen=True):
         return self.jobs > 0
 
 
+def has_promise(share: Share | None) -> bool:
+    return share is not None and (share.tier != "basic" or share.promise_milli > 0)
+
+
 _USES: tuple[tuple[str, str, Callable[[TraceJob], bool]], ...] = (
     ("speeds by model (--profile), skew-gated placement", "model", lambda job: bool(job.spec.model)),
     ("GPU types (mixed clusters)", "gpu_type", lambda job: bool(job.spec.shapes[0].gpu_types)),
     ("several jobs on one GPU", "gpu_milli", lambda job: any(r.gpu_milli < 1000 for r in job.spec.shapes[0].roles)),
     ("CPUs and memory of nodes", "cpu, memory_gib", lambda job: any(r.cpu for r in job.spec.shapes[0].roles)),
     ("elastic jobs (afs-l)", "min_gpus, max_gpus", lambda job: job.spec.gpu_range is not None),
+    ("promised parts of every hour (singularity)", "tier, promise_milli", lambda job: has_promise(job.spec.share)),
     ("progress by epochs (e-las)", "epochs", lambda job: job.spec.epochs is not None),
     ("priorities", "priority", lambda job: job.spec.priority != 0),
     ("deadline misses", "deadline_s", lambda job: job.spec.deadline_s is not None),
