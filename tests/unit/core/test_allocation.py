@@ -18,6 +18,15 @@ def test_a_suspended_one_has_no_compute_and_knows_what_it_resumes_as() -> None:
     assert not TWO.is_suspended
 
 
+def test_a_swapped_one_has_the_memory_of_its_gpus_on_its_node_but_for_what_only_runs_need() -> None:
+    lane = Slice(1, 0b11, 0, 100, cpu_milli=500, memory_mib=7, tasks=2, limit=1000, mode="lane", ephemeral_mib=40)
+    halted = Allocation((lane,), 2).suspended("swapped")
+    assert halted.slices == (Slice(1, 0b11, 0, memory_mib=7 + 2 * 60, tasks=2),)
+    assert Allocation((lane,), 2).suspended("resident").slices == (
+        Slice(1, 0b11, 0, 100, memory_mib=7, tasks=2, ephemeral_mib=40),
+    )
+
+
 def test_other_numbers_of_the_nodes() -> None:
     numbers = {0: 5, 2: 0}
     there = TWO.renumbered(numbers)

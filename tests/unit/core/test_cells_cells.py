@@ -134,6 +134,19 @@ def test_a_bad_cell_that_is_used_after_all_may_leave_more_to_spare() -> None:
     assert (chain.doomed["a"][3], chain.doomed_count, chain.is_eased) == ([], 0, True)
 
 
+def test_what_is_bad_in_a_cell_is_shown_as_soon_as_its_vc_uses_the_cell() -> None:
+    cells = Cells(layout(racks=2, nodes=2, a="1 rack"))
+    chain = cells.chains["rack"]
+    chain.forget_freed()
+    cells.set_node("n1", is_bad=True)
+    assert chain.is_eased, "planners look again where the health of a node has changed"
+    assert physical(cells, "node")[1].virtual is None
+    virtual = next(iter(cells.tenancies["a"].roots["rack"][4][0].leaves()))
+    cells.books.take_gpu(physical(cells, "gpu")[0], virtual, 0)  # type: ignore[arg-type]
+    assert physical(cells, "node")[1].virtual is not None
+    check_cell_books(cells)
+
+
 def test_settling_again_shows_the_same_cells() -> None:
     cells = Cells(layout(nodes=3, a="2 node"))
     for name in ("n0", "n1"):
