@@ -15,7 +15,7 @@ from skep.core.record import Entry, decode
 from skep.core.state import State
 from skep.core.step import PlannerChange, Scheduler
 from skep.engines.local.engine import LocalEngine
-from skep.jobs.request import Elastic, Request, TaskRole
+from skep.jobs.request import Elastic, OfShare, Request, TaskRole
 from skep.policies.idle import Idle
 from skep.service.live import Live
 from skep.service.loop import run
@@ -31,6 +31,7 @@ POLICIES = (
     "drf",
     "yarn-cs:patience=0.3+0.6",
     "afs-l",
+    "singularity:restart=0,premium=0.999",
 )
 
 
@@ -77,7 +78,10 @@ def sleeper(number: int) -> Request:
     role = TaskRole(count=gpus, gpus=1, command=SLEEP.format(parts=round(seconds / 0.05)))
     elastic = Elastic("w", 1, 4) if number % 3 == 0 else None
     user = ("ann", "bob")[number % 2]
-    return Request(f"job{number}", {"w": role}, user=user, vc=user, expect_s=seconds, elastic=elastic, grace_s=2)
+    share = OfShare(tier="premium") if number == 3 else None  # of an hour it may wait for 3.6 s
+    return Request(
+        f"job{number}", {"w": role}, user=user, vc=user, expect_s=seconds, elastic=elastic, grace_s=2, share=share
+    )
 
 
 @pytest.mark.slow

@@ -210,7 +210,7 @@ def test_a_promise_that_does_not_fit_is_refused() -> None:
     b = course.state.jobs["b"]
     assert b.state is JobState.UNRUNNABLE
     assert b.reason.startswith(
-        "promise of 0.95 of 2 GPUs in every hour does not fit: 2.8 of 4 GPUs are promised to 1 other jobs"
+        "promise of 0.95 of 2 GPUs in every hour does not fit: 2.8 of 4 GPUs are promised to other jobs (1)"
     )
     assert course.state.jobs["c"].state is JobState.SUCCEEDED, "a has ended by then"
 
