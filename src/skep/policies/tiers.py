@@ -73,8 +73,8 @@ class TierPipeline(Pipeline):
         given = sum(each.milli / 1000 * promises.asked[id] for id, each in promises.book.items())
         return (
             f"{what} does not fit: {given:g} of {view.cluster.gpu_total} GPUs are promised to other jobs "
-            f"({len(promises.book):,}), and there are no {asked:g} together that could be kept for this one; ask for a lower tier or "
-            "fewer GPUs, or try again when one of those jobs has ended"
+            f"({len(promises.book):,}), and there are no {asked:g} together that could be kept for this one; ask for a "
+            "lower tier or fewer GPUs, or try again when one of those jobs has ended"
         )
 
     def _admit(self, view: View, plan: Plan, job: JobView) -> bool:

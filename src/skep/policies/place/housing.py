@@ -44,16 +44,33 @@ class Housing:
             here = job.allocation if self.order.is_served(job) else None
             plan.vacate(job)
         offsets_s = self._offsets(job, hour_s)
-        # As long as others run in place, only homes of jobs that are elsewhere can be free.
+        # As long as others run where they are, only homes of those who are not there can be free.
         found = self._beside(view, plan, job, hour_s, offsets_s, here, self.order.away.values())
         if found is None:
-            for other in running.values():
-                if other is not job and other.spec.preemptible and other.allocation is not None:
-                    plan.vacate(other)
-            found = self._beside(view, plan, job, hour_s, offsets_s, here, self.order.jobs.values())
-            found = found or self._rearranged(view, plan, job)
+            stay, leave = self._who_stays(job, running)
+            vacate_all(plan, leave)
+            owners = [each for each in self.order.jobs.values() if each.id not in stay]
+            found = self._beside(view, plan, job, hour_s, offsets_s, here, owners)
+            if found is None:
+                vacate_all(plan, stay.values())
+                found = self._rearranged(view, plan, job)
         plan.rollback(mark)
         return found
+
+    def _who_stays(self, job: JobView, running: Running) -> tuple[dict[str, JobView], list[JobView]]:
+        """Of the others that may be stopped: those at home, by id, with slots that overlap any slot of this job; and
+        the rest. The homes of the former are as good as kept if they stay there."""
+        stay: dict[str, JobView] = {}
+        leave = []
+        rest_s = HOUR_S - self.order.length_s(job.spec)
+        for other in running.values():
+            if other is job or not other.spec.preemptible or other.allocation is None:
+                continue
+            if other.seq not in self.order.away and self.order.lengths_s.get(other.id, 0.0) > rest_s + EPSILON:
+                stay[other.id] = other
+            else:
+                leave.append(other)
+        return stay, leave
 
     def _may_fit(self, cluster: ClusterView, job: JobView) -> bool:
         """True if an hour has enough GPU time for all slots; slots of more than half an hour cannot share a GPU."""
@@ -164,6 +181,11 @@ class Housing:
     def _may_move(self, view: View, job_id: str) -> bool:
         owner = self.order.jobs[job_id]
         return owner.spec.preemptible and self.order.can_afford_a_start(owner, view.now_s)
+
+
+def vacate_all(plan: Plan, jobs: Iterable[JobView]) -> None:
+    for job in jobs:
+        plan.vacate(job)
 
 
 Slot = tuple[float, float]
