@@ -20,7 +20,7 @@ def stage() -> Iterator[Scene]:
 
 def log_in(page: Page, stage: Scene, user: str, role: str, *vcs: str) -> None:
     page.goto("/jobs?all=true")
-    expect(page.get_by_role("heading", name="This server asks who you are")).to_be_visible()
+    expect(page.get_by_role("heading", name="Log in to this server")).to_be_visible()
     page.get_by_label("Token").fill(make_token(stage.server.data, user, role, *vcs))
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="Jobs")).to_be_visible()  # where they wanted to go

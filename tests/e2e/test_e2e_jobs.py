@@ -90,14 +90,14 @@ def test_jobs_are_filtered_by_address_sorted_searched_and_changed_in_bulk(page: 
     page.get_by_label("Chosen jobs").get_by_role("button", name="Stop").click()
     page.get_by_role("dialog").get_by_role("button", name="Stop").click()
     expect(page.locator(".toast")).to_contain_text("3 jobs stopped")
-    expect(page.get_by_text("No job is like that.")).to_be_visible()  # they ended, and ended ones are not shown
+    expect(page.get_by_text("No job matches.")).to_be_visible()  # they ended, and ended ones are not shown
     page.get_by_label("ended ones too").check()
     expect(rows).to_have_count(3)
 
 
 def test_new_jobs_appear_by_themselves(page: Page, stage: Scene) -> None:
     page.goto("/jobs?q=sudden")
-    expect(page.get_by_text("No job is like that.")).to_be_visible()
+    expect(page.get_by_text("No job matches.")).to_be_visible()
     expect(page.locator(".link")).to_have_text("live")
     job = stage.submit("sudden", "sleep 600", gpus=1)
     expect(page.locator(".jobs tbody tr")).to_contain_text("sudden")

@@ -82,7 +82,7 @@ function Restarts() {
   if (link !== "lost") return null;
   return (
     <div className="banner" role="alert">
-      <p>The server does not answer. Jobs run on; this page comes back by itself when the server does.</p>
+      <p>The server does not answer. Jobs run on; this page reconnects by itself.</p>
     </div>
   );
 }
@@ -103,18 +103,18 @@ function Corner() {
   return (
     <DropdownMenu.Root modal={false}>
       <DropdownMenu.Trigger className="plain" aria-label="You and the look">
-        {me?.user || (me?.auth === "token" ? "you" : "anybody")} ▾
+        {me?.user || (me?.auth === "token" ? "you" : "no login")} ▾
       </DropdownMenu.Trigger>
       <DropdownMenu.Portal>
         <DropdownMenu.Content className="menu" align="end" sideOffset={4}>
           {me ? (
             <DropdownMenu.Label className="what">
-              {me.auth === "none" ? "This server asks for no token." : `${me.user}, role ${me.role}`}
+              {me.auth === "none" ? "This server needs no token." : `${me.user}, role ${me.role}`}
               {me.vcs.length ? ` · VCs ${me.vcs.join(", ")}` : ""}
             </DropdownMenu.Label>
           ) : null}
           <DropdownMenu.RadioGroup value={theme} onValueChange={choose}>
-            <DropdownMenu.RadioItem value="system">Light or dark as the system</DropdownMenu.RadioItem>
+            <DropdownMenu.RadioItem value="system">Same as the system</DropdownMenu.RadioItem>
             <DropdownMenu.RadioItem value="light">Light</DropdownMenu.RadioItem>
             <DropdownMenu.RadioItem value="dark">Dark</DropdownMenu.RadioItem>
           </DropdownMenu.RadioGroup>

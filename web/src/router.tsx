@@ -24,7 +24,7 @@ const login = createRoute({
   component: lazyRouteComponent(() => import("./pages/login/LoginPage")),
 });
 
-/** All pages that show something of the cluster: whoever the server does not know is asked who they are first. */
+/** All pages that show data of the cluster; users who are not logged in see the login page first. */
 const frame = createRoute({
   getParentRoute: () => root,
   id: "frame",

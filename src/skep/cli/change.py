@@ -143,7 +143,7 @@ def priority(job: str, priority: int, url: str) -> None:
 @click.option("--remove", "-r", multiple=True, metavar="TAG", help="Remove this tag; may be repeated.")
 @server_option
 def tag(job: str, tags: tuple[str, ...], remove: tuple[str, ...], url: str) -> None:
-    """Add tags to a job, or take some away; without any, print those it has.
+    """Add or remove tags of a job; without any, print those it has.
 
     \b
     Examples:

@@ -24,7 +24,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 @click.option("--task", default="", metavar="ROLE-N", help="Only this task, such as worker-1.  [default: all]")
 @click.option("--attempt", type=click.IntRange(min=1), help="This attempt.  [default: the last]")
 @click.option("-n", "--tail", type=click.IntRange(min=1), help="Begin with the last lines, of each task.")
-@click.option("--raw", is_flag=True, help="On a terminal too, with all its escape sequences, such as colours.")
+@click.option("--raw", is_flag=True, help="Keep escape sequences, such as colours, on a terminal too.")
 @server_option
 def logs(job: str, follow: bool, task: str, attempt: int | None, tail: int | None, raw: bool, url: str) -> None:
     """Print what a job has written; where it has several tasks, each line behind the name of its task.

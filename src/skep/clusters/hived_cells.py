@@ -203,7 +203,7 @@ def _refuse_nodeless(field: Field, chain: str, nodes: list[str], types: dict[str
     if not nodes:
         above = next((kind.name for kind in _above(chain, types) if kind.is_node), "")
         why = f"is below the node level {above}" if above else "has no type with isNodeLevel: true"
-        raise field.trouble(f"{field.path}: the chain {chain} {why}, expected a node or what holds nodes")
+        raise field.trouble(f"{field.path}: the chain {chain} {why}, expected a node or a cell that contains nodes")
 
 
 def _above(name: str, types: dict[str, CellType]) -> list[CellType]:

@@ -55,7 +55,7 @@ class _ShareReader:
         gpu_type = given["gpu_type"].text().lower() if "gpu_type" in given else ""
         grants = self._shares(given["cells"], gpu_type) if "cells" in given else []
         if "gpu_type" in given and not grants:
-            raise given["gpu_type"].trouble(f"{given['gpu_type'].path}: there are no cells to be of this type")
+            raise given["gpu_type"].trouble(f"{given['gpu_type'].path}: a GPU type needs cells")
         pinned = [self._pinned(item) for item in given["pinned"].items()] if "pinned" in given else []
         return VcLayout(name, grants, pinned, given["policy"].text() if "policy" in given else "")
 

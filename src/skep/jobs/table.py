@@ -157,7 +157,7 @@ def _share(field: Field) -> OfShare:
     for name in ("request", "memory_gib"):
         values.pop(name, None)
     if values.get("promise") and values.get("tier", "basic") != "basic":
-        raise given["tier"].fault("no tier, or basic, where there is a promise")
+        raise given["tier"].fault("no tier, or basic, if a promise is given")
     return OfShare(**values)
 
 

@@ -104,7 +104,7 @@ class Reads:
         return shown
 
     def brief(self, ref: str) -> Json:
-        """As in a list."""
+        """One job as it appears in a list."""
         return self._shown(self._find(ref)[0])
 
     def _find(self, ref: str) -> tuple[StoredJob, Request]:

@@ -162,7 +162,7 @@ FAULTS = {
     "an unknown key": ("vcs: {v: {cell: 1 node}}", "unknown key vcs.v.cell, did you mean cells?"),
     "a vc twice": ("vcs: {v: 1 rack, v: 1 rack}", "vcs.v is given twice"),
     "a number that is none": ("vcs: {v: {cells: {rack: few}}}", "vcs.v.cells.rack is few, expected a whole number"),
-    "a type without cells": ("vcs: {v: {gpu_type: v100}}", "vcs.v.gpu_type: there are no cells to be of this type"),
+    "a type without cells": ("vcs: {v: {gpu_type: v100}}", "vcs.v.gpu_type: a GPU type needs cells"),
     "more than there is": (
         "vcs:\n  v: 1 rack\n  w: 3 nodes of v100",
         ":8: vcs.w: chain v100-rack, level 4 (v100-node): 3 needed, 2 available",

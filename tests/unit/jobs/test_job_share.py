@@ -59,7 +59,7 @@ def test_a_share_survives_being_written() -> None:
         ("share: {tier: gold}", "share.tier is gold, expected one of basic, standard, premium"),
         (
             "share: {tier: premium, promise: 0.5}",
-            "share.tier is premium, expected no tier, or basic, where there is a promise",
+            "share.tier is premium, expected no tier, or basic, if a promise is given",
         ),
         ("share: {request: 1.5}", "share.request is 1.5, expected a number"),
         ("share: {request: 0}", "share.request is 0, expected a number from 0.001 to 1"),

@@ -71,7 +71,7 @@ export function runs(indices: readonly number[]): [number, number][] {
   return found;
 }
 
-/** Where in the row nobody is drawn who shares the GPU at that time. */
+/** The free part of the row at that time, beside jobs that share the GPU. */
 function freeFrom(shared: Map<number, Bar[]>, bar: Bar): number {
   const others = shared.get(bar.row) ?? [];
   shared.set(bar.row, [...others, bar]);

@@ -96,7 +96,7 @@ export function Chart({
   );
 }
 
-/** Where nobody points, the last value there is. */
+/** The value at the pointer; without a pointer the last one. */
 function valueAt(values: Line["values"], index: number, isLast: boolean): number | null | undefined {
   return isLast ? values.findLast((value) => value != null) : values[index];
 }

@@ -1,4 +1,4 @@
-// What whoever looks may do. The API decides; this only keeps from offering what it would refuse.
+// What the user may do. The API decides; this only avoids offering what it would refuse.
 import { useQuery } from "@tanstack/react-query";
 
 import type { Schemas } from "../api/client";

@@ -88,7 +88,7 @@ class MemberUsage(msgspec.Struct, frozen=True):
 
 class MeasuredFile(msgspec.Struct, frozen=True):
     at_s: float = 0.0
-    """By the machine's steady clock."""
+    """By the machine's monotonic clock."""
     members: dict[str, MemberUsage] = {}
 
 

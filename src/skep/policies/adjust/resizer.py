@@ -40,4 +40,4 @@ class Resizer(ABC):
 
     @abstractmethod
     def enlarge(self, view: View, plan: Plan, walked: Walked) -> float:
-        """Give idle GPUs to elastic jobs. Returns when to be asked again."""
+        """Give idle GPUs to elastic jobs. Returns when to be called again."""

@@ -84,8 +84,8 @@ class Housing:
         return asked <= HOUR_S * there and sum(gpus for length_s, gpus in slots if length_s > HOUR_S / 2) <= there
 
     def _offsets(self, job: JobView, hour_s: float) -> list[float]:
-        """When a slot might begin: as late as possible; if others leave time for it also at once, or where the slot of
-        another job ends or begins."""
+        """Candidate times for the beginning of a slot: as late as possible and, if other slots leave time for it, at
+        once or where another slot ends or begins."""
         length_s = self.order.length_s(job.spec)
         latest_s = HOUR_S - length_s
         found = {latest_s: None}

@@ -14,7 +14,7 @@ export function Placement({ job }: { job: Schemas["JobDetail"] }) {
   const { data: map } = useQuery(mapQuery);
   const lit = useMemo(() => new Set([job.id]), [job.id]);
   return (
-    <Card title="Placement" note={job.tasks.length ? undefined : "It is on no GPU now."}>
+    <Card title="Placement" note={job.tasks.length ? undefined : "It holds no GPU now."}>
       {map ? <ClusterMap map={map} by="job" vcs={NONE} busy={IDLE} lit={lit} /> : null}
       {job.tasks.length ? <Tasks tasks={job.tasks} /> : <Empty>No task has been started.</Empty>}
     </Card>

@@ -69,7 +69,7 @@ export default function JobsPage() {
           onEnd={more}
         />
       ) : (
-        <Empty>No job is like that.</Empty>
+        <Empty>No job matches.</Empty>
       )}
     </>
   );

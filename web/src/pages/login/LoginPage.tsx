@@ -36,7 +36,7 @@ export default function LoginPage() {
           <img src="/icon.svg" alt="" />
           Skep
         </span>
-        <h1>This server asks who you are</h1>
+        <h1>Log in to this server</h1>
         <label className="field">
           <span>Token</span>
           <input
@@ -61,7 +61,7 @@ export default function LoginPage() {
   );
 }
 
-/** Only addresses of this page: a link must not lead to somebody else after the login. */
+/** Only addresses of this page: a link must not lead to another site after the login. */
 export function isOurs(to: string | undefined): to is string {
   return to !== undefined && /^\/(?![/\\])/.test(to) && !to.startsWith("/login");
 }

@@ -53,7 +53,7 @@ export default function NodesPage() {
       {shown.length ? (
         <NodesTable nodes={shown} onChange={may.administer ? setChanging : null} />
       ) : nodes ? (
-        <Empty>No node is like that.</Empty>
+        <Empty>No node matches.</Empty>
       ) : null}
       {changing ? <Drain node={changing} onClose={() => setChanging(null)} /> : null}
     </>

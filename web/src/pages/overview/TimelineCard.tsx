@@ -46,7 +46,7 @@ export function TimelineCard() {
   );
   const note = data?.is_cut
     ? "There were more; the latest are shown."
-    : "Who held which GPUs. Drag to move, Ctrl and the wheel to zoom.";
+    : "Jobs on GPUs over time. Drag to move, Ctrl and the wheel to zoom.";
   return (
     <Card title="Timeline" aside={aside} note={note}>
       {error && !data ? <Problem error={error} /> : null}

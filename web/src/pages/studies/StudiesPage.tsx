@@ -37,7 +37,7 @@ export default function StudiesPage() {
       <NewStudy />
       <Card title="All studies">
         {error && !studies ? <Problem error={error} /> : null}
-        {studies?.length === 0 ? <Empty>Nobody has run one yet.</Empty> : null}
+        {studies?.length === 0 ? <Empty>There are no studies yet.</Empty> : null}
         <ul className="studies">
           {studies?.map((study) => (
             <OneStudy key={study.id} study={study} onReport={() => setReport(study)} />

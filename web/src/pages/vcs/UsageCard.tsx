@@ -64,7 +64,7 @@ export function UsageCard({ vcs }: { vcs: string[] }) {
           </tbody>
         </table>
       ) : (
-        <Empty>Nobody used a GPU in this time.</Empty>
+        <Empty>No GPU was used in this time.</Empty>
       )}
     </Card>
   );

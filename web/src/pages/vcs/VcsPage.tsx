@@ -30,7 +30,7 @@ export default function VcsPage() {
             {borrowed ? (
               <>; {amount(borrowed)} GPUs are borrowed beyond what was guaranteed.</>
             ) : (
-              <>; nobody borrows.</>
+              <>; no GPUs are borrowed.</>
             )}
           </>
         ) : (
