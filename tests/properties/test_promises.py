@@ -125,6 +125,14 @@ def test_every_promise_that_is_taken_is_kept_in_every_hour(world: World) -> None
     check_promises(world)
 
 
+@examples(20)
+@given(world=promised_worlds())
+def test_also_where_decisions_are_made_once_a_minute(world: World) -> None:
+    """Hours begin with a round here: a job is looked at when the round ends in which it came."""
+    jobs = [msgspec.structs.replace(each, submit_s=each.submit_s // 60 * 60) for each in world.trace.jobs]
+    check_promises(msgspec.structs.replace(world, trace=trace(*jobs), round_s=60.0))
+
+
 IN_VCS = ("singularity:restart=0", "singularity:restart=0,premium=0.98,cool_down=0")
 
 

@@ -6,7 +6,7 @@ else. A job that may not be stopped never runs on the home of another. `housing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 
 import msgspec
 
@@ -14,41 +14,30 @@ from skep.core.cluster import WHOLE, Allocation, Slice
 from skep.core.errors import InvariantBroken
 from skep.core.model import Shape
 from skep.core.plan import Plan
-from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
+from skep.core.view import ClusterView, JobView, View
 from skep.policies.order.promises import Promises
-from skep.policies.place.base import Picks, Place
+from skep.policies.place.around import Around
+from skep.policies.place.base import Place
 
 
-class Homes(Place):
+class Homes(Around):
     """`beneath` determines which GPUs are preferred."""
 
     name = "homes"
 
     def __init__(self, beneath: Place, order: Promises) -> None:
-        self.beneath = beneath
+        super().__init__(beneath)
         self.order = order
         self.needs_free = beneath.needs_free
 
     def attach(self, view: View) -> None:
         self.view = view
-        self.beneath.attach(view)
-
-    def keeps_together(self, job: JobView, now_s: float) -> bool:
-        return self.beneath.keeps_together(job, now_s)
-
-    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
-        return self.beneath.plain(cluster, pool, count, job)
-
-    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
-        return self.beneath.prefer(cluster, pool, job, among)
+        super().attach(view)
 
     def key(self, job: JobView, now_s: float) -> Hashable:
         """Promised jobs have homes of their own."""
         own = job.id if job.id in self.order.book else job.spec.preemptible
-        return (self.beneath.key(job, now_s), own)
-
-    def changes_at(self, job: JobView, now_s: float) -> float:
-        return self.beneath.changes_at(job, now_s)
+        return (super().key(job, now_s), own)
 
     def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
         if cluster is not self.view.cluster or not self.order.book:
