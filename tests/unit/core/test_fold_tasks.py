@@ -120,6 +120,22 @@ def test_a_move_is_of_the_launch_that_is_reported_or_of_the_last_one(reported: i
     assert world["a"].held_launch == launch
 
 
+def test_a_move_that_is_over_wakes_those_who_were_refused_because_of_it() -> None:
+    world = ByHand(job(1, id="a"))
+    world.start("a", gpus(0, 0b1))
+    world.decide(lambda plan: plan.move(world["a"], gpus(1, 0b1)))
+    assert world.apply(TasksMoved("a", gpus(1, 0b1), 3.0, 1.0, 9.0, 2), at_s=8.0).nodes_changed
+
+
+def test_a_job_that_exits_while_it_should_move_is_not_moving_any_more() -> None:
+    world = ByHand(job(1, id="a"))
+    world.start("a", gpus(0, 0b1))
+    world.decide(lambda plan: plan.move(world["a"], gpus(1, 0b1)))
+    world.state.now_s = 8.0
+    world.state.apply(TasksExited("a", Exit.FINISHED, 8.0, 1))
+    assert (world["a"].state, list(world.state.orders.moving)) == (JobState.SUCCEEDED, [])
+
+
 def test_jobs_that_were_refused_because_of_a_suspension_are_tried_again(world: ByHand) -> None:
     world.suspend("a")
     assert world.apply(TasksSuspended("a", 15.0, launch=1), at_s=30.0).nodes_changed

@@ -41,6 +41,12 @@ def test_a_wake_up_comes_once() -> None:
     assert (world.state.wake_s, world.state.due(80.0)) == (math.inf, ())
 
 
+def test_a_job_that_is_submitted_on_hold_is_no_news_for_the_planner() -> None:
+    world = ByHand()
+    trigger = world.apply(JobSubmitted(JobSpec("a", (gpu_shape(1),)), "its owner waits for data"))
+    assert (trigger.submitted, world["a"].hold) == ([], "its owner waits for data")
+
+
 def test_every_submission_is_known_as_a_request_of_its_vc() -> None:
     world = ByHand(job(1, vc="red"), job(2, vc="blue"), job(4, vc="red"))
     known = world.state.knowledge
