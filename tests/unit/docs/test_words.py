@@ -85,6 +85,20 @@ def riddles(file: Path) -> list[str]:
     return [f"{file.relative_to(ROOT)}: {line}" for line in lines]
 
 
+PLAIN = [
+    *(
+        ROOT / name
+        for name in ("README.md", "ARCHITECTURE.md", "docs/security.md", "docs/performance.md", "docs/upgrade.md")
+    ),
+    *(page for name in ("guides", "reference", "architecture") for page in sorted((ROOT / "docs" / name).glob("*.md"))),
+]
+
+
+@pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.name)
+def test_no_riddles_on_pages(page: Path) -> None:
+    assert [line for line in page.read_text("utf-8").splitlines() if RIDDLES.search(line)] == []
+
+
 def test_no_riddles() -> None:
     found = [each for file in sorted((ROOT / "src/skep").rglob("*.py")) for each in riddles(file)]
     assert not found, "write who does what; these lines do not:\n" + "\n".join(found)
