@@ -90,6 +90,17 @@ def test_a_fork_is_sound_while_nodes_are_bad(data: st.DataObject) -> None:
 
 
 @examples(40)
+@given(data=st.data())
+def test_a_fork_within_a_round_goes_on_alike_while_nodes_are_bad(data: st.DataObject) -> None:
+    original, fork = fork_of(
+        data, data.draw(shared_worlds().filter(lambda world: bool(world.outages and world.round_s)))
+    )
+    original.finish()
+    fork.finish()
+    assert fork.csv() == original.csv()
+
+
+@examples(40)
 @given(world=shared_worlds())
 def test_every_pending_job_can_be_explained_at_any_moment(world: SharedWorld) -> None:
     finish_explaining(world.begin())

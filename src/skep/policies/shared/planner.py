@@ -124,13 +124,14 @@ class VcPlanner:
         for change in self.stale:
             plan.keep(change)
         self.stale = []
+        with self.cells.books:
+            self._tell(plan, trigger)
         if trigger.nodes_changed:
             self.health.follow(view.cluster)
             self.lender.view.trigger.nodes_changed = True
         with self.cells.books:  # doomed cells are settled after all trials
             if self.owners.strays:
                 self.owners.house_strays(plan)
-            self._tell(plan, trigger)
             self._ask(view, plan)
             if self.loans.borrowers and self.sharing == CELLS:
                 self.owners.make(plan)
