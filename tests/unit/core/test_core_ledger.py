@@ -159,7 +159,7 @@ def turns(mask: int, group: str = "g", node: int = 0) -> Slice:
 
 @pytest.mark.parametrize("second", [0b1, 0b111, 0b110], ids=["fewer GPUs", "more GPUs", "some others"])
 def test_members_of_a_share_group_have_the_same_gpus(books: Cluster, second: int) -> None:
-    books.take(one(turns(0b11)), 1)
+    books.take(one(turns(0b11)), 0)
     before = shown(books)
     with pytest.raises(InvariantBroken, match=r"GPU . of node n0: members of share group g must have the same GPUs"):
         books.take(one(turns(second)), 2)
@@ -167,7 +167,7 @@ def test_members_of_a_share_group_have_the_same_gpus(books: Cluster, second: int
     both = Allocation((turns(0b1), turns(0b10)), 2)
     books.take(both, 2)
     books.give(both, 2)
-    books.give(one(turns(0b11)), 1)
+    books.give(one(turns(0b11)), 0)
     books.take(one(turns(second)), 2)
 
 

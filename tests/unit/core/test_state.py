@@ -34,6 +34,15 @@ def test_the_next_timer_is_that_of_a_job_or_of_the_planner() -> None:
     assert [timer.kind for timer in world.state.due(50.0)] == [LIMIT, PLAN]
 
 
+def test_a_job_knows_when_it_was_last_decided_about() -> None:
+    world = ByHand(job(id="a"), job(id="b"))
+    world.state.now_s = 10.0
+    world.start("a", gpus(0, 0b1))
+    world.state.now_s = 20.0
+    world.decide(lambda plan: plan.move(world["a"], gpus(1, 0b1)))
+    assert (world["a"].decided_s, world["b"].decided_s) == (20.0, 0.0)
+
+
 def test_a_wake_up_comes_once() -> None:
     world = ByHand()
     world.decide(lambda plan: plan.wake(70.0))

@@ -62,7 +62,7 @@ def pinned_cells(layout: Layout, chains: dict[str, Chain]) -> dict[str, Physical
 def build_tenancies(layout: Layout, chains: dict[str, Chain], pins: dict[str, PhysicalCell]) -> dict[str, Tenancy]:
     tenancies = {}
     for vc in layout.vcs.values():
-        tenancy = tenancies[vc.name] = Tenancy(vc.name)
+        tenancy = tenancies[vc.name] = Tenancy()
         number = 0
         granted: dict[str, list[VirtualCell]] = {}
         for grant in vc.grants:

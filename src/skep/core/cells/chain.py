@@ -137,8 +137,7 @@ class Chain:
 class Tenancy:
     """The virtual cells of one VC: by chain and level, and by the name of a pinned cell."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.roots: dict[str, list[list[VirtualCell]]] = {}
         """By chain and level: the cells it was granted."""
         self.pinned: dict[str, VirtualCell] = {}
