@@ -64,8 +64,8 @@ def test_with_virtual_clusters(data: st.DataObject) -> None:
 @examples(40)
 @given(data=st.data())
 def test_with_virtual_clusters_while_nodes_are_bad(data: st.DataObject) -> None:
-    """Which bad cells VCs are shown is remembered. In rounds a planner follows lost nodes before exits of the round;
-    one that begins meanwhile knows these exits already, and may show other cells."""
+    """Which bad cells VCs are shown is remembered. In rounds a planner processes lost nodes after exits:
+    one that begins within the round knows these already."""
     world = data.draw(shared_worlds().filter(lambda world: bool(world.outages)))
     check_goes_on_alike(world, begun(data, world))
 

@@ -126,6 +126,7 @@ class VcPlanner:
         self.stale = []
         with self.cells.books:
             self._tell(plan, trigger)
+        # After the exits: a planner that was attached within the round already knows these.
         if trigger.nodes_changed:
             self.health.follow(view.cluster)
             self.lender.view.trigger.nodes_changed = True
