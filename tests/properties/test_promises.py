@@ -133,6 +133,20 @@ def test_also_where_decisions_are_made_once_a_minute(world: World) -> None:
     check_promises(msgspec.structs.replace(world, trace=trace(*jobs), round_s=60.0))
 
 
+@examples(30)
+@given(data=st.data())
+def test_a_fork_keeps_the_same_promises(data: st.DataObject) -> None:
+    world = data.draw(promised_worlds())
+    original = world.begin()
+    for _ in range(data.draw(st.integers(0, 120), label="batches before the fork")):
+        if not original.advance():
+            break
+    fork = original.fork(world.planner())
+    original.finish()
+    fork.finish()
+    assert snapshot(fork.state) == snapshot(original.state)
+
+
 IN_VCS = ("singularity:restart=0", "singularity:restart=0,premium=0.98,cool_down=0")
 
 
