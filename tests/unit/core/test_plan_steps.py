@@ -168,10 +168,11 @@ def test_a_job_that_is_about_to_start_is_not_moved() -> None:
         plan.move(state.jobs["a"], OTHER)
 
 
-def test_only_running_jobs_can_be_suspended() -> None:
-    state = state_with(running=False)
+def test_only_running_jobs_can_be_suspended_and_only_suspended_ones_resumed() -> None:
     with pytest.raises(InvariantBroken, match="only a running job can be suspended"):
-        state.new_plan().suspend(state.jobs["a"])
+        (state := state_with(running=False)).new_plan().suspend(state.jobs["a"])
+    with pytest.raises(InvariantBroken, match="only a suspended job can be resumed"):
+        (state := state_with(running=True)).new_plan().resume(state.jobs["a"])
 
 
 def test_only_a_group_that_is_there_and_open_can_be_ended() -> None:

@@ -252,6 +252,14 @@ def test_service_counts_the_share_that_was_measured() -> None:
     assert state.knowledge.used_by("default") == pytest.approx(150.0)
 
 
+def test_a_suspended_job_of_a_lane_keeps_only_the_memory_that_it_does_not_need_to_run() -> None:
+    there = cluster([node(1, gpu_mem_gib=16)])
+    halted = Allocation((Slice(0, 0b1, 0, 8 * 1024, ephemeral_mib=6 * 1024),), 0)
+    there.take(halted, 0)
+    check_books(there, [(0, halted)])
+    assert there.nodes[0].memory_left(0) == 14 * 1024
+
+
 def test_a_share_that_was_measured_elsewhere_counts_from_the_move() -> None:
     state = world()
     a = state.jobs["a"]
