@@ -86,7 +86,7 @@ KNOBS: dict[str, list[str]] = {
     "nodes": ["0", "1", "2"],
     "limit": ["40", "80"],
     "gpus": ["1", "4"],
-    "restart": ["0", "60"],
+    "singularity restart": ["0", "60"],
     "depth": ["1", "2", "4"],
     "standard": ["0.7", "0.4"],
     "lend": ["60", "900"],
