@@ -24,6 +24,7 @@ FAMILIES = (
     "parts",
     "profiling",
     "tiers",
+    "switching",
 )
 """The modules that hold checks."""
 
