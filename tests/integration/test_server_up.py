@@ -324,7 +324,7 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(place: Place) -> None:
     assert "cannot write" in answer.json()["error"]
     said = server.communicate(timeout=WAIT_S)[1]
     assert server.returncode != 0
-    assert "the server could not go on" in said
+    assert "the server had to stop" in said
     place.up()
     assert place.state(first) in ("launching", "running")
     listed = [job["id"] for job in place.http.get("/jobs?limit=1000").json()["jobs"]]
