@@ -179,7 +179,7 @@ def crashes(folder: Path, core: int, kills: int, seed: int = 0) -> list[Figure]:
     stuck = lost = 0
     slowest_s = 0.0
     with world(folder, core) as there:
-        job_ids = [there.submit(SLICE, command), there.submit(SLICE, command), there.submit(SLICE, command, 2)]
+        job_ids = [there.submit(SLICE, command), there.submit(SLICE, command)]
         for number in range(kills):
             there.wait_for_turns(*job_ids)
             time.sleep(chance.uniform(0.0, 1.0))
