@@ -97,6 +97,11 @@ class KnowledgeView(ProfileFigures, Protocol):
         """The latest logged progress of each job that reports and has not ended."""
 
     @property
+    def report_count(self) -> int:
+        """Increases when a running job reports its rate or progress, or moves or resumes: what was predicted from its
+        rate may be wrong."""
+
+    @property
     def history(self) -> History:
         """Finished jobs, of the whole cluster or of the VC of this view."""
 
@@ -130,6 +135,7 @@ class Knowledge:
         self.progress = saved.progress
         self.speeds = dict(saved.speeds)
         """Steps per second reported by jobs that name a model."""
+        self.report_count = 0
         self.history = History(lambda: self.whole, self.used_by)
         self.requests = Requests(saved.requests)
         self.vc_requests = {vc: Requests(each) for vc, each in saved.vc_requests.items()}
@@ -197,6 +203,7 @@ class Knowledge:
 
     def shift(self, by_s: float) -> None:
         """The clock was set."""
+        self.report_count += 1
         for progress in self.progress.values():
             progress.at_s += by_s
         for requests in (self.requests, *self.vc_requests.values()):
@@ -217,6 +224,10 @@ class PartOfVc:
         self.of_vc = whole.of_vc
         self.history = History(lambda: whole.vcs.get(vc, NOTHING), whole.used_by)
         self._whole, self._vc = whole, vc
+
+    @property
+    def report_count(self) -> int:
+        return self._whole.report_count
 
     @property
     def requests(self) -> Requests:

@@ -37,7 +37,9 @@ class GpuTally:
             self.fragments_s += past_s * self.fragments
             self.since_s = at_s
         self.idle, self.fragments = self.gpus.now()
-        self.unusable = sum(pool.free for pool in state.cluster.pools) if state.waits.is_fragmented else 0
+        waits = state.waits
+        is_fragmented = waits.fragmented and waits.is_fragmented
+        self.unusable = sum([pool.free for pool in state.cluster.pools]) if is_fragmented else 0
         if self.arrival_service_gpu_s is None and state.submitted_count == self.jobs:
             self.arrival_service_gpu_s = sum(job.service_at(at_s) for job in state.jobs.values())
 

@@ -8,6 +8,7 @@ heads of a few lines instead of every pending job.
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -21,7 +22,10 @@ Entry = tuple[int, Key, int, JobView]
 """(rank, key, seq, job): rank puts priorities first, seq ends every tie."""
 
 
-NOT_TRIED = (-1, -1)
+NOBODY = -1
+"""A seq that no job has."""
+
+NOT_TRIED = (NOBODY, -1)
 
 
 class Line:
@@ -33,10 +37,15 @@ class Line:
         "gpus",
         "group",
         "head",
+        "hope",
         "is_plain",
         "is_strict",
         "passed",
         "pools",
+        "quiet_lacks",
+        "quiet_missing",
+        "quiet_seq",
+        "quiet_until_s",
         "scope",
         "tried",
     )
@@ -60,9 +69,18 @@ class Line:
         self.is_plain = needs_free and not is_strict and len(shapes) == 1 and shapes[0].is_plain
         """If all jobs of the line request only this many whole GPUs, which must be free."""
         self.tried = NOT_TRIED
+        self.hope = 0.0
+        """If the head failed because too few GPUs could be freed for it: how many must be free or newly held (counted
+        as in `Pipeline._heads`) before it is worth another try."""
         self.passed: list[int] | None = None
         """Where keys of running jobs rise: those (by seq) that had passed the head when it failed because they have too
         few GPUs. None: it failed otherwise."""
+        self.quiet_until_s = -math.inf
+        """Where keys of running jobs rise: if the head (`quiet_seq`) needs at least `quiet_missing` GPUs beyond the
+        free ones, no job that matters to it passes it before this time."""
+        self.quiet_seq, self.quiet_missing = NOBODY, 0
+        self.quiet_lacks = False
+        """True if those that have passed it have too few GPUs; else it fails for another reason."""
         self.cause: Cause | None = None
         """Why the jobs wait (in a strict line: its head), as last booked."""
         self.head: JobView | None = None
@@ -70,12 +88,19 @@ class Line:
 
     def could_fit(self) -> bool:
         """False only if there are too few free GPUs for anything the head accepts."""
-        if not self.is_plain:
-            return True
+        return not self.is_plain or self.gpus <= self.free()
+
+    def free(self) -> int:
+        """Free GPUs of the types that the head accepts."""
         free = 0
         for pool in self.pools:
             free += pool.free
-        return self.gpus <= free
+        return free
+
+    def is_quiet(self, free: int, now_s: float) -> bool:
+        """True if the head lacks GPUs as before: those that it could preempt have too few."""
+        is_known = self.quiet_lacks and self.quiet_seq == self.entries[0][2] and now_s < self.quiet_until_s
+        return is_known and self.gpus - free >= max(self.quiet_missing, 1)
 
 
 # Sorted by the first items of the entries.

@@ -42,7 +42,7 @@ from skep.policies.pending import Pending
 from skep.policies.place import Place
 from skep.policies.possible import Possible
 from skep.policies.reasons import Reasons
-from skep.policies.room import Room, has_chance, make_room
+from skep.policies.room import Room, lacking, make_room
 from skep.policies.running import Head, Running
 from skep.policies.seats import Seats
 
@@ -81,6 +81,10 @@ class Pipeline:
         """True if the end of a job requires no decision while no job waits."""
         self.has_groups = type(order).group_key is not Order.group_key
         """Whether groups of jobs take turns; else all have the key 0."""
+        self.is_rising = order.moves == RISES
+        self.keeps_hope = not adjust and not self.is_rising and isinstance(self.allocate, AsRequested)
+        """True if what a pending job can reach grows only by GPUs that are counted: no running job changes its size,
+        and no key rises unseen."""
         order_changes, place_changes = type(order).changes_at, type(place).changes_at
         self.has_moments = order_changes is not Order.changes_at or place_changes is not Place.changes_at
         """Whether jobs have moments at which they change by themselves, so that `timers` is used at all."""
@@ -103,6 +107,10 @@ class Pipeline:
         self.epoch = 0
         """Increases when something happens that could help a job which did not fit."""
         self.walked_epoch = -1
+        self.is_bounded = False
+        """True if lines that were found quiet are still so (`Line.is_quiet`): no job was started, and none reported
+        another speed."""
+        self.bounded_by = (-1, -1)
         self.order.attach(view)
         self.place.attach(view)
         for job in view.placed_jobs():
@@ -127,12 +135,12 @@ class Pipeline:
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
         plan = view.new_plan()
-        is_rising = self.order.moves == RISES
         if self.order.remembers:
             self.keys.write(plan)
-        if is_rising:
-            self.running.refresh()
         self._take_in(view, plan, trigger)
+        self.is_bounded = self.is_rising and self.bounded_by == (self.running.gpus_added, view.knowledge.report_count)
+        if self.is_rising:
+            self.running.refresh(trigger.started, is_steady=self.is_bounded)
         is_idle = self.has_no_work(trigger)
         fresh = [] if is_idle else self._fill(view, plan, trigger)
         wake_s = self._adjust(view, plan, trigger) if self.adjust else math.inf
@@ -145,7 +153,7 @@ class Pipeline:
             self.reasons.book(view, plan, fresh, changed=changed)
         if self.has_moments:
             wake_s = min(wake_s, self.timers.next_s)
-        if is_rising and self.preempt.preempts:
+        if self.is_rising and self.preempt.preempts:
             wake_s = min(wake_s, self._next_crossing(view))
         plan.wake(wake_s if wake_s < math.inf else None)
         return plan
@@ -192,6 +200,9 @@ class Pipeline:
                 order.ended(job, plan, now_s)
         if trigger.ended or trigger.nodes_changed:
             self.epoch += 1
+        if trigger.nodes_changed:
+            for line in self.pending.active.values():
+                line.hope = 0
         if self.has_moments:
             for job in self.timers.take_due(now_s):
                 self._rekey(view, plan, job)
@@ -299,27 +310,33 @@ class Pipeline:
             self.pending.touched[line.scope] = line
 
     def _heads(self, view: View) -> list[tuple[float, int, Key, int, Line]]:
-        """A heap of the lines to try: all after something was freed, otherwise those with a new head."""
+        """A heap of the lines to try: all after something was freed, otherwise those with a new head.
+
+        A head that lacked some GPUs is left out until as many more are free, or held by jobs that were started since:
+        what it could reach when it failed has not grown by itself.
+        """
         order, running, epoch, pools = self.order, self.running, self.epoch, view.cluster.pools
-        group_key, may_help = order.group_key, self.preempt.may_help
-        is_rising = order.moves == RISES
+        group_key, may_help, is_rising = order.group_key, self.preempt.may_help, self.is_rising
         lines = self.pending.active if is_rising or epoch != self.walked_epoch else self.pending.touched
         self.walked_epoch = epoch
         self.pending.touched = {}
-        free = 0
-        for pool in pools:
-            free += pool.free
         has_types = len(pools) > 1
+        free = 0 if has_types or not pools else pools[0].free
+        added, is_bounded = running.gpus_added, self.is_bounded
         heads = []
         for line in lines.values():
             if not line.entries:
                 continue
             entry = line.entries[0]
             rank, key, seq, _ = entry
-            if not is_rising and line.tried == (seq, epoch):
+            if has_types:
+                free = line.free()
+            if is_rising:
+                if is_bounded and line.is_plain and line.is_quiet(free, view.now_s):
+                    continue
+            elif line.tried[0] == seq and (line.tried[1] == epoch or free + added < line.hope):
                 continue
-            could_fit = not line.is_plain or (line.gpus <= free and (not has_types or line.could_fit()))
-            if could_fit or may_help(order, running, entry):
+            if not line.is_plain or line.gpus <= free or may_help(order, running, entry):
                 heads.append((group_key(line.group) if self.has_groups else 0.0, rank, key, seq, line))
         if len(heads) > 1:
             heapq.heapify(heads)
@@ -336,7 +353,7 @@ class Pipeline:
         if not self.preempt.may_help(self.order, self.running, entry):
             return False
         reachable = self.preempt.reachable(view, self.order, self.running, entry)
-        if self.order.moves == RISES:
+        if self.is_rising:
             reachable = list(reachable)
             passed = [other.seq for other in reachable]
             if line.tried == (job.seq, self.epoch) and line.passed == passed:
@@ -351,9 +368,16 @@ class Pipeline:
             reachable = list(reachable)
         for shape in shapes:
             missing = self._missing(view, job, shape)
-            if not has_chance(view, self.place, job, shape, reachable, missing):
+            lacks = lacking(view, self.place, job, shape, reachable, missing)
+            if self.is_rising and not self.order.is_even:
+                line.quiet_seq, line.quiet_missing = job.seq, missing
+                line.quiet_lacks = lacks is not None and lacks > 0
+            if lacks is not None:
+                if self.keeps_hope and line.is_plain:
+                    line.hope = line.free() + self.running.gpus_added + max(lacks, 1)
                 continue
             line.passed = None
+            line.hope = 0
             candidates = self.preempt.candidates(view, self.order, self.running, entry)
             if self.has_fixed:
                 candidates = (victim for victim in candidates if victim.spec.preemptible)
@@ -389,8 +413,12 @@ class Pipeline:
         for line in self.pending.active.values():
             entry = line.entries[0]
             shapes = self.allocate.shapes(entry[3])
-            heads.append((entry, min(self._missing(view, entry[3], shape) for shape in shapes)))
-        return self.running.next_crossing(self.order, heads, view.now_s) if heads else math.inf
+            heads.append((line, entry, min(self._missing(view, entry[3], shape) for shape in shapes)))
+        if not heads:
+            self.bounded_by = (-1, -1)
+            return math.inf
+        self.bounded_by = (self.running.gpus_added, view.knowledge.report_count)
+        return self.running.next_crossing(self.order, heads, view.now_s)
 
     # Adjusters -------------------------------------------------------------------------------------------------
 

@@ -61,15 +61,20 @@ class Reasons:
                         plan.refuse(line.scope, cause)
 
     def _changed(self, view: View, fresh: dict[str, Line]) -> dict[str, Line]:
-        """The lines whose causes may be others than when they were last looked at. Those of whole GPUs follow from what
-        is free."""
-        cluster = view.cluster
+        """The lines whose causes may be others than when they were last looked at. For whole GPUs the cause depends on
+        whether as many are free, and on the quota that is left."""
+        cluster, active = view.cluster, self._pending.active
         free: list[float] = [pool.free for pool in cluster.pools]
         free.append(cluster.quota_left)
-        if free != self._booked or self._refuses:
-            self._booked = free
-            return self._pending.active
-        return {scope: line for scope, line in self._pending.active.items() if scope in fresh or not line.is_plain}
+        before, self._booked = self._booked, free
+        if self._refuses or not before or (free != before and (len(free) != 2 or free[1] != before[1])):
+            return active
+        least, most = min(free[0], before[0]), max(free[0], before[0])  # the same if there is not one pool
+        return {
+            scope: line
+            for scope, line in active.items()
+            if scope in fresh or not line.is_plain or least < line.gpus <= most
+        }
 
     def _book_head(self, view: View, plan: Plan, line: Line) -> None:
         job = line.entries[0][3]

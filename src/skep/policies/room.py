@@ -18,20 +18,20 @@ class Room(msgspec.Struct):
     victims: list[JobView]
 
 
-def has_chance(
+def lacking(
     view: View, place: Place, job: JobView, shape: Shape, victims: Iterable[JobView], missing: float
-) -> bool:
-    """False only if the job would not fit even if all of these were stopped: they have too few GPUs or, for a job that
-    must sit on few nodes, no node would have enough. A job that needs no more GPUs still needs one of them to be
-    stopped."""
+) -> float | None:
+    """Not None only if the job would not fit even if all of these were stopped: the GPUs that would still be missing; 0
+    or less if it must sit on few nodes and no node would have enough. A job that needs no more GPUs still needs one of
+    them to be stopped."""
     freed = Freed(view, shape) if shape.is_plain and place.keeps_together(job, view.now_s) else None
     is_enough = freed is None
     for victim in victims:
         missing -= victim.gpu_count
         is_enough = is_enough or (freed is not None and freed.add(victim))
         if is_enough and missing <= 0:
-            return True
-    return False
+            return None
+    return missing
 
 
 def make_room(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from skep.core.cluster import Allocation
 from skep.core.job import Job, JobState
-from skep.policies.lines import Entry
+from skep.policies.lines import Entry, Line
 from skep.policies.order.simple import LeastAttained
 from skep.policies.running import GRID, Running
 from skep.testing import job
@@ -50,33 +50,74 @@ def scanned(order: LeastAttained, there: list[Job], head: Entry, missing: int, n
     return math.inf
 
 
+def line_of(rank: int, key: float, seq: int) -> Line:
+    """A line with this head."""
+    pending = Job(job(id=f"head-{seq}").spec, seq, 0.0)
+    line = Line("", f"line {seq}", pending.spec.shapes, [], is_strict=False)
+    line.entries = [(rank, key, seq, pending)]
+    return line
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     jobs=running_jobs(),
+    late=st.sets(st.integers(0, 24)),
     leaving=st.sets(st.integers(0, 24)),
     by_size=st.booleans(),
     lead=st.sampled_from([0.0, 100 / 3, 1e7]),
-    key=amounts,
-    missing=st.integers(-1, 20),
-    wait_s=amounts,
+    keys=st.lists(amounts, min_size=1, max_size=4),
+    missing=st.lists(st.integers(-1, 20), min_size=12, max_size=12),
+    wait_s=st.lists(amounts, min_size=2, max_size=2),
 )
 def test_lists_by_speed_answer_like_a_sort_and_a_scan(
-    jobs: list[Job], leaving: set[int], by_size: bool, lead: float, key: float, missing: int, wait_s: float
+    jobs: list[Job],
+    late: set[int],
+    leaving: set[int],
+    by_size: bool,
+    lead: float,
+    keys: list[float],
+    missing: list[int],
+    wait_s: list[float],
 ) -> None:
-    head = (0, key, 12, Job(job(id="head").spec, 12, 0.0))
+    lines = [line_of(0, key, 12 + number) for number, key in enumerate(keys)]
     order = LeastAttained(by_size=by_size, lead=lead)
     running = Running()
     now_s = 4000 / 3
-    for each in jobs:
-        running.add((each.rank, order.key(each, now_s), each.seq, each))
-    for moment_s in (now_s, now_s + wait_s):
+
+    def enter(those: list[Job]) -> None:
+        for each in those:
+            running.add((each.rank, order.key(each, now_s), each.seq, each))
+
+    enter([each for each in jobs if each.seq not in late])
+    for step in range(3):
         there = [entry[3] for entry in running.entries]
-        keyed = [(each.rank, order.running_key(each, moment_s), each.seq, each) for each in there]
+        keyed = [(each.rank, order.running_key(each, now_s), each.seq, each) for each in there]
         is_running = [entry for entry in sorted(keyed, reverse=True) if entry[3].state is JobState.RUNNING]
-        assert list(running.latest(order, (0,), moment_s)) == is_running
-        assert running.next_crossing(order, [(head, missing)], moment_s) == scanned(
-            order, there, head, missing, moment_s
-        )
+        assert list(running.latest(order, (0,), now_s)) == is_running
+        heads = [(line, line.entries[0], missing[4 * step + number]) for number, line in enumerate(lines)]
+        expected_s = [scanned(order, there, head, needed, now_s) for _, head, needed in heads]
+        assert running.next_crossing(order, heads, now_s) == min(expected_s)
+        for (line, _, needed), crossing_s in zip(heads, expected_s, strict=True):
+            assert line.quiet_until_s < crossing_s or crossing_s == math.inf
+            assert line.quiet_seq == line.entries[0][2]
+            assert line.quiet_missing <= needed
         for each in there:
-            if each.seq in leaving:
+            if each.seq in leaving and step == 0:
                 running.remove(each)
+        now_s += wait_s[step % 2]
+        if step == 1:
+            enter([each for each in jobs if each.seq in late])
+
+
+def test_a_line_is_quiet_until_jobs_with_enough_gpus_have_passed_its_head() -> None:
+    order, running = LeastAttained(lead=0.0), Running()
+    runs = Job(job(2, id="runs").spec, 0, 0.0)
+    runs.state, runs.allocation, runs.held_gpus = JobState.RUNNING, Allocation((), 2), 2
+    running.add((0, 0.0, 0, runs))
+    line = line_of(0, 100.0, 1)
+    assert running.next_crossing(order, [(line, line.entries[0], 1)], 10.0) == 50.0
+    assert line.is_quiet(0, 40.0)
+    assert not line.is_quiet(0, 50.0), "the running job has passed it"
+    assert not line.is_quiet(1, 40.0), "it fits"
+    line.entries = [(0, 90.0, 2, runs)]
+    assert not line.is_quiet(0, 40.0), "another job is the head"

@@ -69,6 +69,7 @@ def tasks_moved(state: State, event: TasksMoved) -> None:
         job.resizes += 1
     job.work_s = job.saved_s = event.work_s
     set_rate(job, event.rate)
+    state.knowledge.report_count += 1
     job.progress_since_s = job.saving_since_s = event.progress_since_s
     job.held_launch = event.launch or job.launches
     job.limit_milli, job.settings = WHOLE, {}
@@ -105,6 +106,7 @@ def tasks_resumed(state: State, event: TasksResumed) -> None:
     job.held_since_s = state.now_s
     job.share = event.share
     set_rate(job, event.rate)
+    state.knowledge.report_count += 1
     job.work_s, job.progress_since_s = event.work_s, event.progress_since_s
     job.saving_since_s = event.progress_since_s
     if job.spec.time_limit_s is not None:
@@ -171,6 +173,7 @@ def progress_reported(state: State, event: ProgressReported) -> None:
     job = state.jobs.get(event.job_id)
     if job is None or job.seq not in state.held_jobs or is_late(job, event.launch):
         return
+    state.knowledge.report_count += 1
     if event.report is not None:
         state.knowledge.note_report(state.now_s, job, event.report, place_of(job, state.held_jobs, state.cluster))
     if event.share is not None and not job.is_halted:
@@ -196,11 +199,12 @@ def set_rate(job: Job, rate: float | None) -> None:
 
 def settle(state: State, job: Job) -> None:
     """Book what the job has held since the last change."""
-    if not job.is_halted:
+    now_s = state.now_s
+    if job.held is not None and job.held.resumes_as is None:  # else it is suspended
         book_service(state, job)
-        job.run_s += state.now_s - job.held_since_s
+        job.run_s += now_s - job.held_since_s
     job.share_since_s = None
-    job.held_since_s = state.now_s
+    job.held_since_s = now_s
 
 
 def book_service(state: State, job: Job) -> None:

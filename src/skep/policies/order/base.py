@@ -64,6 +64,11 @@ class Order:
         """When the key of a running job (`running_key`), which is not beyond `key` now, passes it."""
         return math.inf
 
+    def surely_behind(self, job: JobView) -> float:
+        """A time before which a running job has certainly not passed the key that `reaches` was last asked about,
+        whatever the rounding."""
+        return -math.inf
+
     def ceilings(self, entries: Iterable[tuple[int, Key, int, JobView]], now_s: float) -> dict[int, Ceiling]:
         """For running jobs, by seq: keys that they have not passed by now, if that is known without computing their
         keys. The last answer of `reaches` holds until then, if the job continues unchanged."""

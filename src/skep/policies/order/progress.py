@@ -80,10 +80,13 @@ class ProgressAndService(Order):
         known, course = self.passing.get(job.seq), self._course(job)
         if known is None or known[0] != (job.rank, key) or known[1] <= now_s or known[3] != course:
             goal = key + self.lead
-            at_s = self._passes(job, goal - self.step * SLACK / 2, now_s)
-            before_s = self._passes(job, goal - self.step * SLACK * 2, now_s)
+            at_s, before_s = self._passes(job, (goal - self.step * SLACK / 2, goal - self.step * SLACK * 2), now_s)
             known = self.passing[job.seq] = ((job.rank, key), at_s, before_s, course)
         return known[1]
+
+    def surely_behind(self, job: JobView) -> float:
+        known = self.passing.get(job.seq)
+        return math.inf if known is None else known[2]
 
     def ceilings(self, entries: Iterable[tuple[int, float, int, JobView]], now_s: float) -> dict[int, Ceiling]:
         passing, reported = self.passing, self.known.progress
@@ -103,9 +106,9 @@ class ProgressAndService(Order):
         progress = self.known.progress.get(job.id) if self.known.progress else None
         return (job.progress_since_s, job.rate, job.state, job.held_since_s, progress and progress.at_s)
 
-    def _passes(self, job: JobView, goal: float, now_s: float) -> float:
-        """When the value of a running job reaches the goal. Service raises it and progress lowers it. Both grow
-        linearly within three periods: the rest of a restart, the work, and the time after the expected work.
+    def _passes(self, job: JobView, goals: tuple[float, float], now_s: float) -> list[float]:
+        """When the value of a running job reaches each of the goals. Service raises it and progress lowers it. Both
+        grow linearly within three periods: the rest of a restart, the work, and the time after the expected work.
 
         The speed of a job that is launching is not known yet: without progress it passes earliest, so the key is
         examined again then.
@@ -115,15 +118,20 @@ class ProgressAndService(Order):
         restart_s = max(job.progress_since_s - now_s, 0.0) if rate else 0.0
         at_s = now_s
         course = Course(job.service_at(now_s), gpus, done, 0.0)
+        periods = []
         for lasts_s, slope in ((restart_s, 0.0), ((1 - done) / rate if rate else 0.0, rate), (math.inf, 0.0)):
-            if not lasts_s:
-                continue
-            course = Course(course.service, gpus, course.done, slope)
+            if lasts_s:
+                course = Course(course.service, gpus, course.done, slope)
+                periods.append((at_s, lasts_s, course))
+                at_s += lasts_s
+                course = course.after(lasts_s)
+        return [self._passes_in(periods, epochs, goal) for goal in goals]
+
+    def _passes_in(self, periods: list[tuple[float, float, Course]], epochs: float, goal: float) -> float:
+        for at_s, lasts_s, course in periods:
             found_s = self._first(course, epochs, goal, lasts_s)
             if found_s <= lasts_s:
                 return at_s + found_s
-            at_s += lasts_s
-            course = course.after(lasts_s)
         return math.inf
 
     def _first(self, course: Course, epochs: float, goal: float, lasts_s: float) -> float:
