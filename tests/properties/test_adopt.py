@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shared_worlds import shared_worlds
-from test_elastic import elastic
+from test_elastic import elastic, reporting
 from test_turns import advance_to_a_suspension, turning, turning_vcs
 from worlds import examples, taken_up, worlds
 
@@ -51,6 +51,13 @@ def test_with_suspended_jobs(data: st.DataObject) -> None:
 @given(data=st.data())
 def test_with_elastic_jobs(data: st.DataObject) -> None:
     world = data.draw(worlds("afs-l").flatmap(elastic))
+    check_goes_on_alike(world, begun(data, world))
+
+
+@examples(25)
+@given(data=st.data())
+def test_with_sizes_that_follow_reported_speeds(data: st.DataObject) -> None:
+    world = data.draw(worlds("afs-l").flatmap(elastic).flatmap(reporting))
     check_goes_on_alike(world, begun(data, world))
 
 

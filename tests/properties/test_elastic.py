@@ -35,6 +35,17 @@ def elastic(draw: st.DrawFn, world: World) -> World:
     return msgspec.structs.replace(world, trace=trace, policy=policy)
 
 
+@st.composite
+def reporting(draw: st.DrawFn, world: World) -> World:
+    """The world, whose jobs report speeds that differ between jobs of one model."""
+    steps = st.sampled_from([None, 10, 100, 1000])
+    jobs = [
+        msgspec.structs.replace(entry, spec=msgspec.structs.replace(entry.spec, model="bert", steps=draw(steps)))
+        for entry in world.trace.jobs
+    ]
+    return msgspec.structs.replace(world, trace=msgspec.structs.replace(world.trace, jobs=jobs), always_reports=True)
+
+
 def stretched(draw: st.DrawFn, entry: TraceJob) -> TraceJob:
     if draw(st.integers(0, 3)) == 0:
         return entry

@@ -14,8 +14,9 @@ import msgspec
 
 from skep.core.history import Finished, History, Past, Spread, owner_of
 from skep.core.model import JobSpec, Shape
-from skep.core.progress import Progress, Report, Tally
+from skep.core.progress import Progress, Report, Tally, moves
 from skep.core.requests import Requests, SavedRequests
+from skep.core.share import EXCLUSIVE, MODES
 
 if TYPE_CHECKING:
     from skep.core.cluster import Cluster
@@ -27,6 +28,9 @@ SUCCEEDED = "succeeded"
 PLACES_MAX = 10_000
 """The number of situations whose speeds are kept; the oldest is dropped first."""
 
+
+AT_ONCE = ("alone", "together")
+"""Rate models of share modes in which a job runs all the time."""
 
 NOTHING = Past()
 """The history of a VC in which no job has run; never modified."""
@@ -43,6 +47,20 @@ class SpeedKey(msgspec.Struct, frozen=True, array_like=True):
     gpus: int
     neighbours: tuple[str, ...] = ()
     """The models of other jobs on the same GPUs, sorted."""
+
+
+class MeasuredSpeed(Tally):
+    """Steps per second reported from one situation."""
+
+    settled: float = 0.0
+    """The mean when it last changed by a tenth: policies decide by this, so noise changes no decision."""
+
+    def settle(self) -> bool:
+        """Returns whether the settled speed has changed."""
+        if self.count > 1 and not moves(self.settled, self.mean):
+            return False
+        self.settled = self.mean
+        return True
 
 
 class GpuUse(NamedTuple):
@@ -93,6 +111,10 @@ class KnowledgeView(ProfileFigures, Protocol):
         which has a single figure without a spread."""
 
     @property
+    def speed_version(self) -> int:
+        """Increases when reports change what `rate` returns."""
+
+    @property
     def progress(self) -> Mapping[str, Progress]:
         """The latest logged progress of each job that reports and has not ended."""
 
@@ -119,17 +141,18 @@ class Saved(msgspec.Struct):
     whole: Past
     vcs: dict[str, Past]
     progress: dict[str, Progress]
-    speeds: list[tuple[SpeedKey, Tally]]
+    speeds: list[tuple[SpeedKey, MeasuredSpeed]]
     requests: SavedRequests | None = None
     vc_requests: dict[str, SavedRequests] = {}
 
 
 class Knowledge:
-    """The knowledge of a state, which alone changes it. Reported speeds take precedence over given ones."""
+    """The knowledge of a state, which alone changes it."""
 
     def __init__(self, measured: ProfileFigures = UNKNOWN, saved: Saved | None = None) -> None:
         saved = saved or Saved(Past(), {}, {}, [])
         self.measured = measured
+        self.speed_version = 0
         self.whole = saved.whole
         self.vcs = saved.vcs
         self.progress = saved.progress
@@ -141,7 +164,20 @@ class Knowledge:
         self.vc_requests = {vc: Requests(each) for vc, each in saved.vc_requests.items()}
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
-        return self.measured.rate(job, shape, gpu_type, neighbours)
+        """From the profile, which knows what every placement costs; else from the speeds that jobs of this model have
+        reported, relative to that of the job's first shape."""
+        given = self.measured.rate(job, shape, gpu_type, neighbours)
+        if given is not None or not self.speeds:
+            return given
+        asked = job.shapes[0]
+        reference = self._settled(SpeedKey(job.model, asked.gpu_types[0] if asked.gpu_types else gpu_type, asked.gpus))
+        beside = tuple(sorted(other.model for other in neighbours))
+        speed = self._settled(SpeedKey(job.model, gpu_type, shape.gpus, beside))
+        return speed / reference if speed and reference else None
+
+    def _settled(self, key: SpeedKey) -> float | None:
+        found = self.speeds.get(key)
+        return None if found is None else found.settled
 
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return self.measured.steps_per_s(model, gpu_type, gpus)
@@ -198,8 +234,9 @@ class Knowledge:
             if tally is None:
                 if len(self.speeds) >= PLACES_MAX:
                     del self.speeds[next(iter(self.speeds))]
-                tally = self.speeds[place] = Tally()
+                tally = self.speeds[place] = MeasuredSpeed()
             tally.add(report.steps_per_s)
+            self.speed_version += tally.settle()
 
     def shift(self, by_s: float) -> None:
         """The clock was set."""
@@ -230,6 +267,10 @@ class PartOfVc:
         return self._whole.report_count
 
     @property
+    def speed_version(self) -> int:
+        return self._whole.speed_version
+
+    @property
     def requests(self) -> Requests:
         return self._whole.vc_requests.get(self._vc, NO_REQUESTS)
 
@@ -248,12 +289,17 @@ def neighbours_of(job: Job, there: Mapping[int, Job], cluster: Cluster) -> list[
 
 
 def place_of(job: Job, there: Mapping[int, Job], cluster: Cluster) -> SpeedKey | None:
-    """Where it runs, as a place of which the speed is kept; none of a job without a model, on several GPU types, or
-    with several workers on a GPU."""
-    if not job.spec.model or job.held is None or job.held.depth > 1:
+    """The situation of a running job, for the table of speeds. None if its speed depends on more than the key has: no
+    model (also of a neighbour), several GPU types, more nodes than needed, several workers on a GPU, or a share mode
+    that gives it only a part of the time or of the GPU."""
+    held = job.held
+    if not job.spec.model or held is None or held.depth > 1:
         return None
-    types = {cluster.nodes[piece.node].spec.gpu_type for piece in job.held.slices if piece.gpus}
-    if len(types) != 1:
+    nodes = [cluster.nodes[node] for node, _ in held.masks()]
+    if len({node.pool.gpu_type for node in nodes}) != 1 or MODES[held.terms.mode or EXCLUSIVE].rate not in AT_ONCE:
         return None
-    models = sorted(other.spec.model for other in neighbours_of(job, there, cluster))
-    return SpeedKey(job.spec.model, types.pop(), job.held.gpu_count(), tuple(models))
+    gpus, pool = held.gpu_count(), nodes[0].pool
+    beside = tuple(sorted(other.spec.model for other in neighbours_of(job, there, cluster)))
+    if len(nodes) > -(-gpus // pool.size_max) or "" in beside:
+        return None
+    return SpeedKey(job.spec.model, pool.gpu_type, gpus, beside)

@@ -71,11 +71,14 @@ class Afs:
         """When pending jobs accept to be spread."""
         self.possible = Possible(view, self.place)
         self.allocate.use(view)
+        self.speed_version = view.knowledge.speed_version
         self.unseen = [job for job in view.jobs.values() if job.state is JobState.PENDING and job.is_ready]
 
     # The decision ----------------------------------------------------------------------------------------------
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
+        if self.speed_version != view.knowledge.speed_version:
+            self.attach(view, memory)  # sizes and keys follow from speeds
         plan = view.new_plan()
         for job in trigger.withdrawn:
             self._leave(job)

@@ -40,6 +40,8 @@ class World(msgspec.Struct, frozen=True):
     seed: int = 0
     outages: tuple[tuple[int, float, float], ...] = ()
     script: tuple[tuple[float, Event], ...] = ()
+    always_reports: bool = False
+    """Jobs report progress even if the policy does not need it, as in a server."""
 
     def __repr__(self) -> str:
         """A readable form for failed properties."""
@@ -55,7 +57,7 @@ class World(msgspec.Struct, frozen=True):
     @property
     def reports(self) -> bool:
         """True if jobs report progress, as in an `Experiment`."""
-        return Need.PROGRESS in needs_of(self.policy)
+        return self.always_reports or Need.PROGRESS in needs_of(self.policy)
 
     def begin(self) -> WorldCourse:
         state = State(self.cluster.blank())

@@ -10,6 +10,8 @@ import pytest
 from skep.clusters import read_layout
 from skep.core.events import Event
 from skep.core.job import JobState
+from skep.core.knowledge import SpeedKey
+from skep.core.progress import Report
 from skep.experiments.sharing import hardware_cluster
 from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import JobRow, Run
@@ -52,6 +54,21 @@ def test_it_grows_into_what_is_idle_and_shrinks_for_who_comes() -> None:
     assert (found["a"].resizes, found["a"].preemptions, found["a"].migrations) == (2, 0, 0)
     assert found["b"].finish_s == 500
     assert found["a"].finish_s == 750
+
+
+@pytest.mark.parametrize(("at_8", "expected"), [(20.0, 8), (10.5, 4)], ids=["twice as fast", "hardly faster"])
+def test_sizes_follow_the_speeds_that_jobs_report(at_8: float, expected: int) -> None:
+    jobs = (elastic(4, 1, 8, work=5000, id="a", model="bert"), job(4, work=100, at=100, id="b"))
+    course = World(trace(*jobs), cluster("1x8:v100"), "afs-l").begin()
+    course.advance()
+    assert course.state.jobs["a"].held_gpus == 8
+    for gpus, speed in ((4, 10.0), (8, at_8)):
+        place = SpeedKey("bert", "v100", gpus)
+        course.state.knowledge.note_report(0.0, course.state.jobs["a"], Report(1.0, steps_per_s=speed), place)
+    held = {}
+    while course.advance() and course.state.now_s <= 200:
+        held[course.state.now_s] = course.state.jobs["a"].held_gpus
+    assert held == {100.0: 4, 200.0: expected}
 
 
 def finished(world: World) -> WorldCourse:

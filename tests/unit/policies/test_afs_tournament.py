@@ -117,6 +117,21 @@ def test_a_job_without_a_range_has_one_size() -> None:
     assert ElasticSizes(power(0.9)).ladder(JobSpec("j", (gpu_shape(3),))).sizes == (3,)
 
 
+CURVES = {
+    "nothing known": ({}, {1: 0.5, 2: 1, 3: 1.5, 4: 2, 5: 2.5}),
+    "one size": ({2: 1.0}, {1: 0.5, 2: 1, 3: 1.5, 4: 2, 5: 2.5}),
+    "two sizes": ({2: 1.0, 4: 1.5}, {1: 0.5, 2: 1, 3: 1.25, 4: 1.5, 5: 1.875}),
+    "a larger size that is not faster": ({2: 1.0, 4: 1.0}, {1: 0.5, 2: 1, 5: 1.25}),
+}
+
+
+@pytest.mark.parametrize(("known", "expected"), CURVES.values(), ids=CURVES)
+def test_unknown_sizes_lie_between_known_ones(known: dict[int, float], expected: dict[int, float]) -> None:
+    spec = JobSpec("j", (gpu_shape(2),), min_gpus=1, max_gpus=5)
+    ladder = ElasticSizes(lambda _, shape: known.get(shape.gpus)).ladder(spec)
+    assert dict(zip(ladder.sizes, map(float, ladder.speeds), strict=True)) == expected
+
+
 def test_as_few_jobs_as_possible_give_something_back() -> None:
     """The smallest that has enough alone, or else the largest; nobody is stopped while somebody can shrink."""
     givers = Givers()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Callable
 from fractions import Fraction
@@ -10,25 +11,42 @@ from typing import NamedTuple
 from skep.core.model import JobSpec, Shape
 from skep.core.view import View
 
-Scaling = Callable[[JobSpec, Shape], float | Fraction]
-"""Work per second of a job in this shape, alone and well placed."""
+Rates = Callable[[JobSpec, Shape], float | Fraction | None]
+"""Work per second of a job in this shape, alone and well placed; None: unknown."""
 
 
-def in_proportion(spec: JobSpec, shape: Shape) -> Fraction:
-    """Without measurements: speed in proportion to the GPUs."""
-    return Fraction(milli_of(shape), milli_of(spec.shapes[0])) if shape.gpus else Fraction(1)
+def unknown(spec: JobSpec, shape: Shape) -> None:
+    return None
 
 
-def known_scaling(view: View) -> Scaling:
-    """On the first GPU type for which a speed is known, else in proportion."""
+def known_rates(view: View) -> Rates:
+    """On the first GPU type for which a speed is known."""
 
-    def scaling(spec: JobSpec, shape: Shape) -> float | Fraction:
+    def rate(spec: JobSpec, shape: Shape) -> float | None:
         pools = view.cluster.pools_for(shape.gpu_types)
         rates = (view.knowledge.rate(spec, shape, pool.gpu_type) for pool in pools)
-        known = next((rate for rate in rates if rate is not None), None)
-        return in_proportion(spec, shape) if known is None else known
+        return next((rate for rate in rates if rate is not None), None)
 
-    return scaling
+    return rate
+
+
+def completed(spec: JobSpec, shapes: list[Shape], rates: Rates) -> list[Fraction]:
+    """The speed in each shape, smallest first. Unknown ones are on a line between the nearest known ones, and in
+    proportion to the GPUs beyond them; if none is known, all are in proportion."""
+    found = [(milli_of(shape), rates(spec, shape)) for shape in shapes]
+    points = [(milli, Fraction(rate)) for milli, rate in found if rate is not None]
+    points = points or [(milli_of(spec.shapes[0]), Fraction(1))]
+    return [speed_at(milli, points) for milli, _ in found]
+
+
+def speed_at(milli: int, points: list[tuple[int, Fraction]]) -> Fraction:
+    at = bisect.bisect_left(points, milli, key=lambda point: point[0])
+    below, above = points[max(at - 1, 0)], points[min(at, len(points) - 1)]
+    if milli == above[0]:
+        return above[1]
+    if below is above:
+        return above[1] * Fraction(milli, above[0])
+    return below[1] + (above[1] - below[1]) * Fraction(milli - below[0], above[0] - below[0])
 
 
 def milli_of(shape: Shape) -> int:
@@ -64,8 +82,8 @@ class ElasticSizes:
 
     name = "elastic"
 
-    def __init__(self, scaling: Scaling = in_proportion, most: int = 1_000_000, *, can_resize: bool = True) -> None:
-        self.scaling = scaling
+    def __init__(self, rates: Rates = unknown, most: int = 1_000_000, *, can_resize: bool = True) -> None:
+        self.rates = rates
         self.can_resize = can_resize
         self.most = most
         self.known: dict[object, Ladder] = {}
@@ -73,7 +91,7 @@ class ElasticSizes:
     def use(self, view: View) -> None:
         """Up to the number of GPUs that exist, at speeds that are known there."""
         self.most = view.cluster.gpu_total
-        self.scaling = known_scaling(view)
+        self.rates = known_rates(view)
         self.known = {}
 
     def ladder(self, spec: JobSpec) -> Ladder:
@@ -85,18 +103,23 @@ class ElasticSizes:
 
     def _steps(self, spec: JobSpec) -> list[tuple[int, Shape, Fraction]]:
         """(GPUs, shape, speed), leaving out sizes that are no faster than a smaller one."""
-        bounds = spec.gpu_range if self.can_resize else None
-        asked = spec.shapes[0]
-        if bounds is None:
-            return [(asked.gpus, asked, Fraction(self.scaling(spec, asked)))]
-        low, high = bounds
+        sized = self._sized(spec)
+        speeds = completed(spec, [shape for _, shape in sized], self.rates)
         found: list[tuple[int, Shape, Fraction]] = []
-        for gpus in range(low, max(min(high, self.most), low) + 1, asked.roles[spec.elastic_role].gpus):
-            shape = spec.resized(gpus)
-            speed = Fraction(self.scaling(spec, shape))
+        for (gpus, shape), speed in zip(sized, speeds, strict=True):
             if not found or speed > found[-1][2]:
                 found.append((gpus, shape, speed))
         return found
+
+    def _sized(self, spec: JobSpec) -> list[tuple[int, Shape]]:
+        """All sizes of its range, smallest first."""
+        bounds = spec.gpu_range if self.can_resize else None
+        asked = spec.shapes[0]
+        if bounds is None:
+            return [(asked.gpus, asked)]
+        low, high = bounds
+        sizes = range(low, max(min(high, self.most), low) + 1, asked.roles[spec.elastic_role].gpus)
+        return [(gpus, spec.resized(gpus)) for gpus in sizes]
 
 
 def kind_of(spec: JobSpec) -> tuple[object, ...]:

@@ -6,6 +6,7 @@ what others leave idle. A job with the claim `auto` is guaranteed if the quota a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 
 from skep.core.refusal import Cause
@@ -66,7 +67,7 @@ class Classes(CapacityQueues):
     def used_by(self, group: Hashable) -> float:
         """GPUs of the guaranteed jobs of a VC, also during a trial: jobs that the trial has stopped do not count."""
         jobs = self.placed.get(str(group), {}).values()
-        return sum(job.gpus for job in jobs if job.allocation is not None and not is_guest(job))
+        return math.fsum(job.gpus for job in jobs if job.allocation is not None and not is_guest(job))
 
     def is_within(self, job: JobView) -> bool:
         return self.kind == NO_QUOTAS or super().is_within(job)

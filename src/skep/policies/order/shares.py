@@ -11,8 +11,11 @@ from skep.core.refusal import Cause
 from skep.core.view import ClusterView, JobView, View
 from skep.policies.order.base import Order
 
-Amounts = tuple[float, float, float]
-"""GPUs, CPUs, GiB of memory."""
+Amounts = tuple[int, int, int]
+"""Thousandths of GPUs and of CPUs, MiB of memory. Integers, so that the use of a group does not depend on the order in
+which its jobs came and went."""
+
+NOTHING: Amounts = (0, 0, 0)
 
 
 class ByUse(Order):
@@ -36,10 +39,14 @@ class ByUse(Order):
 
     def _count(self, job: JobView, sign: int) -> None:
         group = self.group(job)
-        held = self.used.get(group, (0.0, 0.0, 0.0))
+        held = self.used.get(group, NOTHING)
         asked = amounts_of(job)
-        gpus, cpu, memory_gib = (have + sign * want for have, want in zip(held, asked, strict=True))
-        self.used[group] = (gpus, cpu, memory_gib)
+        gpus, cpu, memory = (have + sign * want for have, want in zip(held, asked, strict=True))
+        self.used[group] = (gpus, cpu, memory)
+
+    def used_by(self, group: Hashable) -> float:
+        """GPUs."""
+        return self.used.get(group, NOTHING)[0] / 1000
 
 
 class DominantShare(ByUse):
@@ -59,7 +66,7 @@ class DominantShare(ByUse):
         super()._count(job, sign)
         group = self.group(job)
         parts = zip(self.used[group], self.capacity, strict=True)
-        self.shares[group] = round(max(have / there for have, there in parts), 9)
+        self.shares[group] = max(have / there for have, there in parts)
 
 
 EQUAL, USAGE = "equal", "usage"
@@ -110,9 +117,6 @@ class CapacityQueues(ByUse):
         quota = self.quotas.get(str(group), 0.0)
         return self.used_by(group) / quota if quota else math.inf
 
-    def used_by(self, group: Hashable) -> float:
-        return self.used.get(group, (0.0, 0.0, 0.0))[0]
-
     def is_within(self, job: JobView) -> bool:
         """True if the VC's quota would cover this job too."""
         return self.used_by(job.spec.vc) + job.gpus <= self.quotas.get(job.spec.vc, 0.0) + 1e-9
@@ -122,18 +126,19 @@ class CapacityQueues(ByUse):
         return None if owns_all or self.is_within(job) else Cause.QUOTA
 
 
-def capacity_of(cluster: ClusterView) -> Amounts:
-    """An unlimited resource is never dominant."""
+def capacity_of(cluster: ClusterView) -> tuple[float, float, float]:
+    """In the units of `Amounts`. An unlimited resource is never dominant."""
     cpu_milli = sum(node.spec.cpu_milli for node in cluster.nodes)
     memory_mib = sum(node.spec.memory_mib for node in cluster.nodes)
     return (
-        cluster.gpu_total or math.inf,
-        cpu_milli / 1000 if cpu_milli < UNLIMITED else math.inf,
-        memory_mib / 1024 if memory_mib < UNLIMITED else math.inf,
+        cluster.gpu_total * 1000 or math.inf,
+        cpu_milli if cpu_milli < UNLIMITED else math.inf,
+        memory_mib if memory_mib < UNLIMITED else math.inf,
     )
 
 
 def amounts_of(job: JobView) -> Amounts:
     roles = job.spec.shapes[0].roles
     cpu = sum(role.count * role.cpu for role in roles)
-    return (job.gpus, cpu, sum(role.count * role.memory_gib for role in roles))
+    memory_gib = sum(role.count * role.memory_gib for role in roles)
+    return (round(job.gpus * 1000), round(cpu * 1000), round(memory_gib * 1024))

@@ -40,7 +40,7 @@ class LeastBorrowed(ByUse):
         return job.spec.vc
 
     def group_key(self, group: Hashable) -> float:
-        return self.used.get(group, (0.0, 0.0, 0.0))[0]
+        return self.used_by(group)
 
 
 class NoPreemption:
