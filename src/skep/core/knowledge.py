@@ -49,7 +49,7 @@ class SpeedKey(msgspec.Struct, frozen=True, array_like=True):
     """The models of other jobs on the same GPUs, sorted."""
 
 
-class MeasuredSpeed(Tally):
+class SpeedTally(Tally):
     """Steps per second reported from one situation."""
 
     settled: float = 0.0
@@ -141,7 +141,7 @@ class Saved(msgspec.Struct):
     whole: Past
     vcs: dict[str, Past]
     progress: dict[str, Progress]
-    speeds: list[tuple[SpeedKey, MeasuredSpeed]]
+    speeds: list[tuple[SpeedKey, SpeedTally]]
     requests: SavedRequests | None = None
     vc_requests: dict[str, SavedRequests] = {}
 
@@ -234,7 +234,7 @@ class Knowledge:
             if tally is None:
                 if len(self.speeds) >= PLACES_MAX:
                     del self.speeds[next(iter(self.speeds))]
-                tally = self.speeds[place] = MeasuredSpeed()
+                tally = self.speeds[place] = SpeedTally()
             tally.add(report.steps_per_s)
             self.speed_version += tally.settle()
 
