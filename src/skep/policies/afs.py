@@ -3,7 +3,8 @@ possible.
 
 1. Every job enters the tournament: running jobs as if they had no GPUs, pending jobs through the heads of their queues.
 2. Jobs that are to start are placed; if there is no place, running jobs with more than their due give GPUs back, by
-   shrinking first, then by stopping. A job that still finds no place is left out, and the tournament is repeated.
+   shrinking first, then by stopping. A job that still finds no place is left out, as are equal jobs behind it, and the
+   tournament is repeated.
 3. Jobs that are due more grow if the gain is larger than the cost of a restart, or of two if another job must shrink.
 
 A job with more than its due keeps it until another job can use it.
@@ -29,12 +30,15 @@ from skep.policies.allocate.tournament import Entrant, Home, TournamentRoom, sha
 from skep.policies.estimate.duration import Duration
 from skep.policies.explain import REMEDIES, refusal_of
 from skep.policies.job_timers import JobTimers
-from skep.policies.lines import Line
+from skep.policies.lines import Entry, Line
 from skep.policies.pending import Pending
 from skep.policies.place import Place
 from skep.policies.possible import Possible
 
 RUNNING = JobState.RUNNING
+
+Misfits = dict[tuple[str, Hashable, Home], Entry]
+"""By line, placements that are accepted, and home: the first job that found no place there. Those before it did."""
 
 
 class AfsCourse(NamedTuple):
@@ -131,7 +135,7 @@ class Afs:
         return max(self.estimate.total_s(job) - job.work_at(now_s), 0.0)
 
     def _decide(self, view: View, plan: Plan) -> None:
-        misfits: set[Hashable] = set()
+        misfits: Misfits = {}
         mark = plan.mark()  # a rejected job stays rejected
         while True:
             course = self._tournament(view, misfits)
@@ -139,15 +143,15 @@ class Afs:
             if misfit is None:
                 break
             plan.rollback(mark)
-            scope = self.pending.entries[misfit.seq][0].scope
-            misfits.add((scope, self.place.key(misfit.job, view.now_s), misfit.home))
+            line, entry = self.pending.entries[misfit.seq]
+            misfits[line.scope, self.place.key(misfit.job, view.now_s), misfit.home] = entry
         for decision in plan.decisions:
             if decision.before is None:
                 self._leave(view.jobs[decision.job_id])
 
     # The tournament --------------------------------------------------------------------------------------------
 
-    def _tournament(self, view: View, misfits: set[Hashable]) -> AfsCourse:
+    def _tournament(self, view: View, misfits: Misfits) -> AfsCourse:
         cluster, now_s = view.cluster, view.now_s
         jobs = [job for job in view.held_jobs.values() if can_change(cluster, job)]
         shapes = [self._shape(line) for line in self.pending.active.values()] + [job.spec.shapes[0] for job in jobs]
@@ -166,16 +170,17 @@ class Afs:
         fed = share_out(queues, room, is_strict=self.is_strict)
         return self._course(running, fed)
 
-    def _entrants(self, view: View, line: Line, homes: dict[str, Home], misfits: set[Hashable]) -> Iterator[Entrant]:
+    def _entrants(self, view: View, line: Line, homes: dict[str, Home], misfits: Misfits) -> Iterator[Entrant]:
         ladder = self.allocate.ladder(line.entries[0][3].spec)
         shapes = self._least(line.entries[0][3], ladder)
         pools = [pool for shape in shapes for pool in view.cluster.pools_for(shape.gpu_types if shape.gpus else ())]
         all_homes = tuple(dict.fromkeys(homes[pool.gpu_type] for pool in pools))
-        for *_, job in line.entries:
-            possible = all_homes
+        for entry in line.entries:
+            job, possible = entry[3], all_homes
             if misfits:
                 key = self.place.key(job, view.now_s)
-                possible = tuple(home for home in all_homes if (line.scope, key, home) not in misfits)
+                bounds = {home: misfits.get((line.scope, key, home)) for home in all_homes}
+                possible = tuple(home for home, bound in bounds.items() if bound is None or entry < bound)
             if possible:
                 yield Entrant(job, ladder, self._left_s(job, view.now_s), possible)
 

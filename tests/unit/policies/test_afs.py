@@ -77,6 +77,14 @@ def finished(world: World) -> WorldCourse:
     return course
 
 
+def test_of_equal_jobs_that_do_not_fit_together_the_first_starts() -> None:
+    """There are enough thousandths for both, but no GPU has room for two parts."""
+    parts = role(5, gpus=1, gpu_milli=700, is_apart=True)
+    world = World(trace(*(job(roles=(parts,), work=100, id=name) for name in "ab")), cluster("1x8"), FREE)
+    found = rows(finished(world))
+    assert [found[name].start_s for name in "ab"] == [0, 100]
+
+
 def test_a_resize_costs_a_restart() -> None:
     world = World(
         trace(elastic(1, 1, 2, work=100, id="a"), job(1, work=10, at=10, id="b")), cluster("1x2"), FREE, restart_s=5
