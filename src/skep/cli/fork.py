@@ -38,13 +38,13 @@ def fork(
 
     DATA is the data folder of a server, running or not (default: ~/.local/share/skep), FILE a backup of one. Its store
     is copied and nothing in it is changed; a running server does not notice. The simulation begins now if the server
-    runs, else at the last thing that the store knows.
+    runs, else at the last event in the store.
 
     How long a job takes follows from the steps or epochs that it has reported; else it is what its owner expects
     (expect_s, --expect), else the mean of finished jobs of the same user and size, of the user, of the size, or of all.
-    A job of which nothing is known is taken to run for ever. A running job goes on at its measured speed; elsewhere
-    jobs go as fast as others of the same model reported, else in proportion to their GPUs. Jobs that will be submitted,
-    failures of nodes and limits of users are not foreseen.
+    A job without any of these is assumed to run forever. A running job continues at its measured speed; elsewhere jobs
+    run as fast as jobs of the same model reported, else in proportion to their GPUs. Future submissions, node failures
+    and the limits of users are not simulated.
 
     \b
     Examples:

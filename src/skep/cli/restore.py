@@ -15,8 +15,8 @@ import click
 def restore(file: str, data: str | None) -> None:
     """Put FILE, made by `skep backup`, in the place of the store. The store that is there is kept beside it.
 
-    What happened since the backup is then not known any more: jobs that were submitted since are ended by the next
-    `skep up`, jobs that were open then start again unless their files say that they have ended.
+    What happened since the backup is then not known any more: the next `skep up` ends jobs that were submitted since,
+    and starts jobs again that were open then, unless their files show that they have ended.
 
     \b
     Examples:

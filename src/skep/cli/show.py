@@ -221,7 +221,7 @@ def event_table(events: list[dict[str, Any]]) -> Any:
 @output_option
 @server_option
 def explain(job: str, output: str, url: str) -> None:
-    """Say why a job does not run now, and what would change that.
+    """Explain why a job does not run now, and what would change that.
 
     \b
     Example:

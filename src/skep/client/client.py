@@ -6,8 +6,8 @@
         print(text, end="")
     assert client.wait(job["id"])["state"] == "succeeded"
 
-What the server answers is handed on as it is: a job is a dict with the keys of the API. What it refuses becomes an
-exception of `skep.core.errors`, with the server's own words.
+Responses are returned unchanged: a job is a dict with the keys of the API. A refused request raises an exception of
+`skep.core.errors` with the server's message.
 """
 
 from __future__ import annotations
@@ -226,7 +226,8 @@ class Client(Insight):
         return list(self._wire.ask("GET", "/events", params=params))
 
     def follow_events(self, after: int | None = None, job: str = "") -> Iterator[dict[str, Any]]:
-        """Events (of one job) as they happen, for ever; continues after the last one if the connection is lost."""
+        """Yields events (of one job) as they happen, without end; continues after the last one if the connection is
+        lost."""
         while True:
             try:
                 for event in self._wire.event_stream(after, given({"job": job})):

@@ -1,4 +1,4 @@
-"""Alibaba's node list of 2023 (Weng et al., ATC'23): `sn,cpu_milli,memory_mib,gpu,model`, read as it is."""
+"""Alibaba's node list of 2023 (Weng et al., ATC'23): `sn,cpu_milli,memory_mib,gpu,model`, read unchanged."""
 
 from __future__ import annotations
 

@@ -54,4 +54,4 @@ def did_you_mean(word: str, known: Iterable[str], *, most: int = 1, start: str =
 
 
 class InvariantBroken(SkepError):
-    """An invariant of the state does not hold. Going on could damage the state further."""
+    """An invariant of the state does not hold. Continuing could damage the state further."""

@@ -48,7 +48,7 @@ class JobReleased(msgspec.Struct, frozen=True, tag=True):
 
 
 class StopRequested(msgspec.Struct, frozen=True, tag=True):
-    """The job is to end, in whatever state it is."""
+    """The job is to end, whether it is pending, held or running."""
 
     job_id: str
     reason: str

@@ -8,8 +8,8 @@
        └──── TasksExited ◄──┴──────── stopping ◄─Stop──┘      (preempted, or its node was lost)
 
 `allocation` (as `bound`) is wanted, `held` is seen: they differ while a launch, a stop or a suspension is under way. A
-job whose owner wants it to end (`is_ending`), or whose lease is over (`is_expired`), goes on in the books as it was
-until its tasks have gone.
+job whose owner wants it to end (`is_ending`), or whose lease is over (`is_expired`), stays in the books unchanged until
+its tasks have exited.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class Plan:
         self.rejects: list[tuple[Job, str]] = []
         """Jobs that can never run here, and why."""
         self.ends: list[GroupEnd] = []
-        """Groups to end: their members are stopped for good."""
+        """Groups to end: their members are stopped and do not restart."""
         self.memory: list[MemoryChange] = []
         """What the policy wants to remember."""
         self.wake_s: float | None = None

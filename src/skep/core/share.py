@@ -151,7 +151,7 @@ Claim = Literal["guaranteed", "opportunistic", "auto"]
 
 
 Tier = Literal["basic", "standard", "premium"]
-"""What a job buys of the time of its GPUs (Singularity); how much each tier is promised is for the policy to say."""
+"""What a job buys of the time of its GPUs (Singularity); the policy defines how much each tier is promised."""
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):

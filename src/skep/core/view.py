@@ -290,7 +290,7 @@ class Trigger:
         """Pending again: preempted, or their node was lost."""
         self.ended: list[JobView] = []
         self.started: list[JobView] = []
-        """What was expected of them counts from now. That alone wakes no planner."""
+        """Their expected durations count from now. A start alone does not wake the planner."""
         self.is_slowed = False
         """True if one of these is on shared GPUs, where the others slow down."""
         self.nodes_changed = False

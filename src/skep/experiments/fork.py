@@ -150,7 +150,7 @@ def note_on(job: Job, source: str, *, is_cut: bool) -> str:
         return ""
     if job.held is None:
         return "still waits at the end of the forecast" if is_cut else "waits for resources that never become free"
-    return "assumed to run for ever" if source == NONE else "still runs at the end of the forecast"
+    return "assumed to run forever" if source == NONE else "still runs at the end of the forecast"
 
 
 def expect(row: StoredJob, members: list[ForkMember]) -> Expected:

@@ -1,4 +1,4 @@
-"""Gavel's table of throughputs (Narayanan et al., OSDI'20), read as it was published.
+"""Gavel's table of throughputs (Narayanan et al., OSDI'20), read in its published form.
 
 `{gpu type: {"('Model (batch size N)', gpus)": {"null": steps/s, "('Other', gpus)": [own, other]}}}`, where a
 type such as `v100_unconsolidated` is for gangs on more than one node. A rate is the throughput where the job
@@ -8,7 +8,7 @@ is, divided by that at its reference. What the table leaves open is decided here
 - a GPU type it does not have counts as the reference type;
 - a number of GPUs it does not have: the throughput per GPU of the nearest number, times the GPUs;
 - no figure for a spread gang of this model and type: that of the gang on one node;
-- a throughput of 0 says the model does not fit there. The rate is then 0 as well: the job holds its GPUs and
+- a throughput of 0 means that the model does not fit there. The rate is then 0 as well: the job holds its GPUs and
   gets nowhere. A tiny rate instead would turn an impossible placement into a plausible, very long job.
 - pairs were measured on one GPU only, those of gangs are all 0 in the table. Two gangs that share take the
   figure of their models on one GPU; there 0 does mean that the two do not fit together.

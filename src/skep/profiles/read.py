@@ -11,7 +11,7 @@ WHAT = "a profile (YAML or JSON, or Gavel's table of throughputs)"
 
 
 def read_profile(path: str | Path) -> Profile:
-    """The speeds of models in a file: Skep's own format, or Gavel's published table as it is."""
+    """The speeds of models in a file: Skep's own format, or Gavel's published table."""
     from skep.profiles.gavel import is_gavel_table, read_gavel_table
     from skep.profiles.native import read_native
 

@@ -106,7 +106,7 @@ def find_virtual(cells: GangScheduler, request: GangRequest, leaf: PhysicalCell,
         return None
     level = chain.types.index(granted) + 1
     roots: list[VirtualCell] = []
-    if not request.pinned and chain.name in tenancy.roots:  # a pinned cell is bound for ever, there or elsewhere
+    if not request.pinned and chain.name in tenancy.roots:  # a pinned cell stays bound, there or elsewhere
         roots = tenancy.roots[chain.name][level]
 
     def is_free(cell: PhysicalCell, root: VirtualCell) -> bool:

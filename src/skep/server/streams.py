@@ -29,7 +29,7 @@ class Stream(StreamingResponse):
 
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        # Closed here and not some time later: the generator holds files, and a place among the listeners.
+        # Closed here, not by the garbage collector: the generator holds open files and a listener slot.
         async with aclosing(cast(AsyncGenerator[bytes, None], self.body_iterator)) as chunks:
             try:
                 async for chunk in chunks:

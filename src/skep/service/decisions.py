@@ -128,13 +128,13 @@ def of_decision(decision: Decision, plan: PlanRecord, names: list[str] | None, s
     elif decision.after is not None and decision.after.is_suspended:
         kind, reason = "suspend", "is suspended, and keeps its memory"
     elif decision.before is not None and decision.before.is_suspended:
-        kind, reason = "resume", "goes on where it was suspended"
+        kind, reason = "resume", "continues where it was suspended"
     elif decision.before is not None and decision.after is not None and decision.after.has_seats_of(decision.before):
         kind, reason = "share", shared_text(decision.after)
     elif before["gpus"] != after["gpus"]:
         kind, reason = "resize", f"from {gpus_text(before)} to {gpus_text(after)}"
     else:
-        kind, reason = "move", "goes on with the same number of GPUs elsewhere"
+        kind, reason = "move", "continues elsewhere with the same number of GPUs"
     for change in plan.memory:
         noted = adjustment_of(change)
         if noted is not None and noted.due_s is not None and change.key == decision.job_id:

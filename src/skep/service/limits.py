@@ -117,7 +117,7 @@ class Limiter:
                     )
 
     def _check_alone(self, request: Request) -> None:
-        """A job that could not run even alone is refused: it would wait for ever."""
+        """A job that could not run even alone is refused: it would wait forever."""
         roles = request.tasks.values()
         if request.gpus:
             return

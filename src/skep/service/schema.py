@@ -19,7 +19,7 @@ from skep.core.errors import InputError
 from skep.service.convert import add_groups
 
 APPLICATION = 0x534B4550
-"""Marks the file as a store of Skep (`SKEP`), to tell it from other SQLite files."""
+"""Marks the file as a store of Skep (`SKEP`), to distinguish it from other SQLite files."""
 
 FIRST = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

@@ -270,7 +270,7 @@ class Writer:
         return [*differences(self.state.cluster, cluster), msgspec.structs.replace(event, nodes_told=True)]
 
     def _change(self, turn: Turn, events: list[Event]) -> list[Action | Cluster]:
-        """A step of its own, for changes that concern more than jobs."""
+        """Make a separate step for changes that concern more than jobs."""
         following = self.step(turn, events, None)
         has_nodes = any(isinstance(event, Membership) for event in events)
         return [self.state.cluster.blank(), *following] if has_nodes else [*following]
@@ -372,7 +372,7 @@ class Writer:
         return self.step(turn, [event], None)
 
     def _refuse_restlessness(self, turn: Turn, is_timer_alone: bool) -> None:
-        """A policy that asks to be woken at once, decides nothing and asks again would keep the disk busy for ever."""
+        """A policy that asks to be woken at once, decides nothing and asks again would keep the disk busy forever."""
         is_restless = is_timer_alone and self.state.wake_s <= turn.at_s + WAKE_STEP_S
         self.wakes_in_vain = self.wakes_in_vain + 1 if is_restless else 0
         if self.wakes_in_vain > WAKES_MAX:

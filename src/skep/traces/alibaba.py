@@ -50,7 +50,7 @@ def _pod_times(columns: Columns) -> Callable[[list[str]], tuple[float, float]]:
     """(submission, run time) of a row, by the time columns that the file has.
 
     A pod runs from being scheduled to being deleted; the time between creation and scheduling is the waiting under
-    Alibaba's own scheduler. Variants without times are lists of services: present from 0, for ever.
+    Alibaba's own scheduler. Variants without times are lists of services: present from 0 to the end.
     """
     created_at = columns.get("creation_time")
     deleted_at = columns.get("deletion_time")

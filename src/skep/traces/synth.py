@@ -8,8 +8,8 @@ average is overloaded for weeks, which is what makes queues. The numbers were fi
 trace; docs/reference/traces.md compares both.
 
 The requested load decides how long the trace is: the jobs are drawn first, then spread over as much time
-as makes their GPU-seconds the wanted share of the cluster. Only `random()` is drawn on, which Python keeps
-the same for ever, and times are whole seconds, so that equal arguments give equal bytes on any machine.
+as makes their GPU-seconds the wanted share of the cluster. Only `random()` is drawn on, which Python guarantees not
+to change, and times are whole seconds, so that equal arguments give equal bytes on any machine.
 """
 
 from __future__ import annotations

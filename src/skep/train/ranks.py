@@ -1,4 +1,4 @@
-"""How the processes of one job agree: they must save and exit after the same step, or the rest would wait for ever."""
+"""How the processes of one job agree: they must save and exit after the same step, or the rest would wait forever."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RankGroup(Alone):
 
 
 def _leave_for_good(code: int) -> None:
-    """All other exit handlers run first. Then no thread of gloo may abort what is left of the process: everything is
+    """All other exit handlers run first. After that no gloo thread may abort the rest of the process: everything is
     saved, and the exit code shows that it exited as requested."""
     atexit.unregister(_leave_for_good)
     atexit._run_exitfuncs()

@@ -148,7 +148,7 @@ CHECKS = (
     Check(
         name="afs-resizes",
         policy="afs-l",
-        title="A job grows into what is idle, and shrinks for one that comes",
+        title="A job grows onto idle GPUs, and shrinks for one that arrives",
         source="by hand, 4 GPUs asked for and 1 to 8 accepted, twice as fast with twice as many: a has 8 to 100 and "
         "does 200 s of work; then a has 3 and the shorter b has 5 and ends at 500; a, with 500 s left, has 8 again",
         ask=afs_resizes,

@@ -41,7 +41,7 @@ def slowest_member() -> list[Finding]:
     rows = ((100.0, gpu_shape(8, spans_types=True)), (100.0, gpu_shape(8)))
     run = play_jobs("fifo:walk=skip", "1x4:v100+1x4:k80", jobs(*rows), speed=speed)
     return [
-        same("end of a, which says that it may span types", 400.0, run.rows[0].finish_s),
+        same("end of a, which allows several GPU types", 400.0, run.rows[0].finish_s),
         same("b, which does not", "unrunnable", run.rows[1].state),
     ]
 

@@ -129,7 +129,7 @@ CHECKS = (
     Check(
         name="las",
         policy="las",
-        title="Who has had more service than the newcomer by the lead is pushed out",
+        title="A job with more service than the new one, by at least the lead, is preempted",
         source="by hand: at 50 a has had 50 GPU-s, b none, the lead is 20; b ends at 80, a has 50 s left",
         ask=las,
     ),
@@ -175,7 +175,7 @@ CHECKS = (
     Check(
         name="tiresias-l-promotion",
         policy="tiresias-l",
-        title="Who has waited as long as it ran returns to the first queue",
+        title="A job that has waited as long as it ran returns to the first queue",
         source="Gu et al., NSDI 2019 (PROMOTEKNOB), by hand: a ran 50 s, so at 100 it is first again, before f who "
         "comes at 105; it runs from 210 until its new 50 s are over",
         ask=promotion,

@@ -19,7 +19,7 @@ def demo(keep: bool, simulate: bool, html: Path | None) -> None:
     """Watch a small cluster at work: three teams, real training jobs, preemption, a lost node, an elastic job.
 
     It takes less than a minute and needs neither GPUs nor the network: the GPUs are virtual, the jobs small but real.
-    At the end nothing is left, unless --keep. If something does not happen as told, the exit code is 1.
+    At the end nothing is left, unless --keep. If a step fails, the exit code is 1.
 
     \b
     Examples:

@@ -96,7 +96,7 @@ def lessons(runs: list[Run]) -> list[str]:
     return [
         f"- Best is srsf: a job takes {format_duration(best_s)} on average, under fifo {format_duration(fifo_s)}, "
         f"{fifo_s / best_s:.2g} times as long. But srsf has to know how long every job will run.",
-        f"- tiresias-l knows nothing beforehand and is within {near_s / best_s - 1:.0%} of that: it lets new jobs "
+        f"- tiresias-l knows no durations and is within {near_s / best_s - 1:.0%} of that: it lets new jobs "
         f"preempt those with much service ({format_count(tiresias.summary.preemptions)} times; each goes on later "
         "where it was).",
         f"- Under fifo the small wait for the large: when the first in line needs more GPUs than are free, no job "

@@ -24,7 +24,7 @@ def play(*, is_kept: bool) -> None:
         "is slept. This takes less than a minute."
     )
     with stage(is_kept=is_kept) as on:
-        tell("", "To look at it yourself, in another terminal while this goes on:")
+        tell("", "To look at it yourself, in another terminal while this runs:")
         tell(f"  export SKEP_URL={on.client.url}", "  skep ps --watch")
         share(on)
         borrow(on)
@@ -65,7 +65,7 @@ def give_back(on: Stage) -> None:
     on.type("skep explain explore")
     on.type("skep logs explore --attempt 1 --tail 1")
     on.expect(owner["nodes"] == borrowed, "vision has the borrowed node")
-    tell("Vision had its node at once. When detector has ended, explore goes on where it was:")
+    tell("Vision had its node at once. When detector has ended, explore continues where it stopped:")
     on.until_state("explore", "running", attempts=2)
     on.until_step("explore", steps_of(on, "explore").seen[-1][0] + 5)
     on.type("skep logs explore --attempt 2 | head -2")
@@ -85,7 +85,7 @@ def lose_a_node(on: Stage) -> None:
     on.type("skep logs resnet --attempt 2 | head -1")
     on.expect(again["nodes"] == refuge, "resnet is on vision's other node")
     tell(
-        f"resnet goes on from its last checkpoint, on vision's other node, {refuge[0]}. explore, which had borrowed "
+        f"resnet continues from its last checkpoint, on vision's other node, {refuge[0]}. explore, which had borrowed "
         "that, has saved itself again and waits."
     )
 
@@ -115,7 +115,7 @@ def grow(on: Stage) -> None:
     on.submit("evaluate", "vision", steps=SHORT, options="--gpus 2 --expect 4s")
     on.submit("vit", "vision", steps=GROWING, options="--gpus 1 --elastic 1:4 --expect 60s")
     few = on.until_state("vit", "running")["gpus"]
-    tell(f"vit takes what is free of vision's GPUs: {few} of the 4 it can use. evaluate ends soon:")
+    tell(f"vit takes the free GPUs of vision: {few} of the 4 it can use. evaluate ends soon:")
     on.until("vit grows", lambda: on.job("vit")["gpus"] > few)
     on.until("vit goes on", lambda: "loss" in on.log("vit", attempt=2))
     on.type("skep ps --vc vision")

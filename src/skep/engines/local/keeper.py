@@ -68,7 +68,7 @@ QUIET_PERIODS = 4
 """The number of idle periods in a row after which a guaranteed job counts as idle."""
 CALM_PERIODS = 20
 """The number of idle periods in a row after which opportunistic jobs compete with other processes for the CPU. When the
-guaranteed job goes on they do so for one more period: that costs it at most a twentieth of the time."""
+guaranteed job continues they run for one more period: that costs it at most a twentieth of the time."""
 FULL = 0.98
 PROGRESS_MAX = 1 << 16
 NICE = -10

@@ -96,7 +96,7 @@ class Runs(Launches):
 
     def _hold(self, run: LaunchRun) -> None:
         """Suspend its tasks, or renew the suspension: without renewal they continue after a while, so that a crash of
-        the engine does not leave them suspended for ever."""
+        the engine does not leave them suspended forever."""
         for task in run.tasks:
             if task.phase is Phase.RUNNING:
                 task.send(self.epoch, "suspend", LEASE_S)

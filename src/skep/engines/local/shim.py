@@ -396,7 +396,7 @@ class Shim:
 
 
 def become(account: dict[str, Any]) -> None:
-    """Change the account for good: no group and no right of the server remains, and no program can regain any."""
+    """Change the account irrevocably: no group and no right of the server remains, and no program can regain any."""
     os.setgroups(account["groups"])
     os.setresgid(account["gid"], account["gid"], account["gid"])
     os.setresuid(account["uid"], account["uid"], account["uid"])

@@ -12,7 +12,7 @@ REPORTS = 3
 TOLERANCE = 1.05
 """The tolerated step time as a multiple of its step time alone."""
 LEAST = 0.03
-"""The smallest duty: a neighbour that is paused for ever frees none of the memory it holds."""
+"""The smallest duty: a neighbour that stays paused frees none of the memory it holds."""
 INCREASE, DECREASE = 0.05, 0.5
 HOPELESS = 10
 """The number of reports of slow steps at the smallest duty after which the step time alone is learned again, because

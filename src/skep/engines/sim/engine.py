@@ -206,7 +206,7 @@ class Simulator:
         if not self.open_count:
             return True
         if until_s < self.outages.next_s:
-            self.idle_timers += 1  # rounds continue for ever while a job waits for something that never comes
+            self.idle_timers += 1  # otherwise rounds never end while a job cannot start
         return (until_s == math.inf and self.outages.all_up) or self.idle_timers > self.idle_timers_max
 
     def _is_stuck(self, at_s: float) -> bool:

@@ -23,7 +23,7 @@ from skep.policies.running import Running
 class EvictGuests(ByPriority):
     """A guaranteed job may stop opportunistic ones, newest first, then jobs of a lower priority. A job that can run
     beside them and requests only GPUs stops none: it takes their GPUs anyway. Other jobs stop none, at any priority:
-    two of them could stop each other for ever."""
+    two of them could stop each other forever."""
 
     name = "evict-guests"
     preempts = True

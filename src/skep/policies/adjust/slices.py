@@ -4,7 +4,7 @@ A plan only sets members, weights and the quantum of a share group; the engine s
 seat goes first, and no seat has more than `height` members. A member that is left alone has its GPUs to itself again.
 
 A job does not join while a smaller one waits before it: the GPUs of the seat become free for that one when the members
-have ended. Otherwise large jobs could follow each other on the same GPUs for ever.
+have ended. Otherwise large jobs could follow each other on the same GPUs forever.
 """
 
 from __future__ import annotations

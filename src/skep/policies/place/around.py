@@ -1,4 +1,4 @@
-"""A placement around another one: it places some jobs by itself, and the rest as the placement beneath does."""
+"""A placement around another one: it places some jobs by itself, the rest by the inner placement."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from skep.policies.place.base import Picks, Place
 
 
 class Around(Place):
-    """Answers everything as the placement beneath does."""
+    """Delegates everything to the inner placement."""
 
     def __init__(self, beneath: Place) -> None:
         self.beneath = beneath

@@ -88,7 +88,7 @@ def nodes_of(cluster: ClusterView, mask: int) -> Iterator[NodeView]:
 def find_general(
     place: Place, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float
 ) -> Allocation | None:
-    """Place role after role, each seeing what is reserved for the ones before it."""
+    """Place role after role; each sees the reservations of those before it."""
     pools = cluster.pools_for(shape.gpu_types if shape.gpus else ())
     groups: list[Sequence[PoolView]] = [[pool] for pool in pools]
     if shape.spans_types or not shape.gpus:

@@ -1,7 +1,7 @@
 """Placements that examine the tenants of a GPU, for jobs that share it in a mode.
 
 Each task of such a job goes to the GPUs that `judge` ranks first, one task after the other. Jobs that do not share are
-placed by the placement beneath.
+placed by the inner placement.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
 
 
 class Beside(Around):
-    """Jobs in one share mode (`mode`) beside each other; all others by the placement beneath."""
+    """Jobs in one share mode (`mode`) beside each other; all others by the inner placement."""
 
     mode: str
 
@@ -88,7 +88,7 @@ class Beside(Around):
     def _reserve(
         self, cluster: ClusterView, plan: Plan, pools: Sequence[PoolView], job: JobView, shape: Shape
     ) -> list[Slice] | None:
-        """Task after task, each seeing what is reserved for those before it; None if one does not fit."""
+        """Place task after task; each sees the reservations of those before it. None if one does not fit."""
         slices: list[Slice] = []
         for number, role in enumerate(shape.roles):
             used: dict[int, int] = {}

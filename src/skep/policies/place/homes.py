@@ -21,7 +21,7 @@ from skep.policies.place.base import Place
 
 
 class Homes(Around):
-    """`beneath` determines which GPUs are preferred."""
+    """The inner placement (`beneath`) determines which GPUs are preferred."""
 
     name = "homes"
 

@@ -31,7 +31,7 @@ EXTRA = Slot("profiling node", ExtraNode, Of.ALL)
 
 
 class Partition(Around):
-    """`nodes` for profiling, for jobs of up to `gpus_max` GPUs; the placement beneath is for the other nodes."""
+    """`nodes` for profiling, for jobs of up to `gpus_max` GPUs; the inner placement is for the other nodes."""
 
     name = "partition"
 

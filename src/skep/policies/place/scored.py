@@ -102,7 +102,7 @@ class Scored(Place):
         shape: Shape,
         units: tuple[Unit, ...],
     ) -> list[Slice]:
-        """Part after part, each seeing what is reserved for those before it; as many as fit."""
+        """Place part after part, as many as fit; each sees the reservations of those before it."""
         slices: list[Slice] = []
         for number, unit in enumerate(units):
             task, role = unit.task, shape.roles[unit.role]

@@ -38,14 +38,14 @@ class InPlace:
         return None if pairs is None else self._allocation(held, pairs)
 
     def _bind(self, leaves: list[PhysicalCell]) -> list[Pair] | None:
-        """One GPU after the other, each seeing the bindings of the ones before; None if one of them has no place."""
+        """Bind one GPU after the other; each sees the bindings of those before. Returns None if one has no place."""
         bound: list[Pair] = []
         for leaf in leaves:
             pair = self._bind_one(leaf)
             if pair is None:
                 break
             bound.append(pair)
-        for leaf, _ in reversed(bound):  # only a trial: `adopt` takes them for good
+        for leaf, _ in reversed(bound):  # only a trial: `adopt` takes them permanently
             self._give_back(leaf)
         return bound if len(bound) == len(leaves) else None
 

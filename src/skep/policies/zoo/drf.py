@@ -15,7 +15,7 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
 POLICIES = (
     Policy(
         name="drf",
-        title="Dominant resource fairness over users (VCs where no user is named): who has the smallest share of the "
+        title="Dominant resource fairness over users (VCs where no user is named): the one with the smallest share of the "
         "resource it uses most goes next.",
         paper="Ghodsi et al., Dominant Resource Fairness, NSDI 2011",
         build=build,
