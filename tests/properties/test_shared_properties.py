@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -9,11 +11,14 @@ from hypothesis import strategies as st
 from shared_worlds import SharedWorld, planner_of, shared_worlds
 from worlds import examples, finish_explaining, fork_of
 
+from skep.clusters import read_layout
 from skep.core.events import Exit, JobSubmitted, TasksExited
 from skep.core.record import repeat
 from skep.core.snapshot import dump, load
+from skep.experiments.sharing import hardware_cluster
 from skep.metrics.run import JobRow
 from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
+from skep.testing import job, role, trace
 from skep.testing.shared_invariants import check_shared, unserved
 from skep.testing.snapshot import snapshot, snapshot_cluster
 
@@ -89,6 +94,29 @@ def test_a_fork_is_sound_while_nodes_are_bad(data: st.DataObject) -> None:
     assert fork.csv() == original.csv()
 
 
+RACKS = """
+nodes: [{racks}]
+vcs: {{a: [1 rack, 3 gpus], b: [1 rack, 3 gpus]}}
+"""
+
+
+@pytest.mark.parametrize("policy", ["afs-l", "srsf"])
+def test_a_vc_sees_at_once_that_a_released_cell_is_bound_to_a_bad_node(tmp_path: Path, policy: str) -> None:
+    """Every rack has a bad node. When j1 ends, the cells of its VC are bound anew before the next job starts."""
+    racks = ", ".join(f"{{count: 2, name: r{n}n, gpus: 4, switch: 2, rack: r{n}}}" for n in range(4))
+    (tmp_path / "lab.yaml").write_text(RACKS.format(racks=racks))
+    layout = read_layout(str(tmp_path / "lab.yaml"))
+    head = role(1, 1, name="head")
+    jobs = [
+        job(roles=(role(3, 1), head), vc="a", at=17.0, id="j1"),
+        job(4, vc="a", at=100.0, work=131.0, id="j0"),
+        job(roles=(role(2, 2), head), vc="a", at=141.0, work=156.0, id="j2"),
+    ]
+    down = ((1, 100.0, 300.0), (2, 37.5, 237.5), (4, 37.5, 42.5), (4, 52.5, 57.5), (5, 37.5, 237.5), (6, 10.0, 210.0))
+    where = hardware_cluster(layout)
+    SharedWorld(trace(*jobs), where, policy, outages=(*down, (7, 100.0, 300.0)), layout=layout).run()
+
+
 @examples(40)
 @given(data=st.data())
 def test_a_fork_within_a_round_goes_on_alike_while_nodes_are_bad(data: st.DataObject) -> None:
@@ -122,11 +150,11 @@ def test_a_plan_of_a_shared_cluster_is_taken_back_exactly(sharing: str, data: st
     planner.attach(state, state.memory)
     for each in (state, plain):
         each.now_s += 1.0
-        leaving = [job for job in each.held_jobs.values() if job.seq % 2]
-        for job in leaving:
-            each.apply(TasksExited(job.id, Exit.FINISHED, job.work_s))
-        for number, job in enumerate(world.trace.jobs):
-            each.apply(JobSubmitted(msgspec.structs.replace(job.spec, id=f"more {number}", priority=number % 3 - 1)))
+        leaving = [held for held in each.held_jobs.values() if held.seq % 2]
+        for held in leaving:
+            each.apply(TasksExited(held.id, Exit.FINISHED, held.work_s))
+        for number, entry in enumerate(world.trace.jobs):
+            each.apply(JobSubmitted(msgspec.structs.replace(entry.spec, id=f"more {number}", priority=number % 3 - 1)))
     trigger = state.take_trigger()
     before = snapshot(state)
     plan = planner.plan(state, state.memory, trigger)
@@ -137,7 +165,7 @@ def test_a_plan_of_a_shared_cluster_is_taken_back_exactly(sharing: str, data: st
         for decision in plan.decisions:
             repeat(plain, again, decision)
         assert snapshot_cluster(state.cluster) == snapshot_cluster(plain.cluster)
-        assert [job.state for job in state.jobs.values()] == [job.state for job in plain.jobs.values()]
+        assert [one.state for one in state.jobs.values()] == [one.state for one in plain.jobs.values()]
         again.rollback(0)
     plan.rollback(0)
     assert snapshot(state) == before

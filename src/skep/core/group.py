@@ -147,9 +147,13 @@ Groups = dict[str, Group]
 
 
 def form(groups: Groups, spec: GroupSpec) -> Group:
+    """A new group. If it is a member of one whose outcome is known, it is to be stopped like the other members."""
     group = groups[spec.id] = Group(spec)
     if spec.within is not None:
-        current(groups, spec.within.id).join(spec.id)
+        outer = current(groups, spec.within.id)
+        outer.join(spec.id)
+        if outer.outcome is not None:
+            group.outcome, group.reason = JobState.STOPPED, outer.reason
     return group
 
 

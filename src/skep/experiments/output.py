@@ -97,7 +97,8 @@ def jobs_csv(rows: list[JobRow]) -> str:
 def cell(value: object) -> object:
     """Whole seconds without a fraction, others to the microsecond."""
     if type(value) is float:
-        return int(value) if value.is_integer() else round(value, 6)
+        value = round(value, 6)
+        return int(value) if value.is_integer() else value
     return value
 
 

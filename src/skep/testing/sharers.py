@@ -102,7 +102,7 @@ class Sharers:
         what = draw(group[0].seq, self.turn) % 4
         if len(group) == 1:
             if group[0].allocation is not None and group[0].allocation.terms.mode:
-                alone = group[0].allocation.on_terms(milli=WHOLE)
+                alone = group[0].allocation.on_terms(milli=group[0].spec.shapes[0].gpu_milli)
                 attempt(plan.reshare, group[0], alone)
         elif what == 0:
             plan.suspend(group[draw(group[0].seq) % len(group)])

@@ -125,6 +125,28 @@ def test_a_group_within_another_counts_as_one_member() -> None:
     assert other.state.groups["7"].outcome is JobState.STOPPED
 
 
+@pytest.mark.parametrize("is_formed_first", [True, False])
+def test_a_group_that_comes_into_one_whose_outcome_is_known_is_stopped(is_formed_first: bool) -> None:
+    inner = GroupSpec("inner", within=G)
+    world = Small(GroupSpec("g", ends_when=FIRST_SUCCEEDED), *([inner] if is_formed_first else []))
+    world.submit("a", "b")
+    if is_formed_first:
+        world.submit("c", group=GroupRef("inner"))
+        world.step(StopRequested("c", "not needed"))
+    state = world.state
+    state.apply(TasksExited("a", Exit.FINISHED, 1.0))  # b is asked to stop, and has not exited yet
+    if not is_formed_first:
+        state.apply(GroupFormed(inner))
+        check(state)
+    state.apply(JobSubmitted(job(1, id="d", group=GroupRef("inner")).spec))
+    check(state)
+    assert state.jobs["d"].state is JobState.STOPPED
+    assert not state.groups["g"].has_ended
+    state.apply(TasksExited("b", Exit.PREEMPTED, 1.0))
+    check(state)
+    assert state.groups["g"].has_ended
+
+
 def test_a_group_that_has_ended_begins_anew_with_the_next_member() -> None:
     world = Small(GroupSpec("g", weight=3.0, ends_when=FIRST_SUCCEEDED))
     world.submit("a")

@@ -12,7 +12,7 @@ from skep.core.state import State
 from skep.experiments.simulate import Experiment, Options
 from skep.policies.shared.lender import LendBooks, NoPreemption, PinnedGpus, make_lender, pinned_around
 from skep.policies.shared.vc import CELLS
-from skep.testing import job, trace
+from skep.testing import cluster, job, trace
 from skep.traces.trace import TraceJob
 
 
@@ -26,19 +26,19 @@ def pinned() -> tuple[Cluster, PinnedGpus]:
 
 
 def test_only_the_idle_gpus_of_pinned_cells_are_kept_back() -> None:
-    cluster, kept = pinned()
+    there, kept = pinned()
     assert kept.masks == {1: 0b0011}
-    cluster.take(Allocation((Slice(1, 0b0001),), 1), 1)
-    cluster.take(Allocation((Slice(1, 0b0010, milli=300),), 0.3), 2)
-    assert [(piece.gpus, piece.milli) for piece in kept.left(cluster).slices if piece.gpus] == [(0b0010, 700)]
+    there.take(Allocation((Slice(1, 0b0001),), 1), 1)
+    there.take(Allocation((Slice(1, 0b0010, milli=300),), 0.3), 2)
+    assert [(piece.gpus, piece.milli) for piece in kept.left(there).slices if piece.gpus] == [(0b0010, 700)]
 
 
 def test_on_an_empty_cluster_the_lender_sees_no_pinned_gpus() -> None:
-    cluster, kept = pinned()
-    state = State(cluster)
+    there, kept = pinned()
+    state = State(there)
     blank, _ = LendBooks(state.cluster, kept).blank(state)
     assert [node.free for node in blank.cluster.nodes] == [4, 2]
-    assert [node.free for node in cluster.nodes] == [4, 4]
+    assert [node.free for node in there.nodes] == [4, 4]
 
 
 def test_borrowers_never_stop_each_other() -> None:
@@ -73,3 +73,17 @@ def test_an_owner_takes_its_cells_back() -> None:
     )
     assert (found["b"][0], found["c"][0]) == (10.0, 10.0)
     assert found["lent"][1] == 1
+
+
+def test_of_a_pinned_cell_the_idle_gpus_and_parts_are_kept_back_but_not_gpus_in_a_share_mode() -> None:
+    state = State(cluster("1x4"))
+    there = state.cluster
+    there.take(Allocation((Slice(0, 0b0001, milli=300),), 0.3), 1)
+    there.take(Allocation((Slice(0, 0b0010, milli=250, limit=1000, mode="token"),), 0.25), 2)
+    kept = PinnedGpus()
+    kept.masks = {0: 0b0111}
+    left = kept.left(there)
+    assert left.slices == (Slice(0, 0b0100), Slice(0, 0b0001, milli=700))
+    plan = state.new_plan()
+    plan.reserve(left)
+    plan.rollback(0)

@@ -16,7 +16,7 @@ from skep.core.events import (
     PriorityChanged,
     StopRequested,
 )
-from skep.core.fold.endings import end_needy, end_pending, stop, withdraw
+from skep.core.fold.endings import close_group, end_needy, end_pending, stop, withdraw
 from skep.core.group import GroupSpec, current, forget, form
 from skep.core.job import Job, JobState
 from skep.core.model import GroupRef
@@ -124,6 +124,8 @@ def jobs_forgotten(state: State, event: JobsForgotten) -> None:
 def group_formed(state: State, event: GroupFormed) -> None:
     group = state.groups.get(event.group.id)
     if group is None or group.has_ended:
-        form(state.groups, event.group)
+        formed = form(state.groups, event.group)
+        if formed.outcome is not None:
+            close_group(state, formed)
     else:
         group.spec = event.group

@@ -67,7 +67,7 @@ class CellHealth:
             self.cells.show(self.kept.doomed, self.kept.inner)
             for name in self.kept.nodes:
                 self.cells.set_node(name, is_bad=True)
-        self._tell()
+        self.update_vcs()
 
     def remember(self, plan: Plan) -> None:
         """Which bad cells VCs are shown cannot be recomputed: it depends on the order of events."""
@@ -91,7 +91,7 @@ class CellHealth:
             if (name in self.cells.bad_nodes) == is_up:
                 self.cells.set_node(name, is_bad=not is_up)
                 self.is_stale = True
-        self._tell()
+        self.update_vcs()
 
     def _machines(self, cluster: ClusterView) -> dict[str, bool]:
         """Machines that are up and used by Skep alone: cells are guaranteed whole. A machine with GPUs of two types is
@@ -104,11 +104,11 @@ class CellHealth:
 
     def notice(self, now_s: float) -> None:
         """What a VC sees of bad nodes may change when others release cells: the VC is called again at once."""
-        for vc in self._tell():
+        for vc in self.update_vcs():
             self.agenda.set_wake(vc, now_s)
 
-    def _tell(self) -> list[Vc]:
-        """The VCs that see a change, in order."""
+    def update_vcs(self) -> list[Vc]:
+        """Mark the nodes of VCs as up or down. Returns the VCs that see a change, in order; each is called."""
         found: dict[int, Vc] = {}
         self.is_stale = self.is_stale or bool(self.changed)
         for key, cell in self.changed.items():
@@ -120,7 +120,7 @@ class CellHealth:
                 (books.cluster.restore if is_up else books.cluster.lose)(node)
                 found[vc.number] = vc
         self.changed.clear()
-        told = [found[number] for number in sorted(found)]
-        for vc in told:
+        changed = [found[number] for number in sorted(found)]
+        for vc in changed:
             self.agenda.trigger(vc).nodes_changed = True
-        return told
+        return changed

@@ -76,13 +76,13 @@ class PinnedGpus:
                 self.masks[node] = mask
 
     def left(self, cluster: ClusterView) -> Allocation:
-        """All idle GPUs of pinned cells."""
+        """All idle GPUs of pinned cells, and what is left of those in use. A GPU in a share mode is not lent anyway."""
         slices = []
         for number, mask in self.masks.items():
             node = cluster.nodes[number]
             slices.append(Slice(number, node.free_mask & mask))
-            shared = ((gpu, node.milli_left(gpu)) for gpu in bits(mask & ~node.free_mask))
-            slices += [Slice(number, 1 << gpu, milli=left) for gpu, left in shared if left]
+            in_parts = (gpu for gpu in bits(mask & ~node.free_mask) if not any(each.mode for each in node.tenants(gpu)))
+            slices += [Slice(number, 1 << gpu, milli=left) for gpu in in_parts if (left := node.milli_left(gpu))]
         return Allocation(tuple(slices), 0)
 
 

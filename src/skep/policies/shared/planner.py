@@ -130,6 +130,8 @@ class VcPlanner:
         if trigger.nodes_changed:
             self.health.follow(view.cluster)
             self.lender.view.trigger.nodes_changed = True
+        elif self.health.changed:  # released cells may have been bound to bad ones
+            self.health.update_vcs()
         with self.cells.books:  # doomed cells are settled after all trials
             if self.owners.strays:
                 self.owners.house_strays(plan)

@@ -15,8 +15,8 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
 POLICIES = (
     Policy(
         name="drf",
-        title="Dominant resource fairness over users (VCs where no user is named): the one with the smallest share of the "
-        "resource it uses most goes next.",
+        title="Dominant resource fairness over users (VCs where no user is named): the one with the smallest share of "
+        "the resource it uses most goes next.",
         paper="Ghodsi et al., Dominant Resource Fairness, NSDI 2011",
         build=build,
         knobs=common_knobs(walk="skip"),
