@@ -26,8 +26,8 @@ def test_everything_comes_as_the_lab_says(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout
     assert [line[:2] for line in ran.stdout.splitlines() if line[0] != " "] == ["1.", "2.", "3.", "4.", "5.", "ev"]
     assert "a gang of four is refused" in ran.stdout
-    assert "single: 1 gpu in VC default\n" in ran.stdout
-    assert "gang: 2 gpus in VC default\n" in ran.stdout
+    assert "single: 1 GPU in VC default\n" in ran.stdout
+    assert "gang: 2 GPUs in VC default\n" in ran.stdout
 
 
 def test_where_jobs_may_borrow_a_vc_is_not_held_to_its_own(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def draw(layout: Layout, books: list[FitAccount]) -> None:
     from skep.report.cell_tree import cell_tree
 
     found = plain(layout, books)
-    click.echo(f"{layout.name}: {amount(found['nodes'], 'node')}, {amount(found['gpus'], 'gpu')}\n")
+    click.echo(f"{layout.name}: {amount(found['nodes'], 'node')}, {amount(found['gpus'], 'GPU')}\n")
     for line in cell_tree(layout):
         click.echo(line)
     # A file or a pipe has no width: names must not be broken there.

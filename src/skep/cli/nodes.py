@@ -92,7 +92,7 @@ def draw_cluster(found: dict[str, Any]) -> RenderableType:
 
 
 def headline(found: dict[str, Any]) -> str:
-    nodes, gpus = many(len(found["nodes"]), "node"), many(found["gpus"], "gpu")
+    nodes, gpus = many(len(found["nodes"]), "node"), many(found["gpus"], "GPU")
     share = f" ({found['used'] / found['gpus']:.0%})" if found["gpus"] else ""
     return f"{clean(found['name'])}: {nodes}, {found['used']:,} of {gpus} used{share}, policy {found['policy']}"
 

@@ -245,7 +245,7 @@ def result(step: Step, outcome: Outcome) -> str:
     kind = outcome["result"]
     if kind == "bind":
         gpus = outcome["leafCells"]
-        shown = " ".join(map(str, gpus)) if len(gpus) <= GPUS_SHOWN else f"{len(gpus)} gpus"
+        shown = " ".join(map(str, gpus)) if len(gpus) <= GPUS_SHOWN else f"{len(gpus)} GPUs"
         return f"bind     {outcome['node']}, GPU {shown}"
     if kind == "preempt":
         victims = outcome["victims"]

@@ -157,10 +157,10 @@ def times(job: Job, now_s: float) -> str:
 
 def asks(name: str, role: dict[str, Any]) -> str:
     gpus = role.get("gpus", 0)
-    wants = [many(gpus, f"{role['gpu_type']} gpu" if role.get("gpu_type") else "gpu")] if gpus else ["no gpu"]
+    wants = [many(gpus, f"{role['gpu_type']} GPU" if role.get("gpu_type") else "GPU")] if gpus else ["no GPU"]
     which = "each" if gpus > 1 else "it"
     wants += [f"{role['gpu_milli']}/1000 of {which}"] if role.get("gpu_milli", 1000) != 1000 else []
-    wants += [f"{role['cpu']:g} cpus"] if role.get("cpu") else []
+    wants += [f"{role['cpu']:g} CPUs"] if role.get("cpu") else []
     wants += [f"{role['memory_gib']:g} GiB"] if role.get("memory_gib") else []
     return f"{name}: {role.get('count', 1)} × {', '.join(wants)}"
 

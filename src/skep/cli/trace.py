@@ -255,7 +255,7 @@ def _facts_table(found: TraceInfo) -> Table:
     table = _table("trace", f"{found.name} ({found.format})")
     table.add_row("jobs", f"{found.jobs:,}")
     counts = {
-        "without gpus": found.cpu_only_jobs,
+        "without GPUs": found.cpu_only_jobs,
         "sharing a GPU": found.shared_gpu_jobs,
         "never ending": found.endless_jobs,
         "users": found.users,

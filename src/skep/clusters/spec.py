@@ -44,7 +44,7 @@ def _parse_part(spec: str, part: str) -> tuple[int, int, str]:
         shown = shorten(part) or "an empty part"
         raise InputError(f"{where}: {shown} is not NODESxGPUS or NODESxGPUS:TYPE", hint=EXAMPLES)
     count = _limited(where, match[1], "nodes", NODES_MAX)
-    gpus = _limited(where, match[2], "gpus per node", GPUS_MAX)
+    gpus = _limited(where, match[2], "GPUs per node", GPUS_MAX)
     return count, gpus, (match[3] or "").lower()
 
 

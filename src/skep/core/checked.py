@@ -78,7 +78,7 @@ def check_settings(state: State, logged: PlanRecord) -> None:
     for setting in logged.settings:
         find(state, setting.job_id)
         if isinstance(setting, Limit) and not 0 < setting.milli <= WHOLE:
-            raise InvariantBroken(f"it limits job {setting.job_id} to {setting.milli} thousandths of a gpu")
+            raise InvariantBroken(f"it limits job {setting.job_id} to {setting.milli} thousandths of a GPU")
     for decision in logged.decisions:
         if decision.until_s is not None and (decision.before is not None or math.isnan(decision.until_s)):
             raise InvariantBroken(f"it sets an end time for job {decision.job_id}, which only a start may have")

@@ -238,7 +238,7 @@ class Job:
         )
 
     def __repr__(self) -> str:
-        return f"Job({self.id!r}, {self.gpus} gpus, {self.state})"
+        return f"Job({self.id!r}, {self.gpus} GPUs, {self.state})"
 
 
 def amount_of(shape: Shape) -> float:

@@ -201,7 +201,7 @@ class Tenant(msgspec.Struct, frozen=True, order=True):
 def fault_of(tenant: Tenant) -> str:
     """Why this tenant is invalid; empty: it is valid."""
     if not 0 <= tenant.milli <= tenant.limit <= 1000:
-        return f"{tenant.milli} milli with a limit of {tenant.limit} are no part of a gpu"
+        return f"{tenant.milli} milli with a limit of {tenant.limit} are no part of a GPU"
     if not 0 <= tenant.ephemeral_mib <= tenant.memory_mib or (
         tenant.limit and tenant.mode != LANE and tenant.ephemeral_mib
     ):

@@ -70,4 +70,4 @@ def asked(shape: Shape) -> str:
 
 
 def gpus_of(count: int) -> str:
-    return f"{count} gpu{'s' if count != 1 else ''}"
+    return f"{count} GPU{'s' if count != 1 else ''}"

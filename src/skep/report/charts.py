@@ -152,7 +152,7 @@ def utilization_chart(name: str, runs: Sequence[Run], courses: Sequence[RunCours
     y = _PANEL_FRAME.upward(0.0, 1.0)
     rule = y_axis(_PANEL_FRAME, y, (0.0, 0.5, 1.0), lambda share: f"{share:.0%}")
     notes = [f"{format_percent(run.summary.utilization)} used" for run in runs]
-    return _panels(name, "Busy gpus", runs, series, reach, y, rule, notes=notes, is_share=True)
+    return _panels(name, "Busy GPUs", runs, series, reach, y, rule, notes=notes, is_share=True)
 
 
 def _shares(run: Run, course: RunCourse, reach: Reach) -> list[Bucket | None]:

@@ -120,7 +120,7 @@ def _over_time(runs: Sequence[Run], courses: Courses, data: Data) -> str:
         return section("time", "Over time", tag("p", "No history was kept, or no time passed.", class_="note"))
     charts = {"queue": ("Pending jobs", queue_chart("queue", runs, courses, reach))}
     if all(run.gpu_total for run in runs):
-        charts["utilization"] = ("Busy gpus", utilization_chart("utilization", runs, courses, reach))
+        charts["utilization"] = ("Busy GPUs", utilization_chart("utilization", runs, courses, reach))
     body = ""
     for name, (heading, chart) in charts.items():
         data["charts"][name] = chart.data

@@ -102,8 +102,8 @@ def job_accounts(config: Config, say: Callable[[str], None]) -> Accounts:
         return accounts
     more = "run_as: separate" if not missing_rights() else f"run_as: separate, and {ROOT_HINT}"
     say(
-        f"jobs run as {account_name(os.geteuid())}, like this server: each can do to the server and to other jobs "
-        f"what that account can (to keep them apart: {more})"
+        f"jobs run as {account_name(os.geteuid())}, the account of this server: they can access its files and those "
+        f"of other jobs (to isolate them: {more})"
     )
     return accounts
 

@@ -108,7 +108,7 @@ class Herald:
         self.data.announce(RunningProcess(os.getpid(), url))
         self.say(f"skep is up at {url} (data in {self.config.data}); stop it with Ctrl-C or `skep down`")
         if (why := why_missing()) is not None:
-            self.say(f"{why}; {url} says how to get it")
+            self.say(f"{why}; {url} shows how to get it")
         self.notifier.say("READY=1", f"STATUS=up at {url}")
 
     def stopping(self) -> None:

@@ -150,7 +150,7 @@ def _add(writer: Writer, turn: Turn, request: Request, specs: list[JobSpec], dat
     turn.events += _new_groups(writer, turn, request, str(seq))
     held = f"by {who}" if request.hold else ""
     turn.events += [JobSubmitted(spec, held or writer.limits.hold_for(spec)) for spec in specs]
-    gpus = f"{row.gpus:g} gpu{'' if row.gpus == 1 else 's'}"
+    gpus = f"{row.gpus:g} GPU{'' if row.gpus == 1 else 's'}"
     turn.notify("submitted", f"{request.name}: {gpus} in VC {row.vc}", str(seq), who)
     return str(seq)
 

@@ -144,7 +144,7 @@ def node_notice(event: Membership) -> tuple[str, str]:
     if isinstance(event, NodeLeft):
         return "left", f"{event.node} leaves the cluster"
     spec = event.spec
-    what = f"{spec.gpus} gpu{'' if spec.gpus == 1 else 's'}" + (f" of type {spec.gpu_type}" if spec.gpu_type else "")
+    what = f"{spec.gpus} GPU{'' if spec.gpus == 1 else 's'}" + (f" of type {spec.gpu_type}" if spec.gpu_type else "")
     return ("joined" if isinstance(event, NodeJoined) else "changed"), f"{spec.name} has {what}"
 
 

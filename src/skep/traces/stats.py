@@ -129,7 +129,7 @@ def sizes(jobs: Iterable[TraceJob]) -> list[StatsPart]:
 def _size(job: TraceJob) -> tuple[int, str]:
     gpus = job.spec.shapes[0].gpus
     if not gpus:
-        return -1, "cpu only"
+        return -1, "CPU only"
     return (0, "shared") if is_shared(job) else (gpus, str(gpus))
 
 

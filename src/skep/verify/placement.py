@@ -49,37 +49,37 @@ def put(place: Place, gpus: int, *, model: str = "", seq: int = 0) -> dict[str, 
 
 
 def place_any() -> list[Finding]:
-    return [same("3 gpus", {"n0": 1, "n1": 2}, put(PLACES["any"](), 3))]
+    return [same("3 GPUs", {"n0": 1, "n1": 2}, put(PLACES["any"](), 3))]
 
 
 def first_fit() -> list[Finding]:
     place = PLACES["first-fit"]()
     return [
-        same("2 gpus", {"n1": 2}, put(place, 2)),
-        same("4 gpus", {"n3": 4}, put(place, 4)),
+        same("2 GPUs", {"n1": 2}, put(place, 2)),
+        same("4 GPUs", {"n3": 4}, put(place, 4)),
     ]
 
 
 def best_fit() -> list[Finding]:
     place = PLACES["best-fit"]()
     return [
-        same("2 gpus", {"n0": 1, "n2": 1}, put(place, 2)),
-        same("6 gpus", {"n0": 1, "n1": 3, "n2": 2}, put(place, 6)),
+        same("2 GPUs", {"n0": 1, "n2": 1}, put(place, 2)),
+        same("6 GPUs", {"n0": 1, "n1": 3, "n2": 2}, put(place, 6)),
     ]
 
 
 def consolidate() -> list[Finding]:
     place = PLACES["consolidate"]()
     return [
-        same("2 gpus", {"n2": 2}, put(place, 2)),
-        same("3 gpus", {"n1": 3}, put(place, 3)),
-        same("6 gpus", {"n2": 2, "n3": 4}, put(place, 6)),
+        same("2 GPUs", {"n2": 2}, put(place, 2)),
+        same("3 GPUs", {"n1": 3}, put(place, 3)),
+        same("6 GPUs", {"n2": 2, "n3": 4}, put(place, 6)),
         same("8 GPUs, 10 free", {}, put(place, 8)),
     ]
 
 
 def spread() -> list[Finding]:
-    return [same("3 gpus", {"n1": 1, "n3": 2}, put(PLACES["spread"](), 3))]
+    return [same("3 GPUs", {"n1": 1, "n3": 2}, put(PLACES["spread"](), 3))]
 
 
 def random() -> list[Finding]:
@@ -104,7 +104,7 @@ def nodes_of(place: str, *sizes: int) -> list[Finding]:
         "gpu-packing": {1: "n0", 2: "n1", 4: "n3"},
         "gpu-clustering": {1: "n1", 2: "n2", 3: "n3"},
     }[place]
-    return [same(f"{size} gpus", {wanted[size]: size}, put(PLACES[place](), size)) for size in sizes]
+    return [same(f"{size} GPUs", {wanted[size]: size}, put(PLACES[place](), size)) for size in sizes]
 
 
 def fgd() -> list[Finding]:

@@ -42,7 +42,7 @@ def drf_two_resources() -> list[Finding]:
 def drf_gpus() -> list[Finding]:
     jobs = [endless(f"{user}{number}", gpu_shape(1), user=user) for user in "AB" for number in range(8)]
     tasks = running_by_user(play_jobs("drf", "1x6", jobs))
-    return [same("gpus of A and of B", (3, 3), (tasks["A"], tasks["B"]))]
+    return [same("GPUs of A and of B", (3, 3), (tasks["A"], tasks["B"]))]
 
 
 def running_by_user(run: Run) -> dict[str, int]:
@@ -58,7 +58,7 @@ def yarn_patience() -> list[Finding]:
     run = play("yarn-cs:patience=60", "2x4", SCATTERED)
     return [
         same("start of c", 70.0, starts(run)[2]),
-        same("gpus of c on each node", {"n0": 1, "n1": 1}, node_gpus(run, 2)),
+        same("GPUs of c on each node", {"n0": 1, "n1": 1}, node_gpus(run, 2)),
         same("its waiting for fragmentation", 60.0, run.rows[2].queue_fragmentation_s),
         same("its waiting for quota", 0.0, run.rows[2].queue_quota_s),
     ]
@@ -68,7 +68,7 @@ def yarn_no_patience() -> list[Finding]:
     run = play("yarn-cs:patience=none", "2x4", SCATTERED)
     return [
         same("start of c", 100.0, starts(run)[2]),
-        same("gpus of c on each node", {"n0": 2}, node_gpus(run, 2)),
+        same("GPUs of c on each node", {"n0": 2}, node_gpus(run, 2)),
         same("its waiting for fragmentation", 90.0, run.rows[2].queue_fragmentation_s),
     ]
 

@@ -41,7 +41,7 @@ def srtf_restart() -> list[Finding]:
     run = play("srtf", "1x1", SHRINKING, restart_s=5.0)
     return [
         same(f"ends of {row_names(run)}", (180.0, 85.0, 40.0), finishes(run)),
-        same("gpu-seconds held", (105.0, 55.0, 20.0), tuple(row.service_gpu_s for row in run.rows)),
+        same("GPU-seconds held", (105.0, 55.0, 20.0), tuple(row.service_gpu_s for row in run.rows)),
     ]
 
 

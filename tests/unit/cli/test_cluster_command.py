@@ -23,7 +23,7 @@ vcs:
   guests:
 """
 TREE = """\
-lab: 8 nodes, 32 gpus
+lab: 8 nodes, 32 GPUs
 
 chain v100-rack: 2 × v100-rack, 8 × v100-node, 16 × v100-switch, 32 × v100
 ├─ r1  v100-rack

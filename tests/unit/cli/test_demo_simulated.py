@@ -47,13 +47,13 @@ def test_it_tells_shows_and_writes_only_the_report(
     assert (here / "skep-demo.html").as_uri() in out
     assert all(len(line) <= 80 for line in out.splitlines() if not line.startswith("  file:"))
     assert [file.name for file in here.iterdir()] == ["skep-demo.html"]
-    assert "A made-up week on 16x8" in (here / "skep-demo.html").read_text()
+    assert "A synthetic week on 16x8" in (here / "skep-demo.html").read_text()
 
 
 def test_a_report_of_before_is_replaced(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert status(monkeypatch, "demo", "--simulate", "--html", "mine.html") == 0
     first = (here / "mine.html").read_bytes()
-    (here / "mine.html").write_bytes(first.replace(b"A made-up week", b"Another week"))
+    (here / "mine.html").write_bytes(first.replace(b"A synthetic week", b"Another week"))
     assert status(monkeypatch, "demo", "--simulate", "--html", "mine.html") == 0
     assert b"Another week" not in (here / "mine.html").read_bytes()
 

@@ -1,4 +1,4 @@
-"""Every module of the kernel, and every planner, has a file of unit tests named after it."""
+"""Every module of the kernel, every planner and every named policy has a file of unit tests named after it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ KERNEL = sorted(
     if path.stem not in DECLARATIONS | {"__init__"}
 )
 PLANNERS = ("afs", "easy", "idle", "pipeline", "replica", "shared/planner", "shared/lender")
+ZOO = sorted(path.stem for path in (ROOT / "src/skep/policies/zoo").glob("*.py") if path.stem != "__init__")
 
 
 @pytest.mark.parametrize("module", KERNEL, ids=str)
@@ -29,3 +30,8 @@ def test_modules_of_the_kernel(module: Path) -> None:
 def test_planners(module: str) -> None:
     assert (ROOT / "src/skep/policies" / f"{module}.py").exists()
     assert (TESTS / "policies" / f"test_{module.replace('/', '_')}.py").exists()
+
+
+@pytest.mark.parametrize("policy", ZOO)
+def test_policies(policy: str) -> None:
+    assert (TESTS / "policies" / f"test_{policy}.py").exists()

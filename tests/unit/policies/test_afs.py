@@ -145,7 +145,7 @@ def test_an_elastic_job_larger_than_the_cluster_runs_with_what_there_is() -> Non
 def test_one_whose_least_is_too_much_never_runs() -> None:
     course = finished(World(trace(elastic(8, 6, 16, work=100, id="a")), cluster("1x4"), FREE))
     assert course.state.jobs["a"].state is JobState.UNRUNNABLE
-    assert course.state.jobs["a"].reason == "asks for 6 gpus, the cluster has 4"
+    assert course.state.jobs["a"].reason == "asks for 6 GPUs, the cluster has 4"
 
 
 def test_who_can_never_run_stays_rejected_when_another_finds_no_place_near_enough() -> None:

@@ -391,20 +391,6 @@ def test_a_job_with_cpus_gives_up_locality_too() -> None:
 # Keys that cross between events ------------------------------------------------------------------------------------
 
 
-def test_e_las_gives_way_when_its_key_passes_that_of_a_waiting_job() -> None:
-    """0.5·t/(t + 7200) - 0.5·t/100000 is 0.1, the lead, at 2034.9."""
-    found = run("e-las", "1x1", job(id="a", work=100_000.0), job(id="b", at=10.0, work=100.0))
-    assert found["b"].start_s == pytest.approx(2034.9, abs=0.01)
-
-
-@pytest.mark.parametrize(("epochs", "start_s"), [(None, 725.26), (4, 720.0), (1000, 725.08)])
-def test_e_las_as_a_product_gives_way_too(epochs: int | None, start_s: float) -> None:
-    """t·(1 - t/100000), or with the progress in whole epochs, is 720."""
-    old = job(id="a", work=100_000.0, epochs=epochs)
-    found = run("e-las:form=product", "1x1", old, job(id="b", at=10.0, work=100.0))
-    assert found["b"].start_s == pytest.approx(start_s, abs=0.01)
-
-
 def test_las_wakes_for_every_waiting_job_not_only_for_the_first() -> None:
     """w waits for both GPUs, which n, new, does not leave; meanwhile a and b take turns on the other."""
     jobs = [job(2, id="w", work=100_000.0), job(id="a", work=100_000.0), job(id="b", work=100_000.0)]

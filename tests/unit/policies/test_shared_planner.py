@@ -169,7 +169,7 @@ def test_a_number_of_gpus_is_not_a_node(tmp_path: Path, sharing: str, start_s: f
 def test_a_job_that_can_never_fit_its_vc_is_said_to_be_unrunnable(tmp_path: Path, sharing: str) -> None:
     run = simulated(tmp_path, TWO, job(5, vc="a", id="large"), job(4, vc="b", id="b"), sharing=sharing)
     assert row(run, "large").state == JobState.UNRUNNABLE
-    assert run.unrunnable == {"large": "asks for 5 gpus, VC a has 4"}
+    assert run.unrunnable == {"large": "asks for 5 GPUs, VC a has 4"}
     assert row(run, "b").finish_s == 100
 
 
@@ -178,13 +178,13 @@ def test_one_that_fits_in_number_only_is_told_about_its_vc_too(tmp_path: Path) -
     run = simulated(tmp_path, text, job(3, vc="a", id="j"), policy="fifo:place=consolidate")
     assert row(run, "j").finish_s == 100  # a switch and half of another: larger than what stands for a node here
     run = simulated(tmp_path, text, job(roles=(role(1, 3),), vc="a", id="task"))
-    assert run.unrunnable["task"] == "VC a: asks for 3 gpus in one task, no node has more than 2"
+    assert run.unrunnable["task"] == "VC a: asks for 3 GPUs in one task, no node has more than 2"
 
 
 def test_a_vc_without_cells_lives_on_what_is_lent_only_with_opportunistic_work(tmp_path: Path) -> None:
     text = TWO.replace("b: 1 nodes", "b: 1 nodes, guests: ")
     run = simulated(tmp_path, text, job(1, vc="guests", id="g"), job(1, vc="guests", priority=-1, id="cheap"))
-    assert run.unrunnable == {"g": "asks for 1 gpu, VC guests has 0"}
+    assert run.unrunnable == {"g": "asks for 1 GPU, VC guests has 0"}
     assert row(run, "cheap").finish_s == 100
 
 

@@ -186,12 +186,12 @@ def test_unfinished_jobs_keep_the_curve_below_the_top() -> None:
 
 def test_warnings_tell_why_jobs_never_ran_and_join_policies_that_agree() -> None:
     rows = [make_row("a"), *(waiting_row(f"big-{index}", state="unrunnable") for index in range(4))]
-    reasons = {f"big-{index}": "asks for 64 gpus, the cluster has 8" for index in range(4)}
+    reasons = {f"big-{index}": "asks for 64 GPUs, the cluster has 8" for index in range(4)}
     runs = [make_run(rows, policy=name, unrunnable=reasons) for name in ("fifo", "sjf")]
     text = render_report(runs, title="t")
     assert "All policies:" in text
     assert "4 jobs can never run on this cluster." in text
-    assert text.count("asks for 64 gpus, the cluster has 8") == 1
+    assert text.count("asks for 64 GPUs, the cluster has 8") == 1
     assert "(4 jobs: big-0, big-1, big-2…)" in text
 
 

@@ -97,7 +97,7 @@ def test_jobs_of_others_do_not_run_as_the_server_if_it_may_choose(
         accounts = job_accounts(Config(data=tmp_path, auth=auth), said.append)
         assert accounts.run_as == ("server" if rights else run_as)
     assert len(said) == 2
-    assert "like this server" in said[1]
+    assert "the account of this server" in said[1]
 
 
 def test_an_account_is_not_changed_without_the_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

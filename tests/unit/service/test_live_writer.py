@@ -192,7 +192,7 @@ def test_the_same_key_is_one_job(world: LiveWorld) -> None:
 
 
 def test_what_can_never_run_is_refused_whole(world: LiveWorld) -> None:
-    with pytest.raises(InputError, match="can never run here: asks for 9 gpus, the cluster has 8"):
+    with pytest.raises(InputError, match="can never run here: asks for 9 GPUs, the cluster has 8"):
         world.submit(request(), request(gpus=1), Request("big", {"task": TaskRole(count=9, gpus=1, command="true")}))
     assert not world.writer.state.jobs
 
@@ -435,7 +435,7 @@ def test_a_job_that_can_no_longer_run_is_told(tmp_path: Path) -> None:
     world.ask(commands.apply_cluster("2x4", "less", "root"))
     world.ask(commands.hold(other, False, "ann"))
     assert world.state(other) == "failed"
-    assert world.store.notices(0, other, 100)[-1].text == "can never run: asks for 12 gpus, the cluster has 8"
+    assert world.store.notices(0, other, 100)[-1].text == "can never run: asks for 12 GPUs, the cluster has 8"
 
 
 def test_usage_is_what_was_held_in_between(world: LiveWorld) -> None:

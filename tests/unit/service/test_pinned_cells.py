@@ -49,7 +49,7 @@ def test_who_asks_runs_in_the_pinned_cell_and_nobody_else_does(world: LiveWorld)
             world.end(job)
     why = world.writer.planning.explain(second)
     assert why is not None
-    assert why.reason == "in pinned cell n2: asks for 4 gpus, 0 are free"
+    assert why.reason == "in pinned cell n2: asks for 4 GPUs, 0 are free"
     assert nodes(world, second) == []  # its cell is full, whatever else is idle
     world.end(first)
     assert nodes(world, second) == ["n2"]
@@ -123,12 +123,12 @@ def test_a_job_of_a_time_when_all_of_a_vc_used_its_pinned_cells_borrows_what_it_
         ({"vc": "blue", "pinned": "n2"}, "job job: VC blue has no pinned cell 'n2'", "it has none"),
         (
             {"vc": "red", "pinned": "n2", "gpus": 5},
-            "job job can never run here: asks for 5 gpus, pinned cell n2 of VC red has 4",
+            "job job can never run here: asks for 5 GPUs, pinned cell n2 of VC red has 4",
             "`skep cluster` shows what there is",
         ),
         (
             {"vc": "red", "gpus": 5},
-            "job job can never run here: asks for 5 gpus, VC red has 4",
+            "job job can never run here: asks for 5 GPUs, VC red has 4",
             "`skep cluster` shows what there is",
         ),
     ],
@@ -143,7 +143,7 @@ def test_a_cell_that_is_not_there_is_one_line_at_submission(
 
 
 def test_opportunistic_work_that_fits_only_with_pinned_cells_is_refused(world: LiveWorld) -> None:
-    with pytest.raises(InputError, match=r"asks for 12 gpus.*\(pinned cells are not lent\)$"):
+    with pytest.raises(InputError, match=r"asks for 12 GPUs.*\(pinned cells are not lent\)$"):
         world.submit(request(gpus=12, vc="red", priority=-1))
 
 

@@ -57,7 +57,7 @@ def test_everything_about_a_small_trace() -> None:
             "max": 7200,
             "mean": 3620,
         },
-        sizes=[StatsPart("cpu only", 1, 0), StatsPart("shared", 1, 1), StatsPart("1", 1, 0), StatsPart("4", 1, 4)],
+        sizes=[StatsPart("CPU only", 1, 0), StatsPart("shared", 1, 1), StatsPart("1", 1, 0), StatsPart("4", 1, 4)],
         vcs=[StatsPart("x", 2, 4), StatsPart("y", 2, 1)],
         uses=uses(SMALL),
         dropped={"never ran": 3},

@@ -11,7 +11,7 @@ HTML = "skep-demo.html"
 
 @click.command()
 @click.option("--keep", is_flag=True, help="Leave the server up at the end, to try things.")
-@click.option("--simulate", is_flag=True, help="Compare five schedulers on a made-up week instead, with a report.")
+@click.option("--simulate", is_flag=True, help="Compare five schedulers on a synthetic week instead, with a report.")
 @click.option(
     "--html", type=click.Path(path_type=Path), metavar="FILE", help=f"The report of --simulate.  [default: {HTML}]"
 )

@@ -1,4 +1,4 @@
-"""`skep demo --simulate`: a comparison of schedulers on a made-up week, explained in a few lines, with its report."""
+"""`skep demo --simulate`: a comparison of schedulers on a synthetic week, explained in a few lines, with its report."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def make_experiment() -> Experiment:
     from skep.traces.synth import synthesize
 
     trace = synthesize(jobs=JOBS, load=LOAD, seed=SEED, gpus=GPUS)
-    trace.name = "A made-up week"
+    trace.name = "A synthetic week"
     return Experiment(trace, read_cluster(CLUSTER), Options(keep_history=True))
 
 
@@ -65,10 +65,10 @@ def setting(experiment: Experiment) -> str:
     most = max(gpus_of(job) for job in jobs)
     teams = len({job.spec.vc for job in jobs})
     return (
-        f"A made-up week on {len(experiment.cluster.nodes)} nodes with 8 GPUs each: {len(jobs):,} jobs of {teams} "
+        f"A synthetic week on {len(experiment.cluster.nodes)} nodes with 8 GPUs each: {len(jobs):,} jobs of {teams} "
         f"teams, enough to keep {LOAD:.0%} of the cluster busy. {len(single) / len(jobs):.0%} of them want one GPU, "
         f"half of these for less than {format_duration(single[len(single) // 2])}; the others want up to {most:g} "
-        "gpus, some for days."
+        "GPUs, some for days."
     )
 
 

@@ -38,7 +38,7 @@ def cluster(api: FakeApi) -> None:
 
 def test_the_cluster_is_drawn(ask: Ask) -> None:
     lines = ask("cluster").stdout.splitlines()
-    assert lines[0] == "lab: 3 nodes, 3 of 12 gpus used (25%), policy fifo"
+    assert lines[0] == "lab: 3 nodes, 3 of 12 GPUs used (25%), policy fifo"
     assert [line.split() for line in lines[1:4]] == [
         ["n0", "██░█", "1", "free,", "jobs", "7", "8/w-0"],
         ["n1", "░░░░", "drained"],
