@@ -1,6 +1,6 @@
 """Skep: a cluster manager for deep learning. One scheduler, three worlds."""
 
-TYPE_CHECKING = False  # as `typing` has it, which training scripts should not have to wait for
+TYPE_CHECKING = False  # instead of that of `typing`, whose import would slow down training scripts
 
 if TYPE_CHECKING:
     from skep.client import Client as Client

@@ -161,7 +161,7 @@ def tag(job: str, tags: tuple[str, ...], remove: tuple[str, ...], url: str) -> N
 
 
 def for_each(jobs: Sequence[str], change: Callable[[str], None], done: str) -> None:
-    """Every job gets its answer: a job that cannot be changed does not affect the others."""
+    """Change each job separately: a job that cannot be changed does not affect the others."""
     from skep.client import Denied
     from skep.core.errors import Conflict, NotFound
 

@@ -29,7 +29,7 @@ def cluster(ctx: click.Context, output: str, watch: bool, url: str) -> None:
     """Draw the cluster as it is now: nodes, GPUs used and free, virtual clusters. Check and apply cluster files.
 
     A cluster file is YAML of Skep's own, HiveD's configuration, or Alibaba's node list; a short spec (64x8,
-    32x8:v100+16x4:p100) will do where a file is asked for.
+    32x8:v100+16x4:p100) can be used instead of a file.
 
     \b
     Examples:

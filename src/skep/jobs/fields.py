@@ -75,7 +75,7 @@ def _word(value: object, where: str) -> str:
 
 
 def length(raw: Raw) -> int:
-    """Characters, and a few for every value itself, aliases expanded."""
+    """The number of characters, plus a few for every value; aliases are expanded."""
     return 10 + (len(raw.content) if isinstance(raw.content, str) else sum(length(part) for part in raw.content))
 
 

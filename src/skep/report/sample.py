@@ -110,7 +110,7 @@ def course_of(run: Run) -> RunCourse | None:
 
 
 def horizon(courses: Sequence[RunCourse | None]) -> Reach | None:
-    """From the first to the last instant of all."""
+    """From the first to the last instant of all runs."""
     known = [course.pending.at_s for course in courses if course]
     return Reach(min(at_s[0] for at_s in known), max(at_s[-1] for at_s in known)) if known else None
 

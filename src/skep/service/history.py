@@ -51,7 +51,7 @@ class Samples:
         self._db = self._open()
 
     def _open(self) -> sqlite3.Connection:
-        """A file that cannot be read is set aside: it is only history."""
+        """A file that cannot be read is set aside: nothing else depends on it."""
         try:
             return self._connect()
         except sqlite3.DatabaseError as error:

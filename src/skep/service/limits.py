@@ -78,7 +78,7 @@ class Limiter:
         self.users: dict[str, Used] = {}
         self.vcs: dict[str, Used] = {}
         self._open: dict[str, Used] = {}
-        """By job id, what it counts for now."""
+        """By job id, the amounts that it counts for now."""
         self._running: dict[str, Used] = {}
         """By id of a job of the core without GPUs that is not held, what it uses."""
         self._lines: dict[tuple[str, str], list[tuple[int, int, Job]]] = {}

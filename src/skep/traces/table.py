@@ -205,7 +205,7 @@ def seconds(cell: str, column: str) -> float:
 
 
 def amount(cell: str, column: str) -> float:
-    """How much of something: finite and not negative."""
+    """An amount: finite and not negative."""
     value = _number(cell)
     if 0 <= value < math.inf:
         return value
