@@ -9,7 +9,7 @@ import click
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print what makes the Tab key complete commands, options, jobs, nodes, VCs and policies.
+    """Print the script for Tab completion of commands, options, jobs, nodes, VCs and policies.
 
     \b
     Examples:

@@ -27,7 +27,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 @click.option("--raw", is_flag=True, help="Keep escape sequences, such as colours, on a terminal too.")
 @server_option
 def logs(job: str, follow: bool, task: str, attempt: int | None, tail: int | None, raw: bool, url: str) -> None:
-    """Print what a job has written; where it has several tasks, each line behind the name of its task.
+    """Print what a job has written; where it has several tasks, each line after the name of its task.
 
     \b
     Examples:

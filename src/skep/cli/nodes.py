@@ -120,7 +120,7 @@ def node_note(node: dict[str, Any]) -> str:
 @click.argument("names", metavar="NODE...", nargs=-1, required=True, shell_complete=complete_nodes)
 @server_option
 def drain(names: tuple[str, ...], url: str) -> None:
-    """Start nothing new on nodes; what runs there is left alone.
+    """Start no new jobs on nodes; running jobs continue.
 
     \b
     Example:

@@ -51,7 +51,7 @@ def ps(output: str, watch: bool, url: str, is_all: bool, mine: bool, limit: int 
     """List the jobs that have not ended, the newest first.
 
     TIME is how long a running job has run and how long an ended one took, as in squeue. -o json and -o yaml print
-    whole objects, -o name the ids alone, all of them unless --limit says otherwise.
+    whole objects, -o name the ids alone, all of them unless --limit is given.
 
     \b
     Examples:

@@ -58,12 +58,12 @@ ROLE = "main"
 @click.option("-d", "--detach", is_flag=True, help="Print the id and do not wait.")
 @server_option
 def run(argv: tuple[str, ...], detach: bool, url: str, **asked: Any) -> None:
-    """Run COMMAND as a job: wait for its GPUs, show what it writes, exit with its code.
+    """Run COMMAND as a job: wait for its GPUs, show its output, exit with its code.
 
-    It runs in this folder, with this shell's PATH and Python environment; PYTHONUNBUFFERED=1 unless --env says
-    otherwise. Of several tasks each line stands behind the name of its task. Ctrl-C asks it to stop and waits; a second
-    Ctrl-C leaves at once. A job that was stopped gives 130, one that failed before it ran 1. If the server restarts
-    meanwhile, the job and this command continue.
+    It runs in this folder, with this shell's PATH and Python environment; PYTHONUNBUFFERED=1 unless --env sets it. With
+    several tasks, each line begins with the name of its task. Ctrl-C asks it to stop and waits; a second Ctrl-C exits
+    immediately. A job that was stopped gives 130, one that failed before it ran 1. If the server restarts meanwhile,
+    the job and this command continue.
 
     \b
     Examples:

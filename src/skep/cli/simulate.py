@@ -114,7 +114,7 @@ def simulate(**given: Any) -> None:
 def compare(**given: Any) -> None:
     """Run TRACE under several policies and write one page that compares them.
 
-    Without --policy a first choice is taken; without --html the page is written to compare.html.
+    Without --policy a default selection is compared; without --html the page is written to compare.html.
 
     \b
     Examples:

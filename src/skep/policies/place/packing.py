@@ -93,7 +93,8 @@ class GpuClustering(Scored):
 
 
 def standing(node: NodeView, task: Task) -> int:
-    """3: only jobs with the same number of GPUs, 2: also such jobs, 1: idle, 0: only others. A part of a GPU counts as a size of its own."""
+    """3: only jobs with the same number of GPUs, 2: also such jobs, 1: idle, 0: only others. A part of a GPU counts as
+    a size of its own."""
     sizes = set(node.sizes())
     if not sizes:
         return 1
