@@ -37,7 +37,7 @@ class Need(enum.StrEnum):
 WITHOUT = {
     Need.HISTORY: "jobs without similar finished jobs are assumed to be short",
     Need.PROGRESS: "the elapsed part of the expected duration is used instead",
-    Need.THROUGHPUT: "speed is assumed to be proportional to the GPUs",
+    Need.THROUGHPUT: "speeds that no job has reported are assumed to be proportional to the GPUs",
     Need.ORACLE: "the owner's estimate (`expect_s`) is used instead; jobs without one go last",
     Need.CHECKPOINT: "a preempted job starts from the beginning unless it saves itself",
     Need.SUSPEND: "jobs are preempted instead",
