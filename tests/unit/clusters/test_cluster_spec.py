@@ -64,7 +64,7 @@ def test_what_is_written_is_what_is_read(parts: list[tuple[int, int, str]]) -> N
     [
         ("64*8", "64*8 is not NODESxGPUS"),
         ("0x8", "0 nodes, expected 1 to 100,000"),
-        ("8x0", "0 gpus per node, expected 1 to 1,000"),
+        ("8x0", "0 GPUs per node, expected 1 to 1,000"),
         ("8x", "8x is not NODESxGPUS"),
         ("x8", "x8 is not NODESxGPUS"),
         ("64x8:", "64x8: is not NODESxGPUS"),
@@ -72,7 +72,7 @@ def test_what_is_written_is_what_is_read(parts: list[tuple[int, int, str]]) -> N
         ("64 x 8", "64 x 8 is not NODESxGPUS"),
         ("1000000000x8", "1000000000 nodes, expected 1 to 100,000"),
         ("60000x8+60000x8", "120,000 nodes, expected at most 100,000"),
-        ("8x1001", "1001 gpus per node"),
+        ("8x1001", "1001 GPUs per node"),
         ("9" * 6000 + "x8", "nodes, expected 1 to 100,000"),
         ("1e9x8", "neither a spec nor a file"),
         ("-4x8", "neither a spec nor a file"),

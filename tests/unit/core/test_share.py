@@ -46,7 +46,7 @@ def test_the_table_says_of_every_mode_what_isolates_its_tenants() -> None:
         (tenant("pack", 0), "must have a limit"),
         (tenant("mps", 300, 600), "not use more"),
         (tenant("slice", 0, 1000), "must have a share group"),
-        (tenant("token", 300, 1001), "no part of a gpu"),
+        (tenant("token", 300, 1001), "no part of a GPU"),
         (tenant("mig", 300), "no MIG profile"),
         (tenant("mig", MIG_PROFILES["3g"].milli, slot=1), "no MIG profile"),
     ],

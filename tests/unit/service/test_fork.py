@@ -103,7 +103,7 @@ def test_a_job_of_which_nothing_is_known_runs_for_ever_and_so_others_wait(world:
     world.settle()
     found = foreseen(world)
     assert [(each.start_s is None, each.end_s, each.estimate, each.note) for each in found.values()] == [
-        (False, None, "none", "assumed to run for ever"),
+        (False, None, "none", "assumed to run forever"),
         (True, None, "owner", "waits for resources that never become free"),
     ]
 
@@ -203,7 +203,7 @@ def test_the_table_and_what_it_is_worth(world: LiveWorld) -> None:
     head, first, second = done.stdout.rstrip().splitlines()
     assert head.split() == ["JOB", "NAME", "USER", "VC", "GPUS", "STATE", "START", "END", "ESTIMATE", "NOTE"]
     assert first.split()[1] == "known"
-    assert second.rstrip().endswith("none      assumed to run for ever")
+    assert second.rstrip().endswith("none      assumed to run forever")
     assert "under fifo: 2 open jobs, 1 without an estimate" in done.stderr
 
 

@@ -34,7 +34,7 @@ def test_one_screen_has_everything(api: FakeApi, ask: Ask) -> None:
     for words in (
         "job 7  train  running",
         "user ann, VC default, priority 10",
-        "main: 2 × 4 v100 gpus, 16 GiB",
+        "main: 2 × 4 v100 GPUs, 16 GiB",
         "python 'a b.py'",
         "/home/ann",
         "step 120, loss 0.25",
