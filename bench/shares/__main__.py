@@ -18,13 +18,15 @@ TRIALS = ("slices", "tokens", "lend", "crashes")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=bench.shares.__doc__)
-    parser.add_argument("trials", nargs="*", default=TRIALS, choices=[*TRIALS, []], help="all without any")
+    parser.add_argument("trials", nargs="*", metavar="TRIAL", help=f"of {', '.join(TRIALS)}; all without any")
     parser.add_argument(
         "--seconds", type=float, default=60.0, help="of each measurement; phases of `lend` take a sixth"
     )
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="that jobs are pinned to")
     options = parser.parse_args()
+    for unknown in set(options.trials) - set(TRIALS):
+        parser.error(f"there is no trial {unknown!r}")
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
     is_kept = True
     for name in options.trials or TRIALS:

@@ -10,7 +10,7 @@ from worlds import examples, fork_of, outages, policy_specs
 
 from skep.core.job import JobState
 from skep.core.needs import Need
-from skep.core.share import Share
+from skep.core.share import MIG_PARTS, MODES, SHARED, Share
 from skep.policies.place.beside import Beside
 from skep.policies.place.labelled import Labelled
 from skep.policies.place.lanes import Lanes
@@ -25,11 +25,12 @@ every_sharing_policy = pytest.mark.parametrize("name", SHARING)
 
 @st.composite
 def sharing_jobs(draw: st.DrawFn) -> TraceJob:
-    milli = draw(st.sampled_from([1000, 1000, 500, 300]))
+    mode = draw(st.sampled_from(["", "", *sorted(SHARED)]))
+    milli = draw(st.sampled_from(MIG_PARTS if mode == "mig" else (1000, 1000, 500, 300)))
     kept, ephemeral = draw(st.sampled_from([(0.0, 0.0), (1.0, 4.0), (2.0, 6.0), (1.0, 9.0)]))
     share = Share(
-        draw(st.sampled_from(["", "", "token", "lend", "slice", "pack", "lane"])),
-        limit_milli=draw(st.sampled_from([0, milli, 1000])),
+        mode,
+        limit_milli=draw(st.sampled_from([0, milli, 1000 if not mode or MODES[mode].may_exceed else milli])),
         weight=draw(st.sampled_from([1, 1, 3])),
         affinity=draw(LABELS),
         anti_affinity=draw(LABELS),

@@ -32,6 +32,8 @@ class Need(enum.StrEnum):
     """Several jobs run on one GPU."""
     MIGRATE = "migrate"
     """A running job can continue elsewhere."""
+    INSTANT = "instant"
+    """A job takes a GPU from another within milliseconds: only simulated."""
 
 
 WITHOUT = {
@@ -44,6 +46,7 @@ WITHOUT = {
     Need.RESIZE: "elastic jobs get the requested size",
     Need.SHARE: "every job has its GPUs to itself",
     Need.MIGRATE: "a job stays where it was started until it is preempted",
+    Need.INSTANT: "jobs in mode instant have their GPUs to themselves",
 }
 """What is lost if it is not offered."""
 

@@ -145,6 +145,8 @@ MIG_PROFILES: dict[str, MigProfile] = {
 begins."""
 
 _BY_MILLI = {profile.milli: profile for profile in MIG_PROFILES.values()}
+MIG_PARTS = tuple(_BY_MILLI)
+"""What a job in mode `mig` may request of a GPU, in thousandths."""
 
 Claim = Literal["guaranteed", "opportunistic", "auto"]
 """AntMan's classes of jobs: guaranteed, opportunistic, or guaranteed if the quota allows."""
@@ -254,6 +256,21 @@ def _clash(tenant: Tenant, other: Tenant) -> str:
 def mig_slots(tenant: Tenant) -> int:
     """Bits of the slots of a tenant in mode `mig`."""
     return _BY_MILLI[tenant.milli].slots(tenant.slot)
+
+
+def mig_slot(milli: int, tenants: Iterable[Tenant]) -> int | None:
+    """Where an instance of this size may begin beside these tenants in mode `mig`; None if there is no such place. The
+    last place, because the large profiles begin at the first slots."""
+    profile = _BY_MILLI[milli]
+    taken = 0
+    for tenant in tenants:
+        taken |= mig_slots(tenant)
+    return next((start for start in reversed(profile.starts) if not profile.slots(start) & taken), None)
+
+
+def mig_memory_mib(milli: int, gpu_mem_mib: int) -> int:
+    """The memory of an instance of this size on a GPU with this much."""
+    return gpu_mem_mib * _BY_MILLI[milli].memory // 8
 
 
 def memory_of(tenants: Iterable[Tenant]) -> int:

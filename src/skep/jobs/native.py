@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from skep.core.errors import did_you_mean
-from skep.core.share import MIG, MIG_PROFILES, MODES
+from skep.core.share import MIG, MIG_PARTS, MODES
 from skep.files.document import Field
 from skep.files.text import shorten
 from skep.jobs import fields
@@ -18,7 +18,6 @@ ONE_ROLE = "task"
 
 OF_ROLES = ("request", "memory_gib")
 """The keys of `share` that belong to the roles."""
-MIG_PARTS = tuple(profile.milli for profile in MIG_PROFILES.values())
 
 IMAGE_NOTED = "image: recorded only, the local engine runs the command without a container"
 LOCALITY_NOTED = "locality: recorded only, no policy uses it yet"
@@ -99,6 +98,11 @@ def _shared_tasks(field: Field, tasks: dict[str, TaskRole], share: OfShare) -> d
         if share.mode == MIG and role.gpu_milli not in MIG_PARTS:
             parts = ", ".join(f"{milli / 1000:g}" for milli in MIG_PARTS)
             raise field.trouble(f"{field.path}: mode mig with {part:g} of a GPU, expected one of {parts}")
+        if share.mode == MIG and role.gpus > 1:
+            raise field.trouble(
+                f"{field.path}: mode mig with {role.gpus} GPUs for each task of {name}, expected 1: a process sees one "
+                "MIG instance"
+            )
     return found
 
 

@@ -329,7 +329,7 @@ def check_mode(tenant: Tenant) -> None:
     if tenant.mode == "slice":
         expect(tenant.group != "", f"{tenant} is in no share group")
     if tenant.mode == "mig":
-        expect(any(mig_eighths(tenant)), f"{tenant} has no MIG profile")
+        expect(len(mig_eighths(tenant)) > 0, f"{tenant} has no MIG profile")
 
 
 def check_together(tenants: list[Tenant], where: str) -> None:

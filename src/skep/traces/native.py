@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from skep.core.errors import InputError
 from skep.core.model import PRIORITIES, GroupRef, JobSpec
-from skep.core.share import MODES, Claim, Share, Tier
+from skep.core.share import MIG, MIG_PARTS, MODES, Claim, Share, Tier
 from skep.traces.dates import instant
 from skep.traces.table import (
     BadRow,
@@ -148,6 +148,8 @@ def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowPar
         # An empty optional cell means the default, as if the column did not exist.
         given = {name: check(row[at], name) for name, at, check in optional if row[at].strip()}
         _check_together(id, gpus, given)
+        if memory_gib := _lane_memory_gib(given):
+            given.setdefault("gpu_mem_gib", memory_gib)
         wants = {name: given.pop(name) for name in _OF_SHAPE if name in given}
         types = given.pop("gpu_type", ())
         if "group" in given:
@@ -185,12 +187,28 @@ def _check_together(id: str, gpus: int, given: dict[str, Any]) -> None:
         raise bad_cell(str(given["limit_milli"]), "limit_milli", f"at least gpu_milli {given.get('gpu_milli', 1000)}")
     if not gpus and any(name in given for name in _OF_SHARE):
         raise bad_cell("0", "gpus", "at least 1 where the row says how to share")
+    _check_mode(given.get("share", ""), given.get("gpu_milli", 1000), given.get("limit_milli", 0))
+    if given.get("gpu_mem_gib", math.inf) < _lane_memory_gib(given):
+        needed = f"at least persistent_gib and ephemeral_gib together, {_lane_memory_gib(given):g}"
+        raise bad_cell(f"{given['gpu_mem_gib']:g}", "gpu_mem_gib", needed)
     if "promise_milli" in given and given.get("tier", "basic") != "basic":
         raise bad_cell(given["tier"], "tier", "basic or nothing where promise_milli is given")
     if given.get("min_gpus", 0) > given.get("max_gpus", math.inf):
         raise BadRow(f"min_gpus is {given['min_gpus']}, expected at most max_gpus {given['max_gpus']}")
     if id in given.get("needs", ()):
         raise BadRow(f"needs is {printable(id)}, expected other jobs than itself")
+
+
+def _lane_memory_gib(given: dict[str, Any]) -> float:
+    found: float = given.get("persistent_gib", 0.0) + given.get("ephemeral_gib", 0.0)
+    return found
+
+
+def _check_mode(mode: str, milli: int, limit: int) -> None:
+    if mode == MIG and milli not in MIG_PARTS:
+        raise bad_cell(str(milli), "gpu_milli", f"one of {', '.join(map(str, MIG_PARTS))} in mode mig")
+    if limit > milli and mode and not MODES[mode].may_exceed:
+        raise bad_cell(str(limit), "limit_milli", f"gpu_milli {milli}: mode {mode} gives no more")
 
 
 def _check_needs(source: Source, drafts: list[Draft], lines: dict[str, int]) -> None:

@@ -91,3 +91,8 @@ def test_what_makes_no_sense_is_one_line(text: str, says: str) -> None:
 def test_a_share_needs_gpus() -> None:
     with pytest.raises(InputError, match="share is given without GPUs"):
         read_requests("name: a\ncommand: x\nshare: {mode: slice}")
+
+
+def test_a_task_in_mode_mig_has_one_instance() -> None:
+    with pytest.raises(InputError, match="mode mig with 2 GPUs for each task of task, expected 1"):
+        read_requests("name: a\ngpus: 2\ncommand: x\nshare: {mode: mig, request: 0.142}")

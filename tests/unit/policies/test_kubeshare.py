@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from skep.core.cluster import Cluster, Slice
 from skep.core.model import Role
 from skep.core.share import Share
-from skep.policies.place.labelled import go_together
-from skep.testing import World, cluster, job, role, trace
+from skep.policies.place.labelled import Labelled, go_together
+from skep.policies.place.simple import Consolidate
+from skep.testing import World, cluster, job, node, role, trace
 from skep.testing.invariants import check
 from skep.traces.trace import TraceJob
 
@@ -25,6 +27,15 @@ def seats(on: str, *jobs: TraceJob) -> Seats:
     check(course.state)
     placed = ((each.id, each.allocation) for each in course.state.jobs.values())
     return {name: [(piece.node, piece.gpus) for piece in found.slices] for name, found in placed if found is not None}
+
+
+def pieces(on: Cluster, *jobs: TraceJob) -> dict[str, Slice]:
+    """The slices of the jobs that run, submitted in this order."""
+    course = World(trace(*jobs), on, "kubeshare").begin()
+    course.advance()
+    check(course.state)
+    placed = ((each.id, each.allocation) for each in course.state.jobs.values())
+    return {name: found.slices[0] for name, found in placed if found is not None}
 
 
 def test_the_request_is_guaranteed_and_the_limit_is_the_most() -> None:
@@ -115,3 +126,68 @@ def test_a_gang_is_as_fast_as_its_slowest_task() -> None:
 
 def test_tasks_of_one_job_on_one_gpu_have_it_together() -> None:
     assert rate_of(role(2, 1, gpu_milli=400), on="1x1") == pytest.approx(1.25)
+
+
+@pytest.mark.parametrize(
+    ("mode", "limit", "rate"),
+    [("token", 1000, 0.6 / 0.3), ("pack", 1000, 1.0), ("mps", 300, 1.0), ("instant", 1000, 1.0)],
+)
+def test_a_part_is_shared_in_the_mode_that_the_job_names(mode: str, limit: int, rate: float) -> None:
+    jobs = [part("a", 300, mode=mode), part("b", 400, mode=mode), part("c", 400, mode=mode)]
+    found = pieces(cluster("1x1"), *jobs)
+    assert {name: (each.mode, each.milli, each.limit) for name, each in found.items()} == {
+        "a": (mode, 300, limit),
+        "b": (mode, 400, max(limit, 400)),
+    }
+    course = World(trace(*jobs), cluster("1x1"), "kubeshare").begin()
+    course.advance()
+    assert course.state.jobs["a"].rate == pytest.approx(0.5 / 0.3 if mode == "token" else rate)
+
+
+def test_parts_in_different_modes_are_on_different_gpus() -> None:
+    named = [part(mode, 142, mode=mode) for mode in ("token", "mps", "mig", "pack", "exclusive")]
+    found = pieces(cluster("1x5"), *named)
+    assert len({each.gpus for each in found.values()}) == 5
+    assert found["exclusive"].mode == ""
+
+
+def instance(name: str, milli: int, memory_gib: float = 0.0) -> TraceJob:
+    return job(1, id=name, work=1e6, gpu_milli=milli, gpu_mem_gib=memory_gib, share=Share("mig"))
+
+
+@pytest.mark.parametrize(
+    ("parts", "slots"),
+    [
+        ([142] * 8, [6, 5, 4, 3, 2, 1, 0, None]),
+        ([285, 285, 285, 285, 142], [4, 2, 0, None, 6]),
+        ([428, 428, 142], [4, 0, None]),
+        ([142, 571, 428, 285], [6, 0, None, 4]),
+        ([571, 428], [0, 4]),
+        ([142, 1000], [6, None]),
+        ([1000, 142], [0, None]),
+    ],
+    ids=str,
+)
+def test_mig_instances_begin_at_slots_of_their_profile(parts: list[int], slots: list[int | None]) -> None:
+    found = pieces(cluster("1x1"), *(instance(str(at), milli) for at, milli in enumerate(parts)))
+    assert [found[str(at)].slot if str(at) in found else None for at in range(len(parts))] == slots
+
+
+def test_an_instance_has_the_memory_of_its_profile() -> None:
+    there = cluster([node(2, gpu_mem_gib=40)])
+    assert set(pieces(there, instance("a", 142, 5), instance("b", 142, 6), instance("c", 285, 6))) == {"a", "c"}
+
+
+def test_each_task_has_one_instance() -> None:
+    roles = (role(3, 1, gpu_milli=428),)
+    course = World(trace(job(id="a", roles=roles, share=Share("mig"))), cluster("1x2"), "kubeshare").begin()
+    course.advance()
+    held = course.state.jobs["a"].allocation
+    assert held is not None
+    assert [(each.gpus, each.slot) for each in held.slices] == [(1, 4), (1, 0), (2, 4)]
+
+
+def test_mode_instant_is_only_simulated() -> None:
+    named = part("a", 300, mode="instant").spec
+    assert Labelled(Consolidate()).shares(named)
+    assert not Labelled(Consolidate(), is_simulated=False).shares(named)

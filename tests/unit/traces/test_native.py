@@ -107,6 +107,17 @@ def test_a_bad_row_names_its_line(tmp_path: Path, row: str, message: str) -> Non
         ("memory_gib", "inf", "memory_gib is inf, expected a number >= 0"),
         ("deadline_s", "-1", "deadline_s is -1, expected a number of seconds >= 0"),
         ("steps", "1.5", "steps is 1.5, expected a whole number >= 0"),
+        ("gpu_milli,share", "300,mig", "gpu_milli is 300, expected one of 142, 285, 428, 571, 1000 in mode mig"),
+        (
+            "gpu_milli,share,limit_milli",
+            "300,mps,600",
+            "limit_milli is 600, expected gpu_milli 300: mode mps gives no more",
+        ),
+        (
+            "gpu_mem_gib,persistent_gib,ephemeral_gib",
+            "4,2,6",
+            "gpu_mem_gib is 4, expected at least persistent_gib and ephemeral_gib together, 8",
+        ),
         ("needs", "a", "needs is a, expected other jobs than itself"),
         ("needs", "b", "needs is b, expected a job_id of this trace"),
     ],
@@ -221,6 +232,12 @@ def test_a_row_says_how_its_job_shares(tmp_path: Path) -> None:
     assert first.spec.shapes[0].roles[0].gpu_milli == 300
     assert second.spec.share == Share(claim="auto", promise_milli=950)
     assert third.spec.share is None
+
+
+def test_persistent_and_ephemeral_memory_is_the_memory_of_a_row_that_names_none(tmp_path: Path) -> None:
+    head = "job_id,submit_s,duration_s,gpus,gpu_mem_gib,persistent_gib,ephemeral_gib\n"
+    jobs = read(tmp_path, f"{head}a,0,1,1,,2,6\nb,0,1,1,9,2,6\nc,0,1,1,,,\n")
+    assert [job.spec.shapes[0].roles[0].gpu_mem_gib for job in jobs] == [8.0, 9.0, 0.0]
 
 
 def test_a_row_names_a_tier_or_a_promise(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def shapes(draw: st.DrawFn) -> Shape:
 
 SHARES = st.builds(
     Share,
-    mode=st.sampled_from(["", "exclusive", "token", "lend"]),
+    mode=st.sampled_from(["", "pack", "token", "lend"]),
     limit_milli=st.sampled_from([0, 1000]),
     weight=st.integers(1, 9),
     exclusion=names,
@@ -49,7 +49,7 @@ SHARES = st.builds(
     claim=st.sampled_from(["guaranteed", "opportunistic", "auto"]),
     promise_milli=st.sampled_from([0, 700]),
     tier=st.sampled_from(["basic", "premium"]),
-).filter(lambda share: share != Share() and not (share.promise_milli and share.tier != "basic"))
+).filter(lambda share: share.weight > 1 and not (share.promise_milli and share.tier != "basic"))
 """One that says nothing is read as none."""
 
 
@@ -72,8 +72,11 @@ def jobs(draw: st.DrawFn, id: str, before: list[str]) -> TraceJob:
     }
     given = {name: draw(values) for name, values in optional.items() if draw(st.booleans())}
     shape = draw(shapes())
-    if not shape.gpus:
-        given.pop("share", None)
+    share = given.pop("share", None)
+    if share is not None and shape.gpus:
+        given["share"] = msgspec.structs.replace(
+            share, persistent_gib=min(share.persistent_gib, shape.roles[0].gpu_mem_gib)
+        )
     spec = JobSpec(id, (shape,), expect_s=work_s if work_s < math.inf else None, **given)
     return TraceJob(draw(amounts), work_s, spec)
 

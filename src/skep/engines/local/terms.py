@@ -35,7 +35,9 @@ def terms_of(allocation: Allocation, cluster: Cluster, limit: int = 0) -> Terms 
         return None
     first = allocation.terms
     mode = MODES.get(first.mode)
-    most = min(first.limit or (first.milli if first.mode == TOKEN else WHOLE), limit or WHOLE)
+    own = first.limit or (first.milli if first.mode == TOKEN else WHOLE)
+    is_bounded = mode is not None and not mode.may_exceed  # by the hardware or its driver
+    most = min(WHOLE if is_bounded else own, limit or WHOLE)
     if most == WHOLE and (mode is None or not (mode.takes_turns or first.mode == LEND)):
         return None
     return Terms(

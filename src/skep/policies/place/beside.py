@@ -12,7 +12,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from skep.core.changes import Changes
-from skep.core.cluster import WHOLE, Allocation, Slice, bits
+from skep.core.cluster import Allocation, Slice, bits
 from skep.core.job import amount_of
 from skep.core.model import JobSpec, Role, Shape
 from skep.core.plan import Plan
@@ -35,12 +35,12 @@ class Verdict(NamedTuple):
     rank: tuple[int, ...]
     group: str = ""
     """The share group that the task would join; empty: one of its own."""
+    slot: int = 0
+    """Where its MIG instance would begin."""
 
 
 class Beside(Around):
-    """Jobs in one share mode (`mode`) beside each other; all others by the inner placement."""
-
-    mode: str
+    """Jobs that share beside each other; all others by the inner placement."""
 
     def __init__(self, beneath: Place) -> None:
         super().__init__(beneath)
@@ -52,10 +52,9 @@ class Beside(Around):
         self.boards.clear()
         super().attach(view)
 
+    @abstractmethod
     def shares(self, job: JobSpec) -> bool:
-        """True if the job is to run in this mode: it names it, or it requests parts of GPUs and names no mode."""
-        named = "" if job.share is None else job.share.mode
-        return named == self.mode or (not named and job.shapes[0].gpu_milli < WHOLE)
+        """True if the job is to share GPUs."""
 
     def is_indexed(self, job: JobView) -> bool:
         """True if `judge` depends only on the books of the node, the role and the job's sharing options: then only
@@ -67,8 +66,8 @@ class Beside(Around):
         """The rank of this GPU for a task of the role; None if it does not fit or the tenants are incompatible."""
 
     @abstractmethod
-    def terms(self, job: JobSpec, piece: Slice, group: str) -> Slice:
-        """The slice with its share mode and terms."""
+    def terms(self, job: JobSpec, piece: Slice, verdict: Verdict) -> Slice:
+        """The slice with its share mode and terms, on a GPU with this verdict."""
 
     def key(self, job: JobView, now_s: float) -> Hashable:
         return (self.beneath.key(job, now_s), job.spec.share)
@@ -110,7 +109,8 @@ class Beside(Around):
         if not mask:
             return piece
         verdict = self.judge(job, role, node, next(bits(mask)))
-        return self.terms(job.spec, piece, verdict.group if verdict is not None else "")
+        assert verdict is not None, "the mask has only GPUs that fit"
+        return self.terms(job.spec, piece, verdict)
 
     def _best(
         self, cluster: ClusterView, pools: Sequence[PoolView], job: JobView, role: Role, used: Mapping[int, int]

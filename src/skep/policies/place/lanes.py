@@ -98,7 +98,7 @@ class Lanes(Beside):
             return None
         return Verdict((found.step, found.size if found.step else len(there)), found.lane)
 
-    def terms(self, job: JobSpec, piece: Slice, group: str) -> Slice:
+    def terms(self, job: JobSpec, piece: Slice, verdict: Verdict) -> Slice:
         ephemeral_mib = need_of(job, job.shapes[0].roles[0]).ephemeral
         weight = max(round(2**20 / piece.gpu_mem_mib), 1) if self.within == "fair" else 1
         return msgspec.structs.replace(
@@ -106,7 +106,7 @@ class Lanes(Beside):
             milli=0,
             limit=WHOLE,
             mode=self.mode,
-            group=group or job.id,
+            group=verdict.group or job.id,
             weight=weight,
             ephemeral_mib=ephemeral_mib,
         )

@@ -114,5 +114,5 @@ class Lend(Beside):
             return max(known)
         return 1.0 if job.share is None else job.share
 
-    def terms(self, job: JobSpec, piece: Slice, group: str) -> Slice:
+    def terms(self, job: JobSpec, piece: Slice, verdict: Verdict) -> Slice:
         return msgspec.structs.replace(piece, milli=0, limit=WHOLE, mode=LEND)

@@ -13,7 +13,7 @@ from skep.policies.registry import Knobs, Policy, Setting
 def build(knobs: Knobs, setting: Setting) -> Planner:
     place = make_place(knobs, setting)
     if Need.SHARE in setting.offers:
-        place = Labelled(place)
+        place = Labelled(place, is_simulated=Need.INSTANT in setting.offers)
     return make_pipeline("kubeshare", knobs, setting, order=Fifo(), place=place)
 
 
@@ -21,7 +21,7 @@ POLICIES = (
     Policy(
         name="kubeshare",
         title="First come, first served; jobs that ask for parts of GPUs share them by tokens with a request and a "
-        "limit, kept together or apart by labels.",
+        "limit, or in the mode that they name, kept together or apart by labels.",
         paper="Yeh et al., KubeShare: A Framework to Manage GPUs as First-Class and Shared Resources in Container "
         "Cloud, HPDC 2020",
         assumes=frozenset({Need.SHARE}),
