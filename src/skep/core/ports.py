@@ -65,6 +65,8 @@ class Capability(enum.StrEnum):
     """`Move` with more or fewer GPUs."""
     SHARE = "share"
     """Several jobs on one GPU."""
+    INSTANT = "instant"
+    """Share mode `instant`: a job takes a GPU from another within milliseconds. Only the simulator offers it."""
     LIMIT = "limit"
     TUNE = "tune"
     LOGS = "logs"

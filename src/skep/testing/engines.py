@@ -118,7 +118,9 @@ class FakeEngine(NoEngine):
     """Does everything at once; jobs run until a test ends them."""
 
     name = "fake"
-    capabilities = frozenset(Capability) - {Capability.IMAGES, Capability.LIMIT, Capability.NODES, Capability.SWAP}
+    capabilities = frozenset(Capability) - {
+        *(Capability.IMAGES, Capability.INSTANT, Capability.LIMIT, Capability.NODES, Capability.SWAP)
+    }
 
     def __init__(
         self, tell: Callable[[list[Report]], None], cluster: Cluster | None = None, machine: Machine | None = None
