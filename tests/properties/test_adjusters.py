@@ -22,7 +22,7 @@ def adjusted(draw: st.DrawFn) -> World:
     world = draw(worlds("fifo", eventful=True))
     order, place = draw(st.sampled_from(sorted(ORDERS))), draw(st.sampled_from(["any", "consolidate"]))
     adjust, preempts = draw(st.sampled_from(COMBINED)), draw(st.sampled_from("yn"))
-    knobs = f"order={order},placed={place},adjust={adjust},preempts={'yes' if preempts == 'y' else 'no'}"
+    knobs = f"order={order},placed={place},adjusted={adjust},preempts={'yes' if preempts == 'y' else 'no'}"
     return msgspec.structs.replace(world, policy=f"{ADJUSTED}:{knobs}")
 
 
@@ -51,7 +51,7 @@ def test_a_replay_ends_in_the_same_state(data: st.DataObject) -> None:
 
 
 def test_slices_let_a_short_job_pass_a_long_one() -> None:
-    world = World(trace(job(4, work=400.0), job(4, work=50.0, at=10.0)), cluster("1x4"), f"{ADJUSTED}:adjust=slices")
+    world = World(trace(job(4, work=400.0), job(4, work=50.0, at=10.0)), cluster("1x4"), f"{ADJUSTED}:adjusted=slices")
     course = world.run()
     long, short = course.state.jobs.values()
     assert short.finish_s is not None
@@ -64,6 +64,6 @@ def test_a_move_makes_room_in_the_same_plan() -> None:
     """At 50 s one GPU is free on each node. Job a moves beside job b, so that job c, which needs a node, starts."""
     jobs = [job(1, work=50.0, id="early"), job(1, work=200.0, id="a"), job(1, work=200.0, id="b")]
     jobs.append(job(2, work=20.0, at=50.0, id="c"))
-    course = World(trace(*jobs), cluster("2x2"), f"{ADJUSTED}:adjust=compact,placed=consolidate").run()
+    course = World(trace(*jobs), cluster("2x2"), f"{ADJUSTED}:adjusted=compact,placed=consolidate").run()
     assert course.state.jobs["c"].start_s == 50.0
     assert [each.migrations for each in course.state.jobs.values()] == [0, 1, 0, 0]

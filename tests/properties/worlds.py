@@ -26,6 +26,7 @@ from skep.core.job import JobState
 from skep.core.model import GroupRef, Role
 from skep.core.refusal import Refusal
 from skep.core.share import Share
+from skep.policies.adjust.named import ADJUSTERS
 from skep.policies.registry import Knob, Setting, build_planner, policies
 from skep.testing import World, cluster, job, node, role, trace
 from skep.testing.world import WorldCourse
@@ -88,6 +89,8 @@ KNOBS: dict[str, list[str]] = {
     "gpus": ["1", "4"],
     "singularity restart": ["0", "60"],
     "depth": ["1", "2", "4"],
+    "gandiva adjust": ["deflate", "throttle"],
+    "adjust": ["slices+pack", "migrate+slices+rebalance", "grow+deflate", "throttle", "+".join(ADJUSTERS)],
     "standard": ["0.7", "0.4"],
     "lend": ["60", "900"],
 }

@@ -6,6 +6,8 @@ import math
 
 from skep.core.errors import InputError
 from skep.policies.adjust.base import Adjuster, Preemption, usable
+from skep.policies.adjust.deflate import Deflate, Spare
+from skep.policies.adjust.named import ADJUSTERS, NONE, named_adjusters
 from skep.policies.estimate.duration import Duration
 from skep.policies.order.base import Order
 from skep.policies.pipeline import EASY, SKIP, STRICT, Pipeline
@@ -37,6 +39,12 @@ def common_knobs(*, walk: str, place: str = "consolidate", patience: tuple[float
             "in a virtual cluster: whether a job that does not fit there may borrow idle cells of other VCs",
             ("auto", "never"),
         ),
+        Knob(
+            "adjust",
+            NONE,
+            f"change running jobs too, beside what the policy does: none, or some of {', '.join(ADJUSTERS)}, joined "
+            "by +",
+        ),
     )
 
 
@@ -51,6 +59,12 @@ def make_pipeline(
     estimate: Duration | None = None,
     place: Place | None = None,
 ) -> Pipeline:
+    own = {adjuster.name for adjuster in adjust}
+    added = named_adjusters(knobs["adjust"])
+    if twice := ", ".join(adjuster.name for adjuster in added if adjuster.name in own):
+        raise InputError(f"{name}: adjust={knobs['adjust']}: the policy has {twice} already")
+    if any(isinstance(adjuster, Deflate) for adjuster in added):
+        preempt = Spare(preempt)
     if knobs["walk"] == EASY and preempt is not None and preempt.preempts:
         raise InputError(f"{name}: walk=easy is for policies that do not preempt", hint="use walk=skip")
     return Pipeline(
@@ -59,7 +73,7 @@ def make_pipeline(
         order=order,
         place=place or make_place(knobs, setting),
         preempt=preempt,
-        adjust=usable(adjust, setting.offers),
+        adjust=usable((*adjust, *added), setting.offers),
         walk=knobs["walk"],
         borrows=knobs["borrow"] == "auto",
     )

@@ -19,7 +19,7 @@ from skep.files.text import Texts
 from skep.policies.adjust.preempt import ByPriority, Preempt
 from skep.policies.common import common_knobs, make_pipeline
 from skep.policies.order.base import Order
-from skep.policies.registry import ROUND, Setting, parse_value, round_of, split_knobs, with_walk
+from skep.policies.registry import ROUND, Setting, common_needs, parse_value, round_of, split_knobs
 
 OWN_MODULE = "skep_own_"
 """The prefix of the module names of such files."""
@@ -61,7 +61,7 @@ def own_needs(spec: str, texts: Texts) -> frozenset[Need]:
     except (TypeError, ValueError) as error:
         raise InputError(f"{file}.py: {name}.needs is {said!r}", hint=f"expected a set of {', '.join(Need)}") from error
     preempts = frozenset({Need.CHECKPOINT} if getattr(found, "preemptive", False) else ())
-    return needs | preempts | with_walk(OwnKnobs(spec, text).for_pipeline)
+    return needs | preempts | common_needs(OwnKnobs(spec, text).for_pipeline)
 
 
 class OwnKnobs:

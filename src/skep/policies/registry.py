@@ -95,12 +95,19 @@ class Policy(msgspec.Struct, frozen=True):
         if knobs is None:
             knobs = {knob.name: knob.default for knob in self.knobs}
         found = self.assumes(knobs) if callable(self.assumes) else self.assumes
-        return found | with_walk(knobs)
+        return found | common_needs(knobs)
 
 
-def with_walk(knobs: Knobs) -> frozenset[Need]:
-    """Backfilling needs the expected ends of running jobs, with any order."""
-    return frozenset({Need.ORACLE}) if knobs.get("walk") == "easy" else frozenset()
+def common_needs(knobs: Knobs) -> frozenset[Need]:
+    """The needs by knobs of every policy: backfilling needs the expected ends of running jobs, a pack trial is judged
+    by the speeds that jobs report."""
+    from skep.policies.adjust.named import NONE, named_adjusters
+
+    added = named_adjusters(knobs.get("adjust", NONE))
+    found = {need for adjuster in added for need in adjuster.needs}
+    if any(adjuster.name in ("pack", "throttle") for adjuster in added):
+        found.add(Need.PROGRESS)
+    return frozenset(found | {Need.ORACLE} if knobs.get("walk") == "easy" else found)
 
 
 def shown_needs(needs: frozenset[Need]) -> str:

@@ -16,6 +16,7 @@ from skep.core.memory import Memory, Of, Slot
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Refusal
 from skep.core.view import JobView, Trigger, View
+from skep.policies.adjust.named import NONE
 from skep.policies.estimate.duration import Duration
 from skep.policies.explain import refusal_of
 from skep.policies.pipeline import SKIP
@@ -252,8 +253,9 @@ def check_compat(knobs: Knobs) -> None:
             f"compat=true imitates a simulator that only counts GPUs; it needs place=any, not place={knobs['place']}",
             hint="add place=any, or leave compat out",
         )
-    if knobs["walk"] != SKIP or knobs["patience"]:
+    if knobs["walk"] != SKIP or knobs["patience"] or knobs["adjust"] != NONE:
         raise InputError(
-            "compat=true imitates a simulator that skips jobs which do not fit: it has no other walk and no patience",
+            "compat=true imitates a simulator that skips jobs which do not fit: it has no other walk, no patience "
+            "and no adjusters",
             hint="leave them or compat out",
         )

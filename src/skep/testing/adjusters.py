@@ -42,11 +42,15 @@ ORDERS: dict[str, Callable[[], Order]] = {
 
 
 class Adjusted(Pipeline):
-    """`adjust` names adjusters: slices+compact, turns+deflate."""
+    """`adjusted` names adjusters: slices+compact, turns+deflate."""
 
-    def __init__(self, order: str = "fifo", placed: str = "any", adjust: str = "slices", preempts: str = "no") -> None:
-        adjusters = tuple(ADJUSTERS[name]() for name in adjust.split("+"))
-        preempt: Preemption | None = Preempt() if preempts == "yes" else Spare() if "deflate" in adjust else None
+    def __init__(
+        self, order: str = "fifo", placed: str = "any", adjusted: str = "slices", preempts: str = "no"
+    ) -> None:
+        adjusters = tuple(ADJUSTERS[name]() for name in adjusted.split("+"))
+        preempt: Preemption | None = Preempt() if preempts == "yes" else None
+        if "deflate" in adjusted:
+            preempt = Spare(preempt)
         super().__init__(
             name="adjusted", order=ORDERS[order](), place=PLACES[placed](), preempt=preempt, adjust=adjusters
         )

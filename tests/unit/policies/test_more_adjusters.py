@@ -23,7 +23,7 @@ from skep.traces.trace import TraceJob
 
 
 def begin(adjust: str, where: str, *jobs: TraceJob) -> WorldCourse:
-    return World(trace(*jobs), cluster(where), f"{ADJUSTED}:adjust={adjust},placed=consolidate").begin()
+    return World(trace(*jobs), cluster(where), f"{ADJUSTED}:adjusted={adjust},placed=consolidate").begin()
 
 
 def until(course: WorldCourse, at_s: float) -> dict[str, Job]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from skep.core.plan import Plan
 from skep.core.view import JobView, View
-from skep.policies.adjust.base import Walked
+from skep.policies.adjust.base import Preemption, Walked
 from skep.policies.adjust.grow import asked_gpus, may_resize
 from skep.policies.adjust.preempt import ByPriority
 from skep.policies.adjust.resizer import Resizer
@@ -22,14 +22,24 @@ from skep.policies.order.base import Order
 from skep.policies.running import Running
 
 
-class Spare(ByPriority):
-    """Only jobs of a lower priority that cannot shrink are stopped."""
+class Spare:
+    """Stops the jobs that the preemption beneath would stop, except those of a lower priority that can shrink."""
 
     name = "spare"
 
+    def __init__(self, beneath: Preemption | None = None) -> None:
+        self.beneath = beneath or ByPriority()
+        self.preempts = self.beneath.preempts
+
+    def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
+        return self.beneath.may_help(order, running, entry)
+
+    def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
+        return self.beneath.reachable(view, order, running, entry)
+
     def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
-        found = super().candidates(view, order, running, entry)
-        return (job for job in found if not can_shrink(job))
+        found = self.beneath.candidates(view, order, running, entry)
+        return (job for job in found if job.rank <= entry[0] or not can_shrink(job))
 
 
 class Deflate(Resizer):

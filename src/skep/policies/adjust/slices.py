@@ -146,7 +146,8 @@ def on_turns(job: JobView, seats: Allocation, group: str, quantum_ms: int) -> Al
 
 
 def give_alone(plan: Plan, seat: SharedSeat) -> None:
-    """Give the last member of a share group its GPUs exclusively."""
+    """Give the last member of a share group its GPUs exclusively, unless it has requested parts of them only."""
     (member,) = seat.members
-    if member.allocation is not None and not member.is_ending:
+    is_whole = member.spec.shapes[0].gpu_milli == WHOLE
+    if is_whole and member.allocation is not None and not member.is_ending:
         plan.reshare(member, member.allocation.on_terms(milli=WHOLE))

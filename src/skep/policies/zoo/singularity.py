@@ -52,7 +52,7 @@ POLICIES = (
         assumes=frozenset({Need.CHECKPOINT, Need.MIGRATE}),
         build=build,
         knobs=(
-            *common_knobs(walk=SKIP)[1:],
+            *(knob for knob in common_knobs(walk=SKIP) if knob.name not in ("walk", "adjust")),
             Knob("premium", 0.95, "the part of every hour that premium jobs are promised"),
             Knob("standard", 0.7, "the part of every hour that standard jobs are promised"),
             Knob("restart", 60.0, "seconds that a start may take, together with the stops before it"),
