@@ -50,7 +50,12 @@ def complete_places(ctx: click.Context, param: click.Parameter, incomplete: str)
     help="Total requested GPUs, as a multiple of the cluster's.",
 )
 @click.option(
-    "--seed", "seeds", multiple=True, type=int, default=(42,), help="Order of the pods; may be repeated.  [default: 42]"
+    "--seed",
+    "seeds",
+    multiple=True,
+    type=int,
+    default=(42,),
+    help="Order of pods and nodes; may be repeated.  [default: 42]",
 )
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with charts.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as one JSON list.")
@@ -71,7 +76,8 @@ def fill(
 
     PODS is a trace of any format; its times do not matter. The jobs arrive one after another, in an order shuffled by
     the seed, and stay. When the list is used up, further ones are drawn from it, until the GPUs asked for reach the
-    demand. A job that does not fit when it arrives is dropped. One that is no larger than a node goes to one node.
+    demand. A job that does not fit when it arrives is dropped. One that is no larger than a node goes to one node. Of
+    equally good nodes the first is taken, in an order that is shuffled by the seed too.
 
     Fragments are idle GPUs that typical jobs of the list cannot use (Weng et al., ATC 2023).
 

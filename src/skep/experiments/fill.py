@@ -3,6 +3,9 @@
 The experiment of "Beware of Fragmentation" (Weng et al., ATC'23): the pods of a list in an order shuffled by a seed,
 then further pods drawn from it, until the requested GPUs reach a multiple of the cluster's. Placements differ in what
 stays unallocated.
+
+The order of the nodes is shuffled too, as in the authors' simulator: equal nodes are taken in it. A node list is often
+sorted by GPU type, and in that order `fgd` has 0.2 % less allocated, `gpu-packing` 1 %.
 """
 
 from __future__ import annotations
@@ -33,8 +36,8 @@ STEP = 0.05
 """The requested part of the cluster's GPUs between two points of a curve, at a demand of up to 2."""
 REPORT_EVERY = 100
 
-DRAWN = 1
-"""Separates the draws of further pods from those of the order."""
+DRAWN, NODES = 1, 2
+"""Separate the draws of further pods, and those of the order of nodes, from those of the order of pods."""
 
 
 class Pod(msgspec.Struct, frozen=True):
@@ -76,7 +79,7 @@ class Filling:
 
     def run(self, place: str, seed: int, report: Callable[[int], None] | None = None) -> Filled:
         """Fill an empty cluster; `report` is called regularly with the number of pods that have arrived."""
-        cluster = self.cluster.blank()
+        cluster = self.shuffled(seed)
         placement = build_place(place, seed=seed, typical=self.fragments.typical)
         plan = Plan({}, cluster)
         total = cluster.gpu_total * WHOLE
@@ -109,6 +112,12 @@ class Filling:
             fragment_percent=100 * self._fragments(cluster) / (total - allocated) if allocated < total else None,
             curve=curve,
         )
+
+    def shuffled(self, seed: int) -> Cluster:
+        """An empty cluster with the nodes in another order."""
+        specs = self.cluster.specs
+        order = sorted(range(len(specs)), key=lambda at: draw(seed, NODES, at))
+        return Cluster([specs[at] for at in order], self.cluster.name)
 
     def arrivals(self, seed: int) -> Iterator[Pod]:
         """The whole list, shuffled; then single pods drawn from all of it."""

@@ -132,3 +132,10 @@ def test_pods_that_were_never_scheduled_are_kept_where_times_do_not_matter() -> 
     file = ALIBABA / "openb_pod_list_default.csv"
     assert len(read_trace(file, keeps_unscheduled=True).jobs) == 8152
     assert len(read_trace(file).jobs) == 7255
+
+
+def test_the_seed_shuffles_the_nodes() -> None:
+    filling = Filling(pods(gpu_shape(1)), read_cluster("30x1"), 1.0)
+    orders = [[node.name for node in filling.shuffled(seed).nodes] for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == sorted(orders[2]) == sorted(node.name for node in filling.cluster.nodes)
