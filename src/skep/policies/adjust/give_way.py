@@ -65,7 +65,7 @@ class GiveWay:
         """An allocation for all of it, without the needed GPUs."""
         mark = plan.mark()
         plan.vacate(guest)
-        reserve_free(view.cluster, plan, home)
+        reserve_free(view.cluster, plan, [home])
         found = self.place.find(view.cluster, plan, guest, guest.spec.shapes[0], view.now_s)
         plan.rollback(mark)
         return found

@@ -6,7 +6,7 @@ else. A job that may not be stopped never runs on the home of another. `housing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 import msgspec
 
@@ -14,7 +14,7 @@ from skep.core.cluster import WHOLE, Allocation, Slice
 from skep.core.errors import InvariantBroken
 from skep.core.model import Shape
 from skep.core.plan import Plan
-from skep.core.view import ClusterView, JobView, View
+from skep.core.view import ClusterView, JobView, NodeView, View
 from skep.policies.order.promises import Promises
 from skep.policies.place.around import Around
 from skep.policies.place.base import Place
@@ -57,32 +57,41 @@ class Homes(Around):
         if found is None or not any(overlap(found, home) for home in homes):
             return found
         mark = plan.mark()
-        for home in homes:
-            reserve_free(cluster, plan, home)
+        reserve_free(cluster, plan, homes)
         better = self.beneath.seek(cluster, plan, job, shape, now_s)
         plan.rollback(mark)
         return better if better is not None or not job.spec.preemptible else found
 
 
-def reserve_free(cluster: ClusterView, plan: Plan, home: Allocation) -> None:
-    """Reserve the free part of this home."""
-    for piece in home.slices:
-        node = cluster.nodes[piece.node]
+def reserve_free(cluster: ClusterView, plan: Plan, homes: Iterable[Allocation]) -> None:
+    """Reserve the free parts of these homes. Whole GPUs go first, all those of a node at once: there are many homes,
+    and each step of a plan has its cost."""
+    wanted: dict[int, tuple[int, int, int]] = {}
+    parts: list[Slice] = []
+    for piece in (piece for home in homes for piece in home.slices):
         if piece.milli < WHOLE:
-            try:
-                plan.reserve(Allocation((piece,), 0))
-                continue
-            except InvariantBroken:  # parts of it are in use; whole GPUs that are free are kept
-                pass
-        mask = piece.gpus & node.free_mask
-        left = Slice(
-            piece.node,
-            mask,
-            cpu_milli=min(piece.cpu_milli, node.cpu_free),
-            memory_mib=min(piece.memory_mib, node.memory_free),
-        )
-        if node.is_up and (mask or left.cpu_milli or left.memory_mib):
-            plan.reserve(Allocation((left,), 0))
+            parts.append(piece)
+        else:
+            mask, cpu_milli, memory_mib = wanted.get(piece.node, (0, 0, 0))
+            wanted[piece.node] = mask | piece.gpus, cpu_milli + piece.cpu_milli, memory_mib + piece.memory_mib
+    whole = [free_part(cluster.nodes[index], *amounts) for index, amounts in wanted.items()]
+    plan.reserve(Allocation(tuple(filter(None, whole)), 0))
+    for piece in parts:
+        try:
+            plan.reserve(Allocation((piece,), 0))
+        except InvariantBroken:  # parts of it are in use; whole GPUs that are free are kept
+            left = free_part(cluster.nodes[piece.node], piece.gpus, piece.cpu_milli, piece.memory_mib)
+            if left is not None:
+                plan.reserve(Allocation((left,), 0))
+
+
+def free_part(node: NodeView, mask: int, cpu_milli: int, memory_mib: int) -> Slice | None:
+    """What is free of these amounts of a node; None if nothing is."""
+    mask &= node.free_mask
+    cpu_milli, memory_mib = min(cpu_milli, node.cpu_free), min(memory_mib, node.memory_free)
+    if not node.is_up or not (mask or cpu_milli or memory_mib):
+        return None
+    return Slice(node.index, mask, cpu_milli=cpu_milli, memory_mib=memory_mib)
 
 
 def fits(cluster: ClusterView, plan: Plan, allocation: Allocation) -> bool:

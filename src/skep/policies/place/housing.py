@@ -111,13 +111,15 @@ class Housing:
     ) -> Found | None:
         """Where it could be beside the homes of these owners, `here` first."""
         length_s = self.order.length_s(job.spec)
+        homes = [
+            (promise.home, (promise.hour_s + promise.offset_s, self.order.lengths_s[other.id]))
+            for other in owners
+            if other is not job and (promise := self.order.book[other.id]).home is not None
+        ]
         for offset_s in offsets_s:
             mark = plan.mark()
-            for other in owners:
-                home = self.order.book[other.id].home
-                slot = (self.order.slot(other)[0], self.order.lengths_s[other.id])
-                if other is not job and home is not None and meet(slot, (hour_s + offset_s, length_s)):
-                    reserve_free(view.cluster, plan, home)
+            own = (hour_s + offset_s, length_s)
+            reserve_free(view.cluster, plan, [home for home, slot in homes if home and meet(slot, own)])
             found = copy_of(here) if here is not None and fits(view.cluster, plan, here) else None
             if found is None:
                 found = self.place.find(view.cluster, plan, job, job.spec.shapes[0], view.now_s)
@@ -160,9 +162,7 @@ class Housing:
     ) -> dict[str, Allocation] | None:
         """Homes for the job and for the jobs with a home on this node; the latter get another one if necessary."""
         leave = [id for id, home in homes.items() if home.nodes() == [node] and self._may_move(view, id)]
-        for id, home in homes.items():
-            if id not in leave:
-                reserve_free(view.cluster, plan, home)
+        reserve_free(view.cluster, plan, [home for id, home in homes.items() if id not in leave])
         found = self.place.find(view.cluster, plan, job, job.spec.shapes[0], view.now_s)
         if found is None:
             return None
