@@ -48,7 +48,8 @@ class AffordableSplice(Splice):
 
 class LendHomes:
     """Waiting jobs get GPUs of promised jobs which can spare them (`Promises.spare`): an owner is scaled down, or
-    stopped if that is not enough, and gets its home again when it must run. Each lends once in an hour."""
+    stopped if that is not enough, and gets its home again when it must run. Each lends at one moment in an hour, then
+    to one or several jobs."""
 
     name = "lend homes"
     needs: frozenset[Need] = frozenset()
@@ -64,11 +65,11 @@ class LendHomes:
 
     def adjust(self, view: View, plan: Plan, trigger: Trigger, walked: Walked) -> float:
         wake_s = math.inf
-        if any(self.promises.spare.values()):
+        spare = [job for jobs in self.promises.spare.values() for job in jobs.values()]
+        if any(self._may_lend(view, walked, owner) for owner in spare):
             walked.offer_pending(lambda job: self._lend_to(view, plan, walked, job))
-            spare = (job for jobs in self.promises.spare.values() for job in jobs.values())
-            if any(job.state is JobState.LAUNCHING for job in spare):
-                wake_s = view.now_s + LOOK_AGAIN_S
+        if any(job.state is JobState.LAUNCHING for job in spare):
+            wake_s = view.now_s + LOOK_AGAIN_S
         return min(wake_s, self.effects.measure(view, plan))
 
     def _lend_to(self, view: View, plan: Plan, walked: Walked, job: JobView) -> bool:
@@ -80,15 +81,14 @@ class LendHomes:
             least = job.gpu_count if stops else 2 * job.gpu_count
             for gpus in sorted(gpus for gpus in self.promises.spare if gpus >= least):
                 there = self.promises.spare[gpus].values()
-                owners = [each for each in there if self._may_lend(view, walked, job, each)]
+                owners = [each for each in there if each.rank >= job.rank and self._may_lend(view, walked, each)]
                 for owner in sorted(owners, key=lambda each: (-self.promises.spare_s(each), each.seq)):
                     if self._give(view, plan, walked, job, owner, stops=stops):
                         return True
         return False
 
-    def _may_lend(self, view: View, walked: Walked, job: JobView, owner: JobView) -> bool:
-        is_here = owner.seq in walked.seats.jobs and is_settled(owner)
-        return is_here and owner.rank >= job.rank and self.effects.is_cool(view, owner)
+    def _may_lend(self, view: View, walked: Walked, owner: JobView) -> bool:
+        return owner.seq in walked.seats.jobs and is_settled(owner) and self.effects.is_cool(view, owner)
 
     def _give(self, view: View, plan: Plan, walked: Walked, job: JobView, owner: JobView, *, stops: bool) -> bool:
         """Stop the owner, or scale it down, and start the job on the released GPUs; all or nothing."""
