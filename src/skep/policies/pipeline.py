@@ -111,6 +111,8 @@ class Pipeline:
         """True if lines that were found quiet are still so (`Line.is_quiet`): no job was started, and none reported
         another speed."""
         self.bounded_by = (-1, -1)
+        self.spared_s = -math.inf
+        """When a launching job was last spared (`Running.has_spared`)."""
         self.order.attach(view)
         self.place.attach(view)
         for job in view.placed_jobs():
@@ -153,6 +155,8 @@ class Pipeline:
             self.reasons.book(view, plan, fresh, changed=changed)
         if self.has_moments:
             wake_s = min(wake_s, self.timers.next_s)
+        if self.running.has_spared and self.spared_s != view.now_s:
+            self.spared_s = wake_s = view.now_s  # once: in a simulation it runs by then, else its start wakes us
         if self.is_rising and self.preempt.preempts:
             wake_s = min(wake_s, self._next_crossing(view))
         plan.wake(wake_s if wake_s < math.inf else None)
@@ -198,8 +202,9 @@ class Pipeline:
         for job in trigger.withdrawn:
             if job.state.is_final:
                 order.ended(job, plan, now_s)
-        if trigger.ended or trigger.nodes_changed:
+        if trigger.ended or trigger.nodes_changed or self.running.has_spared:
             self.epoch += 1
+            self.running.has_spared = False
         if trigger.nodes_changed:
             for line in self.pending.active.values():
                 line.hope = 0

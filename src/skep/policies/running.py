@@ -41,6 +41,7 @@ class Running:
         "entries",
         "fresh",
         "gpus_added",
+        "has_spared",
         "seats",
     )
 
@@ -52,6 +53,8 @@ class Running:
         self.gpus_added = 0
         """The GPUs of all jobs that were ever entered, or entered again with a later key: what stopping jobs beyond an
         entry could free grows by no more than this does."""
+        self.has_spared = False
+        """True if a job of this instant was not stopped for another one because it is still launching."""
         self.fresh: list[Entry] = []
         """Entries that were added since the last search for crossings."""
         self._present_s = -math.inf

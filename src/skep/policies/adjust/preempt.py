@@ -24,7 +24,8 @@ class ByPriority:
         return self.candidates(view, order, running, entry)
 
     def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
-        return (later[3] for later in running.beyond((entry[0] + 1,)) if later[3].state is JobState.RUNNING)
+        later = (other[3] for other in running.beyond((entry[0] + 1,)))
+        return (job for job in later if may_stop(view, running, job))
 
 
 class Preempt:
@@ -51,7 +52,8 @@ class Preempt:
             return self._risen(view, order, running, cutoff)
         if order.moves == FALLS:
             return self._fallen(view, order, running, cutoff)
-        return (later[3] for later in running.beyond(cutoff) if later[3].state is JobState.RUNNING)
+        later = (other[3] for other in running.beyond(cutoff))
+        return (job for job in later if may_stop(view, running, job))
 
     def _fallen(self, view: View, order: Order, running: Running, cutoff: tuple[object, ...]) -> Iterator[JobView]:
         """Last by present key first. Each examined job is entered again with its present key, which is at most the
@@ -67,7 +69,7 @@ class Preempt:
                     continue
             if (rank, key, seq) <= cutoff:
                 return
-            if job.state is JobState.RUNNING:
+            if may_stop(view, running, job):
                 yield job
             at -= 1
 
@@ -77,3 +79,12 @@ class Preempt:
                 return
             if entry[3].state is JobState.RUNNING:
                 yield entry[3]
+
+
+def may_stop(view: View, running: Running, job: JobView) -> bool:
+    """A launching job cannot be stopped. If it was started at this instant, no event says when it can be."""
+    if job.state is JobState.RUNNING:
+        return True
+    if job.state is JobState.LAUNCHING and job.decided_s == view.now_s:
+        running.has_spared = True
+    return False
