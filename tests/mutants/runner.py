@@ -28,6 +28,7 @@ from tests.mutants.mutations import Mutant, mutated
 ROOT = Path(__file__).parents[2]
 MEMORY_MAX = 4 << 30
 """Of the address space of a fork: a mutant that never stops growing fails with a `MemoryError`."""
+TIMEOUT = "timeout"
 
 
 class OutsideTests(Exception):
@@ -79,7 +80,7 @@ class Map:
 class Verdict:
     mutant: Mutant
     killed_by: str
-    """A test, `timeout`, or nothing: the mutant survived."""
+    """A test, `TIMEOUT`, or nothing: the mutant survived."""
     test_count: int
 
 
@@ -90,6 +91,7 @@ class Session:
         self.work = work
         self.items: dict[str, pytest.Item] = {}
         self.failed = False
+        self.tracer: coverage.Coverage | None = None
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.items = {item.nodeid: item for item in session.items}
@@ -109,10 +111,14 @@ class Session:
 
     def trace(self, name: str, files: dict[str, str], cpu_max_s: float) -> Trace | None:
         """None if the test fails or takes too long."""
+        if self.tracer is None:  # half a second to begin with; a fork gets it for nothing
+            self.tracer = coverage.Coverage(data_file=None, include=list(files), config_file=False)
+            self.tracer.start()
+            self.tracer.stop()
+        tracer = self.tracer
 
         def run(answer: Callable[[object], None]) -> None:
             signal.setitimer(signal.ITIMER_PROF, cpu_max_s)
-            tracer = coverage.Coverage(data_file=None, include=list(files), config_file=False)
             tracer.start()
             begun_s = time.process_time()
             failed = self.fails(name, None)
@@ -123,23 +129,33 @@ class Session:
             lines = {files[path]: set(data.lines(path) or ()) for path in data.measured_files() if path in files}
             answer(None if failed else Trace(took_s, lines))
 
-        return in_fork(run, wall_max_s=20 * cpu_max_s)[0]  # type: ignore[return-value]
+        traced = in_fork(run, wall_max_s=20 * cpu_max_s)
+        return traced if isinstance(traced, Trace) else None
 
     # Mutants ----------------------------------------------------------------------------------------------------
 
     def judge(self, mutant: Mutant, lines: Map, cpu_max_s: float) -> Verdict:
         names = [name for name in lines.covering(mutant, cpu_max_s) if name in self.items]
 
-        def run(answer: Callable[[object], None]) -> None:
-            replace_code(ROOT / mutant.path, mutant, mutated(ROOT / mutant.path, mutant))
+        def first_failing(answer: Callable[[object], None]) -> None:
             for at, name in enumerate(names):
                 signal.setitimer(signal.ITIMER_PROF, 3.0 + 5 * lines.cpu_s[name])
                 if self.fails(name, names[at + 1] if at + 1 < len(names) else None):
                     return answer(name)
             answer("")
 
-        answered, is_ended = in_fork(run, wall_max_s=20 * (cpu_max_s + 10))
-        return Verdict(mutant, "timeout" if is_ended else str(answered), len(names))
+        def run(answer: Callable[[object], None]) -> None:
+            replace_code(ROOT / mutant.path, mutant, mutated(ROOT / mutant.path, mutant))
+            first_failing(answer)
+
+        wall_max_s = 20 * (cpu_max_s + 10)
+        killed_by = in_fork(run, wall_max_s)
+        test_count = len(names)
+        if killed_by in names:  # the same tests in the same order must pass without the mutant
+            names = names[: names.index(killed_by) + 1]
+            if failing := in_fork(first_failing, wall_max_s):
+                raise OutsideTests(f"{failing} fails without a mutant after {', '.join(names[:-1])}")
+        return Verdict(mutant, str(killed_by), test_count)
 
 
 def replace_code(path: Path, mutant: Mutant, code: CodeType) -> None:
@@ -157,8 +173,8 @@ def replace_code(path: Path, mutant: Mutant, code: CodeType) -> None:
         function.__code__ = code
 
 
-def in_fork(run: Callable[[Callable[[object], None]], None], wall_max_s: float) -> tuple[object, bool]:
-    """What a function answers in a fork of this process, and whether the fork was killed before it answered."""
+def in_fork(run: Callable[[Callable[[object], None]], None], wall_max_s: float) -> object:
+    """What a function answers in a fork of this process; `TIMEOUT` if a limit of time ended the fork before."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -172,14 +188,17 @@ def in_fork(run: Callable[[Callable[[object], None]], None], wall_max_s: float) 
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        if not select.select([pipe], [], [], wall_max_s)[0]:
+        is_over = not select.select([pipe], [], [], wall_max_s)[0]
+        if is_over:
             os.kill(pid, signal.SIGKILL)
         answer = pipe.read()
     _, status = os.waitpid(pid, 0)
-    found = pickle.loads(answer) if answer else None
+    if is_over or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF):
+        return TIMEOUT
+    found = pickle.loads(answer) if answer else OutsideTests(f"a fork ended without an answer, with status {status}")
     if isinstance(found, OutsideTests):
         raise found
-    return found, os.WIFSIGNALED(status)
+    return found
 
 
 def prepare_fork() -> None:
