@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import pytest
 from tests.unit.scenarios.small_cells import layout
 
-from skep.core.cells.binding import bind_sparing, by_layout
+from skep.core.cells.binding import Binder, bind_sparing, by_history, by_layout
 from skep.core.cells.cells import Cells
 from skep.core.cells.tree import OPPORTUNISTIC, PhysicalCell, VirtualCell, set_uses
 
@@ -117,3 +118,41 @@ def test_a_search_that_would_never_end_is_given_up() -> None:
     """Two of sixteen nodes lack a GPU: which fourteen take which part makes no difference, and is not tried out."""
     cells = Cells(layout(nodes=16, a="1 rack"))
     assert bound(cells, granted(cells, "a", "rack"), but_for("0/n14/0/0", "0/n15/0/0")) is None
+
+
+def test_a_node_that_another_vc_may_ask_for_is_not_split_though_the_gang_uses_one_of_its_own() -> None:
+    cells = Cells(layout(nodes=3, a="1 node, 1 switch", b="1 switch", c="1 node"))
+    use(cells, "b", "switch", "0/n0/0/0", "0/n0/0/1")
+    leaves = [*granted(cells, "a", "node"), *granted(cells, "a", "switch")]
+    assert bound(cells, leaves, but_for("0/n0/1")) is None
+
+
+def test_a_free_switch_that_was_passed_over_is_there_for_a_smaller_cell() -> None:
+    """The switch with a bad GPU cannot be the VC's switch, for which the spare node is split, but has its GPU."""
+    cells = Cells(layout(nodes=2, a="1 switch, 1 gpu", b="1 switch"))
+    use(cells, "b", "switch", "0/n0/0/0", "0/n0/0/1")
+    leaves = [*granted(cells, "a", "switch"), *granted(cells, "a", "gpu")]
+    assert bound(cells, leaves, but_for("0/n0/1/2")) == ["0/n1/0/0", "0/n1/0/1", "0/n0/1/3"]
+
+
+def test_no_switch_is_to_spare_where_no_node_is() -> None:
+    cells = Cells(layout(nodes=2, a="1 gpu", b="1 gpu", c="1 node", d="1 switch"))
+    use(cells, "b", "gpu", "0/n0/0/0")
+    assert bound(cells, granted(cells, "a", "gpu")) == ["0/n0/0/1"]
+    assert bound(cells, granted(cells, "a", "gpu"), but_for("0/n0/0/1")) is None
+
+
+@pytest.mark.parametrize(("steps", "is_found"), [(3, True), (2, False)])
+def test_a_search_may_make_so_many_attempts(steps: int, is_found: bool) -> None:
+    """One for the node and one for each of its two switches."""
+    cells = Cells(layout(nodes=1, a="1 node"))
+    binder = Binder(cells.chains["rack"], lambda _: True, by_layout)
+    binder.steps = steps
+    assert (binder.bind(granted(cells, "a", "node")) is not None) is is_found
+
+
+def test_cells_without_opportunistic_work_come_first() -> None:
+    cells = Cells(layout(nodes=1))
+    lend(cells, ["0/n0/0/0"])
+    switches = cells.chains["rack"].cells[2]
+    assert [by_history(cell) for cell in switches] == [1, 0]

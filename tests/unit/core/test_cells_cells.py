@@ -8,7 +8,7 @@ from tests.unit.scenarios.small_cells import layout
 from skep.core.cells.books import runs_of
 from skep.core.cells.cells import Cells
 from skep.core.cells.hardware import Hardware, cluster_of
-from skep.core.cells.layout import Sku
+from skep.core.cells.layout import CellSpec, CellType, Layout, Sku
 from skep.core.cells.tree import FREE, OPPORTUNISTIC, PhysicalCell, set_uses
 from skep.core.cluster import UNLIMITED, Slice
 from skep.testing.cells_invariants import check_cell_books
@@ -175,3 +175,79 @@ def test_a_pinned_cell_stays_bound_when_it_heals() -> None:
         cells.set_node("n1", is_bad=is_bad)
         assert pinned.virtual is not None
         check_cell_books(cells)
+
+
+def test_bindings_of_bad_cells_are_restored_whatever_the_order_of_the_failures_was() -> None:
+    """A rack is in use, with two bad nodes in it; of the other rack one bad node is shown, since one is missing."""
+
+    def used() -> Cells:
+        cells = Cells(layout(racks=2, nodes=3, a="1 rack, 2 node"))
+        virtual = next(iter(cells.tenancies["a"].roots["rack"][4][0].leaves()))
+        cells.books.take_gpu(physical(cells, "gpu")[0], virtual, 0)  # type: ignore[arg-type]
+        return cells
+
+    cells, again = used(), used()
+    for name in ("n2", "n1", "n5", "n4"):
+        cells.set_node(name, is_bad=True)
+    doomed, inner = cells.shown()
+    assert doomed == (("rack", 3, 5, "a/1"),)
+    assert inner[:2] == (("rack", 3, 1, "a/0/2"), ("rack", 3, 2, "a/0/1"))
+    assert [(level, rank) for _, level, rank, _ in inner[2:]] == [
+        *((2, rank) for rank in (2, 3, 4, 5, 10, 11)),
+        *((1, rank) for rank in (4, 5, 6, 7, 8, 9, 10, 11, 20, 21, 22, 23)),
+    ]
+    with again.books:
+        again.show(doomed, inner)
+        for name in ("n1", "n2", "n4", "n5"):
+            again.set_node(name, is_bad=True)
+    assert again.shown() == (doomed, inner)
+    check_cell_books(again)
+
+
+@pytest.mark.parametrize("kind", ["doomed", "inner"])
+def test_bindings_of_one_kind_are_restored_too(kind: str) -> None:
+    cells = Cells(layout(nodes=2, a="1 node" if kind == "inner" else "2 node"))
+    virtuals = list(cells.tenancies["a"].roots["rack"][3][0].leaves())
+    pair = ("rack", 3, 1, "a/0") if kind == "doomed" else ("rack", 1, 3, "a/0/0/0")
+    if kind == "inner":
+        cells.books.take_gpu(physical(cells, "gpu")[0], virtuals[1], 0)  # type: ignore[arg-type]
+    cells.show(*(((pair,), ()) if kind == "doomed" else ((), (pair,))))
+    bound = physical(cells, "node")[1] if kind == "doomed" else physical(cells, "gpu")[3]
+    assert bound.virtual is not None
+    assert bound.virtual.address == pair[-1]
+
+
+def with_boxes(name: str) -> Layout:
+    """A rack with node n0, and a box of two GPUs of its own kind."""
+    made = layout(nodes=1)
+    made.types["box"] = CellType("box", "small", 2, is_node=True)
+    made.cells.append(CellSpec("box", name, name, "", [CellSpec("small", f"{name}/{at}", name) for at in range(2)]))
+    return made
+
+
+def test_nodes_are_listed_chain_by_chain_the_last_name_first() -> None:
+    assert list(Cells(with_boxes("b0")).nodes) == ["n0", "b0"]
+
+
+def test_the_node_of_a_second_chain_with_the_same_name_has_the_chain_in_its_name() -> None:
+    assert [spec.name for spec in cluster_of(with_boxes("n0")).specs] == ["n0", "n0@box"]
+
+
+def test_a_node_with_one_switch_has_it_as_inner_cell() -> None:
+    (node,) = cluster_of(layout(nodes=1, switches=1, gpus=4)).nodes
+    assert node.spec.inner == (("switch", 4),)
+
+
+def test_only_a_gpu_has_a_number_on_its_node() -> None:
+    cells = Cells(layout(nodes=1))
+    Hardware(cells)
+    assert {(cell.index, cell.place) for kind in ("switch", "node", "rack") for cell in physical(cells, kind)} == {
+        (-1, (-1, -1))
+    }
+
+
+def test_pinned_cells_are_numbered_after_granted_ones() -> None:
+    cells = Cells(layout(nodes=3, pins={"0/n1": "x", "0/n2/0": "y"}, a="1 node, 1 @x, 1 @y"))
+    tenancy = cells.tenancies["a"]
+    assert {name: root.address for name, root in tenancy.pinned.items()} == {"x": "a/1", "y": "a/2"}
+    assert tenancy.nodes["pinned/y"] == [tenancy.pinned["y"]], "smaller than a node"

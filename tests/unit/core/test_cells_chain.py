@@ -57,3 +57,14 @@ def test_a_removed_cell_is_replaced_by_the_last(chain: Chain) -> None:
     assert list(listed) == [cells[0], cells[3], cells[2]]
     listed.remove(cells[3])
     assert (cells[3] in listed, len(listed), list(listed)) == (False, 2, [cells[0], cells[2]])
+
+
+def test_planners_look_again_after_a_cell_was_doomed_until_they_have_looked() -> None:
+    chain = Cells(layout(nodes=2, a="2 node")).chains["rack"]
+    assert not chain.is_eased
+    chain.doom("a", chain.cells[NODE][0])
+    assert chain.is_eased
+    chain.take(chain.cells[NODE][0])
+    chain.give(chain.cells[NODE][0])
+    chain.forget_freed()
+    assert (chain.is_eased, chain.freed) == (False, {})

@@ -39,3 +39,10 @@ def test_a_free_cell_goes_before_one_of_lower_priority() -> None:
     assert least_used(roots, 5) is roots[2]
     assert least_used(roots[:2], 5) is roots[1]
     assert least_used(roots[:2], 1) is None
+
+
+def test_of_equal_cells_the_first_is_replaced() -> None:
+    roots = Cells(layout(nodes=2, a="2 node")).tenancies["a"].roots["rack"][NODE]
+    for root in roots:
+        set_use(next(iter(root.leaves())), 1)
+    assert least_used(roots, 5) is roots[0]

@@ -53,3 +53,36 @@ def test_a_watcher_is_called_for_its_cell_only() -> None:
     set_use(chain.cells[GPU][0], 1)
     set_use(chain.cells[GPU][-1], 1)
     assert watcher.touched == [node]
+
+
+def test_a_cell_has_the_highest_priority_below_it() -> None:
+    chain = Cells(layout(nodes=1)).chains["rack"]
+    leaves, node = chain.cells[GPU], chain.cells[NODE][0]
+    for leaf, priority in zip(leaves, (2, 7, 4, 7), strict=True):
+        set_use(leaf, priority)
+    seen = [node.priority]
+    for at in (1, 3):
+        set_use(leaves[at], FREE)
+        seen.append(node.priority)
+    assert seen == [7, 7, 4]
+
+
+def test_the_cells_above_gpus_of_one_use_are_updated_once() -> None:
+    chain = Cells(layout(nodes=1)).chains["rack"]
+    switch, watcher = chain.cells[SWITCH][0], Watched()
+    switch.watcher = watcher
+    set_uses(chain.cells[GPU][:2], 1)
+    assert watcher.touched == [switch]
+
+
+def test_lent_gpus_come_last_and_in_the_order_of_the_layout() -> None:
+    leaves = Cells(layout(nodes=1)).chains["rack"].cells[GPU]
+    for at in (0, 2, 1):
+        set_use(leaves[at], OPPORTUNISTIC)
+    assert [leaf.rank for leaf in sorted(leaves, key=lambda leaf: leaf.turn)] == [3, 0, 1, 2]
+
+
+def test_virtual_cells_can_be_used_at_any_priority() -> None:
+    (root,) = Cells(layout(nodes=1, a="1 node")).tenancies["a"].roots["rack"][NODE]
+    set_use(next(iter(root.leaves())), OPPORTUNISTIC)
+    assert (root.priority, root.used) == (OPPORTUNISTIC, {OPPORTUNISTIC: 1})

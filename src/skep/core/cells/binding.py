@@ -182,10 +182,9 @@ class Binder:
 
     def _spare(self, free: list[list[PhysicalCell]], unused: list[int]) -> list[int]:
         """From the top: free cells beyond what all VCs may still request, and the pieces of those from above."""
-        counts = [0] * (self.chain.top + 2)
-        for level in range(self.chain.top, 0, -1):
-            from_above = max(counts[level + 1], 0) * self.chain.fan_out[level]
-            counts[level] = len(free[level]) + from_above - unused[level]
+        counts = [len(cells) - count for cells, count in zip(free, unused, strict=True)]
+        for level in range(self.chain.top, 1, -1):
+            counts[level - 1] += max(counts[level], 0) * self.chain.fan_out[level]
         return counts
 
     # Mapping ---------------------------------------------------------------------------------------------------
@@ -209,7 +208,7 @@ class Binder:
                 used.add(id(ordered[found]))
                 chosen.append(found)
                 start = 0
-            elif chosen and self.steps >= 0:
+            elif chosen:
                 start = chosen.pop()
                 used.discard(id(ordered[start]))
                 start += 1
@@ -219,15 +218,13 @@ class Binder:
 
     def _map_gpus(self, cells: list[VirtualCell], ordered: list[PhysicalCell]) -> bool:
         """GPUs are interchangeable: each takes the next usable one."""
-        left = iter(cells)
-        cell = next(left, None)
-        for gpu in ordered:
-            if cell is None:
-                break
-            if self.is_usable(gpu):
-                self.bindings[id(cell)] = gpu
-                cell = next(left, None)
-        return cell is None
+        usable = filter(self.is_usable, ordered)
+        for cell in cells:
+            gpu = next(usable, None)
+            if gpu is None:
+                return False
+            self.bindings[id(cell)] = gpu
+        return True
 
     def _next_fit(self, cell: VirtualCell, candidates: list[PhysicalCell], start: int, used: set[int]) -> int | None:
         for number in range(start, len(candidates)):

@@ -31,8 +31,8 @@ class ChainBooks:
         """Cells given to a VC in this change that contain bad GPUs."""
         for vc, tenancy in tenancies.items():
             for name, chain in chains.items():
-                chain.unused_by[vc] = [0] * (chain.top + 1)
-                chain.doomed[vc] = [[] for _ in range(chain.top + 1)]
+                chain.unused_by[vc] = [0] * len(chain.cells)
+                chain.doomed[vc] = [[] for _ in chain.cells]
                 for level, roots in enumerate(tenancy.roots.get(name, ())):
                     chain.unused_by[vc][level] = len(roots)
                     chain.unused[level] += len(roots)
@@ -90,15 +90,15 @@ class ChainBooks:
 
     def give_run(self, leaves: list[PhysicalCell], virtuals: list[VirtualCell]) -> None:
         """`give_gpu` for several adjacent GPUs."""
-        last = leaves[-1]
-        if len(leaves) == 1 or (last.parent is not None and last.parent.bad_count):
+        if any(leaf.bad_count for leaf in leaves):  # these stay bound
             for leaf in leaves:
                 self.give_gpu(leaf)
             return
         root = virtuals[0].root
         held = root.physical
         set_uses(virtuals, FREE)
-        for leaf in leaves[:-1]:
+        *others, last = leaves
+        for leaf in others:
             part_pair(leaf)
         unbind(last)
         if root.priority < GUARANTEED_MIN and not root.pinned:
@@ -127,9 +127,10 @@ class ChainBooks:
         """
         spare = 0
         for level in range(chain.top, 0, -1):
-            spare = spare * chain.fan_out[level] + len(chain.free[level].cells) - chain.unused[level]
+            spare += len(chain.free[level].cells) - chain.unused[level]
             if spare < 0:
                 return False
+            spare *= chain.fan_out[level]
         return True
 
     def take_back(self, cell: PhysicalCell, vc: str) -> None:

@@ -21,19 +21,16 @@ def build_chains(layout: Layout) -> dict[str, Chain]:
         chain.list_free(root)
     for chain in chains.values():
         chain.left = [len(cells) for cells in chain.cells]
-        for level in range(1, chain.top):
-            chain.fan_out[level] = len(chain.cells[level + 1][0].children)
+        chain.fan_out = [len(cells[0].children) if cells else 0 for cells in chain.cells]
     return chains
 
 
 def physical_tree(
     spec: CellSpec, types: list[CellType], level: int, parent: PhysicalCell | None, chain: Chain
 ) -> PhysicalCell:
-    cell = PhysicalCell(spec, types[level - 1], level, parent, chain.name)
-    cell.rank = cell.turn = len(chain.cells[level])
+    cell = PhysicalCell(spec, types[level - 1], level, parent, chain.name, rank=len(chain.cells[level]))
     chain.cells[level].append(cell)
     if level == 1:
-        cell.index = int(spec.address.rpartition("/")[2])
         return cell
     cell.children = [physical_tree(child, types, level - 1, cell, chain) for child in spec.children]
     cell.leaf_count = sum(child.leaf_count for child in cell.children)
@@ -114,15 +111,15 @@ def nodes_of(
     """By chain or pinned cell. `granted` is what the VC owns of each chain, in the order of the file."""
     for name in tenancy.roots:
         level, roots = chains[name].node_level, granted.get(name, [])
-        whole = [node for root in roots if root.level >= level for node in at_level(root, level)]
+        whole = [node for root in roots if root.level >= level for node in nodes_in(root, level)]
         small = sorted((root for root in roots if root.level < level), key=lambda root: -root.level)
         yield name, [*whole, *small]
     for name, root in tenancy.pinned.items():
-        level = chains[root.chain].node_level
-        yield f"pinned/{name}", at_level(root, level) if root.level >= level else [root]
+        yield f"pinned/{name}", nodes_in(root, chains[root.chain].node_level)
 
 
-def at_level(cell: VirtualCell, level: int) -> list[VirtualCell]:
-    if cell.level == level:
+def nodes_in(cell: VirtualCell, level: int) -> list[VirtualCell]:
+    """The cells of that level in this one; the cell itself if it is smaller."""
+    if cell.level <= level:
         return [cell]
-    return [found for child in cell.children for found in at_level(child, level)]
+    return [found for child in cell.children for found in nodes_in(child, level)]

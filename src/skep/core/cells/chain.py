@@ -52,14 +52,14 @@ class Chain:
         self.top = len(types)
         self.node_level = node_level
         self.cells: list[list[PhysicalCell]] = [[] for _ in range(self.top + 1)]
-        """By level."""
-        self.free = [CellList() for _ in range(self.top + 1)]
-        self.fan_out = [0] * (self.top + 1)
-        """By level: the number of its cells in one cell of the next level; 0 at the top."""
-        self.left = [0] * (self.top + 1)
-        self.unused = [0] * (self.top + 1)
+        """By level. Level 0 is empty here and in all other lists by level."""
+        self.free = [CellList() for _ in self.cells]
+        self.fan_out: list[int] = []
+        """By level: the number of children of a cell. This and `left` are counted when all cells are there."""
+        self.left: list[int] = []
+        self.unused = [0] * len(self.cells)
         self.unused_by: dict[str, list[int]] = {}
-        self.bad_free = [CellList() for _ in range(self.top + 1)]
+        self.bad_free = [CellList() for _ in self.cells]
         """Bad cells among those in `left`."""
         self.bad_free_count = 0
         """The number of all bad free cells."""

@@ -16,6 +16,9 @@ FREE = -2
 OPPORTUNISTIC = -1
 GUARANTEED_MIN, GUARANTEED_MAX = 0, 1000
 
+LENT = 1 << 24
+"""More than any rank of a cell."""
+
 
 class Watcher(Protocol):
     """Keeps nodes in an order that depends on use, health or binding."""
@@ -74,17 +77,19 @@ class PhysicalCell(BaseCell):
     parent: PhysicalCell | None
     children: list[PhysicalCell]  # type: ignore[assignment]  # narrower than in `BaseCell`: a tree has cells of one kind
 
-    def __init__(self, spec: CellSpec, kind: CellType, level: int, parent: PhysicalCell | None, chain: str) -> None:
+    def __init__(
+        self, spec: CellSpec, kind: CellType, level: int, parent: PhysicalCell | None, chain: str, rank: int
+    ) -> None:
         super().__init__(kind, level, parent)
         self.chain = chain
         self.address = spec.address
         self.node = spec.node
         self.nodes: tuple[str, ...] = (spec.node,) if spec.node else ()
-        self.rank = 0
+        self.rank = rank
         """Its position among the cells of its level, in the order of the layout."""
-        self.turn = 0
+        self.turn = rank
         """Its position among these when cells with little opportunistic work come first."""
-        self.index = -1
+        self.index = int(spec.address.rpartition("/")[2]) if level == 1 else -1
         """For a GPU: its number on the node."""
         self.place = (-1, -1)
         """For a GPU of a cluster: the node and its bit there."""
@@ -160,7 +165,7 @@ def _use(leaves: Sequence[BaseCell], before: int, priority: int) -> None:
         if cell.watcher is not None:
             cell.watcher.touch(cell)
         if is_lending and isinstance(cell, PhysicalCell):
-            cell.turn = ((priority == OPPORTUNISTIC) << 24) + cell.rank
+            cell.turn = LENT * (priority == OPPORTUNISTIC) + cell.rank
     count = len(leaves)
     was_used = before != FREE
     change = count * (is_used - was_used)
@@ -176,12 +181,9 @@ def _use(leaves: Sequence[BaseCell], before: int, priority: int) -> None:
         if is_used:
             used[priority] = used.get(priority, 0) + count
         above.used_total += change
-        if priority >= above.priority:
-            above.priority = priority
-        elif before == above.priority and before not in used:
-            above.priority = max(used, default=FREE)
+        above.priority = max(used, default=FREE)
         if above.watcher is not None:
             above.watcher.touch(above)
         if is_lending and isinstance(above, PhysicalCell):
-            above.turn = (used.get(OPPORTUNISTIC, 0) << 24) + above.rank
+            above.turn = LENT * used.get(OPPORTUNISTIC, 0) + above.rank
         above = above.parent
