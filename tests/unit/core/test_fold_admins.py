@@ -8,7 +8,7 @@ from tests.unit.core.by_hand import ByHand, gpus
 from skep.core.actions import Stop
 from skep.core.events import ClockStepped, ClusterChanged, PolicyChanged, PolicyFailed, TasksSuspended
 from skep.core.job import JobState
-from skep.core.memory import Of, Slot
+from skep.core.memory import LENT, Of, Slot
 from skep.core.refusal import Cause
 from skep.core.timers import LIMIT, PLAN
 from skep.testing import job
@@ -102,6 +102,8 @@ def test_no_time_passes_for_any_job_while_the_clock_steps() -> None:
     }
     assert trigger.nodes_changed
     assert world.state.wake_s == 1040.0
+    assert world.state.waiting["line"].since_s == 1010.0
+    assert [at_s for at_s, _ in world.state.knowledge.requests.saved().latest] == [1000.0] * 3
     assert world.state.timers.next_s == 1100.0
     assert [timer.kind for timer in world.state.due(1100.0)] == [LIMIT, PLAN]
 
@@ -126,3 +128,14 @@ def vars_of(world: ByHand, name: str) -> list[float]:
         job.saving_since_s,
         job.halting_since_s,
     ]
+
+
+def test_a_suspended_job_that_another_policy_stops_has_no_cells_of_its_vc_any_more() -> None:
+    world = ByHand(job(id="a"), job(id="b"))
+    for name, mask in (("a", 0b1), ("b", 0b10)):
+        world.start(name, gpus(0, mask))
+        world.decide(lambda plan, name=name: plan.remember(LENT, name, True))  # type: ignore[misc]
+    world.suspend("a")
+    world.apply(TasksSuspended("a", 0.0))
+    world.apply(changed("las"))
+    assert LENT.all(world.state.memory) == {"b": True}

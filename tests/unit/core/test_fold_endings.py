@@ -16,8 +16,9 @@ from skep.core.events import (
     StopRequested,
     TasksExited,
 )
+from skep.core.fold.endings import leave_group
 from skep.core.job import JobState
-from skep.core.model import JobSpec, gpu_shape
+from skep.core.model import GroupRef, JobSpec, gpu_shape
 from skep.testing import job
 
 
@@ -54,7 +55,7 @@ def test_a_start_that_is_taken_back_before_its_launch_is_pending_again() -> None
     world = ByHand(job(id="a"), job(id="b"), on="1x1")
     world.start("a", gpus(0, 0b1))
     a, b = world["a"], world["b"]
-    world.decide(lambda plan: plan.stop(a, "b"), lambda plan: plan.start(b, gpus(0, 0b1)))
+    world.decide(lambda plan: plan.stop(a, "b"), lambda plan: plan.start(b, gpus(0, 0b1), until_s=50.0))
     assert not any(isinstance(action, Launch) for action in world.actions)
     assert (b.state, world.state.pending_count) == (JobState.LAUNCHING, 0)
     plan = world.state.new_plan()
@@ -62,6 +63,7 @@ def test_a_start_that_is_taken_back_before_its_launch_is_pending_again() -> None
     world.state.commit(plan)
     assert (b.state, b.bound, world.state.pending_count) == (JobState.PENDING, None, 1)
     assert world.state.take_trigger().returned == [b]
+    assert world.state.timers.all() == [], "its lease has not begun"
 
 
 def test_only_jobs_that_have_ended_are_forgotten() -> None:
@@ -112,3 +114,18 @@ def test_a_stop_of_what_is_over_changes_nothing() -> None:
     assert (world["b"].is_ending, world["b"].reason) == (True, "first")
     world.apply(TasksExited("b", Exit.PREEMPTED, 1.0))
     assert world["b"].state is JobState.STOPPED
+
+
+def test_a_job_that_has_ended_is_not_among_the_open_ones() -> None:
+    world = ByHand(job(id="a"), job(id="b"))
+    world.start("a", gpus(0, 0b1))
+    world.apply(TasksExited("a", Exit.FINISHED, 1.0))
+    assert world.state.open_jobs == {world["b"].seq: world["b"]}
+
+
+@pytest.mark.parametrize(("group", "member"), [("nosuch", "a"), ("g", "nosuch"), ("g", "a")])
+def test_a_group_counts_the_end_of_each_member_once(group: str, member: str) -> None:
+    world = ByHand()
+    world.apply(*(JobSubmitted(job(id=name, group=GroupRef("g")).spec) for name in "ab"), StopRequested("a", ""))
+    leave_group(world.state, GroupRef(group), member, JobState.FAILED)
+    assert (world.state.groups["g"].left, world.state.groups["g"].members["a"]) == (1, JobState.STOPPED)

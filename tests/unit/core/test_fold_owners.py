@@ -8,6 +8,7 @@ from tests.unit.core.by_hand import ByHand, gpus
 from skep.core.errors import InvariantBroken
 from skep.core.events import (
     Exit,
+    GroupFormed,
     JobHeld,
     JobReleased,
     JobsForgotten,
@@ -16,7 +17,9 @@ from skep.core.events import (
     StopRequested,
     TasksExited,
 )
+from skep.core.group import FIRST_FAILED, FIRST_SUCCEEDED, GroupSpec
 from skep.core.job import JobState
+from skep.core.model import GroupRef
 from skep.core.timers import BACK_OFF
 from skep.testing import job
 
@@ -84,3 +87,34 @@ def test_only_jobs_that_ended_are_dropped() -> None:
     world.apply(StopRequested("a", ""))
     world.apply(JobsForgotten(("a", "b")))
     assert list(world.state.jobs) == ["b"]
+
+
+def member(name: str) -> JobSubmitted:
+    return JobSubmitted(job(id=name, group=GroupRef("g")).spec)
+
+
+def test_a_member_that_comes_when_its_group_is_decided_ends_at_once() -> None:
+    world = ByHand()
+    world.apply(GroupFormed(GroupSpec("g", ends_when=FIRST_SUCCEEDED)), member("a"), member("b"))
+    world.start("a", gpus(0, 0b1))
+    world.start("b", gpus(0, 0b10))
+    world.apply(TasksExited("a", Exit.FINISHED, 1.0))
+    assert world["b"].is_ending, "the group has not ended yet"
+    trigger = world.apply(member("c"))
+    assert (world["c"].state, world["c"].reason, trigger.submitted) == (JobState.STOPPED, world["b"].reason, [])
+
+
+def test_a_job_that_needs_a_failed_group_ends_at_once() -> None:
+    world = ByHand()
+    world.apply(GroupFormed(GroupSpec("g", ends_when=FIRST_FAILED)), member("a"))
+    world.start("a", gpus(0, 0b1))
+    world.apply(TasksExited("a", Exit.FAILED, 1.0))
+    trigger = world.apply(JobSubmitted(job(id="b", needs_groups=("g",)).spec))
+    assert (world["b"].state, trigger.submitted) == (JobState.STOPPED, [])
+
+
+def test_an_open_group_can_be_described_anew() -> None:
+    world = ByHand()
+    world.apply(member("a"), GroupFormed(GroupSpec("g", weight=3.0)))
+    group = world.state.groups["g"]
+    assert (group.spec.weight, list(group.members)) == (3.0, ["a"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.core.by_hand import ByHand, gpus
 
-from skep.core.actions import Stop
+from skep.core.actions import Stop, Suspend
+from skep.core.cluster import Allocation, Slice
 from skep.core.events import (
     Event,
     Exit,
@@ -19,6 +20,7 @@ from skep.core.events import (
     TasksSuspended,
 )
 from skep.core.job import JobState
+from skep.core.progress import Report
 from skep.core.snapshot import dump
 from skep.core.timers import LIMIT
 from skep.testing import job
@@ -196,3 +198,50 @@ def test_a_lost_node_takes_its_jobs_only_by_their_exits(world: ByHand) -> None:
     assert trigger.nodes_changed
     world.apply(TasksExited("a", Exit.NODE_LOST, 0.0, 1))
     assert world["a"].state is JobState.PENDING
+
+
+def test_the_measured_share_of_its_gpus_is_that_of_the_present_run(world: ByHand) -> None:
+    a = world["a"]
+    world.suspend("a")
+    world.apply(TasksSuspended("a", 15.0, launch=1), at_s=30.0)
+    world.decide(lambda plan: plan.resume(a))
+    world.apply(TasksResumed("a", 15.0, 1.0, 40.0, launch=1, share=0.25), at_s=40.0)
+    assert a.share == 0.25
+    world.apply(TasksExited("a", Exit.FINISHED, 20.0, 1), at_s=60.0)
+    assert a.share is None
+
+
+def test_a_start_that_took_long_wakes_those_who_were_refused_because_of_it() -> None:
+    world = ByHand(job(2, id="a"), job(id="b"))
+    world.decide(lambda plan: plan.start(world["a"], Allocation((Slice(0, 0b1, tasks=2),), 1)))
+    trigger = world.apply(TasksStarted("a", 1.0, 5.0, 1, share=0.5), at_s=5.0)
+    assert (trigger.nodes_changed, world["a"].gpu_count, world["a"].share) == (True, 1, 0.5)
+    world.decide(lambda plan: plan.start(world["b"], gpus(1, 0b1)))
+    assert not world.apply(TasksStarted("b", 1.0, 5.0, 1)).nodes_changed, "in the same instant none was refused"
+
+
+def test_a_job_that_has_moved_and_is_to_be_suspended_meanwhile_is_sent_that() -> None:
+    world = ByHand(job(id="a"))
+    world.start("a", gpus(0, 0b1))
+    world.decide(lambda plan: plan.move(world["a"], gpus(1, 0b1)))
+    world.suspend("a")
+    assert world.actions == []
+    world.apply(TasksMoved("a", gpus(1, 0b1), 3.0, 1.0, 9.0, 2), at_s=8.0)
+    assert [type(action) for action in world.decide()] == [Suspend]
+
+
+def test_a_job_that_is_stopped_is_sent_nothing_more_when_its_suspension_is_reported(world: ByHand) -> None:
+    world.suspend("a")
+    world.decide(lambda plan: plan.stop(world["a"], "b"))
+    world.apply(TasksSuspended("a", 15.0, launch=1), at_s=30.0)
+    assert world.state.orders.dirty == []
+
+
+def test_progress_is_known_of_the_present_launch_only(world: ByHand) -> None:
+    world.decide(lambda plan: plan.stop(world["a"], "b"))
+    world.apply(TasksExited("a", Exit.PREEMPTED, 5.0, 1), at_s=20.0)
+    world.start("a", gpus(0, 0b10))
+    world.apply(ProgressReported("a", work_s=50.0, report=Report(9.0), launch=1), at_s=30.0)
+    assert (world["a"].work_s, world.state.knowledge.progress) == (5.0, {})
+    world.apply(ProgressReported("a", report=Report(9.0), launch=2))
+    assert world.state.knowledge.progress["a"].report.step == 9.0

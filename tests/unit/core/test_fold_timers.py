@@ -70,3 +70,14 @@ def test_without_names_everything_that_is_due_counts(world: ByHand) -> None:
 def test_a_limit_that_is_set_later_counts_what_has_passed(world: ByHand) -> None:
     world.apply(TimeLimitSet("a", 60.0), at_s=40.0)
     assert [(timer.kind, timer.at_s) for timer in world.state.timers.all()] == [(LIMIT, 70.0)]
+
+
+def test_a_lease_that_ends_before_its_job_was_launched_frees_what_was_booked() -> None:
+    world = ByHand(job(id="a"), job(id="b"), on="1x1")
+    world.start("a", gpus(0, 0b1))
+    world.decide(
+        lambda plan: plan.stop(world["a"], "b"), lambda plan: plan.start(world["b"], gpus(0, 0b1), until_s=30.0)
+    )
+    trigger = world.apply(TimerDue((Timer(30.0, LEASE, "b"),)), at_s=30.0)
+    assert (world["b"].state, world["b"].bound, world.state.cluster.nodes[0].free) == (JobState.PENDING, None, 1)
+    assert (trigger.returned, trigger.nodes_changed) == ([world["b"]], True)

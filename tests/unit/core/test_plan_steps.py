@@ -230,3 +230,56 @@ def test_what_cannot_be_is_refused_and_changes_nothing(logged: PlanRecord, says:
     with pytest.raises(BadPlan, match=says):
         checked_plan(state, logged)
     assert snapshot(state) == before
+
+
+def test_what_was_noted_is_undone_with_the_plan() -> None:
+    plan, undone = state_with(running=True).new_plan(), []
+    plan.note(lambda: undone.append("first"))
+    plan.note(lambda: undone.append("second"))
+    plan.rollback(0)
+    assert undone == ["second", "first"]
+
+
+def tried_twice(state: State, plan: Plan) -> None:
+    """A move of `a` that is taken back; then `b` stops and `a` moves after all."""
+    plan.move(state.jobs["a"], OTHER)
+    plan.rollback(0)
+    plan.stop(state.jobs["b"], "")
+    plan.move(state.jobs["a"], OTHER)
+
+
+def test_taking_back_a_decision_of_a_part_takes_back_what_the_part_did_since() -> None:
+    state = state_with(running=True)
+    plan = state.new_plan()
+    part = plan.part(lambda books: books)
+    tried_twice(state, part)
+    plan.translate(part, 1, part.decisions[1], is_booked=True)
+    plan.rollback(0)
+    assert (plan.decisions, part.decisions) == ([], [Decision("b", TWO, None)])
+
+
+def test_parts_may_have_parts() -> None:
+    state = state_with(running=True)
+    plan = state.new_plan()
+    part = plan.part(lambda books: books)
+    inner = part.part(lambda books: books)
+    inner.move(state.jobs["a"], OTHER)
+    part.translate(inner, 0, inner.decisions[0], is_booked=True)
+    part.rollback(0)
+    assert inner.decisions == []
+    tried_twice(state, part)
+    plan.translate(part, 1, part.decisions[1], is_booked=True)
+    plan.rollback(0)
+    assert part.decisions == [Decision("b", TWO, None)]
+
+
+def test_decisions_of_a_part_are_in_the_bundle_of_the_whole_or_in_their_own() -> None:
+    state = state_with(running=True)
+    plan = state.new_plan()
+    part = plan.part(lambda books: books)
+    with part.bundle(7):
+        part.move(state.jobs["a"], OTHER)
+    plan.translate(part, 0, part.decisions[0], is_booked=True)
+    with plan.bundle(3):
+        plan.translate(part, 0, part.decisions[0], is_booked=True)
+    assert [each.bundle for each in plan.decisions] == [7, 3]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from skep.core.actions import Launch
-from skep.core.cluster import Cluster
+from skep.core.cluster import Allocation, Cluster, Slice
 from skep.core.errors import InvariantBroken
 from skep.core.events import ClusterChanged, JobSubmitted, NodeLost, PolicyChanged, TasksStarted, TimerDue
+from skep.core.late import propose
 from skep.core.memory import Memory
 from skep.core.model import JobSpec, gpu_shape
 from skep.core.plan import Plan
@@ -112,3 +113,22 @@ def test_a_planner_that_never_settles_is_a_bug() -> None:
     with pytest.raises(InvariantBroken, match=f"does not settle: {PLANS_MAX} decisions"):
         scheduler.step(0.0, [submitted("a")])
     assert len(planner.asked) == PLANS_MAX
+
+
+def test_a_plan_made_elsewhere_is_tried_on_what_jobs_have_in_the_cluster() -> None:
+    """A planner of virtual clusters shows a job its allocation in terms of its VC."""
+    scheduler = Scheduler(State(cluster("2x2")), Noting())
+    state = scheduler.state
+    scheduler.step(0.0, [submitted("a")])
+    there, elsewhere = Allocation((Slice(0, 0b1),), 1), Allocation((Slice(1, 0b1),), 1)
+    plan = state.new_plan()
+    plan.start(state.jobs["a"], there)
+    state.commit(plan)
+    scheduler.step(1.0, [])
+    scheduler.step(2.0, [TasksStarted("a", 1.0, 2.0, 1)])
+    plan = state.new_plan()
+    plan.move(state.jobs["a"], elsewhere)
+    proposal = propose(state, plan)
+    state.jobs["a"].allocation = Allocation((Slice(0, 0b10),), 1)
+    scheduler.accept(proposal)
+    assert (state.jobs["a"].allocation, state.jobs["a"].bound) == (elsewhere, elsewhere)
