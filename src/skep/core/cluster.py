@@ -342,11 +342,10 @@ def gone(index: int) -> Node:
 
 def node_cell(spec: NodeSpec, above: dict[tuple[tuple[str, str], ...], Cell]) -> Cell:
     """The node's cell with its inner cells, attached below the cells named by `within` (created if new)."""
-    for depth in range(1, len(spec.within) + 1):
-        path = spec.within[:depth]
+    for depth, (level, name) in enumerate(spec.within):
+        path = spec.within[: depth + 1]
         if path not in above:
-            level, name = path[-1]
-            above[path] = Cell(level, name, above[path[:-1]])
+            above[path] = Cell(level, name, above[path[:depth]])
     cell = Cell("node", spec.name, above[spec.within], (1 << spec.gpus) - 1)
     parents = [cell]
     for level, size in spec.inner:

@@ -18,7 +18,7 @@ import msgspec
 from skep.core.allocation import WHOLE, Allocation, Slice, bits, gpus_in
 from skep.core.changes import Changes
 from skep.core.errors import InvariantBroken
-from skep.core.share import LANE, SLICE, Tenant, fault_of, memory_of
+from skep.core.share import SLICE, Tenant, fault_of, memory_of
 
 if TYPE_CHECKING:
     from skep.core.cluster import Node
@@ -232,8 +232,7 @@ def with_tenant(node: Node, gpu: int, share: GpuShares, tenant: Tenant) -> GpuSh
     """The entry for the GPU after this tenant is added."""
     milli = share.milli + tenant.milli
     tenants = share.tenants
-    is_lane = tenant.ephemeral_mib or share.mode == LANE
-    memory_mib = memory_of((*tenants, tenant)) if is_lane else share.memory_mib + tenant.memory_mib
+    memory_mib = memory_of((*tenants, tenant)) if tenant.ephemeral_mib else share.memory_mib + tenant.memory_mib
     mode = share.mode
     if milli > WHOLE or memory_mib > node.spec.gpu_mem_mib:
         raise InvariantBroken(f"GPU {gpu} of node {node.name} would have {milli} milli and {memory_mib} MiB booked")
@@ -258,6 +257,5 @@ def without_tenant(node: Node, gpu: int, share: GpuShares, tenant: Tenant) -> Gp
     left = tenants[:at] + tenants[at + 1 :]
     is_used = not tenant.limit or left[0].limit or any(each.limit for each in left)
     mode = share.mode if is_used else None
-    is_lane = tenant.ephemeral_mib or share.mode == LANE
-    memory_mib = memory_of(left) if is_lane else share.memory_mib - tenant.memory_mib
+    memory_mib = memory_of(left) if tenant.ephemeral_mib else share.memory_mib - tenant.memory_mib
     return GpuShares(share.milli - tenant.milli, memory_mib, left, mode)

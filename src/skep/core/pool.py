@@ -245,7 +245,7 @@ class Pool:
         """GPUs of which this many thousandths are free."""
         if self.stale:
             self.follow()
-        return self.free if milli >= WHOLE else self.free + sum(self.shared_counts[milli:])
+        return self.free + sum(self.shared_counts[milli:])
 
     def shares(self, milli: int, memory_mib: int) -> Iterator[tuple[Node, int]]:
         """Nodes, and the mask of their shared GPUs, with this much left: fullest first, then by node number.

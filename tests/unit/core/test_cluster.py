@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skep.core.cluster import TRIAL, Allocation, Cluster, Slice, bits, lowest_bits
+from skep.core.cluster import GONE, TRIAL, Allocation, Cluster, NodeSpec, Slice, Tenant, bits, lowest_bits
 from skep.core.errors import InvariantBroken
 from skep.testing import cluster, node, snapshot_cluster
 from skep.testing.invariants import check_books
@@ -223,3 +223,52 @@ def test_the_index_knows_how_much_memory_is_left_beside_each_part() -> None:
 def test_the_smallest_cell_around_gpus_of_a_node(mask: int, level: str) -> None:
     there = cluster([node(4, inner=(("switch", 2),))])
     assert there.common_level(whole(0, mask)) == level
+
+
+def test_the_holder_of_a_gpu_is_found_by_its_mask() -> None:
+    there = small()
+    there.take(whole(0, 0b1), 2)
+    there.take(whole(0, 0b10), 1)
+    assert [there.nodes[0].holder(gpu).owner for gpu in (0, 1)] == [2, 1]
+
+
+def test_a_node_has_no_more_gpus_than_it_has() -> None:
+    tenant = Tenant(1, 100, 100, 0)
+    assert [small().nodes[0].clash(gpu, tenant) for gpu in (-1, 3, 4)] == [
+        "there is no such GPU",
+        "",
+        "there is no such GPU",
+    ]
+
+
+def test_gpus_are_found_by_the_memory_they_have_left() -> None:
+    there = small()
+    there.take(share(0, 1, 500, 10000))
+    node = there.nodes[0]
+    assert [node.free_with(memory_mib) for memory_mib in (16384, 16385)] == [0b1101, 0]
+    assert [node.shared_mask(500, memory_mib) for memory_mib in (6384, 6385)] == [0b10, 0]
+
+
+def test_a_node_that_has_left_is_down() -> None:
+    there = Cluster([GONE, node(2, name="a")])
+    assert [each.is_up for each in there.nodes] == [False, True]
+    assert there.gpu_total == 2
+
+
+def test_cells_are_within_each_other_as_the_nodes_say() -> None:
+    specs = [NodeSpec(f"n{at}", 1, within=(("row", "r"), ("rack", rack))) for at, rack in enumerate("aab")]
+    there = Cluster([*specs, NodeSpec("n3", 1, within=(("row", "s"), ("rack", "a")))])
+    across = [Allocation((Slice(0, 1), Slice(other, 1)), 2) for other in (1, 2, 3)]
+    assert [there.common_level(each) for each in across] == ["rack", "row", "cluster"]
+
+
+def test_inner_cells_divide_the_gpus_of_the_cell_around_them() -> None:
+    there = cluster([node(4, inner=(("socket", 2), ("board", 1)))])
+    assert [(cell.level, cell.mask) for cell in there.nodes[0].inner] == [
+        ("socket", 0b0011),
+        ("board", 0b0001),
+        ("board", 0b0010),
+        ("socket", 0b1100),
+        ("board", 0b0100),
+        ("board", 0b1000),
+    ]

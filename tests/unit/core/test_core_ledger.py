@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skep.core.cluster import WHOLE, Allocation, Cluster, Slice
+from skep.core.cluster import TRIAL, WHOLE, Allocation, Cluster, Slice
 from skep.core.errors import InvariantBroken
 from skep.testing import cluster, node
 
@@ -181,3 +181,34 @@ def test_no_whole_gpu_has_more_memory_than_its_node_says(books: Cluster) -> None
     with pytest.raises(InvariantBroken, match="less than 16385 MiB"):
         books.take(one(Slice(0, 0b1, gpu_mem_mib=16385)), 7)
     books.take(one(Slice(0, 0b1, gpu_mem_mib=16384)), 7)
+
+
+def test_only_jobs_that_take_turns_are_listed_with_their_gpus(books: Cluster) -> None:
+    books.take(one(Slice(0, 0b1)), 1)
+    books.take(one(Slice(0, 0b10, milli=300)), 2)
+    books.take(one(turns(0b100)), TRIAL)
+    books.take(Allocation((turns(0b1000), turns(0b1, node=1)), 2), 3)
+    assert books.turns == {3: ((0, 0b1000), (1, 0b1))}
+    books.give(one(Slice(0, 0b10, milli=300)), 2)
+    assert list(books.turns) == [3]
+    books.give(Allocation((turns(0b1000), turns(0b1, node=1)), 2), 3)
+    assert books.turns == {}
+
+
+def test_gpus_that_an_opportunistic_job_uses_are_not_free_when_the_guaranteed_one_leaves(books: Cluster) -> None:
+    guaranteed = one(Slice(0, 0b110, mode="lend"))
+    books.take(one(Slice(0, 0b10, milli=0, limit=WHOLE, mode="lend")), 1)
+    books.take(guaranteed, 2)
+    assert books.nodes[0].free_mask == 0b1001
+    books.give(guaranteed, 2)
+    assert books.nodes[0].free_mask == 0b1101
+
+
+def test_a_gpu_is_free_when_the_last_tenant_with_compute_has_left(books: Cluster) -> None:
+    suspended, first, second = (one(Slice(0, 0b1, milli=milli, gpu_mem_mib=100)) for milli in (0, 300, 400))
+    for owner, each in enumerate((suspended, first, second), start=1):
+        books.take(each, owner)
+    books.give(first, 2)
+    assert (books.nodes[0].free_mask, books.nodes[0].shares[0].mode) == (0b1110, "")
+    books.give(second, 3)
+    assert (books.nodes[0].free_mask, books.nodes[0].shares[0].mode) == (0b1111, None)

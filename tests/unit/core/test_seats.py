@@ -103,3 +103,10 @@ def test_the_simulator_keeps_them() -> None:
     assert found is not None
     assert found.seating() == seats[::-1]
     assert state.jobs["b"].migrations == 1
+
+
+def test_seats_of_one_role_sit_right_beside_another_role_with_the_usual_ones() -> None:
+    usual = PS_AND_WORKERS.seating()
+    seated = PS_AND_WORKERS.seated([*usual[:2], usual[4], *usual[2:4]])
+    assert sits_right(seated)
+    assert not sits_right(msgspec.structs.replace(seated, seats=seated.seats[:2]))
