@@ -49,10 +49,12 @@ def test_gpus_of_different_use_are_set_one_by_one() -> None:
 def test_a_watcher_is_called_for_its_cell_only() -> None:
     chain = Cells(layout(nodes=2)).chains["rack"]
     watcher, node = Watched(), chain.cells[NODE][0]
-    node.watcher = watcher
+    node.watcher = chain.cells[GPU][1].watcher = watcher
     set_use(chain.cells[GPU][0], 1)
     set_use(chain.cells[GPU][-1], 1)
     assert watcher.touched == [node]
+    set_use(chain.cells[GPU][1], 1)
+    assert watcher.touched == [node, chain.cells[GPU][1], node]
 
 
 def test_a_cell_has_the_highest_priority_below_it() -> None:
@@ -80,6 +82,13 @@ def test_lent_gpus_come_last_and_in_the_order_of_the_layout() -> None:
     for at in (0, 2, 1):
         set_use(leaves[at], OPPORTUNISTIC)
     assert [leaf.rank for leaf in sorted(leaves, key=lambda leaf: leaf.turn)] == [3, 0, 1, 2]
+
+
+def test_cells_that_lend_as_much_come_in_the_order_of_the_layout() -> None:
+    chain = Cells(layout(nodes=2)).chains["rack"]
+    for at in (4, 2, 0):
+        set_use(chain.cells[GPU][at], OPPORTUNISTIC)
+    assert [cell.rank for cell in sorted(chain.cells[SWITCH], key=lambda cell: cell.turn)] == [3, 0, 1, 2]
 
 
 def test_virtual_cells_can_be_used_at_any_priority() -> None:
