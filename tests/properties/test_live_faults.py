@@ -366,6 +366,7 @@ def test_nothing_is_lost_and_everything_ends(tmp_path: Path, seed: int) -> None:
     try_seed(tmp_path, seed)
 
 
+@pytest.mark.slow
 def test_the_faults_are_there(tmp_path: Path) -> None:
     trials = []
     for seed in (118, 130):

@@ -64,10 +64,12 @@ def mean_jct() -> dict[str, float]:
     return sums
 
 
+@pytest.mark.slow
 def test_srsf_has_the_lowest_average_jct(mean_jct: dict[str, float]) -> None:
     assert min(mean_jct, key=mean_jct.__getitem__) == "srsf"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["tiresias-l", "tiresias-g"])
 def test_tiresias_is_close_to_srsf_and_far_below_the_others(policy: str, mean_jct: dict[str, float]) -> None:
     assert mean_jct[policy] < 1.5 * mean_jct["srsf"]
@@ -75,5 +77,6 @@ def test_tiresias_is_close_to_srsf_and_far_below_the_others(policy: str, mean_jc
     assert mean_jct[policy] < 0.5 * mean_jct["fifo"]
 
 
+@pytest.mark.slow
 def test_both_kinds_of_tiresias_are_alike(mean_jct: dict[str, float]) -> None:
     assert mean_jct["tiresias-g"] == pytest.approx(mean_jct["tiresias-l"], rel=0.2)
