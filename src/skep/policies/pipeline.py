@@ -28,7 +28,7 @@ from skep.core.plan import Decision, Plan
 from skep.core.refusal import Refusal
 from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Adjuster, Preemption
-from skep.policies.adjust.preempt import ByPriority
+from skep.policies.adjust.preempt import ByPriority, Preempt
 from skep.policies.allocate.base import Allocator, AsRequested
 from skep.policies.easy import backfill
 from skep.policies.estimate.duration import Duration
@@ -82,9 +82,11 @@ class Pipeline:
         self.has_groups = type(order).group_key is not Order.group_key
         """Whether groups of jobs take turns; else all have the key 0."""
         self.is_rising = order.moves == RISES
-        self.keeps_hope = not adjust and not self.is_rising and isinstance(self.allocate, AsRequested)
-        """True if what a pending job can reach grows only by GPUs that are counted: no running job changes its size,
-        and no key rises unseen."""
+        is_by_order = type(self.preempt) in (ByPriority, Preempt)
+        self.keeps_hope = is_by_order and not adjust and not self.is_rising and isinstance(self.allocate, AsRequested)
+        """True if what a pending job can reach grows only by GPUs that are counted: what may be stopped depends on keys
+        alone, no running job changes its size, and no key rises unseen."""
+        self.keeps_bounds = is_by_order and self.is_rising
         order_changes, place_changes = type(order).changes_at, type(place).changes_at
         self.has_moments = order_changes is not Order.changes_at or place_changes is not Place.changes_at
         """Whether jobs have moments at which they change by themselves, so that `timers` is used at all."""
@@ -140,9 +142,10 @@ class Pipeline:
         if self.order.remembers:
             self.keys.write(plan)
         self._take_in(view, plan, trigger)
-        self.is_bounded = self.is_rising and self.bounded_by == (self.running.gpus_added, view.knowledge.report_count)
         if self.is_rising:
-            self.running.refresh(trigger.started, is_steady=self.is_bounded)
+            known_by = (self.running.gpus_added, view.knowledge.report_count)
+            self.is_bounded = self.keeps_bounds and self.bounded_by == known_by
+            self.running.refresh(trigger.started, is_steady=self.bounded_by == known_by)
         is_idle = self.has_no_work(trigger)
         fresh = [] if is_idle else self._fill(view, plan, trigger)
         wake_s = self._adjust(view, plan, trigger) if self.adjust else math.inf
