@@ -55,8 +55,8 @@ class Running:
         entry could free grows by no more than this does."""
         self.has_spared = False
         """True if a job of this instant was not stopped for another one because it is still launching."""
-        self.fresh: list[Entry] = []
-        """Entries that were added since the last search for crossings."""
+        self.fresh: list[Entry] | None = None
+        """Entries that were added since the last search for crossings; None: there was none, as with most orders."""
         self._present_s = -math.inf
         self._open: dict[int, Entry] = {}
         """By seq: the jobs whose keys had to be computed for that time, with these keys."""
@@ -85,11 +85,13 @@ class Running:
         bisect.insort(self.entries, entry)
         self.by_seq[entry[2]] = entry
         job = entry[3]
-        several = job.allocation is not None and len(job.spec.shapes) > 1
-        self.gpus_added += job.allocation.gpu_count() if several and job.allocation is not None else job.gpu_count
+        held = job.allocation
+        # With several shapes `gpu_count` is that of the first one until the job runs.
+        self.gpus_added += job.gpu_count if held is None or len(job.spec.shapes) == 1 else held.gpu_count()
         if self._rising is not None:
             self._rising.add(entry)
-        self.fresh.append(entry)
+        if self.fresh is not None:
+            self.fresh.append(entry)
         if self.seats is not None:
             self.seats.add(job)
 
@@ -171,12 +173,13 @@ class Running:
             at_s = self._evenly(order, now_s).first_crossing(order, heads, now_s)
         else:
             at_s, sure_s = self._first_passing(order, heads, now_s)
-            keys = [(entry[0], order.running_key(entry[3], now_s)) for entry in self.fresh if entry[2] in self.by_seq]
+            added = self.entries if self.fresh is None else self.fresh
+            keys = [(entry[0], order.running_key(entry[3], now_s)) for entry in added if entry[2] in self.by_seq]
             latest = max(keys, default=None)
             for line, entry, _ in heads:
                 # A job that was just started may be beyond it already, and can be stopped when it runs.
                 line.quiet_until_s = sure_s if latest is None or latest <= entry[:2] else -math.inf
-        self.fresh.clear()
+            self.fresh = []
         return at_s if at_s == math.inf else max(round(at_s * GRID), math.floor(now_s * GRID) + 1) / GRID
 
     def _first_passing(self, order: Order, heads: list[Head], now_s: float) -> tuple[float, float]:
