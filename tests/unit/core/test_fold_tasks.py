@@ -245,3 +245,21 @@ def test_progress_is_known_of_the_present_launch_only(world: ByHand) -> None:
     assert (world["a"].work_s, world.state.knowledge.progress) == (5.0, {})
     world.apply(ProgressReported("a", report=Report(9.0), launch=2))
     assert world.state.knowledge.progress["a"].report.step == 9.0
+
+
+def test_what_was_predicted_is_doubtful_after_each_report_move_and_resumption(world: ByHand) -> None:
+    counts = [world.state.knowledge.report_count]
+
+    def happens(event: Event) -> None:
+        world.apply(event)
+        counts.append(world.state.knowledge.report_count)
+
+    happens(ProgressReported("a", work_s=3.0, launch=1))
+    happens(ProgressReported("b", work_s=3.0))
+    world.decide(lambda plan: plan.move(world["a"], gpus(1, 0b1)))
+    happens(TasksMoved("a", gpus(1, 0b1), 3.0, 1.0, 9.0, 2))
+    world.suspend("a")
+    happens(TasksSuspended("a", 15.0, launch=2))
+    world.decide(lambda plan: plan.resume(world["a"]))
+    happens(TasksResumed("a", 15.0, 1.0, 40.0, launch=2))
+    assert counts == [0, 1, 1, 2, 2, 3]
