@@ -58,7 +58,7 @@ def line_of(rank: int, key: float, seq: int) -> Line:
     return line
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     jobs=running_jobs(),
     late=st.sets(st.integers(0, 24)),
