@@ -86,7 +86,7 @@ def test_several_tasks_are_shown_line_by_line(server: Server) -> None:
 def test_waiting_holding_and_stopping(server: Server) -> None:
     server.skep("run", "-d", "--gpus", "2", "--name", "long", "--", "sleep", "600")
     server.skep("run", "-d", "--gpus", "1", "--name", "next", "--", "true")
-    assert "gpu" in server.skep("explain", "next").stdout
+    assert "GPU" in server.skep("explain", "next").stdout
     assert server.skep("hold", "next").returncode == 0
     assert "held" in server.skep("ps").stdout
     assert server.skep("release", "next").returncode == 0
