@@ -49,6 +49,7 @@ def test_cpu_is_limited(tmp_path: Path) -> None:
         assert float(world.run().log_tail) < 0.5
 
 
+@pytest.mark.slow
 def test_processes_are_limited(tmp_path: Path) -> None:
     many = "for i in $(seq 50); do sleep 60 & done 2>/dev/null; echo made $(jobs -p | wc -l)"
     with World(tmp_path, {"1": sh(many)}, limits=LimitRules(Limits(processes=10))) as world:

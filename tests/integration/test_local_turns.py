@@ -131,6 +131,7 @@ def test_a_dead_keeper_is_replaced(tmp_path: Path, way: str) -> None:  # noqa: F
         assert abs(first - second) < 0.2
 
 
+@pytest.mark.slow
 def test_a_stuck_keeper_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skep.engines.local.shares.STUCK_S", 3.0)
     with two(tmp_path) as world:

@@ -61,6 +61,7 @@ def test_everything_at_once(data: st.DataObject) -> None:
     seen.drain()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("can_change", [False, True], ids=["one configuration", "configurations change"])
 @pytest.mark.parametrize("can_fail", [False, True], ids=["all nodes well", "nodes fail"])
 def test_long_histories(can_fail: bool, can_change: bool) -> None:
