@@ -22,10 +22,10 @@ Entry = tuple[int, Key, int, JobView]
 """(rank, key, seq, job): rank puts priorities first, seq ends every tie."""
 
 
-NOBODY = -1
+NO_SEQ = -1
 """A seq that no job has."""
 
-NOT_TRIED = (NOBODY, -1)
+NOT_TRIED = (NO_SEQ, -1)
 
 
 class Line:
@@ -78,7 +78,7 @@ class Line:
         self.quiet_until_s = -math.inf
         """Where keys of running jobs rise: if the head (`quiet_seq`) needs at least `quiet_missing` GPUs beyond the
         free ones, no job that matters to it passes it before this time."""
-        self.quiet_seq, self.quiet_missing = NOBODY, 0
+        self.quiet_seq, self.quiet_missing = NO_SEQ, 0
         self.quiet_lacks = False
         """True if those that have passed it have too few GPUs; else it fails for another reason."""
         self.cause: Cause | None = None

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Hashable, Iterator
 
 from skep.core.view import JobView
-from skep.policies.lines import NOBODY, Entry, Line, remove_entry
+from skep.policies.lines import NO_SEQ, Entry, Line, remove_entry
 from skep.policies.order.base import Key
 
 
@@ -32,7 +32,7 @@ class Pending:
         if entries[0] is entry:
             self.active[scope] = line  # else there already
             self.touched[scope] = line
-            line.hope, line.quiet_seq = 0, NOBODY
+            line.hope, line.quiet_seq = 0, NO_SEQ
         self.entries[entry[2]] = (line, entry)
 
     def remove(self, job: JobView) -> Line:
