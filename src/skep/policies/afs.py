@@ -33,7 +33,7 @@ from skep.policies.job_timers import JobTimers
 from skep.policies.lines import Entry, Line
 from skep.policies.pending import Pending
 from skep.policies.place import Place
-from skep.policies.possible import Possible
+from skep.policies.possible import Possible, admits
 
 RUNNING = JobState.RUNNING
 
@@ -97,11 +97,7 @@ class Afs:
 
     def _admit(self, view: View, plan: Plan, job: JobView) -> bool:
         """Queue a job, unless it could not run even on the whole cluster."""
-        if job.seq in self.pending.entries or job.state is not JobState.PENDING or not job.is_ready:
-            return False
-        never = self.why_never(view, job)
-        if never:
-            plan.reject(job, never)
+        if job.seq in self.pending.entries or not admits(self, view, plan, job):
             return False
         ladder = self.allocate.ladder(job.spec)
         key = time_s(self._left_s(job, view.now_s), ladder.speeds[0])

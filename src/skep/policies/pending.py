@@ -14,7 +14,7 @@ from skep.policies.order.base import Key
 class Pending:
     """The line and the entry of each pending job."""
 
-    __slots__ = ("active", "entries", "lines", "touched")
+    __slots__ = ("active", "entries", "epoch", "lines", "touched")
 
     def __init__(self) -> None:
         self.lines: dict[Hashable, Line] = {}
@@ -25,6 +25,8 @@ class Pending:
         """By seq."""
         self.touched: dict[str, Line] = {}
         """Lines with a new head since the last walk."""
+        self.epoch = 0
+        """Increases when something happens that could help a job which did not fit."""
 
     def add(self, line: Line, entry: Entry) -> None:
         entries, scope = line.entries, line.scope

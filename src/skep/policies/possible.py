@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 
+from skep.core.job import JobState
 from skep.core.model import Shape
+from skep.core.plan import Plan
+from skep.core.ports import Planner
 from skep.core.view import JobView, View
 from skep.policies.explain import never_fits
 from skep.policies.place import Place
@@ -32,3 +35,13 @@ class Possible:
             could = any(find(cluster, trial, job, shape, math.inf) is not None for shape in shapes)
             self._could_run[request] = could
         return "" if could else never_fits(view.cluster, shapes[0])
+
+
+def admits(planner: Planner, view: View, plan: Plan, job: JobView) -> bool:
+    """True if the job may be queued. One that could not run even on the whole cluster is rejected."""
+    if job.state is not JobState.PENDING or not job.is_ready:
+        return False
+    never = planner.why_never(view, job)
+    if never:
+        plan.reject(job, never)
+    return not never

@@ -19,9 +19,24 @@ from skep.policies.adjust.give_way import GiveWay, can_leave
 from skep.policies.adjust.splice import masks_of
 from skep.policies.lines import Line
 from skep.policies.order.promises import EPSILON, HOUR_S, Promise, Promises
-from skep.policies.pipeline import Pipeline
+from skep.policies.pipeline import SKIP, Pipeline
 from skep.policies.place.homes import Homes, copy_of
 from skep.policies.place.housing import Found, Housing, is_sound
+from skep.policies.roster import Roster
+
+
+class TierRoster(Roster):
+    """A roster that tells the promises where jobs are."""
+
+    order: Promises
+
+    def enqueue(self, view: View, plan: Plan | None, job: JobView) -> Line:
+        self.order.watch(job, view.now_s)
+        return super().enqueue(view, plan, job)
+
+    def keep_running(self, job: JobView, plan: Plan | None, now_s: float) -> None:
+        self.order.watch(job, now_s)
+        super().keep_running(job, plan, now_s)
 
 
 class TierPipeline(Pipeline):
@@ -51,6 +66,10 @@ class TierPipeline(Pipeline):
         self.give_way.attach(view)
         self.is_settled = False
         """True if all jobs are known to have their promises, and these their homes."""
+
+    def _make_roster(self, memory: Memory) -> Roster:
+        is_strict, has_seats = self.walk != SKIP, bool(self.adjust)
+        return TierRoster(self.name, self.promises, self.place, memory, is_strict=is_strict, has_seats=has_seats)
 
     # Admission -----------------------------------------------------------------------------------------------------
 
@@ -192,7 +211,7 @@ class TierPipeline(Pipeline):
             else:
                 plan.move(job, home)
         self._follow(view, plan, plan.decisions[number:])
-        self.epoch += 1  # something may be left for others
+        self.walk_again()  # something may be left for others
 
     def _guests(self, home: Allocation, job: JobView) -> list[JobView]:
         """The jobs that may be in the way there: those on its GPUs first, jobs without a promise before others, newest
@@ -207,16 +226,6 @@ class TierPipeline(Pipeline):
             return not is_on, guest.id in self.promises.book, -guest.seq
 
         return sorted(filter(can_leave, found.values()), key=place)
-
-    # What follows where jobs are ---------------------------------------------------------------------------------
-
-    def _enqueue(self, view: View, plan: Plan | None, job: JobView) -> Line:
-        self.promises.watch(job, view.now_s)
-        return super()._enqueue(view, plan, job)
-
-    def _keep_running(self, job: JobView, plan: Plan | None, now_s: float) -> None:
-        self.promises.watch(job, now_s)
-        super()._keep_running(job, plan, now_s)
 
     # Explanations ----------------------------------------------------------------------------------------------
 

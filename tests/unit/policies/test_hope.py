@@ -25,8 +25,8 @@ def test_a_head_that_nothing_can_be_stopped_for_is_not_among_those_to_try() -> N
     course, planner = begun("smallest:place=any", steps=2)
     assert course.state.jobs["wide"].allocation is None
     line = planner.pending.entries[course.state.jobs["wide"].seq][0]
-    planner.epoch += 1
-    assert line not in [head[-1] for head in planner._heads(course.state)]
+    planner.walk_again()
+    assert line not in [head[-1] for head in planner.walker.heads(course.state)]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_it_starts_as_soon_as_enough_is_free_or_can_be_freed(policy: str, start_
 
 def test_policies_that_stop_jobs_for_other_reasons_than_their_order_do_not_rely_on_it() -> None:
     _, planner = begun("yarn-cs", steps=1)
-    assert not planner.keeps_hope
-    assert begun("fifo", steps=1)[1].keeps_hope
-    assert not begun("las", steps=1)[1].keeps_hope
-    assert not begun("gandiva", steps=1)[1].keeps_hope
+    assert not planner.walker.keeps_hope
+    assert begun("fifo", steps=1)[1].walker.keeps_hope
+    assert not begun("las", steps=1)[1].walker.keeps_hope
+    assert not begun("gandiva", steps=1)[1].walker.keeps_hope

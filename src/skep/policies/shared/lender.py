@@ -155,7 +155,7 @@ class Lender:
         if not (trigger.wakes or plan.decisions):
             return
         if plan.decisions:
-            self.pipeline.epoch += 1
+            self.pipeline.walk_again()
         with self._kept_back():
             made = self.pipeline.plan(self.view, NO_MEMORY, self.view.take_trigger())
         for number, decision in enumerate(made.decisions):

@@ -1,0 +1,128 @@
+"""The jobs of a pipeline: pending ones in lines, running ones in order, suspended ones, and when each of them changes
+by itself. All of it follows from the state."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from skep.core.memory import Memory
+from skep.core.plan import Plan
+from skep.core.view import JobView, View
+from skep.policies.job_timers import JobTimers
+from skep.policies.kept_keys import KeptKeys
+from skep.policies.leaving import Leaving
+from skep.policies.lines import NOT_TRIED, Entry, Line
+from skep.policies.order.base import Order
+from skep.policies.pending import Pending
+from skep.policies.place import Place
+from skep.policies.running import Running
+from skep.policies.seats import Seats
+
+
+class Roster:
+    """Where every job of a pipeline is kept, and under which key."""
+
+    def __init__(
+        self, name: str, order: Order, place: Place, memory: Memory, *, is_strict: bool, has_seats: bool
+    ) -> None:
+        self.name = name
+        self.order = order
+        self.place = place
+        self.is_strict = is_strict
+        self.pending = Pending()
+        self.seats = Seats()
+        """Up to date only with `has_seats`."""
+        self.running = Running(self.seats if has_seats else None)
+        self.suspended: dict[int, JobView] = {}
+        """By seq, in the order of their suspension."""
+        self.leaving = Leaving(order)
+        self.timers = JobTimers()
+        self.keys = KeptKeys(memory)
+        self.has_fixed = False
+        """True if there may be running jobs that must not be preempted."""
+        order_changes, place_changes = type(order).changes_at, type(place).changes_at
+        self.has_moments = order_changes is not Order.changes_at or place_changes is not Place.changes_at
+        """Whether jobs have moments at which they change by themselves, so that `timers` is used at all."""
+
+    # Pending jobs ----------------------------------------------------------------------------------------------
+
+    def enqueue(self, view: View, plan: Plan | None, job: JobView) -> Line:
+        line, now_s = self._line(view, job), view.now_s
+        self.pending.add(line, self._entry(job, plan, now_s))
+        if self.has_moments:
+            self.timers.set(job, min(self.order.changes_at(job, now_s), self.place.changes_at(job, now_s)))
+        return line
+
+    def _line(self, view: View, job: JobView) -> Line:
+        group, shapes = self.order.group(job), job.spec.shapes
+        kind: Hashable = group if self.is_strict else (group, shapes, self.place.key(job, view.now_s))
+        line = self.pending.lines.get(kind)
+        if line is None:
+            pools = view.cluster.pools_for(shapes[0].gpu_types)
+            scope, needs_free = f"{self.name} {kind!r}", self.place.needs_free
+            line = Line(group, scope, shapes, pools, is_strict=self.is_strict, needs_free=needs_free)
+            self.pending.lines[kind] = line
+        return line
+
+    def _entry(self, job: JobView, plan: Plan | None, now_s: float) -> Entry:
+        key = self.order.key(job, now_s)
+        if self.order.remembers:
+            key = self.keys.keep(job, key, plan)
+        return (job.rank, key, job.seq, job)
+
+    def withdraw(self, job: JobView) -> None:
+        """This pending job is not ours to start: it is held, has ended, or another planner has started it."""
+        if job.seq in self.pending.entries:
+            line = self.pending.remove(job)
+            line.tried = NOT_TRIED  # it may return with another priority
+            if self.has_moments:
+                self.timers.drop(job)
+            if line.entries:
+                self.pending.touched[line.scope] = line
+
+    # Jobs with cells -------------------------------------------------------------------------------------------
+
+    def take_over(self, plan: Plan, job: JobView, now_s: float) -> None:
+        """A job that got cells, from us or another planner, counts as one of ours from now on."""
+        self.order.entered(job, plan, now_s)
+        self.keep_running(job, plan, now_s)
+
+    def keep_running(self, job: JobView, plan: Plan | None, now_s: float) -> None:
+        if not job.spec.preemptible:
+            self.has_fixed = True
+        self.running.add(self._entry(job, plan, now_s))
+        if self.has_moments:
+            self.timers.set(job, self.order.changes_at(job, now_s))
+
+    def reorder(self, job: JobView, plan: Plan, now_s: float) -> None:
+        """The key of this running job has changed."""
+        self.running.remove(job)
+        self.keep_running(job, plan, now_s)
+
+    def let_go(self, plan: Plan, job: JobView, now_s: float) -> None:
+        """The job released its cells: it ended, was preempted, or another planner has taken it over."""
+        if self.suspended:
+            self.suspended.pop(job.seq, None)
+        if job.seq in self.running.by_seq:  # otherwise we stopped or suspended it before
+            self.running.remove(job)
+            if self.has_moments:
+                self.timers.drop(job)
+            self.order.left(job, plan, now_s)
+
+    # Either ----------------------------------------------------------------------------------------------------
+
+    def rekey(self, view: View, plan: Plan, job: JobView) -> Line | None:
+        """The timer of this job: its key, or the placements it accepts, change now. Returns the new line of a pending
+        job."""
+        self.order.rekeyed(job, plan, view.now_s)
+        if job.seq in self.pending.entries:
+            line = self.pending.remove(job)
+            if line.entries:
+                self.pending.touched[line.scope] = line
+            line = self.enqueue(view, plan, job)
+            line.tried = NOT_TRIED
+            return line
+        if job.allocation is not None:
+            self.reorder(job, plan, view.now_s)
+            self.pending.epoch += 1
+        return None

@@ -1,0 +1,226 @@
+"""The walk of a pipeline: it tries the heads of the lines in order, and makes room for those that may preempt.
+
+A line whose head failed is tried again only after an event that could help it (counted by the *epoch*), and only the
+heads of the lines are tried, so the cost of a walk depends on what has changed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable
+
+from skep.core.cluster import Allocation
+from skep.core.model import Shape
+from skep.core.plan import Plan
+from skep.core.view import JobView, Trigger, View
+from skep.policies.adjust.base import Preemption
+from skep.policies.adjust.preempt import ByPriority, Preempt
+from skep.policies.allocate.base import Allocator, AsRequested
+from skep.policies.lines import NOT_TRIED, Entry, Line
+from skep.policies.order.base import RISES, Key, Order
+from skep.policies.place import Place
+from skep.policies.room import lacking, make_room
+from skep.policies.roster import Roster
+from skep.policies.running import Head
+
+LineHead = tuple[float, int, Key, int, Line]
+"""(key of the group, rank, key, seq, line)."""
+
+
+class Walker:
+    """Starts the pending jobs of a roster."""
+
+    def __init__(
+        self, roster: Roster, allocate: Allocator, place: Place, preempt: Preemption, *, sizes_change: bool
+    ) -> None:
+        """`sizes_change`: others may change the size of running jobs."""
+        self.roster = roster
+        self.order = order = roster.order
+        self.allocate = allocate
+        self.place = place
+        self.preempt = preempt
+        self.has_groups = type(order).group_key is not Order.group_key
+        """Whether groups of jobs take turns; else all have the key 0."""
+        self.is_rising = order.moves == RISES
+        is_by_order = type(preempt) in (ByPriority, Preempt)
+        is_fixed = not sizes_change and isinstance(allocate, AsRequested)
+        self.keeps_hope = is_by_order and is_fixed and not self.is_rising
+        """True if what a pending job can reach grows only by GPUs that are counted: what may be stopped depends on keys
+        alone, no running job changes its size, and no key rises unseen."""
+        self.keeps_bounds = is_by_order and self.is_rising
+        self.is_bounded = False
+        """True if lines that were found quiet are still so (`Line.is_quiet`): no job was started, and none reported
+        another speed."""
+        self.bounded_by = (-1, -1)
+        self.walked_epoch = -1
+        self.spared_s = -math.inf
+        """When a launching job was last spared (`Running.has_spared`)."""
+
+    def refresh(self, view: View, trigger: Trigger) -> None:
+        """A decision begins: what is known about rising keys may have changed."""
+        if self.is_rising:
+            known_by = (self.roster.running.gpus_added, view.knowledge.report_count)
+            self.is_bounded = self.keeps_bounds and self.bounded_by == known_by
+            self.roster.running.refresh(trigger.started, is_steady=self.bounded_by == known_by)
+
+    def walk(self, view: View, plan: Plan) -> None:
+        """Try the heads of the lines in order; a line is finished when its head fails."""
+        pending, leaving, is_strict = self.roster.pending, self.roster.leaving, self.roster.is_strict
+        if is_strict:
+            leaving.refresh(view.now_s)
+        heads = self.heads(view)
+        held_up = []
+        while heads:
+            group, _, _, seq, line = heads[0]
+            if self.has_groups and group != self.order.group_key(line.group):
+                heapq.heapreplace(heads, self._head(line))
+                continue
+            entry = line.entries[0]
+            if is_strict and leaving.holds_up(line.group, entry):
+                held_up.append(line)
+            elif self._start(view, plan, line, entry):
+                pending.remove(entry[3])
+                line.tried = NOT_TRIED  # the job may come back to it
+                if pending.epoch != self.walked_epoch:
+                    heads = self.heads(view)  # preemptions freed more than needed; the rest goes to the first in order
+                    continue
+                if line.entries:
+                    heapq.heapreplace(heads, self._head(line))
+                    continue
+            else:
+                line.tried = (seq, pending.epoch)
+            heapq.heappop(heads)
+        for line in held_up:
+            pending.touched[line.scope] = line
+
+    def _head(self, line: Line) -> LineHead:
+        rank, key, seq, _ = line.entries[0]
+        return (self.order.group_key(line.group) if self.has_groups else 0.0, rank, key, seq, line)
+
+    def heads(self, view: View) -> list[LineHead]:
+        """A heap of the lines to try: all after something was freed, otherwise those with a new head.
+
+        A head that lacked some GPUs is left out until as many more are free, or held by jobs that were started since:
+        what it could reach when it failed has not grown by itself.
+        """
+        pending, running, pools, is_rising = (
+            self.roster.pending,
+            self.roster.running,
+            view.cluster.pools,
+            self.is_rising,
+        )
+        epoch, may_help, is_bounded = pending.epoch, self.preempt.may_help, self.is_bounded
+        lines = pending.active if is_rising or epoch != self.walked_epoch else pending.touched
+        self.walked_epoch = epoch
+        pending.touched = {}
+        has_types = len(pools) > 1
+        free = 0 if has_types or not pools else pools[0].free
+        added = running.gpus_added
+        heads = []
+        for line in lines.values():
+            if not line.entries:
+                continue
+            entry = line.entries[0]
+            if has_types:
+                free = line.free()
+            if is_rising:
+                if is_bounded and line.is_plain and line.is_quiet(free, view.now_s):
+                    continue
+            elif line.tried[0] == entry[2] and (line.tried[1] == epoch or free + added < line.hope):
+                continue
+            if not line.is_plain or line.gpus <= free or may_help(self.order, running, entry):
+                heads.append(self._head(line))
+        if len(heads) > 1:
+            heapq.heapify(heads)
+        return heads
+
+    def _start(self, view: View, plan: Plan, line: Line, entry: Entry) -> bool:
+        job = entry[3]
+        epoch = self.roster.pending.epoch
+        if line.tried != (job.seq, epoch) and line.could_fit():
+            for shape in self.allocate.shapes(job):
+                allocation = self.place.find(view.cluster, plan, job, shape, view.now_s)
+                if allocation is not None:
+                    self.give(view, plan, job, allocation)
+                    return True
+        running = self.roster.running
+        if not self.preempt.may_help(self.order, running, entry):
+            return False
+        reachable = self.preempt.reachable(view, self.order, running, entry)
+        if self.is_rising:
+            reachable = list(reachable)
+            passed = [other.seq for other in reachable]
+            if line.tried == (job.seq, epoch) and line.passed == passed:
+                return False  # nothing was freed, and the same jobs have passed it as when they were not enough
+            line.passed = passed
+        return self._push_out(view, plan, line, entry, reachable)
+
+    def _push_out(self, view: View, plan: Plan, line: Line, entry: Entry, reachable: Iterable[JobView]) -> bool:
+        """Start the job in the first shape for which preempting some of these makes room."""
+        job = entry[3]
+        shapes = self.allocate.shapes(job)
+        if len(shapes) > 1:
+            reachable = list(reachable)
+        for shape in shapes:
+            missing = missing_gpus(view, job, shape)
+            lacks = lacking(view, self.place, job, shape, reachable, missing)
+            if self.is_rising and not self.order.is_even:
+                line.quiet_seq, line.quiet_missing = job.seq, missing
+                line.quiet_lacks = lacks is not None and lacks > 0
+            if lacks is None:
+                if self._preempt(view, plan, line, entry, shape, missing):
+                    return True
+            elif self.keeps_hope and line.is_plain:
+                line.hope = line.free() + self.roster.running.gpus_added + max(lacks, 1)
+        return False
+
+    def _preempt(self, view: View, plan: Plan, line: Line, entry: Entry, shape: Shape, missing: int) -> bool:
+        """Preempt as few jobs as possible, if the job then fits."""
+        roster, job = self.roster, entry[3]
+        line.passed = None
+        line.hope = 0
+        candidates = self.preempt.candidates(view, self.order, roster.running, entry)
+        if roster.has_fixed:
+            candidates = (victim for victim in candidates if victim.spec.preemptible)
+        with plan.bundle():
+            room = make_room(view, plan, self.place, job, shape, candidates, missing)
+            if room is None:
+                return False
+            for victim in room.victims:
+                roster.let_go(plan, victim, view.now_s)
+                if roster.is_strict:
+                    roster.leaving.add(victim, view.now_s)
+            self.give(view, plan, job, room.allocation)
+        if sum([victim.gpus for victim in room.victims]) != job.gpus:
+            roster.pending.epoch += 1  # something is left for others
+        return True
+
+    def give(self, view: View, plan: Plan, job: JobView, allocation: Allocation) -> None:
+        plan.start(job, allocation)
+        self.roster.take_over(plan, job, view.now_s)
+
+    def wake_s(self, view: View) -> float:
+        """When the queue must be walked again although nothing happens."""
+        wake_s = math.inf
+        if self.roster.running.has_spared and self.spared_s != view.now_s:
+            self.spared_s = wake_s = view.now_s  # once: in a simulation it runs by then, else its start wakes us
+        return min(wake_s, self._next_crossing(view)) if self.is_rising and self.preempt.preempts else wake_s
+
+    def _next_crossing(self, view: View) -> float:
+        """The next time at which the head of a line could preempt running jobs that it cannot preempt now."""
+        running, heads = self.roster.running, list[Head]()
+        for line in self.roster.pending.active.values():
+            entry = line.entries[0]
+            shapes = self.allocate.shapes(entry[3])
+            heads.append((line, entry, min(missing_gpus(view, entry[3], shape) for shape in shapes)))
+        if not heads:
+            self.bounded_by = (-1, -1)
+            return math.inf
+        self.bounded_by = (running.gpus_added, view.knowledge.report_count)
+        return running.next_crossing(self.order, heads, view.now_s)
+
+
+def missing_gpus(view: View, job: JobView, shape: Shape) -> int:
+    """The smallest number of GPUs that others would have to release; shared jobs may fit on GPUs that are not free."""
+    return 0 if job.gpus < shape.gpus else shape.gpus - view.cluster.free_gpus(shape.gpu_types)
