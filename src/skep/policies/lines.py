@@ -86,10 +86,6 @@ class Line:
         self.head: JobView | None = None
         """In a strict line the job whose own waiting is booked."""
 
-    def could_fit(self) -> bool:
-        """False only if there are too few free GPUs for anything the head accepts."""
-        return not self.is_plain or self.gpus <= self.free()
-
     def free(self) -> int:
         """Free GPUs of the types that the head accepts."""
         free = 0
@@ -105,7 +101,7 @@ class Line:
 
 # Sorted by the first items of the entries.
 def remove_entry(entries: list[Any], entry: tuple[Any, ...]) -> None:
-    index = bisect.bisect_left(entries, entry)
+    index = 0 if entries and entries[0] is entry else bisect.bisect_left(entries, entry)
     if index == len(entries) or entries[index] is not entry:
         raise InvariantBroken(f"no entry of {entry[-1]!r} at its position")
     del entries[index]

@@ -14,13 +14,15 @@ from skep.policies.order.base import Key
 class Pending:
     """The line and the entry of each pending job."""
 
-    __slots__ = ("active", "entries", "epoch", "lines", "touched")
+    __slots__ = ("active", "entries", "epoch", "lines", "odd", "touched")
 
     def __init__(self) -> None:
         self.lines: dict[Hashable, Line] = {}
         """By what their jobs have in common; made when the first one comes."""
         self.active: dict[str, Line] = {}
         """Non-empty lines, by scope: most users have nothing pending."""
+        self.odd: dict[str, Line] = {}
+        """Those of them that are not plain."""
         self.entries: dict[int, tuple[Line, Entry]] = {}
         """By seq."""
         self.touched: dict[str, Line] = {}
@@ -33,6 +35,8 @@ class Pending:
         bisect.insort(entries, entry)
         if entries[0] is entry:
             self.active[scope] = line  # else there already
+            if not line.is_plain:
+                self.odd[scope] = line
             self.touched[scope] = line
             line.hope, line.quiet_seq = 0, NO_SEQ
         self.entries[entry[2]] = (line, entry)
@@ -43,6 +47,7 @@ class Pending:
         remove_entry(line.entries, entry)
         if not line.entries:
             del self.active[line.scope]
+            self.odd.pop(line.scope, None)
         return line
 
     def before(self, job: JobView) -> list[JobView]:

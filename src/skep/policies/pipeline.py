@@ -70,6 +70,7 @@ class Pipeline:
         """In a virtual cluster: whether a job that does not fit may run on borrowed cells."""
         self.ignores_ends = not adjust and order.ignores_ends() and type(self).plan is Pipeline.plan
         """True if the end of a job requires no decision while no job waits."""
+        self.settles = type(order).settle is not Order.settle
 
     # Derived from the state ------------------------------------------------------------------------------------
 
@@ -107,23 +108,27 @@ class Pipeline:
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
         plan = view.new_plan()
-        roster, order = self.roster, self.order
+        roster, order, walker = self.roster, self.order, self.walker
         if order.remembers:
             roster.keys.write(plan)
         self._take_in(view, plan, trigger)
-        self.walker.refresh(view, trigger)
+        if walker.is_rising:
+            walker.refresh(view, trigger)
         is_idle = self.has_no_work(trigger)
         fresh = [] if is_idle else self._fill(view, plan, trigger)
         wake_s = self._adjust(view, plan, trigger) if self.adjust else math.inf
-        for job in order.settle(plan, view.now_s):
-            roster.reorder(job, plan, view.now_s)
+        if self.settles:
+            for job in order.settle(plan, view.now_s):
+                roster.reorder(job, plan, view.now_s)
         if not is_idle:
             freed = trigger.ended or trigger.returned or trigger.nodes_changed or trigger.withdrawn
             self.reasons.book(view, plan, fresh, changed=bool(plan.decisions or freed))
         if roster.has_moments:
             wake_s = min(wake_s, roster.timers.next_s)
-        wake_s = min(wake_s, self.walker.wake_s(view))
-        plan.wake(wake_s if wake_s < math.inf else None)
+        if walker.is_rising or roster.running.has_spared:
+            wake_s = min(wake_s, walker.wake_s(view))
+        if wake_s < math.inf:
+            plan.wake(wake_s)
         return plan
 
     def _take_in(self, view: View, plan: Plan, trigger: Trigger) -> None:
@@ -135,9 +140,7 @@ class Pipeline:
             for job in trigger.started:
                 if job.seq in self.running.by_seq:
                     roster.timers.set(job, order.changes_at(job, job.held_since_s))
-        for job in trigger.ended:
-            roster.let_go(plan, job, now_s)
-        for job in trigger.returned:
+        for job in (*trigger.ended, *trigger.returned):
             roster.let_go(plan, job, now_s)
         for job in trigger.ended:
             order.ended(job, plan, now_s)

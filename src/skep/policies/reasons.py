@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from skep.core.cluster import WHOLE
 from skep.core.plan import Plan
 from skep.core.refusal import Cause
@@ -19,8 +21,8 @@ class Reasons:
         self._pending = pending
         self._refuses = type(order).refuses is not Order.refuses
         """True if the order has causes of its own."""
-        self._booked: list[float] = []
-        """What was free when all lines were last examined."""
+        self._booked: tuple[tuple[int, ...], float] = ((), math.nan)
+        """The free GPUs of the pools, and the quota, when all lines were last examined. Nothing equals NaN."""
         self.moved: list[JobView] = []
         """Pending jobs that changed lines."""
 
@@ -37,8 +39,9 @@ class Reasons:
 
     def book(self, view: View, plan: Plan, fresh: list[JobView], *, changed: bool) -> None:
         """Book the causes of jobs that are new in their lines and, if anything has changed, of all lines."""
-        fresh += self.moved
-        self.moved = []
+        if self.moved:
+            fresh += self.moved
+            self.moved = []
         lines: dict[str, Line] = {}
         for job in fresh:
             place = self._pending.entries.get(job.seq)
@@ -63,18 +66,18 @@ class Reasons:
     def _changed(self, view: View, fresh: dict[str, Line]) -> dict[str, Line]:
         """The lines whose causes may be others than when they were last looked at. For whole GPUs the cause depends on
         whether as many are free, and on the quota that is left."""
-        cluster, active = view.cluster, self._pending.active
-        free: list[float] = [pool.free for pool in cluster.pools]
-        free.append(cluster.quota_left)
-        before, self._booked = self._booked, free
-        if self._refuses or not before or (free != before and (len(free) != 2 or free[1] != before[1])):
-            return active
-        least, most = min(free[0], before[0]), max(free[0], before[0])  # the same if there is not one pool
-        return {
-            scope: line
-            for scope, line in active.items()
-            if scope in fresh or not line.is_plain or least < line.gpus <= most
-        }
+        cluster, pending = view.cluster, self._pending
+        pools = cluster.pools
+        free = (pools[0].free,) if len(pools) == 1 else tuple([pool.free for pool in pools])
+        before, self._booked = self._booked, (free, cluster.quota_left)
+        is_same = free == before[0]
+        if self._refuses or before[1] != cluster.quota_left or (len(free) != 1 and not is_same):
+            return pending.active
+        odd = {**fresh, **pending.odd} if pending.odd else fresh
+        if is_same:
+            return odd
+        least, most = min(free, before[0])[0], max(free, before[0])[0]
+        return {scope: line for scope, line in pending.active.items() if scope in odd or least < line.gpus <= most}
 
     def _book_head(self, view: View, plan: Plan, line: Line) -> None:
         job = line.entries[0][3]

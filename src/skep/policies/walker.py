@@ -59,10 +59,9 @@ class Walker:
 
     def refresh(self, view: View, trigger: Trigger) -> None:
         """A decision begins: what is known about rising keys may have changed."""
-        if self.is_rising:
-            known_by = (self.roster.running.gpus_added, view.knowledge.report_count)
-            self.is_bounded = self.keeps_bounds and self.bounded_by == known_by
-            self.roster.running.refresh(trigger.started, is_steady=self.bounded_by == known_by)
+        known_by = (self.roster.running.gpus_added, view.knowledge.report_count)
+        self.is_bounded = self.keeps_bounds and self.bounded_by == known_by
+        self.roster.running.refresh(trigger.started, is_steady=self.bounded_by == known_by)
 
     def walk(self, view: View, plan: Plan) -> None:
         """Try the heads of the lines in order; a line is finished when its head fails."""
@@ -104,32 +103,27 @@ class Walker:
         A head that lacked some GPUs is left out until as many more are free, or held by jobs that were started since:
         what it could reach when it failed has not grown by itself.
         """
-        pending, running, pools, is_rising = (
-            self.roster.pending,
-            self.roster.running,
-            view.cluster.pools,
-            self.is_rising,
-        )
-        epoch, may_help, is_bounded = pending.epoch, self.preempt.may_help, self.is_bounded
+        pending, running, pools = self.roster.pending, self.roster.running, view.cluster.pools
+        epoch, is_rising = pending.epoch, self.is_rising
         lines = pending.active if is_rising or epoch != self.walked_epoch else pending.touched
         self.walked_epoch = epoch
+        heads: list[LineHead] = []
+        if not lines:
+            return heads
         pending.touched = {}
-        has_types = len(pools) > 1
-        free = 0 if has_types or not pools else pools[0].free
+        free = pools[0].free if len(pools) == 1 else -1
         added = running.gpus_added
-        heads = []
         for line in lines.values():
             if not line.entries:
                 continue
             entry = line.entries[0]
-            if has_types:
-                free = line.free()
+            its_free = free if free >= 0 else line.free()
             if is_rising:
-                if is_bounded and line.is_plain and line.is_quiet(free, view.now_s):
+                if self.is_bounded and line.is_plain and line.is_quiet(its_free, view.now_s):
                     continue
-            elif line.tried[0] == entry[2] and (line.tried[1] == epoch or free + added < line.hope):
+            elif line.tried[0] == entry[2] and (line.tried[1] == epoch or its_free + added < line.hope):
                 continue
-            if not line.is_plain or line.gpus <= free or may_help(self.order, running, entry):
+            if not line.is_plain or line.gpus <= its_free or self.preempt.may_help(self.order, running, entry):
                 heads.append(self._head(line))
         if len(heads) > 1:
             heapq.heapify(heads)
@@ -138,7 +132,7 @@ class Walker:
     def _start(self, view: View, plan: Plan, line: Line, entry: Entry) -> bool:
         job = entry[3]
         epoch = self.roster.pending.epoch
-        if line.tried != (job.seq, epoch) and line.could_fit():
+        if line.tried != (job.seq, epoch) and (not line.is_plain or line.gpus <= line.free()):
             for shape in self.allocate.shapes(job):
                 allocation = self.place.find(view.cluster, plan, job, shape, view.now_s)
                 if allocation is not None:
