@@ -7,11 +7,8 @@
     preempt    who makes room?             running jobs that may be stopped for a pending one
     adjust     what else may be changed?   after the walk: move, resize, suspend, pack
 
-The caches of a pipeline are separate modules: `pending.py` (lines), `running.py`, `job_timers.py`, `leaving.py`,
-`reasons.py` (why jobs wait), `kept_keys.py`, `possible.py`. All of them follow from the state.
-
-A line whose head failed is tried again only after an event that could help it (counted by the *epoch*), and only the
-heads of the lines are tried, so the cost of a decision depends on what it changes.
+The jobs of a pipeline are in its `Roster`, the walk is in the `Walker`. Beside them there are `reasons.py` (why jobs
+wait) and `possible.py` (which requests could ever run). All of it follows from the state.
 """
 
 from __future__ import annotations

@@ -96,6 +96,8 @@ class Queues(Order):
         self._stand(job, RUNS, now_s, plan)
 
     def left(self, job: JobView, plan: Plan, now_s: float) -> None:
+        if job.state.is_final:
+            return  # `ended` follows
         if self.places[job.id].part == DEMOTED:  # it is new in this queue
             self._stand(job, WAITS, now_s, plan)
         else:
