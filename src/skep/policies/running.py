@@ -6,6 +6,7 @@ import bisect
 import heapq
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Iterator
 
 from skep.core.job import JobState
@@ -16,6 +17,9 @@ from skep.policies.seats import Seats
 
 Item = tuple[float, int, JobView]
 """(what a rising key would have been at time 0, seq, job)."""
+
+JOB_OF = operator.itemgetter(3)
+"""The job of an entry."""
 
 Head = tuple[Line, Entry, int]
 """A line with its head, and how many GPUs that needs beyond the free ones."""
@@ -114,9 +118,9 @@ class Running:
         self.by_seq[seq] = entry = (rank, key, seq, job)
         bisect.insort(self.entries, entry)
 
-    def beyond(self, cutoff: tuple[Key, ...]) -> Iterator[Entry]:
-        """The entries after this one, last first."""
-        return itertools.islice(reversed(self.entries), len(self.entries) - bisect.bisect_right(self.entries, cutoff))
+    def beyond(self, cutoff: tuple[Key, ...]) -> Iterator[JobView]:
+        """The jobs with entries after this one, last first."""
+        return map(JOB_OF, itertools.takewhile(cutoff.__lt__, reversed(self.entries)))
 
     def passed(self, order: Order, entry: Entry, now_s: float) -> Iterator[JobView]:
         """Jobs whose rising keys are now beyond this pending entry, in any order; possibly without some that are still

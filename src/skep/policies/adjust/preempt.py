@@ -24,8 +24,7 @@ class ByPriority:
         return self.candidates(view, order, running, entry)
 
     def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
-        later = (other[3] for other in running.beyond((entry[0] + 1,)))
-        return (job for job in later if may_stop(view, running, job))
+        return (job for job in running.beyond((entry[0] + 1,)) if may_stop(view, running, job))
 
 
 class Preempt:
@@ -44,7 +43,7 @@ class Preempt:
             return running.passed(order, entry, view.now_s)
         # Keys that are fixed or fall never exceed their earlier values: a key that is not beyond the cutoff now never
         # was.
-        return (later[3] for later in running.beyond(order.cutoff(entry[3], entry[1])))
+        return running.beyond(order.cutoff(entry[3], entry[1]))
 
     def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         cutoff = order.cutoff(entry[3], entry[1])
@@ -52,8 +51,7 @@ class Preempt:
             return self._risen(view, order, running, cutoff)
         if order.moves == FALLS:
             return self._fallen(view, order, running, cutoff)
-        later = (other[3] for other in running.beyond(cutoff))
-        return (job for job in later if may_stop(view, running, job))
+        return (job for job in running.beyond(cutoff) if may_stop(view, running, job))
 
     def _fallen(self, view: View, order: Order, running: Running, cutoff: tuple[object, ...]) -> Iterator[JobView]:
         """Last by present key first. Each examined job is entered again with its present key, which is at most the
