@@ -112,7 +112,7 @@ class Walker:
             return heads
         pending.touched = {}
         free = pools[0].free if len(pools) == 1 else -1
-        added = running.gpus_added
+        added, edge = running.gpus_added, self.preempt.edge(self.order, running)
         for line in lines.values():
             if not line.entries:
                 continue
@@ -123,7 +123,7 @@ class Walker:
                     continue
             elif line.tried[0] == entry[2] and (line.tried[1] == epoch or its_free + added < line.hope):
                 continue
-            if not line.is_plain or line.gpus <= its_free or self.preempt.may_help(self.order, running, entry):
+            if entry < edge or not line.is_plain or line.gpus <= its_free:
                 heads.append(self._head(line))
         if len(heads) > 1:
             heapq.heapify(heads)
@@ -139,7 +139,7 @@ class Walker:
                     self.give(view, plan, job, allocation)
                     return True
         running = self.roster.running
-        if not self.preempt.may_help(self.order, running, entry):
+        if entry >= self.preempt.edge(self.order, running):
             return False
         reachable = self.preempt.reachable(view, self.order, running, entry)
         if self.is_rising:

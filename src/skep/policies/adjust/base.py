@@ -20,7 +20,7 @@ from skep.core.view import JobView, Trigger, View
 from skep.policies.allocate.base import Allocator
 from skep.policies.estimate.duration import Duration
 from skep.policies.lines import Entry
-from skep.policies.order.base import Order
+from skep.policies.order.base import Key, Order
 from skep.policies.place import Place
 from skep.policies.running import Running
 from skep.policies.seats import Seats
@@ -36,8 +36,9 @@ class Preemption(Protocol):
         """True if jobs of the same priority may be stopped."""
         ...
 
-    def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
-        """False only if no running job could be stopped for this pending one: a cheap test before `reachable`."""
+    def edge(self, order: Order, running: Running) -> tuple[Key, ...]:
+        """No running job can be stopped for a pending one whose entry is not before this: a cheap test before
+        `reachable`."""
         ...
 
     def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:

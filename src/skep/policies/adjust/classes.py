@@ -12,9 +12,9 @@ from skep.core.needs import Need
 from skep.core.plan import Plan
 from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Walked
-from skep.policies.adjust.preempt import ByPriority
+from skep.policies.adjust.preempt import LAST, ByPriority
 from skep.policies.lines import Entry
-from skep.policies.order.base import Order
+from skep.policies.order.base import Key, Order
 from skep.policies.order.classes import LEND, Classes, claim_of, is_guest
 from skep.policies.place.lend import Lend
 from skep.policies.running import Running
@@ -31,18 +31,17 @@ class EvictGuests(ByPriority):
     def __init__(self, place: Lend) -> None:
         self.place = place
 
-    def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
+    def edge(self, order: Order, running: Running) -> tuple[Key, ...]:
         assert isinstance(order, Classes)
-        if claim_of(entry[3]) != "guaranteed":
-            return False
-        if self._may_evict(entry[3]) and order.is_within(entry[3]) and order.guests():
-            return True
-        return super().may_help(order, running, entry)
+        return LAST if order.guests() else super().edge(order, running)
 
     def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         assert isinstance(order, Classes)
+        if claim_of(entry[3]) != "guaranteed":
+            return ()
         lower = super().candidates(view, order, running, entry)
-        if not self._may_evict(entry[3]):
+        has_lower = entry < super().edge(order, running)
+        if not self._may_evict(entry[3]) or not (has_lower or order.is_within(entry[3])):
             return lower
         guests = [job for job in reversed(order.guests()) if job.state is JobState.RUNNING]
         return chained(guests, lower)

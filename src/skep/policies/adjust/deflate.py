@@ -18,7 +18,7 @@ from skep.policies.adjust.preempt import ByPriority
 from skep.policies.adjust.resizer import Resizer
 from skep.policies.adjust.sizes import resized_on_node, shrink_for
 from skep.policies.lines import Entry
-from skep.policies.order.base import Order
+from skep.policies.order.base import Key, Order
 from skep.policies.running import Running
 
 
@@ -31,8 +31,8 @@ class Spare:
         self.beneath = beneath or ByPriority()
         self.preempts = self.beneath.preempts
 
-    def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
-        return self.beneath.may_help(order, running, entry)
+    def edge(self, order: Order, running: Running) -> tuple[Key, ...]:
+        return self.beneath.edge(order, running)
 
     def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         return self.beneath.reachable(view, order, running, entry)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from skep.core.job import JobState
 from skep.core.view import JobView, View
 from skep.policies.lines import Entry
-from skep.policies.order.base import FALLS, RISES, Order
+from skep.policies.order.base import FALLS, RISES, Key, Order
 from skep.policies.running import Running
+
+FIRST: tuple[Key, ...] = ()
+"""Before every entry."""
+
+LAST: tuple[Key, ...] = (math.inf,)
+"""After every entry."""
 
 
 class ByPriority:
@@ -17,8 +24,8 @@ class ByPriority:
     name = "by-priority"
     preempts = False
 
-    def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
-        return bool(running.entries) and running.entries[-1][0] > entry[0]
+    def edge(self, order: Order, running: Running) -> tuple[Key, ...]:
+        return running.entries[-1][:1] if running.entries else FIRST
 
     def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         return self.candidates(view, order, running, entry)
@@ -33,10 +40,10 @@ class Preempt:
     name = "preempt"
     preempts = True
 
-    def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
-        if order.moves == RISES or not running.entries:
-            return bool(running.entries)
-        return running.entries[-1] > entry
+    def edge(self, order: Order, running: Running) -> tuple[Key, ...]:
+        if not running.entries:
+            return FIRST
+        return LAST if order.moves == RISES else running.entries[-1]
 
     def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         if order.moves == RISES:

@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterable
 
 from skep.core.job import JobState
 from skep.core.view import JobView, View
-from skep.policies.adjust.preempt import ByPriority
+from skep.policies.adjust.preempt import FIRST, LAST, ByPriority
 from skep.policies.lines import Entry
-from skep.policies.order.base import Order
+from skep.policies.order.base import Key, Order
 from skep.policies.order.shares import CapacityQueues
 from skep.policies.running import Running
 
@@ -24,8 +24,8 @@ class TakeBack:
         self.busy = busy
         self.by_priority = ByPriority()
 
-    def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
-        return bool(running.entries)
+    def edge(self, order: Order, running: Running) -> tuple[Key, ...]:
+        return LAST if running.entries else FIRST
 
     def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         return self.candidates(view, order, running, entry)

@@ -14,8 +14,9 @@ from skep.core.memory import LENT, Memory
 from skep.core.plan import Decision, Plan, PlanBooks
 from skep.core.refusal import Refusal
 from skep.core.view import ClusterView, JobView, View
+from skep.policies.adjust.preempt import FIRST
 from skep.policies.lines import Entry
-from skep.policies.order.base import Order
+from skep.policies.order.base import Key, Order
 from skep.policies.order.shares import ByUse
 from skep.policies.pipeline import Pipeline
 from skep.policies.place.simple import Consolidate
@@ -49,8 +50,8 @@ class NoPreemption:
     name = "none"
     preempts = False
 
-    def may_help(self, order: Order, running: Running, entry: Entry) -> bool:
-        return False
+    def edge(self, order: Order, running: Running) -> tuple[Key, ...]:
+        return FIRST
 
     def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         return ()
