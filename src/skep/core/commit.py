@@ -26,6 +26,7 @@ def commit(state: State, plan: Plan) -> None:
         raise InvariantBroken(
             f"the plan was made on version {plan.version} of the state, which is now at version {state.version}"
         )
+    state.version += 1
     state.decision_count += 1
     if plan.made_on:
         state.late_count += 1

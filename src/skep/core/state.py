@@ -62,7 +62,8 @@ class State:
         """Policies that failed and were replaced, by the VC that had them ("": the whole cluster)."""
         self.submitted_count = 0
         self.pending_count = 0
-        self.event_count = 0
+        self.version = 0
+        """The number of events and decisions so far."""
         self.decision_count = 0
         self.late_count = 0
         """The number of plans that were committed on a later version than they were made on."""
@@ -71,9 +72,10 @@ class State:
         self.reshaped_at = 0
         """The version at which nodes last joined, left or changed."""
 
-    def apply(self, event: Event) -> None:
-        self.event_count += 1
-        HANDLERS[type(event)](self, event)
+    def apply(self, *events: Event) -> None:
+        for event in events:
+            self.version += 1
+            HANDLERS[type(event)](self, event)
 
     def commit(self, plan: Plan) -> None:
         commit(self, plan)
@@ -86,8 +88,8 @@ class State:
     # Reading ----------------------------------------------------------------------------------------------------
 
     @property
-    def version(self) -> int:
-        return self.event_count + self.decision_count
+    def event_count(self) -> int:
+        return self.version - self.decision_count
 
     @property
     def waiting(self) -> Mapping[str, Waiting]:
