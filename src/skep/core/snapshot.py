@@ -219,7 +219,7 @@ def restore(
     state.knowledge = Knowledge(measured, saved.knowledge or known_by(state.jobs.values()))
     if saved.knowledge is None or saved.knowledge.requests is None:  # a snapshot of an older format
         for job in sorted(state.jobs.values(), key=lambda job: job.seq):
-            state.knowledge.note_request(job.submit_s, job.spec)
+            state.knowledge.note_request(job)
     for each in state.health.others.values():
         cluster.take(Allocation(each.booked, 0), OTHERS)
     for name in state.health.unusable():

@@ -37,7 +37,7 @@ def job_submitted(state: State, event: JobSubmitted) -> None:
     job.hold = event.hold
     state.submitted_count += 1
     state.pending_count += 1
-    state.knowledge.note_request(state.now_s, spec)
+    state.knowledge.note_request(job)
     if spec.group is not None and not join_group(state, spec.group, job):
         return
     for needed in spec.needs:
