@@ -84,10 +84,7 @@ class Scheduler:
             if len(plans) == PLANS_MAX:
                 raise InvariantBroken(f"the planner does not settle: {PLANS_MAX} decisions in one step")
             trigger = state.take_trigger()
-            if planner.round_s:
-                plan = self._plan_round(trigger)
-            else:
-                plan = planner.plan(state, state.memory, trigger)
+            plan = self._plan_round(trigger) if planner.round_s else planner.plan(state, state.memory, trigger)
             state.commit(plan)
             plans.append(plan)
 
