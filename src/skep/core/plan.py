@@ -19,7 +19,7 @@ from skep.core.cluster import WHOLE, Allocation, MemoryPlace
 from skep.core.errors import InvariantBroken
 from skep.core.group import Group
 from skep.core.job import Job, JobState
-from skep.core.memory import WHOLE_PLANNER, At, MemoryChange, Of, Slot
+from skep.core.memory import JOB, WHOLE_PLANNER, At, MemoryChange, Slot
 from skep.core.refusal import Cause
 from skep.core.view import JobView
 
@@ -72,14 +72,12 @@ class PlanBooks(Protocol):
         """True if free cells may be used."""
 
 
-class Bundle:
+class Bundle(msgspec.Struct, eq=False):
     """The context in which decisions of a plan need each other."""
 
-    __slots__ = ("_number", "_outer", "_plan")
-
-    def __init__(self, plan: Plan, number: int) -> None:
-        self._plan = plan
-        self._number = number
+    _plan: Plan
+    _number: int
+    _outer: int = 0
 
     def __enter__(self) -> None:
         plan, number = self._plan, self._number
@@ -92,70 +90,40 @@ class Bundle:
         self._plan._bundle = self._outer
 
 
-class Plan:
+class Plan(msgspec.Struct, eq=False):
     """The decisions of one planner call; made by `new_plan` of a view."""
 
-    __slots__ = (
-        "_at",
-        "_books",
-        "_bundle",
-        "_bundles",
-        "_groups",
-        "_jobs",
-        "_marks",
-        "_steps",
-        "decisions",
-        "dropped",
-        "ends",
-        "joins",
-        "made_on",
-        "memory",
-        "refusals",
-        "rejects",
-        "settings",
-        "version",
-        "wake_s",
-    )
-
-    def __init__(
-        self,
-        jobs: Mapping[str, Job],
-        books: PlanBooks,
-        groups: Mapping[str, Group] = NO_GROUPS,
-        at: At = WHOLE_PLANNER,
-        version: int = 0,
-    ) -> None:
-        self._jobs = jobs
-        self._groups = groups
-        self._books = books
-        self._steps: list[Step] = []
-        self._marks: list[int] = []
-        """The number of steps before each decision."""
-        self._at = at
-        self._bundle = 0
-        self._bundles = 0
-        self.version = version
-        """The version of the state on which it is tried; it can be committed on no other. 0: a plan for a part of the
-        cluster."""
-        self.made_on = 0
-        """For a late plan (`core/late.py`): the earlier version on which it was made; 0: it is not late."""
-        self.dropped = 0
-        """For a late plan: the number of steps that were no longer valid."""
-        self.decisions: list[Decision] = []
-        self.joins: list[tuple[Job, str]] = []
-        """Jobs that now wait in this scope."""
-        self.refusals: list[tuple[str, Cause]] = []
-        """Scopes that now wait for another cause."""
-        self.settings: list[JobSetting] = []
-        """Changes of running jobs that do not change what they hold."""
-        self.rejects: list[tuple[Job, str]] = []
-        """Jobs that can never run here, and why."""
-        self.ends: list[GroupEnd] = []
-        """Groups to end: their members are stopped and do not restart."""
-        self.memory: list[MemoryChange] = []
-        """What the policy wants to remember."""
-        self.wake_s: float | None = None
-        """When the planner wants to be called again if nothing happens before."""
+    _jobs: Mapping[str, Job]
+    _books: PlanBooks
+    _groups: Mapping[str, Group] = NO_GROUPS
+    _at: At = WHOLE_PLANNER
+    version: int = 0
+    """The version of the state on which it is tried; it can be committed on no other. 0: a plan for a part of the
+    cluster."""
+    made_on: int = 0
+    """For a late plan (`core/late.py`): the earlier version on which it was made; 0: it is not late."""
+    dropped: int = 0
+    """For a late plan: the number of steps that were no longer valid."""
+    decisions: list[Decision] = []
+    joins: list[tuple[Job, str]] = []
+    """Jobs that now wait in this scope."""
+    refusals: list[tuple[str, Cause]] = []
+    """Scopes that now wait for another cause."""
+    settings: list[JobSetting] = []
+    """Changes of running jobs that do not change what they hold."""
+    rejects: list[tuple[Job, str]] = []
+    """Jobs that can never run here, and why."""
+    ends: list[GroupEnd] = []
+    """Groups to end: their members are stopped and do not restart."""
+    memory: list[MemoryChange] = []
+    """What the policy wants to remember."""
+    wake_s: float | None = None
+    """When the planner wants to be called again if nothing happens before."""
+    _steps: list[Step] = []
+    _marks: list[int] = []
+    """The number of steps before each decision."""
+    _bundle: int = 0
+    _bundles: int = 0
 
     # The wanted state -------------------------------------------------------------------------------------------
 
@@ -166,7 +134,7 @@ class Plan:
         if mine.state is not PENDING:
             raise InvariantBroken(f"start of {mine!r}: only a pending job can be started")
         self._books.take(allocation, mine.seq)
-        self._decide(mine, LAUNCHING, None, allocation, until_s=until_s)
+        self._decide(mine, LAUNCHING, None, allocation, "", until_s)
 
     def stop(self, job: JobView, cause: str) -> None:
         mine = self._jobs[job.id]
@@ -335,7 +303,7 @@ class Plan:
 
     def remember(self, slot: Slot[T], key: str, value: T | None) -> None:
         """Remember a value for that job or VC ("" if there is one value in all); None removes it."""
-        self.keep(MemoryChange(slot.of, key, slot.name, value, WHOLE_PLANNER if slot.of is Of.JOB else self._at))
+        self.keep(MemoryChange(slot.of, key, slot.name, value, WHOLE_PLANNER if slot.of is JOB else self._at))
 
     def keep(self, change: MemoryChange) -> None:
         self.memory.append(change)

@@ -16,7 +16,7 @@ from skep.core.fold import HANDLERS
 from skep.core.group import Groups
 from skep.core.job import Job
 from skep.core.knowledge import UNKNOWN, Knowledge, ProfileFigures
-from skep.core.memory import Memory
+from skep.core.memory import WHOLE_PLANNER, Memory
 from skep.core.nodes import NodeHealth
 from skep.core.orders import Orders
 from skep.core.plan import Plan
@@ -111,7 +111,7 @@ class State:
         return held + [job for job in others if job.seq not in self.held_jobs]
 
     def new_plan(self) -> Plan:
-        return Plan(self.jobs, self.cluster, self.groups, version=self.version)
+        return Plan(self.jobs, self.cluster, self.groups, WHOLE_PLANNER, self.version)
 
     def blank(self) -> State:
         return State(self.cluster.blank(), self.knowledge.measured)
