@@ -14,7 +14,7 @@ import msgspec
 from skep.core.allocation import WHOLE, Allocation, MemoryPlace, Slice, bits, lowest_bits
 from skep.core.ledger import OTHERS, TRIAL, GpuShares, Ledger, tenant_of
 from skep.core.pool import Pool
-from skep.core.refusal import Cause
+from skep.core.refusal import CAPACITY, FRAGMENTATION, Cause
 from skep.core.share import Tenant, clash, memory_of
 
 __all__ = [
@@ -283,7 +283,7 @@ class Cluster(Ledger):
 
     def why_not(self, gpus: int, free: int) -> Cause:
         """Why a request for this many GPUs finds no place although this many GPUs of accepted types are free."""
-        return Cause.FRAGMENTATION if 0 < gpus <= free else Cause.CAPACITY
+        return FRAGMENTATION if 0 < gpus <= free else CAPACITY
 
     def reserve(self, allocation: Allocation) -> None:
         self.take(allocation, TRIAL)

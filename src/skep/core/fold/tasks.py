@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from skep.core.state import State
 
 LAUNCHING, RUNNING, PENDING = JobState.LAUNCHING, JobState.RUNNING, JobState.PENDING
-SUSPENDED = JobState.SUSPENDED
+SUSPENDED, SUCCEEDED, STOPPED = JobState.SUSPENDED, JobState.SUCCEEDED, JobState.STOPPED
 
-ENDS = {Exit.FINISHED: JobState.SUCCEEDED, Exit.FAILED: JobState.FAILED, Exit.STOPPED: JobState.STOPPED}
+PREEMPTED = Exit.PREEMPTED
+ENDS = {Exit.FINISHED: SUCCEEDED, Exit.FAILED: JobState.FAILED, Exit.STOPPED: STOPPED}
 
 
 def tasks_started(state: State, event: TasksStarted) -> None:
@@ -140,12 +141,12 @@ def tasks_exited(state: State, event: TasksExited) -> None:
         state.cluster.give(job.bound, seq)
         job.bound = None
     final = ENDS.get(event.exit)
-    if job.is_ending and final is not JobState.SUCCEEDED:
-        final = JobState.STOPPED
+    if job.is_ending and final is not SUCCEEDED:
+        final = STOPPED
     if final is not None:
         end(state, job, final)
         return
-    if event.exit is Exit.PREEMPTED:
+    if event.exit is PREEMPTED:
         job.preemptions += 1
     else:
         job.retries += event.exit is Exit.RETRIED
