@@ -50,8 +50,8 @@ GroupEnd = tuple[str, JobState, str]
 
 T = TypeVar("T")
 
-Step = list[Any] | tuple[Any, ...]  # each function takes the plan and the rest of the tuple
-"""How to undo a step: a list whose last item is removed, or a function of the plan with its arguments. It is not a
+Step = list[Any] | tuple[Callable[[Any, Any, Any], None], Any, Any]  # each function knows the types
+"""How to undo a step: a list whose last item is removed, or a function of the plan with two arguments. It is not a
 bound method: a plan that refers to itself would stay in memory until the garbage collector runs."""
 
 NO_GROUPS: Mapping[str, Group] = {}
@@ -267,8 +267,7 @@ class Plan(msgspec.Struct, eq=False):
             self._books.take(before, job.seq)
             raise
 
-    def _book(self, job_id: str, before: Allocation | None, after: Allocation | None) -> None:
-        owner = self._jobs[job_id].seq
+    def _book(self, owner: int, before: Allocation | None, after: Allocation | None) -> None:
         if before is not None:
             self._books.give(before, owner)
         if after is not None:
@@ -277,7 +276,7 @@ class Plan(msgspec.Struct, eq=False):
     def _undecide(self, job: Job, state: JobState) -> None:
         self._marks.pop()
         undone = self.decisions.pop()
-        self._book(job.id, undone.after, undone.before)
+        self._book(job.seq, undone.after, undone.before)
         job.allocation = undone.before
         job.state = state
 
@@ -312,10 +311,10 @@ class Plan(msgspec.Struct, eq=False):
     def wake(self, at_s: float | None) -> None:
         """Call the planner again at this time, if nothing happens before."""
         if at_s != self.wake_s:
-            self._steps.append((Plan._unwake, self.wake_s))
+            self._steps.append((Plan._unwake, self.wake_s, None))
             self.wake_s = at_s
 
-    def _unwake(self, at_s: float | None) -> None:
+    def _unwake(self, at_s: float | None, _: None) -> None:
         self.wake_s = at_s
 
     # Trials -----------------------------------------------------------------------------------------------------
@@ -331,21 +330,22 @@ class Plan(msgspec.Struct, eq=False):
             if isinstance(step, list):
                 step.pop()
             else:
-                step[0](self, *step[1:])
+                undo, what, before = step
+                undo(self, what, before)
 
     def reserve(self, allocation: Allocation) -> None:
         """Book these cells for no job until they are released or the step is undone."""
         self._books.reserve(allocation)
-        self._steps.append((Plan._unreserve, allocation))
+        self._steps.append((Plan._unreserve, allocation, None))
 
-    def _unreserve(self, allocation: Allocation) -> None:
+    def _unreserve(self, allocation: Allocation, _: None) -> None:
         self._books.release(allocation)
 
     def release(self, allocation: Allocation) -> None:
         self._books.release(allocation)
-        self._steps.append((Plan._unrelease, allocation))
+        self._steps.append((Plan._unrelease, allocation, None))
 
-    def _unrelease(self, allocation: Allocation) -> None:
+    def _unrelease(self, allocation: Allocation, _: None) -> None:
         self._books.reserve(allocation)
 
     def vacate(self, job: JobView) -> None:
@@ -353,13 +353,19 @@ class Plan(msgspec.Struct, eq=False):
         allocation = self._jobs[job.id].allocation
         assert allocation is not None
         self._books.give(allocation, job.seq)
-        self._steps.append((Plan._book, job.id, None, allocation))
+        self._steps.append((Plan._take, allocation, job.seq))
 
     def occupy(self, job: JobView) -> None:
         allocation = self._jobs[job.id].allocation
         assert allocation is not None
         self._books.take(allocation, job.seq)
-        self._steps.append((Plan._book, job.id, allocation, None))
+        self._steps.append((Plan._give, allocation, job.seq))
+
+    def _take(self, allocation: Allocation, owner: int) -> None:
+        self._books.take(allocation, owner)
+
+    def _give(self, allocation: Allocation, owner: int) -> None:
+        self._books.give(allocation, owner)
 
     def allows(self, allocation: Allocation) -> bool:
         """True if free cells may be used: those of a VC may have no healthy physical cell left."""
@@ -380,18 +386,19 @@ class Plan(msgspec.Struct, eq=False):
         """Add the decision with that number from the plan of a part, in terms of the whole; `is_booked` if the part
         uses the books of the whole. Undoing it also undoes everything since it in the plan of the part."""
         if not is_booked:
-            self._book(decision.job_id, decision.before, decision.after)
+            self._book(self._jobs[decision.job_id].seq, decision.before, decision.after)
         if self._bundle:
             decision = msgspec.structs.replace(decision, bundle=self._bundle)
         self._marks.append(len(self._steps))
-        self._steps.append((Plan._untranslate, made, made._marks[number], is_booked))
+        self._steps.append((Plan._untranslate, (made, made._marks[number]), is_booked))
         self.decisions.append(decision)
 
-    def _untranslate(self, made: Plan, mark: int, is_booked: bool) -> None:
+    def _untranslate(self, part: tuple[Plan, int], is_booked: bool) -> None:
         self._marks.pop()
         undone = self.decisions.pop()
         if not is_booked:
-            self._book(undone.job_id, undone.after, undone.before)
+            self._book(self._jobs[undone.job_id].seq, undone.after, undone.before)
+        made, mark = part
         made.rollback(mark)
 
     def see_as(self, job: JobView, allocation: Allocation) -> None:
@@ -405,7 +412,7 @@ class Plan(msgspec.Struct, eq=False):
 
     def note(self, undo: Callable[[], object]) -> None:
         """Note something outside the plan that is undone together with it."""
-        self._steps.append((Plan._undo, undo))
+        self._steps.append((Plan._undo, undo, None))
 
-    def _undo(self, undo: Callable[[], object]) -> None:
+    def _undo(self, undo: Callable[[], object], _: None) -> None:
         undo()

@@ -106,12 +106,15 @@ class Pool:
 
     def set_free(self, node: Node, free_mask: int) -> None:
         """Note which GPUs of the node are free now."""
-        before, free = node.free, free_mask.bit_count()
-        node.free_mask, node.free = free_mask, free
+        before = node.free
+        free = free_mask.bit_count()
+        node.free_mask = free_mask
+        node.free = free
         if node.is_up:
+            by_free, bit = self.by_free, node.bit
+            by_free[before] ^= bit
+            by_free[free] ^= bit
             self.free += free - before
-            self.by_free[before] ^= node.bit
-            self.by_free[free] ^= node.bit
 
     @property
     def counts(self) -> list[int]:

@@ -7,7 +7,7 @@ changes the state. Neither uses a clock, so the same sequence always gives the s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from skep.core.cluster import Cluster
 from skep.core.commit import commit
@@ -72,7 +72,10 @@ class State:
         self.reshaped_at = 0
         """The version at which nodes last joined, left or changed."""
 
-    def apply(self, *events: Event) -> None:
+    def apply(self, event: Event) -> None:
+        self.apply_all((event,))
+
+    def apply_all(self, events: Sequence[Event]) -> None:
         for event in events:
             self.version += 1
             HANDLERS[type(event)](self, event)

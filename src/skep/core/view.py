@@ -295,20 +295,15 @@ class Trigger(msgspec.Struct, eq=False):
     nodes_changed: bool = False
     is_timer: bool = False
 
-    @property
     def wakes(self) -> bool:
+        """True if the planner must be called."""
         jobs = self.submitted or self.ended or self.returned or self.withdrawn
         return bool(jobs) or self.is_timer or self.nodes_changed or self.is_slowed
 
     def add_start(self, job: JobView) -> bool:
-        """Returns whether the planner has to be asked because of it."""
+        """Returns whether the planner has to be asked because of it: the job may have neighbours on its GPUs."""
         self.started.append(job)
-        if is_beside_others(job):
+        if job.held_gpus < job.gpu_count or (job.held is not None and job.held.terms.mode):
             self.is_slowed = True
             return True
         return False
-
-
-def is_beside_others(job: JobView) -> bool:
-    """True if the job may have neighbours on its GPUs."""
-    return job.held_gpus < job.gpu_count or (job.held is not None and job.held.terms.mode != "")
