@@ -253,7 +253,7 @@ class Plan(msgspec.Struct, eq=False):
     ) -> None:
         """Note a booked step and how to undo it."""
         self._marks.append(len(self._steps))
-        self._steps.append((Plan._undecide, job, job.state))
+        self._steps.append((undecide, job, job.state))
         job.allocation = after
         job.state = state
         self.decisions.append(Decision(job.id, before, after, cause, self._bundle, until_s))
@@ -272,13 +272,6 @@ class Plan(msgspec.Struct, eq=False):
             self._books.give(before, owner)
         if after is not None:
             self._books.take(after, owner)
-
-    def _undecide(self, job: Job, state: JobState) -> None:
-        self._marks.pop()
-        undone = self.decisions.pop()
-        self._book(job.seq, undone.after, undone.before)
-        job.allocation = undone.before
-        job.state = state
 
     def bundle(self, number: int = 0) -> Bundle:
         """Decisions made inside depend on each other. A nested bundle is part of the outer one. A replay passes the
@@ -311,11 +304,8 @@ class Plan(msgspec.Struct, eq=False):
     def wake(self, at_s: float | None) -> None:
         """Call the planner again at this time, if nothing happens before."""
         if at_s != self.wake_s:
-            self._steps.append((Plan._unwake, self.wake_s, None))
+            self._steps.append((unwake, self.wake_s, None))
             self.wake_s = at_s
-
-    def _unwake(self, at_s: float | None, _: None) -> None:
-        self.wake_s = at_s
 
     # Trials -----------------------------------------------------------------------------------------------------
 
@@ -336,36 +326,24 @@ class Plan(msgspec.Struct, eq=False):
     def reserve(self, allocation: Allocation) -> None:
         """Book these cells for no job until they are released or the step is undone."""
         self._books.reserve(allocation)
-        self._steps.append((Plan._unreserve, allocation, None))
-
-    def _unreserve(self, allocation: Allocation, _: None) -> None:
-        self._books.release(allocation)
+        self._steps.append((unreserve, allocation, None))
 
     def release(self, allocation: Allocation) -> None:
         self._books.release(allocation)
-        self._steps.append((Plan._unrelease, allocation, None))
-
-    def _unrelease(self, allocation: Allocation, _: None) -> None:
-        self._books.reserve(allocation)
+        self._steps.append((unrelease, allocation, None))
 
     def vacate(self, job: JobView) -> None:
         """Count the job's resources as free until `occupy` or until the step is undone."""
         allocation = self._jobs[job.id].allocation
         assert allocation is not None
         self._books.give(allocation, job.seq)
-        self._steps.append((Plan._take, allocation, job.seq))
+        self._steps.append((unvacate, allocation, job.seq))
 
     def occupy(self, job: JobView) -> None:
         allocation = self._jobs[job.id].allocation
         assert allocation is not None
         self._books.take(allocation, job.seq)
-        self._steps.append((Plan._give, allocation, job.seq))
-
-    def _take(self, allocation: Allocation, owner: int) -> None:
-        self._books.take(allocation, owner)
-
-    def _give(self, allocation: Allocation, owner: int) -> None:
-        self._books.give(allocation, owner)
+        self._steps.append((unoccupy, allocation, job.seq))
 
     def allows(self, allocation: Allocation) -> bool:
         """True if free cells may be used: those of a VC may have no healthy physical cell left."""
@@ -390,29 +368,63 @@ class Plan(msgspec.Struct, eq=False):
         if self._bundle:
             decision = msgspec.structs.replace(decision, bundle=self._bundle)
         self._marks.append(len(self._steps))
-        self._steps.append((Plan._untranslate, (made, made._marks[number]), is_booked))
+        self._steps.append((untranslate, (made, made._marks[number]), is_booked))
         self.decisions.append(decision)
-
-    def _untranslate(self, part: tuple[Plan, int], is_booked: bool) -> None:
-        self._marks.pop()
-        undone = self.decisions.pop()
-        if not is_booked:
-            self._book(self._jobs[undone.job_id].seq, undone.after, undone.before)
-        made, mark = part
-        made.rollback(mark)
 
     def see_as(self, job: JobView, allocation: Allocation) -> None:
         """Rename the job's allocation in terms of its VC; this is not a decision."""
         mine = self._jobs[job.id]
-        self._steps.append((Plan._unsee, mine, mine.allocation))
+        self._steps.append((unsee, mine, mine.allocation))
         mine.allocation = allocation
-
-    def _unsee(self, job: Job, allocation: Allocation | None) -> None:
-        job.allocation = allocation
 
     def note(self, undo: Callable[[], object]) -> None:
         """Note something outside the plan that is undone together with it."""
-        self._steps.append((Plan._undo, undo, None))
+        self._steps.append((unnote, undo, None))
 
-    def _undo(self, undo: Callable[[], object], _: None) -> None:
-        undo()
+
+# How steps are undone ----------------------------------------------------------------------------------------------
+
+
+def undecide(plan: Plan, job: Job, state: JobState) -> None:
+    plan._marks.pop()
+    undone = plan.decisions.pop()
+    plan._book(job.seq, undone.after, undone.before)
+    job.allocation = undone.before
+    job.state = state
+
+
+def unwake(plan: Plan, at_s: float | None, _: None) -> None:
+    plan.wake_s = at_s
+
+
+def unreserve(plan: Plan, allocation: Allocation, _: None) -> None:
+    plan._books.release(allocation)
+
+
+def unrelease(plan: Plan, allocation: Allocation, _: None) -> None:
+    plan._books.reserve(allocation)
+
+
+def unvacate(plan: Plan, allocation: Allocation, owner: int) -> None:
+    plan._books.take(allocation, owner)
+
+
+def unoccupy(plan: Plan, allocation: Allocation, owner: int) -> None:
+    plan._books.give(allocation, owner)
+
+
+def untranslate(plan: Plan, part: tuple[Plan, int], is_booked: bool) -> None:
+    plan._marks.pop()
+    undone = plan.decisions.pop()
+    if not is_booked:
+        plan._book(plan._jobs[undone.job_id].seq, undone.after, undone.before)
+    made, mark = part
+    made.rollback(mark)
+
+
+def unsee(plan: Plan, job: Job, allocation: Allocation | None) -> None:
+    job.allocation = allocation
+
+
+def unnote(plan: Plan, undo: Callable[[], object], _: None) -> None:
+    undo()
