@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from skep.core.actions import JobSetting, Limit, Tune
 from skep.core.errors import InvariantBroken
 from skep.core.fold.endings import close, end_group, unstart
-from skep.core.job import JobState
+from skep.core.job import FINAL, JobState
 from skep.core.memory import JOB
 from skep.core.plan import Plan
 from skep.core.timers import LEASE
@@ -60,7 +60,7 @@ def commit_rest(state: State, plan: Plan) -> None:
     for setting in plan.settings:
         give_setting(state, setting)
     for change in plan.memory:
-        if change.of is not JOB or not state.jobs[change.key].state.is_final:
+        if change.of is not JOB or state.jobs[change.key].state not in FINAL:
             state.memory.take_in(change)
     # Ending a group may stop jobs that were just started, or jobs that are also to be rejected.
     for job, reason in plan.rejects:

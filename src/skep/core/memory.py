@@ -95,7 +95,12 @@ class Memory:
     # For the state only ------------------------------------------------------------------------------------------
 
     def take_in(self, change: MemoryChange) -> None:
-        values = self._room(change)
+        if change.of is JOB:
+            values = self.jobs.get(change.key)
+            if values is None:
+                values = self.jobs[change.key] = {}
+        else:
+            values = self._of_planner(change)
         if change.value is None:
             values.pop(change.slot, None)
             if not values and change.of is JOB:
@@ -103,12 +108,7 @@ class Memory:
         else:
             values[change.slot] = change.value
 
-    def _room(self, change: MemoryChange) -> Values:
-        if change.of is JOB:
-            values = self.jobs.get(change.key)
-            if values is None:
-                values = self.jobs[change.key] = {}
-            return values
+    def _of_planner(self, change: MemoryChange) -> Values:
         vc, pinned = change.at
         part = self.parts.setdefault(vc, {}).setdefault(pinned, PlannerPart())
         return part.all if change.of is ALL else part.vcs.setdefault(change.key, {})

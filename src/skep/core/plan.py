@@ -295,7 +295,9 @@ class Plan(msgspec.Struct, eq=False):
 
     def remember(self, slot: Slot[T], key: str, value: T | None) -> None:
         """Remember a value for that job or VC ("" if there is one value in all); None removes it."""
-        self.keep(MemoryChange(slot.of, key, slot.name, value, WHOLE_PLANNER if slot.of is JOB else self._at))
+        at = WHOLE_PLANNER if slot.of is JOB else self._at
+        self.memory.append(MemoryChange(slot.of, key, slot.name, value, at))
+        self._steps.append(self.memory)
 
     def keep(self, change: MemoryChange) -> None:
         self.memory.append(change)
