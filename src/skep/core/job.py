@@ -39,6 +39,9 @@ class JobState(enum.StrEnum):
         return self in FINAL
 
 
+PENDING, RUNNING = JobState.PENDING, JobState.RUNNING
+SUSPENDED, STOPPING = JobState.SUSPENDED, JobState.STOPPING
+
 FINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED, JobState.UNRUNNABLE})
 
 
@@ -108,7 +111,7 @@ class Job:
         of it."""
         self.submit_s = now_s
         self.pending_since_s = now_s
-        self.state = JobState.PENDING
+        self.state = PENDING
         self.reason = ""
         self.needs_left = 0
         self.hold = ""
@@ -199,8 +202,7 @@ class Job:
     def run_at(self, now_s: float) -> float:
         """For how many seconds it has held its present allocation."""
         state = self.state
-        is_there = state is JobState.RUNNING or state is JobState.STOPPING or state is JobState.SUSPENDED
-        if is_there and not self.is_halted:
+        if (state is RUNNING or state is STOPPING or state is SUSPENDED) and not self.is_halted:
             return self.run_s + now_s - self.held_since_s
         return self.run_s
 
@@ -212,7 +214,8 @@ class Job:
 
     def join(self, waiting: Waiting, now_s: float) -> None:
         """From now on this job waits in this scope."""
-        self.leave(now_s)
+        if self.waiting is not None:
+            self.leave(now_s)
         waiting.settle(now_s)
         waiting.jobs += 1
         self.waiting = waiting
@@ -221,10 +224,11 @@ class Job:
 
     def leave(self, now_s: float) -> None:
         """Add the scope's waiting time since this job joined it."""
-        if self.waiting is not None:
-            self.waiting.settle(now_s)
+        waiting = self.waiting
+        if waiting is not None:
+            waiting.settle(now_s)
+            waiting.jobs -= 1
             self.quota_s, self.fragmentation_s = self.waited_for()
-            self.waiting.jobs -= 1
             self.waiting = None
 
     def waited_for(self) -> tuple[float, float]:

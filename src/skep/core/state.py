@@ -7,7 +7,7 @@ changes the state. Neither uses a clock, so the same sequence always gives the s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from skep.core.cluster import Cluster
 from skep.core.commit import commit
@@ -16,7 +16,7 @@ from skep.core.fold import HANDLERS
 from skep.core.group import Groups
 from skep.core.job import Job
 from skep.core.knowledge import UNKNOWN, Knowledge, ProfileFigures
-from skep.core.memory import Memory
+from skep.core.memory import WHOLE_PLANNER, Memory
 from skep.core.nodes import NodeHealth
 from skep.core.orders import Orders
 from skep.core.plan import Plan
@@ -62,7 +62,8 @@ class State:
         """Policies that failed and were replaced, by the VC that had them ("": the whole cluster)."""
         self.submitted_count = 0
         self.pending_count = 0
-        self.event_count = 0
+        self.version = 0
+        """The number of events and decisions so far."""
         self.decision_count = 0
         self.late_count = 0
         """The number of plans that were committed on a later version than they were made on."""
@@ -72,8 +73,12 @@ class State:
         """The version at which nodes last joined, left or changed."""
 
     def apply(self, event: Event) -> None:
-        self.event_count += 1
-        HANDLERS[type(event)](self, event)
+        self.apply_all((event,))
+
+    def apply_all(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self.version += 1
+            HANDLERS[type(event)](self, event)
 
     def commit(self, plan: Plan) -> None:
         commit(self, plan)
@@ -86,8 +91,8 @@ class State:
     # Reading ----------------------------------------------------------------------------------------------------
 
     @property
-    def version(self) -> int:
-        return self.event_count + self.decision_count
+    def event_count(self) -> int:
+        return self.version - self.decision_count
 
     @property
     def waiting(self) -> Mapping[str, Waiting]:
@@ -109,7 +114,7 @@ class State:
         return held + [job for job in others if job.seq not in self.held_jobs]
 
     def new_plan(self) -> Plan:
-        return Plan(self.jobs, self.cluster, self.groups, version=self.version)
+        return Plan(self.jobs, self.cluster, self.groups, WHOLE_PLANNER, self.version)
 
     def blank(self) -> State:
         return State(self.cluster.blank(), self.knowledge.measured)

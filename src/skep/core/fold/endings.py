@@ -14,7 +14,7 @@ from skep.core.timers import LEASE
 if TYPE_CHECKING:
     from skep.core.state import State
 
-PENDING = JobState.PENDING
+PENDING, UNRUNNABLE = JobState.PENDING, JobState.UNRUNNABLE
 
 
 def withdraw(state: State, job: Job) -> None:
@@ -63,10 +63,11 @@ def close(state: State, job: Job, ended_as: JobState) -> None:
     job.state = ended_as
     del state.open_jobs[job.seq]
     state.knowledge.note_end(job)
-    state.memory.jobs.pop(job.id, None)
+    if state.memory.jobs:
+        state.memory.jobs.pop(job.id, None)
     if state.timers.by_job:
         state.timers.drop_all(job.id)
-    if ended_as is not JobState.UNRUNNABLE:  # which never began
+    if ended_as is not UNRUNNABLE:  # which never began
         job.finish_s = state.now_s
     if state.needed_by:
         answer(state, state.needed_by.pop(job.id, ()), job.id, ended_as)

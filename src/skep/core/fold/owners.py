@@ -30,14 +30,14 @@ PENDING = JobState.PENDING
 
 def job_submitted(state: State, event: JobSubmitted) -> None:
     spec = event.job
-    if spec.id in state.jobs:
+    job = Job(spec, state.submitted_count, state.now_s)
+    if state.jobs.setdefault(spec.id, job) is not job:
         raise InvariantBroken(f"job {spec.id} was submitted twice")
-    job = state.jobs[spec.id] = Job(spec, state.submitted_count, state.now_s)
     state.open_jobs[job.seq] = job
     job.hold = event.hold
     state.submitted_count += 1
     state.pending_count += 1
-    state.knowledge.note_request(state.now_s, spec)
+    state.knowledge.note_request(job)
     if spec.group is not None and not join_group(state, spec.group, job):
         return
     for needed in spec.needs:
