@@ -125,7 +125,7 @@ def test_neighbours_slow_each_other_while_they_are_there_and_no_longer(world: Wo
     course = begin(world)
     twin = Twin(world, course.state)
     course.finish(twin)
-    assert not course.engine.tenants
+    assert not course.engine.rates.tenants
     assert not twin.held
 
 

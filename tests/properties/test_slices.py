@@ -13,7 +13,8 @@ from worlds import examples
 from skep.core.actions import Action, Launch, Resume, Stop, Suspend
 from skep.core.cluster import WHOLE, Allocation, Slice
 from skep.core.events import TasksExited
-from skep.engines.sim.engine import Simulator, Slices
+from skep.engines.sim.engine import Simulator
+from skep.engines.sim.rates import Slices
 from skep.profiles.sharing import Costs
 from skep.testing import cluster, job, trace
 

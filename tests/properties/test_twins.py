@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds import clusters, examples, plain_jobs, worlds
+from worlds import clusters, examples, worlds
 
 from skep.core.cluster import Allocation, Cluster, Node, Slice, lowest_bits
 from skep.core.events import Event, Exit, TasksExited
@@ -16,7 +16,7 @@ from skep.core.job import Job, JobState
 from skep.core.model import gpu_shape
 from skep.core.plan import Plan
 from skep.core.state import State
-from skep.metrics.summary import Presence
+from skep.metrics.summary import presence
 from skep.policies.estimate.gittins import Gittins
 from skep.policies.order.queues import Queues
 from skep.policies.place import PLACES
@@ -269,31 +269,18 @@ def test_a_job_is_in_the_queue_its_service_says(
 
 
 @examples(100)
-@given(data=st.data())
-def test_the_number_of_jobs_present_is_the_integral_over_their_lives(data: st.DataObject) -> None:
-    entries = trace(*data.draw(st.lists(plain_jobs(), min_size=1, max_size=12))).jobs
-    jobs = []
-    for number, entry in enumerate(entries):
-        asking = Job(entry.spec, number, entry.submit_s)
-        if data.draw(st.integers(0, 4)):
-            asking.state, asking.finish_s = JobState.SUCCEEDED, entry.submit_s + data.draw(st.integers(0, 200))
-        jobs.append(asking)
-    presence = Presence(jobs)
-    for asking in jobs:
-        if asking.finish_s is None:
-            continue
-        start_s, end_s = asking.submit_s, asking.finish_s
-        if end_s == start_s:
-            assert presence.average(start_s, end_s) == 1.0
-            continue
-        overlaps = [
-            max(min(end_s, math.inf if other.finish_s is None else other.finish_s) - max(start_s, other.submit_s), 0.0)
-            for other in jobs
-        ]
-        assert presence.average(start_s, end_s) == pytest.approx(sum(overlaps) / (end_s - start_s))
-    # Also between changes, where the last number holds on.
-    first_s = min(asking.submit_s for asking in jobs)
-    until_s = first_s + data.draw(st.integers(1, 600)) + 0.5
-    lives = [(asking.submit_s, math.inf if asking.finish_s is None else asking.finish_s) for asking in jobs]
-    present = sum(max(min(until_s, end_s) - start_s, 0.0) for start_s, end_s in lives) / (until_s - first_s)
-    assert presence.average(first_s, until_s) == pytest.approx(max(present, 1.0))
+@given(
+    lives=st.lists(
+        st.tuples(st.integers(0, 200), st.none() | st.integers(0, 200)).map(
+            lambda life: (float(life[0]), None if life[1] is None else float(life[0] + life[1]))
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_the_number_of_jobs_present_is_the_integral_over_their_lives(lives: list[tuple[float, float | None]]) -> None:
+    found = presence(lives)
+    assert found.keys() == {at_s for life in lives for at_s in life if at_s is not None}
+    for at_s, integral in found.items():
+        ends = [(start_s, at_s if end_s is None else min(end_s, at_s)) for start_s, end_s in lives]
+        assert integral == pytest.approx(sum(max(end_s - start_s, 0.0) for start_s, end_s in ends))

@@ -91,7 +91,7 @@ class World(msgspec.Struct, frozen=True):
             Outages(course.engine.outages.calendar),
             restart_s=self.restart_s,
             checkpoint_s=self.checkpoint_s,
-            finish_round_s=course.engine.finish_round_s,
+            finish_round_s=course.engine.rates.finish_round_s,
             groups=() if state.submitted_count else self.trace.groups,
             reports=self.reports,
         )

@@ -6,7 +6,6 @@ remaining work; the caller estimates that.
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING
 
 from skep.core.actions import Action, Launch, Suspend
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 def take_up(simulator: Simulator, state: State) -> None:
     """Bring the simulator, which has a task for every open job, to the position of the state."""
     check_future(simulator, state)
-    simulator.since_s = state.now_s
+    simulator.rates.since_s = state.now_s
     simulator.outages.down |= {state.cluster.by_name[name].index for name in state.health.lost}
     for job_id, task in simulator.tasks.items():
         if job_id in state.jobs:
@@ -35,7 +34,7 @@ def take_up(simulator: Simulator, state: State) -> None:
     for task, job in there:
         simulator.running[task.row] = task
         take_up_reports(simulator, state, task, job)
-        simulator._join_shares(task)
+        simulator.rates.join(task)
     events: list[Event] = []
     going = [(task, job) for task, job in there if not job.is_halted and not halts(simulator, state, task, job)]
     for task, job in going:
@@ -46,7 +45,7 @@ def take_up(simulator: Simulator, state: State) -> None:
 
 
 def check_future(simulator: Simulator, state: State) -> None:
-    soonest_s = min(simulator.outages.next_s, simulator._next_submit_s())
+    soonest_s = min(simulator.outages.next_s, simulator.submit_s)
     if soonest_s < state.now_s:
         raise InvariantBroken(f"arrivals or outages begin at {soonest_s}, before the time of the state, {state.now_s}")
 
@@ -59,7 +58,7 @@ def restore(task: SimTask, job: Job, state: State) -> None:
     if job.held is not None:
         is_begun = job.seq in state.held_jobs and job.launches == job.held_launch
         task.starts -= not is_begun  # a launch or a move that is done below
-        task.rate = job.rate * task.unit
+        task.rate, task.shown_rate = job.rate * task.unit, job.rate
         task.allocation = job.held.resumes_as or job.held
         task.progress_since_s, task.saving_since_s = job.progress_since_s, job.saving_since_s
         task.is_suspended, task.halts_as = job.is_halted, job.held.memory
@@ -84,7 +83,7 @@ def halts(simulator: Simulator, state: State, task: SimTask, job: Job) -> bool:
 
 
 def go_on(simulator: Simulator, state: State, task: SimTask, job: Job, events: list[Event]) -> None:
-    simulator._set_rate(task)
+    simulator.rates.set(task, state.now_s)
     if task.rate / task.unit != job.rate or task.share != task.told_share:  # the simulator knows the job's speed better
         task.rate = job.rate * task.unit
         events.append(simulator._change_rate(task, state.now_s))
@@ -104,8 +103,7 @@ def halt(simulator: Simulator, task: SimTask, job: Job, memory: MemoryPlace) -> 
     task.done_s = job.work_at(job.halting_since_s) * task.unit
     task.restart_left_s = max(job.progress_since_s - job.halting_since_s, 0.0)
     task.is_suspended, task.halts_as = True, memory
-    at_s = max(job.halting_since_s + simulator._copy_s(task), simulator.since_s)
-    heapq.heappush(simulator.agenda, (at_s, task.row, task.run, task))
+    simulator.rates.note(task, job.halting_since_s + simulator._copy_s(task))
 
 
 def unanswered(state: State) -> list[Action]:

@@ -33,6 +33,7 @@ class Outages:
         self.repair_s = 0.0
         self.seed = 0
         self.draws: dict[int, int] = {}
+        self._look()
 
     @classmethod
     def none(cls) -> Outages:
@@ -45,11 +46,11 @@ class Outages:
         outages.mtbf_s, outages.repair_s, outages.seed = mtbf_s, repair_s, seed
         for node in range(node_count):
             outages._push(since_s, node, is_lost=True)
+        outages._look()
         return outages
 
-    @property
-    def next_s(self) -> float:
-        return self.calendar[0][0] if self.calendar else math.inf
+    def _look(self) -> None:
+        self.next_s = self.calendar[0][0] if self.calendar else math.inf
 
     @property
     def all_up(self) -> bool:
@@ -67,6 +68,7 @@ class Outages:
                 self.down.discard(node)
             if self.mtbf_s < math.inf:
                 self._push(at_s, node, is_lost=not is_lost)
+        self._look()
         return changes
 
     def _push(self, now_s: float, node: int, *, is_lost: bool) -> None:

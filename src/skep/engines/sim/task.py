@@ -12,6 +12,7 @@ from skep.core.job import amount_of
 from skep.core.progress import Report
 from skep.core.share import MODES
 from skep.profiles.sharing import Party
+from skep.profiles.speed import Speed
 from skep.traces.trace import TraceJob
 
 Place = tuple[int, int] | str
@@ -26,6 +27,7 @@ class SimTask:
         "begun_s",
         "done_s",
         "halts_as",
+        "id",
         "is_elastic",
         "is_suspended",
         "job",
@@ -39,26 +41,28 @@ class SimTask:
         "saved_s",
         "saving_since_s",
         "share",
+        "shown_rate",
         "starts",
         "target_s",
-        "told_rate",
         "told_share",
         "unit",
         "work_s",
     )
 
-    def __init__(self, row: int, job: TraceJob, *, in_proportion: bool) -> None:
+    def __init__(self, row: int, job: TraceJob, speed: Speed | None) -> None:
+        spec = job.spec
         self.row = row
         self.job = job
-        self.is_elastic = job.spec.gpu_range is not None
-        self.unit: float = amount_of(job.spec.shapes[0]) if in_proportion and self.is_elastic else 1
-        """The factor between work and rate here and those in the state. If the speed is proportional to the GPUs, work
-        is in GPU-seconds here, so that equal work has equal numbers."""
+        self.id = spec.id
+        self.is_elastic = spec.gpu_range is not None
+        self.unit: float = amount_of(spec.shapes[0]) if speed is None and self.is_elastic else 1
+        """The factor between work and rate here and those in the state. If the speed is proportional to the GPUs, as it
+        is without a speed model, work is in GPU-seconds here, so that equal work has equal numbers."""
         self.work_s = job.work_s * self.unit
         self.allocation: Allocation | None = None
         self.mode = ""
         """The share mode of its allocation."""
-        self.places: list[Place] = []
+        self.places: tuple[Place, ...] = ()
         """Where it shares with others, as far as that affects the speed of any task."""
         self.is_suspended = False
         """True if it makes no progress, even while its memory is still being copied."""
@@ -74,6 +78,8 @@ class SimTask:
         self.done_s = 0.0
         """Work done when the present rate began."""
         self.rate = 0.0
+        self.shown_rate = 0.0
+        """Work per second as the state counts it. If turns are played, the average over the turns."""
         self.target_s = 0.0
         """Work at the next milestone: the end, or where the rate changes."""
         self.progress_since_s = 0.0
@@ -81,23 +87,16 @@ class SimTask:
         """Periodic checkpoints begin here."""
         self.saved_s = 0.0
         """Work at the last checkpoint before the present rate began."""
-
-        self.told_rate: float | None = None
-        """The reported rate, if turns are played and the actual rate is that of the moment."""
         self.share: float | None = None
         """The part of its GPUs' time that it gets; None: it is in no share mode."""
         self.told_share: float | None = None
         """The last reported share."""
 
-    @property
-    def shown_rate(self) -> float:
-        """Work per second, as the state counts it."""
-        return (self.rate if self.told_rate is None else self.told_rate) / self.unit
-
     def work_at(self, now_s: float) -> float:
         if now_s <= self.progress_since_s:
             return self.done_s
-        return min(self.done_s + (now_s - self.progress_since_s) * self.rate, self.work_s)
+        work_s = self.done_s + (now_s - self.progress_since_s) * self.rate
+        return work_s if work_s < self.work_s else self.work_s
 
     def saved_at(self, now_s: float, checkpoint_s: float) -> float:
         """Work at the last checkpoint."""
@@ -108,13 +107,13 @@ class SimTask:
         return self.work_at(last_s) if last_s >= self.progress_since_s else self.saved_s
 
 
-def shared_places(task: SimTask) -> list[Place]:
+def shared_places(task: SimTask) -> tuple[Place, ...]:
     assert task.allocation is not None
     terms = task.allocation.terms
     if terms.mode and MODES[terms.mode].one_group:
-        return ["+".join(f"{node}.{mask:x}" for node, mask in task.allocation.masks())]
+        return ("+".join(f"{node}.{mask:x}" for node, mask in task.allocation.masks()),)
     pieces = [piece for piece in task.allocation.slices if piece.milli < WHOLE or piece.mode]
-    return list(dict.fromkeys((piece.node, gpu) for piece in pieces for gpu in bits(piece.gpus)))
+    return tuple(dict.fromkeys((piece.node, gpu) for piece in pieces for gpu in bits(piece.gpus)))
 
 
 def party_of(task: SimTask, place: Place) -> Party:
@@ -134,7 +133,7 @@ def progress_of(task: SimTask, report: Report | None = None) -> ProgressReported
     unit = task.unit
     share = news_of_share(task)
     done_s, rate, saved_s = task.done_s / unit, task.shown_rate, task.saved_s / unit
-    return ProgressReported(task.job.spec.id, done_s, rate, saved_s, report, share=share)
+    return ProgressReported(task.id, done_s, rate, saved_s, report, share=share)
 
 
 def news_of_share(task: SimTask) -> float | None:
@@ -167,4 +166,4 @@ def has_steps(task: SimTask) -> bool:
 
 
 def halted_as(task: SimTask, memory: MemoryPlace) -> TasksSuspended:
-    return TasksSuspended(task.job.spec.id, task.done_s / task.unit, memory, saved_s=task.saved_s / task.unit)
+    return TasksSuspended(task.id, task.done_s / task.unit, memory, saved_s=task.saved_s / task.unit)
