@@ -135,7 +135,8 @@ class Pipeline:
             roster.withdraw(job)
         if roster.has_moments:
             for job in trigger.started:
-                if job.seq in self.running.by_seq:
+                # If it started when that was decided, its time is known.
+                if job.held_since_s != job.decided_s and job.seq in self.running.by_seq:
                     roster.timers.set(job, order.changes_at(job, job.held_since_s))
         for job in (*trigger.ended, *trigger.returned):
             roster.let_go(plan, job, now_s)

@@ -17,18 +17,19 @@ from skep.policies.place import Place
 class Possible:
     """Tries requests on an empty cluster, each kind of request once."""
 
-    __slots__ = ("_blank", "_could_run", "_place", "_trial")
+    __slots__ = ("_blank", "_could_run", "_has_keys", "_place", "_trial")
 
     def __init__(self, view: View, place: Place) -> None:
         self._blank = view.blank()
         self._trial = self._blank.new_plan()
         self._place = place
+        self._has_keys = type(place).key is not Place.key
         self._could_run: dict[Hashable, bool] = {}
 
     def why_never(self, view: View, job: JobView, kind: Hashable, shapes: Sequence[Shape]) -> str:
         """Why the job fits in none of these shapes even on the empty cluster; empty if it fits. Jobs of one kind have
         the same shapes."""
-        request = (kind, self._place.key(job, math.inf))
+        request = (kind, self._place.key(job, math.inf)) if self._has_keys else kind
         could = self._could_run.get(request)
         if could is None:
             cluster, trial, find = self._blank.cluster, self._trial, self._place.find

@@ -40,6 +40,9 @@ class Roster:
         self.keys = KeptKeys(memory)
         self.has_fixed = False
         """True if there may be running jobs that must not be preempted."""
+        is_one_group, has_no_keys = type(order).group is Order.group, type(place).key is Place.key
+        self.is_by_shape = is_one_group and has_no_keys and not is_strict
+        """True if jobs of the same shapes are in the same line."""
         order_changes, place_changes = type(order).changes_at, type(place).changes_at
         self.has_moments = order_changes is not Order.changes_at or place_changes is not Place.changes_at
         """Whether jobs have moments at which they change by themselves, so that `timers` is used at all."""
@@ -54,15 +57,20 @@ class Roster:
         return line
 
     def _line(self, view: View, job: JobView) -> Line:
-        group, shapes = self.order.group(job), job.spec.shapes
-        kind: Hashable = group if self.is_strict else (group, shapes, self.place.key(job, view.now_s))
+        shapes = job.spec.shapes
+        kind: Hashable = shapes if self.is_by_shape else self._kind(job, view.now_s)
         line = self.pending.lines.get(kind)
         if line is None:
-            pools = view.cluster.pools_for(shapes[0].gpu_types)
-            scope, needs_free = f"{self.name} {kind!r}", self.place.needs_free
+            group, pools = self.order.group(job), view.cluster.pools_for(shapes[0].gpu_types)
+            scope, needs_free = f"{self.name} {self._kind(job, view.now_s)!r}", self.place.needs_free
             line = Line(group, scope, shapes, pools, is_strict=self.is_strict, needs_free=needs_free)
             self.pending.lines[kind] = line
         return line
+
+    def _kind(self, job: JobView, now_s: float) -> Hashable:
+        """What the jobs of a line have in common."""
+        group = self.order.group(job)
+        return group if self.is_strict else (group, job.spec.shapes, self.place.key(job, now_s))
 
     def _entry(self, job: JobView, plan: Plan | None, now_s: float) -> Entry:
         key = self.order.key(job, now_s)

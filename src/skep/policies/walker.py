@@ -118,21 +118,21 @@ class Walker:
                 continue
             entry = line.entries[0]
             its_free = free if free >= 0 else line.free()
+            if line.is_plain and line.gpus > its_free and entry >= edge:
+                continue
             if is_rising:
                 if self.is_bounded and line.is_plain and line.is_quiet(its_free, view.now_s):
                     continue
             elif line.tried[0] == entry[2] and (line.tried[1] == epoch or its_free + added < line.hope):
                 continue
-            if entry < edge or not line.is_plain or line.gpus <= its_free:
-                heads.append(self._head(line))
+            heads.append(self._head(line))
         if len(heads) > 1:
             heapq.heapify(heads)
         return heads
 
     def _start(self, view: View, plan: Plan, line: Line, entry: Entry) -> bool:
-        job = entry[3]
-        epoch = self.roster.pending.epoch
-        if line.tried != (job.seq, epoch) and (not line.is_plain or line.gpus <= line.free()):
+        job, tried_now = entry[3], (entry[2], self.roster.pending.epoch)
+        if line.tried != tried_now and (not line.is_plain or line.gpus <= line.free()):
             for shape in self.allocate.shapes(job):
                 allocation = self.place.find(view.cluster, plan, job, shape, view.now_s)
                 if allocation is not None:
@@ -145,7 +145,7 @@ class Walker:
         if self.is_rising:
             reachable = list(reachable)
             passed = [other.seq for other in reachable]
-            if line.tried == (job.seq, epoch) and line.passed == passed:
+            if line.tried == tried_now and line.passed == passed:
                 return False  # nothing was freed, and the same jobs have passed it as when they were not enough
             line.passed = passed
         return self._push_out(view, plan, line, entry, reachable)

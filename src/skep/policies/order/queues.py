@@ -10,6 +10,7 @@ by submission. With Gittins the waiting jobs are sorted by decreasing index inst
 
 from __future__ import annotations
 
+import bisect
 import math
 
 import msgspec
@@ -114,18 +115,12 @@ class Queues(Order):
 
     def _level(self, job: JobView, attained: float, now_s: float) -> int:
         # The time at which a job reaches a limit is rounded, and the rounding error applies to each of its GPUs.
-        slack = EPSILON + math.ulp(now_s) * max(job.gpus, 1)
-        level = 0
-        for limit in self.limits:
-            if attained < limit - slack:
-                break
-            level += 1
-        return level
+        return bisect.bisect_right(self.limits, attained + EPSILON + math.ulp(now_s) * max(job.gpus, 1))
 
     def _attained(self, job: JobView, now_s: float) -> float:
         """Service since the last promotion."""
         attained = job.service_at(now_s) if self.by_size else job.run_at(now_s)
-        promoted = self.promoted.get(job.id)
+        promoted = self.promoted.get(job.id) if self.promoted else None
         if promoted is not None:
             attained -= promoted.service_gpu_s if self.by_size else promoted.run_s
         return attained

@@ -75,8 +75,8 @@ def plain_allocation(picks: Picks, count: int) -> Allocation:
     if len(picks) == 1:
         node, tasks = picks[0]
         return Allocation((Slice(node.index, node.pick(tasks), tasks=tasks),), count)
-    slices = tuple(Slice(node.index, node.pick(tasks), tasks=tasks) for node, tasks in picks)
-    return Allocation(slices, count)
+    slices = [Slice(node.index, node.pick(tasks), tasks=tasks) for node, tasks in picks]
+    return Allocation(tuple(slices), count)
 
 
 def nodes_of(cluster: ClusterView, mask: int) -> Iterator[NodeView]:

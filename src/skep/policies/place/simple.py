@@ -74,11 +74,18 @@ class Anywhere(Place):
     name = "any"
 
     def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
-        mask = pool.up ^ pool.by_free[0]
-        node = cluster.nodes[(mask & -mask).bit_length() - 1]
-        if node.free_mask.bit_count() >= count:
-            return [(node, count)]
-        return fill(self.prefer(cluster, pool, job, mask), count)
+        mask, nodes = pool.up ^ pool.by_free[0], cluster.nodes
+        picks: Picks = []
+        while True:
+            low = mask & -mask
+            node = nodes[low.bit_length() - 1]
+            free = node.free_mask.bit_count()
+            if free >= count:
+                picks.append((node, count))
+                return picks
+            picks.append((node, free))
+            count -= free
+            mask ^= low
 
     def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
         return nodes_of(cluster, among)
