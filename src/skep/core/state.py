@@ -92,7 +92,7 @@ class State:
         return self.trigger
 
     def take_trigger(self) -> Trigger:
-        trigger = self.wake()
+        trigger = Trigger() if self.trigger is None else self.trigger
         self.trigger = None
         if self.started:
             trigger.started = self.started
