@@ -230,9 +230,6 @@ class Node:
 class Cluster(Ledger):
     """All nodes and their allocations."""
 
-    quota_left = math.inf
-    """The whole cluster may be used; a VC may be limited to fewer thousandths."""
-
     def __init__(self, specs: list[NodeSpec], name: str = "") -> None:
         self.name = name
         self.specs = specs
@@ -241,6 +238,9 @@ class Cluster(Ledger):
         self.pools: list[Pool] = []
         self.by_name: dict[str, Node] = {}
         self.turns = {}
+        self._changes = None
+        self.quota_left = math.inf
+        """The whole cluster may be used; a VC may be limited to fewer thousandths."""
         self._pools_for: dict[tuple[str, ...], list[Pool]] = {}
         pools: dict[str, Pool] = {}
         above: dict[tuple[tuple[str, str], ...], Cell] = {(): self.root}
@@ -262,9 +262,11 @@ class Cluster(Ledger):
 
     def renew(self, specs: list[NodeSpec]) -> None:
         """Replace the nodes; nothing is allocated on them. Nodes that stay get their numbers again."""
+        changes = self._changes
         Cluster.__init__(self, specs, self.name)
-        if self._changes is not None:
-            self._changes.renew()
+        if changes is not None:
+            changes.renew()
+            self._changes = changes
 
     def pools_for(self, gpu_types: tuple[str, ...]) -> list[Pool]:
         """The pools that a job accepting these types may use, in the order of the cluster file."""

@@ -31,7 +31,7 @@ def commit(state: State, plan: Plan) -> None:
         state.late_count += 1
         state.dropped_count += plan.dropped
         if plan.dropped:  # the planner must look at everything again
-            state.trigger.nodes_changed = True
+            state.wake().nodes_changed = True
     now_s, waits, dirty = state.now_s, state.waits, state.orders.dirty
     state.wake_s = math.inf if plan.wake_s is None else plan.wake_s
     for scope, cause in plan.refusals:

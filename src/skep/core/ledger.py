@@ -50,7 +50,7 @@ class Ledger:
     nodes: list[Node]
     turns: dict[int, tuple[tuple[int, int], ...]]
     """The GPUs of each job that takes turns on them, by its seq."""
-    _changes: Changes | None = None
+    _changes: Changes | None
 
     def changes(self) -> Changes:
         """Tracks which nodes change. Tracking begins with the first call."""

@@ -22,7 +22,7 @@ from skep.core.orders import Orders
 from skep.core.plan import Plan
 from skep.core.refusal import Waiting, Waits
 from skep.core.timers import PLAN, Timer, Timers
-from skep.core.view import Trigger, View
+from skep.core.view import JobView, Trigger, View
 
 
 class State:
@@ -53,8 +53,10 @@ class State:
         """Pending timers of jobs."""
         self.wake_s = math.inf
         """When the planner wants to be called again."""
-        self.trigger = Trigger()
-        """Events since the last decision."""
+        self.trigger: Trigger | None = None
+        """Events since the last decision, if the planner must be called."""
+        self.started: list[JobView] = []
+        """Jobs that have started since the last decision. A start alone does not wake the planner."""
         self.policy = ""
         self.previous_policy = ""
         """The previous policy, as long as it may be used as a fallback."""
@@ -83,9 +85,18 @@ class State:
     def commit(self, plan: Plan) -> None:
         commit(self, plan)
 
+    def wake(self) -> Trigger:
+        """The planner must be called: an event is added to what this returns."""
+        if self.trigger is None:
+            self.trigger = Trigger()
+        return self.trigger
+
     def take_trigger(self) -> Trigger:
-        trigger = self.trigger
-        self.trigger = Trigger()
+        trigger = Trigger() if self.trigger is None else self.trigger
+        self.trigger = None
+        if self.started:
+            trigger.started = self.started
+            self.started = []
         return trigger
 
     # Reading ----------------------------------------------------------------------------------------------------

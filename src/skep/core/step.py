@@ -57,7 +57,10 @@ class Scheduler:
         health, orders = state.health, state.orders
         if change is not None or health.is_told or health.crowded:
             self._adapt(change)
-        self.decide()
+        if state.trigger is not None:
+            self.decide()
+        elif self.plans:
+            self.plans = []
         return reconcile(state) if orders.dirty or orders.settings else []
 
     def _adapt(self, change: PlannerChange | None) -> None:
@@ -84,7 +87,7 @@ class Scheduler:
         state, planner = self.state, self.planner
         plans: list[Plan] = []
         self.plans = plans
-        while state.trigger.wakes():
+        while state.trigger is not None:
             if len(plans) == PLANS_MAX:
                 raise InvariantBroken(f"the planner does not settle: {PLANS_MAX} decisions in one step")
             trigger = state.take_trigger()

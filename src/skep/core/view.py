@@ -301,9 +301,14 @@ class Trigger(msgspec.Struct, eq=False):
         return bool(jobs) or self.is_timer or self.nodes_changed or self.is_slowed
 
     def add_start(self, job: JobView) -> bool:
-        """Returns whether the planner has to be asked because of it: the job may have neighbours on its GPUs."""
+        """Returns whether the planner has to be asked because of it."""
         self.started.append(job)
-        if job.held_gpus < job.gpu_count or (job.held is not None and job.held.terms.mode):
+        if is_beside_others(job):
             self.is_slowed = True
             return True
         return False
+
+
+def is_beside_others(job: JobView) -> bool:
+    """True if the job may have neighbours on its GPUs."""
+    return job.held_gpus < job.gpu_count or (job.held is not None and job.held.terms.mode != "")

@@ -19,7 +19,7 @@ PENDING, UNRUNNABLE = JobState.PENDING, JobState.UNRUNNABLE
 
 def withdraw(state: State, job: Job) -> None:
     job.leave(state.now_s)
-    state.trigger.withdrawn.append(job)
+    state.wake().withdrawn.append(job)
 
 
 def stop(state: State, job: Job, reason: str) -> None:
@@ -54,7 +54,7 @@ def end_needy(state: State, job: Job, needed: str, ended_as: JobState) -> None:
 
 
 def end(state: State, job: Job, ended_as: JobState) -> None:
-    state.trigger.ended.append(job)
+    state.wake().ended.append(job)
     close(state, job, ended_as)
 
 
@@ -84,7 +84,7 @@ def answer(state: State, needy: Iterable[Job], needed: str, ended_as: JobState) 
             continue
         waiting.needs_left -= 1
         if waiting.is_ready:
-            state.trigger.submitted.append(waiting)
+            state.wake().submitted.append(waiting)
 
 
 def unstart(state: State, job: Job) -> None:
@@ -92,7 +92,7 @@ def unstart(state: State, job: Job) -> None:
     state.timers.drop(LEASE, job.id)
     job.state = PENDING
     state.pending_count += 1
-    state.trigger.returned.append(job)
+    state.wake().returned.append(job)
 
 
 def push_out(state: State, job: Job) -> None:

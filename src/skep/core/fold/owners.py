@@ -51,7 +51,7 @@ def job_submitted(state: State, event: JobSubmitted) -> None:
     if spec.needs_groups and not await_groups(state, job):
         return
     if job.is_ready:
-        state.trigger.submitted.append(job)
+        state.wake().submitted.append(job)
 
 
 def join_group(state: State, ref: GroupRef, job: Job) -> bool:
@@ -95,7 +95,7 @@ def release(state: State, job: Job) -> None:
         job.hold = ""
         state.timers.drop(BACK_OFF, job.id)
         if job.is_ready:
-            state.trigger.submitted.append(job)
+            state.wake().submitted.append(job)
 
 
 def priority_changed(state: State, event: PriorityChanged) -> None:
@@ -105,7 +105,7 @@ def priority_changed(state: State, event: PriorityChanged) -> None:
         job.rank = -event.priority
         withdraw(state, job)
         if job.is_ready:
-            state.trigger.submitted.append(job)
+            state.wake().submitted.append(job)
 
 
 def stop_requested(state: State, event: StopRequested) -> None:

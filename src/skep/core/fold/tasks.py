@@ -20,6 +20,7 @@ from skep.core.fold.timers import limit
 from skep.core.job import Job, JobState, in_proportion
 from skep.core.knowledge import place_of
 from skep.core.timers import LIMIT
+from skep.core.view import is_beside_others
 
 if TYPE_CHECKING:
     from skep.core.state import State
@@ -45,7 +46,9 @@ def tasks_started(state: State, event: TasksStarted) -> None:
     state.held_jobs[job.seq] = job
     if job.spec.time_limit_s is not None:
         limit(state, job)
-    state.trigger.add_start(job)
+    state.started.append(job)
+    if is_beside_others(job):
+        state.wake().is_slowed = True
     wake_others(state, job)
 
 
@@ -153,11 +156,11 @@ def tasks_exited(state: State, event: TasksExited) -> None:
         is_unplanned = True
     if is_unplanned:
         # No plan has counted on its cells before: they may be what others wait for.
-        state.trigger.nodes_changed = True
+        state.wake().nodes_changed = True
     job.state = PENDING
     job.pending_since_s = state.now_s
     state.pending_count += 1
-    state.trigger.returned.append(job)
+    state.wake().returned.append(job)
 
 
 def progress_reported(state: State, event: ProgressReported) -> None:
@@ -193,7 +196,9 @@ def settle(state: State, job: Job) -> None:
     """Book what the job has held since the last change."""
     now_s = state.now_s
     if job.held is not None and job.held.resumes_as is None:  # else it is suspended
-        book_service(state, job)
+        service_gpu_s = job.unbooked_at(now_s)
+        job.service_gpu_s += service_gpu_s
+        state.knowledge.note_use(job.spec.vc, service_gpu_s)
         job.run_s += now_s - job.held_since_s
     job.share_since_s = None
     job.held_since_s = now_s
@@ -215,7 +220,7 @@ def wake_others(state: State, job: Job) -> None:
     """A job that starts or moves cannot be preempted meanwhile. Jobs that were refused because of that are tried again
     now."""
     if state.now_s > job.decided_s:
-        state.trigger.nodes_changed = True
+        state.wake().nodes_changed = True
 
 
 def is_late(job: Job, launch: int) -> bool:
