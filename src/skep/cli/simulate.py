@@ -129,7 +129,8 @@ def compare(**given: Any) -> None:
 
 def perform(given: dict[str, Any]) -> None:
     """Check everything that can be checked, run, and write only when all results exist."""
-    # Reference counting frees nearly everything; a collector that visits a hundred thousand jobs only costs time.
+    # Reference counting frees nearly everything; a collector that visits a hundred thousand jobs only costs time. The
+    # last collection, when the process ends, visits nothing that is frozen.
     gc.disable()
     from skep.experiments.output import check_out
 
@@ -152,6 +153,7 @@ def perform(given: dict[str, Any]) -> None:
     if given["html"] is not None:
         write_html(runs, given["html"], experiment)
     say(runs, given)
+    gc.freeze()
 
 
 def make_experiment(given: dict[str, Any]) -> Experiment:
@@ -235,6 +237,8 @@ def seconds(name: str, value: float) -> float:
 def rename_vcs(trace: Trace, text: str) -> None:
     import msgspec
 
+    if not text:
+        return
     names: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         old, equals, new = part.partition("=")

@@ -70,10 +70,15 @@ class Experiment(msgspec.Struct, dict=True):
             self.cluster,
             seed=self.options.seed,
             round_s=self.options.round_s,
-            vcs=tuple(dict.fromkeys(job.spec.vc for job in self.trace.jobs)),
+            vcs=self.vcs,
             typical=self.typical,
         )
         return build_whole(policy, setting, self.layout, self.sharing)
+
+    @functools.cached_property
+    def vcs(self) -> tuple[str, ...]:
+        """The virtual clusters that jobs name, in the order of the trace."""
+        return tuple(dict.fromkeys([job.spec.vc for job in self.trace.jobs]))
 
     @functools.cached_property
     def typical(self) -> Typical:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import perf_counter
 
 from skep.core.memory import Memory
 from skep.core.plan import Plan
@@ -25,9 +25,9 @@ class Timed:
         self.planner.attach(view, memory)
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         plan = self.planner.plan(view, memory, trigger)
-        self.seconds.append(time.perf_counter() - began_s)
+        self.seconds.append(perf_counter() - began_s)
         return plan
 
     def why_never(self, view: View, job: JobView) -> str:

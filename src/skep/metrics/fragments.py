@@ -21,26 +21,26 @@ class IdleGpus:
         self.cluster = cluster
         self.fragments = Fragments(typical)
         wants_cpus = any(task.gpus and task.cpu_milli for task, _ in typical.tasks)
-        self.is_counted = not wants_cpus or all(spec.cpu_milli >= UNLIMITED for spec in cluster.specs)
-        """True if nodes of a pool with equally many free GPUs are equal, as long as no GPU is shared."""
+        is_counted = not wants_cpus or all(spec.cpu_milli >= UNLIMITED for spec in cluster.specs)
         self.weights: dict[Pool, list[int]] = {}
-        self.by_node: ByNode | None = None
+        self.by_node = None if is_counted else ByNode(cluster, self.fragments)
+        """None as long as nodes of a pool with equally many free GPUs are equal, because no GPU was shared yet."""
 
     def now(self) -> tuple[int, int]:
         """(idle, fragments × the scale of the measure)."""
-        if self.by_node is None:
-            idle = found = 0
-            for pool in self.cluster.pools:
-                if pool.shared or pool.stale or not self.is_counted:
-                    self.by_node = ByNode(self.cluster, self.fragments)
-                    return self.by_node.now()
-                free = pool.free
-                if free:
-                    idle += free
-                    weights = self.weights.get(pool) or self._weigh(pool)
-                    found += sum(map(mul, weights, pool.counts))
-            return idle * WHOLE, found
-        return self.by_node.now()
+        if self.by_node is not None:
+            return self.by_node.now()
+        idle = found = 0
+        for pool in self.cluster.pools:
+            if pool.shared or pool.stale:
+                self.by_node = ByNode(self.cluster, self.fragments)
+                return self.by_node.now()
+            free = pool.free
+            if free:
+                idle += free
+                weights = self.weights.get(pool) or self._weigh(pool)
+                found += sum(map(mul, weights, pool.counts))
+        return idle * WHOLE, found
 
     def _weigh(self, pool: Pool) -> list[int]:
         """The measure of a node by the number of its free GPUs."""

@@ -30,6 +30,7 @@ class SimWorld:
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
+        self.simulator.observe(0.0)
         self.now_s = 0.0
         self.epoch = 0
         self.lost: set[str] = set()
@@ -99,8 +100,8 @@ class SimEngine(NoEngine):
         self._hear(events)
 
     def _runs(self, job_id: str) -> bool:
-        task = self.world.simulator.tasks[job_id]
-        return task.row in self.world.simulator.running
+        task = self.world.simulator.tasks.get(job_id)
+        return task is not None and task.row in self.world.simulator.running
 
     def _do(self, action: Action) -> None:
         last = self.world.launches.get(action.job_id, 0)

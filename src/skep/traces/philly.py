@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from skep.core.errors import InputError
-from skep.core.model import DEFAULT_VC, JobSpec
+from skep.core.model import DEFAULT_VC, JobSpec, Shape, gpu_shape
 from skep.traces.dates import instant
 from skep.traces.table import (
     BadRow,
@@ -25,14 +26,16 @@ from skep.traces.trace import Trace
 
 def _csv_parser(columns: Columns) -> RowParser:
     time_at, duration_at, gpus_at, vc_at = (columns[name] for name in PHILLY_CSV.required)
-    shapes = shape_cache()
+
+    @cache
+    def shapes(cell: str) -> tuple[Shape, ...]:
+        return (gpu_shape(whole(cell, "num_gpus", least=1)),)
 
     def parse(number: int, row: list[str]) -> Draft:
         # The file has no ids: the number of the row is used.
         work_s = seconds(row[duration_at], "duration")
-        gpus = whole(row[gpus_at], "num_gpus", least=1)
         vc = row[vc_at].strip() or DEFAULT_VC
-        spec = JobSpec(str(number), shapes(gpus), vc, expect_s=work_s)
+        spec = JobSpec(str(number), shapes(row[gpus_at]), vc, expect_s=work_s)
         return instant(row[time_at], "timestamp"), work_s, spec
 
     return parse

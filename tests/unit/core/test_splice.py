@@ -65,5 +65,6 @@ def test_the_simulator_runs_it_at_k_of_n(more: dict[str, int], has_profile: bool
     # Two workers with a GPU each would have 0.45 of the speed of four.
     speed = read_native("models: {m: {scaling: {2: 0.9, 4: 1.0}}}", "p").speed(there) if has_profile else None
     engine = Simulator(trace(job(4, id="a", model="m", **more)).jobs, there, speed=speed)
+    engine.observe(0.0)
     engine._launch(engine.tasks["a"], spliced(2, 2), 0.0, [])
     assert engine.tasks["a"].shown_rate == pytest.approx(1 / 2 / 1.03)

@@ -100,8 +100,10 @@ class Simulator:
         self.gauges: dict[int, Gauge] | None = {} if reports else None
         """For runs that report progress, by row. Between two changes of its rate a run has nothing new to report."""
         self.submissions = jobs
-        self.submit_from(0)
-        self.tasks = {job.spec.id: SimTask(row, job, speed) for row, job in enumerate(jobs)}
+        self.next_submission = 0
+        self.submit_s = jobs[0].submit_s if jobs else math.inf
+        self.tasks: dict[str, SimTask] = {}
+        """The jobs that are submitted and not finished."""
         self.running: dict[int, SimTask] = {}
         self.open_count = sum([job.work_s < math.inf or job.spec.time_limit_s is not None for job in jobs])
         """Jobs that will end, by themselves or by their limit."""
@@ -133,14 +135,10 @@ class Simulator:
         open_jobs = [job for job in state.jobs.values() if not job.state.is_final]
         known = [TraceJob(job.submit_s, estimates.get(job.id, math.inf), job.spec) for job in open_jobs]
         simulator = cls([*known, *arrivals], state.cluster, outages=outages, **options)
-        simulator.submit_from(len(known))
+        for _ in known:
+            simulator.take_submission()
         take_up(simulator, state)
         return simulator
-
-    def submit_from(self, number: int) -> None:
-        """The submission with this number is the next one."""
-        self.next_submission = number
-        self.submit_s = self.submissions[number].submit_s if number < len(self.submissions) else math.inf
 
     def observe(self, until_s: float) -> Batch | None:
         if self.first is not None:
@@ -154,7 +152,9 @@ class Simulator:
             self._play_turns(rates.turns, min(submit_s, until_s, outage_s))
         milestone_s = rates.next_s()
         own_s = milestone_s if milestone_s < submit_s else submit_s
-        at_s = min(own_s, until_s, outage_s)
+        at_s = own_s if own_s < until_s else until_s
+        if outage_s < at_s:
+            at_s = outage_s
         if own_s < math.inf:
             self.idle_timers = 0
         elif at_s == math.inf or self._is_over(until_s):
@@ -194,13 +194,19 @@ class Simulator:
         return not any(task.saved_at(at_s, checkpoint_s) > task.begun_s for task in self.running.values())
 
     def _submit(self, at_s: float, events: list[Event]) -> None:
-        submissions, number = self.submissions, self.next_submission
-        if not number:
+        if not self.next_submission:
             events += map(GroupFormed, self.groups)
-        while number < len(submissions) and submissions[number].submit_s == at_s:
-            events.append(JobSubmitted(submissions[number].spec))
-            number += 1
-        self.submit_from(number)
+        while self.submit_s == at_s:
+            events.append(JobSubmitted(self.take_submission().spec))
+
+    def take_submission(self) -> TraceJob:
+        """The next job: from now on it has a task."""
+        number, jobs = self.next_submission, self.submissions
+        job = jobs[number]
+        self.tasks[job.spec.id] = SimTask(number, job, self.rates.speed)
+        self.next_submission = number = number + 1
+        self.submit_s = jobs[number].submit_s if number < len(jobs) else math.inf
+        return job
 
     def _reach_milestones(self, at_s: float, events: list[Event]) -> None:
         """Tasks that reached their milestone: all of their work, or the point where their rate changes.
@@ -230,6 +236,7 @@ class Simulator:
             self.open_count -= 1
             self.ended_count += 1
             told_s = task.job.work_s
+            del self.tasks[task.id]
         else:
             self.fruitless = 0 if work_s > task.begun_s else self.fruitless + 1
             told_s = work_s / task.unit

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import math
+from heapq import heappop, heappush
 from typing import Literal
 
 from skep.core.cluster import Cluster
@@ -44,7 +44,7 @@ class Rates:
             at_s, _, run, task = agenda[0]
             if run == task.run:
                 return at_s
-            heapq.heappop(agenda)
+            heappop(agenda)
         return math.inf
 
     def take(self, at_s: float) -> list[SimTask]:
@@ -52,14 +52,14 @@ class Rates:
         agenda = self.agenda
         found = []
         while agenda and agenda[0][0] == at_s:
-            _, _, run, task = heapq.heappop(agenda)
+            _, _, run, task = heappop(agenda)
             if run == task.run:
                 found.append(task)
         return found
 
     def note(self, task: SimTask, at_s: float) -> None:
         """The next milestone of the task is at this time."""
-        heapq.heappush(self.agenda, (at_s if at_s > self.since_s else self.since_s, task.row, task.run, task))
+        heappush(self.agenda, (at_s if at_s > self.since_s else self.since_s, task.row, task.run, task))
 
     def set(self, task: SimTask, now_s: float) -> None:
         """Compute the rate and the time of the next milestone."""
