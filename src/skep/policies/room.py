@@ -9,7 +9,7 @@ import msgspec
 from skep.core.cluster import Allocation
 from skep.core.model import Shape
 from skep.core.plan import Plan
-from skep.core.view import JobView, View
+from skep.core.view import JobView, View, is_beside_others
 from skep.policies.place import Place
 
 
@@ -69,7 +69,7 @@ class Freed:
 
     def __init__(self, view: View, shape: Shape) -> None:
         pools = view.cluster.pools_for(shape.gpu_types)
-        size = max((pool.size_max for pool in pools), default=0)
+        size = max([pool.size_max for pool in pools], default=0)
         self.nodes = view.cluster.nodes
         self.on_node: dict[int, int] = {}
         self.gpus = shape.gpus
@@ -101,7 +101,7 @@ def is_useful(view: View, victim: JobView, shape: Shape) -> bool:
 
 def spare(view: View, plan: Plan, place: Place, job: JobView, shape: Shape, room: Room, mark: int) -> Room:
     """Keep every victim, best ordered first, without which the job still fits."""
-    if len(room.victims) == 1:
+    if len(room.victims) == 1 or are_all_needed(view, place, shape, room.victims):
         return room
     needed = []
     plan.rollback(mark)
@@ -121,3 +121,11 @@ def spare(view: View, plan: Plan, place: Place, job: JobView, shape: Shape, room
     for victim in needed:
         plan.stop(victim, job.id)
     return Room(allocation, needed)
+
+
+def are_all_needed(view: View, place: Place, shape: Shape, victims: list[JobView]) -> bool:
+    """True only if the stopped job with the fewest GPUs has more than the pending one leaves free."""
+    if shape.gpu_types or not shape.is_plain or not place.needs_free:
+        return False
+    left = view.cluster.free_gpus() - shape.gpus
+    return all(victim.gpu_count > left and not is_beside_others(victim) for victim in victims)
