@@ -8,6 +8,7 @@ import msgspec
 
 from skep.core.actions import Action
 from skep.core.cluster import Cluster
+from skep.core.commit import commit
 from skep.core.errors import InvariantBroken
 from skep.core.events import Event
 from skep.core.late import Proposal, accept
@@ -92,7 +93,7 @@ class Scheduler:
                 raise InvariantBroken(f"the planner does not settle: {PLANS_MAX} decisions in one step")
             trigger = state.take_trigger()
             plan = self._plan_round(trigger) if planner.round_s else planner.plan(state, state.memory, trigger)
-            state.commit(plan)
+            commit(state, plan)
             plans.append(plan)
 
     def _plan_round(self, trigger: Trigger) -> Plan:
