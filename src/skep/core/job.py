@@ -66,6 +66,7 @@ class Job:
         "is_ending",
         "is_expired",
         "is_rate_known",
+        "is_ready",
         "launches",
         "limit_milli",
         "mark_fragmentation_s",
@@ -116,6 +117,8 @@ class Job:
         self.needs_left = 0
         self.hold = ""
         """Why it is held and must not be started; empty: it is not held."""
+        self.is_ready = True
+        """True if the job may be started: it is not held and needs no other job."""
         self.is_ending = False
         self.is_expired = False
         """True if its lease is over: it is stopped as if preempted."""
@@ -172,11 +175,6 @@ class Job:
         self.fragmentation_s = 0.0
 
     @property
-    def is_ready(self) -> bool:
-        """True if the job may be started."""
-        return not self.needs_left and not self.hold
-
-    @property
     def known_rate(self) -> float | None:
         """Work per second if known: 1 at its reference."""
         return self.rate if self.is_rate_known else None
@@ -211,6 +209,10 @@ class Job:
         if self.rate and now_s > self.progress_since_s:
             return self.work_s + (now_s - self.progress_since_s) * self.rate
         return self.work_s
+
+    def set_ready(self) -> None:
+        """Call it after a change of `needs_left` or `hold`."""
+        self.is_ready = not self.needs_left and not self.hold
 
     def join(self, waiting: Waiting, now_s: float) -> None:
         """From now on this job waits in this scope."""

@@ -26,8 +26,8 @@ from skep.core.refusal import Cause
 from skep.core.state import State
 from skep.core.timers import BACK_OFF, Timer, Timers
 
-DERIVED = ("id", "gpus", "rank")
-"""Fields of a job that are derived from its spec."""
+DERIVED = ("id", "gpus", "rank", "is_ready")
+"""Fields of a job that follow from its spec or from other fields."""
 
 SPECIAL = ("spec", "seq", "submit_s", "allocation", "bound", "held", "waiting", "state")
 
@@ -171,6 +171,7 @@ def load_job(saved: SavedJob, fields: tuple[str, ...]) -> Job:
     for name, value in zip(fields, saved.plain, strict=True):
         if name in PLAIN:
             setattr(job, name, value)
+    job.set_ready()
     return job
 
 

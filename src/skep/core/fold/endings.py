@@ -42,6 +42,7 @@ def stop(state: State, job: Job, reason: str) -> None:
 def end_pending(state: State, job: Job, reason: str, ended_as: JobState = JobState.STOPPED) -> None:
     state.pending_count -= 1
     job.needs_left = 0
+    job.set_ready()
     job.reason = reason
     withdraw(state, job)
     close(state, job, ended_as)
@@ -83,6 +84,7 @@ def answer(state: State, needy: Iterable[Job], needed: str, ended_as: JobState) 
             end_needy(state, waiting, needed, ended_as)
             continue
         waiting.needs_left -= 1
+        waiting.set_ready()
         if waiting.is_ready:
             state.wake().submitted.append(waiting)
 

@@ -50,7 +50,9 @@ def job_submitted(state: State, event: JobSubmitted) -> None:
             state.needed_by.setdefault(needed, []).append(job)
     if spec.needs_groups and not await_groups(state, job):
         return
-    if job.is_ready:
+    if job.needs_left or job.hold:
+        job.is_ready = False
+    else:
         state.wake().submitted.append(job)
 
 
@@ -80,6 +82,7 @@ def job_held(state: State, event: JobHeld) -> None:
     job = state.jobs[event.job_id]
     if job.state is PENDING:
         job.hold = event.reason
+        job.set_ready()
         state.timers.drop(BACK_OFF, job.id)
         if event.until_s is not None:
             state.timers.set(BACK_OFF, job.id, event.until_s)
@@ -93,6 +96,7 @@ def job_released(state: State, event: JobReleased) -> None:
 def release(state: State, job: Job) -> None:
     if job.state is PENDING and job.hold:
         job.hold = ""
+        job.set_ready()
         state.timers.drop(BACK_OFF, job.id)
         if job.is_ready:
             state.wake().submitted.append(job)
