@@ -160,10 +160,10 @@ def blocked_of(orders: Orders, launches: list[Job], changes: list[Job]) -> set[i
     resume. Moves do not wait for moves: two jobs may swap their cells, and only the engine, which gets both moves, can
     carry that out. A move does wait for a move that is itself waiting. Other terms wait as moves do, and everything
     waits for a job that still has its old terms."""
-    going, moving = list(orders.leaving.values()), list(orders.moving.values())
     if not changes:  # they are started: nothing waits for them
-        held = held_by_node(going + moving)
+        held = held_by_node([*orders.leaving.values(), *orders.moving.values()])
         return {job.seq for job in launches if is_behind(job, held)}
+    going, moving = list(orders.leaving.values()), list(orders.moving.values())
     halting = [job for job in moving if job.bound is not None and job.bound.is_suspended]
     before_moves, before_others = held_by_node(going + halting), held_by_node(going + moving)
     stays = {job.seq for job in launches if is_move(job) or is_reshare(job)}
