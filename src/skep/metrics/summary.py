@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
 
 import msgspec
 
@@ -27,11 +26,12 @@ def job_row(job: Job, now_s: float) -> JobRow:
     finish_s = job.finish_s
     if finish_s is None:
         jct_s = queue_s = None
-        run_s = job.run_at(now_s)
-    else:
-        jct_s, run_s = finish_s - job.submit_s, job.run_s
+        run_s, service_gpu_s = job.run_at(now_s), job.service_at(now_s)
+        quota_s, fragmentation_s = job.waited_for()
+    else:  # it holds nothing and waits for nothing any more
+        jct_s, run_s, service_gpu_s = finish_s - job.submit_s, job.run_s, job.service_gpu_s
         queue_s = max(jct_s - run_s, 0.0)
-    quota_s, fragmentation_s = job.waited_for()
+        quota_s, fragmentation_s = job.quota_s, job.fragmentation_s
     return JobRow(
         job.id,
         job.spec.vc,
@@ -44,7 +44,7 @@ def job_row(job: Job, now_s: float) -> JobRow:
         quota_s,
         fragmentation_s,
         run_s,
-        job.service_at(now_s),
+        service_gpu_s,
         job.preemptions,
         job.migrations,
         job.resizes,
@@ -114,15 +114,15 @@ def summarize(
 def _makespan(rows: list[JobRow]) -> float | None:
     """From the first submission to the last finish."""
     ends = [row.finish_s for row in rows if row.finish_s is not None]
-    return max(ends) - min(row.submit_s for row in rows) if ends else None
+    return max(ends) - min([row.submit_s for row in rows]) if ends else None
 
 
 def _arrival_utilization(state: State, rows: list[JobRow], tally: GpuTally) -> float | None:
     """Without the end of a run, where the last long jobs leave the cluster nearly empty."""
     if tally.arrival_service_gpu_s is None:
         return None
-    arrivals_s = max(row.submit_s for row in rows) - min(row.submit_s for row in rows)
-    offered = state.cluster.gpu_total * arrivals_s
+    submits = [row.submit_s for row in rows]
+    offered = state.cluster.gpu_total * (max(submits) - min(submits))
     return tally.arrival_service_gpu_s / offered if offered else None
 
 
@@ -153,7 +153,8 @@ def finish_time_fairness(state: State, rows: list[JobRow]) -> list[tuple[str, fl
 
     The part is by the number of jobs present on average during its life.
     """
-    until = presence((row.submit_s, row.finish_s) for row in rows if row.state != UNRUNNABLE)
+    starts = [row.submit_s for row in rows if row.state != UNRUNNABLE]
+    until = presence(starts, [row.finish_s for row in rows if row.finish_s is not None])
     gpu_total = state.cluster.gpu_total
     found = []
     for job in state.jobs.values():
@@ -166,13 +167,11 @@ def finish_time_fairness(state: State, rows: list[JobRow]) -> list[tuple[str, fl
     return found
 
 
-def presence(lives: Iterable[tuple[float, float | None]]) -> dict[float, float]:
+def presence(starts: list[float], ends: list[float]) -> dict[float, float]:
     """The integral over time of the number of jobs in the system, at each instant when a job came or ended."""
-    changes: dict[float, int] = {}
-    for start_s, end_s in lives:
-        changes[start_s] = changes.get(start_s, 0) + 1
-        if end_s is not None:
-            changes[end_s] = changes.get(end_s, 0) - 1
+    changes = dict(Counter(starts))
+    for at_s in ends:
+        changes[at_s] = changes.get(at_s, 0) - 1
     integrals: dict[float, float] = {}
     count, since_s, integral = 0, 0.0, 0.0
     for at_s in sorted(changes):

@@ -28,20 +28,21 @@ class GpuTally:
         """GPU-seconds held up to the last submission."""
 
     def __call__(self, at_s: float) -> None:
-        state = self.state
-        past_s = at_s - self.since_s
-        if past_s:
-            if self.unusable:
-                self.fragmented_gpu_s += past_s * self.unusable
+        if self.idle:
+            past_s = at_s - self.since_s
             self.idle_s += past_s * self.idle
             self.fragments_s += past_s * self.fragments
-            self.since_s = at_s
+            self.fragmented_gpu_s += past_s * self.unusable
+        self.since_s = at_s
         self.idle, self.fragments = self.gpus.now()
-        waits = state.waits
-        is_fragmented = waits.fragmented and waits.is_fragmented
-        self.unusable = sum([pool.free for pool in state.cluster.pools]) if is_fragmented else 0
+        self.unusable = self._unusable() if self.idle else 0
+        state = self.state
         if self.arrival_service_gpu_s is None and state.submitted_count == self.jobs:
-            self.arrival_service_gpu_s = sum(job.service_at(at_s) for job in state.jobs.values())
+            self.arrival_service_gpu_s = sum([job.service_at(at_s) for job in state.jobs.values()])
+
+    def _unusable(self) -> int:
+        is_fragmented = self.state.waits.is_fragmented
+        return sum([pool.free for pool in self.state.cluster.pools]) if is_fragmented else 0
 
     @property
     def idle_gpu_s(self) -> float:

@@ -245,7 +245,6 @@ class Simulator:
         task.done_s = work_s
         task.run += 1
         task.allocation = None
-        task.is_suspended, task.halts_as = False, None
         del self.running[task.row]
         if self.gauges is not None and self.gauges.pop(task.row, None) is not None:
             events.append(progress_of(task, report_of(task, work_s)))

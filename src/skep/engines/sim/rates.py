@@ -6,7 +6,7 @@ import math
 from heapq import heappop, heappush
 from typing import Literal
 
-from skep.core.cluster import Cluster
+from skep.core.cluster import Allocation, Cluster
 from skep.engines.sim.task import Place, SimTask, party_of, shared_places
 from skep.engines.sim.turns import Turns
 from skep.profiles.sharing import Costs, Sharing
@@ -66,30 +66,32 @@ class Rates:
         allocation = task.allocation
         assert allocation is not None
         depth = allocation.depth
-        task.rate, task.target_s = allocation.gpus * depth if task.is_elastic else 1.0, task.work_s
+        rate = allocation.gpus * depth if task.is_elastic else 1.0
+        task.target_s = task.work_s
         if self.speed is not None:
-            self._measure(task, self.speed)
+            rate = self._measure(task, allocation, self.speed)
         if depth > 1:
-            task.rate *= self.sharing.spliced(depth)
-        task.shown_rate = task.rate / task.unit
+            rate *= self.sharing.spliced(depth)
+        task.rate = rate
+        task.shown_rate = rate / task.unit
         if task.mode:
             self._share(task, now_s)
         elif task.share is not None:
             task.share = allocation.gpus / allocation.gpu_count()
         task.run += 1
-        if task.target_s < math.inf and task.rate > 0:
+        if task.rate > 0 and task.target_s < math.inf:
             at_s = task.progress_since_s + (task.target_s - task.done_s) / task.rate
             if self.finish_round_s and task.target_s >= task.work_s:
                 at_s = math.ceil(at_s / self.finish_round_s - 1e-9) * self.finish_round_s
             self.note(task, at_s)
 
-    def _measure(self, task: SimTask, speed: Speed) -> None:
-        """The rate according to the speed model."""
-        assert task.allocation is not None
+    def _measure(self, task: SimTask, allocation: Allocation, speed: Speed) -> float:
+        """The rate according to the speed model, and the work up to which it holds."""
         there = () if task.mode else self.neighbours(task).values()
         neighbours = [other.job.spec for other in there if not other.is_suspended]
-        task.rate, until_s = speed.rate(task.job.spec, task.allocation, neighbours, task.done_s)
+        rate, until_s = speed.rate(task.job.spec, allocation, neighbours, task.done_s)
         task.target_s = min(until_s, task.work_s)
+        return rate
 
     def _share(self, task: SimTask, now_s: float) -> None:
         """The part of its speed that is left where it shares its GPUs; a gang is as fast as its slowest member."""
