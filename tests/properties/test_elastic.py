@@ -146,7 +146,7 @@ def test_another_policy_can_take_over_and_hand_back(data: st.DataObject) -> None
 def look_around(course: WorldCourse, follow: Follow) -> None:
     """Let a new planner decide at once."""
     state = course.state
-    state.trigger.nodes_changed = True
+    state.wake().nodes_changed = True
     actions = course.scheduler.step(state.now_s, [])
     while actions:
         events = course.engine.execute(state.now_s, actions)

@@ -14,7 +14,7 @@ import msgspec
 from skep.core.allocation import WHOLE, Allocation, MemoryPlace, Slice, bits, lowest_bits
 from skep.core.ledger import OTHERS, TRIAL, GpuShares, Ledger, tenant_of
 from skep.core.pool import Pool
-from skep.core.refusal import Cause
+from skep.core.refusal import CAPACITY, FRAGMENTATION, Cause
 from skep.core.share import Tenant, clash, memory_of
 
 __all__ = [
@@ -78,17 +78,16 @@ class Node:
         "bit",
         "cell",
         "cpu_free",
+        "free",
         "free_mask",
         "gpu_count",
         "holders",
         "index",
         "indexed",
         "inner",
-        "is_listed",
         "is_plain",
         "is_up",
         "lefts",
-        "listed_free",
         "memory_free",
         "name",
         "pool",
@@ -107,13 +106,11 @@ class Node:
         self.gpu_count = spec.gpus
         self.free_mask = cell.mask
         """GPUs on which no job has compute."""
+        self.free = spec.gpus
+        """Their number."""
         self.cpu_free = spec.cpu_milli
         self.memory_free = spec.memory_mib
         self.is_up = True
-        self.listed_free = spec.gpus
-        """The number of free GPUs under which the pool's index lists this node."""
-        self.is_listed = False
-        """True if the pool's index is up to date for this node. False for a node that is down, which is in no index."""
         self.is_plain = True
         """True until anything other than plain whole GPUs is booked here: `terms` and `shares` are empty until then."""
         self.holders: dict[int, int] = {}
@@ -128,16 +125,11 @@ class Node:
         """For the index: the number of shared GPUs by what is left of them (MiB × 1000 + milli)."""
         self.inner = [cell for cell in walk(self.cell) if cell is not self.cell]
 
-    @property
-    def free(self) -> int:
-        """The number of free GPUs."""
-        return self.free_mask.bit_count()
-
     def pick(self, count: int, memory_mib: int = 0) -> int:
         """A mask of `count` free GPUs with this much memory left: from the smallest inner cell that has them, lowest
         first."""
         mask = self.free_with(memory_mib) if memory_mib else self.free_mask
-        if count == self.free_mask.bit_count():
+        if count == self.free:
             return mask
         if self.inner:
             fitting = [cell.mask & mask for cell in self.inner if (cell.mask & mask).bit_count() >= count]
@@ -238,9 +230,6 @@ class Node:
 class Cluster(Ledger):
     """All nodes and their allocations."""
 
-    quota_left = math.inf
-    """The whole cluster may be used; a VC may be limited to fewer thousandths."""
-
     def __init__(self, specs: list[NodeSpec], name: str = "") -> None:
         self.name = name
         self.specs = specs
@@ -249,6 +238,9 @@ class Cluster(Ledger):
         self.pools: list[Pool] = []
         self.by_name: dict[str, Node] = {}
         self.turns = {}
+        self._changes = None
+        self.quota_left = math.inf
+        """The whole cluster may be used; a VC may be limited to fewer thousandths."""
         self._pools_for: dict[tuple[str, ...], list[Pool]] = {}
         pools: dict[str, Pool] = {}
         above: dict[tuple[tuple[str, str], ...], Cell] = {(): self.root}
@@ -270,9 +262,11 @@ class Cluster(Ledger):
 
     def renew(self, specs: list[NodeSpec]) -> None:
         """Replace the nodes; nothing is allocated on them. Nodes that stay get their numbers again."""
+        changes = self._changes
         Cluster.__init__(self, specs, self.name)
-        if self._changes is not None:
-            self._changes.renew()
+        if changes is not None:
+            changes.renew()
+            self._changes = changes
 
     def pools_for(self, gpu_types: tuple[str, ...]) -> list[Pool]:
         """The pools that a job accepting these types may use, in the order of the cluster file."""
@@ -291,7 +285,7 @@ class Cluster(Ledger):
 
     def why_not(self, gpus: int, free: int) -> Cause:
         """Why a request for this many GPUs finds no place although this many GPUs of accepted types are free."""
-        return Cause.FRAGMENTATION if 0 < gpus <= free else Cause.CAPACITY
+        return FRAGMENTATION if 0 < gpus <= free else CAPACITY
 
     def reserve(self, allocation: Allocation) -> None:
         self.take(allocation, TRIAL)

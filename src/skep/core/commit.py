@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 from skep.core.actions import JobSetting, Limit, Tune
 from skep.core.errors import InvariantBroken
 from skep.core.fold.endings import close, end_group, unstart
-from skep.core.job import JobState
-from skep.core.memory import Of
+from skep.core.job import FINAL, JobState
+from skep.core.memory import JOB
 from skep.core.plan import Plan
 from skep.core.timers import LEASE
 
 if TYPE_CHECKING:
     from skep.core.state import State
 
-JOB = Of.JOB
-PENDING = JobState.PENDING
+PENDING, UNRUNNABLE = JobState.PENDING, JobState.UNRUNNABLE
 
 
 def commit(state: State, plan: Plan) -> None:
@@ -26,12 +25,13 @@ def commit(state: State, plan: Plan) -> None:
         raise InvariantBroken(
             f"the plan was made on version {plan.version} of the state, which is now at version {state.version}"
         )
+    state.version += 1
     state.decision_count += 1
     if plan.made_on:
         state.late_count += 1
         state.dropped_count += plan.dropped
         if plan.dropped:  # the planner must look at everything again
-            state.trigger.nodes_changed = True
+            state.wake().nodes_changed = True
     now_s, waits, dirty = state.now_s, state.waits, state.orders.dirty
     state.wake_s = math.inf if plan.wake_s is None else plan.wake_s
     for scope, cause in plan.refusals:
@@ -51,10 +51,16 @@ def commit(state: State, plan: Plan) -> None:
         elif decision.after is None and job.held is None:
             unstart(state, job)
         dirty.append(job)
+    if plan.settings or plan.memory or plan.rejects or plan.ends:
+        commit_rest(state, plan)
+
+
+def commit_rest(state: State, plan: Plan) -> None:
+    """What most plans do not have."""
     for setting in plan.settings:
         give_setting(state, setting)
     for change in plan.memory:
-        if change.of is not JOB or not state.jobs[change.key].state.is_final:
+        if change.of is not JOB or state.jobs[change.key].state not in FINAL:
             state.memory.take_in(change)
     # Ending a group may stop jobs that were just started, or jobs that are also to be rejected.
     for job, reason in plan.rejects:
@@ -62,7 +68,7 @@ def commit(state: State, plan: Plan) -> None:
             continue
         state.pending_count -= 1
         job.reason = reason
-        close(state, job, JobState.UNRUNNABLE)
+        close(state, job, UNRUNNABLE)
     for group_id, outcome, reason in plan.ends:
         end_group(state, state.groups[group_id], outcome, reason)
 

@@ -39,6 +39,9 @@ class JobState(enum.StrEnum):
         return self in FINAL
 
 
+PENDING, RUNNING = JobState.PENDING, JobState.RUNNING
+SUSPENDED, STOPPING = JobState.SUSPENDED, JobState.STOPPING
+
 FINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED, JobState.UNRUNNABLE})
 
 
@@ -63,6 +66,7 @@ class Job:
         "is_ending",
         "is_expired",
         "is_rate_known",
+        "is_ready",
         "launches",
         "limit_milli",
         "mark_fragmentation_s",
@@ -108,11 +112,13 @@ class Job:
         of it."""
         self.submit_s = now_s
         self.pending_since_s = now_s
-        self.state = JobState.PENDING
+        self.state = PENDING
         self.reason = ""
         self.needs_left = 0
         self.hold = ""
         """Why it is held and must not be started; empty: it is not held."""
+        self.is_ready = True
+        """True if the job may be started: it is not held and needs no other job."""
         self.is_ending = False
         self.is_expired = False
         """True if its lease is over: it is stopped as if preempted."""
@@ -169,11 +175,6 @@ class Job:
         self.fragmentation_s = 0.0
 
     @property
-    def is_ready(self) -> bool:
-        """True if the job may be started."""
-        return not self.needs_left and not self.hold
-
-    @property
     def known_rate(self) -> float | None:
         """Work per second if known: 1 at its reference."""
         return self.rate if self.is_rate_known else None
@@ -199,8 +200,7 @@ class Job:
     def run_at(self, now_s: float) -> float:
         """For how many seconds it has held its present allocation."""
         state = self.state
-        is_there = state is JobState.RUNNING or state is JobState.STOPPING or state is JobState.SUSPENDED
-        if is_there and not self.is_halted:
+        if (state is RUNNING or state is STOPPING or state is SUSPENDED) and not self.is_halted:
             return self.run_s + now_s - self.held_since_s
         return self.run_s
 
@@ -210,9 +210,14 @@ class Job:
             return self.work_s + (now_s - self.progress_since_s) * self.rate
         return self.work_s
 
+    def set_ready(self) -> None:
+        """Call it after a change of `needs_left` or `hold`."""
+        self.is_ready = not self.needs_left and not self.hold
+
     def join(self, waiting: Waiting, now_s: float) -> None:
         """From now on this job waits in this scope."""
-        self.leave(now_s)
+        if self.waiting is not None:
+            self.leave(now_s)
         waiting.settle(now_s)
         waiting.jobs += 1
         self.waiting = waiting
@@ -221,10 +226,12 @@ class Job:
 
     def leave(self, now_s: float) -> None:
         """Add the scope's waiting time since this job joined it."""
-        if self.waiting is not None:
-            self.waiting.settle(now_s)
-            self.quota_s, self.fragmentation_s = self.waited_for()
-            self.waiting.jobs -= 1
+        waiting = self.waiting
+        if waiting is not None:
+            waiting.settle(now_s)
+            waiting.jobs -= 1
+            self.quota_s = self.quota_s + waiting.quota_s - self.mark_quota_s
+            self.fragmentation_s = self.fragmentation_s + waiting.fragmentation_s - self.mark_fragmentation_s
             self.waiting = None
 
     def waited_for(self) -> tuple[float, float]:

@@ -147,21 +147,26 @@ class Saved(msgspec.Struct):
 
 
 class Knowledge:
-    """The knowledge of a state, which alone changes it."""
+    """The knowledge of a state, which alone changes it. Many policies never read requests and history, so jobs are only
+    listed as they come and go, and counted when one of the two is read, at the latest for a snapshot."""
 
     def __init__(self, measured: ProfileFigures = UNKNOWN, saved: Saved | None = None) -> None:
         saved = saved or Saved(Past(), {}, {}, [])
         self.measured = measured
         self.speed_version = 0
-        self.whole = saved.whole
-        self.vcs = saved.vcs
+        self._whole = saved.whole
+        self._vcs = saved.vcs
+        self._ended: list[Job] = []
+        """Jobs that are not in these two yet."""
         self.progress = saved.progress
         self.speeds = dict(saved.speeds)
         """Steps per second reported by jobs that name a model."""
         self.report_count = 0
         self.history = History(lambda: self.whole, self.used_by)
-        self.requests = Requests(saved.requests)
-        self.vc_requests = {vc: Requests(each) for vc, each in saved.vc_requests.items()}
+        self._requests = Requests(saved.requests)
+        self._vc_requests = {vc: Requests(each) for vc, each in saved.vc_requests.items()}
+        self._submitted: list[Job] = []
+        """Jobs that are not in these two yet."""
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
         """From the profile, which knows what every placement costs; else from the speeds that jobs of this model have
@@ -196,32 +201,71 @@ class Knowledge:
         return PartOfVc(self, vc)
 
     def used_by(self, vc: str) -> float:
-        return self.vcs.get(vc, NOTHING).used_gpu_s
+        return self._vcs.get(vc, NOTHING).used_gpu_s
+
+    @property
+    def whole(self) -> Past:
+        if self._ended:
+            self._count_ended()
+        return self._whole
+
+    @property
+    def vcs(self) -> dict[str, Past]:
+        if self._ended:
+            self._count_ended()
+        return self._vcs
+
+    @property
+    def requests(self) -> Requests:
+        if self._submitted:
+            self._count_submitted()
+        return self._requests
+
+    @property
+    def vc_requests(self) -> dict[str, Requests]:
+        if self._submitted:
+            self._count_submitted()
+        return self._vc_requests
 
     def saved(self) -> Saved:
         of_vcs = {vc: requests.saved() for vc, requests in self.vc_requests.items()}
         return Saved(self.whole, self.vcs, self.progress, list(self.speeds.items()), self.requests.saved(), of_vcs)
 
-    def note_request(self, at_s: float, job: JobSpec) -> None:
-        self.requests.note(at_s, job.shapes[0])
-        of_vc = self.vc_requests.get(job.vc)
-        if of_vc is None:
-            of_vc = self.vc_requests[job.vc] = Requests()
-        of_vc.note(at_s, job.shapes[0])
+    def note_request(self, job: Job) -> None:
+        self._submitted.append(job)
+
+    def _count_submitted(self) -> None:
+        submitted, self._submitted = self._submitted, []
+        for job in submitted:
+            at_s, shape, vc = job.submit_s, job.spec.shapes[0], job.spec.vc
+            self._requests.note(at_s, shape)
+            if vc not in self._vc_requests:
+                self._vc_requests[vc] = Requests()
+            self._vc_requests[vc].note(at_s, shape)
 
     def note_end(self, job: Job) -> None:
         """The job has ended. Only jobs that succeeded count as history."""
         if self.progress:
             self.progress.pop(job.id, None)
-        if job.state != SUCCEEDED:
-            return
-        past = Finished(owner_of(job), job.spec.model, float(job.gpus), job.work_s, job.run_s, job.service_gpu_s)
-        self.whole.note(past)
-        (self.vcs.get(job.spec.vc) or self._new_past(job.spec.vc)).note(past)
+        if job.state == SUCCEEDED:
+            self._ended.append(job)
+            if job.spec.vc not in self._vcs:
+                self._vcs[job.spec.vc] = Past()
+
+    def _count_ended(self) -> None:
+        ended, self._ended = self._ended, []
+        for job in ended:
+            spec = job.spec
+            past = Finished(owner_of(job), spec.model, float(job.gpus), job.work_s, job.run_s, job.service_gpu_s)
+            self._whole.note(past)
+            self._vcs[spec.vc].note(past)
 
     def note_use(self, vc: str, gpu_s: float) -> None:
-        self.whole.used_gpu_s += gpu_s
-        (self.vcs.get(vc) or self._new_past(vc)).used_gpu_s += gpu_s
+        self._whole.used_gpu_s += gpu_s
+        of_vc = self._vcs.get(vc)
+        if of_vc is None:
+            of_vc = self._vcs[vc] = Past()
+        of_vc.used_gpu_s += gpu_s
 
     def note_report(self, at_s: float, job: Job, report: Report, place: SpeedKey | None) -> None:
         """A job has reported progress; its `SpeedKey` is None if the model has no name."""
@@ -245,10 +289,6 @@ class Knowledge:
             progress.at_s += by_s
         for requests in (self.requests, *self.vc_requests.values()):
             requests.shift(by_s)
-
-    def _new_past(self, vc: str) -> Past:
-        past = self.vcs[vc] = Past()
-        return past
 
 
 class PartOfVc:

@@ -50,7 +50,7 @@ class Ledger:
     nodes: list[Node]
     turns: dict[int, tuple[tuple[int, int], ...]]
     """The GPUs of each job that takes turns on them, by its seq."""
-    _changes: Changes | None = None
+    _changes: Changes | None
 
     def changes(self) -> Changes:
         """Tracks which nodes change. Tracking begins with the first call."""
@@ -82,10 +82,7 @@ class Ledger:
                     if has_terms:
                         node.terms[gpus] = piece
                         node.is_plain = False
-                    node.free_mask = free_mask & ~gpus
-                    if node.is_listed:  # as `unlist`, without a call
-                        node.is_listed = False
-                        node.pool.moved.append(node)
+                    node.pool.set_free(node, free_mask & ~gpus)
                 else:
                     take_shares(node, piece, owner)
                     takes_turns = takes_turns or piece.mode == SLICE
@@ -120,14 +117,10 @@ class Ledger:
                         if holder is not None:
                             node.holders[gpus] = holder
                         raise InvariantBroken(f"GPUs {gpus:#b} of node {node.name} are not held by owner {owner}")
-                    if node.is_plain:
-                        node.free_mask |= gpus
-                    else:
+                    if not node.is_plain:
                         node.terms.pop(gpus, None)
-                        node.free_mask |= gpus & ~node.used_mask()
-                    if node.is_listed:
-                        node.is_listed = False
-                        node.pool.moved.append(node)
+                        gpus &= ~node.used_mask()
+                    node.pool.set_free(node, node.free_mask | gpus)
                 else:
                     give_shares(node, piece, owner)
                     if piece.mode == SLICE:

@@ -39,6 +39,9 @@ class Of(enum.StrEnum):
     ALL = "all"
 
 
+JOB, ALL = Of.JOB, Of.ALL
+
+
 class MemoryChange(msgspec.Struct, frozen=True, array_like=True):
     """A change of the memory; without a value it removes the entry."""
 
@@ -81,34 +84,34 @@ class Memory:
         return found
 
     def values(self, of: Of, key: str) -> Values | None:
-        if of is Of.JOB:
+        if of is JOB:
             return self.jobs.get(key)
         vc, pinned = self.at
         part = self.parts.get(vc, {}).get(pinned)
         if part is None:
             return None
-        return part.all if of is Of.ALL else part.vcs.get(key)
+        return part.all if of is ALL else part.vcs.get(key)
 
     # For the state only ------------------------------------------------------------------------------------------
 
     def take_in(self, change: MemoryChange) -> None:
-        values = self._room(change)
+        if change.of is JOB:
+            values = self.jobs.get(change.key)
+            if values is None:
+                values = self.jobs[change.key] = {}
+        else:
+            values = self._of_planner(change)
         if change.value is None:
             values.pop(change.slot, None)
-            if not values and change.of is Of.JOB:
+            if not values and change.of is JOB:
                 del self.jobs[change.key]
         else:
             values[change.slot] = change.value
 
-    def _room(self, change: MemoryChange) -> Values:
-        if change.of is Of.JOB:
-            values = self.jobs.get(change.key)
-            if values is None:
-                values = self.jobs[change.key] = {}
-            return values
+    def _of_planner(self, change: MemoryChange) -> Values:
         vc, pinned = change.at
         part = self.parts.setdefault(vc, {}).setdefault(pinned, PlannerPart())
-        return part.all if change.of is Of.ALL else part.vcs.setdefault(change.key, {})
+        return part.all if change.of is ALL else part.vcs.setdefault(change.key, {})
 
     def drop_policy(self, jobs: Collection[str], vc: str) -> None:
         """Drop what the planners of this VC (empty: of all VCs) remember, of these jobs and otherwise."""
@@ -138,7 +141,7 @@ class Memory:
             for pinned, part in pinneds.items():
                 at = (vc, pinned)
                 if at not in parts:
-                    found += [MemoryChange(Of.ALL, "", slot, None, at) for slot in part.all]
+                    found += [MemoryChange(ALL, "", slot, None, at) for slot in part.all]
                     found += [
                         MemoryChange(Of.VC, key, slot, None, at) for key, values in part.vcs.items() for slot in values
                     ]
@@ -150,7 +153,7 @@ class Slot(Generic[T]):
 
     __slots__ = ("kind", "name", "of")
 
-    def __init__(self, name: str, kind: type[T], of: Of = Of.JOB) -> None:
+    def __init__(self, name: str, kind: type[T], of: Of = JOB) -> None:
         self.name = name
         self.kind = kind
         self.of = of

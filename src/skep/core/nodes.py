@@ -113,7 +113,7 @@ def settle_nodes(state: State) -> bool:
     state.health.is_told = False
     reshape(state)
     state.reshaped_at = state.version
-    state.trigger.nodes_changed = True
+    state.wake().nodes_changed = True
     return True
 
 

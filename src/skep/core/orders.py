@@ -16,6 +16,8 @@ from skep.core.job import Job, JobState
 if TYPE_CHECKING:
     from skep.core.state import State
 
+STOPPING = JobState.STOPPING
+
 
 class Orders:
     """Jobs with actions due, and jobs whose actions the engine has not answered yet."""
@@ -38,9 +40,13 @@ def reconcile(state: State) -> list[Action]:
     orders = state.orders
     actions: list[Action] = []
     launches: list[Job] = []
+    changes: list[Job] = []
     for job in orders.dirty:
-        if job.state is JobState.STOPPING or job.is_ending or job.is_expired:
-            if job.held is not None and job.seq not in orders.leaving:
+        if job.held is None:
+            if job.bound is not None:
+                launches.append(job)
+        elif job.state is STOPPING or job.is_ending or job.is_expired:
+            if job.seq not in orders.leaving:
                 orders.leaving[job.seq] = job
                 orders.moving.pop(job.seq, None)
                 actions.append(Stop(job.id, stop_cause(job), job.launches))
@@ -53,33 +59,42 @@ def reconcile(state: State) -> list[Action]:
                 actions.append(Suspend(job.id, job.held_launch, job.bound.memory or "resident"))
         else:
             launches.append(job)
-            if job.held is not None and is_move(job):
+            changes.append(job)
+            if is_move(job):
                 orders.moving[job.seq] = job
+    orders.dirty = []
     if orders.settings:
         actions += settings_of(state)
-    orders.dirty = []
-    blocked = blocked_of(state, launches) if launches and (orders.leaving or orders.moving) else ()
-    for job in launches:
-        if job.held is not None and tells_terms(job, blocked):
+    if not launches:
+        return actions
+    blocked = blocked_of(orders, launches, changes) if orders.leaving or orders.moving else ()
+    for job in changes:
+        if tells_terms(job, blocked):
             actions.append(Reshare(job.id, job.held_launch, reshared(job)))
     for job in launches:
-        allocation = job.bound
-        assert allocation is not None
-        if allocation == job.held:
-            continue  # it has its terms, or was decided about twice in one plan
-        if job.seq in blocked:
+        if job.seq in blocked and job.bound != job.held:
             orders.dirty.append(job)
-        elif job.held is None:
-            job.held = allocation
-            job.launches += 1
-            job.held_launch = job.launches
-            actions.append(Launch(job.id, allocation, job.launches))
-        elif resumes(job):
-            actions.append(Resume(job.id, job.held_launch))
         else:
-            job.launches += 1
-            actions.append(Move(job.id, allocation, job.launches))
+            launch(job, actions)
     return actions
+
+
+def launch(job: Job, actions: list[Action]) -> None:
+    """Start the job, resume it or move it, unless it was decided about twice in one plan or needed only other terms."""
+    allocation = job.bound
+    assert allocation is not None
+    if job.held is None:
+        job.held = allocation
+        job.launches += 1
+        job.held_launch = job.launches
+        actions.append(Launch(job.id, allocation, job.launches))
+    elif job.held == allocation:
+        return
+    elif resumes(job):
+        actions.append(Resume(job.id, job.held_launch))
+    else:
+        job.launches += 1
+        actions.append(Move(job.id, allocation, job.launches))
 
 
 def in_flight(state: State, job: Job) -> Action | None:
@@ -140,15 +155,15 @@ def reshared(job: Job) -> Allocation:
     return job.bound
 
 
-def blocked_of(state: State, launches: list[Job]) -> set[int]:
-    """True if the job must wait: another job still is where this one is to go, or still runs where this one is to
+def blocked_of(orders: Orders, launches: list[Job], changes: list[Job]) -> set[int]:
+    """The jobs that must wait: another job still is where this one is to go, or still runs where this one is to
     resume. Moves do not wait for moves: two jobs may swap their cells, and only the engine, which gets both moves, can
     carry that out. A move does wait for a move that is itself waiting. Other terms wait as moves do, and everything
     waits for a job that still has its old terms."""
-    going, moving = list(state.orders.leaving.values()), list(state.orders.moving.values())
-    if all(job.held is None for job in launches):  # they are started: nothing waits for them
-        held = held_by_node(going + moving)
+    if not changes:  # they are started: nothing waits for them
+        held = held_by_node([*orders.leaving.values(), *orders.moving.values()])
         return {job.seq for job in launches if is_behind(job, held)}
+    going, moving = list(orders.leaving.values()), list(orders.moving.values())
     halting = [job for job in moving if job.bound is not None and job.bound.is_suspended]
     before_moves, before_others = held_by_node(going + halting), held_by_node(going + moving)
     stays = {job.seq for job in launches if is_move(job) or is_reshare(job)}
@@ -179,12 +194,16 @@ def held_by_node(jobs: Iterable[Job]) -> dict[int, list[Slice]]:
 
 def is_behind(job: Job, held: dict[int, list[Slice]]) -> bool:
     """True if others hold, on some node, part of what the job is to get."""
-    wanted = job.bound.slices if job.bound is not None else ()
-    return any(overlaps(mine, theirs) for mine in wanted for theirs in held.get(mine.node, ()))
+    assert job.bound is not None
+    for mine in job.bound.slices:
+        for theirs in held.get(mine.node, ()):
+            if overlaps(mine, theirs):
+                return True
+    return False
 
 
 def overlaps(mine: Slice, theirs: Slice) -> bool:
     """True if both need the same GPUs, or the CPUs, memory or shares, of one node."""
-    both_whole = mine.milli == theirs.milli == WHOLE
-    books = (mine.cpu_milli and theirs.cpu_milli) or (mine.memory_mib and theirs.memory_mib)
-    return bool(mine.gpus & theirs.gpus or books or not both_whole)
+    if mine.gpus & theirs.gpus or not mine.milli == theirs.milli == WHOLE:
+        return True
+    return bool((mine.cpu_milli and theirs.cpu_milli) or (mine.memory_mib and theirs.memory_mib))

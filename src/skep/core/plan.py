@@ -19,7 +19,7 @@ from skep.core.cluster import WHOLE, Allocation, MemoryPlace
 from skep.core.errors import InvariantBroken
 from skep.core.group import Group
 from skep.core.job import Job, JobState
-from skep.core.memory import WHOLE_PLANNER, At, MemoryChange, Of, Slot
+from skep.core.memory import JOB, WHOLE_PLANNER, At, MemoryChange, Slot
 from skep.core.refusal import Cause
 from skep.core.view import JobView
 
@@ -50,8 +50,8 @@ GroupEnd = tuple[str, JobState, str]
 
 T = TypeVar("T")
 
-Step = list[Any] | tuple[Any, ...]  # each function takes the plan and the rest of the tuple
-"""How to undo a step: a list whose last item is removed, or a function of the plan with its arguments. It is not a
+Step = list[Any] | tuple[Callable[[Any, Any, Any], None], Any, Any]  # each function knows the types
+"""How to undo a step: a list whose last item is removed, or a function of the plan with two arguments. It is not a
 bound method: a plan that refers to itself would stay in memory until the garbage collector runs."""
 
 NO_GROUPS: Mapping[str, Group] = {}
@@ -72,14 +72,12 @@ class PlanBooks(Protocol):
         """True if free cells may be used."""
 
 
-class Bundle:
+class Bundle(msgspec.Struct, eq=False):
     """The context in which decisions of a plan need each other."""
 
-    __slots__ = ("_number", "_outer", "_plan")
-
-    def __init__(self, plan: Plan, number: int) -> None:
-        self._plan = plan
-        self._number = number
+    _plan: Plan
+    _number: int
+    _outer: int = 0
 
     def __enter__(self) -> None:
         plan, number = self._plan, self._number
@@ -92,70 +90,40 @@ class Bundle:
         self._plan._bundle = self._outer
 
 
-class Plan:
+class Plan(msgspec.Struct, eq=False):
     """The decisions of one planner call; made by `new_plan` of a view."""
 
-    __slots__ = (
-        "_at",
-        "_books",
-        "_bundle",
-        "_bundles",
-        "_groups",
-        "_jobs",
-        "_marks",
-        "_steps",
-        "decisions",
-        "dropped",
-        "ends",
-        "joins",
-        "made_on",
-        "memory",
-        "refusals",
-        "rejects",
-        "settings",
-        "version",
-        "wake_s",
-    )
-
-    def __init__(
-        self,
-        jobs: Mapping[str, Job],
-        books: PlanBooks,
-        groups: Mapping[str, Group] = NO_GROUPS,
-        at: At = WHOLE_PLANNER,
-        version: int = 0,
-    ) -> None:
-        self._jobs = jobs
-        self._groups = groups
-        self._books = books
-        self._steps: list[Step] = []
-        self._marks: list[int] = []
-        """The number of steps before each decision."""
-        self._at = at
-        self._bundle = 0
-        self._bundles = 0
-        self.version = version
-        """The version of the state on which it is tried; it can be committed on no other. 0: a plan for a part of the
-        cluster."""
-        self.made_on = 0
-        """For a late plan (`core/late.py`): the earlier version on which it was made; 0: it is not late."""
-        self.dropped = 0
-        """For a late plan: the number of steps that were no longer valid."""
-        self.decisions: list[Decision] = []
-        self.joins: list[tuple[Job, str]] = []
-        """Jobs that now wait in this scope."""
-        self.refusals: list[tuple[str, Cause]] = []
-        """Scopes that now wait for another cause."""
-        self.settings: list[JobSetting] = []
-        """Changes of running jobs that do not change what they hold."""
-        self.rejects: list[tuple[Job, str]] = []
-        """Jobs that can never run here, and why."""
-        self.ends: list[GroupEnd] = []
-        """Groups to end: their members are stopped and do not restart."""
-        self.memory: list[MemoryChange] = []
-        """What the policy wants to remember."""
-        self.wake_s: float | None = None
-        """When the planner wants to be called again if nothing happens before."""
+    _jobs: Mapping[str, Job]
+    _books: PlanBooks
+    _groups: Mapping[str, Group] = NO_GROUPS
+    _at: At = WHOLE_PLANNER
+    version: int = 0
+    """The version of the state on which it is tried; it can be committed on no other. 0: a plan for a part of the
+    cluster."""
+    made_on: int = 0
+    """For a late plan (`core/late.py`): the earlier version on which it was made; 0: it is not late."""
+    dropped: int = 0
+    """For a late plan: the number of steps that were no longer valid."""
+    decisions: list[Decision] = []
+    joins: list[tuple[Job, str]] = []
+    """Jobs that now wait in this scope."""
+    refusals: list[tuple[str, Cause]] = []
+    """Scopes that now wait for another cause."""
+    settings: list[JobSetting] = []
+    """Changes of running jobs that do not change what they hold."""
+    rejects: list[tuple[Job, str]] = []
+    """Jobs that can never run here, and why."""
+    ends: list[GroupEnd] = []
+    """Groups to end: their members are stopped and do not restart."""
+    memory: list[MemoryChange] = []
+    """What the policy wants to remember."""
+    wake_s: float | None = None
+    """When the planner wants to be called again if nothing happens before."""
+    _steps: list[Step] = []
+    _marks: list[int] = []
+    """The number of steps before each decision."""
+    _bundle: int = 0
+    _bundles: int = 0
 
     # The wanted state -------------------------------------------------------------------------------------------
 
@@ -166,7 +134,7 @@ class Plan:
         if mine.state is not PENDING:
             raise InvariantBroken(f"start of {mine!r}: only a pending job can be started")
         self._books.take(allocation, mine.seq)
-        self._decide(mine, LAUNCHING, None, allocation, until_s=until_s)
+        self._decide(mine, LAUNCHING, None, allocation, "", until_s)
 
     def stop(self, job: JobView, cause: str) -> None:
         mine = self._jobs[job.id]
@@ -285,7 +253,7 @@ class Plan:
     ) -> None:
         """Note a booked step and how to undo it."""
         self._marks.append(len(self._steps))
-        self._steps.append((Plan._undecide, job, job.state))
+        self._steps.append((undecide, job, job.state))
         job.allocation = after
         job.state = state
         self.decisions.append(Decision(job.id, before, after, cause, self._bundle, until_s))
@@ -299,19 +267,11 @@ class Plan:
             self._books.take(before, job.seq)
             raise
 
-    def _book(self, job_id: str, before: Allocation | None, after: Allocation | None) -> None:
-        owner = self._jobs[job_id].seq
+    def _book(self, owner: int, before: Allocation | None, after: Allocation | None) -> None:
         if before is not None:
             self._books.give(before, owner)
         if after is not None:
             self._books.take(after, owner)
-
-    def _undecide(self, job: Job, state: JobState) -> None:
-        self._marks.pop()
-        undone = self.decisions.pop()
-        self._book(job.id, undone.after, undone.before)
-        job.allocation = undone.before
-        job.state = state
 
     def bundle(self, number: int = 0) -> Bundle:
         """Decisions made inside depend on each other. A nested bundle is part of the outer one. A replay passes the
@@ -335,7 +295,9 @@ class Plan:
 
     def remember(self, slot: Slot[T], key: str, value: T | None) -> None:
         """Remember a value for that job or VC ("" if there is one value in all); None removes it."""
-        self.keep(MemoryChange(slot.of, key, slot.name, value, WHOLE_PLANNER if slot.of is Of.JOB else self._at))
+        at = WHOLE_PLANNER if slot.of is JOB else self._at
+        self.memory.append(MemoryChange(slot.of, key, slot.name, value, at))
+        self._steps.append(self.memory)
 
     def keep(self, change: MemoryChange) -> None:
         self.memory.append(change)
@@ -344,11 +306,8 @@ class Plan:
     def wake(self, at_s: float | None) -> None:
         """Call the planner again at this time, if nothing happens before."""
         if at_s != self.wake_s:
-            self._steps.append((Plan._unwake, self.wake_s))
+            self._steps.append((unwake, self.wake_s, None))
             self.wake_s = at_s
-
-    def _unwake(self, at_s: float | None) -> None:
-        self.wake_s = at_s
 
     # Trials -----------------------------------------------------------------------------------------------------
 
@@ -363,35 +322,30 @@ class Plan:
             if isinstance(step, list):
                 step.pop()
             else:
-                step[0](self, *step[1:])
+                undo, what, before = step
+                undo(self, what, before)
 
     def reserve(self, allocation: Allocation) -> None:
         """Book these cells for no job until they are released or the step is undone."""
         self._books.reserve(allocation)
-        self._steps.append((Plan._unreserve, allocation))
-
-    def _unreserve(self, allocation: Allocation) -> None:
-        self._books.release(allocation)
+        self._steps.append((unreserve, allocation, None))
 
     def release(self, allocation: Allocation) -> None:
         self._books.release(allocation)
-        self._steps.append((Plan._unrelease, allocation))
-
-    def _unrelease(self, allocation: Allocation) -> None:
-        self._books.reserve(allocation)
+        self._steps.append((unrelease, allocation, None))
 
     def vacate(self, job: JobView) -> None:
         """Count the job's resources as free until `occupy` or until the step is undone."""
         allocation = self._jobs[job.id].allocation
         assert allocation is not None
         self._books.give(allocation, job.seq)
-        self._steps.append((Plan._book, job.id, None, allocation))
+        self._steps.append((unvacate, allocation, job.seq))
 
     def occupy(self, job: JobView) -> None:
         allocation = self._jobs[job.id].allocation
         assert allocation is not None
         self._books.take(allocation, job.seq)
-        self._steps.append((Plan._book, job.id, allocation, None))
+        self._steps.append((unoccupy, allocation, job.seq))
 
     def allows(self, allocation: Allocation) -> bool:
         """True if free cells may be used: those of a VC may have no healthy physical cell left."""
@@ -412,32 +366,67 @@ class Plan:
         """Add the decision with that number from the plan of a part, in terms of the whole; `is_booked` if the part
         uses the books of the whole. Undoing it also undoes everything since it in the plan of the part."""
         if not is_booked:
-            self._book(decision.job_id, decision.before, decision.after)
+            self._book(self._jobs[decision.job_id].seq, decision.before, decision.after)
         if self._bundle:
             decision = msgspec.structs.replace(decision, bundle=self._bundle)
         self._marks.append(len(self._steps))
-        self._steps.append((Plan._untranslate, made, made._marks[number], is_booked))
+        self._steps.append((untranslate, (made, made._marks[number]), is_booked))
         self.decisions.append(decision)
-
-    def _untranslate(self, made: Plan, mark: int, is_booked: bool) -> None:
-        self._marks.pop()
-        undone = self.decisions.pop()
-        if not is_booked:
-            self._book(undone.job_id, undone.after, undone.before)
-        made.rollback(mark)
 
     def see_as(self, job: JobView, allocation: Allocation) -> None:
         """Rename the job's allocation in terms of its VC; this is not a decision."""
         mine = self._jobs[job.id]
-        self._steps.append((Plan._unsee, mine, mine.allocation))
+        self._steps.append((unsee, mine, mine.allocation))
         mine.allocation = allocation
-
-    def _unsee(self, job: Job, allocation: Allocation | None) -> None:
-        job.allocation = allocation
 
     def note(self, undo: Callable[[], object]) -> None:
         """Note something outside the plan that is undone together with it."""
-        self._steps.append((Plan._undo, undo))
+        self._steps.append((unnote, undo, None))
 
-    def _undo(self, undo: Callable[[], object]) -> None:
-        undo()
+
+# How steps are undone ----------------------------------------------------------------------------------------------
+
+
+def undecide(plan: Plan, job: Job, state: JobState) -> None:
+    plan._marks.pop()
+    undone = plan.decisions.pop()
+    plan._book(job.seq, undone.after, undone.before)
+    job.allocation = undone.before
+    job.state = state
+
+
+def unwake(plan: Plan, at_s: float | None, _: None) -> None:
+    plan.wake_s = at_s
+
+
+def unreserve(plan: Plan, allocation: Allocation, _: None) -> None:
+    plan._books.release(allocation)
+
+
+def unrelease(plan: Plan, allocation: Allocation, _: None) -> None:
+    plan._books.reserve(allocation)
+
+
+def unvacate(plan: Plan, allocation: Allocation, owner: int) -> None:
+    plan._books.take(allocation, owner)
+
+
+def unoccupy(plan: Plan, allocation: Allocation, owner: int) -> None:
+    plan._books.give(allocation, owner)
+
+
+def untranslate(plan: Plan, part: tuple[Plan, int], is_booked: bool) -> None:
+    plan._marks.pop()
+    undone = plan.decisions.pop()
+    if not is_booked:
+        plan._book(plan._jobs[undone.job_id].seq, undone.after, undone.before)
+    made, mark = part
+    made.rollback(mark)
+
+
+def unsee(plan: Plan, job: Job, allocation: Allocation | None) -> None:
+    job.allocation = allocation
+
+
+def unnote(plan: Plan, undo: Callable[[], object], _: None) -> None:
+    undo()

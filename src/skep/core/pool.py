@@ -29,12 +29,10 @@ class Pool:
     """The nodes of one GPU type. Nodes that are down are in no index."""
 
     __slots__ = (
+        "by_free",
         "by_index",
+        "free",
         "gpu_type",
-        "listed",
-        "listed_counts",
-        "listed_total",
-        "moved",
         "nodes",
         "racks",
         "roomiest",
@@ -58,14 +56,10 @@ class Pool:
         self.total = 0
         self.up = 0
         """Bits of all nodes that are up."""
-        self.listed: list[int] = [0]
-        """`by_free` as of the last read."""
-        self.moved: list[Node] = []
-        """Nodes whose number of free GPUs may have changed since then."""
-        self.listed_counts: list[int] = [0]
-        """How many nodes each entry of `listed` has."""
-        self.listed_total = 0
-        """The free GPUs of the listed nodes."""
+        self.by_free: list[int] = [0]
+        """by_free[n]: bits of the nodes with n free GPUs."""
+        self.free = 0
+        """Free GPUs of all nodes that are up."""
         self.sized: dict[int, int] = {}
         """sized[n]: bits of the nodes of n GPUs, up or not, largest size first."""
         self.shared: list[dict[int, int]] = []
@@ -87,72 +81,45 @@ class Pool:
         self.racks[node.cell.parent] = self.racks.get(node.cell.parent, 0) | node.bit
         self.total += node.gpu_count
         if node.gpu_count > self.size_max:
-            self.listed.extend([0] * (node.gpu_count - self.size_max))
-            self.listed_counts.extend([0] * (node.gpu_count - self.size_max))
+            self.by_free.extend([0] * (node.gpu_count - self.size_max))
             self.size_max = node.gpu_count
         self.sized[node.gpu_count] = self.sized.get(node.gpu_count, 0) | node.bit
         self.sized = dict(sorted(self.sized.items(), reverse=True))
         self.index(node)
 
     def index(self, node: Node) -> None:
-        free = node.free
         self.up |= node.bit
-        self.listed_total += free
-        self.listed[free] |= node.bit
-        self.listed_counts[free] += 1
-        node.listed_free = free
-        node.is_listed = True
+        self.free += node.free
+        self.by_free[node.free] |= node.bit
         for share in node.shares.values():
             if share.mode == "":
                 self._enter(node, share)
 
     def unindex(self, node: Node) -> None:
         self.follow()
-        free = node.free
-        self.by_free[free] ^= node.bit
-        self.listed_counts[free] -= 1
-        self.listed_total -= free
         self.up ^= node.bit
-        node.is_listed = False
+        self.free -= node.free
+        self.by_free[node.free] ^= node.bit
         for share in node.shares.values():
             if share.mode == "":
                 self._strike(node, share)
 
-    @property
-    def by_free(self) -> list[int]:
-        """by_free[n]: bits of the nodes with n free GPUs. Updated when it is read, because most trial bookings are
-        undone before."""
-        if self.moved:
-            self._list_moved()
-        return self.listed
-
-    @property
-    def free(self) -> int:
-        """Free GPUs of all nodes that are up."""
-        if self.moved:
-            self._list_moved()
-        return self.listed_total
+    def set_free(self, node: Node, free_mask: int) -> None:
+        """Note which GPUs of the node are free now."""
+        before = node.free
+        free = free_mask.bit_count()
+        node.free_mask = free_mask
+        node.free = free
+        if node.is_up:
+            by_free, bit = self.by_free, node.bit
+            by_free[before] ^= bit
+            by_free[free] ^= bit
+            self.free += free - before
 
     @property
     def counts(self) -> list[int]:
         """counts[n]: how many nodes have n free GPUs."""
-        if self.moved:
-            self._list_moved()
-        return self.listed_counts
-
-    def _list_moved(self) -> None:
-        listed, counts = self.listed, self.listed_counts
-        for node in self.moved:
-            before, free = node.listed_free, node.free_mask.bit_count()
-            if free != before:
-                listed[before] ^= node.bit
-                listed[free] ^= node.bit
-                counts[before] -= 1
-                counts[free] += 1
-                self.listed_total += free - before
-                node.listed_free = free
-            node.is_listed = True
-        self.moved.clear()
+        return list(map(int.bit_count, self.by_free))
 
     @property
     def idle(self) -> dict[int, int]:
@@ -181,9 +148,7 @@ class Pool:
             self.stale.append(node)
         is_used = after.mode is not None
         if is_used != (before.mode is not None) and (before.milli or after.milli or not node.is_held(gpu)):
-            node.free_mask ^= 1 << gpu
-            if node.is_listed:
-                unlist(node)
+            self.set_free(node, node.free_mask ^ 1 << gpu)
 
     def follow(self) -> None:
         """Update the index of shared GPUs with the changes since it was last read."""
@@ -268,9 +233,3 @@ class Pool:
         for index in bits(nodes):
             node = self.by_index[index]
             yield node, node.shared_mask(milli, memory_mib)
-
-
-def unlist(node: Node) -> None:
-    """Note that the node's free GPUs have changed; the index is updated when it is next read."""
-    node.is_listed = False
-    node.pool.moved.append(node)

@@ -125,8 +125,7 @@ def take_in(state: State, at_s: float, events: list[Event], cluster: Cluster | N
     state.now_s = at_s
     if cluster is not None:
         rehouse(state, cluster)
-    for event in events:
-        state.apply(event)
+    state.apply_all(events)
     settle_nodes(state)
 
 

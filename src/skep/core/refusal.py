@@ -24,6 +24,9 @@ class Cause(enum.StrEnum):
     """Something it requires is not available now."""
 
 
+QUOTA, FRAGMENTATION, CAPACITY, ORDER = Cause.QUOTA, Cause.FRAGMENTATION, Cause.CAPACITY, Cause.ORDER
+
+
 class Refusal(msgspec.Struct, frozen=True):
     """`reason` says why it does not run, `remedy` what would change that."""
 
@@ -39,7 +42,7 @@ class Waiting:
     __slots__ = ("cause", "fragmentation_s", "jobs", "quota_s", "since_s")
 
     def __init__(self, now_s: float) -> None:
-        self.cause = Cause.ORDER
+        self.cause = ORDER
         self.since_s = now_s
         self.quota_s = 0.0
         self.fragmentation_s = 0.0
@@ -52,9 +55,10 @@ class Waiting:
 
     def settle(self, now_s: float) -> None:
         """Book the time since the last change under the present cause."""
-        if self.cause is Cause.QUOTA:
+        cause = self.cause
+        if cause is QUOTA:
             self.quota_s += now_s - self.since_s
-        elif self.cause is Cause.FRAGMENTATION:
+        elif cause is FRAGMENTATION:
             self.fragmentation_s += now_s - self.since_s
         self.since_s = now_s
 
@@ -82,7 +86,7 @@ class Waits:
         self.note_cause(scope, waiting)
 
     def note_cause(self, scope: str, waiting: Waiting) -> None:
-        if waiting.cause is Cause.FRAGMENTATION:
+        if waiting.cause is FRAGMENTATION:
             self.fragmented[scope] = waiting
         else:
             self.fragmented.pop(scope, None)

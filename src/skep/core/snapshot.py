@@ -26,8 +26,8 @@ from skep.core.refusal import Cause
 from skep.core.state import State
 from skep.core.timers import BACK_OFF, Timer, Timers
 
-DERIVED = ("id", "gpus", "rank")
-"""Fields of a job that are derived from its spec."""
+DERIVED = ("id", "gpus", "rank", "is_ready")
+"""Fields of a job that follow from its spec or from other fields."""
 
 SPECIAL = ("spec", "seq", "submit_s", "allocation", "bound", "held", "waiting", "state")
 
@@ -94,8 +94,6 @@ class SavedState(msgspec.Struct):
     reshaped_at: int = 0
 
 
-COUNTS = ("submitted_count", "pending_count", "event_count", "decision_count")
-
 ENCODER = msgspec.msgpack.Encoder()
 DECODER = msgspec.msgpack.Decoder(SavedState)
 
@@ -128,7 +126,7 @@ def save(state: State) -> SavedState:
         needed_by={name: [job.id for job in jobs] for name, jobs in state.needed_by.items()},
         lost=sorted(state.health.lost),
         drained=sorted(state.health.drained),
-        counts=[getattr(state, name) for name in COUNTS],
+        counts=[state.submitted_count, state.pending_count, state.event_count, state.decision_count],
         policy=state.policy,
         previous_policy=state.previous_policy,
         faults=state.faults,
@@ -173,6 +171,7 @@ def load_job(saved: SavedJob, fields: tuple[str, ...]) -> Job:
     for name, value in zip(fields, saved.plain, strict=True):
         if name in PLAIN:
             setattr(job, name, value)
+    job.set_ready()
     return job
 
 
@@ -221,7 +220,7 @@ def restore(
     state.knowledge = Knowledge(measured, saved.knowledge or known_by(state.jobs.values()))
     if saved.knowledge is None or saved.knowledge.requests is None:  # a snapshot of an older format
         for job in sorted(state.jobs.values(), key=lambda job: job.seq):
-            state.knowledge.note_request(job.submit_s, job.spec)
+            state.knowledge.note_request(job)
     for each in state.health.others.values():
         cluster.take(Allocation(each.booked, 0), OTHERS)
     for name in state.health.unusable():
@@ -251,5 +250,5 @@ def refer(state: State, saved: SavedState) -> None:
     state.health.changes = saved.node_changes
     state.health.others = saved.others
     state.health.crowded = {name for name, others in saved.others.items() if not others.is_whole}
-    for name, count in zip(COUNTS, saved.counts, strict=True):
-        setattr(state, name, count)
+    state.submitted_count, state.pending_count, events, state.decision_count = saved.counts
+    state.version = events + state.decision_count

@@ -7,7 +7,7 @@ changes the state. Neither uses a clock, so the same sequence always gives the s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from skep.core.cluster import Cluster
 from skep.core.commit import commit
@@ -16,13 +16,13 @@ from skep.core.fold import HANDLERS
 from skep.core.group import Groups
 from skep.core.job import Job
 from skep.core.knowledge import UNKNOWN, Knowledge, ProfileFigures
-from skep.core.memory import Memory
+from skep.core.memory import WHOLE_PLANNER, Memory
 from skep.core.nodes import NodeHealth
 from skep.core.orders import Orders
 from skep.core.plan import Plan
 from skep.core.refusal import Waiting, Waits
 from skep.core.timers import PLAN, Timer, Timers
-from skep.core.view import Trigger, View
+from skep.core.view import JobView, Trigger, View
 
 
 class State:
@@ -53,8 +53,10 @@ class State:
         """Pending timers of jobs."""
         self.wake_s = math.inf
         """When the planner wants to be called again."""
-        self.trigger = Trigger()
-        """Events since the last decision."""
+        self.trigger: Trigger | None = None
+        """Events since the last decision, if the planner must be called."""
+        self.started: list[JobView] = []
+        """Jobs that have started since the last decision. A start alone does not wake the planner."""
         self.policy = ""
         self.previous_policy = ""
         """The previous policy, as long as it may be used as a fallback."""
@@ -62,7 +64,8 @@ class State:
         """Policies that failed and were replaced, by the VC that had them ("": the whole cluster)."""
         self.submitted_count = 0
         self.pending_count = 0
-        self.event_count = 0
+        self.version = 0
+        """The number of events and decisions so far."""
         self.decision_count = 0
         self.late_count = 0
         """The number of plans that were committed on a later version than they were made on."""
@@ -72,22 +75,35 @@ class State:
         """The version at which nodes last joined, left or changed."""
 
     def apply(self, event: Event) -> None:
-        self.event_count += 1
-        HANDLERS[type(event)](self, event)
+        self.apply_all((event,))
+
+    def apply_all(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self.version += 1
+            HANDLERS[type(event)](self, event)
 
     def commit(self, plan: Plan) -> None:
         commit(self, plan)
 
+    def wake(self) -> Trigger:
+        """The planner must be called: an event is added to what this returns."""
+        if self.trigger is None:
+            self.trigger = Trigger()
+        return self.trigger
+
     def take_trigger(self) -> Trigger:
-        trigger = self.trigger
-        self.trigger = Trigger()
+        trigger = Trigger() if self.trigger is None else self.trigger
+        self.trigger = None
+        if self.started:
+            trigger.started = self.started
+            self.started = []
         return trigger
 
     # Reading ----------------------------------------------------------------------------------------------------
 
     @property
-    def version(self) -> int:
-        return self.event_count + self.decision_count
+    def event_count(self) -> int:
+        return self.version - self.decision_count
 
     @property
     def waiting(self) -> Mapping[str, Waiting]:
@@ -109,7 +125,7 @@ class State:
         return held + [job for job in others if job.seq not in self.held_jobs]
 
     def new_plan(self) -> Plan:
-        return Plan(self.jobs, self.cluster, self.groups, version=self.version)
+        return Plan(self.jobs, self.cluster, self.groups, WHOLE_PLANNER, self.version)
 
     def blank(self) -> State:
         return State(self.cluster.blank(), self.knowledge.measured)

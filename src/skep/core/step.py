@@ -8,6 +8,7 @@ import msgspec
 
 from skep.core.actions import Action
 from skep.core.cluster import Cluster
+from skep.core.commit import commit
 from skep.core.errors import InvariantBroken
 from skep.core.events import Event
 from skep.core.late import Proposal, accept
@@ -53,17 +54,23 @@ class Scheduler:
         state.now_s = at_s
         if change is not None and change.cluster is not None:
             rehouse(state, change.cluster)
-        apply = state.apply
-        for event in events:
-            apply(event)
-        is_reshaped = settle_nodes(state)
+        state.apply_all(events)
+        health, orders = state.health, state.orders
+        if change is not None or health.is_told or health.crowded:
+            self._adapt(change)
+        if state.trigger is not None:
+            self.decide()
+        elif self.plans:
+            self.plans = []
+        return reconcile(state) if orders.dirty or orders.settings else []
+
+    def _adapt(self, change: PlannerChange | None) -> None:
+        """Nodes may have changed, or the planner is to be replaced."""
+        is_reshaped = settle_nodes(self.state)
         if change is not None:
-            self.planner = change.make(state.cluster)
+            self.planner = change.make(self.state.cluster)
         if change is not None or is_reshaped:
             self._attach()
-        self.decide()
-        orders = state.orders
-        return reconcile(state) if orders.dirty or orders.settings else []
 
     def accept(self, proposal: Proposal) -> list[Action]:
         """Commit a plan that another planner has made, perhaps on an earlier version. Afterwards the planner is
@@ -78,21 +85,16 @@ class Scheduler:
 
     def decide(self) -> None:
         """Call the planner until there are no new events for it."""
-        state = self.state
-        self.plans = []
-        if not state.trigger.wakes:
-            return
-        for _ in range(PLANS_MAX):
+        state, planner = self.state, self.planner
+        plans: list[Plan] = []
+        self.plans = plans
+        while state.trigger is not None:
+            if len(plans) == PLANS_MAX:
+                raise InvariantBroken(f"the planner does not settle: {PLANS_MAX} decisions in one step")
             trigger = state.take_trigger()
-            if self.planner.round_s:
-                plan = self._plan_round(trigger)
-            else:
-                plan = self.planner.plan(state, state.memory, trigger)
-            state.commit(plan)
-            self.plans.append(plan)
-            if not state.trigger.wakes:
-                return
-        raise InvariantBroken(f"the planner does not settle: {PLANS_MAX} decisions in one step")
+            plan = self._plan_round(trigger) if planner.round_s else planner.plan(state, state.memory, trigger)
+            commit(state, plan)
+            plans.append(plan)
 
     def _plan_round(self, trigger: Trigger) -> Plan:
         state, round_s = self.state, self.planner.round_s

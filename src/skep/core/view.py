@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from skep.core.actions import Setting
 from skep.core.changes import Changes
 from skep.core.cluster import WHOLE, Allocation, Cell, NodeSpec, Tenant
@@ -276,28 +278,25 @@ class View(Protocol):
         ...
 
 
-class Trigger:
+class Trigger(msgspec.Struct, eq=False):
     """Why the planner is called: all events of one instant that may affect it."""
 
-    __slots__ = ("ended", "is_slowed", "is_timer", "nodes_changed", "returned", "started", "submitted", "withdrawn")
+    submitted: list[JobView] = []
+    """Jobs that may be started now. A job that is also in `withdrawn` was withdrawn first."""
+    withdrawn: list[JobView] = []
+    """Pending jobs that must not be started any more (held, stopped) or that get a new place in line."""
+    returned: list[JobView] = []
+    """Pending again: preempted, or their node was lost."""
+    ended: list[JobView] = []
+    started: list[JobView] = []
+    """Their expected durations count from now. A start alone does not wake the planner."""
+    is_slowed: bool = False
+    """True if one of these is on shared GPUs, where the others slow down."""
+    nodes_changed: bool = False
+    is_timer: bool = False
 
-    def __init__(self) -> None:
-        self.submitted: list[JobView] = []
-        """Jobs that may be started now. A job that is also in `withdrawn` was withdrawn first."""
-        self.withdrawn: list[JobView] = []
-        """Pending jobs that must not be started any more (held, stopped) or that get a new place in line."""
-        self.returned: list[JobView] = []
-        """Pending again: preempted, or their node was lost."""
-        self.ended: list[JobView] = []
-        self.started: list[JobView] = []
-        """Their expected durations count from now. A start alone does not wake the planner."""
-        self.is_slowed = False
-        """True if one of these is on shared GPUs, where the others slow down."""
-        self.nodes_changed = False
-        self.is_timer = False
-
-    @property
     def wakes(self) -> bool:
+        """True if the planner must be called."""
         jobs = self.submitted or self.ended or self.returned or self.withdrawn
         return bool(jobs) or self.is_timer or self.nodes_changed or self.is_slowed
 

@@ -75,7 +75,8 @@ class Planning:
         self.scheduler = self.planner = self.fault = None
         self.never = {}
         copy = fork(state)
-        copy.trigger.nodes_changed = state.trigger.nodes_changed
+        if state.trigger is not None and state.trigger.nodes_changed:
+            copy.wake().nodes_changed = True
 
         def make() -> Scheduler:
             self.planner = build(copy.cluster)

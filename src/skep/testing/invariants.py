@@ -102,6 +102,7 @@ def check_job(state: State, job: Job) -> None:
     expect((job.finish_s is not None) == over, "{} has finish_s {}", job, job.finish_s)
     expect(job.waiting is None or job.state is JobState.PENDING, "{} is still booked as waiting", job)
     expect(not job.needs_left or job.state is JobState.PENDING, "{} needs {} more jobs", job, job.needs_left)
+    expect(job.is_ready == (not job.needs_left and not job.hold), "{} has is_ready {}", job, job.is_ready)
     held_gpus = job.held.gpus if job.seq in state.held_jobs and job.held is not None else 0
     expect(job.held_gpus == held_gpus, "{} counts {} GPUs, it holds {}", job, job.held_gpus, held_gpus)
     if job.state is JobState.STOPPING:

@@ -11,6 +11,7 @@ from skep.core.cluster import Cluster, Pool
 from skep.core.job import Job
 from skep.core.memory import values_of
 from skep.core.state import State
+from skep.core.view import Trigger
 
 
 def snapshot(state: State) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def snapshot(state: State) -> dict[str, Any]:
 
 
 def snapshot_trigger(state: State) -> tuple[Any, ...]:
-    trigger = state.trigger
+    trigger = state.trigger or Trigger()
     lists = (trigger.submitted, trigger.withdrawn, trigger.returned, trigger.ended)  # `started` does not count
     return (*([job.id for job in jobs] for jobs in lists), trigger.nodes_changed, trigger.is_timer)
 

@@ -101,7 +101,7 @@ def test_a_snapshot_has_it_and_one_that_is_older_gets_what_follows_from_its_jobs
     for each in JOBS:
         state.jobs[each.id] = each
         each.finish_s = float(each.seq)
-        state.knowledge.note_request(each.submit_s, each.spec)
+        state.knowledge.note_request(each)
         state.knowledge.note_end(each)
         state.knowledge.note_use(each.spec.vc, each.service_gpu_s)
     again = load(dump(state), cluster("1x4"))

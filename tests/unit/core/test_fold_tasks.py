@@ -62,7 +62,7 @@ def test_a_start_begins_all_clocks(world: ByHand) -> None:
 def test_what_does_not_concern_a_launch_changes_nothing(world: ByHand, event: Event) -> None:
     before = dump(world.state)
     world.apply(event)
-    world.state.event_count -= 1
+    world.state.version -= 1
     assert dump(world.state) == before
 
 

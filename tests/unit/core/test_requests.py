@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skep.core.job import Job
 from skep.core.knowledge import Knowledge
 from skep.core.model import gpu_shape
 from skep.core.requests import KEPT, SPARE, Requests
@@ -49,7 +50,7 @@ def test_a_vc_knows_the_requests_of_its_own_jobs() -> None:
     red = known.of_vc("red")
     assert red.requests.count == 0
     for gpus, vc in ((1, "red"), (2, "blue"), (4, "red")):
-        known.note_request(0.0, job(gpus, vc=vc).spec)
+        known.note_request(Job(job(gpus, vc=vc).spec, 0, 0.0))
     assert red.requests.shapes() == [gpu_shape(1), gpu_shape(4)]
     assert known.requests.shapes() == [gpu_shape(1), gpu_shape(2), gpu_shape(4)]
     assert Knowledge(saved=known.saved()).of_vc("red").requests.shapes() == red.requests.shapes()

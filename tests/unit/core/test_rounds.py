@@ -24,7 +24,7 @@ def test_boundaries(now_s: float, round_s: float, is_one: bool, next_s: float) -
 
 
 def test_a_planner_that_begins_within_a_round_looks_at_everything() -> None:
-    assert everything().wakes
+    assert everything().wakes()
 
 
 def test_what_happens_in_a_round_is_collected() -> None:

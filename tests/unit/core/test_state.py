@@ -74,7 +74,7 @@ def test_the_trigger_is_taken_once() -> None:
     world = ByHand()
     world.state.apply(JobSubmitted(JobSpec("a", (gpu_shape(1),))))
     assert [each.id for each in world.state.take_trigger().submitted] == ["a"]
-    assert not world.state.take_trigger().wakes
+    assert not world.state.take_trigger().wakes()
 
 
 def test_a_blank_state_has_the_same_cluster_and_nothing_on_it() -> None:

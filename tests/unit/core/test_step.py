@@ -105,7 +105,7 @@ def test_another_cluster_of_an_old_log_replaces_the_nodes() -> None:
 def test_a_planner_that_never_settles_is_a_bug() -> None:
     class Restless(Noting):
         def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
-            scheduler.state.trigger.nodes_changed = True
+            scheduler.state.wake().nodes_changed = True
             return super().plan(view, memory, trigger)
 
     planner = Restless()

@@ -158,7 +158,7 @@ def test_a_lease_that_ends_before_its_cells_were_free() -> None:
     state.now_s = 10.0
     state.apply(TimerDue(state.due(10.0)))
     assert (b.state, b.bound, state.pending_count) == (JobState.PENDING, None, 1)
-    assert state.trigger.nodes_changed, "its cells are free, and no plan knows it"
+    assert state.take_trigger().nodes_changed, "its cells are free, and no plan knows it"
 
 
 def test_copies_keep_them_and_go_on_alike() -> None:

@@ -110,7 +110,7 @@ def test_a_job_of_a_time_when_all_of_a_vc_used_its_pinned_cells_borrows_what_it_
     state.memory.jobs[job_id][OWNED.name] = Owned(owned.allocation.renumbered({0: 1}), owned.gpus)
     planner.attach(state, state.memory)
     assert list(planner.loans.borrowers.values()) == [state.jobs[job_id]]
-    plan = planner.plan(state, state.memory, state.trigger)
+    plan = planner.plan(state, state.memory, state.take_trigger())
     assert not planner.loans.borrowers, "its VC has room, and it owns what it has"
     assert [change.value for change in plan.memory if change.slot == OWNED.name][-1] == owned
 

@@ -57,7 +57,7 @@ def clock_stepped(state: State, event: ClockStepped) -> None:
     state.timers = state.timers.shifted(by_s)
     state.wake_s += by_s
     state.waits.shift(by_s)
-    state.trigger.nodes_changed = True
+    state.wake().nodes_changed = True
 
 
 def push_out_suspended(state: State, vc: str) -> None:
@@ -75,4 +75,4 @@ def plan_anew(state: State, prefix: str) -> None:
     for job in state.jobs.values():
         if job.waiting is not None and id(job.waiting) in dropped:
             job.leave(state.now_s)
-    state.trigger.nodes_changed = True
+    state.wake().nodes_changed = True

@@ -14,12 +14,12 @@ from skep.core.timers import LEASE
 if TYPE_CHECKING:
     from skep.core.state import State
 
-PENDING = JobState.PENDING
+PENDING, UNRUNNABLE = JobState.PENDING, JobState.UNRUNNABLE
 
 
 def withdraw(state: State, job: Job) -> None:
     job.leave(state.now_s)
-    state.trigger.withdrawn.append(job)
+    state.wake().withdrawn.append(job)
 
 
 def stop(state: State, job: Job, reason: str) -> None:
@@ -42,6 +42,7 @@ def stop(state: State, job: Job, reason: str) -> None:
 def end_pending(state: State, job: Job, reason: str, ended_as: JobState = JobState.STOPPED) -> None:
     state.pending_count -= 1
     job.needs_left = 0
+    job.set_ready()
     job.reason = reason
     withdraw(state, job)
     close(state, job, ended_as)
@@ -54,7 +55,7 @@ def end_needy(state: State, job: Job, needed: str, ended_as: JobState) -> None:
 
 
 def end(state: State, job: Job, ended_as: JobState) -> None:
-    state.trigger.ended.append(job)
+    state.wake().ended.append(job)
     close(state, job, ended_as)
 
 
@@ -63,10 +64,11 @@ def close(state: State, job: Job, ended_as: JobState) -> None:
     job.state = ended_as
     del state.open_jobs[job.seq]
     state.knowledge.note_end(job)
-    state.memory.jobs.pop(job.id, None)
+    if state.memory.jobs:
+        state.memory.jobs.pop(job.id, None)
     if state.timers.by_job:
         state.timers.drop_all(job.id)
-    if ended_as is not JobState.UNRUNNABLE:  # which never began
+    if ended_as is not UNRUNNABLE:  # which never began
         job.finish_s = state.now_s
     if state.needed_by:
         answer(state, state.needed_by.pop(job.id, ()), job.id, ended_as)
@@ -82,8 +84,9 @@ def answer(state: State, needy: Iterable[Job], needed: str, ended_as: JobState) 
             end_needy(state, waiting, needed, ended_as)
             continue
         waiting.needs_left -= 1
+        waiting.set_ready()
         if waiting.is_ready:
-            state.trigger.submitted.append(waiting)
+            state.wake().submitted.append(waiting)
 
 
 def unstart(state: State, job: Job) -> None:
@@ -91,7 +94,7 @@ def unstart(state: State, job: Job) -> None:
     state.timers.drop(LEASE, job.id)
     job.state = PENDING
     state.pending_count += 1
-    state.trigger.returned.append(job)
+    state.wake().returned.append(job)
 
 
 def push_out(state: State, job: Job) -> None:

@@ -46,7 +46,7 @@ def follow_node(state: State, name: str) -> None:
         state.cluster.restore(node)
     else:
         state.cluster.lose(node)
-    state.trigger.nodes_changed = True
+    state.wake().nodes_changed = True
 
 
 def node_changed(state: State, event: NodeJoined | NodeChanged) -> None:
@@ -65,4 +65,4 @@ def others_changed(state: State, event: OthersChanged) -> None:
         known = state.health.others.setdefault(event.node, Others(()))
         known.uses = event.uses
         state.health.crowded.add(event.node)
-        state.trigger.nodes_changed = True
+        state.wake().nodes_changed = True

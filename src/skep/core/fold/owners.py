@@ -30,14 +30,14 @@ PENDING = JobState.PENDING
 
 def job_submitted(state: State, event: JobSubmitted) -> None:
     spec = event.job
-    if spec.id in state.jobs:
+    job = Job(spec, state.submitted_count, state.now_s)
+    if state.jobs.setdefault(spec.id, job) is not job:
         raise InvariantBroken(f"job {spec.id} was submitted twice")
-    job = state.jobs[spec.id] = Job(spec, state.submitted_count, state.now_s)
     state.open_jobs[job.seq] = job
     job.hold = event.hold
     state.submitted_count += 1
     state.pending_count += 1
-    state.knowledge.note_request(state.now_s, spec)
+    state.knowledge.note_request(job)
     if spec.group is not None and not join_group(state, spec.group, job):
         return
     for needed in spec.needs:
@@ -50,8 +50,10 @@ def job_submitted(state: State, event: JobSubmitted) -> None:
             state.needed_by.setdefault(needed, []).append(job)
     if spec.needs_groups and not await_groups(state, job):
         return
-    if job.is_ready:
-        state.trigger.submitted.append(job)
+    if job.needs_left or job.hold:
+        job.is_ready = False
+    else:
+        state.wake().submitted.append(job)
 
 
 def join_group(state: State, ref: GroupRef, job: Job) -> bool:
@@ -80,6 +82,7 @@ def job_held(state: State, event: JobHeld) -> None:
     job = state.jobs[event.job_id]
     if job.state is PENDING:
         job.hold = event.reason
+        job.set_ready()
         state.timers.drop(BACK_OFF, job.id)
         if event.until_s is not None:
             state.timers.set(BACK_OFF, job.id, event.until_s)
@@ -93,9 +96,10 @@ def job_released(state: State, event: JobReleased) -> None:
 def release(state: State, job: Job) -> None:
     if job.state is PENDING and job.hold:
         job.hold = ""
+        job.set_ready()
         state.timers.drop(BACK_OFF, job.id)
         if job.is_ready:
-            state.trigger.submitted.append(job)
+            state.wake().submitted.append(job)
 
 
 def priority_changed(state: State, event: PriorityChanged) -> None:
@@ -105,7 +109,7 @@ def priority_changed(state: State, event: PriorityChanged) -> None:
         job.rank = -event.priority
         withdraw(state, job)
         if job.is_ready:
-            state.trigger.submitted.append(job)
+            state.wake().submitted.append(job)
 
 
 def stop_requested(state: State, event: StopRequested) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skep.core.cluster import WHOLE
+from skep.core.cluster import WHOLE, Allocation
 from skep.core.events import (
     Exit,
     ProgressReported,
@@ -20,34 +20,35 @@ from skep.core.fold.timers import limit
 from skep.core.job import Job, JobState, in_proportion
 from skep.core.knowledge import place_of
 from skep.core.timers import LIMIT
+from skep.core.view import is_beside_others
 
 if TYPE_CHECKING:
     from skep.core.state import State
 
 LAUNCHING, RUNNING, PENDING = JobState.LAUNCHING, JobState.RUNNING, JobState.PENDING
-SUSPENDED = JobState.SUSPENDED
+SUSPENDED, SUCCEEDED, STOPPED = JobState.SUSPENDED, JobState.SUCCEEDED, JobState.STOPPED
 
-ENDS = {Exit.FINISHED: JobState.SUCCEEDED, Exit.FAILED: JobState.FAILED, Exit.STOPPED: JobState.STOPPED}
+PREEMPTED = Exit.PREEMPTED
+ENDS = {Exit.FINISHED: SUCCEEDED, Exit.FAILED: JobState.FAILED, Exit.STOPPED: STOPPED}
 
 
 def tasks_started(state: State, event: TasksStarted) -> None:
     job = state.jobs.get(event.job_id)
-    if job is None or job.held is None or job.seq in state.held_jobs or is_late(job, event.launch):
+    if job is None or job.held is None or job.seq in state.held_jobs or 0 < event.launch < job.held_launch:
         return  # stale or duplicate
+    now_s = state.now_s
     if job.state is LAUNCHING:
         job.state = RUNNING
     if job.start_s is None:
-        job.start_s = state.now_s
-    job.held_since_s = state.now_s
-    job.held_gpus = job.held.gpus
-    job.gpu_count = job.held.gpu_count()
-    job.share = event.share
-    set_rate(job, event.rate)
-    job.progress_since_s = job.saving_since_s = event.progress_since_s
+        job.start_s = now_s
+    job.held_since_s = now_s
+    run_on(job, job.held, event)
     state.held_jobs[job.seq] = job
     if job.spec.time_limit_s is not None:
         limit(state, job)
-    state.trigger.add_start(job)
+    state.started.append(job)
+    if is_beside_others(job):
+        state.wake().is_slowed = True
     wake_others(state, job)
 
 
@@ -60,17 +61,13 @@ def tasks_moved(state: State, event: TasksMoved) -> None:
     before = job.held_gpus
     settle(state, job)
     job.held = event.allocation
-    job.held_gpus = event.allocation.gpus
-    job.gpu_count = event.allocation.gpu_count()
-    job.share = event.share
+    run_on(job, event.allocation, event)
     if job.held_gpus == before:
         job.migrations += 1
     else:
         job.resizes += 1
     job.work_s = job.saved_s = event.work_s
-    set_rate(job, event.rate)
     state.knowledge.report_count += 1
-    job.progress_since_s = job.saving_since_s = event.progress_since_s
     job.held_launch = event.launch or job.launches
     job.limit_milli, job.settings = WHOLE, {}
     state.orders.moving.pop(job.seq, None)
@@ -102,13 +99,10 @@ def tasks_resumed(state: State, event: TasksResumed) -> None:
     if job is None or job.held is None or job.held.resumes_as is None or is_late(job, event.launch):
         return  # stale or duplicate
     job.held = job.held.resumes_as
-    job.held_gpus = job.held.gpus
     job.held_since_s = state.now_s
-    job.share = event.share
-    set_rate(job, event.rate)
+    run_on(job, job.held, event)
     state.knowledge.report_count += 1
-    job.work_s, job.progress_since_s = event.work_s, event.progress_since_s
-    job.saving_since_s = event.progress_since_s
+    job.work_s = event.work_s
     if job.spec.time_limit_s is not None:
         limit(state, job)
     follow_up(state, job)
@@ -150,23 +144,23 @@ def tasks_exited(state: State, event: TasksExited) -> None:
         state.cluster.give(job.bound, seq)
         job.bound = None
     final = ENDS.get(event.exit)
-    if job.is_ending and final is not JobState.SUCCEEDED:
-        final = JobState.STOPPED
+    if job.is_ending and final is not SUCCEEDED:
+        final = STOPPED
     if final is not None:
         end(state, job, final)
         return
-    if event.exit is Exit.PREEMPTED:
+    if event.exit is PREEMPTED:
         job.preemptions += 1
     else:
         job.retries += event.exit is Exit.RETRIED
         is_unplanned = True
     if is_unplanned:
         # No plan has counted on its cells before: they may be what others wait for.
-        state.trigger.nodes_changed = True
+        state.wake().nodes_changed = True
     job.state = PENDING
     job.pending_since_s = state.now_s
     state.pending_count += 1
-    state.trigger.returned.append(job)
+    state.wake().returned.append(job)
 
 
 def progress_reported(state: State, event: ProgressReported) -> None:
@@ -182,26 +176,29 @@ def progress_reported(state: State, event: ProgressReported) -> None:
     if event.work_s is None or job.is_halted:
         return  # its progress in seconds is unknown, or it was suspended by then
     if event.rate is not None:
-        set_rate(job, event.rate)
+        job.rate, job.is_rate_known = event.rate, True
     job.work_s = event.work_s
     job.saved_s = job.saved_s if event.saved_s is None else event.saved_s
     job.progress_since_s = max(job.progress_since_s, state.now_s)  # the restart in progress continues
 
 
-def set_rate(job: Job, rate: float | None) -> None:
-    """If the rate is unknown, work is booked in proportion to the GPUs."""
-    job.is_rate_known = rate is not None
-    if rate is None:
-        assert job.held is not None
-        rate = in_proportion(job.spec, job.held)
-    job.rate = rate
+def run_on(job: Job, held: Allocation, event: TasksStarted | TasksMoved | TasksResumed) -> None:
+    """The job runs on this allocation. If its rate is unknown, work is booked in proportion to the GPUs."""
+    job.held_gpus = held.gpus
+    job.gpu_count = held.gpu_count()
+    job.share = event.share
+    job.is_rate_known = event.rate is not None
+    job.rate = in_proportion(job.spec, held) if event.rate is None else event.rate
+    job.progress_since_s = job.saving_since_s = event.progress_since_s
 
 
 def settle(state: State, job: Job) -> None:
     """Book what the job has held since the last change."""
     now_s = state.now_s
     if job.held is not None and job.held.resumes_as is None:  # else it is suspended
-        book_service(state, job)
+        service_gpu_s = job.unbooked_at(now_s)
+        job.service_gpu_s += service_gpu_s
+        state.knowledge.note_use(job.spec.vc, service_gpu_s)
         job.run_s += now_s - job.held_since_s
     job.share_since_s = None
     job.held_since_s = now_s
@@ -223,7 +220,7 @@ def wake_others(state: State, job: Job) -> None:
     """A job that starts or moves cannot be preempted meanwhile. Jobs that were refused because of that are tried again
     now."""
     if state.now_s > job.decided_s:
-        state.trigger.nodes_changed = True
+        state.wake().nodes_changed = True
 
 
 def is_late(job: Job, launch: int) -> bool:

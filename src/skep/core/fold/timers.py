@@ -21,7 +21,7 @@ def timer_due(state: State, event: TimerDue) -> None:
     """A timer that is no longer set is ignored: it was dropped by an event of the same instant."""
     for timer in event.due or (*state.timers.due(state.now_s), Timer(state.now_s, PLAN)):
         if timer.kind is PLAN:
-            state.trigger.is_timer = True
+            state.wake().is_timer = True
             state.wake_s = math.inf
         elif state.timers.drop(timer.kind, timer.job_id):
             job = state.jobs[timer.job_id]
@@ -41,7 +41,7 @@ def expire(state: State, job: Job) -> None:
     elif job.bound is not None:  # it still waits for others to leave its cells
         state.cluster.give(job.bound, job.seq)
         job.allocation = job.bound = None
-        state.trigger.nodes_changed = True  # no plan has counted on its cells before
+        state.wake().nodes_changed = True  # no plan has counted on its cells before
         unstart(state, job)
 
 

@@ -153,7 +153,7 @@ class Lender:
                 trigger.withdrawn.clear()
             trigger.nodes_changed = False
             return
-        if not (trigger.wakes or plan.decisions):
+        if not (trigger.wakes() or plan.decisions):
             return
         if plan.decisions:
             self.pipeline.walk_again()

@@ -195,7 +195,7 @@ class VcPlanner:
         for vc in self.agenda.due(view.now_s):
             trigger = vc.view.trigger
             is_changed = True
-            if trigger.wakes:
+            if trigger.wakes():
                 self.asked = vc.name
                 is_changed = self._plan_vc(plan, vc) or not is_only_submitted(trigger)
             if is_changed and vc.borrowers:
