@@ -106,7 +106,7 @@ class Pipeline:
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
         plan = view.new_plan()
         roster, order, walker = self.roster, self.order, self.walker
-        if order.remembers:
+        if roster.remembers:
             roster.keys.write(plan)
         self._take_in(view, plan, trigger)
         if walker.is_rising:

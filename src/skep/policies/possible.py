@@ -13,6 +13,8 @@ from skep.core.view import JobView, View
 from skep.policies.explain import never_fits
 from skep.policies.place import Place
 
+PENDING = JobState.PENDING
+
 
 class Possible:
     """Tries requests on an empty cluster, each kind of request once."""
@@ -40,7 +42,7 @@ class Possible:
 
 def admits(planner: Planner, view: View, plan: Plan, job: JobView) -> bool:
     """True if the job may be queued. One that could not run even on the whole cluster is rejected."""
-    if job.state is not JobState.PENDING or not job.is_ready:
+    if job.state is not PENDING or not job.is_ready:
         return False
     never = planner.why_never(view, job)
     if never:

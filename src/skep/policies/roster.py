@@ -38,6 +38,7 @@ class Roster:
         self.leaving = Leaving(order)
         self.timers = JobTimers()
         self.keys = KeptKeys(memory)
+        self.remembers = order.remembers
         self.has_fixed = False
         """True if there may be running jobs that must not be preempted."""
         is_one_group, has_no_keys = type(order).group is Order.group, type(place).key is Place.key
@@ -74,7 +75,7 @@ class Roster:
 
     def _entry(self, job: JobView, plan: Plan | None, now_s: float) -> Entry:
         key = self.order.key(job, now_s)
-        if self.order.remembers:
+        if self.remembers:
             key = self.keys.keep(job, key, plan)
         return (job.rank, key, job.seq, job)
 

@@ -11,6 +11,8 @@ from skep.policies.lines import Entry
 from skep.policies.order.base import FALLS, RISES, Key, Order
 from skep.policies.running import Running
 
+LAUNCHING, RUNNING = JobState.LAUNCHING, JobState.RUNNING
+
 FIRST: tuple[Key, ...] = ()
 """Before every entry."""
 
@@ -82,14 +84,14 @@ class Preempt:
         for entry in running.latest(order, cutoff, view.now_s):
             if entry <= cutoff:
                 return
-            if entry[3].state is JobState.RUNNING:
+            if entry[3].state is RUNNING:
                 yield entry[3]
 
 
 def may_stop(view: View, running: Running, job: JobView) -> bool:
     """A launching job cannot be stopped. If it was started at this instant, no event says when it can be."""
-    if job.state is JobState.RUNNING:
+    if job.state is RUNNING:
         return True
-    if job.state is JobState.LAUNCHING and job.decided_s == view.now_s:
+    if job.state is LAUNCHING and job.decided_s == view.now_s:
         running.has_spared = True
     return False

@@ -15,6 +15,7 @@ import math
 
 import msgspec
 
+from skep.core.job import FINAL
 from skep.core.memory import Slot
 from skep.core.plan import Plan
 from skep.core.view import JobView, View
@@ -97,7 +98,7 @@ class Queues(Order):
         self._stand(job, RUNS, now_s, plan)
 
     def left(self, job: JobView, plan: Plan, now_s: float) -> None:
-        if job.state.is_final:
+        if job.state in FINAL:
             return  # `ended` follows
         if self.places[job.id].part == DEMOTED:  # it is new in this queue
             self._stand(job, WAITS, now_s, plan)
