@@ -103,6 +103,10 @@ class Line:
         return is_known and self.gpus - free >= max(self.quiet_missing, 1)
 
 
+Head = tuple[Line, Entry, int]
+"""A line with its head, and how many GPUs that needs beyond the free ones."""
+
+
 # Sorted by the first items of the entries.
 def remove_entry(entries: list[Any], entry: tuple[Any, ...]) -> None:
     index = bisect.bisect_left(entries, entry)

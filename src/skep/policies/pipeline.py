@@ -36,14 +36,14 @@ from skep.policies.explain import refusal_of
 from skep.policies.job_timers import JobTimers
 from skep.policies.kept_keys import KeptKeys
 from skep.policies.leaving import Leaving
-from skep.policies.lines import NOT_TRIED, Entry, Line
+from skep.policies.lines import NOT_TRIED, Entry, Head, Line
 from skep.policies.order.base import RISES, Key, Order
 from skep.policies.pending import Pending
 from skep.policies.place import Place
 from skep.policies.possible import Possible
 from skep.policies.reasons import Reasons
 from skep.policies.room import Room, lacking, make_room
-from skep.policies.running import Head, Running
+from skep.policies.running import Running
 from skep.policies.seats import Seats
 
 STRICT, SKIP, EASY = "strict", "skip", "easy"
@@ -330,7 +330,7 @@ class Pipeline:
         self.pending.touched = {}
         has_types = len(pools) > 1
         free = 0 if has_types or not pools else pools[0].free
-        added, is_bounded = running.gpus_added, self.is_bounded
+        added, is_bounded, may_count, now_s = running.gpus_added, self.is_bounded, self.keeps_bounds, view.now_s
         heads = []
         for line in lines.values():
             if not line.entries:
@@ -340,8 +340,12 @@ class Pipeline:
             if has_types:
                 free = line.free()
             if is_rising:
-                if is_bounded and line.is_plain and line.is_quiet(free, view.now_s):
-                    continue
+                missing = line.gpus - free
+                if may_count and line.is_plain and missing > 0:
+                    if is_bounded and line.is_quiet(free, now_s):
+                        continue
+                    if running.lacks(order, entry, missing, now_s):
+                        continue
             elif line.tried[0] == seq and (line.tried[1] == epoch or free + added < line.hope):
                 continue
             if not line.is_plain or line.gpus <= free or may_help(order, running, entry):

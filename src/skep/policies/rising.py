@@ -1,0 +1,206 @@
+"""Running jobs whose keys rise linearly, as attained service does."""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import math
+from collections.abc import Iterable, Iterator
+
+from skep.core.job import JobState
+from skep.core.view import JobView
+from skep.policies.lines import Entry, Head, Line, remove_entry
+from skep.policies.order.base import Order
+
+Item = tuple[float, int, JobView]
+"""(what a rising key would have been at time 0, seq, job)."""
+
+
+Kind = tuple[int, float, int]
+"""(rank, growth of the key per second, number of GPUs)."""
+
+
+Divided = tuple[Kind, list[Item], int]
+"""Jobs of one kind, and the position of the last one that has not passed a pending job; -1 if all have."""
+
+
+class Rising:
+    """Running jobs whose keys rise linearly. Two that rise at the same speed never overtake each other, so there is one
+    list for each kind, sorted by the keys at time 0, and only the lists must be merged."""
+
+    SLACK = 0.01
+    """More than rounding can misplace a job in its list; close ones are compared by their exact keys."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.lists: dict[Kind, list[Item]] = {}
+        self.filed: dict[int, tuple[Kind, Item]] = {}
+        self.unfiled = {entry[2]: entry[3] for entry in entries}
+        """Jobs that do not run yet: until then their keys do not change."""
+        self.fresh: list[tuple[Kind, float]] = []
+        """Jobs that were filed since the last search for crossings, with their keys at time 0."""
+
+    def add(self, entry: Entry) -> None:
+        self.unfiled[entry[2]] = entry[3]
+
+    def remove(self, entry: Entry) -> None:
+        if self.unfiled.pop(entry[2], None) is None:
+            kind, item = self.filed.pop(entry[2])
+            remove_entry(self.lists[kind], item)
+            if not self.lists[kind]:
+                del self.lists[kind]
+
+    def refresh(self, started: Iterable[JobView], *, is_steady: bool) -> None:
+        """Keys rise as predicted, whatever is reported."""
+
+    def _file(self, order: Order, now_s: float) -> None:
+        for job in [job for job in self.unfiled.values() if job.state is JobState.RUNNING]:
+            kind, level = self._kind(order, job, now_s)
+            item = (level, job.seq, job)
+            bisect.insort(self.lists.setdefault(kind, []), item)
+            self.filed[job.seq] = (kind, item)
+            self.fresh.append((kind, level))
+            del self.unfiled[job.seq]
+
+    def _kind(self, order: Order, job: JobView, now_s: float) -> tuple[Kind, float]:
+        """The kind of a job, and its key at time 0 if it runs from now on."""
+        speed = order.speed(job)
+        return (job.rank, speed, job.gpu_count), order.running_key(job, now_s) - speed * now_s
+
+    def latest(self, order: Order, now_s: float) -> Iterator[Entry]:
+        """Running jobs, last first. A job is yielded as soon as no other job in a list can come after it."""
+        self._file(order, now_s)
+        heads = [self._head(kind, len(items) - 1, now_s) for kind, items in self.lists.items()]
+        heapq.heapify(heads)
+        found: list[tuple[int, float, int, JobView]] = []
+        while heads:
+            rank, most, at, kind = heads[0]
+            while found and found[0][:2] < (rank, most):
+                job = found[0][3]
+                yield (job.rank, -heapq.heappop(found)[1], job.seq, job)
+            job = self.lists[kind][at][2]
+            heapq.heappush(found, (rank, -order.running_key(job, now_s), -job.seq, job))
+            if at:
+                heapq.heapreplace(heads, self._head(kind, at - 1, now_s))
+            else:
+                heapq.heappop(heads)
+        while found:
+            job = found[0][3]
+            yield (job.rank, -heapq.heappop(found)[1], job.seq, job)
+
+    def _head(self, kind: Kind, at: int, now_s: float) -> tuple[int, float, int, Kind]:
+        """For a heap with the last on top: no key of this list from `at` down is beyond the second number."""
+        return (-kind[0], -(self.lists[kind][at][0] + kind[1] * now_s + self.SLACK), at, kind)
+
+    def passed(self, order: Order, entry: Entry, now_s: float) -> list[JobView]:
+        """Running jobs that have passed this pending entry, in any order."""
+        self._file(order, now_s)
+        return [item[2] for _, items, last in self._divided(order, entry, now_s) for item in items[last + 1 :]]
+
+    def lacks(self, order: Order, entry: Entry, missing: int, now_s: float) -> bool:
+        """True if the jobs that have passed this pending entry have less than the missing GPUs."""
+        self._file(order, now_s)
+        return missing > gpus_passed(self._divided(order, entry, now_s))
+
+    def _divided(self, order: Order, entry: Entry, now_s: float) -> list[Divided]:
+        """The lists of jobs that this pending entry may pass or has passed."""
+        rank, key = entry[:2]
+        cutoff = order.cutoff(entry[3], key)
+        found = []
+        for kind, items in self.lists.items():
+            if kind[0] == rank:
+                found.append((kind, items, self._last_behind(order, items, key - kind[1] * now_s, cutoff, now_s)))
+            elif kind[0] > rank:
+                found.append((kind, items, -1))
+        return found
+
+    def first_crossing(self, order: Order, heads: list[Head], now_s: float) -> float:
+        """The earliest crossing of these heads. Most heads are known to have none before another one has."""
+        self._file(order, now_s)
+        launching = [(job, *self._kind(order, job, now_s)) for job in self.unfiled.values()]
+        self.fresh += [(kind, level) for _, kind, level in launching]
+        for line, entry, missing in heads:
+            is_known = line.quiet_seq == entry[2] and missing >= line.quiet_missing
+            line.quiet_until_s = self._quiet_until(line, entry) if is_known else -math.inf
+        self.fresh.clear()
+        first_s = math.inf
+        for line, entry, missing in sorted(heads, key=lambda head: head[0].quiet_until_s):
+            if line.quiet_until_s >= first_s:
+                break
+            divided = self._divided(order, entry, now_s)
+            divided += [(kind, [(level, job.seq, job)], 0) for job, kind, level in launching if kind[0] == entry[0]]
+            line.quiet_seq, line.quiet_missing = entry[2], missing
+            missing -= gpus_passed(divided)
+            line.quiet_lacks = missing > 0
+            line.quiet_until_s = self._bound(entry[1], divided, missing)
+            if line.quiet_until_s < first_s:
+                first_s = self._crossing(order, entry[1], divided, missing, now_s, first_s)
+        return first_s
+
+    def _quiet_until(self, line: Line, entry: Entry) -> float:
+        """Until when the line is quiet, with the jobs that were started since this was last known."""
+        until_s = line.quiet_until_s
+        rank, key = entry[:2]
+        for (its_rank, speed, _), level in self.fresh:
+            if its_rank > rank:
+                return -math.inf
+            if speed and its_rank == rank and key - level - self.SLACK < until_s * speed:
+                until_s = (key - level - self.SLACK) / speed
+        return until_s
+
+    def _bound(self, key: float, divided: list[Divided], missing: int) -> float:
+        """A little less than what `_crossing` returns."""
+        coming = []
+        for (_, speed, gpus), items, last in divided:
+            if last >= 0 and speed and (gpus or missing <= 0):
+                first = max(last - missing // gpus, 0) if missing > gpus else last
+                coming += [((key - item[0] - self.SLACK) / speed, gpus) for item in items[first : last + 1]]
+        for at_s, gpus in sorted(coming):
+            missing -= gpus
+            if missing <= 0:
+                return at_s
+        return math.inf
+
+    def _crossing(
+        self, order: Order, key: float, divided: list[Divided], missing: int, now_s: float, before_s: float
+    ) -> float:
+        """When jobs with the missing GPUs have risen past this key, or the next job if none are missing; `before_s` if
+        that is sooner."""
+        ahead: list[tuple[float, int, int, list[Item]]] = []
+        """The next job to pass in each list: (when, its seq, its position, the list). With a seq of -1 it is the list
+        that is next, and the time is a little too early."""
+        for (_, speed, _), items, last in divided:
+            if last >= 0 and speed:
+                ahead.append(((key - items[last][0] - self.SLACK) / speed, -1, last, items))
+        heapq.heapify(ahead)
+        while ahead and ahead[0][0] < before_s:
+            at_s, seq, last, items = ahead[0]
+            job = items[last][2]
+            if seq < 0:
+                heapq.heapreplace(ahead, (order.reaches(job, key, now_s), job.seq, last, items))
+                continue
+            missing -= job.gpu_count
+            if missing <= 0:
+                return at_s
+            if last:
+                job = items[last - 1][2]
+                heapq.heapreplace(ahead, (order.reaches(job, key, now_s), job.seq, last - 1, items))
+            else:
+                heapq.heappop(ahead)
+        return before_s
+
+    def _last_behind(
+        self, order: Order, items: list[Item], level: float, cutoff: tuple[object, ...], now_s: float
+    ) -> int:
+        """The position of the last job of a list that has not passed the pending one; -1 if all have."""
+        last = bisect.bisect_left(items, (level + self.SLACK,)) - 1
+        while last >= 0 and items[last][0] > level - self.SLACK:  # so close that rounding decides
+            job = items[last][2]
+            if (job.rank, order.running_key(job, now_s), job.seq) <= cutoff:
+                break
+            last -= 1
+        return last
+
+
+def gpus_passed(divided: list[Divided]) -> int:
+    """The GPUs of the jobs that have passed."""
+    return sum([gpus * (len(items) - last - 1) for (_, _, gpus), items, last in divided])
