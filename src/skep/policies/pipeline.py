@@ -83,7 +83,8 @@ class Pipeline:
         """Whether groups of jobs take turns; else all have the key 0."""
         self.is_rising = order.moves == RISES
         is_by_order = type(self.preempt) in (ByPriority, Preempt)
-        self.keeps_hope = is_by_order and not adjust and not self.is_rising and isinstance(self.allocate, AsRequested)
+        self.is_as_requested = isinstance(self.allocate, AsRequested)
+        self.keeps_hope = is_by_order and not adjust and not self.is_rising and self.is_as_requested
         """True if what a pending job can reach grows only by GPUs that are counted: what may be stopped depends on keys
         alone, no running job changes its size, and no key rises unseen."""
         self.keeps_bounds = is_by_order and self.is_rising
@@ -424,8 +425,11 @@ class Pipeline:
         heads: list[Head] = []
         for line in self.pending.active.values():
             entry = line.entries[0]
-            shapes = self.allocate.shapes(entry[3])
-            heads.append((line, entry, min(self._missing(view, entry[3], shape) for shape in shapes)))
+            if line.is_plain and self.is_as_requested:
+                missing = line.gpus - line.free()
+            else:
+                missing = min(self._missing(view, entry[3], shape) for shape in self.allocate.shapes(entry[3]))
+            heads.append((line, entry, missing))
         if not heads:
             self.bounded_by = (-1, -1)
             return math.inf

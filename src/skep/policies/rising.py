@@ -23,6 +23,12 @@ Kind = tuple[int, float, int]
 Divided = tuple[Kind, list[Item], int]
 """Jobs of one kind, and the position of the last one that has not passed a pending job; -1 if all have."""
 
+Launching = tuple[JobView, Kind, float]
+"""A job that does not run yet, its kind, and what its key at time 0 would be if it ran from now on."""
+
+FAR_S = 1.0
+"""Bounds on crossings that are as far too early as this are computed again."""
+
 
 class Rising:
     """Running jobs whose keys rise linearly. Two that rise at the same speed never overtake each other, so there is one
@@ -38,11 +44,18 @@ class Rising:
         """Jobs that do not run yet: until then their keys do not change."""
         self.fresh: list[tuple[Kind, float]] = []
         """Jobs that were filed since the last search for crossings, with their keys at time 0."""
+        self.has_started = True
+        """True if some of the unfiled jobs may run by now."""
+        self.first: tuple[float, float, Line, int, int] | None = None
+        """What the last search found, if no job has come or gone since: when it was, the earliest crossing, its line,
+        the seq of the head and how many GPUs that needed."""
 
     def add(self, entry: Entry) -> None:
         self.unfiled[entry[2]] = entry[3]
+        self.has_started, self.first = True, None
 
     def remove(self, entry: Entry) -> None:
+        self.first = None
         if self.unfiled.pop(entry[2], None) is None:
             kind, item = self.filed.pop(entry[2])
             remove_entry(self.lists[kind], item)
@@ -50,9 +63,13 @@ class Rising:
                 del self.lists[kind]
 
     def refresh(self, started: Iterable[JobView], *, is_steady: bool) -> None:
-        """Keys rise as predicted, whatever is reported."""
+        """A decision begins, see `Running.refresh`. Keys rise as predicted, whatever is reported."""
+        if started:
+            self.has_started, self.first = True, None
 
     def _file(self, order: Order, now_s: float) -> None:
+        """File the jobs that run by now."""
+        self.has_started = False
         for job in [job for job in self.unfiled.values() if job.state is JobState.RUNNING]:
             kind, level = self._kind(order, job, now_s)
             item = (level, job.seq, job)
@@ -68,7 +85,8 @@ class Rising:
 
     def latest(self, order: Order, now_s: float) -> Iterator[Entry]:
         """Running jobs, last first. A job is yielded as soon as no other job in a list can come after it."""
-        self._file(order, now_s)
+        if self.has_started:
+            self._file(order, now_s)
         heads = [self._head(kind, len(items) - 1, now_s) for kind, items in self.lists.items()]
         heapq.heapify(heads)
         found: list[tuple[int, float, int, JobView]] = []
@@ -93,12 +111,14 @@ class Rising:
 
     def passed(self, order: Order, entry: Entry, now_s: float) -> list[JobView]:
         """Running jobs that have passed this pending entry, in any order."""
-        self._file(order, now_s)
+        if self.has_started:
+            self._file(order, now_s)
         return [item[2] for _, items, last in self._divided(order, entry, now_s) for item in items[last + 1 :]]
 
     def lacks(self, order: Order, entry: Entry, missing: int, now_s: float) -> bool:
         """True if the jobs that have passed this pending entry have less than the missing GPUs."""
-        self._file(order, now_s)
+        if self.has_started:
+            self._file(order, now_s)
         return missing > gpus_passed(self._divided(order, entry, now_s))
 
     def _divided(self, order: Order, entry: Entry, now_s: float) -> list[Divided]:
@@ -107,34 +127,56 @@ class Rising:
         cutoff = order.cutoff(entry[3], key)
         found = []
         for kind, items in self.lists.items():
+            last = -1
             if kind[0] == rank:
-                found.append((kind, items, self._last_behind(order, items, key - kind[1] * now_s, cutoff, now_s)))
-            elif kind[0] > rank:
-                found.append((kind, items, -1))
+                level = key - kind[1] * now_s
+                last = bisect.bisect_left(items, (level + self.SLACK,)) - 1
+                if last >= 0 and items[last][0] > level - self.SLACK:  # so close that rounding decides
+                    last = last_behind(order, items, last, cutoff, now_s)
+            if kind[0] >= rank:
+                found.append((kind, items, last))
         return found
 
     def first_crossing(self, order: Order, heads: list[Head], now_s: float) -> float:
         """The earliest crossing of these heads. Most heads are known to have none before another one has."""
-        self._file(order, now_s)
+        if self.has_started:
+            self._file(order, now_s)
         launching = [(job, *self._kind(order, job, now_s)) for job in self.unfiled.values()]
         self.fresh += [(kind, level) for _, kind, level in launching]
+        before, self.first = self.first, None
         for line, entry, missing in heads:
             is_known = line.quiet_seq == entry[2] and missing >= line.quiet_missing
             line.quiet_until_s = self._quiet_until(line, entry) if is_known else -math.inf
+            if before is not None and before[0] == now_s and before[2:] == (line, entry[2], missing):
+                self.first = before
         self.fresh.clear()
-        first_s = math.inf
         for line, entry, missing in sorted(heads, key=lambda head: head[0].quiet_until_s):
+            first_s = math.inf if self.first is None else self.first[1]
             if line.quiet_until_s >= first_s:
                 break
-            divided = self._divided(order, entry, now_s)
-            divided += [(kind, [(level, job.seq, job)], 0) for job, kind, level in launching if kind[0] == entry[0]]
-            line.quiet_seq, line.quiet_missing = entry[2], missing
-            missing -= gpus_passed(divided)
-            line.quiet_lacks = missing > 0
-            line.quiet_until_s = self._bound(entry[1], divided, missing)
-            if line.quiet_until_s < first_s:
-                first_s = self._crossing(order, entry[1], divided, missing, now_s, first_s)
-        return first_s
+            if self.first is None or line is not self.first[2]:
+                at_s = self._look_at(order, (line, entry, missing), launching, now_s, first_s)
+                if at_s < first_s:
+                    self.first = (now_s, at_s, line, entry[2], missing)
+        return math.inf if self.first is None else self.first[1]
+
+    def _look_at(self, order: Order, head: Head, launching: list[Launching], now_s: float, before_s: float) -> float:
+        """When the first crossing of this head is, if before this time. Sets until when the line is quiet, unless that is
+        known well enough."""
+        line, (rank, key, seq, _), missing = head
+        divided = self._divided(order, head[1], now_s)
+        divided += [(kind, [(level, job.seq, job)], 0) for job, kind, level in launching if kind[0] == rank]
+        lacking = missing - gpus_passed(divided)
+        at_s = math.inf
+        if line.quiet_until_s > -math.inf:
+            at_s = self._crossing(order, key, divided, lacking, now_s, before_s)
+            if at_s < line.quiet_until_s + FAR_S:
+                return at_s
+        line.quiet_until_s = self._bound(key, divided, lacking)
+        line.quiet_seq, line.quiet_missing, line.quiet_lacks = seq, missing, lacking > 0
+        if line.quiet_until_s >= before_s:
+            return before_s
+        return at_s if at_s < math.inf else self._crossing(order, key, divided, lacking, now_s, before_s)
 
     def _quiet_until(self, line: Line, entry: Entry) -> float:
         """Until when the line is quiet, with the jobs that were started since this was last known."""
@@ -188,17 +230,15 @@ class Rising:
                 heapq.heappop(ahead)
         return before_s
 
-    def _last_behind(
-        self, order: Order, items: list[Item], level: float, cutoff: tuple[object, ...], now_s: float
-    ) -> int:
-        """The position of the last job of a list that has not passed the pending one; -1 if all have."""
-        last = bisect.bisect_left(items, (level + self.SLACK,)) - 1
-        while last >= 0 and items[last][0] > level - self.SLACK:  # so close that rounding decides
-            job = items[last][2]
-            if (job.rank, order.running_key(job, now_s), job.seq) <= cutoff:
-                break
-            last -= 1
-        return last
+
+def last_behind(order: Order, items: list[Item], last: int, cutoff: tuple[object, ...], now_s: float) -> int:
+    """The position of the last of these jobs from `last` down that is not beyond the cutoff by its exact key."""
+    while last >= 0:
+        job = items[last][2]
+        if (job.rank, order.running_key(job, now_s), job.seq) <= cutoff:
+            break
+        last -= 1
+    return last
 
 
 def gpus_passed(divided: list[Divided]) -> int:
