@@ -130,7 +130,7 @@ class Drifting:
         if rank != cutoff[0]:
             return bool(rank > cutoff[0])
         if mark.at_s != now_s:
-            key, rises, falls, until_s = mark.drift
+            key, rises, falls, until_s = mark.drift[:4]
             passed_s = now_s - mark.at_s
             if key - falls * passed_s - order.blur > cutoff[1]:
                 return True
@@ -167,6 +167,10 @@ class Drifting:
                 break
             at = bounds.index(soonest_s)
             mark, key = asked[at]
+            if order.grain and mark.ceiling < key - order.blur:
+                bounds[at] = mark.bound(key - order.blur)
+                if bounds[at] > soonest_s:
+                    continue
             bounds[at] = math.inf
             if mark.ceiling != key or mark.passes_s <= now_s:
                 mark.passes_s, mark.behind_s = order.passes(mark.entry[3], key, now_s)
@@ -197,7 +201,7 @@ class Drifting:
     def _following(self, order: Order, mark: Mark, keys: list[Key], now_s: float) -> int:
         """The position of the first of these keys that the job has not passed."""
         if mark.at_s != now_s:
-            key, rises, falls, until_s = mark.drift
+            key, rises, falls, until_s = mark.drift[:4]
             passed_s = now_s - mark.at_s
             following = bisect.bisect_left(keys, key - falls * passed_s - order.blur)
             if following == len(keys):

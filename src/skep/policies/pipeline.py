@@ -366,12 +366,10 @@ class Pipeline:
         if not self.preempt.may_help(self.order, self.running, entry):
             return False
         reachable = self.preempt.reachable(view, self.order, self.running, entry)
-        if self.is_rising:
+        if self.is_rising and line.passed is not None and line.tried == (job.seq, self.epoch):
             reachable = list(reachable)
-            passed = [other.seq for other in reachable]
-            if line.tried == (job.seq, self.epoch) and line.passed == passed:
+            if line.passed == [other.seq for other in reachable]:
                 return False  # nothing was freed, and the same jobs have passed it as when they were not enough
-            line.passed = passed
         return self._push_out(view, plan, line, entry, reachable)
 
     def _push_out(self, view: View, plan: Plan, line: Line, entry: Entry, reachable: Iterable[JobView]) -> bool:
@@ -379,6 +377,7 @@ class Pipeline:
         shapes = self.allocate.shapes(job)
         if len(shapes) > 1:
             reachable = list(reachable)
+        line.passed, is_lacking = None, True
         for shape in shapes:
             missing = self._missing(view, job, shape)
             lacks = lacking(view, self.place, job, shape, reachable, missing)
@@ -389,7 +388,7 @@ class Pipeline:
                 if self.keeps_hope and line.is_plain:
                     line.hope = line.free() + self.running.gpus_added + max(lacks, 1)
                 continue
-            line.passed = None
+            is_lacking = False
             line.hope = 0
             candidates = self.preempt.candidates(view, self.order, self.running, entry)
             if self.has_fixed:
@@ -402,6 +401,8 @@ class Pipeline:
                 if sum(victim.gpus for victim in room.victims) != job.gpus:
                     self.epoch += 1  # something is left for others
                 return True
+        if self.is_rising and is_lacking:
+            line.passed = [other.seq for other in self.preempt.reachable(view, self.order, self.running, entry)]
         return False
 
     def _make_way(self, view: View, plan: Plan, job: JobView, room: Room) -> None:

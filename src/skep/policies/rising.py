@@ -109,33 +109,37 @@ class Rising:
         """For a heap with the last on top: no key of this list from `at` down is beyond the second number."""
         return (-kind[0], -(self.lists[kind][at][0] + kind[1] * now_s + self.SLACK), at, kind)
 
-    def passed(self, order: Order, entry: Entry, now_s: float) -> list[JobView]:
+    def passed(self, order: Order, entry: Entry, now_s: float) -> Iterator[JobView]:
         """Running jobs that have passed this pending entry, in any order."""
-        if self.has_started:
-            self._file(order, now_s)
-        return [item[2] for _, items, last in self._divided(order, entry, now_s) for item in items[last + 1 :]]
+        for _, items, last in self._divided(order, entry, 0, now_s)[0]:
+            for item in items[last + 1 :]:
+                yield item[2]
 
     def lacks(self, order: Order, entry: Entry, missing: int, now_s: float) -> bool:
         """True if the jobs that have passed this pending entry have less than the missing GPUs."""
+        return self._divided(order, entry, missing, now_s)[1] > 0
+
+    def _divided(self, order: Order, entry: Entry, missing: int, now_s: float) -> tuple[list[Divided], int]:
+        """The lists of jobs that this pending entry may pass or has passed; and how many of the missing GPUs the passed
+        ones do not have."""
         if self.has_started:
             self._file(order, now_s)
-        return missing > gpus_passed(self._divided(order, entry, now_s))
-
-    def _divided(self, order: Order, entry: Entry, now_s: float) -> list[Divided]:
-        """The lists of jobs that this pending entry may pass or has passed."""
         rank, key = entry[:2]
         cutoff = order.cutoff(entry[3], key)
         found = []
         for kind, items in self.lists.items():
+            its_rank, speed, gpus = kind
+            if its_rank < rank:
+                continue
             last = -1
-            if kind[0] == rank:
-                level = key - kind[1] * now_s
+            if its_rank == rank:
+                level = key - speed * now_s
                 last = bisect.bisect_left(items, (level + self.SLACK,)) - 1
                 if last >= 0 and items[last][0] > level - self.SLACK:  # so close that rounding decides
                     last = last_behind(order, items, last, cutoff, now_s)
-            if kind[0] >= rank:
-                found.append((kind, items, last))
-        return found
+            missing -= gpus * (len(items) - last - 1)
+            found.append((kind, items, last))
+        return found, missing
 
     def first_crossing(self, order: Order, heads: list[Head], now_s: float) -> float:
         """The earliest crossing of these heads. Most heads are known to have none before another one has."""
@@ -161,12 +165,11 @@ class Rising:
         return math.inf if self.first is None else self.first[1]
 
     def _look_at(self, order: Order, head: Head, launching: list[Launching], now_s: float, before_s: float) -> float:
-        """When the first crossing of this head is, if before this time. Sets until when the line is quiet, unless that is
-        known well enough."""
+        """When the first crossing of this head is, if before this time. Sets until when the line is quiet, unless that
+        is known well enough."""
         line, (rank, key, seq, _), missing = head
-        divided = self._divided(order, head[1], now_s)
+        divided, lacking = self._divided(order, head[1], missing, now_s)
         divided += [(kind, [(level, job.seq, job)], 0) for job, kind, level in launching if kind[0] == rank]
-        lacking = missing - gpus_passed(divided)
         at_s = math.inf
         if line.quiet_until_s > -math.inf:
             at_s = self._crossing(order, key, divided, lacking, now_s, before_s)
@@ -239,8 +242,3 @@ def last_behind(order: Order, items: list[Item], last: int, cutoff: tuple[object
             break
         last -= 1
     return last
-
-
-def gpus_passed(divided: list[Divided]) -> int:
-    """The GPUs of the jobs that have passed."""
-    return sum([gpus * (len(items) - last - 1) for (_, _, gpus), items, last in divided])

@@ -28,14 +28,22 @@ class Drift(NamedTuple):
     """It rises by no more than this per second; below 0: it falls at least so fast."""
     falls: float
     """It falls by no more than this per second."""
-    until_s: float
-    """When `rises` ceases to be known."""
+    until_s: float = math.inf
+    """How long it rises by no more than that."""
+    then: float = 0.0
+    """An upper bound on the key at that time ..."""
+    then_rises: float = math.inf
+    """... and on its rise per second from then on."""
 
     def before(self, at_s: float, key: Key) -> float:
-        """A time before which a job with this drift since `at_s` does not pass the key."""
+        """A time before which a job with this drift since `at_s` does not reach the key."""
         if self.key >= key:
             return at_s
-        return min(self.until_s, at_s + (key - self.key) / self.rises) if self.rises > 0 else self.until_s
+        passes_s = at_s + (key - self.key) / self.rises if self.rises > 0 else math.inf
+        if passes_s <= self.until_s:
+            return passes_s
+        ahead = max(key - self.then, 0.0)
+        return self.until_s + ahead / self.then_rises if self.then_rises else math.inf
 
 
 class Order:
@@ -91,7 +99,7 @@ class Order:
 
     def drift(self, job: JobView, now_s: float) -> Drift:
         """How the key of a running job (`running_key`) changes, if there is a `grain`."""
-        return Drift(self.running_key(job, now_s), math.inf, math.inf, now_s)
+        return Drift(self.running_key(job, now_s), math.inf, math.inf)
 
     def group(self, job: JobView) -> Hashable:
         """Jobs that share one allowance: those of a user or a VC."""

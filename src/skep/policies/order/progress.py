@@ -81,20 +81,25 @@ class ProgressAndService(Order):
         done, rate, epochs = standing
         key = self._with_lead(service, standing)
         if not self.grain:
-            return Drift(key, math.inf, math.inf, now_s)
+            return Drift(key, math.inf, math.inf)
         gpus = job.allocation.gpus if job.allocation else 0.0
-        restart_s = max(job.progress_since_s - now_s, 0.0) if rate else 0.0
-        if self.form == "sum":
-            gain = self.weight * gpus * self.scale / (service + self.scale) ** 2
-            loss = falls = (1 - self.weight) * rate
-        else:
-            gain, loss = gpus * (1.0 - standing.counted), rate * service
-            falls = loss + rate * gpus * restart_s + gain  # when all is done
+        gain = self._gain(service, gpus, 1.0 - standing.counted)
         if epochs:
-            return Drift(key, gain, math.inf, math.inf)
+            return Drift(key, gain, math.inf)
         if not rate or done >= 1.0:
-            return Drift(key, gain, 0.0, math.inf)
-        return Drift(key, gain if restart_s else gain - loss, falls, now_s + restart_s + (1.0 - done) / rate)
+            return Drift(key, gain, 0.0)
+        restart_s = max(job.progress_since_s - now_s, 0.0)
+        lasts_s = restart_s + (1.0 - done) / rate
+        service_then = service + gpus * lasts_s
+        loss = rate * (1 - self.weight if self.form == "sum" else service)
+        falls = rate * (1 - self.weight if self.form == "sum" else service_then)
+        then = self._with_lead(service_then, EpochStanding(1.0, 0.0, 0)) + self.blur
+        rises = gain if restart_s else gain - loss
+        return Drift(key, rises, falls, now_s + lasts_s, then, self._gain(service_then, gpus, 0.0))
+
+    def _gain(self, service: float, gpus: float, left: float) -> float:
+        """How fast service alone raises the value."""
+        return self.weight * gpus * self.scale / (service + self.scale) ** 2 if self.form == "sum" else gpus * left
 
     def reaches(self, job: JobView, key: float, now_s: float) -> float:
         return self.passes(job, key, now_s)[0]
