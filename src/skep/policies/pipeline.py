@@ -383,7 +383,7 @@ class Pipeline:
             lacks = lacking(view, self.place, job, shape, reachable, missing)
             if self.is_rising and not self.order.is_even:
                 line.quiet_seq, line.quiet_missing = job.seq, missing
-                line.quiet_lacks = lacks is not None and lacks > 0
+                line.quiet_lacks = max(lacks or 0.0, 0.0)
             if lacks is not None:
                 if self.keeps_hope and line.is_plain:
                     line.hope = line.free() + self.running.gpus_added + max(lacks, 1)

@@ -42,8 +42,8 @@ class Rising:
         self.filed: dict[int, tuple[Kind, Item]] = {}
         self.unfiled = {entry[2]: entry[3] for entry in entries}
         """Jobs that do not run yet: until then their keys do not change."""
-        self.fresh: list[tuple[Kind, float]] = []
-        """Jobs that were filed since the last search for crossings, with their keys at time 0."""
+        self.fresh = dict(self.unfiled)
+        """Jobs that were added since the last search for crossings."""
         self.has_started = True
         """True if some of the unfiled jobs may run by now."""
         self.first: tuple[float, float, Line, int, int] | None = None
@@ -51,11 +51,12 @@ class Rising:
         the seq of the head and how many GPUs that needed."""
 
     def add(self, entry: Entry) -> None:
-        self.unfiled[entry[2]] = entry[3]
+        self.unfiled[entry[2]] = self.fresh[entry[2]] = entry[3]
         self.has_started, self.first = True, None
 
     def remove(self, entry: Entry) -> None:
         self.first = None
+        self.fresh.pop(entry[2], None)
         if self.unfiled.pop(entry[2], None) is None:
             kind, item = self.filed.pop(entry[2])
             remove_entry(self.lists[kind], item)
@@ -75,7 +76,6 @@ class Rising:
             item = (level, job.seq, job)
             bisect.insort(self.lists.setdefault(kind, []), item)
             self.filed[job.seq] = (kind, item)
-            self.fresh.append((kind, level))
             del self.unfiled[job.seq]
 
     def _kind(self, order: Order, job: JobView, now_s: float) -> tuple[Kind, float]:
@@ -146,14 +146,18 @@ class Rising:
         if self.has_started:
             self._file(order, now_s)
         launching = [(job, *self._kind(order, job, now_s)) for job in self.unfiled.values()]
-        self.fresh += [(kind, level) for _, kind, level in launching]
+        fresh = [self._kind(order, job, now_s) for job in self.fresh.values()]
+        self.fresh = {}
         before, self.first = self.first, None
         for line, entry, missing in heads:
-            is_known = line.quiet_seq == entry[2] and missing >= line.quiet_missing
-            line.quiet_until_s = self._quiet_until(line, entry) if is_known else -math.inf
+            if line.quiet_seq != entry[2] or missing < line.quiet_missing:
+                soonest_s = self._soonest(entry, launching, now_s)
+                set_quiet(line, entry, missing, missing, [(soonest_s, max(missing, 0))])
+            else:
+                for kind, level in fresh:
+                    self._expect(line, entry, kind, level)
             if before is not None and before[0] == now_s and before[2:] == (line, entry[2], missing):
                 self.first = before
-        self.fresh.clear()
         for line, entry, missing in sorted(heads, key=lambda head: head[0].quiet_until_s):
             first_s = math.inf if self.first is None else self.first[1]
             if line.quiet_until_s >= first_s:
@@ -167,7 +171,7 @@ class Rising:
     def _look_at(self, order: Order, head: Head, launching: list[Launching], now_s: float, before_s: float) -> float:
         """When the first crossing of this head is, if before this time. Sets until when the line is quiet, unless that
         is known well enough."""
-        line, (rank, key, seq, _), missing = head
+        line, (rank, key, _, _), missing = head
         divided, lacking = self._divided(order, head[1], missing, now_s)
         divided += [(kind, [(level, job.seq, job)], 0) for job, kind, level in launching if kind[0] == rank]
         at_s = math.inf
@@ -175,35 +179,43 @@ class Rising:
             at_s = self._crossing(order, key, divided, lacking, now_s, before_s)
             if at_s < line.quiet_until_s + FAR_S:
                 return at_s
-        line.quiet_until_s = self._bound(key, divided, lacking)
-        line.quiet_seq, line.quiet_missing, line.quiet_lacks = seq, missing, lacking > 0
+        set_quiet(line, head[1], missing, lacking, self._coming(key, divided, lacking))
         if line.quiet_until_s >= before_s:
             return before_s
         return at_s if at_s < math.inf else self._crossing(order, key, divided, lacking, now_s, before_s)
 
-    def _quiet_until(self, line: Line, entry: Entry) -> float:
-        """Until when the line is quiet, with the jobs that were started since this was last known."""
-        until_s = line.quiet_until_s
+    def _soonest(self, entry: Entry, launching: list[Launching], now_s: float) -> float:
+        """A time before which no job passes this pending one; in the past if one has, or almost."""
         rank, key = entry[:2]
-        for (its_rank, speed, _), level in self.fresh:
-            if its_rank > rank:
+        soonest_s = math.inf
+        tops = [(kind, items[-1][0]) for kind, items in self.lists.items()]
+        for (its_rank, speed, _), level in tops + [(kind, level) for _, kind, level in launching]:
+            ahead = key - level - self.SLACK
+            if its_rank > rank or (its_rank == rank and ahead <= speed * now_s):
                 return -math.inf
-            if speed and its_rank == rank and key - level - self.SLACK < until_s * speed:
-                until_s = (key - level - self.SLACK) / speed
-        return until_s
+            if its_rank == rank and speed and ahead < soonest_s * speed:
+                soonest_s = ahead / speed
+        return soonest_s
 
-    def _bound(self, key: float, divided: list[Divided], missing: int) -> float:
-        """A little less than what `_crossing` returns."""
+    def _expect(self, line: Line, entry: Entry, kind: Kind, level: float) -> None:
+        """A job was started that may pass the head of this line."""
+        rank, speed, gpus = kind
+        ahead = entry[1] - level - self.SLACK
+        if rank > entry[0]:
+            line.quiet_until_s = -math.inf
+        elif rank == entry[0] and speed and ahead < line.quiet_until_s * speed:
+            bisect.insort(line.quiet_coming, (ahead / speed, gpus))
+            line.quiet_until_s = until(line.quiet_coming, line.quiet_lacks)
+
+    def _coming(self, key: float, divided: list[Divided], missing: int) -> list[tuple[float, int]]:
+        """The jobs that pass this key next, in order, until they have the missing GPUs: (a little before, GPUs)."""
         coming = []
         for (_, speed, gpus), items, last in divided:
             if last >= 0 and speed and (gpus or missing <= 0):
                 first = max(last - missing // gpus, 0) if missing > gpus else last
                 coming += [((key - item[0] - self.SLACK) / speed, gpus) for item in items[first : last + 1]]
-        for at_s, gpus in sorted(coming):
-            missing -= gpus
-            if missing <= 0:
-                return at_s
-        return math.inf
+        coming.sort()
+        return coming
 
     def _crossing(
         self, order: Order, key: float, divided: list[Divided], missing: int, now_s: float, before_s: float
@@ -232,6 +244,21 @@ class Rising:
             else:
                 heapq.heappop(ahead)
         return before_s
+
+
+def set_quiet(line: Line, entry: Entry, missing: int, lacking: int, coming: list[tuple[float, int]]) -> None:
+    line.quiet_seq, line.quiet_missing = entry[2], missing
+    line.quiet_lacks, line.quiet_coming = max(lacking, 0), coming
+    line.quiet_until_s = until(coming, lacking)
+
+
+def until(coming: list[tuple[float, int]], missing: float) -> float:
+    """When these jobs have the missing GPUs."""
+    for at_s, gpus in coming:
+        missing -= gpus
+        if missing <= 0:
+            return at_s
+    return math.inf
 
 
 def last_behind(order: Order, items: list[Item], last: int, cutoff: tuple[object, ...], now_s: float) -> int:
