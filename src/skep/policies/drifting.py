@@ -156,9 +156,10 @@ class Drifting:
     def first_crossing(self, order: Order, heads: list[Head], now_s: float) -> float:
         """When the first job passes the next one of these pending jobs before it."""
         self._update(order, now_s)
-        asked = self._next_heads(order, heads, now_s)
-        bounds = [now_s] * len(asked)
+        marks, keys = self._next_heads(order, heads, now_s)
+        bounds = [now_s] * len(marks)
         if order.grain:
+            asked = zip(marks, keys, strict=True)
             bounds = [mark.behind_s if mark.ceiling <= key else mark.bound(key - order.blur) for mark, key in asked]
         first_s = sure_s = math.inf
         while bounds:
@@ -166,7 +167,7 @@ class Drifting:
             if soonest_s >= first_s:
                 break
             at = bounds.index(soonest_s)
-            mark, key = asked[at]
+            mark, key = marks[at], keys[at]
             if order.grain and mark.ceiling < key - order.blur:
                 bounds[at] = mark.bound(key - order.blur)
                 if bounds[at] > soonest_s:
@@ -180,23 +181,26 @@ class Drifting:
         self._set_quiet(order, heads, min(first_s, sure_s), now_s)
         return first_s
 
-    def _next_heads(self, order: Order, heads: list[Head], now_s: float) -> list[tuple[Mark, Key]]:
-        """Each job with the key of the pending one of its rank that it passes next, if any."""
+    def _next_heads(self, order: Order, heads: list[Head], now_s: float) -> tuple[list[Mark], list[Key]]:
+        """The jobs that have a pending one of their rank before them, and the keys that they pass next."""
         by_rank: dict[int, set[Key]] = {}
         for _, entry, _ in heads:
             by_rank.setdefault(entry[0], set()).add(entry[1])
-        found = []
+        marks: list[Mark] = []
+        found: list[Key] = []
         for rank, among in by_rank.items():
             keys = sorted(among)
             first = bisect.bisect_left(self.items, (rank,))
             passing = bisect.bisect_left(self.items, (rank, level_of(order, keys[0])), first)
             after = bisect.bisect_left(self.items, (rank + 1,), passing)
-            found += [(item[3], keys[0]) for item in self.items[first:passing]]
+            marks += [item[3] for item in self.items[first:passing]]
+            found += [keys[0]] * (passing - first)
             for item in self.items[passing:after]:
                 following = self._following(order, item[3], keys, now_s)
                 if following < len(keys):
-                    found.append((item[3], keys[following]))
-        return found
+                    marks.append(item[3])
+                    found.append(keys[following])
+        return marks, found
 
     def _following(self, order: Order, mark: Mark, keys: list[Key], now_s: float) -> int:
         """The position of the first of these keys that the job has not passed."""

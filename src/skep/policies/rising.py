@@ -65,8 +65,7 @@ class Rising:
 
     def refresh(self, started: Iterable[JobView], *, is_steady: bool) -> None:
         """A decision begins, see `Running.refresh`. Keys rise as predicted, whatever is reported."""
-        if started:
-            self.has_started, self.first = True, None
+        self.has_started = bool(self.unfiled)
 
     def _file(self, order: Order, now_s: float) -> None:
         """File the jobs that run by now."""
@@ -77,6 +76,7 @@ class Rising:
             bisect.insort(self.lists.setdefault(kind, []), item)
             self.filed[job.seq] = (kind, item)
             del self.unfiled[job.seq]
+            self.first = None
 
     def _kind(self, order: Order, job: JobView, now_s: float) -> tuple[Kind, float]:
         """The kind of a job, and its key at time 0 if it runs from now on."""

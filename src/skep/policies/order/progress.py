@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from skep.core.job import JobState
 from skep.core.knowledge import Knowledge, KnowledgeView
 from skep.core.view import JobView, View
 from skep.policies.estimate.progress import EpochStanding, standing_of, whole_epochs
@@ -85,6 +86,8 @@ class ProgressAndService(Order):
         gpus = job.allocation.gpus if job.allocation else 0.0
         gain = self._gain(service, gpus, 1.0 - standing.counted)
         if epochs:
+            return Drift(key, gain, math.inf)
+        if job.state is not JobState.RUNNING:  # its speed is not known yet
             return Drift(key, gain, math.inf)
         if not rate or done >= 1.0:
             return Drift(key, gain, 0.0)
