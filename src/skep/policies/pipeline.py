@@ -331,7 +331,7 @@ class Pipeline:
         self.pending.touched = {}
         has_types = len(pools) > 1
         free = 0 if has_types or not pools else pools[0].free
-        added, is_bounded, may_count, now_s = running.gpus_added, self.is_bounded, self.keeps_bounds, view.now_s
+        added, is_bounded, now_s = running.gpus_added, self.is_bounded, view.now_s
         heads = []
         for line in lines.values():
             if not line.entries:
@@ -341,12 +341,8 @@ class Pipeline:
             if has_types:
                 free = line.free()
             if is_rising:
-                missing = line.gpus - free
-                if may_count and line.is_plain and missing > 0:
-                    if is_bounded and line.is_quiet(free, now_s):
-                        continue
-                    if running.lacks(order, entry, missing, now_s):
-                        continue
+                if is_bounded and line.is_plain and line.is_quiet(free, now_s):
+                    continue
             elif line.tried[0] == seq and (line.tried[1] == epoch or free + added < line.hope):
                 continue
             if not line.is_plain or line.gpus <= free or may_help(order, running, entry):
@@ -364,6 +360,10 @@ class Pipeline:
                     self._give(view, plan, job, allocation)
                     return True
         if not self.preempt.may_help(self.order, self.running, entry):
+            return False
+        may_count = self.keeps_bounds and line.is_plain
+        if may_count and self.running.lacks(self.order, entry, line.gpus - line.free(), view.now_s):
+            line.passed = None
             return False
         reachable = self.preempt.reachable(view, self.order, self.running, entry)
         if self.is_rising and line.passed is not None and line.tried == (job.seq, self.epoch):

@@ -146,7 +146,8 @@ class Rising:
         if self.has_started:
             self._file(order, now_s)
         launching = [(job, *self._kind(order, job, now_s)) for job in self.unfiled.values()]
-        fresh = [self._kind(order, job, now_s) for job in self.fresh.values()]
+        known = {job.seq: (kind, level) for job, kind, level in launching}
+        fresh = [known.get(job.seq) or self._kind(order, job, now_s) for job in self.fresh.values()]
         self.fresh = {}
         before, self.first = self.first, None
         for line, entry, missing in heads:
