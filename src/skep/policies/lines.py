@@ -42,6 +42,7 @@ class Line:
         "is_strict",
         "passed",
         "pools",
+        "quiet_coming",
         "quiet_lacks",
         "quiet_missing",
         "quiet_seq",
@@ -79,8 +80,10 @@ class Line:
         """Where keys of running jobs rise: if the head (`quiet_seq`) needs at least `quiet_missing` GPUs beyond the
         free ones, no job that matters to it passes it before this time."""
         self.quiet_seq, self.quiet_missing = NO_SEQ, 0
-        self.quiet_lacks = False
-        """True if those that have passed it have too few GPUs; else it fails for another reason."""
+        self.quiet_lacks = 0.0
+        """How many of those GPUs the jobs did not have that had passed it; 0: it fails for another reason."""
+        self.quiet_coming: list[tuple[float, int]] = []
+        """The next jobs that pass it, in order: (not before, GPUs)."""
         self.cause: Cause | None = None
         """Why the jobs wait (in a strict line: its head), as last booked."""
         self.head: JobView | None = None
@@ -95,8 +98,18 @@ class Line:
 
     def is_quiet(self, free: int, now_s: float) -> bool:
         """True if the head lacks GPUs as before: those that it could preempt have too few."""
-        is_known = self.quiet_lacks and self.quiet_seq == self.entries[0][2] and now_s < self.quiet_until_s
-        return is_known and self.gpus - free >= max(self.quiet_missing, 1)
+        if not self.quiet_lacks or now_s >= self.quiet_until_s or self.quiet_seq != self.entries[0][2]:
+            return False
+        lacks = self.quiet_lacks + self.gpus - free - self.quiet_missing
+        for at_s, gpus in self.quiet_coming:
+            if at_s > now_s:
+                break
+            lacks -= gpus
+        return lacks > 0
+
+
+Head = tuple[Line, Entry, int]
+"""A line with its head, and how many GPUs that needs beyond the free ones."""
 
 
 # Sorted by the first items of the entries.

@@ -17,12 +17,11 @@ from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Preemption
 from skep.policies.adjust.preempt import ByPriority, Preempt
 from skep.policies.allocate.base import Allocator, AsRequested
-from skep.policies.lines import NOT_TRIED, Entry, Line
+from skep.policies.lines import NOT_TRIED, Entry, Head, Line
 from skep.policies.order.base import RISES, Key, Order
 from skep.policies.place import Place
 from skep.policies.room import lacking, make_room
 from skep.policies.roster import Roster
-from skep.policies.running import Head
 
 LineHead = tuple[float, int, Key, int, Line]
 """(key of the group, rank, key, seq, line)."""
@@ -44,8 +43,8 @@ class Walker:
         """Whether groups of jobs take turns; else all have the key 0."""
         self.is_rising = order.moves == RISES
         is_by_order = type(preempt) in (ByPriority, Preempt)
-        is_fixed = not sizes_change and isinstance(allocate, AsRequested)
-        self.keeps_hope = is_by_order and is_fixed and not self.is_rising
+        self.is_as_requested = isinstance(allocate, AsRequested)
+        self.keeps_hope = is_by_order and not self.is_rising and self.is_as_requested and not sizes_change
         """True if what a pending job can reach grows only by GPUs that are counted: what may be stopped depends on keys
         alone, no running job changes its size, and no key rises unseen."""
         self.keeps_bounds = is_by_order and self.is_rising
@@ -141,13 +140,15 @@ class Walker:
         running = self.roster.running
         if entry >= self.preempt.edge(self.order, running):
             return False
+        may_count = self.keeps_bounds and line.is_plain
+        if may_count and running.lacks(self.order, entry, line.gpus - line.free(), view.now_s):
+            line.passed = None
+            return False
         reachable = self.preempt.reachable(view, self.order, running, entry)
-        if self.is_rising:
+        if self.is_rising and line.passed is not None and line.tried == tried_now:
             reachable = list(reachable)
-            passed = [other.seq for other in reachable]
-            if line.tried == tried_now and line.passed == passed:
+            if line.passed == [other.seq for other in reachable]:
                 return False  # nothing was freed, and the same jobs have passed it as when they were not enough
-            line.passed = passed
         return self._push_out(view, plan, line, entry, reachable)
 
     def _push_out(self, view: View, plan: Plan, line: Line, entry: Entry, reachable: Iterable[JobView]) -> bool:
@@ -156,23 +157,27 @@ class Walker:
         shapes = self.allocate.shapes(job)
         if len(shapes) > 1:
             reachable = list(reachable)
+        line.passed, is_lacking = None, True
         for shape in shapes:
             missing = missing_gpus(view, job, shape)
             lacks = lacking(view, self.place, job, shape, reachable, missing)
             if self.is_rising and not self.order.is_even:
                 line.quiet_seq, line.quiet_missing = job.seq, missing
-                line.quiet_lacks = lacks is not None and lacks > 0
+                line.quiet_lacks = max(lacks or 0.0, 0.0)
             if lacks is None:
+                is_lacking = False
                 if self._preempt(view, plan, line, entry, shape, missing):
                     return True
             elif self.keeps_hope and line.is_plain:
                 line.hope = line.free() + self.roster.running.gpus_added + max(lacks, 1)
+        if self.is_rising and is_lacking:
+            reachable = self.preempt.reachable(view, self.order, self.roster.running, entry)
+            line.passed = [other.seq for other in reachable]
         return False
 
     def _preempt(self, view: View, plan: Plan, line: Line, entry: Entry, shape: Shape, missing: int) -> bool:
         """Preempt as few jobs as possible, if the job then fits."""
         roster, job = self.roster, entry[3]
-        line.passed = None
         line.hope = 0
         candidates = self.preempt.candidates(view, self.order, roster.running, entry)
         if roster.has_fixed:
@@ -206,8 +211,11 @@ class Walker:
         running, heads = self.roster.running, list[Head]()
         for line in self.roster.pending.active.values():
             entry = line.entries[0]
-            shapes = self.allocate.shapes(entry[3])
-            heads.append((line, entry, min(missing_gpus(view, entry[3], shape) for shape in shapes)))
+            if line.is_plain and self.is_as_requested:
+                missing = line.gpus - line.free()
+            else:
+                missing = min(missing_gpus(view, entry[3], shape) for shape in self.allocate.shapes(entry[3]))
+            heads.append((line, entry, missing))
         if not heads:
             self.bounded_by = (-1, -1)
             return math.inf

@@ -81,7 +81,7 @@ class Preempt:
             at -= 1
 
     def _risen(self, view: View, order: Order, running: Running, cutoff: tuple[object, ...]) -> Iterator[JobView]:
-        for entry in running.latest(order, cutoff, view.now_s):
+        for entry in running.latest(order, view.now_s):
             if entry <= cutoff:
                 return
             if entry[3].state is RUNNING:

@@ -8,8 +8,8 @@ pending job needs room.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
-from typing import Any
+from collections.abc import Hashable
+from typing import Any, NamedTuple
 
 from skep.core.plan import Plan
 from skep.core.refusal import Cause
@@ -19,9 +19,31 @@ FALLS, STANDS, RISES = -1, 0, 1
 
 Key = Any  # numbers and texts, or tuples of them: each order compares only its own keys
 
-Ceiling = tuple[tuple[int, Key], float, float, tuple[object, ...]]
-"""((rank, a key that the job has not passed), when it passes it, a time before which it certainly has not passed it,
-what must stay unchanged for this to hold)."""
+
+class Drift(NamedTuple):
+    """The key of a running job, and how fast it can change while the job continues unchanged."""
+
+    key: Key
+    rises: float
+    """It rises by no more than this per second; below 0: it falls at least so fast."""
+    falls: float
+    """It falls by no more than this per second."""
+    until_s: float = math.inf
+    """How long it rises by no more than that."""
+    then: float = 0.0
+    """An upper bound on the key at that time ..."""
+    then_rises: float = math.inf
+    """... and on its rise per second from then on."""
+
+    def before(self, at_s: float, key: Key) -> float:
+        """A time before which a job with this drift since `at_s` does not reach the key."""
+        if self.key >= key:
+            return at_s
+        passes_s = at_s + (key - self.key) / self.rises if self.rises > 0 else math.inf
+        if passes_s <= self.until_s:
+            return passes_s
+        ahead = max(key - self.then, 0.0)
+        return self.until_s + ahead / self.then_rises if self.then_rises else math.inf
 
 
 class Order:
@@ -32,6 +54,13 @@ class Order:
 
     is_even = False
     """True if a rising key rises linearly (`speed`), so that jobs of one speed keep their relative order."""
+
+    grain = 0.0
+    """If keys rise otherwise, but with known bounds (`drift`): how far about a key moves while several jobs come and
+    go. 0: nothing is known, and keys are computed at every decision."""
+
+    blur = 0.0
+    """How far rounding can take a key beyond these bounds."""
 
     remembers = False
     """True if a key cannot be recomputed later, because it depends on what was known or attained when it was set. Such
@@ -64,15 +93,13 @@ class Order:
         """When the key of a running job (`running_key`), which is not beyond `key` now, passes it."""
         return math.inf
 
-    def surely_behind(self, job: JobView) -> float:
-        """A time before which a running job has certainly not passed the key that `reaches` was last asked about,
-        whatever the rounding."""
-        return -math.inf
+    def passes(self, job: JobView, key: Key, now_s: float) -> tuple[float, float]:
+        """The same, and a time before which the job certainly has not passed the key, whatever the rounding."""
+        return self.reaches(job, key, now_s), -math.inf
 
-    def ceilings(self, entries: Iterable[tuple[int, Key, int, JobView]], now_s: float) -> dict[int, Ceiling]:
-        """For running jobs, by seq: keys that they have not passed by now, if that is known without computing their
-        keys. The last answer of `reaches` holds until then, if the job continues unchanged."""
-        return {}
+    def drift(self, job: JobView, now_s: float) -> Drift:
+        """How the key of a running job (`running_key`) changes, if there is a `grain`."""
+        return Drift(self.running_key(job, now_s), math.inf, math.inf)
 
     def group(self, job: JobView) -> Hashable:
         """Jobs that share one allowance: those of a user or a VC."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
+from skep.core.job import JobState
 from skep.core.knowledge import Knowledge, KnowledgeView
-from skep.core.plan import Plan
 from skep.core.view import JobView, View
-from skep.policies.estimate.progress import standing_of, whole_epochs
-from skep.policies.order.base import RISES, Ceiling, Order
+from skep.policies.estimate.progress import EpochStanding, standing_of, whole_epochs
+from skep.policies.order.base import RISES, Drift, Order
 
 FORMS = ("sum", "product", "remaining")
 
@@ -18,6 +17,9 @@ STEP = 1e-4
 """Keys are rounded to this part of the lead, so that jobs which were preempted at the same level stay level."""
 SLACK = 0.01
 """Tolerance for rounding, as a part of a step: a job within it of the lead counts as having reached it."""
+
+GRAIN = 0.1
+"""As a part of the lead."""
 
 
 class Course(NamedTuple):
@@ -47,23 +49,19 @@ class ProgressAndService(Order):
         self.scale = scale
         self.lead = lead
         self.step = lead * STEP
+        self.grain = 0.0 if form == "remaining" else lead * GRAIN
+        self.blur = self.step * 1.1
         self.known: KnowledgeView = Knowledge()
 
     def attach(self, view: View) -> None:
         self.known = view.knowledge
-        self.passing: dict[int, Ceiling] = {}
-        """By seq: the last question about each job, and its service and progress then."""
-
-    def ended(self, job: JobView, plan: Plan, now_s: float) -> None:
-        self.passing.pop(job.seq, None)
 
     def key(self, job: JobView, now_s: float) -> float:
-        value = self._value(job, now_s)
+        value = self._value(job.service_at(now_s), standing_of(job, self.known, now_s))
         return round(value / self.step) * self.step if self.step else value
 
-    def _value(self, job: JobView, now_s: float) -> float:
-        service = job.service_at(now_s)
-        left = 1.0 - standing_of(job, self.known, now_s).counted
+    def _value(self, service: float, standing: EpochStanding) -> float:
+        left = 1.0 - standing.counted
         if self.form == "sum":
             return self.weight * service / (service + self.scale) + (1 - self.weight) * left
         if self.form == "product" or left == 1.0:
@@ -71,40 +69,50 @@ class ProgressAndService(Order):
         return service * left / (1.0 - left)
 
     def running_key(self, job: JobView, now_s: float) -> float:
-        value = self._value(job, now_s) - self.lead
+        return self._with_lead(job.service_at(now_s), standing_of(job, self.known, now_s))
+
+    def _with_lead(self, service: float, standing: EpochStanding) -> float:
+        value = self._value(service, standing) - self.lead
         return (math.floor(value / self.step + SLACK) + 0.5) * self.step if self.step else value
 
+    def drift(self, job: JobView, now_s: float) -> Drift:
+        """Service raises the value, less and less. Progress lowers it until all is done; in jumps, if whole epochs
+        count."""
+        service, standing = job.service_at(now_s), standing_of(job, self.known, now_s)
+        done, rate, epochs = standing
+        key = self._with_lead(service, standing)
+        if not self.grain:
+            return Drift(key, math.inf, math.inf)
+        gpus = job.allocation.gpus if job.allocation else 0.0
+        gain = self._gain(service, gpus, 1.0 - standing.counted)
+        if epochs:
+            return Drift(key, gain, math.inf)
+        if job.state is not JobState.RUNNING:  # its speed is not known yet
+            return Drift(key, gain, math.inf)
+        if not rate or done >= 1.0:
+            return Drift(key, gain, 0.0)
+        restart_s = max(job.progress_since_s - now_s, 0.0)
+        lasts_s = restart_s + (1.0 - done) / rate
+        service_then = service + gpus * lasts_s
+        loss = rate * (1 - self.weight if self.form == "sum" else service)
+        falls = rate * (1 - self.weight if self.form == "sum" else service_then)
+        then = self._with_lead(service_then, EpochStanding(1.0, 0.0, 0)) + self.blur
+        rises = gain if restart_s else gain - loss
+        return Drift(key, rises, falls, now_s + lasts_s, then, self._gain(service_then, gpus, 0.0))
+
+    def _gain(self, service: float, gpus: float, left: float) -> float:
+        """How fast service alone raises the value."""
+        return self.weight * gpus * self.scale / (service + self.scale) ** 2 if self.form == "sum" else gpus * left
+
     def reaches(self, job: JobView, key: float, now_s: float) -> float:
+        return self.passes(job, key, now_s)[0]
+
+    def passes(self, job: JobView, key: float, now_s: float) -> tuple[float, float]:
         if self.form == "remaining":
-            return math.inf
-        known, course = self.passing.get(job.seq), self._course(job)
-        if known is None or known[0] != (job.rank, key) or known[1] <= now_s or known[3] != course:
-            goal = key + self.lead
-            at_s, before_s = self._passes(job, (goal - self.step * SLACK / 2, goal - self.step * SLACK * 2), now_s)
-            known = self.passing[job.seq] = ((job.rank, key), at_s, before_s, course)
-        return known[1]
-
-    def surely_behind(self, job: JobView) -> float:
-        known = self.passing.get(job.seq)
-        return math.inf if known is None else known[2]
-
-    def ceilings(self, entries: Iterable[tuple[int, float, int, JobView]], now_s: float) -> dict[int, Ceiling]:
-        passing, reported = self.passing, self.known.progress
-        found = {}
-        for rank, _, seq, job in entries:
-            known = passing.get(seq)
-            if known is not None and known[2] > now_s:
-                since_s, rate, state, held_s, _ = known[3]
-                if since_s != job.progress_since_s or rate != job.rate or held_s != job.held_since_s:
-                    continue
-                if state is job.state and known[0][0] == rank and (not reported or known[3] == self._course(job)):
-                    found[seq] = known
-        return found
-
-    def _course(self, job: JobView) -> tuple[object, ...]:
-        """As long as this is unchanged, service and progress grow as before."""
-        progress = self.known.progress.get(job.id) if self.known.progress else None
-        return (job.progress_since_s, job.rate, job.state, job.held_since_s, progress and progress.at_s)
+            return math.inf, math.inf
+        goal = key + self.lead
+        at_s, before_s = self._passes(job, (goal - self.step * SLACK / 2, goal - self.step * SLACK * 2), now_s)
+        return at_s, before_s
 
     def _passes(self, job: JobView, goals: tuple[float, float], now_s: float) -> list[float]:
         """When the value of a running job reaches each of the goals. Service raises it and progress lowers it. Both

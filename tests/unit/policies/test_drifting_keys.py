@@ -1,0 +1,110 @@
+"""Keys that rise and fall, kept by levels, give what computing all of them would."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skep.core.cluster import Allocation
+from skep.core.job import Job, JobState
+from skep.policies.lines import Entry, Head, Line
+from skep.policies.order.progress import ProgressAndService
+from skep.policies.running import GRID, Running
+from skep.testing import job
+
+numbers = st.integers(0, 30)
+
+
+@st.composite
+def running_jobs(draw: st.DrawFn) -> list[Job]:
+    found = []
+    for seq in range(draw(st.integers(1, 25))):
+        gpus = draw(st.sampled_from([1, 2, 8]))
+        expected = draw(st.sampled_from([None, 1000.0, 20_000.0]))
+        each = Job(job(gpus, id=f"job-{seq}", expect=expected, epochs=draw(st.sampled_from([0, 0, 7]))).spec, seq, 0.0)
+        each.rank = draw(st.sampled_from([0, 0, 0, -1, 1]))
+        each.allocation = Allocation((), gpus)
+        each.service_gpu_s, each.held_since_s, each.work_s = draw(numbers) * 700.0, 900.0, draw(numbers) * 30.0
+        each.progress_since_s = draw(st.sampled_from([900.0, 1100.0, 3000.0]))
+        each.state = draw(st.sampled_from([JobState.RUNNING, JobState.RUNNING, JobState.LAUNCHING]))
+        if each.state is JobState.RUNNING:
+            each.held_gpus, each.rate = gpus, draw(st.sampled_from([0.5, 1.0]))
+        found.append(each)
+    return found
+
+
+def head_of(number: int, key: float) -> Head:
+    """A line with one job of this key."""
+    pending = Job(job(id=f"head-{number}").spec, number, 0.0)
+    line = Line("", f"line {number}", pending.spec.shapes, [], is_strict=False)
+    line.entries = [(0, key, number, pending)]
+    return line, line.entries[0], 1
+
+
+def scanned(order: ProgressAndService, keyed: list[Entry], keys: list[float], now_s: float) -> float:
+    """When the first running job passes the next key, by looking at each of them."""
+    first_s = math.inf
+    for rank, key, _, each in keyed:
+        ahead = [other for other in keys if other >= key]
+        if rank == 0 and ahead:
+            first_s = min(first_s, order.reaches(each, min(ahead), now_s))
+    return first_s if first_s == math.inf else max(round(first_s * GRID), math.floor(now_s * GRID) + 1) / GRID
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    jobs=running_jobs(),
+    late=st.sets(st.integers(0, 24)),
+    leaving=st.sets(st.integers(0, 24)),
+    starting=st.sets(st.integers(0, 24)),
+    form=st.sampled_from(["sum", "product", "remaining"]),
+    lead=st.sampled_from([0.0, 0.01, 0.1]),
+    parts=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=4), min_size=4, max_size=4),
+    wait_s=st.lists(st.sampled_from([0.0, 7.0, 200.0, 3000.0]), min_size=4, max_size=4),
+)
+def test_levels_answer_like_a_scan(
+    jobs: list[Job],
+    late: set[int],
+    leaving: set[int],
+    starting: set[int],
+    form: str,
+    lead: float,
+    parts: list[list[int]],
+    wait_s: list[float],
+) -> None:
+    scale = 1.0 if form == "sum" else 7200.0
+    order = ProgressAndService(form=form, weight=0.5, scale=7200.0, lead=lead * scale)
+    running = Running()
+    now_s = 1000.0
+
+    def enter(those: list[Job]) -> None:
+        for each in those:
+            running.add((each.rank, order.key(each, now_s), each.seq, each))
+
+    enter([each for each in jobs if each.seq not in late])
+    for step in range(4):
+        keys = [part / 40 * scale for part in parts[step]]
+        there = [entry[3] for entry in running.entries]
+        keyed = sorted([(each.rank, order.running_key(each, now_s), each.seq, each) for each in there], reverse=True)
+        heads = [head_of(30 + number, key) for number, key in enumerate(keys)]
+        for _, head, _ in heads:
+            beyond = {entry[2] for entry in keyed if entry[:3] > head[:3]}
+            assert {each.seq for each in running.passed(order, head, now_s)} == beyond
+        assert list(running.latest(order, now_s)) == keyed
+        expected_s = scanned(order, keyed, keys, now_s)
+        found_s = running.next_crossing(order, heads, now_s)
+        assert found_s == expected_s or abs(found_s - expected_s) < 3 / GRID
+        assert all(line.quiet_until_s <= found_s + 1 / GRID for line, _, _ in heads)
+        now_s += wait_s[step]
+        started = [each for each in there if each.seq in starting and each.state is JobState.LAUNCHING]
+        for each in started:
+            each.state, each.held_gpus, each.held_since_s, each.rate = JobState.RUNNING, each.gpu_count, now_s, 1.0
+            each.progress_since_s = now_s
+        for each in there:
+            if each.seq in leaving and step == 0:
+                running.remove(each)
+        if step == 1:
+            enter([each for each in jobs if each.seq in late])
+        running.refresh(started, is_steady=step != 2)
