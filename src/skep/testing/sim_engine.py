@@ -92,7 +92,7 @@ class SimEngine(NoEngine):
 
     def _change(self, node: str, *, is_lost: bool) -> None:
         """As an outage that begins or ends now."""
-        number = self.world.simulator.cluster.by_name[node].index
+        number = self.world.simulator.rates.cluster.by_name[node].index
         events: list[Event] = []
         self.world.simulator.outages = Outages([(self.world.now_s, number, is_lost)])
         self.world.simulator._node_changes(self.world.now_s, events)
@@ -121,7 +121,7 @@ class SimEngine(NoEngine):
             self._on_running(action, last)
 
     def _begin(self, action: Launch | Move) -> None:
-        nodes = {self.world.simulator.cluster.nodes[node].name for node in action.allocation.nodes()}
+        nodes = {self.world.simulator.rates.cluster.nodes[node].name for node in action.allocation.nodes()}
         if lost := nodes & self.world.lost:
             self.tell([LaunchFailed(action.job_id, action.launch, f"node {min(lost)} is lost")])
         elif isinstance(action, Move) and not self._runs(action.job_id):

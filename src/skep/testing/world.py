@@ -163,7 +163,7 @@ class WorldCourse:
         """A copy from here on: the state restored from its snapshot, and a newly attached planner."""
         state = load(dump(self.state), self.state.cluster.blank(), self.state.knowledge.measured)
         engine = copy.deepcopy(self.engine)
-        engine.cluster = state.cluster
+        engine.rates.cluster = state.cluster
         return WorldCourse(Scheduler(state, planner), engine)
 
     def adopt(self, world: World) -> WorldCourse:

@@ -90,7 +90,6 @@ class Simulator:
         costs: Costs | None = None,
         slices: Slices = "rate",
     ) -> None:
-        self.cluster = cluster
         self.rates = Rates(cluster, speed, costs, slices, finish_round_s)
         self.restart_s = restart_s
         self.checkpoint_s = checkpoint_s
@@ -255,9 +254,9 @@ class Simulator:
         changing: dict[int, SimTask] = {}
         for node, is_lost in self.outages.take(at_s):
             if not is_lost:
-                events.append(NodeBack(self.cluster.nodes[node].name))
+                events.append(NodeBack(self.rates.cluster.nodes[node].name))
                 continue
-            events.append(NodeLost(self.cluster.nodes[node].name))
+            events.append(NodeLost(self.rates.cluster.nodes[node].name))
             for task in list(self.running.values()):
                 if task.allocation is not None and node in task.allocation.nodes():
                     kept_s = task.saved_at(at_s, self.checkpoint_s)
@@ -334,7 +333,7 @@ class Simulator:
         assert task.allocation is not None
         if task.halts_as != "swapped":
             return 0.0
-        nodes = self.cluster.nodes
+        nodes = self.rates.cluster.nodes
         pieces = [piece for piece in task.allocation.slices if piece.gpus]
         amounts = [piece.gpu_mem_mib or nodes[piece.node].spec.gpu_mem_mib for piece in pieces]
         most_mib = max((mib for mib in amounts if mib < UNLIMITED), default=0)
