@@ -88,14 +88,24 @@ class Rising:
         if self.unfiled.pop(entry[2], None) is not None:
             self.first = None
         else:
-            kind, item = self.filed.pop(entry[2])
-            self._change(kind, item[0])
-            remove_entry(self.lists[kind], item)
-            if not self.lists[kind]:
-                del self.lists[kind]
+            self._take_out(entry[2])
+
+    def _take_out(self, seq: int) -> None:
+        kind, item = self.filed.pop(seq)
+        self._change(kind, item[0])
+        remove_entry(self.lists[kind], item)
+        if not self.lists[kind]:
+            del self.lists[kind]
 
     def refresh(self, started: Iterable[JobView], *, is_steady: bool) -> None:
-        """A decision begins, see `Running.refresh`. Keys rise as predicted, whatever is reported."""
+        """A decision begins, see `Running.refresh`. Keys rise as predicted, whatever is reported, but a job may have
+        another number of GPUs."""
+        if not is_steady:
+            for seq, job in [
+                (seq, item[2]) for seq, (kind, item) in self.filed.items() if item[2].gpu_count != kind[2]
+            ]:
+                self._take_out(seq)
+                self.unfiled[seq] = self.fresh[seq] = job
         self.has_started = bool(self.unfiled)
 
     def _file(self, order: Order, now_s: float) -> None:
