@@ -6,6 +6,7 @@ import bisect
 import heapq
 import math
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from skep.core.job import JobState
 from skep.core.view import JobView
@@ -29,6 +30,35 @@ Launching = tuple[JobView, Kind, float]
 FAR_S = 1.0
 """Bounds on crossings that are as far too early as this are computed again."""
 
+NEAR_S = 0.1
+"""More than rounding can change of a time."""
+
+
+class First(NamedTuple):
+    """The earliest crossing of all heads."""
+
+    head: Head
+    at_s: float
+    now_s: float
+    """When it was computed."""
+    sole: JobView | None
+    """The job that crosses then, if no other one does at about that time."""
+
+    def depends_on(self, kind: Kind, level: float) -> bool:
+        """True if a job of this kind, with this key at time 0, may pass the head by then."""
+        rank, key = self.head[1][:2]
+        if self.sole is None or kind[0] > rank:
+            return True
+        return bool(kind[0] == rank and key - level <= (self.at_s + NEAR_S) * kind[1])
+
+    def at(self, order: Order, now_s: float) -> First | None:
+        """The same computed at this time, when rounding may be different."""
+        if now_s == self.now_s:
+            return self
+        if self.sole is None or now_s > self.at_s - NEAR_S:
+            return None
+        return First(self.head, order.reaches(self.sole, self.head[1][1], now_s), now_s, self.sole)
+
 
 class Rising:
     """Running jobs whose keys rise linearly. Two that rise at the same speed never overtake each other, so there is one
@@ -46,25 +76,36 @@ class Rising:
         """Jobs that were added since the last search for crossings."""
         self.has_started = True
         """True if some of the unfiled jobs may run by now."""
-        self.first: tuple[float, float, Line, int, int] | None = None
-        """What the last search found, if no job has come or gone since: when it was, the earliest crossing, its line,
-        the seq of the head and how many GPUs that needed."""
+        self.first: First | None = None
+        """What the last search found, as long as it holds."""
 
     def add(self, entry: Entry) -> None:
         self.unfiled[entry[2]] = self.fresh[entry[2]] = entry[3]
-        self.has_started, self.first = True, None
+        self.has_started = True
 
     def remove(self, entry: Entry) -> None:
-        self.first = None
         self.fresh.pop(entry[2], None)
-        if self.unfiled.pop(entry[2], None) is None:
-            kind, item = self.filed.pop(entry[2])
-            remove_entry(self.lists[kind], item)
-            if not self.lists[kind]:
-                del self.lists[kind]
+        if self.unfiled.pop(entry[2], None) is not None:
+            self.first = None
+        else:
+            self._take_out(entry[2])
+
+    def _take_out(self, seq: int) -> None:
+        kind, item = self.filed.pop(seq)
+        self._change(kind, item[0])
+        remove_entry(self.lists[kind], item)
+        if not self.lists[kind]:
+            del self.lists[kind]
 
     def refresh(self, started: Iterable[JobView], *, is_steady: bool) -> None:
-        """A decision begins, see `Running.refresh`. Keys rise as predicted, whatever is reported."""
+        """A decision begins, see `Running.refresh`. Keys rise as predicted, whatever is reported, but a job may have
+        another number of GPUs."""
+        if not is_steady:
+            for seq, job in [
+                (seq, item[2]) for seq, (kind, item) in self.filed.items() if item[2].gpu_count != kind[2]
+            ]:
+                self._take_out(seq)
+                self.unfiled[seq] = self.fresh[seq] = job
         self.has_started = bool(self.unfiled)
 
     def _file(self, order: Order, now_s: float) -> None:
@@ -76,6 +117,11 @@ class Rising:
             bisect.insort(self.lists.setdefault(kind, []), item)
             self.filed[job.seq] = (kind, item)
             del self.unfiled[job.seq]
+            self._change(kind, level)
+
+    def _change(self, kind: Kind, level: float) -> None:
+        """A job has come or gone. Forget the first crossing if it may depend on the job."""
+        if self.first is not None and self.first.depends_on(kind, level + self.SLACK):
             self.first = None
 
     def _kind(self, order: Order, job: JobView, now_s: float) -> tuple[Kind, float]:
@@ -149,6 +195,8 @@ class Rising:
         known = {job.seq: (kind, level) for job, kind, level in launching}
         fresh = [known.get(job.seq) or self._kind(order, job, now_s) for job in self.fresh.values()]
         self.fresh = {}
+        for kind, level in fresh:
+            self._change(kind, level)
         before, self.first = self.first, None
         for line, entry, missing in heads:
             if line.quiet_seq != entry[2] or missing < line.quiet_missing:
@@ -157,33 +205,35 @@ class Rising:
             else:
                 for kind, level in fresh:
                     self._expect(line, entry, kind, level)
-            if before is not None and before[0] == now_s and before[2:] == (line, entry[2], missing):
-                self.first = before
-        for line, entry, missing in sorted(heads, key=lambda head: head[0].quiet_until_s):
-            first_s = math.inf if self.first is None else self.first[1]
-            if line.quiet_until_s >= first_s:
+            if before is not None and before.head == (line, entry, missing):
+                self.first = before.at(order, now_s)
+        for head in sorted(heads, key=lambda head: head[0].quiet_until_s):
+            first_s = math.inf if self.first is None else self.first.at_s
+            if head[0].quiet_until_s >= first_s:
                 break
-            if self.first is None or line is not self.first[2]:
-                at_s = self._look_at(order, (line, entry, missing), launching, now_s, first_s)
+            if self.first is None or head != self.first.head:
+                at_s, sole = self._look_at(order, head, launching, now_s, first_s)
                 if at_s < first_s:
-                    self.first = (now_s, at_s, line, entry[2], missing)
-        return math.inf if self.first is None else self.first[1]
+                    self.first = First(head, at_s, now_s, sole)
+        return math.inf if self.first is None else self.first.at_s
 
-    def _look_at(self, order: Order, head: Head, launching: list[Launching], now_s: float, before_s: float) -> float:
-        """When the first crossing of this head is, if before this time. Sets until when the line is quiet, unless that
-        is known well enough."""
+    def _look_at(
+        self, order: Order, head: Head, launching: list[Launching], now_s: float, before_s: float
+    ) -> tuple[float, JobView | None]:
+        """The first crossing of this head (`_crossing`). Sets until when the line is quiet, unless that is known well
+        enough."""
         line, (rank, key, _, _), missing = head
         divided, lacking = self._divided(order, head[1], missing, now_s)
         divided += [(kind, [(level, job.seq, job)], 0) for job, kind, level in launching if kind[0] == rank]
-        at_s = math.inf
         if line.quiet_until_s > -math.inf:
-            at_s = self._crossing(order, key, divided, lacking, now_s, before_s)
-            if at_s < line.quiet_until_s + FAR_S:
-                return at_s
+            found = self._crossing(order, key, divided, lacking, now_s, before_s)
+            if found[0] >= line.quiet_until_s + FAR_S:
+                set_quiet(line, head[1], missing, lacking, self._coming(key, divided, lacking))
+            return found
         set_quiet(line, head[1], missing, lacking, self._coming(key, divided, lacking))
         if line.quiet_until_s >= before_s:
-            return before_s
-        return at_s if at_s < math.inf else self._crossing(order, key, divided, lacking, now_s, before_s)
+            return before_s, None
+        return self._crossing(order, key, divided, lacking, now_s, before_s)
 
     def _soonest(self, entry: Entry, launching: list[Launching], now_s: float) -> float:
         """A time before which no job passes this pending one; in the past if one has, or almost."""
@@ -220,31 +270,38 @@ class Rising:
 
     def _crossing(
         self, order: Order, key: float, divided: list[Divided], missing: int, now_s: float, before_s: float
-    ) -> float:
+    ) -> tuple[float, JobView | None]:
         """When jobs with the missing GPUs have risen past this key, or the next job if none are missing; `before_s` if
-        that is sooner."""
-        ahead: list[tuple[float, int, int, list[Item]]] = []
-        """The next job to pass in each list: (when, its seq, its position, the list). With a seq of -1 it is the list
-        that is next, and the time is a little too early."""
+        that is sooner. And the last of these jobs, if it runs and no other one passes at about that time."""
+        ahead: list[tuple[float, int, int, list[Item], float]] = []
+        """The next job to pass in each list: (when, its seq, its position, the list, its speed). With a seq of -1 it is
+        the list that is next, and the time is a little too early."""
         for (_, speed, _), items, last in divided:
             if last >= 0 and speed:
-                ahead.append(((key - items[last][0] - self.SLACK) / speed, -1, last, items))
+                ahead.append(((key - items[last][0] - self.SLACK) / speed, -1, last, items, speed))
         heapq.heapify(ahead)
+        is_sole, previous_s = True, -math.inf
         while ahead and ahead[0][0] < before_s:
-            at_s, seq, last, items = ahead[0]
+            at_s, seq, last, items, speed = ahead[0]
             job = items[last][2]
             if seq < 0:
-                heapq.heapreplace(ahead, (order.reaches(job, key, now_s), job.seq, last, items))
+                heapq.heapreplace(ahead, (order.reaches(job, key, now_s), job.seq, last, items, speed))
                 continue
             missing -= job.gpu_count
+            is_sole = is_sole and job.state is JobState.RUNNING
             if missing <= 0:
-                return at_s
+                others_s = [each[0] for each in ahead[1:3]]
+                if last:
+                    others_s.append((key - items[last - 1][0] - self.SLACK) / speed)
+                is_sole = is_sole and previous_s < at_s - NEAR_S and at_s + NEAR_S < min(others_s, default=math.inf)
+                return at_s, job if is_sole else None
+            previous_s = at_s
             if last:
                 job = items[last - 1][2]
-                heapq.heapreplace(ahead, (order.reaches(job, key, now_s), job.seq, last - 1, items))
+                heapq.heapreplace(ahead, (order.reaches(job, key, now_s), job.seq, last - 1, items, speed))
             else:
                 heapq.heappop(ahead)
-        return before_s
+        return before_s, None
 
 
 def set_quiet(line: Line, entry: Entry, missing: int, lacking: int, coming: list[tuple[float, int]]) -> None:

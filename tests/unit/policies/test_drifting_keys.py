@@ -23,12 +23,14 @@ def running_jobs(draw: st.DrawFn) -> list[Job]:
     for seq in range(draw(st.integers(1, 25))):
         gpus = draw(st.sampled_from([1, 2, 8]))
         expected = draw(st.sampled_from([None, 1000.0, 20_000.0]))
-        each = Job(job(gpus, id=f"job-{seq}", expect=expected, epochs=draw(st.sampled_from([0, 0, 7]))).spec, seq, 0.0)
+        each = Job(
+            job(gpus, id=f"job-{seq}", expect=expected, epochs=draw(st.sampled_from([0] * 9 + [7]))).spec, seq, 0.0
+        )
         each.rank = draw(st.sampled_from([0, 0, 0, -1, 1]))
         each.allocation = Allocation((), gpus)
         each.service_gpu_s, each.held_since_s, each.work_s = draw(numbers) * 700.0, 900.0, draw(numbers) * 30.0
         each.progress_since_s = draw(st.sampled_from([900.0, 1100.0, 3000.0]))
-        each.state = draw(st.sampled_from([JobState.RUNNING, JobState.RUNNING, JobState.LAUNCHING]))
+        each.state = draw(st.sampled_from([JobState.RUNNING] * 5 + [JobState.LAUNCHING]))
         if each.state is JobState.RUNNING:
             each.held_gpus, each.rate = gpus, draw(st.sampled_from([0.5, 1.0]))
         found.append(each)
@@ -51,6 +53,17 @@ def scanned(order: ProgressAndService, keyed: list[Entry], keys: list[float], no
         if rank == 0 and ahead:
             first_s = min(first_s, order.reaches(each, min(ahead), now_s))
     return first_s if first_s == math.inf else max(round(first_s * GRID), math.floor(now_s * GRID) + 1) / GRID
+
+
+def passes_before(order: ProgressAndService, keyed: list[Entry], keys: list[float], at_s: float) -> bool:
+    """True if a running job is then, by more than rounding, beyond the key that it had to pass next."""
+    if order.form == "remaining":
+        return False
+    for rank, key, _, each in keyed:
+        ahead = [other for other in keys if other >= key]
+        if rank == 0 and ahead and order.running_key(each, at_s) > min(ahead) + order.step + 1e-9:
+            return True
+    return False
 
 
 @settings(max_examples=60, deadline=None)
@@ -95,7 +108,10 @@ def test_levels_answer_like_a_scan(
         assert list(running.latest(order, now_s)) == keyed
         expected_s = scanned(order, keyed, keys, now_s)
         found_s = running.next_crossing(order, heads, now_s)
-        assert found_s == expected_s or abs(found_s - expected_s) < 3 / GRID
+        # Answers are kept while a job is launching; within an epoch they may be its end, when the job is asked again.
+        if all(each.state is JobState.RUNNING and not each.spec.epochs for each in there):
+            assert found_s == expected_s or abs(found_s - expected_s) < 3 / GRID
+        assert not passes_before(order, keyed, keys, min(found_s, 1e6) - 0.01)
         assert all(line.quiet_until_s <= found_s + 1 / GRID for line, _, _ in heads)
         now_s += wait_s[step]
         started = [each for each in there if each.seq in starting and each.state is JobState.LAUNCHING]
