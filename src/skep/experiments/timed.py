@@ -9,7 +9,7 @@ from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.refusal import Refusal
 from skep.core.view import JobView, Trigger, View
-from skep.metrics.quantile import quantile
+from skep.metrics.quantile import high_quantile
 
 
 class Timed:
@@ -40,4 +40,4 @@ class Timed:
         """Average and 99th percentile of a decision."""
         if not self.seconds:
             return 0.0, 0.0
-        return 1e3 * sum(self.seconds) / len(self.seconds), 1e3 * quantile(sorted(self.seconds), 0.99)
+        return 1e3 * sum(self.seconds) / len(self.seconds), 1e3 * high_quantile(self.seconds, 0.99)

@@ -305,7 +305,8 @@ class Afs:
     def _next_wake(self, view: View) -> float | None:
         for job in self.timers.take_due(view.now_s):
             self.timers.set(job, self.place.changes_at(job, view.now_s))
-        return self.timers.next_s if self.timers.next_s < math.inf else None
+        next_s = self.timers.next_s()
+        return next_s if next_s < math.inf else None
 
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
         found = self.pending.entries.get(job.seq)

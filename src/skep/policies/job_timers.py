@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from skep.core.view import JobView
 
@@ -36,9 +36,12 @@ class JobTimers:
     def drop(self, job: JobView) -> None:
         self._due.pop(job.seq, None)
 
-    def take_due(self, now_s: float) -> Iterator[JobView]:
+    def take_due(self, now_s: float) -> Iterable[JobView]:
         """Jobs whose time has come; their timers are removed. A timer that is set meanwhile and is already due is
         included."""
+        return self._take_due(now_s) if self._heap and self._heap[0][0] <= now_s else ()
+
+    def _take_due(self, now_s: float) -> Iterator[JobView]:
         heap = self._heap
         while heap and heap[0][0] <= now_s:
             at_s, seq, job = heapq.heappop(heap)
@@ -46,7 +49,6 @@ class JobTimers:
                 del self._due[seq]
                 yield job
 
-    @property
     def next_s(self) -> float:
         heap = self._heap
         while heap and self._due.get(heap[0][1]) != heap[0][0]:

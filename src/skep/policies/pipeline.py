@@ -121,7 +121,7 @@ class Pipeline:
             freed = trigger.ended or trigger.returned or trigger.nodes_changed or trigger.withdrawn
             self.reasons.book(view, plan, fresh, changed=bool(plan.decisions or freed))
         if roster.has_moments:
-            wake_s = min(wake_s, roster.timers.next_s)
+            wake_s = min(wake_s, roster.timers.next_s())
         if walker.is_rising or roster.running.has_spared:
             wake_s = min(wake_s, walker.wake_s(view))
         if wake_s < math.inf:

@@ -13,6 +13,8 @@ from skep.core.view import JobView
 from skep.policies.lines import Entry, Head, Line, remove_entry
 from skep.policies.order.base import Order
 
+RUNNING = JobState.RUNNING
+
 Item = tuple[float, int, JobView]
 """(what a rising key would have been at time 0, seq, job)."""
 
@@ -26,6 +28,9 @@ Divided = tuple[Kind, list[Item], int]
 
 Launching = tuple[JobView, Kind, float]
 """A job that does not run yet, its kind, and what its key at time 0 would be if it ran from now on."""
+
+SLACK = 0.01
+"""More than rounding can misplace a job in its list; close ones are compared by their exact keys."""
 
 FAR_S = 1.0
 """Bounds on crossings that are as far too early as this are computed again."""
@@ -63,9 +68,6 @@ class First(NamedTuple):
 class Rising:
     """Running jobs whose keys rise linearly. Two that rise at the same speed never overtake each other, so there is one
     list for each kind, sorted by the keys at time 0, and only the lists must be merged."""
-
-    SLACK = 0.01
-    """More than rounding can misplace a job in its list; close ones are compared by their exact keys."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.lists: dict[Kind, list[Item]] = {}
@@ -111,7 +113,7 @@ class Rising:
     def _file(self, order: Order, now_s: float) -> None:
         """File the jobs that run by now."""
         self.has_started = False
-        for job in [job for job in self.unfiled.values() if job.state is JobState.RUNNING]:
+        for job in [job for job in self.unfiled.values() if job.state is RUNNING]:
             kind, level = self._kind(order, job, now_s)
             item = (level, job.seq, job)
             bisect.insort(self.lists.setdefault(kind, []), item)
@@ -121,7 +123,7 @@ class Rising:
 
     def _change(self, kind: Kind, level: float) -> None:
         """A job has come or gone. Forget the first crossing if it may depend on the job."""
-        if self.first is not None and self.first.depends_on(kind, level + self.SLACK):
+        if self.first is not None and self.first.depends_on(kind, level + SLACK):
             self.first = None
 
     def _kind(self, order: Order, job: JobView, now_s: float) -> tuple[Kind, float]:
@@ -153,7 +155,7 @@ class Rising:
 
     def _head(self, kind: Kind, at: int, now_s: float) -> tuple[int, float, int, Kind]:
         """For a heap with the last on top: no key of this list from `at` down is beyond the second number."""
-        return (-kind[0], -(self.lists[kind][at][0] + kind[1] * now_s + self.SLACK), at, kind)
+        return (-kind[0], -(self.lists[kind][at][0] + kind[1] * now_s + SLACK), at, kind)
 
     def passed(self, order: Order, entry: Entry, now_s: float) -> Iterator[JobView]:
         """Running jobs that have passed this pending entry, in any order."""
@@ -180,8 +182,8 @@ class Rising:
             last = -1
             if its_rank == rank:
                 level = key - speed * now_s
-                last = bisect.bisect_left(items, (level + self.SLACK,)) - 1
-                if last >= 0 and items[last][0] > level - self.SLACK:  # so close that rounding decides
+                last = bisect.bisect_left(items, (level + SLACK,)) - 1
+                if last >= 0 and items[last][0] > level - SLACK:  # so close that rounding decides
                     last = last_behind(order, items, last, cutoff, now_s)
             missing -= gpus * (len(items) - last - 1)
             found.append((kind, items, last))
@@ -241,7 +243,7 @@ class Rising:
         soonest_s = math.inf
         tops = [(kind, items[-1][0]) for kind, items in self.lists.items()]
         for (its_rank, speed, _), level in tops + [(kind, level) for _, kind, level in launching]:
-            ahead = key - level - self.SLACK
+            ahead = key - level - SLACK
             if its_rank > rank or (its_rank == rank and ahead <= speed * now_s):
                 return -math.inf
             if its_rank == rank and speed and ahead < soonest_s * speed:
@@ -251,7 +253,7 @@ class Rising:
     def _expect(self, line: Line, entry: Entry, kind: Kind, level: float) -> None:
         """A job was started that may pass the head of this line."""
         rank, speed, gpus = kind
-        ahead = entry[1] - level - self.SLACK
+        ahead = entry[1] - level - SLACK
         if rank > entry[0]:
             line.quiet_until_s = -math.inf
         elif rank == entry[0] and speed and ahead < line.quiet_until_s * speed:
@@ -264,7 +266,7 @@ class Rising:
         for (_, speed, gpus), items, last in divided:
             if last >= 0 and speed and (gpus or missing <= 0):
                 first = max(last - missing // gpus, 0) if missing > gpus else last
-                coming += [((key - item[0] - self.SLACK) / speed, gpus) for item in items[first : last + 1]]
+                coming += [((key - item[0] - SLACK) / speed, gpus) for item in items[first : last + 1]]
         coming.sort()
         return coming
 
@@ -278,7 +280,7 @@ class Rising:
         the list that is next, and the time is a little too early."""
         for (_, speed, _), items, last in divided:
             if last >= 0 and speed:
-                ahead.append(((key - items[last][0] - self.SLACK) / speed, -1, last, items, speed))
+                ahead.append(((key - items[last][0] - SLACK) / speed, -1, last, items, speed))
         heapq.heapify(ahead)
         is_sole, previous_s = True, -math.inf
         while ahead and ahead[0][0] < before_s:
@@ -288,11 +290,11 @@ class Rising:
                 heapq.heapreplace(ahead, (order.reaches(job, key, now_s), job.seq, last, items, speed))
                 continue
             missing -= job.gpu_count
-            is_sole = is_sole and job.state is JobState.RUNNING
+            is_sole = is_sole and job.state is RUNNING
             if missing <= 0:
                 others_s = [each[0] for each in ahead[1:3]]
                 if last:
-                    others_s.append((key - items[last - 1][0] - self.SLACK) / speed)
+                    others_s.append((key - items[last - 1][0] - SLACK) / speed)
                 is_sole = is_sole and previous_s < at_s - NEAR_S and at_s + NEAR_S < min(others_s, default=math.inf)
                 return at_s, job if is_sole else None
             previous_s = at_s

@@ -44,16 +44,21 @@ class Roster:
         is_one_group, has_no_keys = type(order).group is Order.group, type(place).key is Place.key
         self.is_by_shape = is_one_group and has_no_keys and not is_strict
         """True if jobs of the same shapes are in the same line."""
-        order_changes, place_changes = type(order).changes_at, type(place).changes_at
-        self.has_moments = order_changes is not Order.changes_at or place_changes is not Place.changes_at
+        has_jumps, has_patience = (
+            type(order).changes_at is not Order.changes_at,
+            type(place).changes_at is not Place.changes_at,
+        )
+        self.has_moments = has_jumps or has_patience
         """Whether jobs have moments at which they change by themselves, so that `timers` is used at all."""
+        self.pending_change = has_patience or (has_jumps and order.pending_change)
+        """Whether pending jobs have such moments."""
 
     # Pending jobs ----------------------------------------------------------------------------------------------
 
     def enqueue(self, view: View, plan: Plan | None, job: JobView) -> Line:
         line, now_s = self._line(view, job), view.now_s
         self.pending.add(line, self._entry(job, plan, now_s))
-        if self.has_moments:
+        if self.pending_change:
             self.timers.set(job, min(self.order.changes_at(job, now_s), self.place.changes_at(job, now_s)))
         return line
 

@@ -208,11 +208,12 @@ class Walker:
 
     def _next_crossing(self, view: View) -> float:
         """The next time at which the head of a line could preempt running jobs that it cannot preempt now."""
-        running, heads = self.roster.running, list[Head]()
+        running, heads, pools = self.roster.running, list[Head](), view.cluster.pools
+        free = pools[0].free if len(pools) == 1 else -1
         for line in self.roster.pending.active.values():
             entry = line.entries[0]
             if line.is_plain and self.is_as_requested:
-                missing = line.gpus - line.free()
+                missing = line.gpus - (free if free >= 0 else line.free())
             else:
                 missing = min(missing_gpus(view, entry[3], shape) for shape in self.allocate.shapes(entry[3]))
             heads.append((line, entry, missing))

@@ -62,6 +62,9 @@ class Order:
     blur = 0.0
     """How far rounding can take a key beyond these bounds."""
 
+    pending_change = True
+    """False if `changes_at` is never for a pending job."""
+
     remembers = False
     """True if a key cannot be recomputed later, because it depends on what was known or attained when it was set. Such
     keys are kept in the memory, so that a fork continues with them."""

@@ -68,6 +68,7 @@ class Queues(Order):
         self.promote = promote
         self.gittins = gittins
         self.remembers = gittins is not None
+        self.pending_change = promote > 0
 
     def attach(self, view: View) -> None:
         self.places = STANDING.all(view.memory)
@@ -80,8 +81,7 @@ class Queues(Order):
             self.gittins.attach(view)
 
     def key(self, job: JobView, now_s: float) -> tuple[int, int, float]:
-        attained = self._attained(job, now_s)
-        level = self._level(job, attained, now_s)
+        attained, level = self._attained(job, now_s)
         place = self.places.get(job.id)
         part, time_s = (WAITS, job.submit_s) if place is None else (place.part, place.since_s)
         if self.gittins is not None:
@@ -114,23 +114,20 @@ class Queues(Order):
         self.demoted = []
         return settled
 
-    def _level(self, job: JobView, attained: float, now_s: float) -> int:
-        # The time at which a job reaches a limit is rounded, and the rounding error applies to each of its GPUs.
-        return bisect.bisect_right(self.limits, attained + EPSILON + math.ulp(now_s) * max(job.gpus, 1))
-
-    def _attained(self, job: JobView, now_s: float) -> float:
-        """Service since the last promotion."""
+    def _attained(self, job: JobView, now_s: float) -> tuple[float, int]:
+        """Service since the last promotion, and the queue in which it puts the job."""
         attained = job.service_at(now_s) if self.by_size else job.run_at(now_s)
         promoted = self.promoted.get(job.id) if self.promoted else None
         if promoted is not None:
             attained -= promoted.service_gpu_s if self.by_size else promoted.run_s
-        return attained
+        # The time at which a job reaches a limit is rounded, and the rounding error applies to each of its GPUs.
+        slack = EPSILON + math.ulp(now_s) * max(job.gpus, 1)
+        return attained, bisect.bisect_right(self.limits, attained + slack)
 
     def changes_at(self, job: JobView, now_s: float) -> float:
         if job.allocation is None:
             return self._promotion(job, now_s) if self.promote else math.inf
-        attained = self._attained(job, now_s)
-        level = self._level(job, attained, now_s)
+        attained, level = self._attained(job, now_s)
         if level == len(self.limits):
             return math.inf
         speed = job.allocation.gpus if self.by_size else 1
