@@ -175,8 +175,9 @@ class Pipeline:
         if self.walk == EASY:
             for line in list(self.pending.active.values()):
                 for job, allocation in backfill(view, plan, self.place, self.estimate, self.running, line):
+                    entry = self.pending.entries[job.seq][1]
                     self.pending.remove(job)
-                    self.walker.give(view, plan, job, allocation)
+                    self.walker.give(view, plan, entry, allocation)
         return fresh
 
     def _admit(self, view: View, plan: Plan, job: JobView) -> bool:

@@ -39,6 +39,7 @@ class Roster:
         self.timers = JobTimers()
         self.keys = KeptKeys(memory)
         self.remembers = order.remembers
+        self.keeps_entries = order.start_keeps_key and not order.remembers
         self.has_fixed = False
         """True if there may be running jobs that must not be preempted."""
         is_one_group, has_no_keys = type(order).group is Order.group, type(place).key is Place.key
@@ -96,15 +97,16 @@ class Roster:
 
     # Jobs with cells -------------------------------------------------------------------------------------------
 
-    def take_over(self, plan: Plan, job: JobView, now_s: float) -> None:
-        """A job that got cells, from us or another planner, counts as one of ours from now on."""
+    def take_over(self, plan: Plan, job: JobView, now_s: float, pending: Entry | None = None) -> None:
+        """A job that got cells, from us or another planner, counts as one of ours from now on. `pending`: its entry
+        until now."""
         self.order.entered(job, plan, now_s)
-        self.keep_running(job, plan, now_s)
+        self.keep_running(job, plan, now_s, pending if self.keeps_entries else None)
 
-    def keep_running(self, job: JobView, plan: Plan | None, now_s: float) -> None:
+    def keep_running(self, job: JobView, plan: Plan | None, now_s: float, entry: Entry | None = None) -> None:
         if not job.spec.preemptible:
             self.has_fixed = True
-        self.running.add(self._entry(job, plan, now_s))
+        self.running.add(entry or self._entry(job, plan, now_s))
         if self.has_moments:
             self.timers.set(job, self.order.changes_at(job, now_s))
 

@@ -17,7 +17,7 @@ from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Adjuster, Preemption
 from skep.policies.adjust.give_way import GiveWay, can_leave
 from skep.policies.adjust.splice import masks_of
-from skep.policies.lines import Line
+from skep.policies.lines import Entry, Line
 from skep.policies.order.promises import EPSILON, HOUR_S, Promise, Promises
 from skep.policies.pipeline import SKIP, Pipeline
 from skep.policies.place.homes import Homes, copy_of
@@ -34,9 +34,9 @@ class TierRoster(Roster):
         self.order.watch(job, view.now_s)
         return super().enqueue(view, plan, job)
 
-    def keep_running(self, job: JobView, plan: Plan | None, now_s: float) -> None:
+    def keep_running(self, job: JobView, plan: Plan | None, now_s: float, entry: Entry | None = None) -> None:
         self.order.watch(job, now_s)
-        super().keep_running(job, plan, now_s)
+        super().keep_running(job, plan, now_s, entry)
 
 
 class TierPipeline(Pipeline):

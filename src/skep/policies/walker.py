@@ -135,7 +135,7 @@ class Walker:
             for shape in self.allocate.shapes(job):
                 allocation = self.place.find(view.cluster, plan, job, shape, view.now_s)
                 if allocation is not None:
-                    self.give(view, plan, job, allocation)
+                    self.give(view, plan, entry, allocation)
                     return True
         running = self.roster.running
         if entry >= self.preempt.edge(self.order, running):
@@ -190,14 +190,14 @@ class Walker:
                 roster.let_go(plan, victim, view.now_s)
                 if roster.is_strict:
                     roster.leaving.add(victim, view.now_s)
-            self.give(view, plan, job, room.allocation)
+            self.give(view, plan, entry, room.allocation)
         if sum([victim.gpus for victim in room.victims]) != job.gpus:
             roster.pending.epoch += 1  # something is left for others
         return True
 
-    def give(self, view: View, plan: Plan, job: JobView, allocation: Allocation) -> None:
-        plan.start(job, allocation)
-        self.roster.take_over(plan, job, view.now_s)
+    def give(self, view: View, plan: Plan, entry: Entry, allocation: Allocation) -> None:
+        plan.start(entry[3], allocation)
+        self.roster.take_over(plan, entry[3], view.now_s, entry)
 
     def wake_s(self, view: View) -> float:
         """When the queue must be walked again although nothing happens."""

@@ -65,6 +65,9 @@ class Order:
     pending_change = True
     """False if `changes_at` is never for a pending job."""
 
+    start_keeps_key = False
+    """True if a start does not change the key of a job."""
+
     remembers = False
     """True if a key cannot be recomputed later, because it depends on what was known or attained when it was set. Such
     keys are kept in the memory, so that a fork continues with them."""

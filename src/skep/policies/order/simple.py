@@ -12,12 +12,16 @@ from skep.policies.order.base import FALLS, RISES, Order
 class Fifo(Order):
     """First come, first served: the tie-break alone decides."""
 
+    start_keeps_key = True
+
     def key(self, job: JobView, now_s: float) -> float:
         return 0.0
 
 
 class Smallest(Order):
     """Fewest GPUs first."""
+
+    start_keeps_key = True
 
     def key(self, job: JobView, now_s: float) -> float:
         return job.gpus
@@ -48,6 +52,7 @@ class Remaining(Shortest):
     """Least remaining time first (SRTF); with `by_size` least remaining service (SRSF)."""
 
     moves = FALLS
+    start_keeps_key = True
 
     def key(self, job: JobView, now_s: float) -> float:
         left_s = self.duration.total_s(job)
@@ -68,6 +73,7 @@ class LeastAttained(Order):
 
     moves = RISES
     is_even = True
+    start_keeps_key = True
 
     def __init__(self, *, by_size: bool = True, lead: float = 0.0) -> None:
         self.by_size = by_size
