@@ -110,19 +110,21 @@ class Walker:
         if not lines:
             return heads
         pending.touched = {}
-        free = pools[0].free if len(pools) == 1 else -1
+        has_types, free = len(pools) != 1, pools[0].free if pools else 0
         added, edge = running.gpus_added, self.preempt.edge(self.order, running)
         for line in lines.values():
-            if not line.entries:
+            entries = line.entries
+            if not entries:
                 continue
-            entry = line.entries[0]
-            its_free = free if free >= 0 else line.free()
-            if line.is_plain and line.gpus > its_free and entry >= edge:
+            entry = entries[0]
+            if has_types:
+                free = line.free()
+            if line.gpus > free and entry >= edge and line.is_plain:
                 continue
             if is_rising:
-                if self.is_bounded and line.is_plain and line.is_quiet(its_free, view.now_s):
+                if self.is_bounded and line.is_plain and line.is_quiet(free, view.now_s):
                     continue
-            elif line.tried[0] == entry[2] and (line.tried[1] == epoch or its_free + added < line.hope):
+            elif line.tried[0] == entry[2] and (line.tried[1] == epoch or free + added < line.hope):
                 continue
             heads.append(self._head(line))
         if len(heads) > 1:
@@ -159,7 +161,8 @@ class Walker:
             reachable = list(reachable)
         line.passed, is_lacking = None, True
         for shape in shapes:
-            missing = missing_gpus(view, job, shape)
+            is_counted = line.is_plain and self.is_as_requested
+            missing = line.gpus - line.free() if is_counted else missing_gpus(view, job, shape)
             lacks = lacking(view, self.place, job, shape, reachable, missing)
             if self.is_rising and not self.order.is_even:
                 line.quiet_seq, line.quiet_missing = job.seq, missing
