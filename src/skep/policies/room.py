@@ -101,7 +101,7 @@ def is_useful(view: View, victim: JobView, shape: Shape) -> bool:
 
 def spare(view: View, plan: Plan, place: Place, job: JobView, shape: Shape, room: Room, mark: int) -> Room:
     """Keep every victim, best ordered first, without which the job still fits."""
-    if len(room.victims) == 1 or are_all_needed(view, place, shape, room.victims):
+    if len(room.victims) == 1 or all(is_needed(view, place, shape, victim) for victim in room.victims):
         return room
     needed = []
     plan.rollback(mark)
@@ -109,6 +109,9 @@ def spare(view: View, plan: Plan, place: Place, job: JobView, shape: Shape, room
         plan.vacate(victim)
     allocation = room.allocation
     for victim in reversed(room.victims):
+        if is_needed(view, place, shape, victim):
+            needed.append(victim)
+            continue
         plan.occupy(victim)
         found = place.find(view.cluster, plan, job, shape, view.now_s)
         if found is None:
@@ -123,9 +126,8 @@ def spare(view: View, plan: Plan, place: Place, job: JobView, shape: Shape, room
     return Room(allocation, needed)
 
 
-def are_all_needed(view: View, place: Place, shape: Shape, victims: list[JobView]) -> bool:
-    """True only if the stopped job with the fewest GPUs has more than the pending one leaves free."""
-    if shape.gpu_types or not shape.is_plain or not place.needs_free:
+def is_needed(view: View, place: Place, shape: Shape, victim: JobView) -> bool:
+    """True only if the job would not fit if this one stayed, because it has more GPUs than the job leaves free."""
+    if shape.gpu_types or not shape.is_plain or not place.needs_free or is_beside_others(victim):
         return False
-    left = view.cluster.free_gpus() - shape.gpus
-    return all(victim.gpu_count > left and not is_beside_others(victim) for victim in victims)
+    return victim.gpu_count > view.cluster.free_gpus() - shape.gpus
