@@ -7,7 +7,7 @@ import math
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.cluster import Slice
-from skep.core.events import JobSubmitted, TimerDue
+from skep.core.events import JobSubmitted, TasksStarted, TimerDue
 from skep.core.model import JobSpec, gpu_shape
 from skep.core.timers import LIMIT, PLAN, Timer
 from skep.testing import job
@@ -18,8 +18,19 @@ def test_events_and_decisions_make_a_later_version() -> None:
     version = world.state.version
     world.apply(JobSubmitted(JobSpec("b", (gpu_shape(1),))))
     assert world.state.version == version + 1
+    decisions, events = world.state.decision_count, world.state.event_count
     world.decide()
     assert world.state.version == version + 2
+    assert (world.state.decision_count, world.state.event_count) == (decisions + 1, events)
+
+
+def test_the_next_decision_is_told_which_jobs_have_started_once() -> None:
+    world = ByHand(job(id="a"))
+    world.decide(lambda plan: plan.start(world["a"], gpus(0, 0b1)))
+    world.state.apply(TasksStarted("a", 1.0, world.state.now_s, 1))
+    assert world.state.trigger is None, "a start alone does not wake the planner"
+    assert world.state.take_trigger().started == [world["a"]]
+    assert world.state.take_trigger().started == []
 
 
 def test_the_next_timer_is_that_of_a_job_or_of_the_planner() -> None:
