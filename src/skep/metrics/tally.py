@@ -9,7 +9,7 @@ from skep.metrics.fragments import IdleGpus
 
 
 class GpuTally:
-    """Call it at every instant with events, when everything that follows is done."""
+    """What is idle over time. Call `note` at every instant with events, when everything that follows is done."""
 
     def __init__(self, state: State, *, jobs: int, typical: Typical) -> None:
         self.state = state
@@ -27,7 +27,7 @@ class GpuTally:
         self.arrival_service_gpu_s: float | None = None
         """GPU-seconds held up to the last submission."""
 
-    def __call__(self, at_s: float) -> None:
+    def note(self, at_s: float) -> None:
         if self.idle:
             past_s = at_s - self.since_s
             self.idle_s += past_s * self.idle
