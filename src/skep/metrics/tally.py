@@ -35,8 +35,8 @@ class GpuTally:
             self.fragmented_gpu_s += past_s * self.unusable
         self.since_s = at_s
         self.idle, self.fragments = self.gpus.now()
-        self.unusable = self._unusable() if self.idle else 0
         state = self.state
+        self.unusable = self._unusable() if self.idle and state.waits.fragmented else 0
         if self.arrival_service_gpu_s is None and state.submitted_count == self.jobs:
             self.arrival_service_gpu_s = sum([job.service_at(at_s) for job in state.jobs.values()])
 

@@ -80,11 +80,14 @@ class Rates:
         elif task.share is not None:
             task.share = allocation.gpus / allocation.gpu_count()
         task.run += 1
-        if task.rate > 0 and task.target_s < math.inf:
-            at_s = task.progress_since_s + (task.target_s - task.done_s) / task.rate
-            if self.finish_round_s and task.target_s >= task.work_s:
+        rate, target_s = task.rate, task.target_s
+        if rate > 0 and target_s < math.inf:
+            at_s = task.progress_since_s + (target_s - task.done_s) / rate
+            if self.finish_round_s and target_s >= task.work_s:
                 at_s = math.ceil(at_s / self.finish_round_s - 1e-9) * self.finish_round_s
-            self.note(task, at_s)
+            if at_s < self.since_s:
+                at_s = self.since_s
+            heappush(self.agenda, (at_s, task.row, task.run, task))
 
     def _measure(self, task: SimTask, allocation: Allocation, speed: Speed) -> float:
         """The rate according to the speed model, and the work up to which it holds."""
