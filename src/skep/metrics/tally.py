@@ -32,7 +32,8 @@ class GpuTally:
             past_s = at_s - self.since_s
             self.idle_s += past_s * self.idle
             self.fragments_s += past_s * self.fragments
-            self.fragmented_gpu_s += past_s * self.unusable
+            if self.unusable:
+                self.fragmented_gpu_s += past_s * self.unusable
         self.since_s = at_s
         self.idle, self.fragments = self.gpus.now()
         state = self.state
