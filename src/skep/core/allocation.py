@@ -98,11 +98,14 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     def depth(self) -> int:
         """Workers that take turns on each GPU; 1: each has its own. A gang that is spliced runs on fewer GPUs with all
         its workers: it has a slice for each GPU, with several tasks."""
-        most = 1
+        return depth_of(self.slices)
+
+    def mode(self) -> str:
+        """The share mode of its GPUs, as in its terms; empty: none."""
         for piece in self.slices:
-            if piece.tasks > most and piece.gpus:
-                most = max(most, piece.tasks // piece.gpus.bit_count())
-        return most
+            if piece.gpus:
+                return piece.mode
+        return ""
 
     @property
     def terms(self) -> Slice:
@@ -189,6 +192,15 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
         wanted, usual = by_role(seats), by_role(default_seats(self.slices))
         kept = [seat for role in sorted(wanted) if wanted[role] != usual.get(role) for seat in wanted[role]]
         return msgspec.structs.replace(self, seats=tuple(kept))
+
+
+def depth_of(slices: tuple[Slice, ...]) -> int:
+    """The depth of an allocation with these slices."""
+    most = 1
+    for piece in slices:
+        if piece.tasks > most and piece.gpus:
+            most = max(most, piece.tasks // piece.gpus.bit_count())
+    return most
 
 
 def default_seats(slices: tuple[Slice, ...]) -> list[Seat]:

@@ -73,15 +73,11 @@ class Ledger:
                     free_mask = node.free_mask
                     if free_mask & gpus != gpus:
                         check_over(node, piece, owner)
-                    has_terms = piece.gpu_mem_mib or piece.mode or piece.group or piece.slot
-                    if has_terms:
-                        check_terms(node, piece, owner)
-                    if piece.cpu_milli or piece.memory_mib:
+                    if piece.gpu_mem_mib or piece.mode or piece.group or piece.slot:
+                        take_terms(node, piece, owner)
+                    elif piece.cpu_milli or piece.memory_mib:
                         charge(node, piece.cpu_milli, piece.memory_mib)
                     node.holders[gpus] = owner
-                    if has_terms:
-                        node.terms[gpus] = piece
-                        node.is_plain = False
                     node.pool.set_free(node, free_mask & ~gpus)
                 else:
                     take_shares(node, piece, owner)
@@ -152,12 +148,16 @@ def charge(node: Node, cpu_milli: int, memory_mib: int) -> None:
     node.cpu_free, node.memory_free = cpu_free, memory_free
 
 
-def check_terms(node: Node, piece: Slice, owner: int) -> None:
-    """Check whole GPUs against these terms; conflicts over compute were checked before."""
+def take_terms(node: Node, piece: Slice, owner: int) -> None:
+    """Check whole GPUs against these terms, and book all but the GPUs. Conflicts over compute were checked before."""
     if piece.mode or piece.ephemeral_mib:
         tenant_of(piece, owner)
     if piece.gpu_mem_mib:
         check_memory(node, piece)
+    if piece.cpu_milli or piece.memory_mib:
+        charge(node, piece.cpu_milli, piece.memory_mib)
+    node.terms[piece.gpus] = piece
+    node.is_plain = False
 
 
 def check_memory(node: Node, piece: Slice) -> None:

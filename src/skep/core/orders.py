@@ -72,25 +72,22 @@ def reconcile(state: State) -> list[Action]:
         if tells_terms(job, blocked):
             actions.append(Reshare(job.id, job.held_launch, reshared(job)))
     for job in launches:
-        if job.seq in blocked and job.bound != job.held:
+        allocation = job.bound
+        assert allocation is not None
+        if blocked and job.seq in blocked and allocation != job.held:
             orders.dirty.append(job)
-        else:
-            launch(job, actions)
+        elif job.held is None:
+            job.held = allocation
+            job.launches = job.held_launch = launch = job.launches + 1
+            actions.append(Launch(job.id, allocation, launch))
+        elif job.held != allocation:  # else it was decided about twice in one plan, or needed only other terms
+            continue_on(job, allocation, actions)
     return actions
 
 
-def launch(job: Job, actions: list[Action]) -> None:
-    """Start the job, resume it or move it, unless it was decided about twice in one plan or needed only other terms."""
-    allocation = job.bound
-    assert allocation is not None
-    if job.held is None:
-        job.held = allocation
-        job.launches += 1
-        job.held_launch = job.launches
-        actions.append(Launch(job.id, allocation, job.launches))
-    elif job.held == allocation:
-        return
-    elif resumes(job):
+def continue_on(job: Job, allocation: Allocation, actions: list[Action]) -> None:
+    """Resume the job, or move it."""
+    if resumes(job):
         actions.append(Resume(job.id, job.held_launch))
     else:
         job.launches += 1

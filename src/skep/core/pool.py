@@ -117,11 +117,6 @@ class Pool:
             self.free += free - before
 
     @property
-    def counts(self) -> list[int]:
-        """counts[n]: how many nodes have n free GPUs."""
-        return list(map(int.bit_count, self.by_free))
-
-    @property
     def idle(self) -> dict[int, int]:
         """idle[n]: bits of the fully free nodes of n GPUs, largest size first."""
         by_free = self.by_free

@@ -311,4 +311,4 @@ class Trigger(msgspec.Struct, eq=False):
 
 def is_beside_others(job: JobView) -> bool:
     """True if the job may have neighbours on its GPUs."""
-    return job.held_gpus < job.gpu_count or (job.held is not None and job.held.terms.mode != "")
+    return job.held_gpus < job.gpu_count or (job.held is not None and job.held.mode() != "")

@@ -105,7 +105,7 @@ class Experiment(msgspec.Struct, dict=True):
         fold = HistoryFold(state) if self.options.keep_history else None
         observers = [fold, OnProgress(engine, report) if report is not None else None]
         try:
-            run(scheduler, engine, all_of(observers), tally)
+            run(scheduler, engine, all_of(observers), tally.note)
         except SkepError:
             raise
         except Exception as error:

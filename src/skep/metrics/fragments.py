@@ -39,7 +39,7 @@ class IdleGpus:
             if free:
                 idle += free
                 weights = self.weights.get(pool) or self._weigh(pool)
-                found += sum(map(mul, weights, pool.counts))
+                found += sum(map(mul, weights, map(int.bit_count, pool.by_free)))
         return idle * WHOLE, found
 
     def _weigh(self, pool: Pool) -> list[int]:

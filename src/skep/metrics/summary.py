@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import accumulate
+from operator import mul, sub
 
 import msgspec
 
@@ -30,7 +32,7 @@ def job_row(job: Job, now_s: float) -> JobRow:
         quota_s, fragmentation_s = job.waited_for()
     else:  # it holds nothing and waits for nothing any more
         jct_s, run_s, service_gpu_s = finish_s - job.submit_s, job.run_s, job.service_gpu_s
-        queue_s = max(jct_s - run_s, 0.0)
+        queue_s = jct_s - run_s if jct_s > run_s else 0.0
         quota_s, fragmentation_s = job.quota_s, job.fragmentation_s
     return JobRow(
         job.id,
@@ -74,6 +76,7 @@ def summarize(
     work = sum([job.work_at(state.now_s) * job.gpus for job in state.jobs.values()])
     fairness = finish_time_fairness(state, rows)
     ratios = [ratio for _, ratio in fairness]
+    dated = [job for job in state.jobs.values() if job.spec.deadline_s is not None]
     return Summary(
         **msgspec.structs.asdict(named),
         jobs=len(rows),
@@ -97,7 +100,7 @@ def summarize(
         ftf_max=max(ratios) if ratios else None,
         ftf_avg=sum(ratios) / len(ratios) if ratios else None,
         jain=_jain(fairness),
-        deadline_misses=sum([_is_late(job, state.now_s) for job in state.jobs.values()]),
+        deadline_misses=sum([_is_late(job, state.now_s) for job in dated]),
         fragmented_gpus=tally.fragmented_gpu_s / makespan_s if makespan_s else None,
         idle_gpus=tally.idle_gpu_s / makespan_s if makespan_s else None,
         fragment_gpus=tally.fragment_gpu_s / makespan_s if makespan_s else None,
@@ -161,8 +164,9 @@ def finish_time_fairness(state: State, rows: list[JobRow]) -> list[tuple[str, fl
         finish_s, gpus, spec = job.finish_s, job.gpus, job.spec
         if finish_s is not None and gpus and job.work_s > 0:
             jct_s = finish_s - job.submit_s
-            present = max((until[finish_s] - until[job.submit_s]) / jct_s, 1.0) if jct_s > 0 else 1.0
-            alone_s = job.work_s * gpus / min(gpu_total / present, gpus)
+            present = (until[finish_s] - until[job.submit_s]) / jct_s if jct_s > 0 else 1.0
+            part = gpu_total / present if present > 1.0 else gpu_total
+            alone_s = job.work_s * gpus / (part if part < gpus else gpus)
             found.append((spec.user or spec.vc, jct_s / alone_s))
     return found
 
@@ -172,10 +176,8 @@ def presence(starts: list[float], ends: list[float]) -> dict[float, float]:
     changes = dict(Counter(starts))
     for at_s in ends:
         changes[at_s] = changes.get(at_s, 0) - 1
-    integrals: dict[float, float] = {}
-    count, since_s, integral = 0, 0.0, 0.0
-    for at_s in sorted(changes):
-        integrals[at_s] = integral = integral + count * (at_s - since_s)
-        count += changes[at_s]
-        since_s = at_s
-    return integrals
+    instants = sorted(changes)
+    counts = accumulate(map(changes.__getitem__, instants))
+    lengths = map(sub, instants[1:], instants)
+    integrals = accumulate(map(mul, counts, lengths), initial=0.0)
+    return dict(zip(instants, integrals, strict=False))  # without instants there is still the first integral

@@ -9,7 +9,7 @@ from skep.metrics.fragments import IdleGpus
 
 
 class GpuTally:
-    """Call it at every instant with events, when everything that follows is done."""
+    """What is idle over time. Call `note` at every instant with events, when everything that follows is done."""
 
     def __init__(self, state: State, *, jobs: int, typical: Typical) -> None:
         self.state = state
@@ -27,16 +27,17 @@ class GpuTally:
         self.arrival_service_gpu_s: float | None = None
         """GPU-seconds held up to the last submission."""
 
-    def __call__(self, at_s: float) -> None:
+    def note(self, at_s: float) -> None:
         if self.idle:
             past_s = at_s - self.since_s
             self.idle_s += past_s * self.idle
             self.fragments_s += past_s * self.fragments
-            self.fragmented_gpu_s += past_s * self.unusable
+            if self.unusable:
+                self.fragmented_gpu_s += past_s * self.unusable
         self.since_s = at_s
         self.idle, self.fragments = self.gpus.now()
-        self.unusable = self._unusable() if self.idle else 0
         state = self.state
+        self.unusable = self._unusable() if self.idle and state.waits.fragmented else 0
         if self.arrival_service_gpu_s is None and state.submitted_count == self.jobs:
             self.arrival_service_gpu_s = sum([job.service_at(at_s) for job in state.jobs.values()])
 

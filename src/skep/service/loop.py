@@ -22,7 +22,7 @@ def run(
     from it is decided and executed."""
     state = scheduler.state
     step = scheduler.step
-    while (batch := engine.observe(state.next_timer_s)) is not None:
+    while (batch := engine.observe(state.next_timer_s if state.timers.by_job else state.wake_s)) is not None:
         at_s, events = batch.at_s, batch.events
         actions = step(at_s, events)
         if observer is not None:

@@ -401,7 +401,6 @@ def check_index(pool: Pool) -> None:
             "free": (pool.free, sum(node.free for node in there)),
             "total": (pool.total, sum(node.gpu_count for node in pool.nodes)),
             "by_free": (pool.by_free, by_free),
-            "counts": (pool.counts, [nodes.bit_count() for nodes in by_free]),
             "idle": (list(pool.idle.items()), list(idle.items())),
         },
     )

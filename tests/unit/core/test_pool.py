@@ -48,12 +48,12 @@ def test_nodes_are_counted_after_every_booking() -> None:
     (pool,) = made.pools
     made.take(Allocation((Slice(0, 0b1),), 1), 1)
     made.take(Allocation((Slice(0, 0b10),), 1), 2)
-    assert (pool.free, pool.counts) == (2, [0, 0, 1, 0, 0])
+    assert (pool.free, pool.by_free) == (2, [0, 0, 1, 0, 0])
     made.give(Allocation((Slice(0, 0b1),), 1), 1)
     made.give(Allocation((Slice(0, 0b10),), 1), 2)
-    assert (pool.free, pool.counts) == (4, [0, 0, 0, 0, 1])
+    assert (pool.free, pool.by_free) == (4, [0, 0, 0, 0, 1])
     made.take(Allocation((Slice(0, 0b11, milli=400),), 0.8), 3)
-    assert (pool.free, pool.counts) == (2, [0, 0, 1, 0, 0])
+    assert (pool.free, pool.by_free) == (2, [0, 0, 1, 0, 0])
 
 
 def test_what_is_left_of_shared_gpus_is_counted_up_to_the_last_booking() -> None:

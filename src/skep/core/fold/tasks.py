@@ -49,7 +49,8 @@ def tasks_started(state: State, event: TasksStarted) -> None:
     state.started.append(job)
     if is_beside_others(job):
         state.wake().is_slowed = True
-    wake_others(state, job)
+    if now_s > job.decided_s:
+        wake_others(state)
 
 
 def tasks_moved(state: State, event: TasksMoved) -> None:
@@ -73,7 +74,8 @@ def tasks_moved(state: State, event: TasksMoved) -> None:
     state.orders.moving.pop(job.seq, None)
     if job.held_launch == job.launches:  # else it has already been sent elsewhere
         follow_up(state, job)
-    wake_others(state, job)
+    if state.now_s > job.decided_s:
+        wake_others(state)
 
 
 def tasks_suspended(state: State, event: TasksSuspended) -> None:
@@ -90,7 +92,8 @@ def tasks_suspended(state: State, event: TasksSuspended) -> None:
     state.timers.drop(LIMIT, job.id)
     state.orders.moving.pop(job.seq, None)
     follow_up(state, job)
-    wake_others(state, job)
+    if state.now_s > job.decided_s:
+        wake_others(state)
 
 
 def tasks_resumed(state: State, event: TasksResumed) -> None:
@@ -106,7 +109,8 @@ def tasks_resumed(state: State, event: TasksResumed) -> None:
     if job.spec.time_limit_s is not None:
         limit(state, job)
     follow_up(state, job)
-    wake_others(state, job)
+    if state.now_s > job.decided_s:
+        wake_others(state)
 
 
 def suspend_refused(state: State, event: SuspendRefused) -> None:
@@ -216,11 +220,10 @@ def follow_up(state: State, job: Job) -> None:
         state.orders.dirty.append(job)
 
 
-def wake_others(state: State, job: Job) -> None:
-    """A job that starts or moves cannot be preempted meanwhile. Jobs that were refused because of that are tried again
-    now."""
-    if state.now_s > job.decided_s:
-        state.wake().nodes_changed = True
+def wake_others(state: State) -> None:
+    """A job that starts or moves cannot be preempted meanwhile. If that took time, jobs that were refused because of it
+    are tried again now."""
+    state.wake().nodes_changed = True
 
 
 def is_late(job: Job, launch: int) -> bool:

@@ -269,7 +269,7 @@ class Simulator:
         events: list[Event] = []
         for action in actions:
             task = self.tasks[action.job_id]
-            if isinstance(action, Launch):
+            if type(action) is Launch:
                 self._launch(task, action.allocation, at_s, events)
             elif isinstance(action, Stop):
                 self._stop(task, at_s, events)

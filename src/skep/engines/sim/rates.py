@@ -6,7 +6,8 @@ import math
 from heapq import heappop, heappush
 from typing import Literal
 
-from skep.core.cluster import Allocation, Cluster
+from skep.core.allocation import Allocation, depth_of
+from skep.core.cluster import Cluster
 from skep.engines.sim.task import Place, SimTask, party_of, shared_places
 from skep.engines.sim.turns import Turns
 from skep.profiles.sharing import Costs, Sharing
@@ -65,7 +66,7 @@ class Rates:
         """Compute the rate and the time of the next milestone."""
         allocation = task.allocation
         assert allocation is not None
-        depth = allocation.depth
+        depth = depth_of(allocation.slices)
         rate = allocation.gpus * depth if task.is_elastic else 1.0
         task.target_s = task.work_s
         if self.speed is not None:
@@ -79,11 +80,14 @@ class Rates:
         elif task.share is not None:
             task.share = allocation.gpus / allocation.gpu_count()
         task.run += 1
-        if task.rate > 0 and task.target_s < math.inf:
-            at_s = task.progress_since_s + (task.target_s - task.done_s) / task.rate
-            if self.finish_round_s and task.target_s >= task.work_s:
+        rate, target_s = task.rate, task.target_s
+        if rate > 0 and target_s < math.inf:
+            at_s = task.progress_since_s + (target_s - task.done_s) / rate
+            if self.finish_round_s and target_s >= task.work_s:
                 at_s = math.ceil(at_s / self.finish_round_s - 1e-9) * self.finish_round_s
-            self.note(task, at_s)
+            if at_s < self.since_s:
+                at_s = self.since_s
+            heappush(self.agenda, (at_s, task.row, task.run, task))
 
     def _measure(self, task: SimTask, allocation: Allocation, speed: Speed) -> float:
         """The rate according to the speed model, and the work up to which it holds."""
@@ -123,7 +127,7 @@ class Rates:
     def join(self, task: SimTask) -> dict[int, SimTask]:
         """Enter a task on the GPUs that it shares. Returns its neighbours there."""
         assert task.allocation is not None
-        task.mode = task.allocation.terms.mode
+        task.mode = task.allocation.mode()
         if not task.mode and not self.all_share:
             return {}  # its neighbours, if any, do not affect any speed
         task.places = shared_places(task)
