@@ -38,9 +38,37 @@ class Orders:
 def reconcile(state: State) -> list[Action]:
     """The actions that bring the seen state to the wanted one. Launches that must wait stay dirty."""
     orders = state.orders
-    actions: list[Action] = []
     launches: list[Job] = []
     changes: list[Job] = []
+    actions = halts(state, launches, changes)
+    orders.dirty = []
+    if orders.settings:
+        actions += settings_of(state)
+    if not launches:
+        return actions
+    blocked = blocked_of(orders, launches, changes) if orders.leaving or orders.moving else ()
+    for job in changes:
+        if tells_terms(job, blocked):
+            actions.append(Reshare(job.id, job.held_launch, reshared(job)))
+    for job in launches:
+        allocation = job.bound
+        assert allocation is not None
+        if blocked and job.seq in blocked and allocation != job.held:
+            orders.dirty.append(job)
+        elif job.held is None:
+            job.held = allocation
+            job.launches = job.held_launch = launch = job.launches + 1
+            actions.append(Launch(job.id, allocation, launch))
+        elif job.held != allocation:  # else it was decided about twice in one plan, or needed only other terms
+            continue_on(job, allocation, actions)
+    return actions
+
+
+def halts(state: State, launches: list[Job], changes: list[Job]) -> list[Action]:
+    """Stops and suspensions. Jobs that are to run somewhere, or otherwise than now, are added to `launches`, and those
+    of them that run now to `changes`."""
+    orders = state.orders
+    actions: list[Action] = []
     for job in orders.dirty:
         if job.held is None:
             if job.bound is not None:
@@ -62,26 +90,6 @@ def reconcile(state: State) -> list[Action]:
             changes.append(job)
             if is_move(job):
                 orders.moving[job.seq] = job
-    orders.dirty = []
-    if orders.settings:
-        actions += settings_of(state)
-    if not launches:
-        return actions
-    blocked = blocked_of(orders, launches, changes) if orders.leaving or orders.moving else ()
-    for job in changes:
-        if tells_terms(job, blocked):
-            actions.append(Reshare(job.id, job.held_launch, reshared(job)))
-    for job in launches:
-        allocation = job.bound
-        assert allocation is not None
-        if blocked and job.seq in blocked and allocation != job.held:
-            orders.dirty.append(job)
-        elif job.held is None:
-            job.held = allocation
-            job.launches = job.held_launch = launch = job.launches + 1
-            actions.append(Launch(job.id, allocation, launch))
-        elif job.held != allocation:  # else it was decided about twice in one plan, or needed only other terms
-            continue_on(job, allocation, actions)
     return actions
 
 

@@ -11,7 +11,6 @@ from skep.core.cluster import Cluster
 from skep.core.commit import commit
 from skep.core.errors import InvariantBroken
 from skep.core.events import Event
-from skep.core.fold import HANDLERS
 from skep.core.late import Proposal, accept
 from skep.core.nodes import rehouse, settle_nodes
 from skep.core.orders import reconcile
@@ -55,9 +54,7 @@ class Scheduler:
         state.now_s = at_s
         if change is not None and change.cluster is not None:
             rehouse(state, change.cluster)
-        for event in events:  # as in `State.apply_all`
-            state.version += 1
-            HANDLERS[type(event)](state, event)
+        state.apply_all(events)
         health, orders = state.health, state.orders
         if change is not None or health.is_told or health.crowded:
             self._adapt(change)

@@ -85,9 +85,7 @@ class Rates:
             at_s = task.progress_since_s + (target_s - task.done_s) / rate
             if self.finish_round_s and target_s >= task.work_s:
                 at_s = math.ceil(at_s / self.finish_round_s - 1e-9) * self.finish_round_s
-            if at_s < self.since_s:
-                at_s = self.since_s
-            heappush(self.agenda, (at_s, task.row, task.run, task))
+            self.note(task, at_s)
 
     def _measure(self, task: SimTask, allocation: Allocation, speed: Speed) -> float:
         """The rate according to the speed model, and the work up to which it holds."""
