@@ -121,7 +121,7 @@ def test_many_launches_leave_nothing_open(tmp_path: Path) -> None:
         assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
         assert world.engine.runs.by_job == {}
         assert world.engine.runs.ports.in_use == set()
-        assert until(lambda: below(os.getpid()).keys() == children)
+        assert until(lambda: below(os.getpid()).keys() <= children)
 
 
 def test_execute_does_not_wait_for_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
