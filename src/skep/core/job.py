@@ -230,8 +230,7 @@ class Job:
         if waiting is not None:
             waiting.settle(now_s)
             waiting.jobs -= 1
-            self.quota_s = self.quota_s + waiting.quota_s - self.mark_quota_s
-            self.fragmentation_s = self.fragmentation_s + waiting.fragmentation_s - self.mark_fragmentation_s
+            self.quota_s, self.fragmentation_s = self.waited_for()
             self.waiting = None
 
     def waited_for(self) -> tuple[float, float]:

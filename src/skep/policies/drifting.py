@@ -122,7 +122,7 @@ class Drifting:
         return [item[3].entry[3] for item in items if self._is_beyond(order, item[3], cutoff, now_s)]
 
     def lacks(self, order: Order, entry: Entry, missing: int, now_s: float) -> bool:
-        """Counting them takes as long as listing them."""
+        """Never certain here: to count them takes as long as to list them."""
         return False
 
     def _is_beyond(self, order: Order, drifter: Drifter, cutoff: tuple[Key, ...], now_s: float) -> bool:

@@ -100,8 +100,8 @@ class Rising:
             del self.lists[kind]
 
     def refresh(self, started: Iterable[JobView], *, is_steady: bool) -> None:
-        """A decision begins, see `Running.refresh`. Keys rise as predicted, whatever is reported, but a job may have
-        another number of GPUs."""
+        """A decision begins, see `Running.refresh`. Reports do not change how keys rise, but jobs may have got other
+        numbers of GPUs."""
         if not is_steady:
             for seq, job in [
                 (seq, item[2]) for seq, (kind, item) in self.filed.items() if item[2].gpu_count != kind[2]

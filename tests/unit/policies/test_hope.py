@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.policies.begun import begun as begun_with
 
 from skep.policies.pipeline import Pipeline
-from skep.testing import World, cluster, job, trace
+from skep.testing import job
 from skep.testing.world import WorldCourse
 
 
@@ -13,12 +14,7 @@ def begun(policy: str, *, steps: int) -> tuple[WorldCourse, Pipeline]:
     """Four jobs of two GPUs, then one that wants six and goes first of all, and later a short one."""
     small = [job(2, work=100.0 * (number + 1), at=0.0, id=f"small-{number}") for number in range(4)]
     jobs = (*small, job(6, work=1.0, at=10.0, id="wide"), job(2, work=500.0, at=20.0, id="late"))
-    course = World(trace(*jobs), cluster("1x8"), policy, restart_s=0.0).begin()
-    for _ in range(steps):
-        course.advance()
-    planner = course.scheduler.planner
-    assert isinstance(planner, Pipeline)
-    return course, planner
+    return begun_with(policy, *jobs, on="1x8", steps=steps)
 
 
 def test_a_head_that_nothing_can_be_stopped_for_is_not_among_those_to_try() -> None:

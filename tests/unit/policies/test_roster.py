@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tests.unit.policies.begun import begun as begun_with
+
 from skep.policies.pipeline import Pipeline
-from skep.testing import World, cluster, job, trace
+from skep.testing import job
 from skep.testing.world import WorldCourse
 
 
@@ -15,12 +17,7 @@ def begun(policy: str, *, steps: int = 1) -> tuple[WorldCourse, Pipeline]:
         job(1, work=50.0, at=0.0, id="small-1"),
         job(2, work=50.0, at=0.0, id="middle"),
     )
-    course = World(trace(*jobs), cluster("1x4"), policy, restart_s=0.0).begin()
-    for _ in range(steps):
-        course.advance()
-    planner = course.scheduler.planner
-    assert isinstance(planner, Pipeline)
-    return course, planner
+    return begun_with(policy, *jobs, on="1x4", steps=steps)
 
 
 def test_jobs_with_equal_requests_stand_in_one_line_and_only_its_head_is_tried() -> None:

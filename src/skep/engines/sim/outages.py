@@ -33,7 +33,7 @@ class Outages:
         self.repair_s = 0.0
         self.seed = 0
         self.draws: dict[int, int] = {}
-        self._look()
+        self._set_next()
 
     @classmethod
     def none(cls) -> Outages:
@@ -46,10 +46,10 @@ class Outages:
         outages.mtbf_s, outages.repair_s, outages.seed = mtbf_s, repair_s, seed
         for node in range(node_count):
             outages._push(since_s, node, is_lost=True)
-        outages._look()
+        outages._set_next()
         return outages
 
-    def _look(self) -> None:
+    def _set_next(self) -> None:
         self.next_s = self.calendar[0][0] if self.calendar else math.inf
 
     @property
@@ -68,7 +68,7 @@ class Outages:
                 self.down.discard(node)
             if self.mtbf_s < math.inf:
                 self._push(at_s, node, is_lost=not is_lost)
-        self._look()
+        self._set_next()
         return changes
 
     def _push(self, now_s: float, node: int, *, is_lost: bool) -> None:

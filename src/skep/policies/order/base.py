@@ -63,7 +63,7 @@ class Order:
     """How far rounding can take a key beyond these bounds."""
 
     pending_change = True
-    """False if `changes_at` is never for a pending job."""
+    """False if the key of a pending job never jumps by itself."""
 
     start_keeps_key = False
     """True if a start does not change the key of a job."""

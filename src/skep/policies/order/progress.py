@@ -85,9 +85,7 @@ class ProgressAndService(Order):
             return Drift(key, math.inf, math.inf)
         gpus = job.allocation.gpus if job.allocation else 0.0
         gain = self._gain(service, gpus, 1.0 - standing.counted)
-        if epochs:
-            return Drift(key, gain, math.inf)
-        if job.state is not JobState.RUNNING:  # its speed is not known yet
+        if epochs or job.state is not JobState.RUNNING:  # else its speed is known
             return Drift(key, gain, math.inf)
         if not rate or done >= 1.0:
             return Drift(key, gain, 0.0)

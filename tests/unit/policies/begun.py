@@ -1,0 +1,17 @@
+"""A simulated world under a pipeline, some instants after its beginning."""
+
+from __future__ import annotations
+
+from skep.policies.pipeline import Pipeline
+from skep.testing import World, cluster, trace
+from skep.testing.world import WorldCourse
+from skep.traces.trace import TraceJob
+
+
+def begun(policy: str, *jobs: TraceJob, on: str, steps: int) -> tuple[WorldCourse, Pipeline]:
+    course = World(trace(*jobs), cluster(on), policy, restart_s=0.0).begin()
+    for _ in range(steps):
+        course.advance()
+    planner = course.scheduler.planner
+    assert isinstance(planner, Pipeline)
+    return course, planner
