@@ -138,7 +138,7 @@ class Drifting:
                 return False
         return (rank, self._key(order, drifter, now_s), seq) > cutoff
 
-    def latest(self, order: Order, now_s: float) -> Iterator[Entry]:
+    def latest(self, order: Order, now_s: float, cutoff: tuple[Key, ...]) -> Iterator[Entry]:
         """Jobs, last first, with their present keys; level by level, because most callers need few of them."""
         self._update(order, now_s)
         end = len(self.items)

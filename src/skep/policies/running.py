@@ -97,10 +97,10 @@ class Running:
         GPUs."""
         return self._moving(order).lacks(order, entry, missing, now_s)
 
-    def latest(self, order: Order, now_s: float) -> Iterator[Entry]:
-        """Jobs with rising keys, with their present keys, last first; possibly without some that are still
-        launching."""
-        return self._moving(order).latest(order, now_s)
+    def latest(self, order: Order, now_s: float, cutoff: tuple[Key, ...]) -> Iterator[Entry]:
+        """Jobs with rising keys, with their present keys, last first, at least those beyond the cutoff; possibly without
+        some that are still launching."""
+        return self._moving(order).latest(order, now_s, cutoff)
 
     def next_crossing(self, order: Order, heads: list[Head], now_s: float) -> float:
         """The next time at which one of these pending jobs could preempt running jobs that it cannot preempt now."""

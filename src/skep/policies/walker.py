@@ -48,10 +48,19 @@ class Walker:
         """True if what a pending job can reach grows only by GPUs that are counted: what may be stopped depends on keys
         alone, no running job changes its size, and no key rises unseen."""
         self.keeps_bounds = is_by_order and self.is_rising
+        self.counts = self.keeps_bounds and order.is_even and self.is_as_requested
+        """True if `Running.lacks` is exact for plain lines."""
         self.is_bounded = False
         """True if lines that were found quiet are still so (`Line.is_quiet`): no job was started, and none reported
         another speed."""
         self.bounded_by = (-1, -1)
+        self.may_settle = self.keeps_bounds and not sizes_change
+        self.standing: tuple[float, ...] | None = None
+        """What failures depended on, besides the pending jobs, after the last decision (`_standing`)."""
+        self.is_settled = self.has_new_heads = False
+        """Settled: that is still so, and only lines with new heads must be tried."""
+        self.crossing_s = math.inf
+        """The last answer of `_next_crossing`."""
         self.walked_epoch = -1
         self.spared_s = -math.inf
         """When a launching job was last spared (`Running.has_spared`)."""
@@ -60,7 +69,21 @@ class Walker:
         """A decision begins: what is known about rising keys may have changed."""
         known_by = (self.roster.running.gpus_added, view.knowledge.report_count)
         self.is_bounded = self.keeps_bounds and self.bounded_by == known_by
-        self.roster.running.refresh(trigger.started, is_steady=self.bounded_by == known_by)
+        is_same = self.standing is not None and self.standing == self._standing(view)
+        self.is_settled = is_same and not (trigger.started or trigger.withdrawn)
+        self.has_new_heads = False
+        if not self.is_settled:
+            self.roster.running.refresh(trigger.started, is_steady=self.bounded_by == known_by)
+
+    def _standing(self, view: View) -> tuple[float, ...] | None:
+        """If this is equal at two decisions, and no job has begun to run in between, a head that failed fails again, and
+        crossings are the same. None: that is not known."""
+        cluster, pending, running = view.cluster, self.roster.pending, self.roster.running
+        pools = cluster.pools
+        if not self.may_settle or len(pools) != 1 or pending.odd:
+            return None
+        held = (len(running.entries), running.gpus_added, view.knowledge.report_count)
+        return (view.now_s, pending.epoch, pools[0].free, cluster.quota_left, *held)
 
     def walk(self, view: View, plan: Plan) -> None:
         """Try the heads of the lines in order; a line is finished when its head fails."""
@@ -104,12 +127,13 @@ class Walker:
         """
         pending, running, pools = self.roster.pending, self.roster.running, view.cluster.pools
         epoch, is_rising = pending.epoch, self.is_rising
-        lines = pending.active if is_rising or epoch != self.walked_epoch else pending.touched
+        is_settled = self.is_settled or not is_rising
+        lines = pending.touched if is_settled and epoch == self.walked_epoch else pending.active
         self.walked_epoch = epoch
         heads: list[LineHead] = []
         if not lines:
             return heads
-        pending.touched = {}
+        pending.touched, self.has_new_heads = {}, True
         has_types, free = len(pools) != 1, pools[0].free if pools else 0
         added, edge = running.gpus_added, self.preempt.edge(self.order, running)
         for line in lines.values():
@@ -142,10 +166,13 @@ class Walker:
         running = self.roster.running
         if entry >= self.preempt.edge(self.order, running):
             return False
-        may_count = self.keeps_bounds and line.is_plain
-        if may_count and running.lacks(self.order, entry, line.gpus - line.free(), view.now_s):
-            line.passed = None
-            return False
+        if self.keeps_bounds and line.is_plain:
+            missing = line.gpus - line.free()
+            if running.lacks(self.order, entry, missing, view.now_s):
+                line.passed = None
+                return False
+            if self.counts and missing > 0 and not self.place.keeps_together(job, view.now_s):
+                return self._preempt(view, plan, line, entry, job.spec.shapes[0], missing)
         reachable = self.preempt.reachable(view, self.order, running, entry)
         if self.is_rising and line.passed is not None and line.tried == tried_now:
             reachable = list(reachable)
@@ -211,6 +238,8 @@ class Walker:
 
     def _next_crossing(self, view: View) -> float:
         """The next time at which the head of a line could preempt running jobs that it cannot preempt now."""
+        if self.is_settled and not self.has_new_heads:
+            return self.crossing_s
         running, heads, pools = self.roster.running, list[Head](), view.cluster.pools
         free = pools[0].free if len(pools) == 1 else -1
         for line in self.roster.pending.active.values():
@@ -218,13 +247,16 @@ class Walker:
             if line.is_plain and self.is_as_requested:
                 missing = line.gpus - (free if free >= 0 else line.free())
             else:
-                missing = min(missing_gpus(view, entry[3], shape) for shape in self.allocate.shapes(entry[3]))
+                missing = min([missing_gpus(view, entry[3], shape) for shape in self.allocate.shapes(entry[3])])
             heads.append((line, entry, missing))
         if not heads:
             self.bounded_by = (-1, -1)
+            self.standing = None
             return math.inf
         self.bounded_by = (running.gpus_added, view.knowledge.report_count)
-        return running.next_crossing(self.order, heads, view.now_s)
+        self.standing = self._standing(view)
+        self.crossing_s = running.next_crossing(self.order, heads, view.now_s)
+        return self.crossing_s
 
 
 def missing_gpus(view: View, job: JobView, shape: Shape) -> int:

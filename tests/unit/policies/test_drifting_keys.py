@@ -105,7 +105,7 @@ def test_levels_answer_like_a_scan(
         for _, head, _ in heads:
             beyond = {entry[2] for entry in keyed if entry[:3] > head[:3]}
             assert {each.seq for each in running.passed(order, head, now_s)} == beyond
-        assert list(running.latest(order, now_s)) == keyed
+        assert list(running.latest(order, now_s, (-math.inf, 0.0))) == keyed
         expected_s = scanned(order, keyed, keys, now_s)
         found_s = running.next_crossing(order, heads, now_s)
         # Answers are kept while a job is launching; within an epoch they may be its end, when the job is asked again.

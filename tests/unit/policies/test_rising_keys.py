@@ -93,7 +93,7 @@ def test_lists_by_speed_answer_like_a_sort_and_a_scan(
         there = [entry[3] for entry in running.entries]
         keyed = [(each.rank, order.running_key(each, now_s), each.seq, each) for each in there]
         is_running = [entry for entry in sorted(keyed, reverse=True) if entry[3].state is JobState.RUNNING]
-        assert list(running.latest(order, now_s)) == is_running
+        assert list(running.latest(order, now_s, (-math.inf, 0.0))) == is_running
         heads = [(line, line.entries[0], missing[4 * step + number]) for number, line in enumerate(lines)]
         expected_s = [scanned(order, there, head, needed, now_s) for _, head, needed in heads]
         assert running.next_crossing(order, heads, now_s) == min(expected_s)

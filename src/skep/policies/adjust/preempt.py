@@ -80,8 +80,8 @@ class Preempt:
                 yield job
             at -= 1
 
-    def _risen(self, view: View, order: Order, running: Running, cutoff: tuple[object, ...]) -> Iterator[JobView]:
-        for entry in running.latest(order, view.now_s):
+    def _risen(self, view: View, order: Order, running: Running, cutoff: tuple[Key, ...]) -> Iterator[JobView]:
+        for entry in running.latest(order, view.now_s, cutoff):
             if entry <= cutoff:
                 return
             if entry[3].state is RUNNING:

@@ -83,7 +83,10 @@ class LeastAttained(Order):
         return round(job.service_at(now_s) if self.by_size else job.run_at(now_s), 6)
 
     def running_key(self, job: JobView, now_s: float) -> float:
-        return round(self.key(job, now_s) - self.lead * self.speed(job), 6)
+        if not self.by_size:
+            return round(self.key(job, now_s) - self.lead, 6)
+        held = job.allocation  # as `key` and `speed`, without their calls
+        return round(round(job.service_at(now_s), 6) - self.lead * (held.gpus if held else 0), 6)
 
     def cutoff(self, job: JobView, key: float) -> tuple[int, float, int]:
         return (job.rank, key - SLACK if self.lead else key, job.seq)
