@@ -23,8 +23,9 @@ Kind = tuple[int, float, int]
 """(rank, growth of the key per second, number of GPUs)."""
 
 
-Divided = tuple[Kind, list[Item], int]
-"""Jobs of one kind, and the position of the last one that has not passed a pending job; -1 if all have."""
+Ahead = tuple[float, int, int, Kind, list[Item]]
+"""The next job of a list that passes a pending one: (when, seq, position, kind, list). With a seq of -1 the time is a
+little too early."""
 
 SLACK = 0.01
 """More than rounding can misplace a job in its list; close ones are compared by their exact keys."""
@@ -96,7 +97,7 @@ class Rising:
 
     def _take_out(self, seq: int) -> None:
         kind, item = self.filed.pop(seq)
-        self._change(kind, item[0])
+        self._change(kind, item)
         items = self.lists[kind]
         remove_entry(items, item)
         if not items:
@@ -119,18 +120,21 @@ class Rising:
         """File the jobs that run by now."""
         self.has_started = False
         for job in [job for job in self.unfiled.values() if job.state is RUNNING]:
-            kind, item = self.filed[job.seq] = self._filing(order, job, now_s)
+            expected = self.expected.pop(job.seq, None)
+            if expected is not None and job.held_since_s == self.searched_s:
+                filing = expected
+            else:
+                filing = self._filing(order, job, now_s)
+                self._change(*filing)
+                if expected is not None:
+                    self._change(*expected)
+            kind, item = self.filed[job.seq] = filing
             bisect.insort(self.lists.setdefault(kind, []), item)
             del self.unfiled[job.seq]
-            if job.seq in self.expected:
-                before, expected = self.expected.pop(job.seq)
-                if before != kind or abs(item[0] - expected[0]) > SLACK / 2:
-                    self._change(before, expected[0])
-                    self._change(kind, item[0])
 
-    def _change(self, kind: Kind, level: float) -> None:
+    def _change(self, kind: Kind, item: Item) -> None:
         """A job has come or gone. Forget the first crossing if it may depend on the job."""
-        if self.first is not None and self.first.depends_on(kind, level + SLACK):
+        if self.first is not None and self.first.depends_on(kind, item[0] + SLACK):
             self.first = None
 
     def _filing(self, order: Order, job: JobView, now_s: float) -> tuple[Kind, Item]:
@@ -168,9 +172,13 @@ class Rising:
 
     def passed(self, order: Order, entry: Entry, now_s: float) -> Iterator[JobView]:
         """Running jobs that have passed this pending entry, in any order."""
-        for _, items, last in self._divided(order, entry, 0, now_s)[0]:
-            for item in items[last + 1 :]:
-                yield item[2]
+        if self.has_started:
+            self._file(order, now_s)
+        for kind, items in self.lists.items():
+            if kind[0] >= entry[0]:
+                last = last_behind(order, kind, items, entry, now_s) if kind[0] == entry[0] else -1
+                for item in items[last + 1 :]:
+                    yield item[2]
 
     def lacks(self, order: Order, entry: Entry, missing: int, now_s: float) -> bool:
         """True if the jobs that have passed this pending entry have less than the missing GPUs."""
@@ -185,25 +193,6 @@ class Rising:
                 missing -= kind[2] * len(items)
         return missing > 0
 
-    def _divided(self, order: Order, entry: Entry, missing: int, now_s: float) -> tuple[list[Divided], int]:
-        """The lists of jobs that this pending entry may pass or has passed; and how many of the missing GPUs the passed
-        ones do not have."""
-        if self.has_started:
-            self._file(order, now_s)
-        rank, key, _, _ = entry
-        found = []
-        for kind, items in self.lists.items():
-            if kind[0] == rank:
-                last = len(items) - 1
-                if items[last][0] + kind[1] * now_s > key - SLACK:  # else no one has passed it
-                    last = last_behind(order, kind, items, entry, now_s)
-                    missing -= kind[2] * (len(items) - 1 - last)
-                found.append((kind, items, last))
-            elif kind[0] > rank:
-                missing -= kind[2] * len(items)
-                found.append((kind, items, -1))
-        return found, missing
-
     def first_crossing(self, order: Order, heads: list[Head], now_s: float) -> float:
         """The earliest crossing of these heads. Most heads are known to have none before another one has."""
         if self.has_started:
@@ -214,7 +203,8 @@ class Rising:
         for head in heads:
             line, entry, missing = head
             if line.quiet_seq != entry[2] or missing < line.quiet_missing:
-                set_quiet(line, entry, missing, missing, [(self._soonest(entry, now_s), max(missing, 0))])
+                soonest_s = self._soonest(entry, now_s)
+                set_quiet(line, entry, missing, missing, [(soonest_s, max(missing, 0))], soonest_s)
             elif came:
                 expect(line, entry, came)
             if before is not None and before.head[0] is line and before.head == head:
@@ -231,7 +221,7 @@ class Rising:
         came = [self.filed.get(seq) or self.expected[seq] for seq in self.fresh]
         self.fresh = set()
         for kind, item in came:
-            self._change(kind, item[0])
+            self._change(kind, item)
         return came
 
     def _search(self, order: Order, heads: list[Head], now_s: float) -> float:
@@ -270,17 +260,8 @@ class Rising:
         """When jobs with the missing GPUs have risen past this head, or the next job if none are missing. If that is not
         before `before_s`, the time may be a little too early. Sets until when the line is quiet."""
         line, entry, missing = head
-        rank, key, _, _ = entry
-        divided, lacking = self._divided(order, entry, missing, now_s)
-        divided += [(kind, [item], 0) for kind, item in self.expected.values() if kind[0] == rank]
-        ahead = [
-            ((key - items[last][0] - SLACK) / kind[1], -1, last, kind, items)
-            for kind, items, last in divided
-            if last >= 0 and kind[1]
-        ]
-        """The next job to pass in each list: (when, its seq, its position, its kind, the list). With a seq of -1 the time
-        is a little too early."""
-        heapq.heapify(ahead)
+        key = entry[1]
+        ahead, lacking = self._ahead(order, entry, missing, now_s)
         coming: list[tuple[float, int]] = []
         left, is_sure, previous_s = lacking, True, -math.inf
         while ahead:
@@ -294,17 +275,40 @@ class Rising:
             coming.append((at_s - NEAR_S, kind[2]))
             following_s = (key - items[last - 1][0] - SLACK) / kind[1] if last else math.inf
             if left <= 0:
+                set_quiet(line, entry, missing, lacking, coming, at_s - NEAR_S)
                 next_s = min([following_s, *[each[0] for each in ahead[1:3]]])
                 is_sole = previous_s < at_s - NEAR_S and at_s + NEAR_S < next_s
-                set_quiet(line, entry, missing, lacking, coming)
                 return First(head, at_s, now_s, job if is_sole else None, is_sure)
             previous_s = at_s
             if last:
                 heapq.heapreplace(ahead, (following_s, -1, last - 1, kind, items))
             else:
                 heapq.heappop(ahead)
-        set_quiet(line, entry, missing, lacking, coming)
-        return First(head, math.inf, now_s, None, is_sure=False)
+        set_quiet(line, entry, missing, lacking, coming, math.inf)
+        return First(head, math.inf, now_s, None, is_sure)
+
+    def _ahead(self, order: Order, entry: Entry, missing: int, now_s: float) -> tuple[list[Ahead], int]:
+        """A heap of the next job to pass this pending entry in each list; and how many of the missing GPUs those do not
+        have that have passed it."""
+        rank, key, _, _ = entry
+        ahead: list[Ahead] = []
+        for kind, items in self.lists.items():
+            if kind[0] == rank:
+                last, speed = len(items) - 1, kind[1]
+                distance = key - items[last][0] - SLACK
+                if distance <= speed * now_s:  # else no one has passed it
+                    last = last_behind(order, kind, items, entry, now_s)
+                    missing -= kind[2] * (len(items) - 1 - last)
+                    distance = key - items[last][0] - SLACK
+                if last >= 0 and speed:
+                    ahead.append((distance / speed, -1, last, kind, items))
+            elif kind[0] > rank:
+                missing -= kind[2] * len(items)
+        for kind, item in self.expected.values():
+            if kind[0] == rank and kind[1]:
+                ahead.append(((key - item[0] - SLACK) / kind[1], -1, 0, kind, [item]))
+        heapq.heapify(ahead)
+        return ahead, missing
 
 
 def quiet_until(head: Head) -> float:
@@ -327,10 +331,12 @@ def expect(line: Line, entry: Entry, came: list[tuple[Kind, Item]]) -> None:
             line.quiet_until_s = -math.inf
 
 
-def set_quiet(line: Line, entry: Entry, missing: int, lacking: int, coming: list[tuple[float, int]]) -> None:
+def set_quiet(
+    line: Line, entry: Entry, missing: int, lacking: int, coming: list[tuple[float, int]], until_s: float
+) -> None:
     line.quiet_seq, line.quiet_missing = entry[2], missing
     line.quiet_lacks, line.quiet_coming = max(lacking, 0), coming
-    line.quiet_until_s = until(coming, lacking)
+    line.quiet_until_s = until_s
 
 
 def until(coming: list[tuple[float, int]], missing: float) -> float:

@@ -69,8 +69,12 @@ class Walker:
         """A decision begins: what is known about rising keys may have changed."""
         known_by = (self.roster.running.gpus_added, view.knowledge.report_count)
         self.is_bounded = self.keeps_bounds and self.bounded_by == known_by
-        is_same = self.standing is not None and self.standing == self._standing(view)
-        self.is_settled = is_same and not (trigger.started or trigger.withdrawn)
+        self.is_settled = (
+            self.standing is not None
+            and self.standing[0] == view.now_s
+            and self.standing == self._standing(view)
+            and not (trigger.started or trigger.withdrawn)
+        )
         self.has_new_heads = False
         if not self.is_settled:
             self.roster.running.refresh(trigger.started, is_steady=self.bounded_by == known_by)

@@ -93,7 +93,10 @@ class LeastAttained(Order):
 
     def reaches(self, job: JobView, key: float, now_s: float) -> float:
         speed = self.speed(job)
-        return now_s + (key - self.key(job, now_s)) / speed + self.lead if speed else math.inf
+        if not speed:
+            return math.inf
+        attained = round(job.service_at(now_s), 6) if self.by_size else self.key(job, now_s)
+        return now_s + (key - attained) / speed + self.lead
 
     def speed(self, job: JobView) -> float:
         return (job.allocation.gpus if job.allocation else 0) if self.by_size else 1
