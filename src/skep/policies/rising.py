@@ -6,7 +6,8 @@ import bisect
 import heapq
 import math
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from skep.core.job import JobState
 from skep.core.view import JobView
@@ -34,7 +35,7 @@ NEAR_S = 0.1
 """More than rounding can change of a time."""
 
 
-class First(NamedTuple):
+class First(msgspec.Struct):
     """The earliest crossing of all heads."""
 
     head: Head

@@ -103,6 +103,10 @@ def spare(view: View, plan: Plan, place: Place, job: JobView, shape: Shape, room
     """Keep every victim, best ordered first, without which the job still fits."""
     if len(room.victims) == 1 or all(is_needed(view, place, shape, victim) for victim in room.victims):
         return room
+    if shape.is_plain and not place.keeps_together(job, view.now_s):
+        found = spare_by_count(view, plan, place, job, shape, room, mark)
+        if found is not None:
+            return found
     needed = []
     plan.rollback(mark)
     for victim in room.victims:
@@ -124,6 +128,25 @@ def spare(view: View, plan: Plan, place: Place, job: JobView, shape: Shape, room
     for victim in needed:
         plan.stop(victim, job.id)
     return Room(allocation, needed)
+
+
+def spare_by_count(
+    view: View, plan: Plan, place: Place, job: JobView, shape: Shape, room: Room, mark: int
+) -> Room | None:
+    """The same for a job that fits wherever enough GPUs are free; None if it does not fit then."""
+    if shape.gpu_types or not place.needs_free or any(is_beside_others(victim) for victim in room.victims):
+        return None
+    left, needed = view.cluster.free_gpus() - shape.gpus, []
+    for victim in reversed(room.victims):
+        if victim.gpu_count > left:
+            needed.append(victim)
+        else:
+            left -= victim.gpu_count
+    plan.rollback(mark)
+    for victim in reversed(needed):
+        plan.stop(victim, job.id)
+    allocation = place.find(view.cluster, plan, job, shape, view.now_s)
+    return None if allocation is None else Room(allocation, needed[::-1])
 
 
 def is_needed(view: View, place: Place, shape: Shape, victim: JobView) -> bool:

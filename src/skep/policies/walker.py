@@ -17,7 +17,7 @@ from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Preemption
 from skep.policies.adjust.preempt import ByPriority, Preempt
 from skep.policies.allocate.base import Allocator, AsRequested
-from skep.policies.lines import NOT_TRIED, Entry, Head, Line
+from skep.policies.lines import NOT_TRIED, Entry, Line
 from skep.policies.order.base import RISES, Key, Order
 from skep.policies.place import Place
 from skep.policies.room import lacking, make_room
@@ -244,23 +244,27 @@ class Walker:
         """The next time at which the head of a line could preempt running jobs that it cannot preempt now."""
         if self.is_settled and not self.has_new_heads:
             return self.crossing_s
-        running, heads, pools = self.roster.running, list[Head](), view.cluster.pools
-        free = pools[0].free if len(pools) == 1 else -1
-        for line in self.roster.pending.active.values():
-            entry = line.entries[0]
-            if line.is_plain and self.is_as_requested:
-                missing = line.gpus - (free if free >= 0 else line.free())
-            else:
-                missing = min([missing_gpus(view, entry[3], shape) for shape in self.allocate.shapes(entry[3])])
-            heads.append((line, entry, missing))
-        if not heads:
-            self.bounded_by = (-1, -1)
-            self.standing = None
+        running, pending, pools = self.roster.running, self.roster.pending, view.cluster.pools
+        if not pending.active:
+            self.bounded_by, self.standing = (-1, -1), None
             return math.inf
+        lines = pending.active.values()
+        if self.is_as_requested and len(pools) == 1 and not pending.odd:
+            free = pools[0].free
+            heads = [(line, line.entries[0], line.gpus - free) for line in lines]
+        else:
+            heads = [(line, line.entries[0], self._missing(view, line)) for line in lines]
         self.bounded_by = (running.gpus_added, view.knowledge.report_count)
         self.standing = self._standing(view)
         self.crossing_s = running.next_crossing(self.order, heads, view.now_s)
         return self.crossing_s
+
+    def _missing(self, view: View, line: Line) -> int:
+        """The smallest number of GPUs that the head needs beyond the free ones."""
+        if line.is_plain and self.is_as_requested:
+            return line.gpus - line.free()
+        job = line.entries[0][3]
+        return min([missing_gpus(view, job, shape) for shape in self.allocate.shapes(job)])
 
 
 def missing_gpus(view: View, job: JobView, shape: Shape) -> int:
