@@ -57,6 +57,8 @@ class First(msgspec.Struct):
     def at(self, order: Order, now_s: float, *, is_all_running: bool) -> First | None:
         """The same computed at this time, when rounding may be different. `is_all_running`: no job that it may depend
         on has still to begin to run."""
+        if self.at_s <= now_s:
+            return None  # by a job that does not run yet: when it does, that is no crossing any more
         if now_s == self.now_s:
             return self
         if self.sole is None or now_s > self.at_s - NEAR_S or not (self.is_sure or is_all_running):
@@ -145,8 +147,8 @@ class Rising:
         return (job.rank, speed, job.gpu_count), (level, job.seq, job)
 
     def latest(self, order: Order, now_s: float, cutoff: tuple[Key, ...]) -> Iterator[Entry]:
-        """Running jobs, last first, at least those beyond the cutoff. A job is yielded as soon as no other job in a list
-        can come after it."""
+        """Running jobs, last first, at least those beyond the cutoff. A job is yielded as soon as no other job in a
+        list can come after it."""
         if self.has_started:
             self._file(order, now_s)
         rank, key = cutoff[:2]
@@ -258,8 +260,8 @@ class Rising:
         return soonest_s
 
     def _look_at(self, order: Order, head: Head, now_s: float, before_s: float) -> First:
-        """When jobs with the missing GPUs have risen past this head, or the next job if none are missing. If that is not
-        before `before_s`, the time may be a little too early. Sets until when the line is quiet."""
+        """When jobs with the missing GPUs have risen past this head, or the next job if none are missing. If that is
+        not before `before_s`, the time may be a little too early. Sets until when the line is quiet."""
         line, entry, missing = head
         key = entry[1]
         ahead, lacking = self._ahead(order, entry, missing, now_s)

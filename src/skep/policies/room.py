@@ -104,9 +104,9 @@ def spare(view: View, plan: Plan, place: Place, job: JobView, shape: Shape, room
     if len(room.victims) == 1 or all(is_needed(view, place, shape, victim) for victim in room.victims):
         return room
     if shape.is_plain and not place.keeps_together(job, view.now_s):
-        found = spare_by_count(view, plan, place, job, shape, room, mark)
-        if found is not None:
-            return found
+        counted = spare_by_count(view, plan, place, job, shape, room, mark)
+        if counted is not None:
+            return counted
     needed = []
     plan.rollback(mark)
     for victim in room.victims:

@@ -98,8 +98,8 @@ class Running:
         return self._moving(order).lacks(order, entry, missing, now_s)
 
     def latest(self, order: Order, now_s: float, cutoff: tuple[Key, ...]) -> Iterator[Entry]:
-        """Jobs with rising keys, with their present keys, last first, at least those beyond the cutoff; possibly without
-        some that are still launching."""
+        """Jobs with rising keys, with their present keys, last first, at least those beyond the cutoff; possibly
+        without some that are still launching."""
         return self._moving(order).latest(order, now_s, cutoff)
 
     def next_crossing(self, order: Order, heads: list[Head], now_s: float) -> float:

@@ -80,8 +80,8 @@ class Walker:
             self.roster.running.refresh(trigger.started, is_steady=self.bounded_by == known_by)
 
     def _standing(self, view: View) -> tuple[float, ...] | None:
-        """If this is equal at two decisions, and no job has begun to run in between, a head that failed fails again, and
-        crossings are the same. None: that is not known."""
+        """If this is equal at two decisions, and no job has begun to run in between, a head that failed fails again,
+        and crossings are the same. None: that is not known."""
         cluster, pending, running = view.cluster, self.roster.pending, self.roster.running
         pools = cluster.pools
         if not self.may_settle or len(pools) != 1 or pending.odd:
