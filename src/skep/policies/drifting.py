@@ -121,7 +121,7 @@ class Drifting:
         items = self.items[bisect.bisect_left(self.items, (cutoff[0], level_of(order, cutoff[1]))) :]
         return [item[3].entry[3] for item in items if self._is_beyond(order, item[3], cutoff, now_s)]
 
-    def lacks(self, order: Order, entry: Entry, missing: int, now_s: float) -> bool:
+    def lacks(self, order: Order, head: Head, now_s: float) -> bool:
         """Never certain here: to count them takes as long as to list them."""
         return False
 

@@ -183,18 +183,29 @@ class Rising:
                 for item in items[last + 1 :]:
                     yield item[2]
 
-    def lacks(self, order: Order, entry: Entry, missing: int, now_s: float) -> bool:
-        """True if the jobs that have passed this pending entry have less than the missing GPUs."""
+    def lacks(self, order: Order, head: Head, now_s: float) -> bool:
+        """True if the jobs that have passed this head have less than the missing GPUs. If so, this sets until when the
+        line is quiet: until the next one passes."""
         if self.has_started:
             self._file(order, now_s)
+        line, entry, missing = head
         rank, key, _, _ = entry
+        lacking, soonest_s = missing, math.inf
         for kind, items in self.lists.items():
             if kind[0] == rank:
-                if items[-1][0] + kind[1] * now_s > key - SLACK:  # else no one has passed it
-                    missing -= kind[2] * (len(items) - 1 - last_behind(order, kind, items, entry, now_s))
+                ahead, speed = key - items[-1][0] - SLACK, kind[1]
+                if ahead <= speed * now_s:  # else no one has passed it
+                    last = last_behind(order, kind, items, entry, now_s)
+                    lacking -= kind[2] * (len(items) - 1 - last)
+                    ahead = key - items[last][0] - SLACK if last >= 0 else math.inf
+                if speed and ahead < soonest_s * speed:
+                    soonest_s = ahead / speed
             elif kind[0] > rank:
-                missing -= kind[2] * len(items)
-        return missing > 0
+                lacking -= kind[2] * len(items)
+        if lacking > 0:
+            set_quiet(line, entry, missing, lacking, [(soonest_s, lacking)], soonest_s)
+            expect(line, entry, self.expected.values())
+        return lacking > 0
 
     def first_crossing(self, order: Order, heads: list[Head], now_s: float) -> float:
         """The earliest crossing of these heads. Most heads are known to have none before another one has."""
@@ -206,8 +217,7 @@ class Rising:
         for head in heads:
             line, entry, missing = head
             if line.quiet_seq != entry[2] or missing < line.quiet_missing:
-                soonest_s = self._soonest(entry, now_s)
-                set_quiet(line, entry, missing, missing, [(soonest_s, max(missing, 0))], soonest_s)
+                line.quiet_seq, line.quiet_missing, line.quiet_until_s = entry[2], missing, -math.inf
             elif came:
                 expect(line, entry, came)
             if before is not None and before.head[0] is line and before.head == head:
@@ -241,23 +251,6 @@ class Rising:
                 if found.at_s < first_s:
                     self.first, first_s = found, found.at_s
         return first_s
-
-    def _soonest(self, entry: Entry, now_s: float) -> float:
-        """A time before which no job passes this pending one; in the past if one has, or almost."""
-        rank, key, _, _ = entry
-        soonest_s = math.inf
-        tops = [(kind, items[-1][0]) for kind, items in self.lists.items()]
-        tops += [(kind, item[0]) for kind, item in self.expected.values()]
-        for (its_rank, speed, _), level in tops:
-            if its_rank == rank:
-                ahead = key - level - SLACK
-                if ahead <= speed * now_s:
-                    return -math.inf
-                if ahead < soonest_s * speed:
-                    soonest_s = ahead / speed
-            elif its_rank > rank:
-                return -math.inf
-        return soonest_s
 
     def _look_at(self, order: Order, head: Head, now_s: float, before_s: float) -> First:
         """When jobs with the missing GPUs have risen past this head, or the next job if none are missing. If that is
@@ -322,12 +315,12 @@ def entry_of(found: tuple[int, float, int, JobView]) -> Entry:
     return (-found[0], -found[1], -found[2], found[3])
 
 
-def expect(line: Line, entry: Entry, came: list[tuple[Kind, Item]]) -> None:
+def expect(line: Line, entry: Entry, came: Iterable[tuple[Kind, Item]]) -> None:
     """Jobs were started that may pass the head of this line."""
     for (rank, speed, gpus), item in came:
         if rank == entry[0]:
             ahead = entry[1] - item[0] - SLACK
-            if ahead < line.quiet_until_s * speed:
+            if speed and ahead < line.quiet_until_s * speed:
                 bisect.insort(line.quiet_coming, (ahead / speed, gpus))
                 line.quiet_until_s = until(line.quiet_coming, line.quiet_lacks)
         elif rank > entry[0]:

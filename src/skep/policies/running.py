@@ -92,10 +92,9 @@ class Running:
         launching."""
         return self._moving(order).passed(order, entry, now_s)
 
-    def lacks(self, order: Order, entry: Entry, missing: int, now_s: float) -> bool:
-        """True if it is certain that jobs whose rising keys are beyond this pending entry have less than the missing
-        GPUs."""
-        return self._moving(order).lacks(order, entry, missing, now_s)
+    def lacks(self, order: Order, head: Head, now_s: float) -> bool:
+        """True if it is certain that jobs whose rising keys are beyond this head have less than the missing GPUs."""
+        return self._moving(order).lacks(order, head, now_s)
 
     def latest(self, order: Order, now_s: float, cutoff: tuple[Key, ...]) -> Iterator[Entry]:
         """Jobs with rising keys, with their present keys, last first, at least those beyond the cutoff; possibly

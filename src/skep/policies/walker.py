@@ -172,7 +172,7 @@ class Walker:
             return False
         if self.keeps_bounds and line.is_plain:
             missing = line.gpus - line.free()
-            if running.lacks(self.order, entry, missing, view.now_s):
+            if running.lacks(self.order, (line, entry, missing), view.now_s):
                 line.passed = None
                 return False
             if self.counts and missing > 0 and not self.place.keeps_together(job, view.now_s):
