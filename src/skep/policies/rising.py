@@ -124,13 +124,14 @@ class Rising:
         self.has_started = False
         for job in [job for job in self.unfiled.values() if job.state is RUNNING]:
             expected = self.expected.pop(job.seq, None)
-            if expected is not None and job.held_since_s == self.searched_s:
-                filing = expected
-            else:
+            if expected is None or job.held_since_s != self.searched_s:
                 filing = self._filing(order, job, now_s)
                 self._change(*filing)
-                if expected is not None:
-                    self._change(*expected)
+                self._change(*(expected or filing))
+            else:
+                filing = expected
+                if self.first is not None and self.first.head[1][0] < filing[0][0]:
+                    self.first = None  # jobs of later ranks count only when they run
             kind, item = self.filed[job.seq] = filing
             bisect.insort(self.lists.setdefault(kind, []), item)
             del self.unfiled[job.seq]

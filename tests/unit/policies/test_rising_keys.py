@@ -50,6 +50,21 @@ def scanned(order: LeastAttained, there: list[Job], head: Entry, missing: int, n
     return math.inf
 
 
+def lacking(order: LeastAttained, there: list[Job], head: Entry, missing: int, now_s: float) -> int:
+    """The missing GPUs that running jobs beyond the pending one do not have."""
+    cutoff = order.cutoff(head[3], head[1])
+    keyed = [(each.rank, order.running_key(each, now_s), each.seq, each) for each in there]
+    return missing - sum(
+        entry[3].gpu_count for entry in keyed if entry[:3] > cutoff and entry[3].state is JobState.RUNNING
+    )
+
+
+def begin(each: Job, at_s: float) -> None:
+    """The job runs from this time on, unless it would be beyond a head at once (what no search expects)."""
+    if each.state is JobState.LAUNCHING and each.rank <= 0 and each.allocation is not None and each.allocation.gpus:
+        each.state, each.held_gpus, each.held_since_s = JobState.RUNNING, each.allocation.gpus, at_s
+
+
 def line_of(rank: int, key: float, seq: int) -> Line:
     """A line with this head."""
     pending = Job(job(id=f"head-{seq}").spec, seq, 0.0)
@@ -63,6 +78,7 @@ def line_of(rank: int, key: float, seq: int) -> Line:
     jobs=running_jobs(),
     late=st.sets(st.integers(0, 24)),
     leaving=st.sets(st.integers(0, 24)),
+    beginning=st.dictionaries(st.integers(0, 24), st.booleans()),
     by_size=st.booleans(),
     lead=st.sampled_from([0.0, 100 / 3, 1e7]),
     keys=st.lists(amounts, min_size=1, max_size=4),
@@ -73,6 +89,7 @@ def test_lists_by_speed_answer_like_a_sort_and_a_scan(
     jobs: list[Job],
     late: set[int],
     leaving: set[int],
+    beginning: dict[int, bool],
     by_size: bool,
     lead: float,
     keys: list[float],
@@ -95,6 +112,8 @@ def test_lists_by_speed_answer_like_a_sort_and_a_scan(
         is_running = [entry for entry in sorted(keyed, reverse=True) if entry[3].state is JobState.RUNNING]
         assert list(running.latest(order, now_s, (-math.inf, 0.0))) == is_running
         heads = [(line, line.entries[0], missing[4 * step + number]) for number, line in enumerate(lines)]
+        for line, head, needed in heads[::2]:
+            assert running.lacks(order, (line, head, needed), now_s) == (lacking(order, there, head, needed, now_s) > 0)
         expected_s = [scanned(order, there, head, needed, now_s) for _, head, needed in heads]
         assert running.next_crossing(order, heads, now_s) == min(expected_s)
         for (line, _, needed), crossing_s in zip(heads, expected_s, strict=True):
@@ -104,7 +123,11 @@ def test_lists_by_speed_answer_like_a_sort_and_a_scan(
         for each in there:
             if each.seq in leaving and step == 0:
                 running.remove(each)
-        now_s += wait_s[step % 2]
+        found_s, now_s = now_s, now_s + wait_s[step % 2]
+        for each in there:
+            if each.seq in beginning:
+                begin(each, now_s if beginning[each.seq] else found_s)  # late, or when it was expected
+        running.refresh((), is_steady=True)
         if step == 1:
             enter([each for each in jobs if each.seq in late])
 
