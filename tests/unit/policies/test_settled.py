@@ -32,7 +32,7 @@ def test_when_a_preempted_job_returns_behind_others_nothing_is_searched_again(mo
     assert planner.walker.crossing_s == 60.0
 
 
-@pytest.mark.parametrize("policy", ["las:lead=50,place=any", "srsf:place=any", "las:lead=50"])
+@pytest.mark.parametrize("policy", ["las:lead=50,place=any", "las:lead=5,place=random"])
 def test_counting_spares_whom_trying_spares(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = random.Random(1)
     jobs = [
