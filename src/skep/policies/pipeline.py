@@ -34,6 +34,7 @@ from skep.policies.reasons import Reasons
 from skep.policies.roster import Roster
 from skep.policies.walker import Walker
 
+PENDING, STOPPING, SUSPENDED = JobState.PENDING, JobState.STOPPING, JobState.SUSPENDED
 STRICT, SKIP, EASY = "strict", "skip", "easy"
 
 
@@ -68,6 +69,7 @@ class Pipeline:
         self.ignores_ends = not adjust and order.ignores_ends() and type(self).plan is Pipeline.plan
         """True if the end of a job requires no decision while no job waits."""
         self.settles = type(order).settle is not Order.settle
+        self.counts_ends = type(order).ended is not Order.ended
 
     # Derived from the state ------------------------------------------------------------------------------------
 
@@ -80,16 +82,16 @@ class Pipeline:
         self.reasons = Reasons(self.order, self.pending)
         self.possible = Possible(view, self.place)
         for job in view.placed_jobs():
-            if job.state is JobState.SUSPENDED:
+            if job.state is SUSPENDED:
                 roster.suspended[job.seq] = job
             else:
                 roster.keep_running(job, None, view.now_s)
         self.unseen: list[JobView] = []
         """Pending jobs that no planner has seen yet."""
         for job in view.jobs.values():
-            if job.state is JobState.STOPPING:
+            if job.state is STOPPING:
                 roster.leaving.add(job, view.now_s)
-            elif job.state is JobState.PENDING and job.is_ready:
+            elif job.state is PENDING and job.is_ready:
                 if job.waiting is None:
                     self.unseen.append(job)
                 else:
@@ -118,8 +120,9 @@ class Pipeline:
             for job in order.settle(plan, view.now_s):
                 roster.reorder(job, plan, view.now_s)
         if not is_idle:
-            freed = trigger.ended or trigger.returned or trigger.nodes_changed or trigger.withdrawn
-            self.reasons.book(view, plan, fresh, changed=bool(plan.decisions or freed))
+            # What preempted jobs release was booked when they were stopped.
+            is_changed = bool(plan.decisions or trigger.ended or trigger.nodes_changed or trigger.withdrawn)
+            self.reasons.book(view, plan, fresh, changed=is_changed)
         if roster.has_moments:
             wake_s = min(wake_s, roster.timers.next_s())
         if walker.is_rising or roster.running.has_spared:
@@ -138,13 +141,14 @@ class Pipeline:
                 # If it started when that was decided, its time is known.
                 if job.held_since_s != job.decided_s and job.seq in self.running.by_seq:
                     roster.timers.set(job, order.changes_at(job, job.held_since_s))
-        for job in (*trigger.ended, *trigger.returned):
-            roster.let_go(plan, job, now_s)
         for job in trigger.ended:
-            order.ended(job, plan, now_s)
-        for job in trigger.withdrawn:
-            if job.state.is_final:
-                order.ended(job, plan, now_s)
+            roster.let_go(plan, job, now_s)
+        for job in trigger.returned:
+            roster.let_go(plan, job, now_s)
+        if self.counts_ends:
+            for job in (*trigger.ended, *trigger.withdrawn):
+                if job.state.is_final:
+                    order.ended(job, plan, now_s)
         if trigger.ended or trigger.nodes_changed or self.running.has_spared:
             self.pending.epoch += 1
             self.running.has_spared = False
@@ -182,7 +186,10 @@ class Pipeline:
 
     def _admit(self, view: View, plan: Plan, job: JobView) -> bool:
         """Queue a job, unless it could not run even on the whole cluster."""
-        if job.seq in self.pending.entries or not admits(self, view, plan, job):
+        if job.seq in self.pending.entries:
+            return False
+        is_sure = job.spec.shapes in self.possible.sure and job.state is PENDING and job.is_ready
+        if not is_sure and not admits(self, view, plan, job):
             return False
         self.roster.enqueue(view, plan, job)
         return True
@@ -229,7 +236,7 @@ class Pipeline:
         has_freed = False
         for job_id, before in {each.job_id: each.before for each in reversed(decisions)}.items():
             job = view.jobs[job_id]
-            if job.seq in self.pending.entries and job.state is not JobState.PENDING:
+            if job.seq in self.pending.entries and job.state is not PENDING:
                 self.pending.remove(job)
             had_cells = before is not None and not before.is_suspended
             has_cells = job.allocation is not None and not job.allocation.is_suspended
@@ -237,7 +244,7 @@ class Pipeline:
             has_freed |= had_cells and not is_reshared
             if had_cells and not has_cells:
                 self.let_go(view, plan, job)
-            if job.state is JobState.SUSPENDED:
+            if job.state is SUSPENDED:
                 self.roster.suspended[job.seq] = job
             elif has_cells:
                 self.roster.suspended.pop(job.seq, None)

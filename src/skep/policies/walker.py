@@ -133,7 +133,8 @@ class Walker:
 
     def _start(self, view: View, plan: Plan, line: Line, entry: Entry) -> bool:
         job, tried_now = entry[3], (entry[2], self.roster.pending.epoch)
-        if line.tried != tried_now and (not line.is_plain or line.gpus <= line.free()):
+        missing = line.gpus - line.free() if line.is_plain else 0
+        if missing <= 0 and line.tried != tried_now:
             for shape in self.allocate.shapes(job):
                 allocation = self.place.find(view.cluster, plan, job, shape, view.now_s)
                 if allocation is not None:
@@ -143,7 +144,7 @@ class Walker:
         if entry >= self.preempt.edge(self.order, running):
             return False
         may_count = self.keeps_bounds and line.is_plain
-        if may_count and running.lacks(self.order, entry, line.gpus - line.free(), view.now_s):
+        if may_count and running.lacks(self.order, entry, missing, view.now_s):
             line.passed = None
             return False
         reachable = self.preempt.reachable(view, self.order, running, entry)
@@ -151,18 +152,21 @@ class Walker:
             reachable = list(reachable)
             if line.passed == [other.seq for other in reachable]:
                 return False  # nothing was freed, and the same jobs have passed it as when they were not enough
-        return self._push_out(view, plan, line, entry, reachable)
+        return self._push_out(view, plan, line, entry, reachable, missing)
 
-    def _push_out(self, view: View, plan: Plan, line: Line, entry: Entry, reachable: Iterable[JobView]) -> bool:
-        """Start the job in the first shape for which preempting some of these makes room."""
+    def _push_out(
+        self, view: View, plan: Plan, line: Line, entry: Entry, reachable: Iterable[JobView], missing: int
+    ) -> bool:
+        """Start the job in the first shape for which preempting some of these makes room. `missing`: the GPUs that a
+        plain request needs beyond the free ones."""
         job = entry[3]
         shapes = self.allocate.shapes(job)
         if len(shapes) > 1:
             reachable = list(reachable)
         line.passed, is_lacking = None, True
         for shape in shapes:
-            is_counted = line.is_plain and self.is_as_requested
-            missing = line.gpus - line.free() if is_counted else missing_gpus(view, job, shape)
+            if not (line.is_plain and self.is_as_requested):
+                missing = missing_gpus(view, job, shape)
             lacks = lacking(view, self.place, job, shape, reachable, missing)
             if self.is_rising and not self.order.is_even:
                 line.quiet_seq, line.quiet_missing = job.seq, missing
@@ -172,7 +176,7 @@ class Walker:
                 if self._preempt(view, plan, line, entry, shape, missing):
                     return True
             elif self.keeps_hope and line.is_plain:
-                line.hope = line.free() + self.roster.running.gpus_added + max(lacks, 1)
+                line.hope = line.gpus - missing + self.roster.running.gpus_added + max(lacks, 1)
         if self.is_rising and is_lacking:
             reachable = self.preempt.reachable(view, self.order, self.roster.running, entry)
             line.passed = [other.seq for other in reachable]
