@@ -123,8 +123,8 @@ class Pipeline:
             # What preempted jobs release was booked when they were stopped.
             is_changed = bool(plan.decisions or trigger.ended or trigger.nodes_changed or trigger.withdrawn)
             self.reasons.book(view, plan, fresh, changed=is_changed)
-        if roster.has_moments:
-            wake_s = min(wake_s, roster.timers.next_s())
+        if roster.has_moments and (change_s := roster.timers.next_s()) < wake_s:
+            wake_s = change_s
         if walker.is_rising or roster.running.has_spared:
             wake_s = min(wake_s, walker.wake_s(view))
         if wake_s < math.inf:
@@ -146,7 +146,9 @@ class Pipeline:
         for job in trigger.returned:
             roster.let_go(plan, job, now_s)
         if self.counts_ends:
-            for job in (*trigger.ended, *trigger.withdrawn):
+            for job in trigger.ended:
+                order.ended(job, plan, now_s)
+            for job in trigger.withdrawn:
                 if job.state.is_final:
                     order.ended(job, plan, now_s)
         if trigger.ended or trigger.nodes_changed or self.running.has_spared:
@@ -174,7 +176,10 @@ class Pipeline:
         if len(arrived) > 1:
             arrived = list({job.seq: job for job in arrived}.values())
         self.unseen = []
-        fresh = [job for job in arrived if self._admit(view, plan, job)]
+        fresh = []
+        for job in arrived:
+            if self._admit(view, plan, job):
+                fresh.append(job)
         self._walk(view, plan)
         if self.walk == EASY:
             for line in list(self.pending.active.values()):

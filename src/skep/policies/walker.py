@@ -18,13 +18,13 @@ from skep.policies.adjust.base import Preemption
 from skep.policies.adjust.preempt import ByPriority, Preempt
 from skep.policies.allocate.base import Allocator, AsRequested
 from skep.policies.lines import NOT_TRIED, Entry, Head, Line
-from skep.policies.order.base import RISES, Key, Order
+from skep.policies.order.base import RISES, Order
 from skep.policies.place import Place
 from skep.policies.room import lacking, make_room
 from skep.policies.roster import Roster
 
-LineHead = tuple[float, int, Key, int, Line]
-"""(key of the group, rank, key, seq, line)."""
+LineHead = tuple[float, Entry, Line]
+"""(key of the group, first entry, line)."""
 
 
 class Walker:
@@ -70,11 +70,10 @@ class Walker:
         heads = self.heads(view)
         held_up = []
         while heads:
-            group, _, _, seq, line = heads[0]
+            group, entry, line = heads[0]
             if self.has_groups and group != self.order.group_key(line.group):
                 heapq.heapreplace(heads, self._head(line))
                 continue
-            entry = line.entries[0]
             if is_strict and leaving.holds_up(line.group, entry):
                 held_up.append(line)
             elif self._start(view, plan, line, entry):
@@ -87,14 +86,13 @@ class Walker:
                     heapq.heapreplace(heads, self._head(line))
                     continue
             else:
-                line.tried = (seq, pending.epoch)
+                line.tried = (entry[2], pending.epoch)
             heapq.heappop(heads)
         for line in held_up:
             pending.touched[line.scope] = line
 
     def _head(self, line: Line) -> LineHead:
-        rank, key, seq, _ = line.entries[0]
-        return (self.order.group_key(line.group) if self.has_groups else 0.0, rank, key, seq, line)
+        return (self.order.group_key(line.group) if self.has_groups else 0.0, line.entries[0], line)
 
     def heads(self, view: View) -> list[LineHead]:
         """A heap of the lines to try: all after something was freed, otherwise those with a new head.
@@ -193,12 +191,14 @@ class Walker:
             room = make_room(view, plan, self.place, job, shape, candidates, missing)
             if room is None:
                 return False
+            freed: float = 0
             for victim in room.victims:
+                freed += victim.gpus
                 roster.let_go(plan, victim, view.now_s)
                 if roster.is_strict:
                     roster.leaving.add(victim, view.now_s)
             self.give(view, plan, entry, room.allocation)
-        if sum([victim.gpus for victim in room.victims]) != job.gpus:
+        if freed != job.gpus:
             roster.pending.epoch += 1  # something is left for others
         return True
 

@@ -74,10 +74,9 @@ class Place:
 
 
 def plain_allocation(picks: Picks, count: int) -> Allocation:
-    if len(picks) == 1:
-        node, tasks = picks[0]
-        return Allocation((Slice(node.index, node.pick(tasks), tasks=tasks),), count)
-    slices = [Slice(node.index, node.pick(tasks), tasks=tasks) for node, tasks in picks]
+    slices = []
+    for node, tasks in picks:
+        slices.append(Slice(node.index, node.pick(tasks), tasks=tasks))
     return Allocation(tuple(slices), count)
 
 
