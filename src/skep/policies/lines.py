@@ -41,6 +41,7 @@ class Line:
         "is_plain",
         "is_strict",
         "passed",
+        "pool",
         "pools",
         "quiet_coming",
         "quiet_lacks",
@@ -66,6 +67,7 @@ class Line:
         self.entries: list[Entry] = []
         self.gpus = shapes[0].gpus
         self.pools = pools
+        self.pool = pools[0] if len(pools) == 1 else None
         self.is_strict = is_strict
         self.is_plain = needs_free and not is_strict and len(shapes) == 1 and shapes[0].is_plain
         """If all jobs of the line request only this many whole GPUs, which must be free."""

@@ -78,7 +78,7 @@ class Pipeline:
         self.place.attach(view)
         self.roster = roster = self._make_roster(memory)
         self.pending, self.running, self.seats = roster.pending, roster.running, roster.seats
-        self.walker = Walker(roster, self.allocate, self.place, self.preempt, sizes_change=bool(self.adjust))
+        self.walker = self._make_walker(roster)
         self.reasons = Reasons(self.order, self.pending)
         self.possible = Possible(view, self.place)
         for job in view.placed_jobs():
@@ -103,6 +103,9 @@ class Pipeline:
         is_strict, has_seats = self.walk != SKIP, bool(self.adjust)
         return Roster(self.name, self.order, self.place, memory, is_strict=is_strict, has_seats=has_seats)
 
+    def _make_walker(self, roster: Roster) -> Walker:
+        return Walker(roster, self.allocate, self.place, self.preempt, sizes_change=bool(self.adjust))
+
     # The decision ----------------------------------------------------------------------------------------------
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
@@ -113,8 +116,9 @@ class Pipeline:
         self._take_in(view, plan, trigger)
         if walker.is_rising:
             walker.refresh(view, trigger)
-        is_idle = self.has_no_work(trigger)
-        fresh = [] if is_idle else self._fill(view, plan, trigger)
+        arrived = [*self.unseen, *trigger.returned, *trigger.submitted]
+        is_idle = not arrived and not self.pending.entries
+        fresh = [] if is_idle else self._fill(view, plan, arrived)
         wake_s = self._adjust(view, plan, trigger) if self.adjust else math.inf
         if self.settles:
             for job in order.settle(plan, view.now_s):
@@ -170,9 +174,8 @@ class Pipeline:
         """True if no startable job is pending, so that freed resources change nothing."""
         return not (self.pending.entries or self.unseen or trigger.submitted or trigger.returned)
 
-    def _fill(self, view: View, plan: Plan, trigger: Trigger) -> list[JobView]:
-        """Start the jobs that can be started. Returns the jobs that are pending for the first time."""
-        arrived = [*self.unseen, *trigger.returned, *trigger.submitted]
+    def _fill(self, view: View, plan: Plan, arrived: list[JobView]) -> list[JobView]:
+        """Start the jobs that can be started. Returns those of the arrived ones that were queued."""
         if len(arrived) > 1:
             arrived = list({job.seq: job for job in arrived}.values())
         self.unseen = []
@@ -180,7 +183,7 @@ class Pipeline:
         for job in arrived:
             if self._admit(view, plan, job):
                 fresh.append(job)
-        self._walk(view, plan)
+        self.walker.walk(view, plan)
         if self.walk == EASY:
             for line in list(self.pending.active.values()):
                 for job, allocation in backfill(view, plan, self.place, self.estimate, self.running, line):
@@ -202,9 +205,6 @@ class Pipeline:
     def why_never(self, view: View, job: JobView) -> str:
         """Why the job could not run even on the whole cluster; empty if it could."""
         return self.possible.why_never(view, job, job.spec.shapes, self.allocate.shapes(job))
-
-    def _walk(self, view: View, plan: Plan) -> None:
-        self.walker.walk(view, plan)
 
     # Adjusters -------------------------------------------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class Pipeline:
             if len(plan.decisions) > number and self._follow(view, plan, plan.decisions[number:]):
                 self.pending.epoch += 1
             if self.pending.epoch != self.walker.walked_epoch and self.pending.entries:
-                self._walk(view, plan)
+                self.walker.walk(view, plan)
         return wake_s
 
     def _follow(self, view: View, plan: Plan, decisions: list[Decision]) -> bool:

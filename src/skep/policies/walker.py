@@ -131,9 +131,11 @@ class Walker:
 
     def _start(self, view: View, plan: Plan, line: Line, entry: Entry) -> bool:
         job, tried_now = entry[3], (entry[2], self.roster.pending.epoch)
-        missing = line.gpus - line.free() if line.is_plain else 0
+        missing = 0
+        if line.is_plain:
+            missing = line.gpus - (line.free() if line.pool is None else line.pool.free)
         if missing <= 0 and line.tried != tried_now:
-            for shape in self.allocate.shapes(job):
+            for shape in job.spec.shapes if self.is_as_requested else self.allocate.shapes(job):
                 allocation = self.place.find(view.cluster, plan, job, shape, view.now_s)
                 if allocation is not None:
                     self.give(view, plan, entry, allocation)
@@ -158,7 +160,7 @@ class Walker:
         """Start the job in the first shape for which preempting some of these makes room. `missing`: the GPUs that a
         plain request needs beyond the free ones."""
         job = entry[3]
-        shapes = self.allocate.shapes(job)
+        shapes = job.spec.shapes if self.is_as_requested else self.allocate.shapes(job)
         if len(shapes) > 1:
             reachable = list(reachable)
         line.passed, is_lacking = None, True

@@ -48,8 +48,8 @@ class Place:
         """Free cells that this placement would choose."""
         if not shape.is_plain:
             return find_general(self, cluster, plan, job, shape, now_s)
-        count = shape.gpus
-        for pool in cluster.pools_for(shape.gpu_types):
+        count, types = shape.gpus, shape.gpu_types
+        for pool in cluster.pools_for(types) if types else cluster.pools:
             if pool.free >= count:
                 picks = self.plain(cluster, pool, count, job)
                 if picks is not None:
