@@ -69,9 +69,7 @@ def reconcile(state: State) -> list[Action]:
     return actions
 
 
-def halt_or_change(
-    state: State, job: Job, actions: list[Action], launches: list[Job], changes: list[Job]
-) -> None:
+def halt_or_change(state: State, job: Job, actions: list[Action], launches: list[Job], changes: list[Job]) -> None:
     """Stop or suspend a job that holds something. If it is to run somewhere else, or otherwise than now, it is added to
     `launches` and `changes`."""
     orders = state.orders

@@ -115,7 +115,17 @@ Head = tuple[Line, Entry, int]
 
 
 # Sorted by the first items of the entries.
+def insert_entry(entries: list[Any], entry: tuple[Any, ...]) -> None:
+    if not entries or entries[-1] < entry:
+        entries.append(entry)
+    else:
+        bisect.insort(entries, entry)
+
+
 def remove_entry(entries: list[Any], entry: tuple[Any, ...]) -> None:
+    if entries and entries[-1] is entry:
+        entries.pop()
+        return
     index = 0 if entries and entries[0] is entry else bisect.bisect_left(entries, entry)
     if index == len(entries) or entries[index] is not entry:
         raise InvariantBroken(f"no entry of {entry[-1]!r} at its position")
