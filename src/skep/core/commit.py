@@ -59,9 +59,10 @@ def commit_rest(state: State, plan: Plan) -> None:
     """What most plans do not have."""
     for setting in plan.settings:
         give_setting(state, setting)
+    take_in = state.memory.take_in
     for change in plan.memory:
         if change.of is not JOB or state.jobs[change.key].state not in FINAL:
-            state.memory.take_in(change)
+            take_in(change)
     # Ending a group may stop jobs that were just started, or jobs that are also to be rejected.
     for job, reason in plan.rejects:
         if job.state is not PENDING:

@@ -38,9 +38,14 @@ class Orders:
 def reconcile(state: State) -> list[Action]:
     """The actions that bring the seen state to the wanted one. Launches that must wait stay dirty."""
     orders = state.orders
+    actions: list[Action] = []
     launches: list[Job] = []
     changes: list[Job] = []
-    actions = halts(state, launches, changes)
+    for job in orders.dirty:
+        if job.held is not None:
+            halt_or_change(state, job, actions, launches, changes)
+        elif job.bound is not None:
+            launches.append(job)
     orders.dirty = []
     if orders.settings:
         actions += settings_of(state)
@@ -64,33 +69,27 @@ def reconcile(state: State) -> list[Action]:
     return actions
 
 
-def halts(state: State, launches: list[Job], changes: list[Job]) -> list[Action]:
-    """Stops and suspensions. Jobs that are to run somewhere, or otherwise than now, are added to `launches`, and those
-    of them that run now to `changes`."""
+def halt_or_change(state: State, job: Job, actions: list[Action], launches: list[Job], changes: list[Job]) -> None:
+    """Stop or suspend a job that holds something. If it is to run somewhere else, or otherwise than now, it is added to
+    `launches` and `changes`."""
     orders = state.orders
-    actions: list[Action] = []
-    for job in orders.dirty:
-        if job.held is None:
-            if job.bound is not None:
-                launches.append(job)
-        elif job.state is STOPPING or job.is_ending or job.is_expired:
-            if job.seq not in orders.leaving:
-                orders.leaving[job.seq] = job
-                orders.moving.pop(job.seq, None)
-                actions.append(Stop(job.id, stop_cause(job), job.launches))
-        elif job.bound is None or job.bound == job.held:
-            continue
-        elif job.bound.resumes_as is not None:
-            if job.bound.resumes_as == job.held:  # else it is still moving there
-                orders.moving[job.seq] = job
-                job.halting_since_s = state.now_s
-                actions.append(Suspend(job.id, job.held_launch, job.bound.memory or "resident"))
-        else:
-            launches.append(job)
-            changes.append(job)
-            if is_move(job):
-                orders.moving[job.seq] = job
-    return actions
+    if job.state is STOPPING or job.is_ending or job.is_expired:
+        if job.seq not in orders.leaving:
+            orders.leaving[job.seq] = job
+            orders.moving.pop(job.seq, None)
+            actions.append(Stop(job.id, stop_cause(job), job.launches))
+    elif job.bound is None or job.bound == job.held:
+        return
+    elif job.bound.resumes_as is not None:
+        if job.bound.resumes_as == job.held:  # else it is still moving there
+            orders.moving[job.seq] = job
+            job.halting_since_s = state.now_s
+            actions.append(Suspend(job.id, job.held_launch, job.bound.memory or "resident"))
+    else:
+        launches.append(job)
+        changes.append(job)
+        if is_move(job):
+            orders.moving[job.seq] = job
 
 
 def continue_on(job: Job, allocation: Allocation, actions: list[Action]) -> None:

@@ -73,18 +73,13 @@ class PlanBooks(Protocol):
 
 
 class Bundle(msgspec.Struct, eq=False):
-    """The context in which decisions of a plan need each other."""
+    """The context in which decisions of a plan need each other; `outer` is the bundle around it, or 0."""
 
     _plan: Plan
-    _number: int
-    _outer: int = 0
+    _outer: int
 
     def __enter__(self) -> None:
-        plan, number = self._plan, self._number
-        self._outer = plan._bundle
-        if not self._outer:
-            plan._bundles = max(plan._bundles + 1, number)
-            plan._bundle = number or plan._bundles
+        """It is open since `Plan.bundle` made it."""
 
     def __exit__(self, *error: object) -> None:
         self._plan._bundle = self._outer
@@ -276,7 +271,12 @@ class Plan(msgspec.Struct, eq=False):
     def bundle(self, number: int = 0) -> Bundle:
         """Decisions made inside depend on each other. A nested bundle is part of the outer one. A replay passes the
         number that the bundle had."""
-        return Bundle(self, number)
+        outer = self._bundle
+        if not outer:
+            following = self._bundles + 1
+            self._bundle = number or following
+            self._bundles = number if number > following else following
+        return Bundle(self, outer)
 
     def reject(self, job: JobView, why: str) -> None:
         """The job can never run on this cluster."""

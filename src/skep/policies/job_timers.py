@@ -50,7 +50,10 @@ class JobTimers:
                 yield job
 
     def next_s(self) -> float:
-        heap = self._heap
-        while heap and self._due.get(heap[0][1]) != heap[0][0]:
+        heap, due = self._heap, self._due
+        while heap:
+            at_s, seq, _ = heap[0]
+            if due.get(seq) == at_s:
+                return at_s
             heapq.heappop(heap)
-        return heap[0][0] if heap else math.inf
+        return math.inf

@@ -41,6 +41,7 @@ class Line:
         "is_plain",
         "is_strict",
         "passed",
+        "pool",
         "pools",
         "quiet_coming",
         "quiet_lacks",
@@ -66,6 +67,7 @@ class Line:
         self.entries: list[Entry] = []
         self.gpus = shapes[0].gpus
         self.pools = pools
+        self.pool = pools[0] if len(pools) == 1 else None
         self.is_strict = is_strict
         self.is_plain = needs_free and not is_strict and len(shapes) == 1 and shapes[0].is_plain
         """If all jobs of the line request only this many whole GPUs, which must be free."""
@@ -113,7 +115,17 @@ Head = tuple[Line, Entry, int]
 
 
 # Sorted by the first items of the entries.
+def insert_entry(entries: list[Any], entry: tuple[Any, ...]) -> None:
+    if not entries or entries[-1] < entry:
+        entries.append(entry)
+    else:
+        bisect.insort(entries, entry)
+
+
 def remove_entry(entries: list[Any], entry: tuple[Any, ...]) -> None:
+    if entries and entries[-1] is entry:
+        entries.pop()
+        return
     index = 0 if entries and entries[0] is entry else bisect.bisect_left(entries, entry)
     if index == len(entries) or entries[index] is not entry:
         raise InvariantBroken(f"no entry of {entry[-1]!r} at its position")

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Hashable, Iterator
 
 from skep.core.view import JobView
-from skep.policies.lines import NO_SEQ, Entry, Line, remove_entry
+from skep.policies.lines import NO_SEQ, Entry, Line, insert_entry, remove_entry
 from skep.policies.order.base import Key
 
 
@@ -32,7 +32,7 @@ class Pending:
 
     def add(self, line: Line, entry: Entry) -> None:
         entries, scope = line.entries, line.scope
-        bisect.insort(entries, entry)
+        insert_entry(entries, entry)
         if entries[0] is entry:
             self.active[scope] = line  # else there already
             if not line.is_plain:

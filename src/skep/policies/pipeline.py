@@ -34,6 +34,7 @@ from skep.policies.reasons import Reasons
 from skep.policies.roster import Roster
 from skep.policies.walker import Walker
 
+PENDING, STOPPING, SUSPENDED = JobState.PENDING, JobState.STOPPING, JobState.SUSPENDED
 STRICT, SKIP, EASY = "strict", "skip", "easy"
 
 
@@ -68,6 +69,7 @@ class Pipeline:
         self.ignores_ends = not adjust and order.ignores_ends() and type(self).plan is Pipeline.plan
         """True if the end of a job requires no decision while no job waits."""
         self.settles = type(order).settle is not Order.settle
+        self.counts_ends = type(order).ended is not Order.ended
 
     # Derived from the state ------------------------------------------------------------------------------------
 
@@ -76,20 +78,20 @@ class Pipeline:
         self.place.attach(view)
         self.roster = roster = self._make_roster(memory)
         self.pending, self.running, self.seats = roster.pending, roster.running, roster.seats
-        self.walker = Walker(roster, self.allocate, self.place, self.preempt, sizes_change=bool(self.adjust))
+        self.walker = self._make_walker(roster)
         self.reasons = Reasons(self.order, self.pending)
         self.possible = Possible(view, self.place)
         for job in view.placed_jobs():
-            if job.state is JobState.SUSPENDED:
+            if job.state is SUSPENDED:
                 roster.suspended[job.seq] = job
             else:
                 roster.keep_running(job, None, view.now_s)
         self.unseen: list[JobView] = []
         """Pending jobs that no planner has seen yet."""
         for job in view.jobs.values():
-            if job.state is JobState.STOPPING:
+            if job.state is STOPPING:
                 roster.leaving.add(job, view.now_s)
-            elif job.state is JobState.PENDING and job.is_ready:
+            elif job.state is PENDING and job.is_ready:
                 if job.waiting is None:
                     self.unseen.append(job)
                 else:
@@ -101,6 +103,9 @@ class Pipeline:
         is_strict, has_seats = self.walk != SKIP, bool(self.adjust)
         return Roster(self.name, self.order, self.place, memory, is_strict=is_strict, has_seats=has_seats)
 
+    def _make_walker(self, roster: Roster) -> Walker:
+        return Walker(roster, self.allocate, self.place, self.preempt, sizes_change=bool(self.adjust))
+
     # The decision ----------------------------------------------------------------------------------------------
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
@@ -111,17 +116,19 @@ class Pipeline:
         self._take_in(view, plan, trigger)
         if walker.is_rising:
             walker.refresh(view, trigger)
-        is_idle = self.has_no_work(trigger)
-        fresh = [] if is_idle else self._fill(view, plan, trigger)
+        arrived = [*self.unseen, *trigger.returned, *trigger.submitted]
+        is_idle = not arrived and not self.pending.entries
+        fresh = [] if is_idle else self._fill(view, plan, arrived)
         wake_s = self._adjust(view, plan, trigger) if self.adjust else math.inf
         if self.settles:
             for job in order.settle(plan, view.now_s):
                 roster.reorder(job, plan, view.now_s)
         if not is_idle:
-            freed = trigger.ended or trigger.returned or trigger.nodes_changed or trigger.withdrawn
-            self.reasons.book(view, plan, fresh, changed=bool(plan.decisions or freed))
-        if roster.has_moments:
-            wake_s = min(wake_s, roster.timers.next_s())
+            # What preempted jobs release was booked when they were stopped.
+            is_changed = bool(plan.decisions or trigger.ended or trigger.nodes_changed or trigger.withdrawn)
+            self.reasons.book(view, plan, fresh, changed=is_changed)
+        if roster.has_moments and (change_s := roster.timers.next_s()) < wake_s:
+            wake_s = change_s
         if walker.is_rising or roster.running.has_spared:
             wake_s = min(wake_s, walker.wake_s(view))
         if wake_s < math.inf:
@@ -138,13 +145,16 @@ class Pipeline:
                 # If it started when that was decided, its time is known.
                 if job.held_since_s != job.decided_s and job.seq in self.running.by_seq:
                     roster.timers.set(job, order.changes_at(job, job.held_since_s))
-        for job in (*trigger.ended, *trigger.returned):
-            roster.let_go(plan, job, now_s)
         for job in trigger.ended:
-            order.ended(job, plan, now_s)
-        for job in trigger.withdrawn:
-            if job.state.is_final:
+            roster.let_go(plan, job, now_s)
+        for job in trigger.returned:
+            roster.let_go(plan, job, now_s)
+        if self.counts_ends:
+            for job in trigger.ended:
                 order.ended(job, plan, now_s)
+            for job in trigger.withdrawn:
+                if job.state.is_final:
+                    order.ended(job, plan, now_s)
         if trigger.ended or trigger.nodes_changed or self.running.has_spared:
             self.pending.epoch += 1
             self.running.has_spared = False
@@ -164,14 +174,16 @@ class Pipeline:
         """True if no startable job is pending, so that freed resources change nothing."""
         return not (self.pending.entries or self.unseen or trigger.submitted or trigger.returned)
 
-    def _fill(self, view: View, plan: Plan, trigger: Trigger) -> list[JobView]:
-        """Start the jobs that can be started. Returns the jobs that are pending for the first time."""
-        arrived = [*self.unseen, *trigger.returned, *trigger.submitted]
+    def _fill(self, view: View, plan: Plan, arrived: list[JobView]) -> list[JobView]:
+        """Start the jobs that can be started. Returns those of the arrived ones that were queued."""
         if len(arrived) > 1:
             arrived = list({job.seq: job for job in arrived}.values())
         self.unseen = []
-        fresh = [job for job in arrived if self._admit(view, plan, job)]
-        self._walk(view, plan)
+        fresh = []
+        for job in arrived:
+            if self._admit(view, plan, job):
+                fresh.append(job)
+        self.walker.walk(view, plan)
         if self.walk == EASY:
             for line in list(self.pending.active.values()):
                 for job, allocation in backfill(view, plan, self.place, self.estimate, self.running, line):
@@ -182,7 +194,10 @@ class Pipeline:
 
     def _admit(self, view: View, plan: Plan, job: JobView) -> bool:
         """Queue a job, unless it could not run even on the whole cluster."""
-        if job.seq in self.pending.entries or not admits(self, view, plan, job):
+        if job.seq in self.pending.entries:
+            return False
+        is_sure = job.spec.shapes in self.possible.sure and job.state is PENDING and job.is_ready
+        if not is_sure and not admits(self, view, plan, job):
             return False
         self.roster.enqueue(view, plan, job)
         return True
@@ -190,9 +205,6 @@ class Pipeline:
     def why_never(self, view: View, job: JobView) -> str:
         """Why the job could not run even on the whole cluster; empty if it could."""
         return self.possible.why_never(view, job, job.spec.shapes, self.allocate.shapes(job))
-
-    def _walk(self, view: View, plan: Plan) -> None:
-        self.walker.walk(view, plan)
 
     # Adjusters -------------------------------------------------------------------------------------------------
 
@@ -221,7 +233,7 @@ class Pipeline:
             if len(plan.decisions) > number and self._follow(view, plan, plan.decisions[number:]):
                 self.pending.epoch += 1
             if self.pending.epoch != self.walker.walked_epoch and self.pending.entries:
-                self._walk(view, plan)
+                self.walker.walk(view, plan)
         return wake_s
 
     def _follow(self, view: View, plan: Plan, decisions: list[Decision]) -> bool:
@@ -229,7 +241,7 @@ class Pipeline:
         has_freed = False
         for job_id, before in {each.job_id: each.before for each in reversed(decisions)}.items():
             job = view.jobs[job_id]
-            if job.seq in self.pending.entries and job.state is not JobState.PENDING:
+            if job.seq in self.pending.entries and job.state is not PENDING:
                 self.pending.remove(job)
             had_cells = before is not None and not before.is_suspended
             has_cells = job.allocation is not None and not job.allocation.is_suspended
@@ -237,7 +249,7 @@ class Pipeline:
             has_freed |= had_cells and not is_reshared
             if had_cells and not has_cells:
                 self.let_go(view, plan, job)
-            if job.state is JobState.SUSPENDED:
+            if job.state is SUSPENDED:
                 self.roster.suspended[job.seq] = job
             elif has_cells:
                 self.roster.suspended.pop(job.seq, None)

@@ -19,7 +19,7 @@ PENDING = JobState.PENDING
 class Possible:
     """Tries requests on an empty cluster, each kind of request once."""
 
-    __slots__ = ("_blank", "_could_run", "_has_keys", "_place", "_trial")
+    __slots__ = ("_blank", "_could_run", "_has_keys", "_place", "_trial", "sure")
 
     def __init__(self, view: View, place: Place) -> None:
         self._blank = view.blank()
@@ -27,6 +27,8 @@ class Possible:
         self._place = place
         self._has_keys = type(place).key is not Place.key
         self._could_run: dict[Hashable, bool] = {}
+        self.sure: set[Hashable] = set()
+        """The kinds of which it is known that every job could run."""
 
     def why_never(self, view: View, job: JobView, kind: Hashable, shapes: Sequence[Shape]) -> str:
         """Why the job fits in none of these shapes even on the empty cluster; empty if it fits. Jobs of one kind have
@@ -37,6 +39,8 @@ class Possible:
             cluster, trial, find = self._blank.cluster, self._trial, self._place.find
             could = any(find(cluster, trial, job, shape, math.inf) is not None for shape in shapes)
             self._could_run[request] = could
+            if could and not self._has_keys:
+                self.sure.add(kind)
         return "" if could else never_fits(view.cluster, shapes[0])
 
 

@@ -64,20 +64,25 @@ class Reasons:
                         plan.refuse(line.scope, cause)
 
     def _changed(self, view: View, fresh: dict[str, Line]) -> dict[str, Line]:
-        """The lines whose causes may be others than when they were last looked at. For whole GPUs the cause depends on
-        whether as many are free, and on the quota that is left."""
+        """The lines whose causes may be others than when they were last looked at, and those with new jobs. For whole
+        GPUs the cause depends on whether as many are free, and on the quota that is left."""
         cluster, pending = view.cluster, self._pending
-        pools = cluster.pools
+        pools, quota_left = cluster.pools, cluster.quota_left
         free = (pools[0].free,) if len(pools) == 1 else tuple([pool.free for pool in pools])
-        before, self._booked = self._booked, (free, cluster.quota_left)
-        is_same = free == before[0]
-        if self._refuses or before[1] != cluster.quota_left or (len(free) != 1 and not is_same):
+        (before, quota_before), self._booked = self._booked, (free, quota_left)
+        if self._refuses or quota_left != quota_before:
             return pending.active
-        odd = {**fresh, **pending.odd} if pending.odd else fresh
-        if is_same:
-            return odd
-        least, most = min(free, before[0])[0], max(free, before[0])[0]
-        return {scope: line for scope, line in pending.active.items() if scope in odd or least < line.gpus <= most}
+        if pending.odd:
+            fresh.update(pending.odd)
+        if free == before:
+            return fresh
+        if len(free) != 1:
+            return pending.active
+        least, most = (free[0], before[0]) if free < before else (before[0], free[0])
+        for scope, line in pending.active.items():
+            if least < line.gpus <= most:
+                fresh[scope] = line
+        return fresh
 
     def _book_head(self, view: View, plan: Plan, line: Line) -> None:
         job = line.entries[0][3]

@@ -3,6 +3,7 @@ by itself. All of it follows from the state."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 
 from skep.core.memory import Memory
@@ -40,6 +41,11 @@ class Roster:
         self.keys = KeptKeys(memory)
         self.remembers = order.remembers
         self.keeps_entries = order.start_keeps_key and not order.remembers
+        self.counts_entries, self.counts_exits = (
+            type(order).entered is not Order.entered,
+            type(order).left is not Order.left,
+        )
+        """Whether the order keeps account of jobs that get or release cells."""
         self.has_fixed = False
         """True if there may be running jobs that must not be preempted."""
         is_one_group, has_no_keys = type(order).group is Order.group, type(place).key is Place.key
@@ -57,33 +63,29 @@ class Roster:
     # Pending jobs ----------------------------------------------------------------------------------------------
 
     def enqueue(self, view: View, plan: Plan | None, job: JobView) -> Line:
-        line, now_s = self._line(view, job), view.now_s
-        self.pending.add(line, self._entry(job, plan, now_s))
+        now_s, shapes = view.now_s, job.spec.shapes
+        kind: Hashable = shapes if self.is_by_shape else self._kind(job, now_s)
+        line = self.pending.lines.get(kind)
+        if line is None:
+            line = self.pending.lines[kind] = self._new_line(view, job)
+        key = self.order.key(job, now_s)
+        if self.remembers:
+            key = self.keys.keep(job, key, plan)
+        self.pending.add(line, (job.rank, key, job.seq, job))
         if self.pending_change:
             self.timers.set(job, min(self.order.changes_at(job, now_s), self.place.changes_at(job, now_s)))
         return line
 
-    def _line(self, view: View, job: JobView) -> Line:
+    def _new_line(self, view: View, job: JobView) -> Line:
         shapes = job.spec.shapes
-        kind: Hashable = shapes if self.is_by_shape else self._kind(job, view.now_s)
-        line = self.pending.lines.get(kind)
-        if line is None:
-            group, pools = self.order.group(job), view.cluster.pools_for(shapes[0].gpu_types)
-            scope, needs_free = f"{self.name} {self._kind(job, view.now_s)!r}", self.place.needs_free
-            line = Line(group, scope, shapes, pools, is_strict=self.is_strict, needs_free=needs_free)
-            self.pending.lines[kind] = line
-        return line
+        group, pools = self.order.group(job), view.cluster.pools_for(shapes[0].gpu_types)
+        scope, needs_free = f"{self.name} {self._kind(job, view.now_s)!r}", self.place.needs_free
+        return Line(group, scope, shapes, pools, is_strict=self.is_strict, needs_free=needs_free)
 
     def _kind(self, job: JobView, now_s: float) -> Hashable:
         """What the jobs of a line have in common."""
         group = self.order.group(job)
         return group if self.is_strict else (group, job.spec.shapes, self.place.key(job, now_s))
-
-    def _entry(self, job: JobView, plan: Plan | None, now_s: float) -> Entry:
-        key = self.order.key(job, now_s)
-        if self.remembers:
-            key = self.keys.keep(job, key, plan)
-        return (job.rank, key, job.seq, job)
 
     def withdraw(self, job: JobView) -> None:
         """This pending job is not ours to start: it is held, has ended, or another planner has started it."""
@@ -100,15 +102,23 @@ class Roster:
     def take_over(self, plan: Plan, job: JobView, now_s: float, pending: Entry | None = None) -> None:
         """A job that got cells, from us or another planner, counts as one of ours from now on. `pending`: its entry
         until now."""
-        self.order.entered(job, plan, now_s)
+        if self.counts_entries:
+            self.order.entered(job, plan, now_s)
         self.keep_running(job, plan, now_s, pending if self.keeps_entries else None)
 
     def keep_running(self, job: JobView, plan: Plan | None, now_s: float, entry: Entry | None = None) -> None:
         if not job.spec.preemptible:
             self.has_fixed = True
-        self.running.add(entry or self._entry(job, plan, now_s))
+        if entry is None:
+            key, changes_s = self.order.key_and_change(job, now_s)
+            if self.remembers:
+                key = self.keys.keep(job, key, plan)
+            entry = (job.rank, key, job.seq, job)
+        else:
+            changes_s = self.order.changes_at(job, now_s) if self.has_moments else math.inf
+        self.running.add(entry)
         if self.has_moments:
-            self.timers.set(job, self.order.changes_at(job, now_s))
+            self.timers.set(job, changes_s)
 
     def reorder(self, job: JobView, plan: Plan, now_s: float) -> None:
         """The key of this running job has changed."""
@@ -123,7 +133,8 @@ class Roster:
             self.running.remove(job)
             if self.has_moments:
                 self.timers.drop(job)
-            self.order.left(job, plan, now_s)
+            if self.counts_exits:
+                self.order.left(job, plan, now_s)
 
     # Either ----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from skep.core.view import JobView
 from skep.policies.drifting import Drifting
-from skep.policies.lines import Entry, Head, remove_entry
+from skep.policies.lines import Entry, Head, insert_entry, remove_entry
 from skep.policies.order.base import Key, Order
 from skep.policies.rising import Rising
 from skep.policies.seats import Seats
@@ -55,7 +55,7 @@ class Running:
             self._rising.refresh(started, is_steady=is_steady)
 
     def add(self, entry: Entry) -> None:
-        bisect.insort(self.entries, entry)
+        insert_entry(self.entries, entry)
         self.by_seq[entry[2]] = entry
         job = entry[3]
         held = job.allocation

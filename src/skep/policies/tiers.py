@@ -6,6 +6,8 @@ that run there give way (`GiveWay`). Everything else is as in any pipeline.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from skep.core.cluster import Allocation
@@ -23,6 +25,7 @@ from skep.policies.pipeline import SKIP, Pipeline
 from skep.policies.place.homes import Homes, copy_of
 from skep.policies.place.housing import Found, Housing, is_sound
 from skep.policies.roster import Roster
+from skep.policies.walker import Walker
 
 
 class TierRoster(Roster):
@@ -37,6 +40,16 @@ class TierRoster(Roster):
     def keep_running(self, job: JobView, plan: Plan | None, now_s: float, entry: Entry | None = None) -> None:
         self.order.watch(job, now_s)
         super().keep_running(job, plan, now_s, entry)
+
+
+class TierWalker(Walker):
+    """A walk that begins with the jobs whose promises are due."""
+
+    bring_home: Callable[[View, Plan], None]
+
+    def walk(self, view: View, plan: Plan) -> None:
+        self.bring_home(view, plan)
+        super().walk(view, plan)
 
 
 class TierPipeline(Pipeline):
@@ -70,6 +83,11 @@ class TierPipeline(Pipeline):
     def _make_roster(self, memory: Memory) -> Roster:
         is_strict, has_seats = self.walk != SKIP, bool(self.adjust)
         return TierRoster(self.name, self.promises, self.place, memory, is_strict=is_strict, has_seats=has_seats)
+
+    def _make_walker(self, roster: Roster) -> TierWalker:
+        walker = TierWalker(roster, self.allocate, self.place, self.preempt, sizes_change=bool(self.adjust))
+        walker.bring_home = self._bring_home
+        return walker
 
     # Admission -----------------------------------------------------------------------------------------------------
 
@@ -187,10 +205,6 @@ class TierPipeline(Pipeline):
 
     def is_ours(self, job: JobView) -> bool:
         return job.seq in self.pending.entries or job.seq in self.running.by_seq
-
-    def _walk(self, view: View, plan: Plan) -> None:
-        self._bring_home(view, plan)
-        super()._walk(view, plan)
 
     def _bring_home(self, view: View, plan: Plan) -> None:
         """Jobs whose latest start has come, in the order in which they are due."""

@@ -18,13 +18,13 @@ from skep.policies.adjust.base import Preemption
 from skep.policies.adjust.preempt import ByPriority, Preempt
 from skep.policies.allocate.base import Allocator, AsRequested
 from skep.policies.lines import NOT_TRIED, Entry, Line
-from skep.policies.order.base import RISES, Key, Order
+from skep.policies.order.base import RISES, Order
 from skep.policies.place import Place
 from skep.policies.room import lacking, make_room
 from skep.policies.roster import Roster
 
-LineHead = tuple[float, int, Key, int, Line]
-"""(key of the group, rank, key, seq, line)."""
+LineHead = tuple[float, Entry, Line]
+"""(key of the group, first entry, line)."""
 
 
 class Walker:
@@ -97,11 +97,10 @@ class Walker:
         heads = self.heads(view)
         held_up = []
         while heads:
-            group, _, _, seq, line = heads[0]
+            group, entry, line = heads[0]
             if self.has_groups and group != self.order.group_key(line.group):
                 heapq.heapreplace(heads, self._head(line))
                 continue
-            entry = line.entries[0]
             if is_strict and leaving.holds_up(line.group, entry):
                 held_up.append(line)
             elif self._start(view, plan, line, entry):
@@ -114,14 +113,13 @@ class Walker:
                     heapq.heapreplace(heads, self._head(line))
                     continue
             else:
-                line.tried = (seq, pending.epoch)
+                line.tried = (entry[2], pending.epoch)
             heapq.heappop(heads)
         for line in held_up:
             pending.touched[line.scope] = line
 
     def _head(self, line: Line) -> LineHead:
-        rank, key, seq, _ = line.entries[0]
-        return (self.order.group_key(line.group) if self.has_groups else 0.0, rank, key, seq, line)
+        return (self.order.group_key(line.group) if self.has_groups else 0.0, line.entries[0], line)
 
     def heads(self, view: View) -> list[LineHead]:
         """A heap of the lines to try: all after something was freed, otherwise those with a new head.
@@ -154,15 +152,18 @@ class Walker:
                     continue
             elif line.tried[0] == entry[2] and (line.tried[1] == epoch or free + added < line.hope):
                 continue
-            heads.append(self._head(line))
+            heads.append(self._head(line) if self.has_groups else (0.0, entry, line))
         if len(heads) > 1:
             heapq.heapify(heads)
         return heads
 
     def _start(self, view: View, plan: Plan, line: Line, entry: Entry) -> bool:
         job, tried_now = entry[3], (entry[2], self.roster.pending.epoch)
-        if line.tried != tried_now and (not line.is_plain or line.gpus <= line.free()):
-            for shape in self.allocate.shapes(job):
+        missing = 0
+        if line.is_plain:
+            missing = line.gpus - (line.free() if line.pool is None else line.pool.free)
+        if missing <= 0 and line.tried != tried_now:
+            for shape in job.spec.shapes if self.is_as_requested else self.allocate.shapes(job):
                 allocation = self.place.find(view.cluster, plan, job, shape, view.now_s)
                 if allocation is not None:
                     self.give(view, plan, entry, allocation)
@@ -171,29 +172,32 @@ class Walker:
         if entry >= self.preempt.edge(self.order, running):
             return False
         if self.keeps_bounds and line.is_plain:
-            missing = line.gpus - line.free()
             if running.lacks(self.order, (line, entry, missing), view.now_s):
                 line.passed = None
                 return False
             if self.counts and missing > 0 and not self.place.keeps_together(job, view.now_s):
+                line.passed = None
                 return self._preempt(view, plan, line, entry, job.spec.shapes[0], missing)
         reachable = self.preempt.reachable(view, self.order, running, entry)
         if self.is_rising and line.passed is not None and line.tried == tried_now:
             reachable = list(reachable)
             if line.passed == [other.seq for other in reachable]:
                 return False  # nothing was freed, and the same jobs have passed it as when they were not enough
-        return self._push_out(view, plan, line, entry, reachable)
+        return self._push_out(view, plan, line, entry, reachable, missing)
 
-    def _push_out(self, view: View, plan: Plan, line: Line, entry: Entry, reachable: Iterable[JobView]) -> bool:
-        """Start the job in the first shape for which preempting some of these makes room."""
+    def _push_out(
+        self, view: View, plan: Plan, line: Line, entry: Entry, reachable: Iterable[JobView], missing: int
+    ) -> bool:
+        """Start the job in the first shape for which preempting some of these makes room. `missing`: the GPUs that a
+        plain request needs beyond the free ones."""
         job = entry[3]
-        shapes = self.allocate.shapes(job)
+        shapes = job.spec.shapes if self.is_as_requested else self.allocate.shapes(job)
         if len(shapes) > 1:
             reachable = list(reachable)
         line.passed, is_lacking = None, True
         for shape in shapes:
-            is_counted = line.is_plain and self.is_as_requested
-            missing = line.gpus - line.free() if is_counted else missing_gpus(view, job, shape)
+            if not (line.is_plain and self.is_as_requested):
+                missing = missing_gpus(view, job, shape)
             lacks = lacking(view, self.place, job, shape, reachable, missing)
             if self.is_rising and not self.order.is_even:
                 line.quiet_seq, line.quiet_missing = job.seq, missing
@@ -203,7 +207,7 @@ class Walker:
                 if self._preempt(view, plan, line, entry, shape, missing):
                     return True
             elif self.keeps_hope and line.is_plain:
-                line.hope = line.free() + self.roster.running.gpus_added + max(lacks, 1)
+                line.hope = line.gpus - missing + self.roster.running.gpus_added + max(lacks, 1)
         if self.is_rising and is_lacking:
             reachable = self.preempt.reachable(view, self.order, self.roster.running, entry)
             line.passed = [other.seq for other in reachable]
@@ -220,12 +224,14 @@ class Walker:
             room = make_room(view, plan, self.place, job, shape, candidates, missing)
             if room is None:
                 return False
+            freed: float = 0
             for victim in room.victims:
+                freed += victim.gpus
                 roster.let_go(plan, victim, view.now_s)
                 if roster.is_strict:
                     roster.leaving.add(victim, view.now_s)
             self.give(view, plan, entry, room.allocation)
-        if sum([victim.gpus for victim in room.victims]) != job.gpus:
+        if freed != job.gpus:
             roster.pending.epoch += 1  # something is left for others
         return True
 

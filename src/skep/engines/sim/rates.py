@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Literal
 
 from skep.core.allocation import Allocation, depth_of
@@ -16,6 +16,11 @@ from skep.profiles.speed import Speed
 Slices = Literal["rate", "exact"]
 """Whether turns of share groups are a rate, or are played one by one, which is for tests and not possible from an
 adopted state."""
+
+
+AGENDA_LEAST = 1000
+"""From this length on the agenda is cleaned when half of it may be stale: long jobs that are preempted often would fill
+it with milestones of the far future."""
 
 
 class Rates:
@@ -33,6 +38,7 @@ class Rates:
         """The time of an adopted state: nothing happens before it."""
         self.agenda: list[tuple[float, int, int, SimTask]] = []
         """Milestones and suspensions: (at_s, row, run, task); those of an earlier run are stale."""
+        self.agenda_max = AGENDA_LEAST
         self.tenants: dict[Place, dict[int, SimTask]] = {}
         """The tenants of each shared GPU, by (node, GPU) and row, and the members of each share group. Tenants without
         a share mode are included only if the speed model covers sharing."""
@@ -60,21 +66,23 @@ class Rates:
 
     def note(self, task: SimTask, at_s: float) -> None:
         """The next milestone of the task is at this time."""
-        heappush(self.agenda, (at_s if at_s > self.since_s else self.since_s, task.row, task.run, task))
+        agenda = self.agenda
+        if len(agenda) > self.agenda_max:
+            agenda[:] = [entry for entry in agenda if entry[2] == entry[3].run]
+            heapify(agenda)
+            self.agenda_max = max(2 * len(agenda), AGENDA_LEAST)
+        heappush(agenda, (at_s if at_s > self.since_s else self.since_s, task.row, task.run, task))
 
     def set(self, task: SimTask, now_s: float) -> None:
         """Compute the rate and the time of the next milestone."""
         allocation = task.allocation
         assert allocation is not None
-        depth = depth_of(allocation.slices)
-        rate = allocation.gpus * depth if task.is_elastic else 1.0
         task.target_s = task.work_s
-        if self.speed is not None:
-            rate = self._measure(task, allocation, self.speed)
-        if depth > 1:
-            rate *= self.sharing.spliced(depth)
-        task.rate = rate
-        task.shown_rate = rate / task.unit
+        if self.speed is None and allocation.gpus == task.gpus:
+            task.rate, task.shown_rate = task.unit, 1.0
+        else:
+            task.rate = self._measure(task, allocation)
+            task.shown_rate = task.rate / task.unit
         if task.mode:
             self._share(task, now_s)
         elif task.share is not None:
@@ -87,13 +95,16 @@ class Rates:
                 at_s = math.ceil(at_s / self.finish_round_s - 1e-9) * self.finish_round_s
             self.note(task, at_s)
 
-    def _measure(self, task: SimTask, allocation: Allocation, speed: Speed) -> float:
-        """The rate according to the speed model, and the work up to which it holds."""
-        there = () if task.mode else self.neighbours(task).values()
-        neighbours = [other.job.spec for other in there if not other.is_suspended]
-        rate, until_s = speed.rate(task.job.spec, allocation, neighbours, task.done_s)
-        task.target_s = min(until_s, task.work_s)
-        return rate
+    def _measure(self, task: SimTask, allocation: Allocation) -> float:
+        """The rate according to the speed model, if there is one, else by the number of GPUs."""
+        depth = depth_of(allocation.slices)
+        rate = allocation.gpus * depth if task.is_elastic else 1.0
+        if self.speed is not None:
+            there = () if task.mode else self.neighbours(task).values()
+            neighbours = [other.job.spec for other in there if not other.is_suspended]
+            rate, until_s = self.speed.rate(task.job.spec, allocation, neighbours, task.done_s)
+            task.target_s = min(until_s, task.work_s)
+        return rate * self.sharing.spliced(depth) if depth > 1 else rate
 
     def _share(self, task: SimTask, now_s: float) -> None:
         """The part of its speed that is left where it shares its GPUs; a gang is as fast as its slowest member."""

@@ -26,6 +26,7 @@ class SimTask:
         "allocation",
         "begun_s",
         "done_s",
+        "gpus",
         "halts_as",
         "id",
         "is_elastic",
@@ -54,8 +55,10 @@ class SimTask:
         self.row = row
         self.job = job
         self.id = spec.id
+        shape = spec.shapes[0]
+        self.gpus: float = shape.gpus if shape.is_plain else amount_of(shape)
         self.is_elastic = spec.gpu_range is not None
-        self.unit: float = amount_of(spec.shapes[0]) if speed is None and self.is_elastic else 1
+        self.unit: float = self.gpus if speed is None and self.is_elastic else 1.0
         """The factor between work and rate here and those in the state. If the speed is proportional to the GPUs, as it
         is without a speed model, work is in GPU-seconds here, so that equal work has equal numbers."""
         self.work_s = job.work_s * self.unit

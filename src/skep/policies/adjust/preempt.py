@@ -52,15 +52,14 @@ class Preempt:
             return running.passed(order, entry, view.now_s)
         # Keys that are fixed or fall never exceed their earlier values: a key that is not beyond the cutoff now never
         # was.
-        return running.beyond(order.cutoff(entry[3], entry[1]))
+        return running.beyond(entry[:3])
 
     def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
-        cutoff = order.cutoff(entry[3], entry[1])
         if order.moves == RISES:
-            return self._risen(view, order, running, cutoff)
+            return self._risen(view, order, running, order.cutoff(entry[3], entry[1]))
         if order.moves == FALLS:
-            return self._fallen(view, order, running, cutoff)
-        return (job for job in running.beyond(cutoff) if may_stop(view, running, job))
+            return self._fallen(view, order, running, entry[:3])
+        return (job for job in running.beyond(entry[:3]) if may_stop(view, running, job))
 
     def _fallen(self, view: View, order: Order, running: Running, cutoff: tuple[object, ...]) -> Iterator[JobView]:
         """Last by present key first. Each examined job is entered again with its present key, which is at most the

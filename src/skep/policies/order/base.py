@@ -91,6 +91,10 @@ class Order:
         """When the key of this job jumps by itself (a queue threshold, a promotion)."""
         return math.inf
 
+    def key_and_change(self, job: JobView, now_s: float) -> tuple[Key, float]:
+        """`key` and `changes_at` together, for orders that can compute them at once."""
+        return self.key(job, now_s), self.changes_at(job, now_s)
+
     def speed(self, job: JobView) -> float:
         """The growth per second of the key of a job with cells (orders whose keys rise linearly)."""
         raise NotImplementedError

@@ -81,7 +81,9 @@ class Queues(Order):
             self.gittins.attach(view)
 
     def key(self, job: JobView, now_s: float) -> tuple[int, int, float]:
-        attained, level = self._attained(job, now_s)
+        return self._key(job, *self._attained(job, now_s))
+
+    def _key(self, job: JobView, attained: float, level: int) -> tuple[int, int, float]:
         place = self.places.get(job.id)
         part, time_s = (WAITS, job.submit_s) if place is None else (place.part, place.since_s)
         if self.gittins is not None:
@@ -89,6 +91,10 @@ class Queues(Order):
             # A demoted job is compared with the waiting jobs by the index only.
             return (level, int(part != RUNS), -self.gittins.index(attained, quantum))
         return (level, part, time_s)
+
+    def key_and_change(self, job: JobView, now_s: float) -> tuple[tuple[int, int, float], float]:
+        attained, level = self._attained(job, now_s)
+        return self._key(job, attained, level), self._change(job, attained, level, now_s)
 
     def _stand(self, job: JobView, part: int, time_s: float, plan: Plan) -> None:
         place = self.places[job.id] = Standing(part, time_s)
@@ -120,14 +126,19 @@ class Queues(Order):
         promoted = self.promoted.get(job.id) if self.promoted else None
         if promoted is not None:
             attained -= promoted.service_gpu_s if self.by_size else promoted.run_s
-        # The time at which a job reaches a limit is rounded, and the rounding error applies to each of its GPUs.
-        slack = EPSILON + math.ulp(now_s) * max(job.gpus, 1)
-        return attained, bisect.bisect_right(self.limits, attained + slack)
+        level = bisect.bisect_right(self.limits, attained)
+        if level < len(self.limits) and self.limits[level] - attained < 1:
+            # The time at which a job reaches a limit is rounded, and the rounding error applies to each of its GPUs.
+            slack = EPSILON + math.ulp(now_s) * max(job.gpus, 1)
+            level = bisect.bisect_right(self.limits, attained + slack)
+        return attained, level
 
     def changes_at(self, job: JobView, now_s: float) -> float:
+        return self._change(job, *self._attained(job, now_s), now_s)
+
+    def _change(self, job: JobView, attained: float, level: int, now_s: float) -> float:
         if job.allocation is None:
             return self._promotion(job, now_s) if self.promote else math.inf
-        attained, level = self._attained(job, now_s)
         if level == len(self.limits):
             return math.inf
         speed = job.allocation.gpus if self.by_size else 1
@@ -144,7 +155,7 @@ class Queues(Order):
 
     def rekeyed(self, job: JobView, plan: Plan, now_s: float) -> None:
         if job.allocation is not None:
-            self._stand(job, DEMOTED, now_s, plan)
+            self.places[job.id] = Standing(DEMOTED, now_s)  # not remembered: `settle` or `left` follows in this plan
             self.demoted.append(job)
         elif self.promote and self._promotion(job, now_s) <= now_s + EPSILON:
             promoted = Promotion(now_s - job.submit_s - job.run_s, job.service_gpu_s, job.run_s)

@@ -34,6 +34,7 @@ class Shortest(Order):
         self.duration = duration
         self.by_size = by_size
         self.remembers = duration.learns
+        self.is_given = type(duration) is Duration
 
     def attach(self, view: View) -> None:
         self.duration.attach(view)
@@ -55,7 +56,11 @@ class Remaining(Shortest):
     start_keeps_key = True
 
     def key(self, job: JobView, now_s: float) -> float:
-        left_s = self.duration.total_s(job)
+        if self.is_given:  # as `Duration`, without a call
+            expected = job.spec.expect_s
+            left_s = math.inf if expected is None else expected
+        else:
+            left_s = self.duration.total_s(job)
         if job.launches:
             left_s -= job.work_at(now_s)
         if not self.by_size:

@@ -40,14 +40,16 @@ class Place:
     def find(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
         """Where the job could run now in this shape; cluster and plan are left unchanged."""
         found = self.seek(cluster, plan, job, shape, now_s)
-        return found if found is None or plan.allows(found) else None
+        if found is None or plan.version or plan.allows(found):  # a plan of the whole cluster may use all of it
+            return found
+        return None
 
     def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
         """Free cells that this placement would choose."""
         if not shape.is_plain:
             return find_general(self, cluster, plan, job, shape, now_s)
-        count = shape.gpus
-        for pool in cluster.pools_for(shape.gpu_types):
+        count, types = shape.gpus, shape.gpu_types
+        for pool in cluster.pools_for(types) if types else cluster.pools:
             if pool.free >= count:
                 picks = self.plain(cluster, pool, count, job)
                 if picks is not None:
@@ -72,10 +74,9 @@ class Place:
 
 
 def plain_allocation(picks: Picks, count: int) -> Allocation:
-    if len(picks) == 1:
-        node, tasks = picks[0]
-        return Allocation((Slice(node.index, node.pick(tasks), tasks=tasks),), count)
-    slices = [Slice(node.index, node.pick(tasks), tasks=tasks) for node, tasks in picks]
+    slices = []
+    for node, tasks in picks:
+        slices.append(Slice(node.index, node.pick(tasks), tasks=tasks))
     return Allocation(tuple(slices), count)
 
 
