@@ -74,7 +74,7 @@ class Line:
         self.tried = NOT_TRIED
         self.hope = 0.0
         """If the head failed because too few GPUs could be freed for it: how many must be free or newly held (counted
-        as in `Pipeline._heads`) before it is worth another try."""
+        as in `Walker.heads`) before it is worth another try."""
         self.passed: list[int] | None = None
         """Where keys of running jobs rise: those (by seq) that had passed the head when it failed because they have too
         few GPUs. None: it failed otherwise."""
