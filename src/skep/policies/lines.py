@@ -114,14 +114,14 @@ Head = tuple[Line, Entry, int]
 """A line with its head, and how many GPUs that needs beyond the free ones."""
 
 
-# Sorted by the first items of the entries.
-def insert_entry(entries: list[Any], entry: tuple[Any, ...]) -> None:
+def insert_entry(entries: list[Entry], entry: Entry) -> None:
     if not entries or entries[-1] < entry:
         entries.append(entry)
     else:
         bisect.insort(entries, entry)
 
 
+# Sorted by the first items of the entries.
 def remove_entry(entries: list[Any], entry: tuple[Any, ...]) -> None:
     if entries and entries[-1] is entry:
         entries.pop()
