@@ -32,14 +32,14 @@ def commit(state: State, plan: Plan) -> None:
         state.dropped_count += plan.dropped
         if plan.dropped:  # the planner must look at everything again
             state.wake().nodes_changed = True
-    now_s, waits, dirty = state.now_s, state.waits, state.orders.dirty
+    now_s, jobs, waits, dirty = state.now_s, state.jobs, state.waits, state.orders.dirty
     state.wake_s = math.inf if plan.wake_s is None else plan.wake_s
     for scope, cause in plan.refusals:
         waits.refuse(scope, cause, now_s)
     for job, scope in plan.joins:
         job.join(waits.of(scope, now_s), now_s)
     for decision in plan.decisions:
-        job = state.jobs[decision.job_id]
+        job = jobs[decision.job_id]
         job.bound = decision.after
         job.decided_s = now_s
         if decision.before is None:
@@ -51,7 +51,10 @@ def commit(state: State, plan: Plan) -> None:
         elif decision.after is None and job.held is None:
             unstart(state, job)
         dirty.append(job)
-    if plan.settings or plan.memory or plan.rejects or plan.ends:
+    for change in plan.memory:
+        if change.of is not JOB or jobs[change.key].state not in FINAL:
+            state.memory.take_in(change)
+    if plan.settings or plan.rejects or plan.ends:
         commit_rest(state, plan)
 
 
@@ -59,10 +62,6 @@ def commit_rest(state: State, plan: Plan) -> None:
     """What most plans do not have."""
     for setting in plan.settings:
         give_setting(state, setting)
-    take_in = state.memory.take_in
-    for change in plan.memory:
-        if change.of is not JOB or state.jobs[change.key].state not in FINAL:
-            take_in(change)
     # Ending a group may stop jobs that were just started, or jobs that are also to be rejected.
     for job, reason in plan.rejects:
         if job.state is not PENDING:

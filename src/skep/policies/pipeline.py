@@ -120,7 +120,7 @@ class Pipeline:
         is_idle = not arrived and not self.pending.entries
         fresh = [] if is_idle else self._fill(view, plan, arrived)
         wake_s = self._adjust(view, plan, trigger) if self.adjust else math.inf
-        if self.settles:
+        if self.settles and order.unsettled:
             for job in order.settle(plan, view.now_s):
                 roster.reorder(job, plan, view.now_s)
         if not is_idle:
@@ -138,8 +138,8 @@ class Pipeline:
     def _take_in(self, view: View, plan: Plan, trigger: Trigger) -> None:
         """Update the indexes with the events."""
         roster, now_s, order = self.roster, view.now_s, self.order
-        for job in trigger.withdrawn:
-            roster.withdraw(job)
+        if trigger.withdrawn:
+            self._withdraw(plan, trigger.withdrawn, now_s)
         if roster.has_moments:
             for job in trigger.started:
                 # If it started when that was decided, its time is known.
@@ -147,14 +147,10 @@ class Pipeline:
                     roster.timers.set(job, order.changes_at(job, job.held_since_s))
         for job in trigger.ended:
             roster.let_go(plan, job, now_s)
+            if self.counts_ends:
+                order.ended(job, plan, now_s)
         for job in trigger.returned:
             roster.let_go(plan, job, now_s)
-        if self.counts_ends:
-            for job in trigger.ended:
-                order.ended(job, plan, now_s)
-            for job in trigger.withdrawn:
-                if job.state.is_final:
-                    order.ended(job, plan, now_s)
         if trigger.ended or trigger.nodes_changed or self.running.has_spared:
             self.pending.epoch += 1
             self.running.has_spared = False
@@ -164,6 +160,12 @@ class Pipeline:
         if roster.has_moments:
             for job in roster.timers.take_due(now_s):
                 self._rekey(view, plan, job)
+
+    def _withdraw(self, plan: Plan, jobs: list[JobView], now_s: float) -> None:
+        for job in jobs:
+            self.roster.withdraw(job)
+            if job.state.is_final:
+                self.order.ended(job, plan, now_s)
 
     def _rekey(self, view: View, plan: Plan, job: JobView) -> None:
         line = self.roster.rekey(view, plan, job)

@@ -127,14 +127,15 @@ class Walker:
         A head that lacked some GPUs is left out until as many more are free, or held by jobs that were started since:
         what it could reach when it failed has not grown by itself.
         """
-        pending, running, pools = self.roster.pending, self.roster.running, view.cluster.pools
-        epoch, is_rising = pending.epoch, self.is_rising
-        is_settled = self.is_settled or not is_rising
-        lines = pending.touched if is_settled and epoch == self.walked_epoch else pending.active
+        pending, is_rising = self.roster.pending, self.is_rising
+        epoch = pending.epoch
+        is_known = epoch == self.walked_epoch and (self.is_settled or not is_rising)
+        lines = pending.touched if is_known else pending.active
         self.walked_epoch = epoch
-        heads: list[LineHead] = []
         if not lines:
-            return heads
+            return []
+        heads: list[LineHead] = []
+        running, pools = self.roster.running, view.cluster.pools
         pending.touched, self.has_new_heads = {}, True
         has_types, free = len(pools) != 1, pools[0].free if pools else 0
         added, edge = running.gpus_added, self.preempt.edge(self.order, running)

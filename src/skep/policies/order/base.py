@@ -8,7 +8,7 @@ pending job needs room.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from skep.core.plan import Plan
@@ -67,6 +67,9 @@ class Order:
 
     start_keeps_key = False
     """True if a start does not change the key of a job."""
+
+    unsettled: Sequence[JobView] = ()
+    """Jobs because of which `settle` must be called after the walk."""
 
     remembers = False
     """True if a key cannot be recomputed later, because it depends on what was known or attained when it was set. Such
@@ -127,7 +130,7 @@ class Order:
         """The time that `changes_at` returned has come."""
 
     def settle(self, plan: Plan, now_s: float) -> list[JobView]:
-        """Called after the walk. Returns running jobs whose key has changed."""
+        """Called after the walk if there are `unsettled` jobs. Returns running jobs whose key has changed."""
         return []
 
     def entered(self, job: JobView, plan: Plan, now_s: float) -> None:

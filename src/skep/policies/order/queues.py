@@ -76,12 +76,14 @@ class Queues(Order):
         for job in view.placed_jobs():
             self.places.setdefault(job.id, Standing(RUNS, 0.0))  # it ran before this policy was in use
         self.promoted = PROMOTION.all(view.memory)
-        self.demoted: list[JobView] = []
+        self.unsettled: list[JobView] = []
+        """Running jobs that were demoted now."""
         if self.gittins is not None:
             self.gittins.attach(view)
 
     def key(self, job: JobView, now_s: float) -> tuple[int, int, float]:
-        return self._key(job, *self._attained(job, now_s))
+        attained, level = self._attained(job, now_s)
+        return self._key(job, attained, level)
 
     def _key(self, job: JobView, attained: float, level: int) -> tuple[int, int, float]:
         place = self.places.get(job.id)
@@ -112,12 +114,10 @@ class Queues(Order):
             self._stand(job, RETURNED, -now_s, plan)
 
     def settle(self, plan: Plan, now_s: float) -> list[JobView]:
-        if not self.demoted:
-            return []
-        settled = [job for job in self.demoted if job.allocation is not None]
+        settled = [job for job in self.unsettled if job.allocation is not None]
         for job in settled:
             self._stand(job, RUNS, now_s, plan)
-        self.demoted = []
+        self.unsettled = []
         return settled
 
     def _attained(self, job: JobView, now_s: float) -> tuple[float, int]:
@@ -134,7 +134,8 @@ class Queues(Order):
         return attained, level
 
     def changes_at(self, job: JobView, now_s: float) -> float:
-        return self._change(job, *self._attained(job, now_s), now_s)
+        attained, level = self._attained(job, now_s)
+        return self._change(job, attained, level, now_s)
 
     def _change(self, job: JobView, attained: float, level: int, now_s: float) -> float:
         if job.allocation is None:
@@ -156,7 +157,7 @@ class Queues(Order):
     def rekeyed(self, job: JobView, plan: Plan, now_s: float) -> None:
         if job.allocation is not None:
             self.places[job.id] = Standing(DEMOTED, now_s)  # not remembered: `settle` or `left` follows in this plan
-            self.demoted.append(job)
+            self.unsettled.append(job)
         elif self.promote and self._promotion(job, now_s) <= now_s + EPSILON:
             promoted = Promotion(now_s - job.submit_s - job.run_s, job.service_gpu_s, job.run_s)
             self.promoted[job.id] = promoted
