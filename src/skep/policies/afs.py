@@ -97,7 +97,7 @@ class Afs:
 
     def _admit(self, view: View, plan: Plan, job: JobView) -> bool:
         """Queue a job, unless it could not run even on the whole cluster."""
-        if job.seq in self.pending.entries or not admits(self, view, plan, job):
+        if job.seq in self.pending.entries or not admits(self, self.possible, view, plan, job):
             return False
         ladder = self.allocate.ladder(job.spec)
         key = time_s(self._left_s(job, view.now_s), ladder.speeds[0])

@@ -68,7 +68,6 @@ class Pipeline:
         """In a virtual cluster: whether a job that does not fit may run on borrowed cells."""
         self.ignores_ends = not adjust and order.ignores_ends() and type(self).plan is Pipeline.plan
         """True if the end of a job requires no decision while no job waits."""
-        self.settles = type(order).settle is not Order.settle
         self.counts_ends = type(order).ended is not Order.ended
 
     # Derived from the state ------------------------------------------------------------------------------------
@@ -120,7 +119,7 @@ class Pipeline:
         is_idle = not arrived and not self.pending.entries
         fresh = [] if is_idle else self._fill(view, plan, arrived)
         wake_s = self._adjust(view, plan, trigger) if self.adjust else math.inf
-        if self.settles and order.unsettled:
+        if order.unsettled:
             for job in order.settle(plan, view.now_s):
                 roster.reorder(job, plan, view.now_s)
         if not is_idle:
@@ -196,10 +195,7 @@ class Pipeline:
 
     def _admit(self, view: View, plan: Plan, job: JobView) -> bool:
         """Queue a job, unless it could not run even on the whole cluster."""
-        if job.seq in self.pending.entries:
-            return False
-        is_sure = job.spec.shapes in self.possible.sure and job.state is PENDING and job.is_ready
-        if not is_sure and not admits(self, view, plan, job):
+        if job.seq in self.pending.entries or not admits(self, self.possible, view, plan, job):
             return False
         self.roster.enqueue(view, plan, job)
         return True

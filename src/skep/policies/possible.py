@@ -44,11 +44,11 @@ class Possible:
         return "" if could else never_fits(view.cluster, shapes[0])
 
 
-def admits(planner: Planner, view: View, plan: Plan, job: JobView) -> bool:
+def admits(planner: Planner, possible: Possible, view: View, plan: Plan, job: JobView) -> bool:
     """True if the job may be queued. One that could not run even on the whole cluster is rejected."""
     if job.state is not PENDING or not job.is_ready:
         return False
-    never = planner.why_never(view, job)
+    never = "" if job.spec.shapes in possible.sure else planner.why_never(view, job)
     if never:
         plan.reject(job, never)
     return not never

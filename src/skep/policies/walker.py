@@ -153,7 +153,7 @@ class Walker:
                     continue
             elif line.tried[0] == entry[2] and (line.tried[1] == epoch or free + added < line.hope):
                 continue
-            heads.append(self._head(line) if self.has_groups else (0.0, entry, line))
+            heads.append(self._head(line))
         if len(heads) > 1:
             heapq.heapify(heads)
         return heads

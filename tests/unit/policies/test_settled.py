@@ -45,6 +45,15 @@ def test_counting_spares_whom_trying_spares(policy: str, monkeypatch: pytest.Mon
         course.finish()
         return course.csv()
 
+    spared, count = list[bool](), room.spare_by_count
+
+    def noted(*given: Any) -> room.Room | None:
+        found = count(*given)
+        spared.append(found is not None)
+        return found
+
+    monkeypatch.setattr(room, "spare_by_count", noted)
     counted = outcome()
+    assert any(spared)
     monkeypatch.setattr(room, "spare_by_count", lambda *given: None)
     assert outcome() == counted

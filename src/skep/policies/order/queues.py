@@ -25,6 +25,9 @@ from skep.policies.order.base import Order
 EPSILON = 1e-6
 """Service that misses a limit only by rounding has reached it."""
 
+NEAR = 1.0
+"""More service than rounding can change."""
+
 RUNS, RETURNED, WAITS, DEMOTED = 0, 1, 2, 3
 """The parts of a queue, in order. Demoted jobs that keep their cells are running, the others wait."""
 
@@ -127,7 +130,7 @@ class Queues(Order):
         if promoted is not None:
             attained -= promoted.service_gpu_s if self.by_size else promoted.run_s
         level = bisect.bisect_right(self.limits, attained)
-        if level < len(self.limits) and self.limits[level] - attained < 1:
+        if level < len(self.limits) and self.limits[level] - attained < NEAR:
             # The time at which a job reaches a limit is rounded, and the rounding error applies to each of its GPUs.
             slack = EPSILON + math.ulp(now_s) * max(job.gpus, 1)
             level = bisect.bisect_right(self.limits, attained + slack)

@@ -34,7 +34,6 @@ class Shortest(Order):
         self.duration = duration
         self.by_size = by_size
         self.remembers = duration.learns
-        self.is_given = type(duration) is Duration
 
     def attach(self, view: View) -> None:
         self.duration.attach(view)
@@ -56,11 +55,7 @@ class Remaining(Shortest):
     start_keeps_key = True
 
     def key(self, job: JobView, now_s: float) -> float:
-        if self.is_given:  # as `Duration`, without a call
-            expected = job.spec.expect_s
-            left_s = math.inf if expected is None else expected
-        else:
-            left_s = self.duration.total_s(job)
+        left_s = self.duration.total_s(job)
         if job.launches:
             left_s -= job.work_at(now_s)
         if not self.by_size:
@@ -88,20 +83,14 @@ class LeastAttained(Order):
         return round(job.service_at(now_s) if self.by_size else job.run_at(now_s), 6)
 
     def running_key(self, job: JobView, now_s: float) -> float:
-        if not self.by_size:
-            return round(self.key(job, now_s) - self.lead, 6)
-        held = job.allocation  # as `key` and `speed`, without their calls
-        return round(round(job.service_at(now_s), 6) - self.lead * (held.gpus if held else 0), 6)
+        return round(self.key(job, now_s) - self.lead * self.speed(job), 6)
 
     def cutoff(self, job: JobView, key: float) -> tuple[int, float, int]:
         return (job.rank, key - SLACK if self.lead else key, job.seq)
 
     def reaches(self, job: JobView, key: float, now_s: float) -> float:
         speed = self.speed(job)
-        if not speed:
-            return math.inf
-        attained = round(job.service_at(now_s), 6) if self.by_size else self.key(job, now_s)
-        return now_s + (key - attained) / speed + self.lead
+        return now_s + (key - self.key(job, now_s)) / speed + self.lead if speed else math.inf
 
     def speed(self, job: JobView) -> float:
         return (job.allocation.gpus if job.allocation else 0) if self.by_size else 1

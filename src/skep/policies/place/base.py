@@ -40,9 +40,7 @@ class Place:
     def find(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
         """Where the job could run now in this shape; cluster and plan are left unchanged."""
         found = self.seek(cluster, plan, job, shape, now_s)
-        if found is None or plan.version or plan.allows(found):  # a plan of the whole cluster may use all of it
-            return found
-        return None
+        return found if found is None or plan.allows(found) else None
 
     def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
         """Free cells that this placement would choose."""
