@@ -32,7 +32,7 @@ class Orders:
         self.leaving: dict[int, Job] = {}
         """Jobs that were sent a stop and have not exited yet, by seq."""
         self.moving: dict[int, Job] = {}
-        """Jobs that are to move and are still in their old place, by seq."""
+        """Jobs that were sent a move or a suspension and have not answered yet, by seq."""
 
 
 def reconcile(state: State) -> list[Action]:
@@ -51,7 +51,7 @@ def reconcile(state: State) -> list[Action]:
         actions += settings_of(state)
     if not launches:
         return actions
-    blocked = blocked_of(orders, launches, changes) if orders.leaving or orders.moving else ()
+    blocked = blocked_of(orders, launches, changes) if changes or orders.leaving or orders.moving else ()
     for job in changes:
         if tells_terms(job, blocked):
             actions.append(Reshare(job.id, job.held_launch, reshared(job)))
@@ -65,7 +65,7 @@ def reconcile(state: State) -> list[Action]:
             job.launches = job.held_launch = launch = job.launches + 1
             actions.append(Launch(job.id, allocation, launch))
         elif job.held != allocation:  # else it was decided about twice in one plan, or needed only other terms
-            continue_on(job, allocation, actions)
+            continue_on(orders, job, allocation, actions)
     return actions
 
 
@@ -88,15 +88,14 @@ def halt_or_change(state: State, job: Job, actions: list[Action], launches: list
     else:
         launches.append(job)
         changes.append(job)
-        if is_move(job):
-            orders.moving[job.seq] = job
 
 
-def continue_on(job: Job, allocation: Allocation, actions: list[Action]) -> None:
+def continue_on(orders: Orders, job: Job, allocation: Allocation, actions: list[Action]) -> None:
     """Resume the job, or move it."""
     if resumes(job):
         actions.append(Resume(job.id, job.held_launch))
     else:
+        orders.moving[job.seq] = job
         job.launches += 1
         actions.append(Move(job.id, allocation, job.launches))
 
@@ -167,12 +166,12 @@ def blocked_of(orders: Orders, launches: list[Job], changes: list[Job]) -> set[i
     if not changes:  # they are started: nothing waits for them
         held = held_by_node([*orders.leaving.values(), *orders.moving.values()])
         return {job.seq for job in launches if is_behind(job, held)}
-    going, moving = list(orders.leaving.values()), list(orders.moving.values())
+    moves = [job for job in launches if is_move(job)]
+    going, moving = list(orders.leaving.values()), [*orders.moving.values(), *moves]
     halting = [job for job in moving if job.bound is not None and job.bound.is_suspended]
     before_moves, before_others = held_by_node(going + halting), held_by_node(going + moving)
     stays = {job.seq for job in launches if is_move(job) or is_reshare(job)}
     blocked = {job.seq for job in launches if is_behind(job, before_moves if job.seq in stays else before_others)}
-    moves = [job for job in launches if is_move(job)]
     waiting = [job for job in launches if job.seq in stays & blocked]
     for first in waiting:  # `waiting` grows in the loop
         held = held_by_node([first])

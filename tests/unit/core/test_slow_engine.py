@@ -173,6 +173,10 @@ def gpus(node: int, mask: int) -> Allocation:
     return Allocation((Slice(node, mask, tasks=count),), count)
 
 
+def part(node: int, mask: int, milli: int) -> Allocation:
+    return Allocation((Slice(node, mask, milli, tasks=1),), milli / 1000)
+
+
 def movers(spec: str = "2x2") -> tuple[Slow, Mover]:
     planner = Mover()
     return Slow(planner, State(cluster(spec))), planner
@@ -209,6 +213,27 @@ def test_a_move_waits_for_who_is_told_to_stop() -> None:
     assert world.done("stop b") == ["move a"]
     assert world.done("move a") == []
     assert world.state.jobs["a"].held == gpus(1, 0b11)
+
+
+def test_a_move_that_is_taken_back_before_it_was_sent_blocks_nothing() -> None:
+    world, planner = movers()
+    planner.todo = [
+        lambda view, plan: plan.start(view.jobs["a"], gpus(0, 0b01)),
+        lambda view, plan: plan.start(view.jobs["b"], gpus(1, 0b11)),
+    ]
+    world.submit(job(1, id="a"), job(2, id="b"))
+    world.done("launch a", "launch b")
+    planner.todo = [
+        lambda view, plan: plan.stop(view.jobs["b"], "a"),
+        lambda view, plan: plan.move(view.jobs["a"], gpus(1, 0b01)),
+    ]
+    assert world.step(TimerDue()) == ["stop b"]
+    planner.todo = [
+        lambda view, plan: plan.move(view.jobs["a"], gpus(0, 0b01)),
+        lambda view, plan: plan.start(view.jobs["half"], part(0, 0b10, 500)),
+    ]
+    assert world.submit(job(1, id="half", gpu_milli=500)) == ["launch half"]
+    assert world.done("stop b") == []
 
 
 def test_two_jobs_may_swap_their_cells() -> None:
