@@ -27,11 +27,6 @@ def commit(state: State, plan: Plan) -> None:
         )
     state.version += 1
     state.decision_count += 1
-    if plan.made_on:
-        state.late_count += 1
-        state.dropped_count += plan.dropped
-        if plan.dropped:  # the planner must look at everything again
-            state.wake().nodes_changed = True
     now_s, jobs, waits, dirty = state.now_s, state.jobs, state.waits, state.orders.dirty
     state.wake_s = math.inf if plan.wake_s is None else plan.wake_s
     for scope, cause in plan.refusals:

@@ -236,21 +236,12 @@ class ClusterChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     text: str
     files: dict[str, str] = {}
     """The text of each policy file that its VCs name, by path."""
-    nodes_told: bool = False
-    """True if events for each node precede this one. In logs of older formats only the text has the nodes."""
 
 
 class ClockStepped(msgspec.Struct, frozen=True, tag=True):
     """The clock was set forward by this much although no time has passed. Alone in its batch."""
 
     by_s: float
-
-
-class TimeLimitSet(msgspec.Struct, frozen=True, tag=True):
-    """For a job submitted without its time limit: logs of older formats did not store it."""
-
-    job_id: str
-    limit_s: float
 
 
 class TimerDue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -287,7 +278,6 @@ Event = (
     | PolicyFailed
     | ClusterChanged
     | ClockStepped
-    | TimeLimitSet
     | TimerDue
 )
 

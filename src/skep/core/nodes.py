@@ -112,7 +112,6 @@ def settle_nodes(state: State) -> bool:
         return False
     state.health.is_told = False
     reshape(state)
-    state.reshaped_at = state.version
     state.wake().nodes_changed = True
     return True
 
@@ -159,17 +158,3 @@ def renew(state: State, specs: list[NodeSpec]) -> None:
     book_again(state)
     for name in state.health.unusable():
         state.cluster.lose(state.cluster.by_name[name])
-
-
-def rehouse(state: State, cluster: Cluster) -> None:
-    """For logs of older formats, in which a new cluster renumbered all nodes: move the jobs to it."""
-    there = cluster.by_name
-    numbers = {node.index: there[name].index for name, node in state.cluster.by_name.items() if name in there}
-    for job in state.jobs.values():
-        if job.held is not None:
-            job.held = job.held.renumbered(numbers)
-        if job.bound is not None:
-            job.bound = job.bound.renumbered(numbers)
-    state.health.lost &= there.keys()
-    state.health.drained &= there.keys()
-    renew(state, cluster.specs)

@@ -95,10 +95,6 @@ class Plan(msgspec.Struct, eq=False):
     version: int = 0
     """The version of the state on which it is tried; it can be committed on no other. 0: a plan for a part of the
     cluster."""
-    made_on: int = 0
-    """For a late plan (`core/late.py`): the earlier version on which it was made; 0: it is not late."""
-    dropped: int = 0
-    """For a late plan: the number of steps that were no longer valid."""
     decisions: list[Decision] = []
     joins: list[tuple[Job, str]] = []
     """Jobs that now wait in this scope."""

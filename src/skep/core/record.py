@@ -10,10 +10,9 @@ import contextlib
 import msgspec
 
 from skep.core.actions import JobSetting
-from skep.core.cluster import Cluster
 from skep.core.events import Event
 from skep.core.memory import MemoryChange
-from skep.core.nodes import rehouse, settle_nodes
+from skep.core.nodes import settle_nodes
 from skep.core.orders import reconcile
 from skep.core.plan import Decision, GroupEnd, Plan
 from skep.core.refusal import Cause
@@ -33,10 +32,6 @@ class PlanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: list[JobSetting] = []
     wake_s: float | None = None
     ends: list[GroupEnd] = []
-    made_on: int = 0
-    """For a late plan: the version of the state on which it was made. The record has the part that was kept."""
-    dropped: int = 0
-    """For a late plan: the number of dropped steps."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -57,8 +52,6 @@ def record(plan: Plan) -> PlanRecord:
         memory=list({change.name: change for change in plan.memory}.values()),
         wake_s=plan.wake_s,
         ends=plan.ends,
-        made_on=plan.made_on,
-        dropped=plan.dropped,
     )
 
 
@@ -68,7 +61,6 @@ def replay(state: State, logged: PlanRecord) -> Plan:
     for decision in logged.decisions:
         repeat(state, plan, decision)
     say(state, plan, logged)
-    plan.made_on, plan.dropped = logged.made_on, logged.dropped
     return plan
 
 
@@ -109,22 +101,18 @@ def _repeat(state: State, plan: Plan, decision: Decision) -> None:
         plan.move(job, decision.after)
 
 
-def fold(state: State, entry: Entry, cluster: Cluster | None = None) -> None:
-    """Apply one entry of the log; `cluster` is needed if the entry changes the cluster. The resulting actions were
-    carried out when the entry was written."""
-    take_in(state, entry.at_s, entry.events, cluster)
+def fold(state: State, entry: Entry) -> None:
+    """Apply one entry of the log. The resulting actions were carried out when the entry was written."""
+    take_in(state, entry.at_s, entry.events)
     for logged in entry.plans:
-        if not logged.made_on:  # the planner has not seen events that happened after a late plan was made
-            state.take_trigger()
+        state.take_trigger()
         state.commit(replay(state, logged))
     reconcile(state)
 
 
-def take_in(state: State, at_s: float, events: list[Event], cluster: Cluster | None) -> None:
+def take_in(state: State, at_s: float, events: list[Event]) -> None:
     """Apply the events of an entry, before the plans."""
     state.now_s = at_s
-    if cluster is not None:
-        rehouse(state, cluster)
     state.apply_all(events)
     settle_nodes(state)
 

@@ -6,7 +6,7 @@ when it is attached.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from copy import copy
 from typing import Any
 
@@ -24,7 +24,7 @@ from skep.core.model import JobSpec
 from skep.core.others import Others
 from skep.core.refusal import Cause
 from skep.core.state import State
-from skep.core.timers import BACK_OFF, Timer, Timers
+from skep.core.timers import Timer, Timers
 
 DERIVED = ("id", "gpus", "rank", "is_ready")
 """Fields of a job that follow from its spec or from other fields."""
@@ -33,10 +33,6 @@ SPECIAL = ("spec", "seq", "submit_s", "allocation", "bound", "held", "waiting", 
 
 PLAIN = tuple(name for name in Job.__slots__ if name not in (*DERIVED, *SPECIAL))
 """Fields of a job that are plain values: numbers, flags and texts."""
-
-
-HOLD_UNTIL = "hold_until_s"
-"""A field of jobs in old snapshots."""
 
 
 class SavedJob(msgspec.Struct, array_like=True):
@@ -78,20 +74,16 @@ class SavedState(msgspec.Struct):
     lost: list[str]
     drained: list[str]
     counts: list[int]
-    policy: str = ""
-    previous_policy: str = ""
-    faults: dict[str, PolicyFailed] = {}
-    timers: list[Timer] = []
-    nodes: list[NodeSpec] | None = None
-    """By number; older snapshots use those of the cluster file."""
-    node_changes: dict[str, NodeSpec | None] = {}
-    others: dict[str, Others] = {}
-    groups: list[Group] = []
-    knowledge: SavedKnowledge | None = None
-    """Older snapshots have none: it is derived from the jobs."""
-    late_count: int = 0
-    dropped_count: int = 0
-    reshaped_at: int = 0
+    policy: str
+    previous_policy: str
+    faults: dict[str, PolicyFailed]
+    timers: list[Timer]
+    nodes: list[NodeSpec]
+    """By number."""
+    node_changes: dict[str, NodeSpec | None]
+    others: dict[str, Others]
+    groups: list[Group]
+    knowledge: SavedKnowledge
 
 
 ENCODER = msgspec.msgpack.Encoder()
@@ -102,7 +94,6 @@ def dump(state: State) -> bytes:
     """Take a snapshot between two steps, when the planner has seen all events."""
     scopes = scopes_of(state)
     saved = save(state)
-    saved.nodes = state.cluster.specs
     saved.jobs = [save_job(job, scopes) for job in state.jobs.values()]
     return ENCODER.encode(saved)
 
@@ -131,13 +122,11 @@ def save(state: State) -> SavedState:
         previous_policy=state.previous_policy,
         faults=state.faults,
         timers=state.timers.all(),
+        nodes=state.cluster.specs,
         node_changes=state.health.changes,
         others=state.health.others,
         groups=list(state.groups.values()),
         knowledge=state.knowledge.saved(),
-        late_count=state.late_count,
-        dropped_count=state.dropped_count,
-        reshaped_at=state.reshaped_at,
     )
 
 
@@ -158,9 +147,7 @@ def load(data: bytes, cluster: Cluster, measured: ProfileFigures = UNKNOWN) -> S
     Given speeds are not stored: the caller supplies them again.
     """
     saved = DECODER.decode(data)
-    if HOLD_UNTIL in saved.fields:
-        saved.timers += old_timers(saved)
-    if saved.nodes is not None and saved.nodes != cluster.specs:
+    if saved.nodes != cluster.specs:
         cluster = Cluster(saved.nodes, cluster.name)
     return restore(saved, ((load_job(each, saved.fields), each.waiting) for each in saved.jobs), cluster, measured)
 
@@ -173,14 +160,6 @@ def load_job(saved: SavedJob, fields: tuple[str, ...]) -> Job:
             setattr(job, name, value)
     job.set_ready()
     return job
-
-
-def old_timers(saved: SavedState) -> Iterator[Timer]:
-    """For snapshots without timers: a job that waits after a failure stored the end of its back-off itself."""
-    place = saved.fields.index(HOLD_UNTIL)
-    for job in saved.jobs:
-        if job.plain[place] is not None:
-            yield Timer(job.plain[place], BACK_OFF, job.spec.id)
 
 
 def fork(state: State) -> State:
@@ -201,7 +180,6 @@ def restore(
     state.memory = Memory(saved.memory.jobs, saved.memory.parts)
     state.policy, state.previous_policy, state.faults = saved.policy, saved.previous_policy, saved.faults
     state.timers = Timers(saved.timers)
-    state.late_count, state.dropped_count, state.reshaped_at = saved.late_count, saved.dropped_count, saved.reshaped_at
     for scope, kept in saved.waiting.items():
         waiting = state.waits.of(scope, kept.since_s)
         waiting.cause, waiting.quota_s, waiting.fragmentation_s = kept.cause, kept.quota_s, kept.fragmentation_s
@@ -217,24 +195,12 @@ def restore(
         if job.waiting is not None:
             job.waiting.jobs += 1
     refer(state, saved)
-    state.knowledge = Knowledge(measured, saved.knowledge or known_by(state.jobs.values()))
-    if saved.knowledge is None or saved.knowledge.requests is None:  # a snapshot of an older format
-        for job in sorted(state.jobs.values(), key=lambda job: job.seq):
-            state.knowledge.note_request(job)
+    state.knowledge = Knowledge(measured, saved.knowledge)
     for each in state.health.others.values():
         cluster.take(Allocation(each.booked, 0), OTHERS)
     for name in state.health.unusable():
         cluster.lose(cluster.by_name[name])
     return state
-
-
-def known_by(jobs: Iterable[Job]) -> SavedKnowledge:
-    """The history derived from the jobs that the state still has, in the order of their ends."""
-    known = Knowledge()
-    for job in sorted(jobs, key=lambda job: (job.finish_s or 0.0, job.seq)):
-        known.note_end(job)
-        known.note_use(job.spec.vc, job.service_gpu_s)
-    return known.saved()
 
 
 def refer(state: State, saved: SavedState) -> None:

@@ -67,12 +67,6 @@ class State:
         self.version = 0
         """The number of events and decisions so far."""
         self.decision_count = 0
-        self.late_count = 0
-        """The number of plans that were committed on a later version than they were made on."""
-        self.dropped_count = 0
-        """The number of their steps that were no longer valid."""
-        self.reshaped_at = 0
-        """The version at which nodes last joined, left or changed."""
 
     def apply(self, event: Event) -> None:
         self.apply_all((event,))

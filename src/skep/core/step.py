@@ -11,8 +11,7 @@ from skep.core.cluster import Cluster
 from skep.core.commit import commit
 from skep.core.errors import InvariantBroken
 from skep.core.events import Event
-from skep.core.late import Proposal, accept
-from skep.core.nodes import rehouse, settle_nodes
+from skep.core.nodes import settle_nodes
 from skep.core.orders import reconcile
 from skep.core.plan import Plan
 from skep.core.ports import Planner
@@ -28,8 +27,6 @@ class PlannerChange(msgspec.Struct):
     """Resolves a `PolicyChanged` or `ClusterChanged`; supplied by callers that can read files."""
 
     make: Callable[[Cluster], Planner]
-    cluster: Cluster | None = None
-    """For logs that are older than events about nodes."""
 
 
 class Scheduler:
@@ -40,8 +37,6 @@ class Scheduler:
         self.planner = planner
         self.plans: list[Plan] = []
         """The plans of the last step, in order."""
-        self.accepted: Plan | None = None
-        """The kept part of the last plan that was made elsewhere."""
         self._attach()
 
     def _attach(self) -> None:
@@ -52,8 +47,6 @@ class Scheduler:
     def step(self, at_s: float, events: list[Event], change: PlannerChange | None = None) -> list[Action]:
         state = self.state
         state.now_s = at_s
-        if change is not None and change.cluster is not None:
-            rehouse(state, change.cluster)
         state.apply_all(events)
         health, orders = state.health, state.orders
         if change is not None or health.is_told or health.crowded:
@@ -71,17 +64,6 @@ class Scheduler:
             self.planner = change.make(self.state.cluster)
         if change is not None or is_reshaped:
             self._attach()
-
-    def accept(self, proposal: Proposal) -> list[Action]:
-        """Commit a plan that another planner has made, perhaps on an earlier version. Afterwards the planner is
-        attached again and, if something was dropped, decides again."""
-        state = self.state
-        for job in state.placed_jobs():
-            job.allocation = job.bound  # a planner of virtual clusters installs its own
-        self.accepted = accept(state, proposal)
-        self._attach()
-        self.decide()
-        return reconcile(state)
 
     def decide(self) -> None:
         """Call the planner until there are no new events for it."""

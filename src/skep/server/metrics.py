@@ -116,9 +116,6 @@ class _LiveCollector:
         )
         yield GaugeMetricFamily("skep_decision_longest_seconds", "The longest time a policy took to decide.", longest_s)
         yield CounterMetricFamily("skep_decisions", "Number of decisions.", stats["decisions"])
-        late, dropped = stats["late_plans"], stats["dropped_steps"]
-        yield CounterMetricFamily("skep_late_plans", "Plans committed on a later version than theirs.", late)
-        yield CounterMetricFamily("skep_late_steps_dropped", "Steps of late plans that were no longer valid.", dropped)
         yield CounterMetricFamily("skep_events", "Events written to the log.", stats["events"])
         ahead = "Seconds that the wall clock is ahead of the time that is logged, since it was set; else 0."
         yield GaugeMetricFamily("skep_clock_ahead_seconds", ahead, stats["clock_off_s"])

@@ -359,8 +359,6 @@ class Reads:
                 "waiting": self._waiting(),
                 "shared": self._shared(),
                 "events": state.event_count,
-                "late_plans": state.late_count,
-                "dropped_steps": state.dropped_count,
                 "decisions": state.decision_count,
                 "turns": self.writer.turns,
                 "decide_s": self.writer.decide_s,

@@ -54,7 +54,7 @@ class Ground(msgspec.Struct):
         return self._guaranteed
 
     def follow(self, events: Sequence[Event]) -> Cluster | None:
-        """The new cluster, if the events contain one without events for its nodes (older logs)."""
+        """Follow changes of the policy and of the cluster. Returns the new cluster, if there is one."""
         cluster = None
         for event in events:
             if isinstance(event, PolicyChanged):
@@ -67,8 +67,7 @@ class Ground(msgspec.Struct):
             elif isinstance(event, ClusterChanged):
                 self.name, self.text = event.name, event.text
                 self.files["cluster"] = event.files
-                read = self.read()
-                cluster = None if event.nodes_told else read
+                cluster = self.read()
         return cluster
 
     def after(self, *events: ClusterChanged | PolicyChanged) -> tuple[Ground, Cluster | None]:
@@ -139,7 +138,8 @@ def _from(store: Store, seq: int) -> tuple[State, Ground]:
                 ground.replace(fault)
     for data in store.entries(seq):
         entry = decode(data)
-        fold(state, entry, ground.follow(entry.events))
+        ground.follow(entry.events)
+        fold(state, entry)
     return state, ground
 
 
@@ -178,13 +178,13 @@ def recompute(entries: list[Entry]) -> list[tuple[Entry, list[PlanRecord]]]:
     scheduler: Scheduler | None = None
     different = []
     for entry in entries:
-        cluster = ground.follow(entry.events)
+        ground.follow(entry.events)
         change = None
         if scheduler is None:
             scheduler = Scheduler(State(Cluster([], "")), Idle())
-            change = PlannerChange(ground.planner, cluster)
+            change = PlannerChange(ground.planner)
         elif any(has(entry, kind) for kind in (ClusterChanged, PolicyChanged, PolicyFailed)):
-            change = PlannerChange(ground.planner, cluster)
+            change = PlannerChange(ground.planner)
         elif has(entry, JobsForgotten) or has(entry, ClockStepped):
             change = PlannerChange(partial(same, scheduler.planner))
         scheduler.step(entry.at_s, entry.events, change)

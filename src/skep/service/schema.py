@@ -12,20 +12,19 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 from skep.core.errors import InputError
-from skep.service.convert import add_groups
 
-APPLICATION = 0x534B4550
-"""Marks the file as a store of Skep (`SKEP`), to distinguish it from other SQLite files."""
+APPLICATION = 0x536B6570
+"""Marks the file as a store of Skep (`Skep`), to distinguish it from other SQLite files."""
 
-FIRST = """
+TABLES = f"""
+PRAGMA application_id={APPLICATION};
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE log (seq INTEGER PRIMARY KEY, at_s REAL NOT NULL, entry BLOB NOT NULL);
+CREATE TABLE log (seq INTEGER PRIMARY KEY, at_s REAL NOT NULL, entry BLOB NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, cluster_name TEXT NOT NULL, cluster TEXT NOT NULL,
-    policy TEXT NOT NULL, state BLOB NOT NULL);
+    policy TEXT NOT NULL, files TEXT NOT NULL, state BLOB NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE jobs (seq INTEGER PRIMARY KEY, name TEXT NOT NULL, user TEXT NOT NULL, vc TEXT NOT NULL,
     state TEXT NOT NULL, priority INTEGER NOT NULL, gpus REAL NOT NULL, submit_s REAL NOT NULL, start_s REAL,
     finish_s REAL, reason TEXT NOT NULL, grp TEXT NOT NULL, tags TEXT NOT NULL, attempts INTEGER NOT NULL,
@@ -33,10 +32,13 @@ CREATE TABLE jobs (seq INTEGER PRIMARY KEY, name TEXT NOT NULL, user TEXT NOT NU
 CREATE INDEX jobs_open ON jobs (seq) WHERE finish_s IS NULL;
 CREATE INDEX jobs_name ON jobs (name, seq);
 CREATE INDEX jobs_finish ON jobs (finish_s) WHERE finish_s IS NOT NULL;
+CREATE TABLE members (id TEXT PRIMARY KEY, job INTEGER NOT NULL, task TEXT NOT NULL) WITHOUT ROWID;
+CREATE INDEX members_job ON members (job);
 CREATE TABLE attempts (job INTEGER NOT NULL, task TEXT NOT NULL, launch INTEGER NOT NULL, start_s REAL, end_s REAL,
     nodes TEXT NOT NULL, gpus REAL NOT NULL, outcome TEXT NOT NULL, code INTEGER, phrase TEXT NOT NULL,
-    advice TEXT NOT NULL,
+    advice TEXT NOT NULL, held TEXT NOT NULL,
     PRIMARY KEY (job, task, launch)) WITHOUT ROWID;
+CREATE INDEX attempts_end ON attempts (end_s);
 CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, kind TEXT NOT NULL, job TEXT,
     who TEXT NOT NULL, text TEXT NOT NULL);
 CREATE INDEX events_job ON events (job, seq) WHERE job IS NOT NULL;
@@ -44,25 +46,7 @@ CREATE TABLE keys (who TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, i
     PRIMARY KEY (who, key)) WITHOUT ROWID;
 """
 
-STEPS = (
-    FIRST,
-    # The texts of user-written policies, by path; the mark that this is a store.
-    f"""PRAGMA application_id={APPLICATION};
-    ALTER TABLE snapshots ADD COLUMN files TEXT NOT NULL DEFAULT '{{}}';""",
-    # The GPUs an attempt holds, and an index of attempts by time.
-    """ALTER TABLE attempts ADD COLUMN held TEXT NOT NULL DEFAULT '[]';
-    CREATE INDEX attempts_end ON attempts (end_s);""",
-    # Checksums of the log and the snapshots; earlier rows have none.
-    """ALTER TABLE log ADD COLUMN crc INTEGER;
-    ALTER TABLE snapshots ADD COLUMN crc INTEGER;""",
-    # Policies that fail and are replaced (`PolicyFailed` in the log, `faults` in snapshots).
-    "",
-    # Timers in the state, typed memory, shares, groups, nodes that join and leave: in the log and in snapshots.
-    """CREATE TABLE members (id TEXT PRIMARY KEY, job INTEGER NOT NULL, task TEXT NOT NULL) WITHOUT ROWID;
-    CREATE INDEX members_job ON members (job);""",
-)
-CONVERT: dict[int, Callable[[sqlite3.Connection], None]] = {6: add_groups}
-"""Conversions of blobs for the step to that format."""
+STEPS: tuple[str, ...] = (TABLES,)
 VERSION = len(STEPS)
 
 
@@ -81,8 +65,6 @@ def take_step(db: sqlite3.Connection, number: int, step: str) -> None:
     """Upgrade to that format, atomically."""
     try:
         db.executescript(f"BEGIN IMMEDIATE; {step}")
-        if number in CONVERT:
-            CONVERT[number](db)
         db.execute(f"PRAGMA user_version={number}")
         db.execute("COMMIT")
     except BaseException:
@@ -98,12 +80,11 @@ def refuse_unknown(path: Path) -> None:
         version, application = (
             db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id")
         )
-        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type='table'")}
+        has_tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0
     finally:
         db.close()
-    is_begun = version == 0 and not tables  # a crash during its creation
-    is_first = version == 1 and application == 0 and {"log", "snapshots"} <= tables
-    if not (is_begun or is_first or application == APPLICATION):
+    is_begun = version == 0 and not has_tables  # a crash during its creation
+    if not (is_begun or application == APPLICATION):
         raise InputError(f"{path} is not a store of Skep", hint="put the store back, or use another --data")
     if version > VERSION:
         raise InputError(

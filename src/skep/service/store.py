@@ -264,7 +264,7 @@ class Store:
     def snapshot(self, seq: int) -> Snapshot:
         found = self.db.execute(f"SELECT {SNAPSHOT_COLUMNS} FROM snapshots WHERE seq=?", (seq,)).fetchone()
         _, *words, state, crc = found
-        if crc is not None and crc != checksum(seq, *(word.encode() for word in words), state):
+        if crc != checksum(seq, *(word.encode() for word in words), state):
             raise Damaged(f"the snapshot at entry {seq} is not as it was written")
         name, cluster, policy, files = words
         return Snapshot(seq, name, cluster, policy, msgspec.json.decode(files, type=dict[str, dict[str, str]]), state)
@@ -278,7 +278,7 @@ class Store:
         for last, (seq, entry, crc) in enumerate(rows, after + 1):
             if seq != last:
                 raise Damaged(f"entry {last} of its log is missing")
-            if crc is not None and crc != checksum(seq, entry):
+            if crc != checksum(seq, entry):
                 raise Damaged(f"entry {last} of its log is not as it was written")
             yield entry
         if last < self.log_seq:

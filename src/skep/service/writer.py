@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 
@@ -33,7 +33,6 @@ from skep.core.events import (
     TasksExited,
     TasksMoved,
     TasksStarted,
-    TimeLimitSet,
     TimerDue,
 )
 from skep.core.needs import Need
@@ -147,19 +146,8 @@ class Writer:
         if fault is not None:
             self._hand_over(turn, fault)
         # The limits of users and VCs may have been raised meanwhile.
-        events = [*self._old_timers(), *self.limits.releases()]
-        if events:
+        if events := self.limits.releases():
             self.step(turn, events, None)
-
-    def _old_timers(self) -> Iterator[Event]:
-        """Logs of older formats have no time limits, and the oldest no end of a back-off."""
-        for record in self.book.records.values():
-            limit_s = record.request.time_limit_s
-            for job in (self.state.jobs[name] for name in record.members):
-                if limit_s is not None and job.spec.time_limit_s is None and not job.state.is_final:
-                    yield TimeLimitSet(job.id, limit_s)
-                if job.hold.startswith(BACK_OFF) and self.state.timers.at_s(BACK_OFF, job.id) is None:
-                    yield self.limits.release(job)
 
     def start(self, engine: Engine) -> None:
         """Start with the engine: repeat what the state wants; the engine recognises by launch numbers what it has
@@ -267,7 +255,7 @@ class Writer:
         """A new cluster as events: the changes of each node, then the rest of the file."""
         cluster = self.ground.after(event)[1]
         assert cluster is not None
-        return [*differences(self.state.cluster, cluster), msgspec.structs.replace(event, nodes_told=True)]
+        return [*differences(self.state.cluster, cluster), event]
 
     def _change(self, turn: Turn, events: list[Event]) -> list[Action | Cluster]:
         """Make a separate step for changes that concern more than jobs."""
@@ -329,7 +317,8 @@ class Writer:
         before = {
             event.job_id: self.state.jobs[event.job_id].held_gpus for event in events if isinstance(event, TasksMoved)
         }
-        take_in(self.state, turn.at_s, events, self.ground.follow(events))
+        self.ground.follow(events)
+        take_in(self.state, turn.at_s, events)
         if any(isinstance(event, Membership | ClusterChanged) for event in events):
             self._measure()
         made, fault = self._plan(turn.at_s, events)

@@ -37,7 +37,6 @@ def snapshot(state: State) -> dict[str, Any]:
         "nodes": (sorted(state.health.lost), sorted(state.health.drained), state.health.changes, state.health.others),
         "knowledge": msgspec.to_builtins(state.knowledge.saved()),
         "counts": (state.submitted_count, state.pending_count, state.event_count, state.decision_count),
-        "late": (state.late_count, state.dropped_count, state.reshaped_at),
     }
 
 

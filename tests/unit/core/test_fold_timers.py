@@ -8,7 +8,7 @@ import pytest
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.actions import Stop
-from skep.core.events import Exit, JobHeld, TasksExited, TimeLimitSet, TimerDue
+from skep.core.events import Exit, JobHeld, TasksExited, TimerDue
 from skep.core.job import JobState
 from skep.core.orders import reconcile
 from skep.core.timers import BACK_OFF, LEASE, LIMIT, PLAN, Timer
@@ -65,11 +65,6 @@ def test_without_names_everything_that_is_due_counts(world: ByHand) -> None:
     assert trigger.is_timer
     assert [each.id for each in trigger.submitted] == ["b"]
     assert not world["a"].is_ending
-
-
-def test_a_limit_that_is_set_later_counts_what_has_passed(world: ByHand) -> None:
-    world.apply(TimeLimitSet("a", 60.0), at_s=40.0)
-    assert [(timer.kind, timer.at_s) for timer in world.state.timers.all()] == [(LIMIT, 70.0)]
 
 
 def test_a_lease_that_ends_before_its_job_was_launched_frees_what_was_booked() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from skep.core.actions import Launch
-from skep.core.cluster import Allocation, Cluster, Slice
 from skep.core.errors import InvariantBroken
-from skep.core.events import ClusterChanged, JobSubmitted, NodeLost, PolicyChanged, TasksStarted, TimerDue
-from skep.core.late import propose
+from skep.core.events import JobSubmitted, NodeLost, PolicyChanged, TasksStarted, TimerDue
 from skep.core.memory import Memory
 from skep.core.model import JobSpec, gpu_shape
 from skep.core.plan import Plan
@@ -87,21 +85,6 @@ def test_another_policy_is_attached_and_asked() -> None:
     assert (scheduler.planner, after.attached, len(after.asked), len(before.asked)) == (after, 1, 1, 1)
 
 
-def test_another_cluster_of_an_old_log_replaces_the_nodes() -> None:
-    made: list[Cluster] = []
-    planner = Noting()
-
-    def make(on: Cluster) -> Noting:
-        made.append(on)
-        return planner
-
-    scheduler = Scheduler(State(cluster("1x2")), Noting())
-    other = cluster("3x4")
-    scheduler.step(1.0, [ClusterChanged("3x4", "3x4")], PlannerChange(make, other))
-    assert len(scheduler.state.cluster.nodes) == 3
-    assert made == [scheduler.state.cluster]
-
-
 def test_a_planner_that_never_settles_is_a_bug() -> None:
     class Restless(Noting):
         def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
@@ -113,22 +96,3 @@ def test_a_planner_that_never_settles_is_a_bug() -> None:
     with pytest.raises(InvariantBroken, match=f"does not settle: {PLANS_MAX} decisions"):
         scheduler.step(0.0, [submitted("a")])
     assert len(planner.asked) == PLANS_MAX
-
-
-def test_a_plan_made_elsewhere_is_tried_on_what_jobs_have_in_the_cluster() -> None:
-    """A planner of virtual clusters shows a job its allocation in terms of its VC."""
-    scheduler = Scheduler(State(cluster("2x2")), Noting())
-    state = scheduler.state
-    scheduler.step(0.0, [submitted("a")])
-    there, elsewhere = Allocation((Slice(0, 0b1),), 1), Allocation((Slice(1, 0b1),), 1)
-    plan = state.new_plan()
-    plan.start(state.jobs["a"], there)
-    state.commit(plan)
-    scheduler.step(1.0, [])
-    scheduler.step(2.0, [TasksStarted("a", 1.0, 2.0, 1)])
-    plan = state.new_plan()
-    plan.move(state.jobs["a"], elsewhere)
-    proposal = propose(state, plan)
-    state.jobs["a"].allocation = Allocation((Slice(0, 0b10),), 1)
-    scheduler.accept(proposal)
-    assert (state.jobs["a"].allocation, state.jobs["a"].bound) == (elsewhere, elsewhere)

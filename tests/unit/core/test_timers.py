@@ -16,7 +16,6 @@ from skep.core.events import (
     StopRequested,
     TasksExited,
     TasksStarted,
-    TimeLimitSet,
     TimerDue,
 )
 from skep.core.job import JobState
@@ -98,16 +97,6 @@ def test_an_exit_of_the_same_moment_comes_before_the_limit() -> None:
     assert world.step(TasksExited("a", Exit.FINISHED, 100.0), due, at_s=100.0) == []
     assert world.state.jobs["a"].state is JobState.SUCCEEDED
     assert not world.state.timers
-
-
-def test_a_limit_that_was_not_told_with_the_submission() -> None:
-    world = World()
-    world.step(job("a"), job("b", gpus=2))
-    world.step(TimeLimitSet("a", 60.0), TimeLimitSet("b", 60.0), at_s=20.0)
-    assert world.state.timers.all() == [Timer(60.0, LIMIT, "a")]
-    world.due()
-    world.step(TasksExited("a", Exit.PREEMPTED, 0.0))
-    assert world.state.timers.all() == [Timer(120.0, LIMIT, "b")]
 
 
 def test_a_back_off_ends_by_itself() -> None:

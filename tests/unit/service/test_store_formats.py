@@ -9,14 +9,15 @@ import pytest
 from live_world import LiveWorld, request
 
 from skep.core.errors import InputError
-from skep.core.timers import BACK_OFF, LIMIT, Timer
+from skep.core.timers import LIMIT
+from skep.service import schema
 from skep.service.recover import recover
-from skep.service.schema import STEPS, VERSION, copy_path, take_step
+from skep.service.schema import VERSION, copy_path, take_step
 from skep.service.store import JobFilter, Store
 from skep.testing.snapshot import snapshot
 
 KEPT = Path(__file__).parent / "data"
-"""`store-N.sql` is the dump of a store that a program of format N wrote."""
+"""`store-N.sql` is the dump of a store that a program of format N wrote: `python tests/unit/service/dump_store.py`."""
 
 
 def old_store(folder: Path, version: int) -> Path:
@@ -50,42 +51,34 @@ def test_a_store_of_format_1_goes_on(tmp_path: Path) -> None:
         "first": "succeeded",
         "second": "failed",
         "third": "running",
-        "sweep": "pending",
+        "fourth": "pending",
         "last": "pending",
     }
+    assert [timer.kind for timer in world.writer.state.timers.all()] == [LIMIT]
     assert world.submit(request("new")) == ["6"]
     world.end("3")
     assert [world.state(job) for job in ("3", "4", "5", "6")] == ["succeeded", "running", "running", "running"]
+    assert snapshot(recover(world.store)[0]) == snapshot(world.writer.state)
     world.store.close()
     fresh = tmp_path / "fresh.db"
     Store(fresh).close()
     assert tables(path) == tables(fresh)
 
 
-def test_a_store_of_format_5_goes_on_and_its_timers_too(tmp_path: Path) -> None:
-    """Time limits were in no log and no snapshot, and until when a job waits was with the job."""
-    old_store(tmp_path, 5)
-    world = LiveWorld(tmp_path)
-    timers = world.writer.state.timers
-    assert timers.all() == [Timer(1214.0, BACK_OFF, "3"), Timer(1246.0, LIMIT, "4"), Timer(1502.0, LIMIT, "1")]
-    world.crash()
-    assert world.writer.state.timers.all() == timers.all()
-    world.now_s = 1213.0
-    world.tell()
-    world.settle()
-    assert world.state("3") == "running"
-    world.now_s = 1245.0
-    world.tell()
-    world.settle()
-    assert world.state("4") == "stopped"
-    assert "its time limit of 60 s is over" in world.store.job(4)[0].reason  # type: ignore[index]
-    assert snapshot(recover(world.store)[0]) == snapshot(world.writer.state)
+@pytest.fixture
+def two_more_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program as it may be two formats later."""
+    more = ("CREATE TABLE notes (text TEXT NOT NULL)", "ALTER TABLE notes ADD COLUMN who TEXT NOT NULL DEFAULT 'ann'")
+    monkeypatch.setattr(schema, "STEPS", (*schema.STEPS, *more))
+    monkeypatch.setattr(schema, "VERSION", VERSION + 2)
 
 
+@pytest.mark.usefixtures("two_more_formats")
 def test_the_older_store_is_kept_for_the_older_program(tmp_path: Path) -> None:
     path = old_store(tmp_path, 1)
     before = tables(path)
     Store(path).close()
+    assert [row[2] for row in tables(path) if row[0] == "notes"] == ["text", "who"]
     copy = copy_path(path, 1)
     assert tables(copy) == before
     assert copy.stat().st_mode & 0o777 == 0o600
@@ -94,15 +87,17 @@ def test_the_older_store_is_kept_for_the_older_program(tmp_path: Path) -> None:
     assert copy.exists()
 
 
-@pytest.mark.parametrize("reached", range(1, VERSION))
+@pytest.mark.usefixtures("two_more_formats")
+@pytest.mark.parametrize("reached", [1, 2])
 def test_a_crash_between_two_steps_is_gone_on_from(tmp_path: Path, reached: int) -> None:
     path = old_store(tmp_path, 1)
     db = sqlite3.connect(path, isolation_level=None)
-    for number, step in enumerate(STEPS[1:reached], 2):
+    for number, step in enumerate(schema.STEPS[1:reached], 2):
         take_step(db, number, step)
     db.close()
     world = LiveWorld(tmp_path)
     assert world.state("3") == "running"
+    assert world.store.db.execute("PRAGMA user_version").fetchone() == (VERSION + 2,)
     world.store.close()
 
 

@@ -34,7 +34,6 @@ from skep.core.events import (
     TasksResumed,
     TasksStarted,
     TasksSuspended,
-    TimeLimitSet,
     TimerDue,
 )
 from skep.core.fold import admins, endings, nodes, owners, tasks, timers
@@ -71,6 +70,5 @@ HANDLERS: dict[type, Callable[[State, Any], None]] = {
     PolicyFailed: admins.policy_failed,
     ClusterChanged: admins.cluster_changed,
     ClockStepped: admins.clock_stepped,
-    TimeLimitSet: timers.time_limit_set,
     TimerDue: timers.timer_due,
 }

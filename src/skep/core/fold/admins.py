@@ -39,7 +39,6 @@ def cluster_changed(state: State, event: ClusterChanged) -> None:
     """Which cells of its VC a job has is derived again from where it runs; all other memory stays."""
     state.faults = {vc: fault for vc, fault in state.faults.items() if not vc}
     state.memory.drop_beneath()
-    state.reshaped_at = state.version
     plan_anew(state, "")
 
 

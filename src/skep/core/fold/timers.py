@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from skep.core.events import TimeLimitSet, TimerDue
+from skep.core.events import TimerDue
 from skep.core.fold.endings import stop, unstart
 from skep.core.fold.owners import release
 from skep.core.job import Job
@@ -43,13 +41,6 @@ def expire(state: State, job: Job) -> None:
         job.allocation = job.bound = None
         state.wake().nodes_changed = True  # no plan has counted on its cells before
         unstart(state, job)
-
-
-def time_limit_set(state: State, event: TimeLimitSet) -> None:
-    job = state.jobs[event.job_id]
-    job.spec = msgspec.structs.replace(job.spec, time_limit_s=event.limit_s)
-    if job.seq in state.held_jobs:
-        limit(state, job)
 
 
 def limit(state: State, job: Job) -> None:
