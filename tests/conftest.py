@@ -7,11 +7,14 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 from hypothesis.internal.constants_ast import Constants
+from tests.doors import guarded
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
@@ -30,6 +33,20 @@ def pytest_configure() -> None:
     # depend on which other tests run, on edits elsewhere, and on how the package is installed.
     if settings.default.derandomize:
         HypothesisProvider._local_constants = Constants()
+
+
+GUARDED = ("unit/core", "unit/service", "golden", "properties/test_kernel.py", "properties/test_turns.py")
+
+
+@pytest.fixture(autouse=True)
+def doors_of_the_state(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In these tests every write to a state must come through one of its doors."""
+    where = request.path.relative_to(Path(__file__).parent).as_posix()
+    if not where.startswith(GUARDED):
+        yield
+        return
+    with guarded():
+        yield
 
 
 # Tests neither see nor touch the logins and servers of whoever runs them, nor those of other tests' processes.

@@ -18,7 +18,7 @@ from skep.core.snapshot import dump, load
 from skep.experiments.sharing import hardware_cluster
 from skep.metrics.run import JobRow
 from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
-from skep.testing import job, role, trace
+from skep.testing import job, role, take_trigger, trace
 from skep.testing.shared_invariants import check_shared, unserved
 from skep.testing.snapshot import snapshot, snapshot_cluster
 
@@ -155,7 +155,7 @@ def test_a_plan_of_a_shared_cluster_is_taken_back_exactly(sharing: str, data: st
             each.apply(TasksExited(held.id, Exit.FINISHED, held.work_s))
         for number, entry in enumerate(world.trace.jobs):
             each.apply(JobSubmitted(msgspec.structs.replace(entry.spec, id=f"more {number}", priority=number % 3 - 1)))
-    trigger = state.take_trigger()
+    trigger = take_trigger(state)
     before = snapshot(state)
     plan = planner.plan(state, state.memory, trigger)
     marks = sorted(data.draw(st.lists(st.integers(0, plan.mark()), max_size=3)), reverse=True)

@@ -12,6 +12,7 @@ from skep.core.job import FINAL, JobState
 from skep.core.memory import JOB
 from skep.core.plan import Plan
 from skep.core.timers import LEASE
+from skep.core.view import Trigger
 
 if TYPE_CHECKING:
     from skep.core.state import State
@@ -27,6 +28,7 @@ def commit(state: State, plan: Plan) -> None:
         )
     state.version += 1
     state.decision_count += 1
+    state.trigger, state.is_woken = Trigger(), False
     now_s, jobs, waits, dirty = state.now_s, state.jobs, state.waits, state.orders.dirty
     state.wake_s = math.inf if plan.wake_s is None else plan.wake_s
     for scope, cause in plan.refusals:
@@ -45,7 +47,7 @@ def commit(state: State, plan: Plan) -> None:
                 state.timers.set(LEASE, job.id, decision.until_s)
         elif decision.after is None and job.held is None:
             unstart(state, job)
-        dirty.append(job)
+        dirty[job.seq] = job
     for change in plan.memory:
         if change.of is not JOB or jobs[change.key].state not in FINAL:
             state.memory.take_in(change)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 
 import msgspec
 
@@ -157,7 +158,7 @@ class ProgressReported(msgspec.Struct, frozen=True, tag=True, omit_defaults=True
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag=True):
-    """The node is lost and nothing runs there. The exits of its jobs follow."""
+    """The node is lost and nothing runs there: its jobs have exited, or their exits follow."""
 
     node: str
 
@@ -282,8 +283,28 @@ Event = (
 )
 
 
+ORDER_OF_AN_INSTANT: tuple[tuple[type, ...], ...] = (
+    # Reports about tasks. What has ended frees its GPUs before anything else is looked at.
+    (ProgressReported, TasksStarted, TasksMoved, TasksSuspended, TasksResumed, SuspendRefused, TasksExited),
+    # Nodes. The exits of a node that is lost belong to the first row: they come before `NodeLost`.
+    (NodeLost, NodeBack, NodeDrained, NodeUndrained, NodeJoined, NodeLeft, NodeChanged, OthersChanged),
+    # Changes by admins and by the server itself: steps of their own, with at most events about nodes before them.
+    (ClusterChanged, PolicyChanged, PolicyFailed, ClockStepped, JobsForgotten),
+    # Requests of owners, also a hold that follows a failure.
+    (JobHeld, JobReleased, StopRequested, PriorityChanged, GroupFormed, GroupEnded),
+    (JobSubmitted,),
+    (TimerDue,),
+)
+RANKS = {kind: rank for rank, kinds in enumerate(ORDER_OF_AN_INSTANT) for kind in kinds}
+
+
+def in_order(events: Iterable[Event]) -> list[Event]:
+    """The events of one instant, live and simulated, as the state applies them; equal ranks stay as they came."""
+    return sorted(events, key=lambda event: RANKS[type(event)])
+
+
 class Batch(msgspec.Struct, frozen=True):
-    """The events of one instant in the order exits, node changes, submissions, timers."""
+    """The events of one instant, in order."""
 
     at_s: float
     events: list[Event]

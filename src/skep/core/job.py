@@ -7,9 +7,9 @@
        │                    │                          │
        └──── TasksExited ◄──┴──────── stopping ◄─Stop──┘      (preempted, or its node was lost)
 
-`allocation` (as `bound`) is wanted, `held` is seen: they differ while a launch, a stop or a suspension is under way. A
-job whose owner wants it to end (`is_ending`), or whose lease is over (`is_expired`), stays in the books unchanged until
-its tasks have exited.
+`allocation` (as `bound`) is wanted, `held` was sent or seen: they differ while a launch, a stop or a suspension is in
+flight. A job whose owner wants it to end (`is_ending`), or whose lease is over (`is_expired`), stays in the books
+unchanged until its tasks have exited.
 """
 
 from __future__ import annotations
@@ -45,59 +45,26 @@ SUSPENDED, STOPPING = JobState.SUSPENDED, JobState.STOPPING
 FINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED, JobState.UNRUNNABLE})
 
 
+# Who writes which field of a job. Wanted: plans, and owners who end a job. Sent: `State.send`, until the engine
+# answers. Seen: events. Derived: whatever changes a field that it follows from.
+WANTED = ("allocation", "bound", "decided_s", "is_ending", "limit_milli", "reason", "settings")
+SENT = ("halting_since_s", "held", "held_launch", "launches")
+SEEN = (
+    *("gpu_count", "held_gpus", "held_since_s", "hold", "id", "is_expired", "is_rate_known", "migrations"),
+    *("pending_since_s", "preemptions", "progress_since_s", "rate", "resizes", "restart_left_s", "retries", "run_s"),
+    *("saved_s", "saving_since_s", "seq", "service_gpu_s", "share", "share_since_s", "spec", "start_s", "submit_s"),
+    "work_s",
+)
+DERIVED = (
+    *("ended", "finish_s", "fragmentation_s", "gpus", "is_ready", "mark_fragmentation_s", "mark_quota_s"),
+    *("needs_left", "quota_s", "rank", "state", "waiting"),
+)
+
+
 class Job:
     """Counters are valid up to the last change; the `…_at` methods add what has accrued since."""
 
-    __slots__ = (
-        "allocation",
-        "bound",
-        "decided_s",
-        "finish_s",
-        "fragmentation_s",
-        "gpu_count",
-        "gpus",
-        "halting_since_s",
-        "held",
-        "held_gpus",
-        "held_launch",
-        "held_since_s",
-        "hold",
-        "id",
-        "is_ending",
-        "is_expired",
-        "is_rate_known",
-        "is_ready",
-        "launches",
-        "limit_milli",
-        "mark_fragmentation_s",
-        "mark_quota_s",
-        "migrations",
-        "needs_left",
-        "pending_since_s",
-        "preemptions",
-        "progress_since_s",
-        "quota_s",
-        "rank",
-        "rate",
-        "reason",
-        "resizes",
-        "restart_left_s",
-        "retries",
-        "run_s",
-        "saved_s",
-        "saving_since_s",
-        "seq",
-        "service_gpu_s",
-        "settings",
-        "share",
-        "share_since_s",
-        "spec",
-        "start_s",
-        "state",
-        "submit_s",
-        "waiting",
-        "work_s",
-    )
+    __slots__ = (*WANTED, *SENT, *SEEN, *DERIVED)
 
     def __init__(self, spec: JobSpec, seq: int, now_s: float) -> None:
         self.spec = spec
@@ -113,6 +80,8 @@ class Job:
         self.submit_s = now_s
         self.pending_since_s = now_s
         self.state = PENDING
+        self.ended: JobState | None = None
+        """How the job ended, once it has."""
         self.reason = ""
         self.needs_left = 0
         self.hold = ""
@@ -198,7 +167,7 @@ class Job:
         return (now_s - since_s) * self.share * self.gpu_count
 
     def run_at(self, now_s: float) -> float:
-        """For how many seconds it has held its present allocation."""
+        """For how many seconds it has held GPUs, all launches together."""
         state = self.state
         if (state is RUNNING or state is STOPPING or state is SUSPENDED) and not self.is_halted:
             return self.run_s + now_s - self.held_since_s
@@ -245,6 +214,18 @@ class Job:
 
     def __repr__(self) -> str:
         return f"Job({self.id!r}, {self.gpus} GPUs, {self.state})"
+
+
+def state_of(job: Job, has_started: bool) -> JobState:
+    """The state of a job, of which `job.state` is a cache. `has_started`: its tasks run, or ran until they were
+    suspended."""
+    if job.ended is not None:
+        return job.ended
+    if job.bound is None:
+        return PENDING if job.held is None else STOPPING
+    if job.bound.is_suspended:
+        return SUSPENDED
+    return RUNNING if has_started else JobState.LAUNCHING
 
 
 def amount_of(shape: Shape) -> float:

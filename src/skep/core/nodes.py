@@ -105,7 +105,7 @@ def settled(state: State) -> list[Membership]:
 
 
 def settle_nodes(state: State) -> bool:
-    """Apply pending node changes after the events of an instant. True if there were any."""
+    """Book what others use, and apply node changes, after the events of an instant. True if there were changes."""
     if state.health.crowded:
         settle(state, sorted(state.health.crowded))
     if not state.health.is_told:

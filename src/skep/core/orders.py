@@ -1,16 +1,18 @@
-"""Actions for the engine: the difference between the wanted and the seen state.
+"""Actions for the engine: the difference between what is wanted and what was sent.
 
 There are no separate reservations: a job whose cells others are still leaving already has them in the wanted state, so
 no other job gets them, and it is launched when the last of them has exited.
+
+`reconcile` computes the difference and changes nothing; `State.send` books the actions as sent (`note_sent`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Container, Iterable
+from typing import TYPE_CHECKING, Any
 
 from skep.core.actions import Action, JobSetting, Launch, Move, Reshare, Resume, Stop, Suspend
-from skep.core.cluster import WHOLE, Allocation, Slice
+from skep.core.cluster import WHOLE, Slice
 from skep.core.job import Job, JobState
 
 if TYPE_CHECKING:
@@ -20,84 +22,144 @@ STOPPING = JobState.STOPPING
 
 
 class Orders:
-    """Jobs with actions due, and jobs whose actions the engine has not answered yet."""
+    """Jobs with actions due, and jobs whose actions the engine has not answered yet, by seq."""
 
     __slots__ = ("dirty", "leaving", "moving", "settings")
 
     def __init__(self) -> None:
-        self.dirty: list[Job] = []
-        """Jobs whose wanted and seen allocations may differ."""
+        self.dirty: dict[int, Job] = {}
+        """Jobs for which an action may be due."""
         self.settings: list[JobSetting] = []
-        """Settings for running jobs."""
+        """Settings for running jobs that are due."""
         self.leaving: dict[int, Job] = {}
-        """Jobs that were sent a stop and have not exited yet, by seq."""
+        """Jobs that were sent a stop and have not exited yet."""
         self.moving: dict[int, Job] = {}
-        """Jobs that were sent a move or a suspension and have not answered yet, by seq."""
+        """Jobs that were sent a move or a suspension and have not answered yet."""
 
 
-def reconcile(state: State) -> list[Action]:
-    """The actions that bring the seen state to the wanted one. Launches that must wait stay dirty."""
+def reconcile(state: State) -> tuple[list[Action], dict[int, Job]]:
+    """The actions that are due, and the jobs whose actions must wait. Stops and suspensions come first, then settings,
+    other terms, and at last what uses the cells: launches, moves, resumptions."""
     orders = state.orders
     actions: list[Action] = []
+    halted: list[Job] = []
     launches: list[Job] = []
     changes: list[Job] = []
-    for job in orders.dirty:
-        if job.held is not None:
-            halt_or_change(state, job, actions, launches, changes)
-        elif job.bound is not None:
+    for job in orders.dirty.values():
+        if job.held is None:
+            if job.bound is not None:
+                launches.append(job)
+        elif (action := halt(orders, job)) is not None:
+            actions.append(action)
+            halted.append(job)
+        elif is_to_change(job):
             launches.append(job)
-    orders.dirty = []
+            changes.append(job)
     if orders.settings:
         actions += settings_of(state)
     if not launches:
-        return actions
-    blocked = blocked_of(orders, launches, changes) if changes or orders.leaving or orders.moving else ()
-    for job in changes:
-        if tells_terms(job, blocked):
-            actions.append(Reshare(job.id, job.held_launch, reshared(job)))
+        return actions, {}
+    is_alone = not (changes or halted or orders.leaving or orders.moving)
+    blocked = () if is_alone else blocked_of(orders, halted, launches, changes)
+    actions += [
+        Reshare(job.id, job.held_launch, job.bound)
+        for job in changes
+        if job.bound is not None and tells_terms(job, blocked)
+    ]
+    return launch_or_wait(actions, launches, blocked)
+
+
+def launch_or_wait(
+    actions: list[Action], launches: list[Job], blocked: Container[int]
+) -> tuple[list[Action], dict[int, Job]]:
+    """Add what brings jobs to their cells."""
+    waiting: dict[int, Job] = {}
     for job in launches:
         allocation = job.bound
         assert allocation is not None
-        if blocked and job.seq in blocked and allocation != job.held:
-            orders.dirty.append(job)
+        if job.seq in blocked:
+            waiting[job.seq] = job
         elif job.held is None:
-            job.held = allocation
-            job.launches = job.held_launch = launch = job.launches + 1
-            actions.append(Launch(job.id, allocation, launch))
-        elif job.held != allocation:  # else it was decided about twice in one plan, or needed only other terms
-            continue_on(orders, job, allocation, actions)
-    return actions
+            actions.append(Launch(job.id, allocation, job.launches + 1))
+        elif resumes(job):
+            actions.append(Resume(job.id, job.held_launch))
+        elif not is_reshare(job):
+            actions.append(Move(job.id, allocation, job.launches + 1))
+    return actions, waiting
 
 
-def halt_or_change(state: State, job: Job, actions: list[Action], launches: list[Job], changes: list[Job]) -> None:
-    """Stop or suspend a job that holds something. If it is to run somewhere else, or otherwise than now, it is added to
-    `launches` and `changes`."""
-    orders = state.orders
-    if job.state is STOPPING or job.is_ending or job.is_expired:
-        if job.seq not in orders.leaving:
-            orders.leaving[job.seq] = job
-            orders.moving.pop(job.seq, None)
-            actions.append(Stop(job.id, stop_cause(job), job.launches))
-    elif job.bound is None or job.bound == job.held:
-        return
-    elif job.bound.resumes_as is not None:
-        if job.bound.resumes_as == job.held:  # else it is still moving there
-            orders.moving[job.seq] = job
-            job.halting_since_s = state.now_s
-            actions.append(Suspend(job.id, job.held_launch, job.bound.memory or "resident"))
-    else:
-        launches.append(job)
-        changes.append(job)
+def halt(orders: Orders, job: Job) -> Stop | Suspend | None:
+    """The stop or suspension that is due for a job which holds something."""
+    if is_to_leave(job):
+        return None if job.seq in orders.leaving else Stop(job.id, stop_cause(job), job.launches)
+    wanted = job.bound
+    if wanted is not None and wanted.resumes_as is not None and wanted.resumes_as == job.held:
+        return Suspend(job.id, job.held_launch, wanted.memory or "resident")
+    return None
 
 
-def continue_on(orders: Orders, job: Job, allocation: Allocation, actions: list[Action]) -> None:
-    """Resume the job, or move it."""
-    if resumes(job):
-        actions.append(Resume(job.id, job.held_launch))
-    else:
-        orders.moving[job.seq] = job
-        job.launches += 1
-        actions.append(Move(job.id, allocation, job.launches))
+def is_to_leave(job: Job) -> bool:
+    return job.state is STOPPING or job.is_ending or job.is_expired
+
+
+def is_to_change(job: Job) -> bool:
+    """True if the job is to run somewhere else, or otherwise than now."""
+    wanted = job.bound
+    return wanted is not None and wanted.resumes_as is None and wanted != job.held and not is_to_leave(job)
+
+
+# What was sent -----------------------------------------------------------------------------------------------------
+
+
+def note_sent(state: State, actions: list[Action], waiting: dict[int, Job]) -> None:
+    """Book these actions as sent; what must wait stays due."""
+    for action in actions:
+        note = NOTED.get(type(action))
+        if note is not None:
+            note(state, state.jobs[action.job_id], action)
+    state.orders.dirty = waiting
+    if state.orders.settings:
+        state.orders.settings = []
+
+
+def note_launch(state: State, job: Job, action: Launch) -> None:
+    job.held = action.allocation
+    job.launches = job.held_launch = action.launch
+
+
+def note_move(state: State, job: Job, action: Move) -> None:
+    job.launches = action.launch
+    state.orders.moving[job.seq] = job
+
+
+def note_stop(state: State, job: Job, action: Stop) -> None:
+    state.orders.leaving[job.seq] = job
+    state.orders.moving.pop(job.seq, None)
+
+
+def note_suspension(state: State, job: Job, action: Suspend) -> None:
+    job.halting_since_s = state.now_s
+    state.orders.moving[job.seq] = job
+
+
+def note_terms(state: State, job: Job, action: Reshare) -> None:
+    """The engine changes terms at once, so the job holds them from now on."""
+    assert job.held is not None
+    terms = action.allocation
+    job.held = terms if job.held.memory is None else terms.suspended(job.held.memory)
+
+
+# Each function takes the actions of its key, which the type of a dictionary cannot express.
+NOTED: dict[type, Callable[[State, Job, Any], None]] = {
+    Launch: note_launch,
+    Move: note_move,
+    Stop: note_stop,
+    Suspend: note_suspension,
+    Reshare: note_terms,
+}
+
+
+# What is in flight, and what must wait -----------------------------------------------------------------------------
 
 
 def in_flight(state: State, job: Job) -> Action | None:
@@ -111,7 +173,7 @@ def in_flight(state: State, job: Job) -> Action | None:
         return Move(job.id, job.bound, job.launches)
     if job.seq in state.orders.moving and job.bound is not None and job.bound.memory is not None:
         return Suspend(job.id, job.held_launch, job.bound.memory)
-    if resumes(job) and job not in state.orders.dirty:
+    if resumes(job) and job.seq not in state.orders.dirty:
         return Resume(job.id, job.held_launch)
     return None
 
@@ -124,8 +186,8 @@ def stop_cause(job: Job) -> str:
 
 def settings_of(state: State) -> list[Action]:
     """Settings for jobs that are still in the launch for which the settings were decided."""
-    told, state.orders.settings = state.orders.settings, []
-    return [each for each in told if (job := state.jobs[each.job_id]).held_launch == each.launch and is_there(job)]
+    due = state.orders.settings
+    return [each for each in due if (job := state.jobs[each.job_id]).held_launch == each.launch and is_there(job)]
 
 
 def is_there(job: Job) -> bool:
@@ -150,27 +212,20 @@ def tells_terms(job: Job, blocked: Container[int]) -> bool:
     return (is_reshare(job) and job.held != job.bound) or (resumes(job) and job.held.resumes_as != job.bound)
 
 
-def reshared(job: Job) -> Allocation:
-    """The action with the job's new terms; the job holds them from now on."""
-    assert job.held is not None
-    assert job.bound is not None
-    job.held = job.bound if job.held.memory is None else job.bound.suspended(job.held.memory)
-    return job.bound
-
-
-def blocked_of(orders: Orders, launches: list[Job], changes: list[Job]) -> set[int]:
+def blocked_of(orders: Orders, halted: list[Job], launches: list[Job], changes: list[Job]) -> set[int]:
     """The jobs that must wait: another job still is where this one is to go, or still runs where this one is to
     resume. Moves do not wait for moves: two jobs may swap their cells, and only the engine, which gets both moves, can
     carry that out. A move does wait for a move that is itself waiting. Other terms wait as moves do, and everything
     waits for a job that still has its old terms."""
+    moving = [*orders.leaving.values(), *orders.moving.values(), *halted]
     if not changes:  # they are started: nothing waits for them
-        held = held_by_node([*orders.leaving.values(), *orders.moving.values()])
+        held = held_by_node(moving)
         return {job.seq for job in launches if is_behind(job, held)}
-    moves = [job for job in launches if is_move(job)]
-    going, moving = list(orders.leaving.values()), [*orders.moving.values(), *moves]
-    halting = [job for job in moving if job.bound is not None and job.bound.is_suspended]
-    before_moves, before_others = held_by_node(going + halting), held_by_node(going + moving)
-    stays = {job.seq for job in launches if is_move(job) or is_reshare(job)}
+    moves = [job for job in changes if is_move(job)]
+    halting = [job for job in orders.moving.values() if job.bound is not None and job.bound.is_suspended]
+    before_moves = held_by_node([*orders.leaving.values(), *halting, *halted])
+    before_others = held_by_node(moving + moves)
+    stays = {job.seq for job in changes if is_move(job) or is_reshare(job)}
     blocked = {job.seq for job in launches if is_behind(job, before_moves if job.seq in stays else before_others)}
     waiting = [job for job in launches if job.seq in stays & blocked]
     for first in waiting:  # `waiting` grows in the loop

@@ -12,8 +12,6 @@ import msgspec
 from skep.core.actions import JobSetting
 from skep.core.events import Event
 from skep.core.memory import MemoryChange
-from skep.core.nodes import settle_nodes
-from skep.core.orders import reconcile
 from skep.core.plan import Decision, GroupEnd, Plan
 from skep.core.refusal import Cause
 from skep.core.state import State
@@ -103,18 +101,10 @@ def _repeat(state: State, plan: Plan, decision: Decision) -> None:
 
 def fold(state: State, entry: Entry) -> None:
     """Apply one entry of the log. The resulting actions were carried out when the entry was written."""
-    take_in(state, entry.at_s, entry.events)
+    state.advance(entry.at_s, entry.events)
     for logged in entry.plans:
-        state.take_trigger()
         state.commit(replay(state, logged))
-    reconcile(state)
-
-
-def take_in(state: State, at_s: float, events: list[Event]) -> None:
-    """Apply the events of an entry, before the plans."""
-    state.now_s = at_s
-    state.apply_all(events)
-    settle_nodes(state)
+    state.send()
 
 
 ENCODER = msgspec.msgpack.Encoder()

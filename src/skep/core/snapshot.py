@@ -15,7 +15,7 @@ import msgspec
 from skep.core.cluster import Allocation, Cluster, NodeSpec
 from skep.core.events import PolicyFailed
 from skep.core.group import Group
-from skep.core.job import Job, JobState
+from skep.core.job import Job, JobState, state_of
 from skep.core.knowledge import UNKNOWN, Knowledge, ProfileFigures
 from skep.core.knowledge import Saved as SavedKnowledge
 from skep.core.ledger import OTHERS
@@ -26,10 +26,10 @@ from skep.core.refusal import Cause
 from skep.core.state import State
 from skep.core.timers import Timer, Timers
 
-DERIVED = ("id", "gpus", "rank", "is_ready")
+DERIVED = ("id", "gpus", "rank", "is_ready", "state")
 """Fields of a job that follow from its spec or from other fields."""
 
-SPECIAL = ("spec", "seq", "submit_s", "allocation", "bound", "held", "waiting", "state")
+SPECIAL = ("spec", "seq", "submit_s", "allocation", "bound", "held", "waiting", "ended")
 
 PLAIN = tuple(name for name in Job.__slots__ if name not in (*DERIVED, *SPECIAL))
 """Fields of a job that are plain values: numbers, flags and texts."""
@@ -39,7 +39,7 @@ class SavedJob(msgspec.Struct, array_like=True):
     spec: JobSpec
     seq: int
     submit_s: float
-    state: JobState
+    ended: JobState | None
     bound: Allocation | None
     held: Allocation | None
     waiting: str | None
@@ -113,7 +113,7 @@ def save(state: State) -> SavedState:
         held=[job.id for job in state.held_jobs.values()],
         leaving=[job.id for job in state.orders.leaving.values()],
         moving=[job.id for job in state.orders.moving.values()],
-        dirty=[job.id for job in state.orders.dirty],
+        dirty=[job.id for job in state.orders.dirty.values()],
         needed_by={name: [job.id for job in jobs] for name, jobs in state.needed_by.items()},
         lost=sorted(state.health.lost),
         drained=sorted(state.health.drained),
@@ -137,7 +137,7 @@ def scopes_of(state: State) -> dict[int, str]:
 def save_job(job: Job, scopes: dict[int, str]) -> SavedJob:
     scope = scopes[id(job.waiting)] if job.waiting is not None else None
     plain = [getattr(job, name) for name in PLAIN]
-    return SavedJob(job.spec, job.seq, job.submit_s, job.state, job.bound, job.held, scope, plain)
+    return SavedJob(job.spec, job.seq, job.submit_s, job.ended, job.bound, job.held, scope, plain)
 
 
 def load(data: bytes, cluster: Cluster, measured: ProfileFigures = UNKNOWN) -> State:
@@ -154,7 +154,7 @@ def load(data: bytes, cluster: Cluster, measured: ProfileFigures = UNKNOWN) -> S
 
 def load_job(saved: SavedJob, fields: tuple[str, ...]) -> Job:
     job = Job(saved.spec, saved.seq, saved.submit_s)
-    job.state, job.bound, job.held = saved.state, saved.bound, saved.held
+    job.ended, job.bound, job.held = saved.ended, saved.bound, saved.held
     for name, value in zip(fields, saved.plain, strict=True):
         if name in PLAIN:
             setattr(job, name, value)
@@ -168,7 +168,10 @@ def fork(state: State) -> State:
     scopes = scopes_of(state)
     saved = DECODER.decode(ENCODER.encode(save(state)))
     jobs = ((copy(job), scopes[id(job.waiting)] if job.waiting is not None else None) for job in state.jobs.values())
-    return restore(saved, jobs, Cluster(list(state.cluster.specs), state.cluster.name), state.knowledge.measured)
+    copied = restore(saved, jobs, Cluster(list(state.cluster.specs), state.cluster.name), state.knowledge.measured)
+    if state.is_woken:  # the planner of the copy is attached to it, and looks at everything
+        copied.wake().nodes_changed = True
+    return copied
 
 
 def restore(
@@ -186,7 +189,7 @@ def restore(
         state.waits.note_cause(scope, waiting)
     for job, waits_in in jobs:
         state.jobs[job.id] = job
-        if not job.state.is_final:
+        if job.ended is None:
             state.open_jobs[job.seq] = job
         job.allocation = job.bound  # a planner of virtual clusters installs its own
         if job.bound is not None:
@@ -207,9 +210,11 @@ def refer(state: State, saved: SavedState) -> None:
     """The references to jobs and nodes, and the counts."""
     jobs = state.jobs
     state.held_jobs = {jobs[name].seq: jobs[name] for name in saved.held}
+    for job in jobs.values():
+        job.state = state_of(job, job.seq in state.held_jobs)
     state.orders.leaving = {jobs[name].seq: jobs[name] for name in saved.leaving}
     state.orders.moving = {jobs[name].seq: jobs[name] for name in saved.moving}
-    state.orders.dirty = [jobs[name] for name in saved.dirty]
+    state.orders.dirty = {jobs[name].seq: jobs[name] for name in saved.dirty}
     state.needed_by = {name: [jobs[other] for other in others] for name, others in saved.needed_by.items()}
     state.groups = {group.id: group for group in saved.groups}
     state.health.lost, state.health.drained = set(saved.lost), set(saved.drained)

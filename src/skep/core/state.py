@@ -1,7 +1,10 @@
 """The state: the cluster, the jobs and the policy's memory, folded from events and plans.
 
-`apply` takes events (`core/fold/` has the effect of each), `commit` takes plans (`core/commit.py`). Nothing else
-changes the state. Neither uses a clock, so the same sequence always gives the same state.
+It has three doors: `advance` takes the events of an instant (`core/fold/` has the effect of each), `commit` takes a
+plan (`core/commit.py`), `send` books the actions that go to the engine (`core/orders.py`). Nothing else changes the
+state, with one exception: a plan in trial writes `allocation` and `state` of jobs and the books of the cluster, and
+takes all of it back unless it is committed (`core/plan.py`). No door uses a clock, so the same sequence always gives
+the same state.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from skep.core.actions import Action
 from skep.core.cluster import Cluster
 from skep.core.commit import commit
 from skep.core.events import Event, PolicyFailed
@@ -17,16 +21,16 @@ from skep.core.group import Groups
 from skep.core.job import Job
 from skep.core.knowledge import UNKNOWN, Knowledge, ProfileFigures
 from skep.core.memory import WHOLE_PLANNER, Memory
-from skep.core.nodes import NodeHealth
-from skep.core.orders import Orders
+from skep.core.nodes import NodeHealth, settle_nodes
+from skep.core.orders import Orders, note_sent, reconcile
 from skep.core.plan import Plan
 from skep.core.refusal import Waiting, Waits
 from skep.core.timers import PLAN, Timer, Timers
-from skep.core.view import JobView, Trigger, View
+from skep.core.view import Trigger, View
 
 
 class State:
-    """Everything the scheduler knows. Planners read it; only `apply` and `commit` write it."""
+    """Everything the scheduler knows. Planners read it; only `advance`, `commit` and `send` write it."""
 
     def __init__(self, cluster: Cluster, measured: ProfileFigures = UNKNOWN) -> None:
         self.cluster = cluster
@@ -53,10 +57,10 @@ class State:
         """Pending timers of jobs."""
         self.wake_s = math.inf
         """When the planner wants to be called again."""
-        self.trigger: Trigger | None = None
-        """Events since the last decision, if the planner must be called."""
-        self.started: list[JobView] = []
-        """Jobs that have started since the last decision. A start alone does not wake the planner."""
+        self.trigger = Trigger()
+        """What the planner has not seen yet: everything since the last plan was committed."""
+        self.is_woken = False
+        """True if the planner must be called."""
         self.policy = ""
         self.previous_policy = ""
         """The previous policy, as long as it may be used as a fallback."""
@@ -68,30 +72,32 @@ class State:
         """The number of events and decisions so far."""
         self.decision_count = 0
 
-    def apply(self, event: Event) -> None:
-        self.apply_all((event,))
+    # The three doors --------------------------------------------------------------------------------------------
 
-    def apply_all(self, events: Sequence[Event]) -> None:
+    def advance(self, at_s: float, events: Sequence[Event]) -> bool:
+        """Apply the events of one instant. True if nodes have joined, left or changed."""
+        self.now_s = at_s
         for event in events:
             self.version += 1
             HANDLERS[type(event)](self, event)
+        return settle_nodes(self) if self.health.is_told or self.health.crowded else False
 
     def commit(self, plan: Plan) -> None:
+        """What the plan decides becomes the wanted state. The planner has seen everything so far."""
         commit(self, plan)
 
-    def wake(self) -> Trigger:
-        """The planner must be called: an event is added to what this returns."""
-        if self.trigger is None:
-            self.trigger = Trigger()
-        return self.trigger
+    def send(self) -> list[Action]:
+        """Book what is due as sent, and return it for the engine."""
+        if not self.orders.dirty and not self.orders.settings:
+            return []
+        actions, waiting = reconcile(self)
+        note_sent(self, actions, waiting)
+        return actions
 
-    def take_trigger(self) -> Trigger:
-        trigger = Trigger() if self.trigger is None else self.trigger
-        self.trigger = None
-        if self.started:
-            trigger.started = self.started
-            self.started = []
-        return trigger
+    def wake(self) -> Trigger:
+        """For the doors: the planner must be called, and sees what is added to the trigger."""
+        self.is_woken = True
+        return self.trigger
 
     # Reading ----------------------------------------------------------------------------------------------------
 

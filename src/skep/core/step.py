@@ -8,11 +8,8 @@ import msgspec
 
 from skep.core.actions import Action
 from skep.core.cluster import Cluster
-from skep.core.commit import commit
 from skep.core.errors import InvariantBroken
 from skep.core.events import Event
-from skep.core.nodes import settle_nodes
-from skep.core.orders import reconcile
 from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.rounds import everything, gather, is_boundary, next_boundary
@@ -46,40 +43,31 @@ class Scheduler:
 
     def step(self, at_s: float, events: list[Event], change: PlannerChange | None = None) -> list[Action]:
         state = self.state
-        state.now_s = at_s
-        state.apply_all(events)
-        health, orders = state.health, state.orders
-        if change is not None or health.is_told or health.crowded:
-            self._adapt(change)
-        if state.trigger is not None:
+        is_reshaped = state.advance(at_s, events)
+        if change is not None:
+            self.planner = change.make(state.cluster)
+        if is_reshaped or change is not None:
+            self._attach()
+        if state.is_woken:
             self.decide()
         elif self.plans:
             self.plans = []
-        return reconcile(state) if orders.dirty or orders.settings else []
-
-    def _adapt(self, change: PlannerChange | None) -> None:
-        """Nodes may have changed, or the planner is to be replaced."""
-        is_reshaped = settle_nodes(self.state)
-        if change is not None:
-            self.planner = change.make(self.state.cluster)
-        if change is not None or is_reshaped:
-            self._attach()
+        return state.send()
 
     def decide(self) -> None:
         """Call the planner until there are no new events for it."""
         state, planner = self.state, self.planner
         plans: list[Plan] = []
         self.plans = plans
-        while state.trigger is not None:
+        while state.is_woken:
             if len(plans) == PLANS_MAX:
                 raise InvariantBroken(f"the planner does not settle: {PLANS_MAX} decisions in one step")
-            trigger = state.take_trigger()
-            plan = self._plan_round(trigger) if planner.round_s else planner.plan(state, state.memory, trigger)
-            commit(state, plan)
+            plan = self._plan_round() if planner.round_s else planner.plan(state, state.memory, state.trigger)
+            state.commit(plan)
             plans.append(plan)
 
-    def _plan_round(self, trigger: Trigger) -> Plan:
-        state, round_s = self.state, self.planner.round_s
+    def _plan_round(self) -> Plan:
+        state, trigger, round_s = self.state, self.state.trigger, self.planner.round_s
         gather(self.gathered, trigger)
         if trigger.is_timer or is_boundary(state.now_s, round_s):
             gathered, self.gathered = self.gathered, Trigger()

@@ -283,13 +283,14 @@ def set_node(node: str, state: str, who: str) -> Prepare:
 
     def prepare(writer: Writer, turn: Turn) -> None:
         check_node(writer, node)
+        is_lost = node in writer.state.health.lost
         if state == "lost":
-            turn.events.append(NodeLost(node))
+            turn.events += [] if is_lost else [NodeLost(node)]
             turn.then.append(lambda engine, epoch: engine.lose_node(epoch, node))
             turn.notify("lost", node, None, who)
             return
         if state == "up":
-            turn.events.append(NodeBack(node))
+            turn.events += [NodeBack(node)] if is_lost else []
             turn.then.append(lambda engine, epoch: engine.restore_node(epoch, node))
         drain(node, state == "drained", who)(writer, turn)
 

@@ -23,7 +23,6 @@ from skep.core.errors import InputError
 from skep.core.events import ClockStepped, Event, JobsForgotten, PolicyFailed
 from skep.core.job import Job, JobState
 from skep.core.model import JobSpec
-from skep.core.orders import reconcile
 from skep.core.ports import Planner
 from skep.core.record import PlanRecord, decode_plan, encode_plan
 from skep.core.refusal import Cause, Refusal
@@ -75,8 +74,6 @@ class Planning:
         self.scheduler = self.planner = self.fault = None
         self.never = {}
         copy = fork(state)
-        if state.trigger is not None and state.trigger.nodes_changed:
-            copy.wake().nodes_changed = True
 
         def make() -> Scheduler:
             self.planner = build(copy.cluster)
@@ -97,7 +94,7 @@ class Planning:
 
         def decide() -> None:
             scheduler.decide()
-            reconcile(scheduler.state)
+            scheduler.state.send()
 
         return self._decide(scheduler, decide)
 
@@ -195,7 +192,6 @@ def commit_all(state: State, plans: list[PlanRecord]) -> tuple[list[PlanRecord],
             checked = checked_plan(state, plan)
         except BadPlan as error:
             return plans[:number], error
-        state.take_trigger()
         state.commit(checked)
     return plans, None
 

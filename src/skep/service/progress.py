@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -16,7 +16,8 @@ from skep.core.actions import Setting
 from skep.core.cluster import Cluster
 from skep.core.events import ProgressReported
 from skep.core.job import Job, in_proportion
-from skep.core.knowledge import UNKNOWN, ProfileFigures, neighbours_of
+from skep.core.knowledge import UNKNOWN, GpuUse, ProfileFigures, neighbours_of
+from skep.core.model import JobSpec, Shape
 from skep.core.progress import SERIES_MAX, Gauge, Report, ShareGauge
 from skep.core.state import State
 
@@ -26,6 +27,23 @@ Measure = Callable[[Cluster], ProfileFigures]
 
 def nobody_measured(cluster: Cluster) -> ProfileFigures:
     return UNKNOWN
+
+
+class PresentFigures:
+    """The speeds that are known on the present cluster: the state of a server and its copies are given this object, and
+    never written when the cluster changes."""
+
+    def __init__(self) -> None:
+        self.known: ProfileFigures = UNKNOWN
+
+    def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
+        return self.known.rate(job, shape, gpu_type, neighbours)
+
+    def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
+        return self.known.steps_per_s(model, gpu_type, gpus)
+
+    def use(self, model: str) -> GpuUse | None:
+        return self.known.use(model)
 
 
 OWN = ("step", "steps", "epoch", "epochs", "checkpoint_step", "left", "done", "at_s")

@@ -71,7 +71,8 @@ def receive(writer: Writer, now_s: float, report: Report) -> Received | None:
     if isinstance(report, Looked | Fenced | Membership):
         return None  # The writer itself handles them.
     if isinstance(report, NodeLost | NodeBack):
-        return Received([report]) if report.node in state.cluster.by_name else None
+        is_news = isinstance(report, NodeLost) != (report.node in state.health.lost)
+        return Received([report]) if is_news and report.node in state.cluster.by_name else None
     if isinstance(report, OthersChanged):
         known = state.health.others.get(report.node)
         is_news = report.uses != (known.uses if known is not None else ())

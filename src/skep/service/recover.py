@@ -15,6 +15,7 @@ from skep.core.cells.layout import Layout
 from skep.core.cluster import WHOLE, Cluster
 from skep.core.errors import InputError, InvariantBroken
 from skep.core.events import ClockStepped, ClusterChanged, Event, JobsForgotten, PolicyChanged, PolicyFailed
+from skep.core.knowledge import UNKNOWN, ProfileFigures
 from skep.core.needs import Need
 from skep.core.orders import in_flight
 from skep.core.ports import Planner, Wanted
@@ -100,7 +101,7 @@ DAMAGE = (
 log = logging.getLogger("skep")
 
 
-def recover(store: Store, *, from_start: bool = False) -> tuple[State, Ground]:
+def recover(store: Store, measured: ProfileFigures = UNKNOWN, *, from_start: bool = False) -> tuple[State, Ground]:
     """From the newest intact snapshot, and the log since then. `from_start`: from the log alone."""
     seqs = [] if from_start else store.snapshot_seqs()
     if store.first_entry() == 1:
@@ -110,7 +111,7 @@ def recover(store: Store, *, from_start: bool = False) -> tuple[State, Ground]:
     damaged = []
     for seq in seqs[:-1]:
         try:
-            found = _from(store, seq)
+            found = _from(store, seq, measured)
             break
         except DAMAGE as error:
             log.warning(
@@ -118,21 +119,20 @@ def recover(store: Store, *, from_start: bool = False) -> tuple[State, Ground]:
             )
             damaged.append(seq)
     else:
-        found = _from(store, seqs[-1])
+        found = _from(store, seqs[-1], measured)
     store.drop_snapshots(damaged)  # otherwise it would count as one of the two that are kept
     return found
 
 
-def _from(store: Store, seq: int) -> tuple[State, Ground]:
+def _from(store: Store, seq: int, measured: ProfileFigures) -> tuple[State, Ground]:
     """`seq`: of a snapshot, or 0 for the beginning of the log."""
     ground = Ground()
-    state = State(Cluster([], ""))
+    state = State(Cluster([], ""), measured)
     if seq:
         saved = store.snapshot(seq)
         ground.files = saved.files
         ground.name, ground.text, ground.policy = saved.cluster_name, saved.cluster, saved.policy
-        state = load(saved.state, ground.read())
-        state.policy = ground.policy
+        state = load(saved.state, ground.read(), measured)
         for fault in state.faults.values():
             if fault.vc:
                 ground.replace(fault)

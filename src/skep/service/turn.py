@@ -9,41 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from skep.core.errors import SkepError
-from skep.core.events import (
-    Event,
-    JobSubmitted,
-    NodeBack,
-    NodeDrained,
-    NodeLost,
-    NodeUndrained,
-    OthersChanged,
-    ProgressReported,
-    TasksExited,
-    TasksMoved,
-    TasksStarted,
-    TimerDue,
-)
+from skep.core.events import Event, in_order
 from skep.core.group import GroupSpec
 from skep.service.store import Notice, Store, StoredJob, Writes
 
 if TYPE_CHECKING:
     from skep.core.ports import Engine
     from skep.service.writer import Writer
-
-ORDER: dict[type, int] = {
-    TasksExited: 0,
-    TasksMoved: 0,
-    TasksStarted: 0,
-    ProgressReported: 0,
-    NodeLost: 1,
-    NodeBack: 1,
-    NodeDrained: 1,
-    NodeUndrained: 1,
-    OthersChanged: 1,
-    JobSubmitted: 3,
-    TimerDue: 4,
-}
-"""The events of one instant: exits, node changes, requests of owners, submissions, timers."""
 
 
 class Busy(SkepError):
@@ -88,7 +60,7 @@ class Turn:
     def take_events(self) -> list[Event]:
         """All collected events, in order."""
         events, self.events, self.touched, self.formed = self.events, [], set(), {}
-        return sorted(events, key=lambda event: ORDER.get(type(event), 2))
+        return in_order(events)
 
     def take_changes(self) -> list[list[Event]]:
         changes, self.changes = self.changes, []

@@ -37,9 +37,8 @@ from skep.core.events import (
 )
 from skep.core.needs import Need
 from skep.core.nodes import Membership, differences, settled
-from skep.core.orders import reconcile
 from skep.core.ports import Engine, StaleEpoch
-from skep.core.record import Entry, PlanRecord, encode, take_in
+from skep.core.record import Entry, PlanRecord, encode
 from skep.core.reports import Fenced, Looked, Report
 from skep.core.snapshot import dump, fork
 from skep.core.timers import BACK_OFF, PLAN
@@ -51,7 +50,7 @@ from skep.service.book import Book, Record, owner_of, shown_state
 from skep.service.lendable import Lendable
 from skep.service.limits import Limiter
 from skep.service.planning import Call, Fault, Planning, at_once, commit_all, sentence, short, stays
-from skep.service.progress import Measure, Reports, nobody_measured
+from skep.service.progress import Measure, PresentFigures, Reports, nobody_measured
 from skep.service.receive import Received, news_of_nodes, node_notice, receive
 from skep.service.recover import recover, wanted
 from skep.service.store import Notice, Snapshot, Store, Writes
@@ -106,9 +105,10 @@ class Writer:
         self.own_needs: dict[str, frozenset[Need]] = {}
         """The needs that user-written policies have declared since the start."""
         self.wakes_in_vain = 0
-        self.state, self.ground = recover(store)
-        self.ground.offers = offers
         self.measure = measure
+        self.figures = PresentFigures()
+        self.state, self.ground = recover(store, self.figures)
+        self.ground.offers = offers
         self.reports = Reports()
         self.planning = Planning(call)
         self._measure()
@@ -127,11 +127,7 @@ class Writer:
             store.commit(turn.writes)
 
     def _measure(self) -> None:
-        """The speeds that are known on the present cluster, for the state and for the planner's copy."""
-        known = self.measure(self.state.cluster)
-        scheduler = self.planning.scheduler
-        for state in (self.state, scheduler.state) if scheduler is not None else (self.state,):
-            state.knowledge.measured = known
+        self.figures.known = self.measure(self.state.cluster)
 
     def _open(self, turn: Turn, opening: tuple[ClusterChanged, PolicyChanged] | None) -> None:
         if opening is None:
@@ -318,14 +314,14 @@ class Writer:
             event.job_id: self.state.jobs[event.job_id].held_gpus for event in events if isinstance(event, TasksMoved)
         }
         self.ground.follow(events)
-        take_in(self.state, turn.at_s, events)
+        self.state.advance(turn.at_s, events)
         if any(isinstance(event, Membership | ClusterChanged) for event in events):
             self._measure()
         made, fault = self._plan(turn.at_s, events)
         plans, bad = commit_all(self.state, made)
         if bad is not None:
             fault = self._fault_of(bad)
-        actions = reconcile(self.state)
+        actions = self.state.send()
         turn.writes.log.append((turn.at_s, encode(Entry(turn.at_s, events, plans))))
         self._notify(turn, events, received or [], before, actions, notices.preemptors(plans))
         self._notify_rejected(turn, plans)
@@ -378,7 +374,7 @@ class Writer:
         """Raises if this policy fails at once on the present state; nothing is changed."""
         with self.lock.lent():
             state = fork(self.state)
-            state.apply(event)
+            state.advance(state.now_s, [event])
             made, fault = Planning(self.planning.call).begin(state, self.ground.after(event)[0].planner)
             bad = fault.error if fault is not None else commit_all(state, made)[1]
         if bad:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from skep.testing.builders import cluster, job, node, role, trace
+from skep.testing.builders import cluster, job, node, role, take_trigger, trace
 from skep.testing.invariants import Checker, check
 from skep.testing.snapshot import snapshot, snapshot_cluster
 from skep.testing.world import World
 
-__all__ = ["Checker", "World", "check", "cluster", "job", "node", "role", "snapshot", "snapshot_cluster", "trace"]
+__all__ = [
+    "Checker",
+    "World",
+    "check",
+    "cluster",
+    "job",
+    "node",
+    "role",
+    "snapshot",
+    "snapshot_cluster",
+    "take_trigger",
+    "trace",
+]

@@ -10,6 +10,8 @@ from skep.clusters.spec import parse_spec
 from skep.core.cluster import UNLIMITED, Cluster, NodeSpec
 from skep.core.group import GroupSpec
 from skep.core.model import JobSpec, Role, Shape, gpu_shape
+from skep.core.state import State
+from skep.core.view import Trigger
 from skep.traces.trace import Trace, TraceJob
 
 SHAPE = ("gpu_milli", "gpu_mem_gib", "cpu", "memory_gib", "spans_types")
@@ -82,3 +84,9 @@ def node(
         within=(("rack", rack),) if rack else (),
         inner=inner,
     )
+
+
+def take_trigger(state: State) -> Trigger:
+    """What the planner has not seen yet; from now on it counts as seen."""
+    trigger, state.trigger, state.is_woken = state.trigger, Trigger(), False
+    return trigger

@@ -26,9 +26,10 @@ from skep.core.events import (
     TasksResumed,
     TasksStarted,
     TasksSuspended,
+    in_order,
 )
 from skep.core.group import Group
-from skep.core.job import Job, JobState, amount_of
+from skep.core.job import Job, JobState, amount_of, state_of
 from skep.core.ledger import OTHERS, GpuShares
 from skep.core.model import JobSpec, Role, Shape
 from skep.core.orders import resumes
@@ -94,6 +95,8 @@ def compare(where: str, twins: Mapping[str, tuple[object, object]]) -> None:
 
 
 def check_job(state: State, job: Job) -> None:
+    derived = state_of(job, job.seq in state.held_jobs)
+    expect(job.state is derived, "{} should be {}", job, derived)
     wanted, may_hold, must_hold = WANTED[job.state]
     expect((job.allocation is not None) == wanted, "{} has allocation {}", job, job.allocation)
     expect(job.held is None or may_hold, "{} holds {}", job, job.held)
@@ -106,19 +109,19 @@ def check_job(state: State, job: Job) -> None:
     held_gpus = job.held.gpus if job.seq in state.held_jobs and job.held is not None else 0
     expect(job.held_gpus == held_gpus, "{} counts {} GPUs, it holds {}", job, job.held_gpus, held_gpus)
     if job.state is JobState.STOPPING:
-        expect(job.seq in state.orders.leaving or job in state.orders.dirty, "{} was never sent a stop", job)
+        expect(job.seq in state.orders.leaving or job.seq in state.orders.dirty, "{} was never sent a stop", job)
     elif job.state not in THERE and not job.is_ending:
         expect(job.seq not in state.orders.leaving, "{} is leaving", job)
     if job.state in THERE:
         is_suspended = job.allocation is not None and job.allocation.is_suspended
         expect(is_suspended == (job.state is JobState.SUSPENDED), "{} has {}", job, job.allocation)
         moves = job.held != job.bound and not job.is_ending and not job.is_expired
-        is_told = job.seq in state.orders.moving or job in state.orders.dirty or resumes(job)
+        is_told = job.seq in state.orders.moving or job.seq in state.orders.dirty or resumes(job)
         expect(is_told or not moves, "{} was sent no action: it has {} and is to have {}", job, job.held, job.bound)
     else:
         expect(job.seq not in state.orders.moving, "{} is moving", job)
     if job.state is JobState.LAUNCHING and job.held is None:
-        expect(job in state.orders.dirty, "{} was forgotten: it is wanted, and no action will launch it", job)
+        expect(job.seq in state.orders.dirty, "{} was forgotten: it is wanted, and no action will launch it", job)
 
 
 def check_groups(state: State) -> None:
@@ -472,6 +475,7 @@ class Checker:
     def __call__(self, at_s: float, events: list[Event]) -> None:
         expect(at_s >= self.now_s, f"time went back from {self.now_s} to {at_s}")
         self.now_s = at_s
+        expect(events == in_order(events), f"the events of {at_s} s are out of order: {events}")
         for event in events:
             self._take_in(at_s, event)
         self.steps += 1

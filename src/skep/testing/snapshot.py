@@ -11,7 +11,6 @@ from skep.core.cluster import Cluster, Pool
 from skep.core.job import Job
 from skep.core.memory import values_of
 from skep.core.state import State
-from skep.core.view import Trigger
 
 
 def snapshot(state: State) -> dict[str, Any]:
@@ -30,7 +29,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "leaving": list(state.orders.leaving),
         "moving": list(state.orders.moving),
         "held_jobs": list(state.held_jobs),
-        "dirty": [job.id for job in state.orders.dirty],
+        "dirty": [job.id for job in state.orders.dirty.values()],
         "needed_by": {name: [job.id for job in jobs] for name, jobs in state.needed_by.items()},
         "groups": [copy.deepcopy(group) for group in state.groups.values()],
         "trigger": snapshot_trigger(state),
@@ -41,7 +40,7 @@ def snapshot(state: State) -> dict[str, Any]:
 
 
 def snapshot_trigger(state: State) -> tuple[Any, ...]:
-    trigger = state.trigger or Trigger()
+    trigger = state.trigger
     lists = (trigger.submitted, trigger.withdrawn, trigger.returned, trigger.ended)  # `started` does not count
     return (*([job.id for job in jobs] for jobs in lists), trigger.nodes_changed, trigger.is_timer)
 

@@ -9,7 +9,7 @@ import msgspec
 
 from skep.core.cluster import Cluster
 from skep.core.errors import InvariantBroken
-from skep.core.events import Batch, Event, PolicyChanged, TimerDue
+from skep.core.events import Batch, Event, PolicyChanged, TimerDue, in_order
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.core.snapshot import dump, load
@@ -129,7 +129,7 @@ class Scripted(Simulator):
         events = [event for event in batch.events if until_s <= at_s or not isinstance(event, TimerDue)]
         while self.script and self.script[0][0] <= batch.at_s:
             events.append(self.script.pop(0)[1])
-        return Batch(batch.at_s, events)
+        return Batch(batch.at_s, in_order(events))
 
 
 class WorldCourse:

@@ -8,11 +8,10 @@ from skep.core.actions import Action, Launch
 from skep.core.cluster import Allocation, Slice
 from skep.core.events import Event, JobSubmitted, TasksStarted
 from skep.core.job import Job
-from skep.core.orders import reconcile
 from skep.core.plan import Plan
 from skep.core.state import State
 from skep.core.view import Trigger
-from skep.testing import check, cluster, trace
+from skep.testing import check, cluster, take_trigger, trace
 from skep.traces.trace import TraceJob
 
 
@@ -33,10 +32,9 @@ class ByHand:
         """What these events wake the planner with."""
         if at_s is not None:
             self.state.now_s = at_s
-        for event in events:
-            self.state.apply(event)
+        self.state.advance(self.state.now_s, list(events))
         check(self.state)
-        return self.state.take_trigger()
+        return take_trigger(self.state)
 
     def decide(self, *steps: Callable[[Plan], object]) -> list[Action]:
         """Commit one plan with these steps; the actions that follow."""
@@ -44,7 +42,7 @@ class ByHand:
         for step in steps:
             step(plan)
         self.state.commit(plan)
-        self.actions = reconcile(self.state)
+        self.actions = self.state.send()
         check(self.state)
         return self.actions
 

@@ -19,7 +19,7 @@ from skep.core.events import (
 from skep.core.fold.endings import leave_group
 from skep.core.job import JobState
 from skep.core.model import GroupRef, JobSpec, gpu_shape
-from skep.testing import job
+from skep.testing import job, take_trigger
 
 
 def needy(name: str, *needs: str) -> JobSubmitted:
@@ -62,7 +62,7 @@ def test_a_start_that_is_taken_back_before_its_launch_is_pending_again() -> None
     plan.stop(b, "a")
     world.state.commit(plan)
     assert (b.state, b.bound, world.state.pending_count) == (JobState.PENDING, None, 1)
-    assert world.state.take_trigger().returned == [b]
+    assert take_trigger(world.state).returned == [b]
     assert world.state.timers.all() == [], "its lease has not begun"
 
 

@@ -50,26 +50,31 @@ def test_what_runs_on_a_drained_node_keeps_its_gpus(world: ByHand) -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "changes"),
+    ("event", "nodes"),
     [
-        (NodeJoined(NodeSpec("x", 8)), {"x": NodeSpec("x", 8)}),
-        (NodeChanged(NodeSpec("n1", 1)), {"n1": NodeSpec("n1", 1)}),
-        (NodeLeft("n1"), {"n1": None}),
-        (NodeLeft("nosuch"), {}),
+        (NodeJoined(NodeSpec("x", 8)), {"n0": 2, "n1": 2, "x": 8}),
+        (NodeChanged(NodeSpec("n1", 1)), {"n0": 2, "n1": 1}),
+        (NodeLeft("n1"), {"n0": 2}),
+        (NodeLeft("nosuch"), {"n0": 2, "n1": 2}),
     ],
-    ids=str,
+    ids=["joined", "changed", "left", "unknown"],
 )
-def test_changes_of_nodes_are_noted_for_the_end_of_the_instant(
-    world: ByHand, event: Event, changes: dict[str, NodeSpec | None]
-) -> None:
-    world.state.apply(event)
-    assert world.state.health.changes == changes
-    assert world.state.health.is_told is bool(changes)
+def test_nodes_change_at_the_end_of_the_instant(world: ByHand, event: Event, nodes: dict[str, int]) -> None:
+    changed = nodes != {"n0": 2, "n1": 2}
+    assert world.state.advance(world.state.now_s, [event]) is changed
+    assert {name: node.gpu_count for name, node in world.state.cluster.by_name.items()} == nodes
+    assert world.state.health.changes == {}
+
+
+def test_a_node_leaves_when_its_last_job_has_exited(world: ByHand) -> None:
+    assert world.state.advance(world.state.now_s, [NodeLeft("n0")])
+    assert world.state.health.changes == {"n0": None}
+    assert "n0" in world.state.cluster.by_name
 
 
 def test_what_others_use_is_noted_for_nodes_that_exist(world: ByHand) -> None:
     uses = (NodeUse(gpus=0b10),)
-    world.state.apply(OthersChanged("n1", uses))
-    world.state.apply(OthersChanged("nosuch", uses))
+    world.state.advance(world.state.now_s, [OthersChanged("n1", uses)])
+    world.state.advance(world.state.now_s, [OthersChanged("nosuch", uses)])
     assert {name: others.uses for name, others in world.state.health.others.items()} == {"n1": uses}
-    assert world.state.health.crowded == {"n1"}
+    assert world.state.health.others["n1"].is_whole

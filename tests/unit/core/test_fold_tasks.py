@@ -105,7 +105,7 @@ def test_a_move_counts_as_a_migration_and_another_size_as_a_resize() -> None:
     assert (a.held, a.held_launch, a.run_s) == (gpus(1, 0b1), 2, 8.0)
     assert not world.state.orders.moving
     before = world.state.event_count
-    world.state.apply(TasksMoved("a", gpus(1, 0b11), 4.0, 1.0, 9.0, 3))
+    world.state.advance(world.state.now_s, [TasksMoved("a", gpus(1, 0b11), 4.0, 1.0, 9.0, 3)])
     assert (a.migrations, a.resizes, a.held_gpus, a.gpu_count) == (1, 1, 2, 2)
     assert world.state.event_count == before + 1
 
@@ -118,7 +118,7 @@ def test_a_move_is_of_the_launch_that_is_reported_or_of_the_last_one(reported: i
     world.decide(lambda plan: plan.move(world["a"], gpus(1, 0b1)))
     world.decide(lambda plan: plan.move(world["a"], gpus(1, 0b10)))
     assert world["a"].launches == 3
-    world.state.apply(TasksMoved("a", gpus(1, 0b1), 3.0, 1.0, 9.0, reported))
+    world.state.advance(world.state.now_s, [TasksMoved("a", gpus(1, 0b1), 3.0, 1.0, 9.0, reported)])
     assert world["a"].held_launch == launch
 
 
@@ -134,7 +134,7 @@ def test_a_job_that_exits_while_it_should_move_is_not_moving_any_more() -> None:
     world.start("a", gpus(0, 0b1))
     world.decide(lambda plan: plan.move(world["a"], gpus(1, 0b1)))
     world.state.now_s = 8.0
-    world.state.apply(TasksExited("a", Exit.FINISHED, 8.0, 1))
+    world.state.advance(world.state.now_s, [TasksExited("a", Exit.FINISHED, 8.0, 1)])
     assert (world["a"].state, list(world.state.orders.moving)) == (JobState.SUCCEEDED, [])
 
 
@@ -170,7 +170,7 @@ def test_a_resumed_job_has_what_is_left_of_its_limit(world: ByHand) -> None:
 
 def test_a_refused_suspension_becomes_a_stop(world: ByHand) -> None:
     world.suspend("a")
-    world.state.apply(SuspendRefused("a", 1))
+    world.state.advance(world.state.now_s, [SuspendRefused("a", 1)])
     assert (world["a"].state, world["a"].bound) == (JobState.STOPPING, None)
     assert [type(action) for action in world.decide()] == [Stop]
 
@@ -234,7 +234,7 @@ def test_a_job_that_is_stopped_is_sent_nothing_more_when_its_suspension_is_repor
     world.suspend("a")
     world.decide(lambda plan: plan.stop(world["a"], "b"))
     world.apply(TasksSuspended("a", 15.0, launch=1), at_s=30.0)
-    assert world.state.orders.dirty == []
+    assert world.state.send() == []
 
 
 def test_progress_is_known_of_the_present_launch_only(world: ByHand) -> None:

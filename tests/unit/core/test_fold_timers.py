@@ -10,7 +10,6 @@ from tests.unit.core.by_hand import ByHand, gpus
 from skep.core.actions import Stop
 from skep.core.events import Exit, JobHeld, TasksExited, TimerDue
 from skep.core.job import JobState
-from skep.core.orders import reconcile
 from skep.core.timers import BACK_OFF, LEASE, LIMIT, PLAN, Timer
 from skep.testing import job
 
@@ -34,7 +33,7 @@ def test_a_back_off_that_ends_releases_the_job(world: ByHand) -> None:
 def test_a_job_at_its_limit_is_stopped_for_good(world: ByHand) -> None:
     world.apply(TimerDue((Timer(110.0, LIMIT, "a"),)), at_s=110.0)
     assert (world["a"].is_ending, world["a"].reason) == (True, "its time limit of 100 s is over")
-    assert [type(action) for action in reconcile(world.state)] == [Stop]
+    assert [type(action) for action in world.state.send()] == [Stop]
 
 
 def test_a_timer_that_was_dropped_in_the_same_instant_is_ignored(world: ByHand) -> None:
@@ -46,7 +45,7 @@ def test_the_end_of_a_lease_stops_a_job_as_if_preempted(world: ByHand) -> None:
     world.decide(lambda plan: plan.start(world["b"], gpus(1, 0b1), until_s=30.0))
     world.apply(TimerDue((Timer(30.0, LEASE, "b"),)), at_s=30.0)
     assert (world["b"].is_expired, world["b"].is_ending) == (True, False)
-    assert [action.job_id for action in reconcile(world.state)] == ["b"]
+    assert [action.job_id for action in world.state.send()] == ["b"]
     trigger = world.apply(TasksExited("b", Exit.PREEMPTED, 0.0, 1))
     assert [each.id for each in trigger.returned] == ["b"]
     assert (world["b"].state, world["b"].is_expired) == (JobState.PENDING, False)

@@ -134,15 +134,15 @@ def test_a_group_that_comes_into_one_whose_outcome_is_known_is_stopped(is_formed
         world.submit("c", group=GroupRef("inner"))
         world.step(StopRequested("c", "not needed"))
     state = world.state
-    state.apply(TasksExited("a", Exit.FINISHED, 1.0))  # b is asked to stop, and has not exited yet
+    state.advance(state.now_s, [TasksExited("a", Exit.FINISHED, 1.0)])  # b is asked to stop, and has not exited yet
     if not is_formed_first:
-        state.apply(GroupFormed(inner))
+        state.advance(state.now_s, [GroupFormed(inner)])
         check(state)
-    state.apply(JobSubmitted(job(1, id="d", group=GroupRef("inner")).spec))
+    state.advance(state.now_s, [JobSubmitted(job(1, id="d", group=GroupRef("inner")).spec)])
     check(state)
     assert state.jobs["d"].state is JobState.STOPPED
     assert not state.groups["g"].has_ended
-    state.apply(TasksExited("b", Exit.PREEMPTED, 1.0))
+    state.advance(state.now_s, [TasksExited("b", Exit.PREEMPTED, 1.0)])
     check(state)
     assert state.groups["g"].has_ended
 

@@ -8,11 +8,10 @@ import pytest
 from skep.core.cluster import Allocation, Slice
 from skep.core.events import ClusterChanged, Event, Exit, JobSubmitted, PolicyChanged, PolicyFailed, TasksExited
 from skep.core.memory import LENT, OWNED, Memory, MemoryChange, Of, Owned, Slot, values_of
-from skep.core.orders import reconcile
 from skep.core.record import decode_plan, encode_plan, replay
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
-from skep.testing import cluster, job, snapshot, trace
+from skep.testing import cluster, job, snapshot, take_trigger, trace
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
@@ -32,7 +31,7 @@ def state_with_notes() -> State:
     """Jobs `a` (VC red) runs and `b` (VC blue) waits; something is remembered of both, of VCs, and in all."""
     state = State(cluster("1x4"))
     for entry in trace(job(1, id="a", vc="red"), job(1, id="b", vc="blue")).jobs:
-        state.apply(JobSubmitted(entry.spec))
+        state.advance(state.now_s, [JobSubmitted(entry.spec)])
     plan = state.new_plan()
     plan.start(state.jobs["a"], ONE)
     plan.remember(OWNED, "a", Owned(ONE, ((0, 0),)))
@@ -46,8 +45,8 @@ def state_with_notes() -> State:
         for change in of_vc.memory:
             plan.keep(change)
     state.commit(plan)
-    reconcile(state)
-    state.take_trigger()
+    state.send()
+    take_trigger(state)
     return state
 
 
@@ -85,7 +84,7 @@ def test_what_is_tried_is_taken_back() -> None:
 
 def test_a_job_takes_its_part_with_it() -> None:
     state = state_with_notes()
-    state.apply(TasksExited("a", Exit.FINISHED, 1.0))
+    state.advance(state.now_s, [TasksExited("a", Exit.FINISHED, 1.0)])
     assert "a" not in state.memory.jobs
     plan = state.new_plan()
     plan.remember(NOTE, "a", Note(9))  # its planner hears of the end only now
@@ -107,7 +106,7 @@ def test_what_goes_with_a_policy_and_what_with_a_cluster(
     event: Event, left_of_a: set[str], left_of_b: set[str], parts: set[str]
 ) -> None:
     state = state_with_notes()
-    state.apply(event)
+    state.advance(state.now_s, [event])
     assert (slots_of(state, "a"), slots_of(state, "b"), set(state.memory.parts)) == (left_of_a, left_of_b, parts)
 
 

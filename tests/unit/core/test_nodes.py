@@ -23,7 +23,7 @@ from skep.core.events import (
 )
 from skep.core.job import JobState
 from skep.core.model import JobSpec, gpu_shape
-from skep.core.nodes import differences, settle_nodes, settled
+from skep.core.nodes import differences, settled
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
 from skep.core.step import Scheduler
@@ -166,20 +166,16 @@ def test_what_is_not_there_cannot_leave(name: str) -> None:
 def test_the_differences_of_two_clusters_make_one_of_the_other() -> None:
     before, after = cluster("2x4:v100+3x2:p100"), cluster("3x4:v100+1x2:p100")
     state = State(before)
-    for event in differences(before, after):
-        state.apply(event)
-    settle_nodes(state)
+    state.advance(state.now_s, differences(before, after))
     assert {node.spec for node in state.cluster.by_name.values()} == {node.spec for node in after.nodes}
     assert differences(state.cluster, after) == []
 
 
 def test_thousands_join_in_one_moment() -> None:
     state = State(Cluster([]))
-    for number in range(5000):
-        state.apply(NodeJoined(spec(f"n{number}", 8)))
-    assert settle_nodes(state)
+    assert state.advance(0.0, [NodeJoined(spec(f"n{number}", 8)) for number in range(5000)])
     assert state.cluster.gpu_total == 40_000
-    assert not settle_nodes(state)
+    assert not state.advance(0.0, [])
 
 
 def test_a_node_that_joins_leaves_every_job_in_its_queue() -> None:

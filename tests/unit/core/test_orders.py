@@ -7,7 +7,7 @@ from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.actions import Launch, Move, Resume, Stop, Suspend
 from skep.core.events import Exit, TasksExited, TasksMoved, TasksSuspended
-from skep.core.orders import in_flight, reconcile
+from skep.core.orders import in_flight
 from skep.testing import job
 
 
@@ -24,9 +24,9 @@ def test_a_launch_waits_until_the_last_job_has_left_its_cells(world: ByHand) -> 
     a, c = world["a"], world["c"]
     actions = world.decide(lambda plan: plan.stop(a, "c"), lambda plan: plan.start(c, gpus(0, 0b01)))
     assert [type(action) for action in actions] == [Stop]
-    assert reconcile(world.state) == []
+    assert world.state.send() == []
     world.apply(TasksExited("a", Exit.PREEMPTED, 0.0))
-    (launch,) = reconcile(world.state)
+    (launch,) = world.state.send()
     assert isinstance(launch, Launch)
     assert (launch.job_id, launch.launch) == ("c", 1)
 
@@ -38,7 +38,7 @@ def test_a_launch_waits_for_a_job_that_moves_away(world: ByHand) -> None:
     (move,) = actions
     assert isinstance(move, Move)
     world.apply(TasksMoved("a", gpus(1, 0b1), 0.0, 1.0, 0.0, move.launch))
-    assert [action.job_id for action in reconcile(world.state)] == ["c"]
+    assert [action.job_id for action in world.state.send()] == ["c"]
 
 
 def test_a_suspension_comes_before_what_uses_the_compute(world: ByHand) -> None:
@@ -46,7 +46,7 @@ def test_a_suspension_comes_before_what_uses_the_compute(world: ByHand) -> None:
     actions = world.decide(lambda plan: plan.suspend(a, "resident"), lambda plan: plan.start(c, gpus(0, 0b01)))
     assert [type(action) for action in actions] == [Suspend]
     world.apply(TasksSuspended("a", 0.0))
-    assert [type(action) for action in reconcile(world.state)] == [Launch]
+    assert [type(action) for action in world.state.send()] == [Launch]
 
 
 def test_the_action_in_flight_is_the_last_one_without_an_answer(world: ByHand) -> None:

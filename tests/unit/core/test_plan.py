@@ -10,10 +10,9 @@ from skep.core.cluster import Allocation, Slice
 from skep.core.errors import InvariantBroken
 from skep.core.events import Exit, JobSubmitted, TasksExited, TasksStarted
 from skep.core.job import JobState
-from skep.core.orders import reconcile
 from skep.core.plan import Decision
 from skep.core.state import State
-from skep.testing import check, cluster, job, snapshot, trace
+from skep.testing import check, cluster, job, snapshot, take_trigger, trace
 
 ONE = Allocation((Slice(0, 0b1),), 1)
 TWO = Allocation((Slice(0, 0b110, tasks=2),), 2)
@@ -24,14 +23,14 @@ def state_with(*, running: bool) -> State:
     """Job `a` wants one gpu, `b` two; with `running` both have them."""
     state = State(cluster("2x4"))
     for entry in trace(job(1, id="a"), job(2, id="b")).jobs:
-        state.apply(JobSubmitted(entry.spec))
+        state.advance(state.now_s, [JobSubmitted(entry.spec)])
     if running:
         plan = state.new_plan()
         plan.start(state.jobs["a"], ONE)
         plan.start(state.jobs["b"], TWO)
         state.commit(plan)
-        for action in reconcile(state):
-            state.apply(TasksStarted(action.job_id, 1.0, 0.0))
+        for action in state.send():
+            state.advance(state.now_s, [TasksStarted(action.job_id, 1.0, 0.0)])
     check(state)
     return state
 
@@ -99,28 +98,28 @@ def test_cells_that_are_taken_cannot_be_given_again() -> None:
 def test_a_job_is_submitted_once() -> None:
     state = state_with(running=False)
     with pytest.raises(InvariantBroken, match="submitted twice"):
-        state.apply(JobSubmitted(state.jobs["a"].spec))
+        state.advance(state.now_s, [JobSubmitted(state.jobs["a"].spec)])
 
 
 def test_needs_are_met_by_success_only() -> None:
     state = State(cluster("1x4"))
     for entry in trace(job(id="a"), job(id="b"), job(id="c", needs=("a", "b", "later"))).jobs:
-        state.apply(JobSubmitted(entry.spec))
+        state.advance(state.now_s, [JobSubmitted(entry.spec)])
     waiting = state.jobs["c"]
     assert waiting.needs_left == 3
-    assert waiting not in state.take_trigger().submitted
+    assert waiting not in take_trigger(state).submitted
     plan = state.new_plan()
     plan.start(state.jobs["a"], ONE)
     plan.start(state.jobs["b"], Allocation((Slice(0, 0b10),), 1))
     state.commit(plan)
-    for action in reconcile(state):
-        state.apply(TasksStarted(action.job_id, 1.0, 0.0))
-    state.apply(TasksExited("a", Exit.FINISHED, 100.0))
+    for action in state.send():
+        state.advance(state.now_s, [TasksStarted(action.job_id, 1.0, 0.0)])
+    state.advance(state.now_s, [TasksExited("a", Exit.FINISHED, 100.0)])
     assert waiting.needs_left == 2
-    state.apply(TasksExited("b", Exit.FAILED, 10.0))
+    state.advance(state.now_s, [TasksExited("b", Exit.FAILED, 10.0)])
     assert waiting.state is JobState.STOPPED
     assert waiting.reason == "needs b, which ended as failed"
-    assert not state.take_trigger().submitted
+    assert not take_trigger(state).submitted
     check(state)
 
 

@@ -13,14 +13,13 @@ from skep.core.errors import InvariantBroken
 from skep.core.events import Exit, GroupFormed, JobSubmitted, TasksExited, TasksStarted, TimerDue
 from skep.core.group import GroupSpec
 from skep.core.job import JobState
-from skep.core.orders import reconcile
 from skep.core.plan import Decision, Plan
 from skep.core.record import PlanRecord, decode_plan, encode_plan, replay
 from skep.core.refusal import Cause
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
 from skep.core.timers import LEASE
-from skep.testing import check, cluster, job, snapshot, trace
+from skep.testing import check, cluster, job, snapshot, take_trigger, trace
 
 ONE = Allocation((Slice(0, 0b1),), 1)
 TWO = Allocation((Slice(0, 0b110, tasks=2),), 2)
@@ -31,23 +30,23 @@ def state_with(*, running: bool) -> State:
     """Job `a` wants one gpu, `b` two; with `running` both have them."""
     state = State(cluster("2x4"))
     for entry in trace(job(1, id="a"), job(2, id="b")).jobs:
-        state.apply(JobSubmitted(entry.spec))
+        state.advance(state.now_s, [JobSubmitted(entry.spec)])
     if running:
         plan = state.new_plan()
         plan.start(state.jobs["a"], ONE)
         plan.start(state.jobs["b"], TWO)
         commit(state, plan)
-    state.take_trigger()
+    take_trigger(state)
     return state
 
 
 def commit(state: State, plan: Plan) -> list[object]:
     """And let whatever is launched run."""
     state.commit(plan)
-    actions = reconcile(state)
+    actions = state.send()
     for action in actions:
         if isinstance(action, Launch):
-            state.apply(TasksStarted(action.job_id, 1.0, state.now_s))
+            state.advance(state.now_s, [TasksStarted(action.job_id, 1.0, state.now_s)])
     check(state)
     return list(actions)
 
@@ -100,14 +99,14 @@ def test_a_start_with_an_end_is_stopped_then() -> None:
     plan = state.new_plan()
     plan.start(state.jobs["a"], ONE, until_s=10.0)
     twin.commit(replay(twin, decode_plan(encode_plan(plan))))
-    reconcile(twin)
+    twin.send()
     assert twin.timers.at_s(LEASE, "a") == 10.0
     commit(state, plan)
     assert state.timers.at_s(LEASE, "a") == 10.0
     state.now_s = 10.0
-    state.apply(TimerDue())
-    assert [type(action) for action in reconcile(state)] == [Stop]
-    state.apply(TasksExited("a", Exit.PREEMPTED, 10.0))
+    state.advance(state.now_s, [TimerDue()])
+    assert [type(action) for action in state.send()] == [Stop]
+    state.advance(state.now_s, [TasksExited("a", Exit.PREEMPTED, 10.0)])
     assert (state.jobs["a"].state, state.jobs["a"].preemptions) == (JobState.PENDING, 1)
     check(state)
 
@@ -121,7 +120,7 @@ def test_settings_become_actions_with_the_number_of_the_launch() -> None:
     plan.checkpoint(b)
     twin = fork(state)
     twin.commit(replay(twin, decode_plan(encode_plan(plan))))
-    reconcile(twin)
+    twin.send()
     wanted = [Limit("a", 1, 300), Tune("a", 1, {"batch": 64, "lr": 0.1}), Checkpoint("b", 1)]
     assert commit(state, plan) == wanted
     assert snapshot(twin) == snapshot(state)
@@ -131,7 +130,7 @@ def test_settings_become_actions_with_the_number_of_the_launch() -> None:
     plan.tune(a, {"batch": 32})
     commit(state, plan)
     assert a.settings == {"batch": 32, "lr": 0.1}
-    state.apply(TasksExited("a", Exit.PREEMPTED, 1.0))
+    state.advance(state.now_s, [TasksExited("a", Exit.PREEMPTED, 1.0)])
     assert (a.limit_milli, a.settings) == (1000, {}), "the next start knows nothing of them"
 
 
@@ -177,7 +176,7 @@ def test_only_running_jobs_can_be_suspended_and_only_suspended_ones_resumed() ->
 
 def test_only_a_group_that_is_there_and_open_can_be_ended() -> None:
     state = state_with(running=False)
-    state.apply(GroupFormed(GroupSpec("sweep")))
+    state.advance(state.now_s, [GroupFormed(GroupSpec("sweep"))])
     plan = state.new_plan()
     with pytest.raises(InvariantBroken, match="does not exist"):
         plan.end_group("nosuch", "test")
@@ -195,8 +194,8 @@ def test_a_resize_to_what_it_has_is_none() -> None:
 
 def test_decisions_of_a_bundle_have_its_number_also_in_the_log() -> None:
     state = state_with(running=True)
-    state.apply(JobSubmitted(job(3, id="c").spec))
-    state.apply(JobSubmitted(job(1, id="d").spec))
+    state.advance(state.now_s, [JobSubmitted(job(3, id="c").spec)])
+    state.advance(state.now_s, [JobSubmitted(job(1, id="d").spec)])
     twin = fork(state)
     plan = state.new_plan()
     mark = plan.mark()

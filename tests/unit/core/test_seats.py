@@ -10,7 +10,6 @@ from skep.core.actions import Move
 from skep.core.allocation import Allocation, Seat, Slice, sits_right
 from skep.core.checked import BadPlan, checked_plan
 from skep.core.events import TasksMoved
-from skep.core.orders import reconcile
 from skep.core.plan import Decision
 from skep.core.record import PlanRecord, decode_plan, encode_plan, replay
 from skep.core.snapshot import dump, fork, load
@@ -79,8 +78,8 @@ def test_other_seats_are_a_move_and_stay() -> None:
     logged = decode_plan(encode_plan(plan))
     again = fork(state)
     state.commit(plan)
-    assert reconcile(state) == [Move("b", SWAPPED, 2)]
-    state.apply(TasksMoved("b", SWAPPED, 0.0, 1.0, 0.0, 2))
+    assert state.send() == [Move("b", SWAPPED, 2)]
+    state.advance(state.now_s, [TasksMoved("b", SWAPPED, 0.0, 1.0, 0.0, 2)])
     assert state.jobs["b"].held == SWAPPED
     assert load(dump(state), cluster("2x4")).jobs["b"].bound == SWAPPED
     again.commit(replay(again, logged))
@@ -97,8 +96,7 @@ def test_the_simulator_keeps_them() -> None:
     plan = state.new_plan()
     plan.move(state.jobs["b"], held.seated(reversed(seats)))
     state.commit(plan)
-    for event in course.engine.execute(state.now_s, reconcile(state)):
-        state.apply(event)
+    state.advance(state.now_s, list(course.engine.execute(state.now_s, state.send())))
     found = state.jobs["b"].held
     assert found is not None
     assert found.seating() == seats[::-1]

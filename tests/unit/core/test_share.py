@@ -11,13 +11,12 @@ from skep.core.cluster import WHOLE, Allocation, Slice, Tenant
 from skep.core.errors import InvariantBroken
 from skep.core.events import Exit, JobSubmitted, ProgressReported, TasksExited, TasksMoved, TasksStarted
 from skep.core.job import JobState
-from skep.core.orders import reconcile
 from skep.core.plan import Decision, Plan
 from skep.core.record import PlanRecord, decode_plan, encode_plan, record, replay
 from skep.core.share import EXCLUSIVE, MIG_PROFILES, MODES, SHARED, clash, fault_of
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
-from skep.testing import check, cluster, job, node, snapshot, trace
+from skep.testing import check, cluster, job, node, snapshot, take_trigger, trace
 from skep.testing.invariants import check_books
 
 ONE = Allocation((Slice(0, 0b1, gpu_mem_mib=4096),), 1)
@@ -129,20 +128,20 @@ def test_jobs_of_a_lane_have_the_memory_of_the_largest_in_common() -> None:
 def world() -> State:
     state = State(cluster([node(2, gpu_mem_gib=16)]))
     for entry in trace(job(1, id="a", gpu_mem_gib=4), job(1, id="b", gpu_mem_gib=4)).jobs:
-        state.apply(JobSubmitted(entry.spec))
+        state.advance(state.now_s, [JobSubmitted(entry.spec)])
     plan = state.new_plan()
     plan.start(state.jobs["a"], ONE)
     carry_out(state, plan)
-    state.take_trigger()
+    take_trigger(state)
     return state
 
 
 def carry_out(state: State, plan: Plan) -> list[object]:
     state.commit(plan)
-    actions = reconcile(state)
+    actions = state.send()
     for action in actions:
         if isinstance(action, Launch):
-            state.apply(TasksStarted(action.job_id, 1.0, state.now_s))
+            state.advance(state.now_s, [TasksStarted(action.job_id, 1.0, state.now_s)])
     check(state)
     return list(actions)
 
@@ -243,11 +242,11 @@ def test_service_counts_the_share_that_was_measured() -> None:
     state = world()
     a = state.jobs["a"]
     state.now_s = 100.0
-    state.apply(ProgressReported("a", share=0.25))
+    state.advance(state.now_s, [ProgressReported("a", share=0.25)])
     state.now_s = 300.0
     assert a.service_at(300.0) == pytest.approx(100 + 200 * 0.25)
     assert a.run_at(300.0) == 300.0
-    state.apply(TasksExited("a", Exit.FINISHED, 100.0))
+    state.advance(state.now_s, [TasksExited("a", Exit.FINISHED, 100.0)])
     assert a.service_gpu_s == pytest.approx(150.0)
     assert state.knowledge.used_by("default") == pytest.approx(150.0)
 
@@ -264,7 +263,7 @@ def test_a_share_that_was_measured_elsewhere_counts_from_the_move() -> None:
     state = world()
     a = state.jobs["a"]
     state.now_s = 100.0
-    state.apply(ProgressReported("a", share=0.25))
+    state.advance(state.now_s, [ProgressReported("a", share=0.25)])
     state.now_s = 200.0
-    state.apply(TasksMoved("a", ONE, 100.0, 1.0, 200.0, 2, share=0.5))
+    state.advance(state.now_s, [TasksMoved("a", ONE, 100.0, 1.0, 200.0, 2, share=0.5)])
     assert a.service_at(300.0) == pytest.approx(100 + 100 * 0.25 + 100 * 0.5)

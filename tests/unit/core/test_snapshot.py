@@ -6,7 +6,6 @@ from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.cluster import NodeSpec
 from skep.core.events import JobHeld, NodeDrained, NodeJoined
-from skep.core.nodes import settle_nodes
 from skep.core.refusal import Cause
 from skep.core.snapshot import dump, fork, load
 from skep.testing import check, cluster, job
@@ -34,8 +33,7 @@ def test_a_loaded_snapshot_is_the_same_state() -> None:
 
 def test_the_snapshot_knows_the_nodes_that_joined() -> None:
     made = world()
-    made.state.apply(NodeJoined(NodeSpec("extra", 4)))
-    settle_nodes(made.state)
+    made.state.advance(made.state.now_s, [NodeJoined(NodeSpec("extra", 4))])
     restored = load(dump(made.state), cluster("2x2"))
     assert [node.name for node in restored.cluster.nodes] == ["n0", "n1", "extra"]
 

@@ -10,7 +10,7 @@ from skep.core.cluster import Slice
 from skep.core.events import JobSubmitted, TasksStarted, TimerDue
 from skep.core.model import JobSpec, gpu_shape
 from skep.core.timers import LIMIT, PLAN, Timer
-from skep.testing import job
+from skep.testing import job, take_trigger
 
 
 def test_events_and_decisions_make_a_later_version() -> None:
@@ -27,10 +27,10 @@ def test_events_and_decisions_make_a_later_version() -> None:
 def test_the_next_decision_is_told_which_jobs_have_started_once() -> None:
     world = ByHand(job(id="a"))
     world.decide(lambda plan: plan.start(world["a"], gpus(0, 0b1)))
-    world.state.apply(TasksStarted("a", 1.0, world.state.now_s, 1))
-    assert world.state.trigger is None, "a start alone does not wake the planner"
-    assert world.state.take_trigger().started == [world["a"]]
-    assert world.state.take_trigger().started == []
+    world.state.advance(world.state.now_s, [TasksStarted("a", 1.0, world.state.now_s, 1)])
+    assert not world.state.is_woken, "a start alone does not wake the planner"
+    assert take_trigger(world.state).started == [world["a"]]
+    assert take_trigger(world.state).started == []
 
 
 def test_the_next_timer_is_that_of_a_job_or_of_the_planner() -> None:
@@ -83,9 +83,9 @@ def test_jobs_that_run_are_placed_before_those_that_are_about_to() -> None:
 
 def test_the_trigger_is_taken_once() -> None:
     world = ByHand()
-    world.state.apply(JobSubmitted(JobSpec("a", (gpu_shape(1),))))
-    assert [each.id for each in world.state.take_trigger().submitted] == ["a"]
-    assert not world.state.take_trigger().wakes()
+    world.state.advance(world.state.now_s, [JobSubmitted(JobSpec("a", (gpu_shape(1),)))])
+    assert [each.id for each in take_trigger(world.state).submitted] == ["a"]
+    assert not take_trigger(world.state).wakes()
 
 
 def test_a_blank_state_has_the_same_cluster_and_nothing_on_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.core.actions import Launch
+from skep.core.cluster import Allocation, Slice
 from skep.core.errors import InvariantBroken
 from skep.core.events import JobSubmitted, NodeLost, PolicyChanged, TasksStarted, TimerDue
 from skep.core.memory import Memory
@@ -88,8 +89,11 @@ def test_another_policy_is_attached_and_asked() -> None:
 def test_a_planner_that_never_settles_is_a_bug() -> None:
     class Restless(Noting):
         def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
-            scheduler.state.wake().nodes_changed = True
-            return super().plan(view, memory, trigger)
+            """Withdraws its own start, after which the job is pending again and must be looked at."""
+            plan, job = super().plan(view, memory, trigger), view.jobs["a"]
+            plan.start(job, Allocation((Slice(0, 0b1),), 1))
+            plan.stop(job, "another start")
+            return plan
 
     planner = Restless()
     scheduler = Scheduler(State(cluster("1x2")), planner)

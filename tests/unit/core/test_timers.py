@@ -25,6 +25,7 @@ from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.core.timers import LEASE, LIMIT, Timer, Timers
 from skep.policies.registry import Setting, build_planner
+from skep.testing import take_trigger
 from skep.testing.builders import cluster
 from skep.testing.snapshot import snapshot
 
@@ -145,9 +146,9 @@ def test_a_lease_that_ends_before_its_cells_were_free() -> None:
     state.timers.set(LEASE, b.id, 10.0)
     assert [type(action) for action in world.step()] == [Stop]
     state.now_s = 10.0
-    state.apply(TimerDue(state.due(10.0)))
+    state.advance(state.now_s, [TimerDue(state.due(10.0))])
     assert (b.state, b.bound, state.pending_count) == (JobState.PENDING, None, 1)
-    assert state.take_trigger().nodes_changed, "its cells are free, and no plan knows it"
+    assert take_trigger(state).nodes_changed, "its cells are free, and no plan knows it"
 
 
 def test_copies_keep_them_and_go_on_alike() -> None:

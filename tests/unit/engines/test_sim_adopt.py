@@ -22,7 +22,6 @@ from skep.core.events import (
     TasksSuspended,
 )
 from skep.core.job import JobState
-from skep.core.orders import reconcile
 from skep.core.snapshot import dump, load
 from skep.core.state import State
 from skep.core.step import Scheduler
@@ -32,7 +31,7 @@ from skep.experiments.simulate import Experiment
 from skep.policies.idle import Idle
 from skep.profiles.native import read_native
 from skep.service.loop import run
-from skep.testing import check, cluster, job, node, trace
+from skep.testing import check, cluster, job, node, take_trigger, trace
 from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
@@ -53,16 +52,15 @@ class Live:
         return self
 
     def tell(self, *events: Event) -> Live:
-        for event in events:
-            self.state.apply(event)
-        self.state.take_trigger()
+        self.state.advance(self.state.now_s, list(events))
+        take_trigger(self.state)
         return self
 
     def decide(self, step: str, job_id: str, *more: object) -> Live:
         plan = self.state.new_plan()
         getattr(plan, step)(self.state.jobs[job_id], *more)
         self.state.commit(plan)
-        reconcile(self.state)
+        self.state.send()
         return self
 
     def runs(self, job_id: str, where: Allocation) -> Live:
@@ -162,8 +160,7 @@ def swapping() -> State:
         where = Allocation((Slice(0, 1, tasks=1, gpu_mem_mib=20 * 1024),), 1)
         getattr(plan, step)(state.jobs["a"], where if step == "start" else "swapped")
         state.commit(plan)
-        for event in course.engine.execute(at_s, reconcile(state)):
-            state.apply(event)
+        state.advance(state.now_s, list(course.engine.execute(at_s, state.send())))
     return state
 
 
@@ -182,7 +179,7 @@ def test_a_job_that_is_to_go_on_while_its_memory_is_copied_stands_still_first() 
     plan = state.new_plan()
     plan.resume(state.jobs["a"])
     state.commit(plan)
-    assert reconcile(state) == []
+    assert state.send() == []
     batch = Simulator.adopt(state, {"a": 100.0}).observe(math.inf)
     assert batch is not None
     assert (batch.at_s, batch.events) == (52.0, [TasksSuspended("a", 50.0, "swapped", saved_s=0.0)])

@@ -331,9 +331,9 @@ def test_a_neighbour_that_arrives_during_a_restart_does_not_shorten_it() -> None
     world = World(trace(job(id="a")), state.cluster, "fifo")
     WorldCourse(Scheduler(state, AtTimes({})), world.engine(state.cluster)).advance()
     state.jobs["a"].held = gpus(0, 1)
-    state.apply(TasksStarted("a", 1.0, 30.0))
+    state.advance(state.now_s, [TasksStarted("a", 1.0, 30.0)])
     state.now_s = 10.0
-    state.apply(ProgressReported("a", 0.0, 0.5))
+    state.advance(state.now_s, [ProgressReported("a", 0.0, 0.5)])
     assert state.jobs["a"].work_at(40.0) == 5.0
 
 

@@ -10,7 +10,6 @@ import pytest
 from skep.core.cluster import WHOLE, Allocation, Slice
 from skep.core.events import JobSubmitted, ProgressReported, TasksStarted
 from skep.core.job import Job
-from skep.core.orders import reconcile
 from skep.core.state import State
 from skep.core.view import Trigger
 from skep.policies.adjust.effects import Adjustment
@@ -101,15 +100,15 @@ class Lent:
         self.state = State(cluster("1x1"))
         owner, guest = trace(job(1, work=math.inf, id="owner"), job(1, work=math.inf, id="guest")).jobs
         for entry in (owner, guest):
-            self.state.apply(JobSubmitted(entry.spec))
+            self.state.advance(self.state.now_s, [JobSubmitted(entry.spec)])
         plan = self.state.new_plan()
         for name, milli in (("owner", WHOLE), ("guest", 0)):
             seats = Slice(0, 1, milli=milli, limit=WHOLE, mode="lend")
             plan.start(self.state.jobs[name], Allocation((seats,), 1))
         self.state.commit(plan)
-        reconcile(self.state)
+        self.state.send()
         for name in ("owner", "guest"):
-            self.state.apply(TasksStarted(name, 1.0, 0.0))
+            self.state.advance(self.state.now_s, [TasksStarted(name, 1.0, 0.0)])
         self.throttle = Throttle(cool_down_s=30.0)
         self.throttle.attach(self.state)
         self.seats = Seats()
@@ -119,7 +118,7 @@ class Lent:
     def look(self, at_s: float, owner_speed: float) -> tuple[int, float]:
         """The limit of the opportunistic job afterwards, and when it wants to be asked again."""
         self.state.now_s = at_s
-        self.state.apply(ProgressReported("owner", 0.0, owner_speed, 0.0))
+        self.state.advance(self.state.now_s, [ProgressReported("owner", 0.0, owner_speed, 0.0)])
         plan = self.state.new_plan()
         wake_s = self.throttle.adjust(self.state, plan, Trigger(), SimpleNamespace(seats=self.seats))  # type: ignore[arg-type]
         self.state.commit(plan)

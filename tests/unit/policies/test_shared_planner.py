@@ -29,7 +29,7 @@ from skep.policies.registry import Setting
 from skep.policies.shared.build import build_whole
 from skep.policies.shared.planner import VcPlanner
 from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
-from skep.testing import job, role, trace
+from skep.testing import job, role, take_trigger, trace
 from skep.testing.invariants import check_books
 from skep.testing.shared_invariants import check_shared
 from skep.testing.snapshot import snapshot
@@ -383,8 +383,8 @@ def test_a_plan_that_decides_twice_about_one_job_is_taken_back_step_by_step(
     course = begin(World(trace(job(2, vc="b", id="first")), hardware_cluster(layout, sharing), "fifo"), planner)
     course.advance()
     state = course.state
-    state.apply(JobSubmitted(job(1, vc="b", id="second").spec))
-    trigger, before = state.take_trigger(), snapshot(state)
+    state.advance(state.now_s, [JobSubmitted(job(1, vc="b", id="second").spec)])
+    trigger, before = take_trigger(state), snapshot(state)
     plan = planner.plan(state, state.memory, trigger)
     assert len(plan.decisions) == len(steps)
     first = state.jobs["first"]
@@ -413,9 +413,9 @@ def test_a_group_that_the_planner_of_a_vc_ends_is_taken_back_too(tmp_path: Path)
     state = State(hardware_cluster(layout))
     planner = VcPlanner(layout, lambda vc, policy, cluster: EndsGroups())
     planner.attach(state, state.memory)
-    state.apply(GroupFormed(GroupSpec("sweep")))
-    state.apply(JobSubmitted(job(1, vc="b", id="first").spec))
-    plan = planner.plan(state, state.memory, state.take_trigger())
+    state.advance(state.now_s, [GroupFormed(GroupSpec("sweep"))])
+    state.advance(state.now_s, [JobSubmitted(job(1, vc="b", id="first").spec)])
+    plan = planner.plan(state, state.memory, take_trigger(state))
     assert [group_id for group_id, _, _ in plan.ends] == ["sweep"]
     plan.rollback(0)
     assert not plan.ends

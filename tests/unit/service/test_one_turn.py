@@ -14,6 +14,7 @@ from live_world import LiveWorld, request
 
 from skep.core.errors import Conflict, InputError
 from skep.core.events import NodeBack, NodeLost
+from skep.core.record import decode
 from skep.core.reports import Exited, Report
 from skep.jobs.request import Completion, Request, TaskRole
 from skep.service import commands
@@ -107,6 +108,17 @@ def test_nodes_are_known_by_name_whatever_their_number(tmp_path: Path) -> None:
     assert world.writer.state.health.lost == {"a", "b"}
     world.tell(NodeLost("nobody"), NodeBack("b"))
     assert world.writer.state.health.lost == {"a"}
+
+
+def test_the_loss_of_a_node_is_logged_once_whoever_says_it(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, cluster=TWO)
+    world.ask(commands.set_node("a", "lost", "root"))
+    world.tell(NodeLost("a"))  # the engine has lost it, as it was told
+    world.ask(commands.set_node("a", "up", "root"))
+    world.tell(NodeBack("a"))
+    world.ask(commands.set_node("a", "up", "root"))
+    logged = [event for data in world.store.entries(0) for event in decode(data).events]
+    assert [event for event in logged if isinstance(event, NodeLost | NodeBack)] == [NodeLost("a"), NodeBack("a")]
 
 
 def test_a_node_is_lost_once_that_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

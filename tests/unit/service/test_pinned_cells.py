@@ -13,6 +13,7 @@ from skep.core.memory import OWNED, Owned
 from skep.policies.shared.planner import VcPlanner
 from skep.service import commands
 from skep.service.present import vc_books
+from skep.testing import take_trigger
 from skep.testing.shared_invariants import check_shared
 
 LAB = "nodes: [{count: 3, name: n, gpus: 4}]\nvcs: {red: {cells: 1 node, pinned: [n2]}, blue: 1 node}\n"
@@ -110,7 +111,7 @@ def test_a_job_of_a_time_when_all_of_a_vc_used_its_pinned_cells_borrows_what_it_
     state.memory.jobs[job_id][OWNED.name] = Owned(owned.allocation.renumbered({0: 1}), owned.gpus)
     planner.attach(state, state.memory)
     assert list(planner.loans.borrowers.values()) == [state.jobs[job_id]]
-    plan = planner.plan(state, state.memory, state.take_trigger())
+    plan = planner.plan(state, state.memory, take_trigger(state))
     assert not planner.loans.borrowers, "its VC has room, and it owns what it has"
     assert [change.value for change in plan.memory if change.slot == OWNED.name][-1] == owned
 

@@ -31,7 +31,7 @@ def stop(state: State, job: Job, reason: str) -> None:
     job.reason = reason
     if job.held is not None:
         job.is_ending = True
-        state.orders.dirty.append(job)
+        state.orders.dirty[job.seq] = job
         return
     assert job.bound is not None  # it still waits for others to leave its cells
     state.cluster.give(job.bound, job.seq)
@@ -61,7 +61,7 @@ def end(state: State, job: Job, ended_as: JobState) -> None:
 
 def close(state: State, job: Job, ended_as: JobState) -> None:
     """The job has ended: jobs that need it become eligible or are rejected."""
-    job.state = ended_as
+    job.state = job.ended = ended_as
     del state.open_jobs[job.seq]
     state.knowledge.note_end(job)
     if state.memory.jobs:
@@ -103,7 +103,7 @@ def push_out(state: State, job: Job) -> None:
     state.cluster.give(job.bound, job.seq)
     job.allocation = job.bound = None
     job.state = JobState.STOPPING
-    state.orders.dirty.append(job)
+    state.orders.dirty[job.seq] = job
 
 
 def leave_group(state: State, ref: GroupRef, member: str, ended_as: JobState) -> None:

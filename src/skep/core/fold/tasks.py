@@ -46,7 +46,7 @@ def tasks_started(state: State, event: TasksStarted) -> None:
     state.held_jobs[job.seq] = job
     if job.spec.time_limit_s is not None:
         limit(state, job)
-    state.started.append(job)
+    state.trigger.started.append(job)
     if is_beside_others(job):
         state.wake().is_slowed = True
     if now_s > job.decided_s:
@@ -217,7 +217,7 @@ def book_service(state: State, job: Job) -> None:
 def follow_up(state: State, job: Job) -> None:
     """If what is wanted of the job has changed since the last action, send another one."""
     if job.bound is not None and job.bound != job.held:
-        state.orders.dirty.append(job)
+        state.orders.dirty[job.seq] = job
 
 
 def wake_others(state: State) -> None:

@@ -35,7 +35,7 @@ def expire(state: State, job: Job) -> None:
     """The job is stopped as if preempted; the planner is informed when it has exited."""
     if job.held is not None:
         job.is_expired = True
-        state.orders.dirty.append(job)
+        state.orders.dirty[job.seq] = job
     elif job.bound is not None:  # it still waits for others to leave its cells
         state.cluster.give(job.bound, job.seq)
         job.allocation = job.bound = None

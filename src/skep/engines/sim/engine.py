@@ -252,16 +252,16 @@ class Simulator:
 
     def _node_changes(self, at_s: float, events: list[Event]) -> None:
         changing: dict[int, SimTask] = {}
+        nodes: list[Event] = []
         for node, is_lost in self.outages.take(at_s):
-            if not is_lost:
-                events.append(NodeBack(self.rates.cluster.nodes[node].name))
-                continue
-            events.append(NodeLost(self.rates.cluster.nodes[node].name))
-            for task in list(self.running.values()):
+            name = self.rates.cluster.nodes[node].name
+            nodes.append(NodeLost(name) if is_lost else NodeBack(name))
+            for task in list(self.running.values()) if is_lost else ():
                 if task.allocation is not None and node in task.allocation.nodes():
                     kept_s = task.saved_at(at_s, self.checkpoint_s)
                     self._exit(task, Exit.NODE_LOST, kept_s, events, changing)
         self._change_rates(changing, at_s, events)
+        events += nodes
 
     # Actions ---------------------------------------------------------------------------------------------------
 
