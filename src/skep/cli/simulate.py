@@ -8,18 +8,22 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from traceback import print_exception
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from skep.cli.live import complete_policies
-from skep.cli.say import warn, warn_dropped
-from skep.core.errors import InputError
+from skep.cli.say import note, warn, warn_dropped
+from skep.core.errors import InputError, did_you_mean
+from skep.metrics.run import Run
 
 if TYPE_CHECKING:
+    from skep.experiments.parallel import Failure, PlannedRun
     from skep.experiments.simulate import Experiment
-    from skep.metrics.run import Run
     from skep.profiles.profile import Profile
     from skep.traces.trace import Trace
 
@@ -35,7 +39,14 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         [
             click.argument("trace", metavar="TRACE"),
-            click.option("--cluster", required=True, metavar="SPEC", help="64x8:v100+16x4:p100, or a file."),
+            click.option(
+                "--cluster",
+                "clusters",
+                required=True,
+                multiple=True,
+                metavar="SPEC",
+                help="64x8:v100+16x4:p100, or a file; may be repeated.",
+            ),
             click.option(
                 "--policy",
                 "policies",
@@ -54,9 +65,24 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the report."),
             click.option("--force", is_flag=True, help="Replace what --out or --html name."),
             click.option("--format", "format_", metavar="NAME", help="Format of TRACE, when it is not recognised."),
+            click.option(
+                "--map",
+                "map_",
+                multiple=True,
+                metavar="COLUMN=NAME",
+                help="A column of Skep's format and its name in TRACE: submit_s=Submit; may be repeated.",
+            ),
             click.option("--restart-s", default=30.0, show_default=True, help="Cost of every start but the first."),
             click.option("--checkpoint-s", default=600.0, show_default=True, help="Progress a failure can lose."),
-            click.option("--seed", default=0, show_default=True, help="For failures, estimates, random placement."),
+            click.option(
+                "--seed",
+                "seeds",
+                multiple=True,
+                type=int,
+                default=(0,),
+                help="For failures, estimates, random placement; may be repeated: the table then has means and "
+                "intervals.  [default: 0]",
+            ),
             click.option(
                 "--estimate-error",
                 default=0.0,
@@ -82,7 +108,8 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--vc-map", default="", metavar="a=b,…", help="Rename virtual clusters of the trace."),
             click.option("--private", is_flag=True, help="Give each virtual cluster hardware of its own."),
             click.option("--by-number", is_flag=True, help="Share by numbers of GPUs only, not by cells."),
-            click.option("--parallel", default=1, show_default=True, metavar="N", help="Policies at the same time."),
+            click.option("--parallel", default=1, show_default=True, metavar="N", help="Runs at the same time."),
+            click.option("--traceback", is_flag=True, help="Show all of the error of a policy that fails."),
         ]
     ):
         command = option(command)
@@ -103,6 +130,7 @@ def simulate(**given: Any) -> None:
       skep simulate jobs.csv --cluster 64x8 --policy tiresias-l:queues=3250+7200 --out results
       skep simulate jobs.csv --cluster 8x4:v100+8x4:k80 --policy las --profile throughputs.json --json
       skep simulate jobs.csv --cluster 64x8 --policy ./mine.py:Mine
+      skep simulate jobs.csv --cluster 32x8 --cluster 64x8 --policy srsf --estimate-error 0.3 --seed 1 --seed 2 --seed 3
     """
     if not given["policies"]:
         raise InputError("no --policy is given", hint="for example --policy fifo; `skep policies` lists them")
@@ -134,38 +162,102 @@ def perform(given: dict[str, Any]) -> None:
     gc.disable()
     from skep.experiments.output import check_out
 
-    policies = list(given["policies"])
-    experiment = make_experiment(given)
-    for policy in policies:
-        experiment.planner(policy)
+    experiments = make_experiments(given)
+    tasks = tasks_of(experiments, list(given["policies"]))
+    for task in tasks:
+        task.experiment.planner(task.policy)
     if given["out"] is not None:
         check_out(given["out"], force=given["force"])
     if given["html"] is not None:
         check_html(given["html"], force=given["force"], replaces_own=given["html"] == COMPARE_HTML)
     if given["parallel"] < 1:
         raise InputError(f"--parallel is {given['parallel']}, expected 1 or more")
-    runs = run_all(experiment, policies, given["parallel"])
+    results = run_all(tasks, given["parallel"])
+    say_limits(tasks, given)
+    finished = [(task.label, run) for task, run in zip(tasks, results, strict=True) if isinstance(run, Run)]
+    if finished:
+        write_and_say(finished, experiments, given)
+    report_failures([result for result in results if not isinstance(result, Run)], given)
+    gc.freeze()
+
+
+def write_and_say(finished: list[tuple[str, Run]], experiments: list[Experiment], given: dict[str, Any]) -> None:
+    runs = [run for _, run in finished]
     warn_about(runs)
     if given["out"] is not None:
         from skep.experiments.output import write_runs
 
-        write_runs(runs, given["out"], force=given["force"])
+        write_runs(finished, given["out"], force=given["force"])
     if given["html"] is not None:
-        write_html(runs, given["html"], experiment)
-    say(runs, given)
-    gc.freeze()
+        write_html([labelled(label, run) for label, run in finished], given["html"], experiments)
+    say(runs, given, is_repeated=len(experiments) > 1)
 
 
-def make_experiment(given: dict[str, Any]) -> Experiment:
+def report_failures(failures: list[Failure], given: dict[str, Any]) -> None:
+    """A line for each run that failed; the last one decides how the command ends."""
+    for failure in failures:
+        if given["traceback"]:
+            print_exception(failure.error.__cause__ or failure.error)
+        elif failure is not failures[-1]:
+            print(f"error: {failure.label}: {failure.error}", file=sys.stderr)
+    if failures:
+        raise failures[-1].error
+
+
+def tasks_of(experiments: list[Experiment], policies: list[str]) -> list[PlannedRun]:
+    """Every policy on every cluster with every seed. A label has what is not the same for all."""
+    from skep.experiments.parallel import PlannedRun
+
+    clusters = {each.cluster.name for each in experiments}
+    seeds = {each.options.seed for each in experiments}
+    tasks = []
+    for each in experiments:
+        where = f" on {each.cluster.name}" if len(clusters) > 1 else ""
+        seed = f" seed={each.options.seed}" if len(seeds) > 1 else ""
+        tasks += [PlannedRun(each, policy, f"{policy}{where}{seed}") for policy in policies]
+    return tasks
+
+
+def labelled(label: str, run: Run) -> Run:
+    replace = msgspec.structs.replace
+    return run if run.summary.policy == label else replace(run, summary=replace(run.summary, policy=label))
+
+
+def make_experiments(given: dict[str, Any]) -> list[Experiment]:
+    """One for each cluster and seed; the trace is read once."""
+    trace, profile = read_inputs(given)
+    seeds = list(dict.fromkeys(given["seeds"]))
+    clusters = list(dict.fromkeys(given["clusters"]))
+    return [make_experiment(given, cluster, seed, trace, profile) for cluster in clusters for seed in seeds]
+
+
+def read_inputs(given: dict[str, Any]) -> tuple[Trace, Profile | None]:
+    from skep.traces.read import read_trace
+
+    profile = None
+    if given["profile"]:
+        from skep.profiles.read import read_profile
+
+        profile = read_profile(given["profile"])
+    trace = read_trace(
+        Path(given["trace"]), format=given["format_"], profile=profile, renamed=renamed_of(given["map_"])
+    )
+    warn_dropped(trace)
+    rename_vcs(trace, given["vc_map"])
+    if profile is not None:
+        warn_unknown_models(trace, profile, given["profile"])
+    return trace, profile
+
+
+def make_experiment(given: dict[str, Any], spec: str, seed: int, trace: Trace, profile: Profile | None) -> Experiment:
     from skep.experiments.sharing import check_vcs, hardware_cluster, read_shared
     from skep.experiments.simulate import Experiment, Options
     from skep.policies.registry import ROUND_MIN_S
-    from skep.traces.read import read_trace
 
     options = Options(
         restart_s=seconds("--restart-s", given["restart_s"]),
         checkpoint_s=seconds("--checkpoint-s", given["checkpoint_s"]),
-        seed=given["seed"],
+        seed=seed,
         round_s=seconds("--round-s", given["round_s"]),
         finish_at_boundary=given["round_finish"] == "boundary",
         failures=given["failures"],
@@ -177,26 +269,16 @@ def make_experiment(given: dict[str, Any]) -> Experiment:
     in_rounds = options.round_s or any("round_s=" in policy for policy in given["policies"])
     if options.finish_at_boundary and not in_rounds:
         raise InputError("--round-finish boundary needs --round-s")
-    profile = None
-    if given["profile"]:
-        from skep.profiles.read import read_profile
-
-        profile = read_profile(given["profile"])
-    cluster, layout = read_shared(given["cluster"])
+    cluster, layout = read_shared(spec)
     sharing = sharing_of(given)
     if layout is not None and sharing == "private":
         cluster = hardware_cluster(layout, sharing)
     if layout is None and sharing != "cells":
-        raise InputError(f"{given['cluster']} has no virtual clusters", hint="--private and --by-number need some")
+        raise InputError(f"{spec} has no virtual clusters", hint="--private and --by-number need some")
     if options.failures:
         from skep.engines.sim.outages import parse_failures
 
         parse_failures(options.failures, cluster, seed=options.seed)
-    trace = read_trace(Path(given["trace"]), format=given["format_"], profile=profile)
-    warn_dropped(trace)
-    rename_vcs(trace, given["vc_map"])
-    if profile is not None:
-        warn_unknown_models(trace, profile, given["profile"])
     if layout is not None:
         check_vcs(trace, layout)
     speed = profile.speed if profile is not None else None
@@ -234,6 +316,24 @@ def seconds(name: str, value: float) -> float:
     return value
 
 
+def renamed_of(given: tuple[str, ...]) -> dict[str, str]:
+    """`submit_s=Submit`: columns of Skep's format by their names in the file."""
+    from skep.traces.native import OPTIONAL, REQUIRED
+
+    renamed: dict[str, str] = {}
+    for text in given:
+        ours, equals, theirs = text.partition("=")
+        if not equals or not theirs:
+            raise InputError(f"--map: '{text}' is not COLUMN=NAME", hint="for example --map submit_s=Submit")
+        if ours not in REQUIRED + OPTIONAL:
+            known = REQUIRED + OPTIONAL
+            raise InputError(f"--map: '{ours}' is not a column of a trace" + did_you_mean(ours, known, start=", "))
+        if theirs in renamed or ours in renamed.values():
+            raise InputError(f"--map: '{text}' names a column twice")
+        renamed[theirs] = ours
+    return renamed
+
+
 def rename_vcs(trace: Trace, text: str) -> None:
     import msgspec
 
@@ -257,23 +357,39 @@ def rename_vcs(trace: Trace, text: str) -> None:
         ]
 
 
-def run_all(experiment: Experiment, policies: list[str], parallel: int) -> list[Run]:
-    if parallel > 1 and len(policies) > 1:
+def run_all(tasks: list[PlannedRun], parallel: int) -> list[Run | Failure]:
+    from skep.experiments.parallel import attempt, run_parallel
+
+    if parallel > 1 and len(tasks) > 1:
         from skep.cli.progress import ProgressBar
-        from skep.experiments.parallel import run_parallel
 
-        with ProgressBar("policies", len(policies)) as progress:
-            return run_parallel(experiment, policies, parallel, progress)
-    return [run_one(experiment, policy) for policy in policies]
+        with ProgressBar("runs", len(tasks)) as progress:
+            return run_parallel(tasks, parallel, progress)
+    return [attempt(task.label, partial(run_one, task)) for task in tasks]
 
 
-def run_one(experiment: Experiment, policy: str) -> Run:
+def run_one(task: PlannedRun) -> Run:
+    experiment = task.experiment
     if not sys.stderr.isatty():
-        return experiment.run(policy)
+        return experiment.run(task.policy)
     from skep.cli.progress import ProgressBar
 
-    with ProgressBar(policy, len(experiment.trace.jobs)) as progress:
-        return experiment.run(policy, progress)
+    with ProgressBar(task.label, len(experiment.trace.jobs)) as progress:
+        return experiment.run(task.policy, progress)
+
+
+def say_limits(tasks: list[PlannedRun], given: dict[str, Any]) -> None:
+    """What these runs cannot show."""
+    from skep.policies.registry import idle_on
+
+    trace = tasks[0].experiment.trace
+    specs = [job.spec for job in trace.jobs]
+    for policy in dict.fromkeys(task.policy for task in tasks):
+        if why := idle_on(policy, specs):
+            note(f"{policy}: {why}")
+    elastic = sum(spec.gpu_range is not None for spec in specs)
+    if elastic and not given["profile"]:
+        note(f"{elastic:,} elastic jobs and no --profile: their speed is taken to grow linearly with their GPUs")
 
 
 def warn_about(runs: list[Run]) -> None:
@@ -301,13 +417,14 @@ def check_html(file: Path, *, force: bool, replaces_own: bool = False, hint: str
         raise InputError(f"{file} exists" + (" and is not a report of ours" if replaces_own else ""), hint=hint)
 
 
-def write_html(runs: list[Run], file: Path, experiment: Experiment) -> None:
+def write_html(runs: list[Run], file: Path, experiments: list[Experiment]) -> None:
     from skep.files.text import write_aside
     from skep.report.html import render_report
 
-    title = f"{experiment.trace.name} on {experiment.cluster.name}"
+    clusters = dict.fromkeys(each.cluster.name for each in experiments)
+    title = f"{experiments[0].trace.name} on {', '.join(clusters)}"
     command = shlex.join(["skep", *sys.argv[1:]])
-    write_aside(file, render_report(runs, title=title, facts=report_facts(experiment), command=command))
+    write_aside(file, render_report(runs, title=title, facts=report_facts(experiments[0]), command=command))
 
 
 def report_facts(experiment: Experiment) -> list[tuple[str, str]]:
@@ -331,7 +448,7 @@ def report_facts(experiment: Experiment) -> list[tuple[str, str]]:
     ]
 
 
-def say(runs: list[Run], given: dict[str, Any]) -> None:
+def say(runs: list[Run], given: dict[str, Any], *, is_repeated: bool) -> None:
     from skep.experiments.output import summary_dict
 
     if given["as_json"]:
@@ -339,10 +456,11 @@ def say(runs: list[Run], given: dict[str, Any]) -> None:
         return
     from rich.console import Console
 
-    from skep.report.table import comparison_table
+    from skep.report.table import comparison_table, means_table
 
     # In a pipe a wide table is better than one that is cut at 80 columns.
-    Console(width=None if sys.stdout.isatty() else 140).print(comparison_table(runs))
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    console.print(means_table(runs) if is_repeated else comparison_table(runs))
     if given["out"] is not None:
         print(f"jobs.csv and summary.json of each policy are in {given['out']}")
     if given["html"] is not None:

@@ -8,8 +8,8 @@ no other job gets them, and it is launched when the last of them has exited.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Iterable
+from typing import TYPE_CHECKING
 
 from skep.core.actions import Action, JobSetting, Launch, Move, Reshare, Resume, Stop, Suspend
 from skep.core.cluster import WHOLE, Slice
@@ -112,51 +112,28 @@ def is_to_change(job: Job) -> bool:
 
 
 def note_sent(state: State, actions: list[Action], waiting: dict[int, Job]) -> None:
-    """Book these actions as sent; what must wait stays due."""
+    """Book these actions as sent; what must wait stays due. Settings and resumptions leave nothing to book."""
+    orders = state.orders
     for action in actions:
-        note = NOTED.get(type(action))
-        if note is not None:
-            note(state, state.jobs[action.job_id], action)
-    state.orders.dirty = waiting
-    if state.orders.settings:
-        state.orders.settings = []
-
-
-def note_launch(state: State, job: Job, action: Launch) -> None:
-    job.held = action.allocation
-    job.launches = job.held_launch = action.launch
-
-
-def note_move(state: State, job: Job, action: Move) -> None:
-    job.launches = action.launch
-    state.orders.moving[job.seq] = job
-
-
-def note_stop(state: State, job: Job, action: Stop) -> None:
-    state.orders.leaving[job.seq] = job
-    state.orders.moving.pop(job.seq, None)
-
-
-def note_suspension(state: State, job: Job, action: Suspend) -> None:
-    job.halting_since_s = state.now_s
-    state.orders.moving[job.seq] = job
-
-
-def note_terms(state: State, job: Job, action: Reshare) -> None:
-    """The engine changes terms at once, so the job holds them from now on."""
-    assert job.held is not None
-    terms = action.allocation
-    job.held = terms if job.held.memory is None else terms.suspended(job.held.memory)
-
-
-# Each function takes the actions of its key, which the type of a dictionary cannot express.
-NOTED: dict[type, Callable[[State, Job, Any], None]] = {
-    Launch: note_launch,
-    Move: note_move,
-    Stop: note_stop,
-    Suspend: note_suspension,
-    Reshare: note_terms,
-}
+        job = state.jobs[action.job_id]
+        if isinstance(action, Launch):
+            job.held = action.allocation
+            job.launches = job.held_launch = action.launch
+        elif isinstance(action, Stop):
+            orders.leaving[job.seq] = job
+            orders.moving.pop(job.seq, None)
+        elif isinstance(action, Move):
+            job.launches = action.launch
+            orders.moving[job.seq] = job
+        elif isinstance(action, Suspend):
+            job.halting_since_s = state.now_s
+            orders.moving[job.seq] = job
+        elif isinstance(action, Reshare):  # the engine changes terms at once, so the job holds them from now on
+            memory = job.held.memory if job.held is not None else None
+            job.held = action.allocation if memory is None else action.allocation.suspended(memory)
+    orders.dirty = waiting
+    if orders.settings:
+        orders.settings = []
 
 
 # What is in flight, and what must wait -----------------------------------------------------------------------------

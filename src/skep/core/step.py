@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -19,6 +20,13 @@ from skep.core.view import Trigger
 PLANS_MAX = 1000
 """The most plans of one step. A decision triggers another one only if it withdraws a start that was not sent yet."""
 
+WAKE_STEP_S = 0.001
+WAKES_MAX = 1000
+"""How often in a row a planner may be woken, decide nothing, and ask to be woken again within that time."""
+
+AT_ONCE_MAX = 10_000
+"""The most plans at one instant: with more, time does not advance."""
+
 
 class PlannerChange(msgspec.Struct):
     """Resolves a `PolicyChanged` or `ClusterChanged`; supplied by callers that can read files."""
@@ -34,6 +42,11 @@ class Scheduler:
         self.planner = planner
         self.plans: list[Plan] = []
         """The plans of the last step, in order."""
+        self.wakes_in_vain = 0
+        """How often in a row the planner was woken, decided nothing and asked to be woken again at once."""
+        self.at_once = 0
+        """Plans at this instant that asked to be woken at once."""
+        self.at_s = 0.0
         self._attach()
 
     def _attach(self) -> None:
@@ -63,8 +76,26 @@ class Scheduler:
             if len(plans) == PLANS_MAX:
                 raise InvariantBroken(f"the planner does not settle: {PLANS_MAX} decisions in one step")
             plan = self._plan_round() if planner.round_s else planner.plan(state, state.memory, state.trigger)
+            wake_s = plan.wake_s
+            if wake_s is not None and not wake_s > state.now_s + WAKE_STEP_S:
+                self._refuse_restlessness(plan, wake_s)
+            elif self.wakes_in_vain:
+                self.wakes_in_vain = 0
             state.commit(plan)
             plans.append(plan)
+
+    def _refuse_restlessness(self, plan: Plan, wake_s: float) -> None:
+        """A planner that asks to be woken at once, again and again, would hang a simulation and keep the disk of a
+        server busy for ever."""
+        state = self.state
+        if math.isnan(wake_s):
+            raise InvariantBroken("its wake-up time is not a number")
+        is_in_vain = state.trigger.is_timer and not plan.decisions
+        self.wakes_in_vain = self.wakes_in_vain + 1 if is_in_vain else 0
+        self.at_once = self.at_once + 1 if self.at_s == state.now_s else 0
+        self.at_s = state.now_s
+        if self.wakes_in_vain > WAKES_MAX or self.at_once > AT_ONCE_MAX:
+            raise InvariantBroken(f"it asks to be woken at once, again and again, at {state.now_s:g} s")
 
     def _plan_round(self) -> Plan:
         state, trigger, round_s = self.state, self.state.trigger, self.planner.round_s

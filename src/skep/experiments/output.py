@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -56,7 +56,8 @@ def is_ours(out: Path) -> bool:
     return out.is_dir() and all((entry / "summary.json").is_file() for entry in out.iterdir())
 
 
-def write_runs(runs: list[Run], out: Path, *, force: bool) -> None:
+def write_runs(runs: Sequence[tuple[str, Run]], out: Path, *, force: bool) -> None:
+    """Runs by their labels: that of a run is its policy, if there is one cluster and one seed."""
     write_folder(out, lambda aside: write_folders(runs, aside), force=force)
 
 
@@ -77,8 +78,8 @@ def write_folder(out: Path, fill: Callable[[Path], None], *, force: bool | None)
         raise InputError(f"{out}: cannot be written: {error.strerror or error}") from None
 
 
-def write_folders(runs: list[Run], aside: Path) -> None:
-    for name, run in zip(folder_names([run.summary.policy for run in runs]), runs, strict=True):
+def write_folders(runs: Sequence[tuple[str, Run]], aside: Path) -> None:
+    for name, (_, run) in zip(folder_names([label for label, _ in runs]), runs, strict=True):
         folder = aside / name
         folder.mkdir()
         (folder / "jobs.csv").write_text(jobs_csv(run.rows), encoding="utf-8")

@@ -1,34 +1,57 @@
-"""Several policies at the same time, each in a separate process."""
+"""Several runs at the same time, each in a separate process. A run that fails does not cost the others."""
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+
+import msgspec
 
 from skep.experiments.simulate import Experiment
 from skep.metrics.run import Run
 
-_experiment: Experiment | None = None
+
+class PlannedRun(msgspec.Struct, frozen=True):
+    """One policy in one experiment; `label` names it among the others."""
+
+    experiment: Experiment
+    policy: str
+    label: str
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A run that raised."""
+
+    label: str
+    error: Exception
+
+
+_tasks: Sequence[PlannedRun] = ()
 """Inherited by the forked processes, so that a large trace is not sent to each."""
 
 
-def run_parallel(
-    experiment: Experiment, policies: list[str], processes: int, report: Callable[[int], None]
-) -> list[Run]:
-    global _experiment
-    _experiment = experiment
+def attempt(label: str, run: Callable[[], Run]) -> Run | Failure:
+    try:
+        return run()
+    except Exception as error:
+        return Failure(label, error)
+
+
+def run_parallel(tasks: Sequence[PlannedRun], processes: int, report: Callable[[int], None]) -> list[Run | Failure]:
+    global _tasks
+    _tasks = tasks
     context = multiprocessing.get_context("fork")
     try:
-        with ProcessPoolExecutor(min(processes, len(policies)), mp_context=context) as pool:
-            futures: list[Future[Run]] = [pool.submit(_run, policy) for policy in policies]
+        with ProcessPoolExecutor(min(processes, len(tasks)), mp_context=context) as pool:
+            futures: list[Future[Run]] = [pool.submit(_run, number) for number in range(len(tasks))]
             for done, _ in enumerate(as_completed(futures), start=1):
                 report(done)
-            return [future.result() for future in futures]
+            return [attempt(task.label, future.result) for task, future in zip(tasks, futures, strict=True)]
     finally:
-        _experiment = None
+        _tasks = ()
 
 
-def _run(policy: str) -> Run:
-    assert _experiment is not None
-    return _experiment.run(policy)
+def _run(number: int) -> Run:
+    task = _tasks[number]
+    return task.experiment.run(task.policy)

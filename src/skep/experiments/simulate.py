@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import time
-import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import msgspec
 
 from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster
-from skep.core.errors import InputError, SkepError
+from skep.core.errors import InputError, InvariantBroken
 from skep.core.events import Event
 from skep.core.fragments import Typical, typical_tasks
 from skep.core.knowledge import UNKNOWN, ProfileFigures
@@ -106,8 +104,6 @@ class Experiment(msgspec.Struct, dict=True):
         observers = [fold, OnProgress(engine, report) if report is not None else None]
         try:
             run(scheduler, engine, all_of(observers), tally.note)
-        except SkepError:
-            raise
         except Exception as error:
             raise own_fault(policy, error) from error
         rows = job_rows(state)
@@ -196,10 +192,13 @@ class OnProgress:
 
 
 def own_fault(policy: str, error: Exception) -> Exception:
-    """An error raised by the user's own policy file becomes one line; any other is a bug and is raised unchanged."""
-    file = policy.partition(".py:")[0] + ".py"
-    if ".py:" not in policy:
-        return error
-    frames = traceback.extract_tb(error.__traceback__)
-    line = next((frame.lineno for frame in reversed(frames) if Path(frame.filename) == Path(file).resolve()), "?")
-    return InputError(f"{file}:{line}: {type(error).__name__}: {error}", hint="the policy raised this while it ran")
+    """An error of a user's own policy becomes one line; any other is a bug and is raised unchanged."""
+    from skep.policies.own import own_line
+
+    hint = "the policy raised this while it ran; --traceback shows all of it"
+    at = own_line(error)
+    if at is not None:
+        return InputError(f"{at[0]}:{at[1]}: {type(error).__name__}: {error}", hint=hint)
+    if ".py:" in policy and isinstance(error, InvariantBroken | ValueError):
+        return InputError(f"policy {policy}: {error}", hint=hint)
+    return error

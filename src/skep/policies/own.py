@@ -9,20 +9,25 @@ from __future__ import annotations
 import linecache
 import pathlib
 import sys
+import traceback
 import types
+from collections.abc import Callable
 from typing import Any
 
 from skep.core.errors import InputError, did_you_mean
 from skep.core.needs import Need
 from skep.core.ports import Planner
+from skep.core.view import JobView
 from skep.files.text import Texts
 from skep.policies.adjust.preempt import ByPriority, Preempt
 from skep.policies.common import common_knobs, make_pipeline
-from skep.policies.order.base import Order
+from skep.policies.order.base import Key, Order
 from skep.policies.registry import ROUND, Setting, common_needs, parse_value, round_of, split_knobs
 
 OWN_MODULE = "skep_own_"
 """The prefix of the module names of such files."""
+OWN_FILES: set[str] = set()
+"""The files that were loaded, as they were named."""
 
 
 def build_own(spec: str, setting: Setting) -> Planner:
@@ -44,10 +49,48 @@ def build_own(spec: str, setting: Setting) -> Planner:
             f"{file}.py: {name} is neither an order nor a planner",
             hint="derive it from skep.policies.Order and give it key(job, now_s)",
         )
+    check_order(made, f"{file}.py", name)
     preempt = Preempt() if getattr(made, "preemptive", False) else ByPriority()
     planner = make_pipeline(name, own.for_pipeline, setting, order=made, preempt=preempt)
     planner.round_s = round_of(spec, setting, 0.0)
     return planner
+
+
+def check_order(order: Order, file: str, name: str) -> None:
+    """Have its keys and times checked: NaN is neither before nor after anything, and a time that has passed would wake
+    the policy for ever."""
+    if type(order).key is Order.key:
+        raise InputError(
+            f"{file}: {name} has no method key",
+            hint="`def key(self, job, now_s)`: the job with the smallest goes first",
+        )
+    key, changes_at = order.key, order.changes_at
+
+    def checked_key(job: JobView, now_s: float) -> Key:
+        found = key(job, now_s)
+        if any(each != each for each in (found if isinstance(found, tuple) else (found,))):
+            raise ValueError(f"the key of job {job.id} is not a number")
+        return found
+
+    def checked_change(job: JobView, now_s: float) -> float:
+        at_s = changes_at(job, now_s)
+        if not at_s > now_s:
+            raise ValueError(f"changes_at of job {job.id} is {at_s:g} at {now_s:g} s, expected a later time")
+        return at_s
+
+    checked: dict[str, Callable[[JobView, float], Key]] = {"key": checked_key}
+    if type(order).changes_at is not Order.changes_at:
+        checked["changes_at"] = checked_change
+    for name, method in checked.items():
+        setattr(order, name, method)
+
+
+def own_line(error: BaseException) -> tuple[str, int] | None:
+    """The file and the line of a user's policy in which this error arose, if it did in one."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename in OWN_FILES:
+            return frame.filename, frame.lineno or 0
+    return None
 
 
 def own_needs(spec: str, texts: Texts) -> frozenset[Need]:
@@ -92,7 +135,8 @@ def load_class(file: str, name: str, texts: Texts) -> Any:
         raise InputError(f"policy file {file} does not exist", hint="expected ./file.py:Class")
     text = texts.load(file, what="a policy in Python")
     module = types.ModuleType(f"{OWN_MODULE}{path.stem}")
-    module.__file__ = str(path)
+    module.__file__ = file
+    OWN_FILES.add(file)
     sys.modules[module.__name__] = module  # dataclasses and pickling look it up there
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # tracebacks read it there
     try:

@@ -79,6 +79,16 @@ Assumes = frozenset[Need] | Callable[[Knobs], frozenset[Need]]
 """The needs of a policy: always, or with these knobs."""
 
 
+class ActsOn(msgspec.Struct, frozen=True):
+    """The jobs without which a policy is another one: a trace that has none shows nothing of it."""
+
+    words: str
+    """What such a job has, and the columns of a trace that give it."""
+    has: Callable[[JobSpec], bool]
+    without: str
+    """What the policy does if there are none."""
+
+
 class Policy(msgspec.Struct, frozen=True):
     name: str
     title: str
@@ -88,6 +98,7 @@ class Policy(msgspec.Struct, frozen=True):
     knobs: tuple[Knob, ...] = ()
     instead: dict[Need, Need] = {}
     """Describes the fallback for jobs that do not offer what the policy needs."""
+    acts_on: ActsOn | None = None
 
     def needs(self, knobs: Knobs | None = None) -> frozenset[Need]:
         """The needs with these knobs, or with the defaults. A policy that needs true durations is an oracle: a bound
@@ -164,6 +175,14 @@ def needs_with(spec: str, jobs: Iterable[JobSpec]) -> frozenset[Need]:
     instead = {} if ".py:" in spec else parse_policy(spec)[0].instead
     missing = {need for need in instead if need in needs and any(need not in offered_by(job) for job in jobs)}
     return needs | {instead[need] for need in missing}
+
+
+def idle_on(spec: str, jobs: Iterable[JobSpec]) -> str:
+    """A sentence if this policy finds nothing in these jobs to act on; empty otherwise."""
+    acts_on = None if ".py:" in spec else parse_policy(spec)[0].acts_on
+    if acts_on is None or any(map(acts_on.has, jobs)):
+        return ""
+    return f"no job of the trace has {acts_on.words}; {acts_on.without}"
 
 
 def parse_policy(spec: str) -> tuple[Policy, Knobs]:

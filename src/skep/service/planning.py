@@ -8,7 +8,6 @@ a planner that failed is discarded, and the next one begins on a new copy.
 from __future__ import annotations
 
 import logging
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -30,7 +29,7 @@ from skep.core.snapshot import fork
 from skep.core.state import State
 from skep.core.step import PlannerChange, Scheduler
 from skep.policies.idle import NO_POLICY
-from skep.policies.own import OWN_MODULE
+from skep.policies.own import own_line
 from skep.service.bounded import Work
 
 log = logging.getLogger("skep")
@@ -201,11 +200,9 @@ def error_text(error: BaseException) -> str:
     if isinstance(error, InputError):
         return str(error)
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if own := own_line(error):
+        return f"{text}, line {own[1]}"
     frames = traceback.extract_tb(error.__traceback__)
-    files = {module.__file__ for name, module in list(sys.modules.items()) if name.startswith(OWN_MODULE)}
-    own = [frame for frame in frames if frame.filename in files]
-    if own:
-        return f"{text}, line {own[-1].lineno}"
     return f"{text}, {Path(frames[-1].filename).name} line {frames[-1].lineno}" if frames else text
 
 

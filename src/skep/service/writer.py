@@ -41,7 +41,7 @@ from skep.core.ports import Engine, StaleEpoch
 from skep.core.record import Entry, PlanRecord, encode
 from skep.core.reports import Fenced, Looked, Report
 from skep.core.snapshot import dump, fork
-from skep.core.timers import BACK_OFF, PLAN
+from skep.core.timers import BACK_OFF
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
 from skep.policies.idle import NO_POLICY
@@ -62,10 +62,6 @@ SNAPSHOT_EVERY = 20_000
 ENDED_KEPT = 5_000
 """The smallest number of ended jobs that the state keeps, for policies that learn from them; the store has all of
 them."""
-
-WAKE_STEP_S = 0.001
-WAKES_MAX = 1000
-"""How often in a row a policy may ask to be woken at a time that has passed."""
 
 LAST_RESORT = "fifo"
 """The fallback if no policy before the one that failed is known."""
@@ -104,7 +100,6 @@ class Writer:
         self.policy_failures = 0
         self.own_needs: dict[str, frozenset[Need]] = {}
         """The needs that user-written policies have declared since the start."""
-        self.wakes_in_vain = 0
         self.measure = measure
         self.figures = PresentFigures()
         self.state, self.ground = recover(store, self.figures)
@@ -201,22 +196,17 @@ class Writer:
             actions += self._change(turn, [*nodes])
             for event in nodes:
                 turn.notify(*node_notice(event))
-        is_timer_alone = False
         if Looked() in reports:
             # Everything that had ended when the timers became due is known now, and comes first.
             self._is_looking = False
             if turn.events and self.state.next_timer_s <= turn.at_s:
                 actions += self._take_in(turn, received)
             turn.events += self._take_due(turn)
-            is_timer_alone = not commands and [*map(is_wake_up, turn.events)] == [True]
         for command in commands:
             actions += self._prepare(turn, command, received)
-        is_idle = not turn.events
         actions += self._take_in(turn, received)
         if ready := settled(self.state):  # no job is in the way any more
             actions += self._change(turn, [*ready])
-        if not is_idle:
-            self._refuse_restlessness(turn, is_timer_alone)
         if len(self.state.jobs) - len(self.book.by_member) >= 2 * ENDED_KEPT:
             actions += self.step(turn, [JobsForgotten(self._ended()[:-ENDED_KEPT])], None)
         return actions
@@ -356,13 +346,6 @@ class Writer:
         turn.notify("policy-failed", sentence(event))
         return self.step(turn, [event], None)
 
-    def _refuse_restlessness(self, turn: Turn, is_timer_alone: bool) -> None:
-        """A policy that asks to be woken at once, decides nothing and asks again would keep the disk busy forever."""
-        is_restless = is_timer_alone and self.state.wake_s <= turn.at_s + WAKE_STEP_S
-        self.wakes_in_vain = self.wakes_in_vain + 1 if is_restless else 0
-        if self.wakes_in_vain > WAKES_MAX:
-            self._hand_over(turn, Fault("it asks to be woken at once, again and again"))
-
     def _successor(self, failed: str, is_of_vc: bool) -> str:
         """The previous policy (in a VC: that of the other VCs), else fifo, else a planner that decides nothing."""
         if failed == LAST_RESORT:
@@ -474,11 +457,6 @@ class Writer:
 def job_of(event: Event) -> str:
     """The job of the core that the event is about, if any."""
     return event.job.id if isinstance(event, JobSubmitted) else getattr(event, "job_id", "")
-
-
-def is_wake_up(event: Event) -> bool:
-    """True if only the planner's own timer is due."""
-    return isinstance(event, TimerDue) and all(timer.kind is PLAN for timer in event.due)
 
 
 def changed_by(events: list[Event], plans: list[PlanRecord]) -> set[str]:

@@ -16,7 +16,7 @@ from typing import Any, get_args
 from skep.core.errors import InputError
 from skep.core.model import PRIORITIES, GroupRef, JobSpec
 from skep.core.share import MIG, MIG_PARTS, MODES, Claim, Share, Tier
-from skep.traces.dates import instant
+from skep.traces.dates import instants
 from skep.traces.table import (
     BadRow,
     Columns,
@@ -101,7 +101,7 @@ _CHECKS: dict[str, Callable[[str, str], Any]] = {
     "gpu_mem_gib": amount,
     "cpu": amount,
     "memory_gib": amount,
-    "deadline_s": seconds,
+    "deadline_s": lambda cell, column: _span(cell, column),
     "steps": whole,
     "epochs": whole,
     "group": _text,
@@ -122,11 +122,11 @@ OPTIONAL = tuple(_CHECKS)
 
 
 def _parser(columns: Columns) -> RowParser:
-    return _row_parser(columns, seconds)
+    return _row_parser(columns, _span)
 
 
 def _dated_parser(columns: Columns) -> RowParser:
-    return _row_parser(columns, instant)
+    return _row_parser(columns, instants())
 
 
 def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowParser:
@@ -171,7 +171,19 @@ def _duration(cell: str) -> float:
     """`inf` is a job that never ends, such as a service."""
     if cell.strip().lower() in ("inf", "+inf", "infinity"):
         return math.inf
-    return seconds(cell, "duration_s")
+    return _span(cell, "duration_s")
+
+
+SPAN = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):([0-5]\d):([0-5]\d(?:\.\d+)?)")
+
+
+def _span(cell: str, column: str) -> float:
+    """Seconds, or `hh:mm:ss` with days before it if there are any: `1-02:30:00`."""
+    found = SPAN.fullmatch(cell.strip())
+    if found is None:
+        return seconds(cell, column)
+    days, hours, minutes, rest = found.groups()
+    return int(days or 0) * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(rest)
 
 
 def _expected(work_s: float) -> float | None:
@@ -251,7 +263,8 @@ def native_table(source: Source) -> TableFormat:
     """The format, with dates instead of seconds if the first job has one: a file has either, never both."""
     rows = csv.reader(source.text[:65536].splitlines())
     given = list(islice((row for row in rows if any(cell.strip() for cell in row)), 2))
-    if len(given) < 2 or "submit_s" not in (names := [cell.strip() for cell in given[0]]):
+    names = [source.renamed.get(cell.strip(), cell.strip()) for cell in given[0]] if given else []
+    if len(given) < 2 or "submit_s" not in names:
         return NATIVE
     cell = given[1][names.index("submit_s")] if len(given[1]) == len(names) else ""
     is_dated = re.match(r"\s*\d{4}-\d", cell) is not None

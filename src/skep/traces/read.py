@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from skep.traces.native import NATIVE, native_table
 from skep.traces.philly import PHILLY_CSV, read_philly_json
 from skep.traces.simulators import BLOX, TIRESIAS
 from skep.traces.slurm import VC_COLUMNS, slurm_table
-from skep.traces.table import Source, TableFormat, load, read_table
+from skep.traces.table import NOTHING_RENAMED, Source, TableFormat, load, read_table
 from skep.traces.trace import Trace
 
 SLURM = slurm_table()
@@ -38,14 +38,22 @@ FORMATS = (
 
 
 def read_trace(
-    path: str | Path, *, format: str | None = None, profile: Throughputs | None = None, keeps_unscheduled: bool = False
+    path: str | Path,
+    *,
+    format: str | None = None,
+    profile: Throughputs | None = None,
+    keeps_unscheduled: bool = False,
+    renamed: Mapping[str, str] = NOTHING_RENAMED,
 ) -> Trace:
     """The trace in a file; `profile` turns the steps of a Gavel trace into seconds. `keeps_unscheduled`: times do not
-    matter, so pods of Alibaba's list that were never scheduled are kept."""
+    matter, so pods of Alibaba's list that were never scheduled are kept. `renamed`: columns of Skep's own format by
+    their names in this file, which then is a table of that format."""
     if format is not None and format not in FORMATS:
         raise InputError(f"unknown trace format {format}", hint=f"known formats: {', '.join(FORMATS)}")
-    source = load(path)
-    name = format or recognise(source)
+    if renamed and format not in (None, NATIVE.name):
+        raise InputError(f"--map is for tables of Skep's own format, not for {format}")
+    source = load(path)._replace(renamed=renamed)
+    name = format or (NATIVE.name if renamed else recognise(source))
     with _without_collector():
         if name == "philly-json":
             return read_philly_json(source)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
@@ -35,11 +35,16 @@ COUNT_MAX = 10**9
 """Beyond any cluster: a larger count is a typing error, and would overflow somewhere less clear."""
 
 
+NOTHING_RENAMED: Mapping[str, str] = {}
+
+
 class Source(NamedTuple):
     """A file as text, with the path as the user typed it for messages."""
 
     path: str
     text: str
+    renamed: Mapping[str, str] = NOTHING_RENAMED
+    """Columns of the format, by their names in this file."""
 
     @property
     def name(self) -> str:
@@ -80,7 +85,7 @@ def load(path: str | Path) -> Source:
 def read_table(source: Source, table: TableFormat) -> Trace:
     """All usable rows of a table as a trace."""
     rows = _rows(source, table)
-    width, parse = _open(source, table, rows)
+    width, parse, ignored = _open(source, table, rows)
     drafts: list[Draft] = []
     dropped: dict[str, int] = {}
     lines: dict[str, int] = {}
@@ -101,7 +106,9 @@ def read_table(source: Source, table: TableFormat) -> Trace:
             drafts.append(draft)
     if table.check is not None:
         table.check(source, drafts, lines)
-    return build_trace(source, table.name, drafts, dropped, is_dated=table.is_dated)
+    trace = build_trace(source, table.name, drafts, dropped, is_dated=table.is_dated)
+    trace.ignored = ignored
+    return trace
 
 
 def build_trace(source: Source, format: str, drafts: list[Draft], dropped: dict[str, int], *, is_dated: bool) -> Trace:
@@ -139,37 +146,48 @@ def _rows(source: Source, table: TableFormat) -> Iterator[tuple[int, list[str]]]
         raise InputError(f"{source.path}:{reader.line_num}: is not CSV: {error}") from None
 
 
-def _open(source: Source, table: TableFormat, rows: Iterator[tuple[int, list[str]]]) -> tuple[int, RowParser]:
-    """Number of cells of a row, and the parser for the columns that exist."""
+def _open(
+    source: Source, table: TableFormat, rows: Iterator[tuple[int, list[str]]]
+) -> tuple[int, RowParser, tuple[str, ...]]:
+    """Number of cells of a row, the parser for the columns that exist, and notes about the others."""
     if not table.has_header:
-        return len(table.required), table.parser({name: at for at, name in enumerate(table.required)})
+        return len(table.required), table.parser({name: at for at, name in enumerate(table.required)}), ()
     line, header = next(rows)
     names = [cell.strip() for cell in header]
+    _check_renamed(f"{source.path}:{line}", names, source.renamed)
+    names = [source.renamed.get(name, name) for name in names]
+    known = table.required + table.optional
     if table.is_strict:
-        _check_names(f"{source.path}:{line}", names, table.required + table.optional)
-    columns = {name: names.index(name) for name in table.required + table.optional if name in names}
+        _check_names(f"{source.path}:{line}", names, known)
+    columns = {name: names.index(name) for name in known if name in names}
     missing = [name for name in table.required if name not in columns]
     if missing:
+        near = did_you_mean(missing[0], [name for name in names if name not in known])
         raise InputError(
             f"{source.path}:{line}: no column {missing[0]}, expected {','.join(table.required)}",
-            hint=f"it was read as {table.name}; another format is named with --format",
+            hint=f"it was read as {table.name}; --map {missing[0]}=NAME says which column of the file it is"
+            + (f" ({near})" if near else "")
+            + ", --format names another format",
         )
-    return len(header), table.parser(columns)
+    ignored = [name for name in names if name not in known] if table.is_strict else []
+    return len(header), table.parser(columns), tuple(_ignored(name, known) for name in ignored)
+
+
+def _check_renamed(where: str, names: list[str], renamed: Mapping[str, str]) -> None:
+    for theirs, ours in renamed.items():
+        if theirs not in names:
+            hint = f"it has {', '.join(printable(name) for name in names[:20])}"
+            raise InputError(f"{where}: no column {printable(theirs)}, which --map names for {ours}", hint=hint)
 
 
 def _check_names(where: str, names: list[str], known: tuple[str, ...]) -> None:
     for at, name in enumerate(names):
-        if name not in known:
-            hint = f"known columns: {','.join(known)}"
-            raise InputError(f"{where}: {_unknown(at, name, known)}", hint=hint)
-        if name in names[:at]:
+        if name in known and name in names[:at]:
             raise InputError(f"{where}: column {name} is given twice")
 
 
-def _unknown(at: int, name: str, known: tuple[str, ...]) -> str:
-    if not name:
-        return f"column {at + 1} has no name"
-    return f"unknown column {printable(name)}" + did_you_mean(name, known, start=", ")
+def _ignored(name: str, known: tuple[str, ...]) -> str:
+    return f"column {printable(name)} is ignored" + did_you_mean(name, known, start="; ")
 
 
 def shape_cache() -> Callable[..., tuple[Shape, ...]]:

@@ -30,3 +30,5 @@ class Trace(msgspec.Struct):
     """Rows of a published trace that could not be used: reason → count."""
     groups: tuple[GroupSpec, ...] = ()
     """What is known of the groups that jobs name, besides their members."""
+    ignored: tuple[str, ...] = ()
+    """Notes about columns that were not read."""

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from live_world import LiveWorld, request
 
+from skep.core import step as step_module
 from skep.core.errors import InputError
 from skep.core.events import PolicyFailed
 from skep.core.memory import Of, Slot
@@ -21,7 +22,6 @@ from skep.core.record import decode
 from skep.core.reports import Looked
 from skep.policies.order.queues import STANDING
 from skep.service import commands
-from skep.service import writer as writer_module
 from skep.service.bounded import Bounded, TooSlow
 from skep.service.recover import recover
 from skep.service.turn import Command
@@ -313,7 +313,7 @@ def test_in_a_virtual_cluster_only_that_one_falls_back(tmp_path: Path, odd: str)
 
 
 def test_a_policy_that_asks_to_be_woken_without_end(world: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "WAKES_MAX", 20)
+    monkeypatch.setattr(step_module, "WAKES_MAX", 20)
 
     def restless(plan: Any, view: Any, trigger: Any) -> Any:
         plan.wake(view.now_s)

@@ -42,7 +42,7 @@ def simulate(html: Path) -> None:
     runs = [run_told(experiment, policy) for policy in COMPARED]
     show_table(runs)
     tell("", "What the numbers show:", *lessons(runs), "")
-    write_html(runs, html, experiment)
+    write_html(runs, html, [experiment])
     tell(*next_lines(html))
 
 

@@ -10,7 +10,7 @@ from skep.policies.common import common_knobs, make_pipeline, make_place
 from skep.policies.order.classes import NO_QUOTAS, Classes
 from skep.policies.order.shares import EQUAL
 from skep.policies.place.lend import Lend
-from skep.policies.registry import Knob, Knobs, Policy, Setting
+from skep.policies.registry import ActsOn, Knob, Knobs, Policy, Setting
 from skep.policies.zoo.yarn_cs import quotas
 
 
@@ -40,6 +40,11 @@ POLICIES = (
         paper="Xiao et al., AntMan: Dynamic Scaling on GPU Clusters for Deep Learning, OSDI 2020",
         assumes=frozenset({Need.SHARE, Need.CHECKPOINT}),
         build=build,
+        acts_on=ActsOn(
+            "a claim to what others leave (claim, or a negative priority)",
+            lambda job: job.priority < 0 or (job.share is not None and job.share.claim != "guaranteed"),
+            "it runs like fifo:walk=skip",
+        ),
         knobs=(
             *common_knobs(walk="skip"),
             Knob(

@@ -7,7 +7,7 @@ from skep.core.ports import Planner
 from skep.policies.common import common_knobs, make_pipeline, make_place
 from skep.policies.order.simple import Fifo
 from skep.policies.place.labelled import Labelled
-from skep.policies.registry import Knobs, Policy, Setting
+from skep.policies.registry import ActsOn, Knobs, Policy, Setting
 
 
 def build(knobs: Knobs, setting: Setting) -> Planner:
@@ -26,6 +26,11 @@ POLICIES = (
         "Cloud, HPDC 2020",
         assumes=frozenset({Need.SHARE}),
         build=build,
+        acts_on=ActsOn(
+            "a part of a GPU (gpu_milli)",
+            lambda job: job.shapes[0].gpu_milli < 1000,
+            "no two jobs share a GPU, and it runs like fifo:walk=skip",
+        ),
         knobs=common_knobs(walk="skip"),
     ),
 )

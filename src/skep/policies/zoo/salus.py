@@ -7,7 +7,7 @@ from skep.core.ports import Planner
 from skep.policies.common import common_knobs, make_pipeline, make_place
 from skep.policies.order.simple import Fifo
 from skep.policies.place.lanes import Lanes
-from skep.policies.registry import Knob, Knobs, Policy, Setting
+from skep.policies.registry import ActsOn, Knob, Knobs, Policy, Setting
 
 WITHIN = Knob(
     "within",
@@ -33,6 +33,11 @@ POLICIES = (
         paper="Yu and Chowdhury, Salus: Fine-Grained GPU Sharing Primitives for Deep Learning Applications, MLSys 2020",
         assumes=frozenset({Need.SHARE}),
         build=build,
+        acts_on=ActsOn(
+            "one GPU and its memory (gpu_mem_gib, or persistent_gib and ephemeral_gib)",
+            lambda job: job.shapes[0].gpus == 1 and job.shapes[0].roles[0].gpu_mem_gib > 0,
+            "no two jobs share a GPU, and it runs like fifo:walk=skip",
+        ),
         knobs=(*common_knobs(walk="skip"), WITHIN),
     ),
 )

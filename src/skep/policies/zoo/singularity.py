@@ -11,7 +11,7 @@ from skep.policies.common import common_knobs, make_place
 from skep.policies.order.promises import Promises
 from skep.policies.pipeline import SKIP
 from skep.policies.place.homes import Homes
-from skep.policies.registry import Knob, Knobs, Policy, Setting
+from skep.policies.registry import ActsOn, Knob, Knobs, Policy, Setting
 from skep.policies.tiers import TierPipeline
 
 
@@ -51,6 +51,11 @@ POLICIES = (
         paper="Shukla et al., Singularity: Planet-Scale, Preemptive and Elastic Scheduling of AI Workloads, 2022",
         assumes=frozenset({Need.CHECKPOINT, Need.MIGRATE}),
         build=build,
+        acts_on=ActsOn(
+            "a promise (tier, or promise_milli)",
+            lambda job: job.share is not None and (job.share.tier != "basic" or job.share.promise_milli > 0),
+            "all jobs are of the tier basic, which is promised nothing",
+        ),
         knobs=(
             *(knob for knob in common_knobs(walk=SKIP) if knob.name not in ("walk", "adjust")),
             Knob("premium", 0.95, "the part of every hour that premium jobs are promised"),
