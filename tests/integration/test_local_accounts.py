@@ -137,6 +137,16 @@ def test_a_program_it_may_not_run_is_said(place: Path) -> None:
         assert f"cannot run '{place}/mine' as account ann: Permission denied" in one.log()
 
 
+@pytest.mark.parametrize("program", ["train.py", "folder"])
+def test_a_file_that_no_account_may_run_is_not_executable(place: Path, program: str) -> None:
+    (place / "train.py").write_text("#!/usr/bin/env python3\n")
+    (place / "folder").mkdir()
+    request = Request("job", {"main": TaskRole(argv=(f"./{program}",))}, user="ann", workdir=str(place))
+    with world(place, request) as one:
+        assert one.run().code == 126
+        assert f"cannot run './{program}' as account ann: it is not executable" in one.log()
+
+
 def test_as_a_named_account_or_as_the_submitter(place: Path) -> None:
     nobody = pwd.getpwnam("nobody")
     who = "echo $(id -u) $HOME $USER"

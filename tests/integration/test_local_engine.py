@@ -87,7 +87,7 @@ def test_working_folder(tmp_path: Path) -> None:
     ("role", "code", "said"),
     [
         (TaskRole(argv=("no-such-program",)), 127, "skep: cannot run 'no-such-program': No such file or directory\n"),
-        (TaskRole(argv=("/etc/passwd",)), 126, "skep: cannot run '/etc/passwd': Permission denied\n"),
+        (TaskRole(argv=("/etc/passwd",)), 126, "skep: cannot run '/etc/passwd': it is not executable\n"),
         (TaskRole(command="no-such-program"), 127, "bash: line 1: no-such-program: command not found\n"),
         (TaskRole(argv=("true",), env={"A": "x\0y"}), 126, "skep: cannot run 'true': embedded null byte\n"),
     ],

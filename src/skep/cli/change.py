@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skep.cli.live import complete_jobs, complete_vcs, connect, job_argument, priority_number, say, server_option
+from skep.cli.live import complete_open_jobs, complete_vcs, connect, job_argument, priority_number, say, server_option
 from skep.cli.plain import clean
 from skep.core.errors import NotFound
 
@@ -21,7 +21,7 @@ def chosen_jobs(command: Callable[..., None]) -> Callable[..., None]:
     """Jobs by name, or all that match some filters."""
     for option in reversed(
         [
-            click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs),
+            click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete_open_jobs),
             click.option("--group", default="", help="All jobs of this group (a sweep) that have not ended."),
             click.option(
                 "--vc", default="", help="All jobs of this virtual cluster; asks first.", shell_complete=complete_vcs
@@ -121,7 +121,7 @@ def in_bulk(client: Client, jobs: list[str], action: str, done: str, reason: str
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@job_argument
+@click.argument("job", metavar="JOB", shell_complete=complete_open_jobs)
 @click.argument("priority", type=priority_number)
 @server_option
 def priority(job: str, priority: int, url: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skep.cli.live import connect, date, duration, output_option, server_option, show, table_of
+from skep.cli.live import complete_jobs, connect, date, duration, output_option, server_option, show, table_of
 from skep.cli.plain import clean, escape_json
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ SHOWN = 50
 
 
 @click.command()
-@click.argument("job", required=False, default="", metavar="[JOB]")
+@click.argument("job", required=False, default="", metavar="[JOB]", shell_complete=complete_jobs)
 @click.option("-f", "--follow", is_flag=True, help="Continue with new events.")
 @click.option(
     "-n", "--last", type=click.IntRange(0, 10_000), default=SHOWN, show_default=True, help="The number of last events."

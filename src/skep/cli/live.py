@@ -67,7 +67,18 @@ def complete_with(ask: Callable[[Client], Iterable[str]]) -> Callable[..., list[
     return complete
 
 
-complete_jobs = complete_with(lambda client: (job["id"] for job in client.page()[0]))
+def references(*, has_ended: bool) -> Callable[[Client], Iterable[str]]:
+    """By what the latest jobs can be called: their ids and their names."""
+
+    def ask(client: Client) -> Iterable[str]:
+        jobs = client.page(all="true" if has_ended else "")[0]
+        return dict.fromkeys([*(job["id"] for job in jobs), *(job["name"] for job in jobs)])
+
+    return ask
+
+
+complete_jobs = complete_with(references(has_ended=True))
+complete_open_jobs = complete_with(references(has_ended=False))
 complete_nodes = complete_with(lambda client: (node["name"] for node in client.nodes()))
 complete_vcs = complete_with(lambda client: (vc["name"] for vc in client.vcs()))
 
@@ -96,10 +107,6 @@ def watch_option(command: Command) -> Command:
 
 def job_argument(command: Command) -> Command:
     return click.argument("job", metavar="JOB", shell_complete=complete_jobs)(command)
-
-
-def jobs_argument(command: Command) -> Command:
-    return click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=complete_jobs)(command)
 
 
 INHERITED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")

@@ -11,7 +11,11 @@ from skep.cli.live import say
 
 @click.command()
 @click.argument("url")
-@click.option("--vc", default="", help="The VC of jobs that name none.  [default: the only VC of the token]")
+@click.option(
+    "--vc",
+    default="",
+    help="The VC of jobs that name none.  [default: the only VC of the token, else the server chooses]",
+)
 @click.option("--token-stdin", is_flag=True, help="Read the token from standard input instead of asking for it.")
 def login(url: str, vc: str, token_stdin: bool) -> None:
     """Remember the server at URL, a token for it and a default VC, for all further commands of this user.

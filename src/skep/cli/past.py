@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skep.cli.live import complete_vcs, connect, date, duration, output_option, server_option, show, table_of
+from skep.cli.live import (
+    complete_jobs,
+    complete_vcs,
+    connect,
+    date,
+    duration,
+    output_option,
+    server_option,
+    show,
+    table_of,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,7 +90,7 @@ def bar(used: float, total: float | None) -> str:
 
 
 @click.command()
-@click.argument("job", required=False, default="", metavar="[JOB]")
+@click.argument("job", required=False, default="", metavar="[JOB]", shell_complete=complete_jobs)
 @click.option(
     "-n", "--last", type=click.IntRange(1, 1000), default=30, show_default=True, help="The number of decisions."
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from skep.cli.live import (
     output_option,
     print_data,
     progress_of,
+    say,
     server_option,
     table_of,
     watch_option,
@@ -48,7 +50,7 @@ MOST = 1_000_000
 @watch_option
 @server_option
 def ps(output: str, watch: bool, url: str, is_all: bool, mine: bool, limit: int | None, **where: Any) -> None:
-    """List the jobs that have not ended, the newest first.
+    """List the jobs that have not ended, the newest first; stderr names the server that was asked.
 
     TIME is how long a running job has run and how long an ended one took, as in squeue. -o json and -o yaml print
     whole objects, -o name the ids alone, all of them unless --limit is given.
@@ -70,9 +72,10 @@ def ps(output: str, watch: bool, url: str, is_all: bool, mine: bool, limit: int 
     with connect(url) as client:
         most = limit or (PAGE if output == "table" else MOST)
         if watch:
-            keep_showing(lambda: fetch(client, where, most), draw, client)
+            keep_showing(lambda: fetch(client, where, most), lambda found: captioned(draw(found), client.url), client)
         elif output == "table":
             console().print(draw(fetch(client, where, most)))
+            say(f"server: {client.url}")
             for problem in client.problems:
                 warn(clean(problem))
         else:
@@ -88,6 +91,14 @@ def fetch(client: Client, where: dict[str, Any], most: int) -> tuple[list[Job], 
         jobs += found
         if not cursor or len(jobs) >= most:
             return jobs, bool(cursor)
+
+
+def captioned(drawn: RenderableType, url: str) -> RenderableType:
+    """With the server's address below it on a terminal; another program gets the table alone."""
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(drawn, Text(f"server: {url}", style="dim")) if sys.stdout.isatty() else drawn
 
 
 def draw(found: tuple[list[Job], bool]) -> RenderableType:

@@ -38,7 +38,10 @@ ROLE = "main"
 )
 @click.option("--name", default="", help="[default: from the command]")
 @click.option(
-    "--vc", default="", help="Virtual cluster.  [default: that of the login or token]", shell_complete=complete_vcs
+    "--vc",
+    default="",
+    help="Virtual cluster.  [default: that of the login or token, else the largest]",
+    shell_complete=complete_vcs,
 )
 @click.option(
     "-p", "--priority", type=priority_number, metavar="P", help="oppo, test, prod or a number.  [default: test]"
@@ -60,10 +63,10 @@ ROLE = "main"
 def run(argv: tuple[str, ...], detach: bool, url: str, **asked: Any) -> None:
     """Run COMMAND as a job: wait for its GPUs, show its output, exit with its code.
 
-    It runs in this folder, with this shell's PATH and Python environment; PYTHONUNBUFFERED=1 unless --env sets it. With
-    several tasks, each line begins with the name of its task. Ctrl-C asks it to stop and waits; a second Ctrl-C exits
-    immediately. A job that was stopped gives 130, one that failed before it ran 1. If the server restarts meanwhile,
-    the job and this command continue.
+    It runs in this folder, with this shell's PATH and Python environment; PYTHONUNBUFFERED=1 unless --env sets it. It
+    has no stdin: piped input is refused. With several tasks, each line begins with the name of its task. Ctrl-C asks it
+    to stop and waits; a second Ctrl-C exits immediately. A job that was stopped gives 130, one that failed before it
+    ran 1. If the server restarts meanwhile, the job and this command continue.
 
     \b
     Examples:
@@ -72,6 +75,8 @@ def run(argv: tuple[str, ...], detach: bool, url: str, **asked: Any) -> None:
       skep run --gpus 1 --elastic 1:8 -- python ddp.py
       skep run --detach --needs 17 -- bash -c 'python eval.py > out.txt'
     """
+    if not detach:
+        refuse_input()
     asked["vc"] = asked["vc"] or default_vc(url)
     job = describe(argv, asked)
     with connect(url) as client:
@@ -83,7 +88,46 @@ def run(argv: tuple[str, ...], detach: bool, url: str, **asked: Any) -> None:
             click.echo(job_id)
             return
         code = attend(client, job_id)
+    if has_input(0):  # it came too late to be refused
+        say("skep: stdin is not passed to jobs: the input was not read")
     click.get_current_context().exit(code)
+
+
+def refuse_input() -> None:
+    """What is piped in would be lost without a word: a job is a process of the server and has no input."""
+    from skep.core.errors import InputError
+
+    if has_input(0):
+        raise InputError(
+            "stdin is not passed to jobs, and there is input",
+            hint="read a file in the job: -- bash -c 'COMMAND < FILE'; without input: skep run … < /dev/null",
+        )
+
+
+def has_input(fd: int) -> bool:
+    """True if something can be read now from a file or a pipe. A terminal has input only when a person types."""
+    import select
+    import stat
+
+    try:
+        found = os.fstat(fd)
+        if stat.S_ISREG(found.st_mode):
+            return os.lseek(fd, 0, os.SEEK_CUR) < found.st_size
+        is_piped = stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode)
+        return is_piped and bool(select.select([fd], [], [], 0)[0]) and bytes_waiting(fd) > 0
+    except OSError:  # closed
+        return False
+
+
+def bytes_waiting(fd: int) -> int:
+    """0 at the end of a pipe, which is readable too."""
+    import array
+    import fcntl
+    import termios
+
+    count = array.array("i", [0])
+    fcntl.ioctl(fd, termios.FIONREAD, count)
+    return count[0]
 
 
 def describe(argv: tuple[str, ...], asked: dict[str, Any]) -> dict[str, Any]:

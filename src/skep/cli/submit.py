@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skep.cli.live import connect, default_vc, duration, inherited, jobs_argument, print_data, say, server_option
+from skep.cli.live import complete_jobs, connect, default_vc, duration, inherited, print_data, say, server_option
 
 if TYPE_CHECKING:
     from skep.client import Client
@@ -120,16 +120,17 @@ def send_many(client: Client, text: str, key: str) -> dict[str, Any]:
     import json
 
     jobs = json.loads(text)
-    ids = client.submit_many(jobs, key=key)
-    named = [{"id": job_id, "name": job["name"]} for job_id, job in zip(ids, jobs, strict=True)]
-    return {"jobs": named, "warnings": []}
+    made = client.submit_batch(jobs, key=key)
+    named = [{"id": job_id, "name": job["name"]} for job_id, job in zip(made["ids"], jobs, strict=True)]
+    return {"jobs": named, "warnings": made["warnings"]}
 
 
 @click.command()
-@jobs_argument
+@click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs)
+@click.option("--group", default="", help="All jobs of this group (a sweep).")
 @click.option("--timeout", type=duration, metavar="TIME", help=f"Give up after this time, with exit code {TIMED_OUT}.")
 @server_option
-def wait(jobs: tuple[str, ...], timeout: float | None, url: str) -> None:
+def wait(jobs: tuple[str, ...], group: str, timeout: float | None, url: str) -> None:
     """Wait until jobs have ended; the exit code is that of the first that did not succeed.
 
     0: all succeeded; 130: it was stopped. Waits through a restart of the server.
@@ -138,16 +139,19 @@ def wait(jobs: tuple[str, ...], timeout: float | None, url: str) -> None:
     Examples:
       skep wait 17 && skep submit next.yaml
       skep wait 17 18 --timeout 2h
+      skep wait --group sweep-lr
     """
     import time
 
     from skep.client import exit_code
 
+    if not jobs and not group:
+        raise click.UsageError("which jobs? Name some, or a --group")
     by_s = None if timeout is None else time.monotonic() + timeout
     with connect(url) as client:
         codes = []
         # All at once: a name means the latest job of that name now, and a wrong name is reported at once.
-        for job in [client.job(job)["id"] for job in jobs]:
+        for job in dict.fromkeys([*(client.job(job)["id"] for job in jobs), *members(client, group)]):
             try:
                 ended = client.wait(job, None if by_s is None else max(0.0, by_s - time.monotonic()))
             except TimeoutError as error:
@@ -156,3 +160,17 @@ def wait(jobs: tuple[str, ...], timeout: float | None, url: str) -> None:
             say(f"job {ended['id']} {ended['state']}")
             codes.append(exit_code(ended))
     click.get_current_context().exit(next((code for code in codes if code), 0))
+
+
+def members(client: Client, group: str) -> list[str]:
+    """The jobs of a group that have not ended, and those that were submitted with them or since, in that order: the
+    exit code of a trial that has failed already counts. If all have ended, those of the last submission."""
+    from skep.client import ENDED
+    from skep.core.errors import NotFound
+
+    found = list(client.jobs(group=group, all="true")) if group else []
+    if group and not found:
+        raise NotFound(f"there is no job of group {group}", hint="`skep ps --all` lists jobs")
+    times = [job["submit_s"] for job in found]
+    since_s = min([job["submit_s"] for job in found if job["state"] not in ENDED], default=max(times, default=0.0))
+    return [job["id"] for job in reversed(found) if job["submit_s"] >= since_s]

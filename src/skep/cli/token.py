@@ -123,6 +123,7 @@ def open_tokens(data: str | None) -> Tokens | RemoteTokens:
     from skep.client.profile import read_profile
     from skep.core.errors import InputError
     from skep.files.running import default_data
+    from skep.server.private import account_name
     from skep.server.tokens import Tokens
 
     if data is None and (url := os.environ.get("SKEP_URL", "") or read_profile().url):
@@ -131,7 +132,7 @@ def open_tokens(data: str | None) -> Tokens | RemoteTokens:
     if not (folder / "skep.db").exists():
         hint = "`skep up` makes one; --data names its folder, SKEP_URL the address of a server elsewhere"
         raise InputError(f"{folder} is not the data folder of a server", hint=hint)
-    return Tokens(folder)
+    return Tokens(folder, by=account_name(os.geteuid()))
 
 
 class RemoteTokens:

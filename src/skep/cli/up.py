@@ -118,13 +118,20 @@ def wait_until_ready(child: Any, config: Config, begin: int) -> None:
 
 def next_commands(config: Config, url: str) -> str:
     """What to type now: the address, if commands would not find it by themselves, and how to stop."""
+    from pathlib import Path
+
     from skep.client.profile import DEFAULT_URL, read_profile
+    from skep.engines.local.accounts import SERVER, first_closed
+    from skep.server.build import chosen_run_as
 
     is_elsewhere = url != DEFAULT_URL or bool(read_profile().url)
     lines = [f"  export SKEP_URL={url}"] if is_elsewhere else []
     if config.auth == "token":
-        lines.append(f"  export SKEP_TOKEN=$(skep token create --user $USER --data {shlex.quote(str(config.data))})")
-    lines.append("  skep run --gpus 1 -- python3 -c 'print(\"hello\")'")
+        lines.append(
+            f"  export SKEP_TOKEN=$(skep token create --user $(id -un) --data {shlex.quote(str(config.data))})"
+        )
+    is_closed = chosen_run_as(config) != SERVER and first_closed(Path.cwd()) is not None
+    lines.append(f"  skep run{' --workdir /tmp' if is_closed else ''} --gpus 1 -- python3 -c 'print(\"hello\")'")
     lines.append(f"  skep down{'' if config.data == default_data() else f' --data {shlex.quote(str(config.data))}'}")
     return "next:\n" + "\n".join(lines)
 

@@ -73,9 +73,13 @@ class Client(Insight):
 
     def submit_many(self, jobs: Sequence[Mapping[str, Any]], *, key: str = "") -> list[str]:
         """Submit all of them or none; returns their ids."""
+        return list(self.submit_batch(jobs, key=key)["ids"])
+
+    def submit_batch(self, jobs: Sequence[Mapping[str, Any]], *, key: str = "") -> dict[str, Any]:
+        """Submit all of them or none → `{"ids": […], "warnings": […]}`."""
         headers = {"Idempotency-Key": key or secrets.token_hex(16)}
         found: dict[str, Any] = self._wire.ask("POST", "/jobs:batch", json={"jobs": list(jobs)}, headers=headers)
-        return list(found["ids"])
+        return found
 
     def run(self, argv: str | Sequence[str], *, name: str = "", gpus: int = 0, count: int = 1, **fields: Any) -> Job:
         """Submit `count` tasks of one command, in this working directory, and do not wait.

@@ -22,6 +22,7 @@ VALUES_MAX = 2_000_000
 """The most values of a file after its aliases are expanded."""
 
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_INDENTED = re.compile(r" *\t")
 _NULLS = ("", "~", "null", "Null", "NULL")
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
@@ -35,7 +36,7 @@ def read_document(text: str, path: str | Path) -> Field:
     try:
         root = _Builder(shown).build(yaml.parse(text, Loader=loader))
     except yaml.YAMLError as error:
-        raise _syntax_fault(shown, error) from None
+        raise _syntax_fault(shown, error, text) from None
     return Field(shown, "", root)
 
 
@@ -55,10 +56,15 @@ def _plain(value: object) -> Raw:
     return Raw(str(value), 0, is_plain=not is_text)
 
 
-def _syntax_fault(shown: str, error: Any) -> InputError:
+def _syntax_fault(shown: str, error: Any, text: str) -> InputError:
     mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark is not None else None
     where = f"{shown}:{line}" if line is not None else shown
+    if line is not None and _INDENTED.match("".join(text.splitlines()[line - 1 : line])):
+        said = "is indented with a tab, which YAML does not allow"
+        return InputError(f"{where}: {said}", hint=f"use spaces: `expand -t 2 {shown}` prints the file so").at(
+            "", line, said
+        )
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
     said = f"is not YAML: {' '.join(problem.split())}"
     return InputError(f"{where}: {said}").at("", line, said)

@@ -8,6 +8,7 @@ exits with such a code has simply failed.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -76,6 +77,9 @@ _ROWS = (
     ExitClass(231, "an index out of range", "user", "never"),
     ExitClass(232, "a segmentation fault", "user", "never"),
     ExitClass(233, "it dumped core", "user", "never"),
+    ExitClass(234, "a command is not executable", "user", "never", "`chmod +x` it, or call it by its interpreter"),
+    ExitClass(235, "permission was denied", "user", "never", "is the file executable, and open to the job's account?"),
+    ExitClass(236, "a command could not be run", "user", "never", "read its log"),
     ExitClass(251, "its GPUs were not given in time", "resource", "backoff"),
     ExitClass(253, "a port was taken", "platform", "always"),
     ExitClass(256, "failed", "unknown", "to-max", "read its log"),
@@ -101,7 +105,12 @@ CAUSES = {
 }
 """Causes that an engine or the service knows better than the exit code does."""
 
-_OF_SHELL = {126: 220, 127: 220}
+_NOT_RUN, _NOT_FOUND = 126, 127
+"""The exit codes of a shell, and of the shim, for a command that could not be started."""
+_WHY_NOT_RUN = (
+    (234, re.compile(r"not executable|cannot execute|exec format error|: is a directory", re.IGNORECASE)),
+    (235, re.compile(r"permission denied|operation not permitted", re.IGNORECASE)),
+)
 _SIGNALS = range(128, 144)
 _PATTERNS = tuple(
     (code, re.compile(pattern, re.IGNORECASE))
@@ -130,16 +139,18 @@ def classify(code: int, log_tail: str, *, cause: str = "") -> ExitClass:
     if cause in CAUSES:
         return CLASSES[CAUSES[cause]]
     found = _by_code(code)
-    if found.kind == "unknown" and (better := _by_log(log_tail)) is not None:
-        found = better
+    if code == _NOT_RUN:
+        found = _by_log(log_tail, _WHY_NOT_RUN) or found
+    elif found.kind == "unknown":
+        found = _by_log(log_tail, _PATTERNS) or found
     # Evidence that only the job itself gives can be produced at will: a signal it sent itself, a line it printed.
     is_own = code > 0 and found.reaction == "always"
     return msgspec.structs.replace(found, reaction="some") if is_own else found
 
 
 def _by_code(code: int) -> ExitClass:
-    if code in _OF_SHELL:
-        return CLASSES[_OF_SHELL[code]]
+    if code in (_NOT_RUN, _NOT_FOUND):
+        return CLASSES[220 if code == _NOT_FOUND else 236]
     if code in CLASSES and (code <= 0 or code in _SIGNALS):
         return CLASSES[code]
     if code in _SIGNALS:
@@ -147,11 +158,11 @@ def _by_code(code: int) -> ExitClass:
     return msgspec.structs.replace(CLASSES[256 if code > 0 else -8000], code=code)
 
 
-def _by_log(log_tail: str) -> ExitClass | None:
+def _by_log(log_tail: str, patterns: Iterable[tuple[int, re.Pattern[str]]]) -> ExitClass | None:
     """By the last error message in the log."""
     end = "\n".join(log_tail[-20_000:].splitlines()[-LINES_READ:])
     last, best = -1, None
-    for code, pattern in _PATTERNS:
+    for code, pattern in patterns:
         for match in pattern.finditer(end):
             if match.start() > last:
                 last, best = match.start(), CLASSES[code]

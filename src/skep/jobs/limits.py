@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from skep.core.errors import InputError
+from skep.core.model import PRIORITIES
 from skep.files.document import Field
 
 COUNT_MAX = 10**9
@@ -39,11 +40,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     log_mib: int | None = None
     """The log of one task that is kept, enforced by the engine: the oldest part is deleted first."""
     priority: int | None = None
-    """The highest priority that users may set; admins and owners of the VC may set more."""
+    """The highest priority that users may set, because a higher one preempts the jobs of others; admins and owners of
+    the VC may set more."""
 
 
 DEFAULTS = Limits(
-    jobs=50_000, pending=50_000, tasks=200_000, ports=20_000, cpus=64.0, processes=10_000, log_mib=80, priority=100
+    jobs=50_000,
+    pending=50_000,
+    tasks=200_000,
+    ports=20_000,
+    cpus=64.0,
+    processes=10_000,
+    log_mib=80,
+    priority=PRIORITIES["test"],
 )
 
 

@@ -18,6 +18,7 @@ from skep.jobs import fields
 from skep.jobs.native import read_native
 from skep.jobs.openpai import is_openpai, read_openpai
 from skep.jobs.request import Request
+from skep.jobs.scripts import refuse_script
 from skep.jobs.sweep import JOBS_MAX, swept
 
 SIZE_MAX = 2**20
@@ -69,6 +70,7 @@ def refuse_no_text(text: str, source: str) -> None:
         raise InputError(f"{source}: is empty, expected a job file")
     if "\0" in text or _SURROGATE.search(text):
         raise InputError(f"{source}: is not a text file, expected a job file")
+    refuse_script(text, source)
 
 
 def _from_json(text: str) -> dict[str, object] | list[object] | None:

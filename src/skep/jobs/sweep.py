@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 
+from skep.core.errors import did_you_mean
 from skep.files.document import Field, Raw
 from skep.jobs import fields
 
@@ -16,6 +17,7 @@ LENGTH_MAX = 64_000_000
 VALUE_MAX = 1000
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_ASSIGNMENT = re.compile(r"(?:^|[\s;&|(])([A-Za-z_]\w*)(?:\+?=| +in\b)|\bread +(?:-\w+ +)*([\w ]+)")
 
 
 def substitute(
@@ -43,6 +45,7 @@ def swept(document: Field) -> Iterator[Field]:
     choices = _choices(given["sweep"])
     jobs = math.prod(len(values) for values in choices.values())
     _refuse_too_many(given["sweep"], jobs, document)
+    _refuse_unknown(document, choices)
     for number, values in enumerate(itertools.product(*choices.values()), start=1):
         yield _combination(document, dict(zip(choices, values, strict=True)), number)
 
@@ -52,6 +55,47 @@ def _refuse_too_many(sweep: Field, jobs: int, document: Field) -> None:
         raise sweep.trouble(f"{sweep.path} makes {jobs:,} jobs, expected at most {JOBS_MAX:,}")
     if jobs * fields.length(document.raw) > LENGTH_MAX:
         raise sweep.trouble(f"{sweep.path} makes {jobs:,} jobs of this size", hint="put the long text into a script")
+
+
+def _refuse_unknown(document: Field, choices: Mapping[str, list[str]]) -> None:
+    """`${lrr}` would be an empty text in the shell, which has only what the job sets itself and names in capitals."""
+    texts = [text for key, part in document.fields().items() if key != "sweep" for text in _texts(part)]
+    own = {name for field in texts for name in _assigned(field.raw.content)} | _environment(document)
+    for field in texts:
+        for match in _VARIABLE.finditer(field.raw.content):
+            name = match[1]
+            is_shells = name in own or (name.isupper() and name.lower() not in choices)
+            if name not in choices and not is_shells:
+                near = did_you_mean(name.lower(), choices, start=", ")
+                problem = f"{field.path}: ${{{name[:100]}}} is not a parameter of the sweep{near}"
+                hint = f"it has {', '.join(list(choices)[:20])}; a variable of the shell is written ${name[:100]}"
+                raise field.trouble(problem, hint=hint)
+
+
+def _texts(field: Field) -> Iterator[Field]:
+    if isinstance(field.raw.content, str):
+        yield field
+    elif field.is_mapping:
+        for part in field.fields().values():
+            yield from _texts(part)
+    else:
+        for part in field.items():
+            yield from _texts(part)
+
+
+def _assigned(command: str) -> Iterator[str]:
+    """Variables that a command sets: `x=1`, `for x in`, `read x y`."""
+    for match in _ASSIGNMENT.finditer(command):
+        yield from (match[1] or match[2] or "").split()
+
+
+def _environment(document: Field) -> set[str]:
+    """Variables that the file sets, for the job or for one of its roles."""
+    given = document.fields()
+    roles = given["tasks"].fields().values() if "tasks" in given and given["tasks"].is_mapping else ()
+    places = [document, *(role for role in roles if role.is_mapping)]
+    sets = (place.fields().get(key) for place in places for key in ("env", "secrets"))
+    return {name for each in sets if each is not None and each.is_mapping for name in each.fields()}
 
 
 def _choices(field: Field) -> dict[str, list[str]]:

@@ -350,7 +350,10 @@ JOB: Table = {
         mapping(closed(ROLE), fields.ROLE.pattern, "roles by name (letters, digits, `_`)", most=fields.ROLES_MAX),
         f"See below; at most {fields.ROLES_MAX} roles and {fields.TASKS_MAX:,} tasks.",
     ),
-    "vc": JobField(word(), "The virtual cluster."),
+    "vc": JobField(
+        word(),
+        "The virtual cluster. Without one: `default` if that has GPUs, else the largest that the user may use.",
+    ),
     "pinned": JobField(
         word(fields.pinned),
         "A pinned cell of the virtual cluster, by the name it has in the cluster file: the job "
@@ -364,7 +367,8 @@ JOB: Table = {
             {"anyOf": [whole(-1, 1000).schema, {"enum": list(PRIORITIES)}]},
             fields.priority,
         ),
-        "Higher comes first under policies that know priorities; -1 is opportunistic.",
+        "Higher comes first and preempts lower ones of the VC, under every policy; -1 is opportunistic. With tokens, "
+        "more than `test` needs a grant.",
         "`test`",
     ),
     "gang": JobField(FLAG, "All tasks start together or none; `false`: each starts when it can."),

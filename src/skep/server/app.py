@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import re
@@ -39,6 +40,7 @@ from skep.server.routes import (
 )
 from skep.server.security import Guard
 from skep.server.studies.studies import Studies
+from skep.server.token_events import record_changes
 from skep.server.tokens import Tokens
 from skep.service.history import Samples
 from skep.service.live import Live
@@ -75,7 +77,9 @@ def make_api(context: Context) -> FastAPI:
         context.changes.start()
         context.history.start()
         await run_in_threadpool(context.studies.start)
+        recording = asyncio.create_task(record_changes(context.tokens, context.live))
         yield
+        recording.cancel()
         context.hub.close()
         context.changes.close()
         await run_in_threadpool(context.studies.close)

@@ -95,7 +95,7 @@ def job_accounts(config: Config, say: Callable[[str], None]) -> Accounts:
 
     Without tokens only the server's own account is meant to use it, and the jobs are its own.
     """
-    run_as = config.run_as or (SEPARATE if config.needs_token and not missing_rights() else SERVER)
+    run_as = chosen_run_as(config)
     accounts = Accounts(run_as, config.data, config.job_files, server_umask())
     if accounts.differ:
         say(f"jobs run as other accounts (run_as: {run_as}); their folders are in {accounts.job_files}")
@@ -106,6 +106,10 @@ def job_accounts(config: Config, say: Callable[[str], None]) -> Accounts:
         f"of other jobs (to isolate them: {more})"
     )
     return accounts
+
+
+def chosen_run_as(config: Config) -> str:
+    return config.run_as or (SEPARATE if config.needs_token and not missing_rights() else SERVER)
 
 
 def server_umask() -> int:

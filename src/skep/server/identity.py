@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from skep.core.errors import InputError
 from skep.core.model import DEFAULT_VC
 from skep.jobs.limits import LimitRules
+from skep.jobs.read import Reading
 from skep.jobs.request import Request
 from skep.server.tokens import NAME, Tokens
 from skep.service.sight import EVERYTHING, Sight
@@ -45,10 +48,10 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def sight(self) -> Sight:
-        return Sight(frozenset(self.vcs)) if self.vcs and self.role != "admin" else EVERYTHING
+        return Sight(frozenset(self.vcs)) if self.vcs and not self.is_admin else EVERYTHING
 
     def must_be_admin(self, what: str) -> None:
-        if self.role != "admin":
+        if not self.is_admin:
             raise Forbidden(403, f"{what} needs a token of role admin; this one is of role {self.role}")
 
     def must_see_everything(self, what: str) -> None:
@@ -59,17 +62,47 @@ class Identity(msgspec.Struct, frozen=True):
         if self.role == "viewer":
             raise Forbidden(403, "this token only reads (role viewer)")
 
-    def homed(self, requests: list[Request]) -> list[Request]:
-        """The same request; a job without a VC goes to the only VC of the token."""
-        if len(self.vcs) != 1 or self.role == "admin":
-            return requests
-        vc = self.vcs[0]
-        return [msgspec.structs.replace(each, vc=vc) if each.vc == DEFAULT_VC else each for each in requests]
+    def homed(self, reading: Reading, owned: Mapping[str, int]) -> Reading:
+        """The same jobs; those that name no VC are in the one that this user gets by default. A choice is a warning.
+
+        `owned`: the GPUs of each VC of the cluster; empty if it has none.
+        """
+        vc = self.home(owned)
+        if vc == DEFAULT_VC or all(each.vc != DEFAULT_VC for each in reading.requests):
+            return reading
+        requests = [
+            msgspec.structs.replace(each, vc=vc) if each.vc == DEFAULT_VC else each for each in reading.requests
+        ]
+        if not self.is_admin and len(self.vcs) == 1:
+            return Reading(requests, reading.warnings)
+        why = f"this cluster has no VC {DEFAULT_VC}"
+        if DEFAULT_VC in owned or not owned:
+            has_none = f"VC {DEFAULT_VC} has no GPUs"
+            why = has_none if self.may_use(DEFAULT_VC) else f"this token is not for VC {DEFAULT_VC}"
+        said = f"VC {vc} was chosen: {why}, and no other is named"
+        return Reading(requests, [*reading.warnings, said])
+
+    def home(self, owned: Mapping[str, int]) -> str:
+        """`default` if there is such a VC with GPUs, else the one with the most GPUs of those that it may use."""
+        if not self.is_admin and len(self.vcs) == 1:
+            return self.vcs[0]
+        mine = [vc for vc in owned or self.vcs if self.may_use(vc)]
+        most = max((owned.get(vc, 0) for vc in mine), default=0)
+        if not mine or (DEFAULT_VC in mine and (owned.get(DEFAULT_VC) or not most)):
+            return DEFAULT_VC
+        return next(vc for vc in mine if owned.get(vc, 0) == most)
+
+    def may_use(self, vc: str) -> bool:
+        return self.is_admin or not self.vcs or vc in self.vcs
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role == "admin"
 
     def must_submit(self, requests: list[Request], limits: LimitRules) -> None:
         """Check the VCs of the token; that a job has the name of its submitter is checked when the job is read."""
         self.must_write()
-        if self.role == "admin":
+        if self.is_admin:
             return
         for request in requests:
             self._must_have_vc(request.vc)
@@ -78,13 +111,13 @@ class Identity(msgspec.Struct, frozen=True):
     def must_prioritise(self, priority: int, vc: str, limits: LimitRules) -> None:
         most = limits.of_task(self.who, vc).priority
         if most is not None and priority > most and not self.leads(vc):
-            hint = "admins and owners of the VC may give more; `limits` in the config file sets it"
+            hint = "it would preempt jobs of others: owners of the VC and admins may; `limits` of the server grant it"
             raise Forbidden(403, f"priority {priority} is above {most}, the limit of {self.who} in VC {vc}", hint)
 
     def must_own(self, job: Json) -> None:
         """For what belongs to the submitter alone, such as secrets."""
         self.must_write()
-        if self.role == "admin":
+        if self.is_admin:
             return
         if job["user"] != self.who:
             raise Forbidden(403, f"job {job['id']} belongs to {job['user'] or 'an unnamed user'}, not to {self.who}")
@@ -104,10 +137,10 @@ class Identity(msgspec.Struct, frozen=True):
 
     def leads(self, vc: str) -> bool:
         """True if it may change all jobs of this VC."""
-        return self.role == "admin" or (self.role == "owner" and vc in self.vcs)
+        return self.is_admin or (self.role == "owner" and vc in self.vcs)
 
     def _must_have_vc(self, vc: str) -> None:
-        if self.vcs and vc not in self.vcs:
+        if not self.may_use(vc):
             raise Forbidden(403, f"this token is not for VC {vc}", f"it is for {', '.join(self.vcs)}")
 
 

@@ -14,7 +14,8 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -32,6 +33,8 @@ _TOKEN = re.compile(r"skep_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
 _TABLE = """CREATE TABLE IF NOT EXISTS tokens
     (id TEXT PRIMARY KEY, digest TEXT NOT NULL, user TEXT NOT NULL, vcs TEXT NOT NULL, role TEXT NOT NULL,
      created_s REAL NOT NULL)"""
+_CHANGES = """CREATE TABLE IF NOT EXISTS changes
+    (number INTEGER PRIMARY KEY, at_s REAL NOT NULL, by TEXT NOT NULL, text TEXT NOT NULL)"""
 _COLUMNS = "id, user, vcs, role, created_s, expires_s"
 
 
@@ -50,8 +53,23 @@ class Token(msgspec.Struct, frozen=True):
         return self.expires_s is not None and self.expires_s <= now_s()
 
 
+class TokenChange(msgspec.Struct, frozen=True):
+    """What was done to a token, and by whom; kept until the server has recorded it as an event."""
+
+    number: int
+    at_s: float
+    by: str
+    text: str
+
+    @property
+    def age_s(self) -> float:
+        return now_s() - self.at_s
+
+
 class Tokens:
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, by: str = "") -> None:
+        """`by`: who changes tokens through this object, unless a call names another user."""
+        self._by = by
         prepare_folder(data)
         path = data / "tokens.db"
         try:
@@ -64,7 +82,9 @@ class Tokens:
             raise InputError(f"{path} cannot be used: {reason}") from None
         self._lock = threading.Lock()
 
-    def create(self, user: str, role: str, vcs: tuple[str, ...] = (), life_s: float | None = None) -> tuple[Token, str]:
+    def create(
+        self, user: str, role: str, vcs: tuple[str, ...] = (), life_s: float | None = None, *, by: str = ""
+    ) -> tuple[Token, str]:
         """The token and its secret text, which is not stored. `life_s` None: the token does not expire."""
         for word in (user, *vcs):
             if not NAME.fullmatch(word):
@@ -85,7 +105,8 @@ class Tokens:
         expires_s = None if life_s is None else created_s + life_s
         token = Token(token_id, user, tuple(dict.fromkeys(vcs)), role, created_s, expires_s)
         row = (token.id, _digest(secret), token.user, ",".join(token.vcs), token.role, created_s, expires_s)
-        with self._lock:
+        where = f" in {', '.join(token.vcs)}" if token.vcs else ""
+        with self._changing(f"token {token.id} was created for {user} ({role}{where})", by):
             self._db.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         return token, secret
 
@@ -115,24 +136,52 @@ class Tokens:
             rows = self._db.execute(f"SELECT {_COLUMNS} FROM tokens ORDER BY created_s, id").fetchall()
         return [_token(row) for row in rows]
 
-    def rotate(self, token_id: str, overlap_s: float = 0.0) -> tuple[Token, str] | None:
+    def rotate(self, token_id: str, overlap_s: float = 0.0, *, by: str = "") -> tuple[Token, str] | None:
         """Create another token of the same user, role, VCs and life; the old one ends now, or after `overlap_s`."""
         old = self.get(token_id)
         if old is None:
             return None
         life_s = None if old.expires_s is None else min(max(old.expires_s - old.created_s, 1.0), LIFE_MAX_S)
-        made = self.create(old.user, old.role, old.vcs, life_s)
+        made = self.create(old.user, old.role, old.vcs, life_s, by=by)
         if overlap_s > 0:
             until_s = min(now_s() + overlap_s, old.expires_s if old.expires_s is not None else float("inf"))
-            with self._lock:
+            with self._changing(f"token {token_id} of {old.user} expires in {overlap_s:g} s", by):
                 self._db.execute("UPDATE tokens SET expires_s = ? WHERE id = ?", (until_s, token_id))
         else:
-            self.revoke(token_id)
+            self.revoke(token_id, by=by)
         return made
 
-    def revoke(self, token_id: str) -> bool:
-        with self._lock:
+    def revoke(self, token_id: str, *, by: str = "") -> bool:
+        old = self.get(token_id)
+        if old is None:
+            return False
+        with self._changing(f"token {token_id} of {old.user} was revoked", by):
             return self._db.execute("DELETE FROM tokens WHERE id = ?", (token_id,)).rowcount > 0
+
+    @contextmanager
+    def _changing(self, text: str, by: str) -> Iterator[None]:
+        """The change and its record are one transaction."""
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute(
+                    "INSERT INTO changes (at_s, by, text) VALUES (?, ?, ?)", (now_s(), by or self._by, text)
+                )
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def changes(self) -> tuple[TokenChange, ...]:
+        """Those that are not recorded yet."""
+        with self._lock:
+            rows = self._db.execute("SELECT number, at_s, by, text FROM changes ORDER BY number").fetchall()
+        return tuple(TokenChange(*row) for row in rows)
+
+    def forget_change(self, number: int) -> None:
+        with self._lock:
+            self._db.execute("DELETE FROM changes WHERE number = ?", (number,))
 
     def close(self) -> None:
         self._db.close()
@@ -145,6 +194,7 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
         raise InputError(f"{path} was written by a newer version of Skep", hint="use that version")
     db.execute("BEGIN IMMEDIATE")
     db.execute(_TABLE)
+    db.execute(_CHANGES)
     if version == 0 and "expires_s" not in {row[1] for row in db.execute("PRAGMA table_info(tokens)")}:
         db.execute("ALTER TABLE tokens ADD COLUMN expires_s REAL")
     db.execute(f"PRAGMA user_version = {VERSION}")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from skep.core.actions import Launch, Move, Stop
 from skep.core.events import Exit, TasksExited, TasksMoved, TasksStarted
+from skep.core.fold.endings import NEEDS
 from skep.core.job import Job, JobState
 from skep.core.record import PlanRecord
 from skep.core.state import State
@@ -113,6 +114,14 @@ def notify_stopped_by_group(turn: Turn, state: State, record: Record) -> None:
     group = state.groups.get(ref.id) if ref is not None else None
     if record.request.gang and group is not None and group.reason == record.row.reason:
         turn.notify("stop-requested", group.reason, record.id)
+
+
+def notify_needs_failed(turn: Turn, state: State, record: Record) -> None:
+    """It has ended without having run, because a job that it needs did not succeed."""
+    job = state.jobs[record.members[0]]
+    has_needs = job.spec.needs or job.spec.needs_groups
+    if has_needs and job.state.is_final and job.reason.startswith(NEEDS):
+        turn.notify(record.row.state, job.reason, record.id)
 
 
 def which(record: Record, job: Job) -> str:

@@ -253,6 +253,10 @@ class Reads:
     def vcs(self) -> list[Json]:
         return present.vcs(self)
 
+    def owned(self) -> dict[str, int]:
+        """GPUs of each VC that any of its jobs may use, in the order of the cluster file; empty without VCs."""
+        return self.writer.ground.owned()
+
     def sample(self) -> present.Sample:
         """The numbers of this moment."""
         with self.lock:

@@ -54,6 +54,11 @@ class Ground(msgspec.Struct):
             self._guaranteed = guaranteed_gpus(self.layout) if self.layout is not None else {}
         return self._guaranteed
 
+    def owned(self) -> dict[str, int]:
+        """GPUs of each VC that any of its jobs may use: none, if all its cells are pinned."""
+        layout = self.layout
+        return {} if layout is None else {vc: n if layout.vcs[vc].grants else 0 for vc, n in self.guaranteed().items()}
+
     def follow(self, events: Sequence[Event]) -> Cluster | None:
         """Follow changes of the policy and of the cluster. Returns the new cluster, if there is one."""
         cluster = None

@@ -376,6 +376,7 @@ class Writer:
             is_over = record.row.finish_s is not None
             if record.row.reason != before:
                 notices.notify_stopped_by_group(turn, self.state, record)
+                notices.notify_needs_failed(turn, self.state, record)
             self.limits.look(record, [self.state.jobs[each] for each in (record.members if is_over else names)])
         return self.limits.releases()
 

@@ -70,6 +70,25 @@ def test_the_last_complaint_counts_and_old_ones_do_not() -> None:
     assert classify(1, log + "step\n" * 40).code == 1
 
 
+@pytest.mark.parametrize(
+    ("log", "phrase"),
+    [
+        ("skep: cannot run './train.py': it is not executable", "a command is not executable"),
+        ("skep: cannot run './data': Exec format error", "a command is not executable"),
+        ("bash: line 1: ./data: cannot execute binary file: Exec format error", "a command is not executable"),
+        ("bash: line 1: /tmp: Is a directory", "a command is not executable"),
+        ("bash: line 1: /root/train.py: Permission denied", "permission was denied"),
+        ("skep: cannot enter the folder '/root' as account ann: Permission denied", "permission was denied"),
+        ("PermissionError: [Errno 13] Permission denied: 'x'\n./y: cannot execute", "a command is not executable"),
+        ("", "a command could not be run"),
+        ("bash: pyton: command not found", "a command could not be run"),
+    ],
+)
+def test_126_says_why_the_command_did_not_run(log: str, phrase: str) -> None:
+    found = classify(126, f"step 1\n{log}\n")
+    assert (found.phrase, found.reaction) == (phrase, "never")
+
+
 def test_a_code_that_is_clear_is_not_refined() -> None:
     assert classify(143, "CUDA out of memory").code == 143
     assert classify(0, "CUDA out of memory").code == 0

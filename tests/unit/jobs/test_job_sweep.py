@@ -34,6 +34,52 @@ def test_a_name_of_values_only_has_a_group_too() -> None:
     assert read_requests("{name: '${x}', command: ls, sweep: {x: [p]}}").requests[0].group == "sweep"
 
 
+SWEPT = """\
+name: tune
+sweep: {lr: [0.1, 0.01], seed: [1]}
+COMMAND
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "said", "hint"),
+    [
+        (
+            "command: python train.py --lr ${lrr}",
+            r"job.yaml:3: command: \$\{lrr\} is not a parameter.*mean lr\?",
+            "$lrr",
+        ),
+        (
+            "command: python train.py --lr ${LR}",
+            r"job.yaml:3: command: \$\{LR\} is not a .*did you mean lr\?",
+            "lr, seed",
+        ),
+        ("command: ls\nworkdir: /data/${run}", r"job.yaml:4: workdir: \$\{run\} is not a parameter of the sweep", "lr"),
+        ("argv: [python, '--lr=${lrr}']", r"job.yaml:3: argv\[1\]: \$\{lrr\} is not", "$lrr"),
+        ("tasks: {w: {command: ls, env: {A: '${sed}'}}}", r"job.yaml:3: tasks.w.env.A: .*did you mean seed\?", "$sed"),
+    ],
+)
+def test_an_unknown_parameter_is_refused_with_its_line(command: str, said: str, hint: str) -> None:
+    with pytest.raises(InputError, match=said) as fault:
+        read_requests(SWEPT.replace("COMMAND", command))
+    assert hint in fault.value.hint
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "command: echo ${HOME} ${RANK} $lrr ${lr}",
+        "command: for i in 1 2; do echo ${i} ${lr}; done",
+        "command: 'out=run-${lr}; mkdir ${out}'",
+        "command: 'while read -r a b; do echo ${a}${b}${lr}; done'",
+        "tasks: {w: {command: 'echo ${batch} ${lr}', env: {batch: 32}}}",
+        "command: echo ${lr:-1} ${x%.py}",
+    ],
+)
+def test_variables_of_the_shell_are_left_to_it(command: str) -> None:
+    assert len(read_requests(SWEPT.replace("COMMAND", command)).requests) == 2
+
+
 @pytest.mark.parametrize(
     ("sweep", "said"),
     [

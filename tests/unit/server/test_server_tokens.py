@@ -240,3 +240,43 @@ def wait_for_answer(world: World, before: float) -> None:
             return
         time.sleep(0.05)
     raise AssertionError("the request never ended")
+
+
+def token_events(world: World, count: int) -> list[tuple[str, str]]:
+    """(who, what) of the last ones, once there are that many new ones."""
+    by_s = time.monotonic() + 30
+    while world.tokens.changes():
+        assert time.monotonic() < by_s, "changes are not recorded"
+        time.sleep(0.05)
+    return [(each["who"], each["text"]) for each in world.events() if each["kind"] == "token"][-count:]
+
+
+def test_changes_of_tokens_are_events_with_who_made_them(guarded: World) -> None:
+    root = guarded.bearer("root", "admin")
+    made = guarded.client.post("/api/v1/tokens", json={"user": "ann", "role": "user", "vcs": ["lab"]}, headers=root)
+    first = made.json()["id"]
+    second = guarded.client.post(f"/api/v1/tokens/{first}/rotate", json={}, headers=root).json()["id"]
+    guarded.client.delete(f"/api/v1/tokens/{second}", headers=root)
+    assert token_events(guarded, 4) == [
+        ("root", f"token {first} was created for ann (user in lab)"),
+        ("root", f"token {second} was created for ann (user in lab)"),
+        ("root", f"token {first} of ann was revoked"),
+        ("root", f"token {second} of ann was revoked"),
+    ]
+    secrets = [each for each in guarded.events() if made.json()["token"] in str(each)]
+    assert secrets == []
+
+
+def test_changes_in_the_file_are_events_too_also_those_made_while_no_server_ran(guarded: World, clock: Clock) -> None:
+    beside = Tokens(guarded.config.data, by="operator")
+    try:
+        clock.now_s -= 3600
+        token, _ = beside.create("ann", "user")
+        clock.now_s += 3600
+        beside.rotate(token.id, 60.0)
+    finally:
+        beside.close()
+    told = token_events(guarded, 3)
+    assert {who for who, _ in told} == {"operator"}
+    assert told[0][1].startswith(f"token {token.id} was created for ann (user) at ")
+    assert told[2][1] == f"token {token.id} of ann expires in 60 s"

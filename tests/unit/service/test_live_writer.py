@@ -145,6 +145,11 @@ def test_needs_are_met_or_end_those_who_wait(world: LiveWorld) -> None:
     (third,) = world.submit(request("third", needs=(second,)))
     world.end(first, 1, "SyntaxError")
     assert (world.state(second), world.state(third)) == ("stopped", "stopped")
+    told = [(each.kind, each.text) for job in (second, third) for each in world.store.notices(0, job, 100)[1:]]
+    assert told == [
+        ("stopped", f"needs {first}, which ended as failed"),
+        ("stopped", f"needs {second}, which ended as stopped"),
+    ]
     with pytest.raises(Conflict, match="ended as failed"):
         world.submit(request(needs=("first",)))
 

@@ -14,6 +14,8 @@ from skep.core.timers import LEASE
 if TYPE_CHECKING:
     from skep.core.state import State
 
+NEEDS = "needs "
+"""The reason of a job that ended because another one did not succeed begins with it."""
 PENDING, UNRUNNABLE = JobState.PENDING, JobState.UNRUNNABLE
 
 
@@ -51,7 +53,7 @@ def end_pending(state: State, job: Job, reason: str, ended_as: JobState = JobSta
 def end_needy(state: State, job: Job, needed: str, ended_as: JobState) -> None:
     never = ended_as is JobState.UNRUNNABLE
     how = "can never run" if never else f"ended as {ended_as}"
-    end_pending(state, job, f"needs {needed}, which {how}", JobState.UNRUNNABLE if never else JobState.STOPPED)
+    end_pending(state, job, f"{NEEDS}{needed}, which {how}", JobState.UNRUNNABLE if never else JobState.STOPPED)
 
 
 def end(state: State, job: Job, ended_as: JobState) -> None:

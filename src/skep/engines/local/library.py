@@ -37,17 +37,18 @@ def prepare_library(folder: Path) -> Path:
     target = folder / digest
     if not target.is_dir():
         _write(folder, target, files)
+    folder.chmod(0o755)  # Under the server's umask it is made for the server alone, and jobs of all accounts read it.
     return target
 
 
 def _write(folder: Path, target: Path, files: dict[str, str]) -> None:
     """Written aside and renamed, so that a crash leaves no partial copy."""
-    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
     try:
         for name, text in files.items():
             path = aside / name
-            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
             path.chmod(0o644)
         for made in (aside, aside / "skep", aside / "skep" / "train"):

@@ -19,6 +19,7 @@ import os
 import resource
 import select
 import signal
+import stat
 import sys
 import time
 import warnings  # noqa: F401 (used by `os.execvpe`, when another account may not be able to read it any more)
@@ -209,7 +210,7 @@ class Shim:
 
     def become_task(self, shim: int, output: int, error_end: int) -> NoReturn:
         code = 126
-        step = "start"
+        step, program = "start", ""
         try:
             os.setsid()
             join_groups(self.task["cgroups"])
@@ -232,11 +233,12 @@ class Shim:
                 os._exit(code)  # The shim died before this was set.
             step = f"enter the folder {self.task['cwd']!r}{whom}"
             os.chdir(self.task["cwd"])
-            step = f"run {self.task['argv'][0]!r}{whom}"
-            os.execvpe(self.task["argv"][0], self.task["argv"], self.task["env"])
+            program = self.task["argv"][0]
+            step = f"run {program!r}{whom}"
+            os.execvpe(program, self.task["argv"], self.task["env"])
         except OSError as error:
             code = 127 if error.errno == errno.ENOENT else 126
-            os.write(error_end, f"cannot {step}: {os.strerror(error.errno or 0)}".encode())
+            os.write(error_end, f"cannot {step}: {why_not(error, program)}".encode())
         except Exception as error:
             os.write(error_end, f"cannot {step}: {error}".encode())
         finally:
@@ -403,6 +405,18 @@ def become(account: dict[str, Any]) -> None:
     libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs")
+
+
+def why_not(error: OSError, program: str) -> str:
+    """The kernel answers "Permission denied" also for a file that is executable for no account, and for a folder."""
+    if error.errno == errno.EACCES and "/" in program:
+        with contextlib.suppress(OSError):
+            mode = os.stat(program).st_mode
+            if stat.S_ISDIR(mode):
+                return "it is not executable: it is a folder"
+            if not mode & 0o111:
+                return "it is not executable"
+    return os.strerror(error.errno or 0)
 
 
 def is_seconds(value: str) -> bool:

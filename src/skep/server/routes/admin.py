@@ -121,7 +121,7 @@ def list_tokens(request: Request) -> Response:
     "/tokens", status_code=201, response_model=None, responses={201: {"model": TokenMade}, **write_errors(409)}
 )
 def make_token(request: Request, body: TokenBody) -> Response:
-    return made_token(tokens_of(request).create(body.user, body.role, tuple(body.vcs), body.life_s))
+    return made_token(tokens_of(request).create(body.user, body.role, tuple(body.vcs), body.life_s, by=by(request)))
 
 
 @router.post(
@@ -132,7 +132,7 @@ def make_token(request: Request, body: TokenBody) -> Response:
 )
 def rotate_token(request: Request, id: TokenId, body: RotateBody = RotateBody()) -> Response:  # noqa: B008 (never changed)
     """Create another token of the same user, role, VCs and life; the old one ends at once, or after `overlap_s`."""
-    made = tokens_of(request).rotate(id, body.overlap_s)
+    made = tokens_of(request).rotate(id, body.overlap_s, by=by(request))
     if made is None:
         raise NotFound(f"there is no token {id}")
     return made_token(made)
@@ -144,9 +144,13 @@ def made_token(made: tuple[Token, str]) -> Response:
 
 @router.delete("/tokens/{id}", response_model=None, responses={200: {"model": Revoked}, **write_errors(404, 409)})
 def revoke_token(request: Request, id: TokenId) -> Response:
-    if not tokens_of(request).revoke(id):
+    if not tokens_of(request).revoke(id, by=by(request)):
         raise NotFound(f"there is no token {id}")
     return answer({"revoked": id})
+
+
+def by(request: Request) -> str:
+    return identity_of(request).who
 
 
 def tokens_of(request: Request) -> Tokens:

@@ -23,7 +23,7 @@ from skep.jobs.request import Request as JobRequest
 from skep.jobs.request import in_full, masked
 from skep.server.answers import answer, one_line
 from skep.server.context import context_of, done, identity_of, reads_of
-from skep.server.identity import Forbidden, Identity
+from skep.server.identity import Forbidden
 from skep.server.job_schema import BATCH, JOBS
 from skep.server.looks import remarks
 from skep.server.schemas import Ids, Submitted, errors, write_errors
@@ -94,7 +94,7 @@ async def submit(
         reading = await run_in_threadpool(read_body, body, identity.user)
     else:
         reading = read_body(body, identity.user)
-    reading = await looked(request, homed(identity, reading))
+    reading = await looked(request, identity.homed(reading, live.owned()))
     identity.must_submit(reading.requests, context_of(request).config.limits)
     ids = await submitted(request, reading)
     if len(ids) == 1:
@@ -132,7 +132,7 @@ async def submit_batch(request: Request) -> Response:
     """Submit many jobs, all or none."""
     identity = identity_of(request)
     reading = await run_in_threadpool(read_batch, await request.body(), identity.user)
-    reading = await looked(request, homed(identity, reading))
+    reading = await looked(request, identity.homed(reading, context_of(request).live.owned()))
     identity.must_submit(reading.requests, context_of(request).config.limits)
     ids = await submitted(request, reading)
     return answer({"ids": ids, "warnings": reading.warnings}, 201)
@@ -160,7 +160,7 @@ def try_out(request: Request, body: bytes) -> Json:
     reading, faults = read_all(text_of(body), "job", identity.user)
     if reading is not None:
         try:
-            reading = homed(identity, reading)
+            reading = identity.homed(reading, context_of(request).live.owned())
             context_of(request).looks.check(reading.requests)
             reading = Reading(reading.requests, [*reading.warnings, *remarks(reading.requests, vcs_of(request))])
             identity.must_submit(reading.requests, context_of(request).config.limits)
@@ -189,10 +189,6 @@ async def looked(request: Request, reading: Reading) -> Reading:
 
 def vcs_of(request: Request) -> Callable[[], set[str]]:
     return lambda: {vc["name"] for vc in context_of(request).live.vcs()}
-
-
-def homed(identity: Identity, reading: Reading) -> Reading:
-    return Reading(identity.homed(reading.requests), reading.warnings)
 
 
 def shown_fault(fault: InputError) -> Json:

@@ -202,19 +202,30 @@ def test_completion(ask: Ask, shell: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "found"), [("skep rel", ["release"]), ("skep stop ", ["12", "7"]), ("skep ps --sta", ["--state"])]
+    ("words", "found", "is_all"),
+    [
+        ("skep rel", ["release"], None),
+        ("skep ps --sta", ["--state"], None),
+        ("skep stop ", ["12", "7", "eval", "train"], False),
+        ("skep priority t", ["train"], False),
+        ("skep show ", ["12", "7", "eval", "train"], True),
+        ("skep logs e", ["eval"], True),
+        ("skep wait 12 tr", ["train"], True),
+    ],
 )
 def test_tab_completes_commands_jobs_and_options(
-    api: FakeApi, monkeypatch: pytest.MonkeyPatch, words: str, found: list[str]
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, words: str, found: list[str], is_all: bool | None
 ) -> None:
+    """Jobs by their ids and names; those that have ended for commands that look at them."""
     from click.shell_completion import BashComplete
 
     from skep.cli.main import skep
 
-    api.answers["GET /jobs"] = {"jobs": [job("12"), job("7")], "next": None}
+    api.answers["GET /jobs"] = {"jobs": [job("12", name="eval"), job("7")], "next": None}
     parts = words.split(" ")
     made = BashComplete(skep, {}, "skep", "_SKEP_COMPLETE").get_completions(parts[1:-1], parts[-1])
     assert [item.value for item in made] == found
+    assert [request.query.get("all") == ["true"] for request in api.asked] == ([] if is_all is None else [is_all])
 
 
 def test_the_commands_stand_under_headings_and_all_of_them_load(ask: Ask) -> None:

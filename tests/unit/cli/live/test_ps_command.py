@@ -56,6 +56,13 @@ def test_nothing_to_show(api: FakeApi, ask: Ask) -> None:
     assert ask("ps", "-o", "name").stdout == ""
 
 
+def test_the_server_is_named_beside_the_data(api: FakeApi, ask: Ask) -> None:
+    api.answers["GET /jobs"] = page()
+    assert ask("ps").stderr == f"server: {api.url}\n"
+    for output in ("json", "yaml", "name"):
+        assert ask("ps", "-o", output).stderr == ""
+
+
 def test_filters_are_asked_of_the_server(api: FakeApi, ask: Ask) -> None:
     api.answers["GET /jobs"] = page()
     ask(

@@ -363,3 +363,69 @@ def test_a_log_cannot_command_a_terminal_unless_it_is_asked_for(
     assert on_a_terminal("logs", "7", *follow) == "red plain\n"
     assert on_a_terminal("logs", "7", "--raw", *follow) == HOSTILE
     assert ask("logs", "7", *follow).stdout == HOSTILE  # a file gets all of it
+
+
+@pytest.mark.parametrize("how", ["file", "pipe", "heredoc"])
+def test_input_is_refused_and_nothing_is_submitted(api: FakeApi, start: Start, tmp_path: Path, how: str) -> None:
+    (tmp_path / "input").write_text("1 2 3\n")
+    source = (tmp_path / "input").open()
+    with source, start("run", "--", "cat", stdin=source if how == "file" else subprocess.PIPE) as process:
+        if process.stdin is not None:
+            process.stdin.write("1 2 3\n")
+            process.stdin.flush()
+            if how == "heredoc":
+                process.stdin.close()
+        code = process.wait(60)
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert (code, api.bodies("POST", "/jobs")) == (2, [])
+    assert said.startswith("error: stdin is not passed to jobs")
+    assert "< FILE" in said
+
+
+@pytest.mark.parametrize("how", ["nothing", "an open pipe", "an ended pipe", "the end of a file", "detached"])
+def test_without_input_or_without_waiting_it_runs(api: FakeApi, start: Start, tmp_path: Path, how: str) -> None:
+    """A loop such as `while read x; do skep run -d …; done < list` keeps its input."""
+    ready(api, {**job("7"), "state": "succeeded"}, log=[])
+    (tmp_path / "list").write_text("a\nb\n" if how == "detached" else "")
+    given: Any = {"nothing": subprocess.DEVNULL, "an open pipe": subprocess.PIPE, "an ended pipe": subprocess.PIPE}
+    options = ["--detach"] if how == "detached" else []
+    source = (tmp_path / "list").open()
+    with source, start("run", *options, "--", "true", stdin=given.get(how, source)) as process:
+        if how == "an ended pipe":
+            assert process.stdin is not None
+            process.stdin.close()
+        assert process.wait(60) == 0
+    assert len(api.bodies("POST", "/jobs")) == 1
+
+
+@pytest.mark.parametrize(
+    ("states", "code", "waited"),
+    [
+        (("succeeded", "succeeded", "running"), 0, ["2", "3"]),
+        (("failed", "succeeded", "running"), 0, ["2", "3"]),  # of last week
+        (("succeeded", "failed", "running"), 3, ["2", "3"]),
+        (("succeeded", "succeeded", "failed"), 3, ["2", "3"]),
+    ],
+)
+def test_waiting_for_a_group(api: FakeApi, ask: Ask, states: tuple[str, ...], code: int, waited: list[str]) -> None:
+    jobs = [
+        job(str(number), state=state, submit_s=1000.0 if number > 1 else 5.0, group="lr")
+        for number, state in enumerate(states, 1)
+    ]
+    api.answers["GET /jobs"] = {"jobs": jobs[::-1], "next": None}
+    for each in jobs:
+        ended = each["state"] if each["state"] != "running" else "succeeded"
+        history = [{"code": 3, "outcome": "failed"}] if ended == "failed" else []
+        api.answers[f"GET /jobs/{each['id']}"] = {**each, "state": ended, "history": history}
+    done = ask("wait", "--group", "lr")
+    assert done.exit_code == code
+    assert [line.split()[1] for line in done.stderr.splitlines()] == waited
+    assert api.asked[0].query["group"] == ["lr"]
+
+
+def test_waiting_for_nothing(api: FakeApi, ask: Ask) -> None:
+    api.answers["GET /jobs"] = {"jobs": [], "next": None}
+    assert ask("wait").exit_code == 2
+    with pytest.raises(NotFound, match="there is no job of group nope"):
+        ask("wait", "--group", "nope")

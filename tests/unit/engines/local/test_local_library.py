@@ -75,6 +75,21 @@ def test_it_is_written_once_and_readable_by_every_account(tmp_path: Path) -> Non
     assert stat.S_IMODE(library.stat().st_mode) == 0o755
 
 
+@pytest.mark.parametrize("is_made", [True, False], ids=["made", "left by an earlier version"])
+def test_every_account_reaches_it_whatever_the_umask_of_the_server(tmp_path: Path, is_made: bool) -> None:
+    folder = tmp_path / "python"
+    before = os.umask(0o077)
+    try:
+        if not is_made:
+            prepare_library(folder)
+            folder.chmod(0o700)
+        library = prepare_library(folder)
+    finally:
+        os.umask(before)
+    closed = [path for path in (folder, library, *library.rglob("*")) if not path.stat().st_mode & stat.S_IROTH]
+    assert closed == []
+
+
 def test_paths_of_the_job_come_behind_it(tmp_path: Path) -> None:
     assert with_library({"PYTHONPATH": "/mine"}, tmp_path)["PYTHONPATH"] == f"{tmp_path}{os.pathsep}/mine"
     assert with_library({}, tmp_path)["PYTHONPATH"] == str(tmp_path)

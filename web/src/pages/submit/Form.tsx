@@ -9,10 +9,12 @@ import { FIELDS, readDocument, valueOf, withValue, type Field } from "./fields";
 interface Props {
   text: string;
   problems: readonly Schemas["Problem"][];
+  /** The VC that the server takes, also where the file names none. */
+  chosenVc: string | undefined;
   onChange: (text: string) => void;
 }
 
-export function Form({ text, problems, onChange }: Props) {
+export function Form({ text, problems, chosenVc, onChange }: Props) {
   const document = useMemo(() => readDocument(text), [text]);
   const { data: vcs = [] } = useQuery(vcsQuery);
   if (!document) return <p className="note">The file cannot be read as one job; the form waits until it can.</p>;
@@ -28,7 +30,7 @@ export function Form({ text, problems, onChange }: Props) {
       {FIELDS.filter((field) => !(hasRoles && field.isOfRole)).map((field) => (
         <One
           key={field.path.join(".")}
-          field={field}
+          field={field.path[0] === "vc" ? { ...field, hint: chosenVc } : field}
           document={document}
           problem={problemOf(field, problems)}
           onChange={onChange}

@@ -3,7 +3,7 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
 
-import { examplesQuery, jobFileQuery, vcsQuery } from "../../api/queries";
+import { examplesQuery, jobFileQuery } from "../../api/queries";
 import { submitText } from "../../api/submit";
 import { useMay } from "../../ui/may";
 import { Card, Problem } from "../../ui/parts";
@@ -18,19 +18,11 @@ import { Verdicts } from "./Verdicts";
 const route = getRouteApi("/frame/submit");
 const START = "name: hello\ngpus: 1\ncommand: |\n  echo hello from $SKEP_JOB_ID\n  sleep 60\n";
 
-/** In a VC that there is. */
-function startText(vcs: readonly string[]): string {
-  const [first] = vcs;
-  return first === undefined || vcs.includes("default") ? START : START.replace("\n", `\nvc: ${first}\n`);
-}
-
 export default function SubmitPage() {
   useTitle("Submit");
   const { from } = route.useSearch();
-  const vcs = useQuery(vcsQuery).data;
-  const start = startText(vcs?.map((vc) => vc.name) ?? []);
   const [typed, setText] = useState<string | null>(null);
-  const text = typed ?? start;
+  const text = typed ?? START;
   const file = useQuery({ ...jobFileQuery(from ?? ""), enabled: from !== undefined });
   useEffect(() => {
     if (file.data) setText(file.data.text);
@@ -59,7 +51,12 @@ export default function SubmitPage() {
       ) : null}
       <div className="pair submit">
         <Card title="Form">
-          <Form text={text} problems={dry.result?.errors ?? []} onChange={setText} />
+          <Form
+            text={text}
+            problems={dry.result?.errors ?? []}
+            chosenVc={dry.result?.requests[0]?.vc}
+            onChange={setText}
+          />
         </Card>
         <Card title="Job file">
           <Editor text={text} problems={dry.result?.errors ?? []} onChange={setText} />
