@@ -7,6 +7,7 @@ job at the head of a line). A job that leaves a scope takes what the scope has b
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -27,13 +28,100 @@ class Cause(enum.StrEnum):
 QUOTA, FRAGMENTATION, CAPACITY, ORDER = Cause.QUOTA, Cause.FRAGMENTATION, Cause.CAPACITY, Cause.ORDER
 
 
+class Undrain(msgspec.Struct, frozen=True, tag="undrain"):
+    """These nodes come back into use: drained ones are undrained, lost ones return, others' processes leave."""
+
+    nodes: tuple[str, ...]
+
+
+class End(msgspec.Struct, frozen=True, tag="end"):
+    """All of these jobs end, whether they run or wait; `more`: the number of jobs beyond those that are listed."""
+
+    jobs: tuple[str, ...]
+    more: int = 0
+
+
+class Succeed(msgspec.Struct, frozen=True, tag="succeed"):
+    """These jobs, and all jobs of these groups, succeed."""
+
+    jobs: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+
+
+class Release(msgspec.Struct, frozen=True, tag="release"):
+    """The job itself is released."""
+
+    job: str
+
+
+class Wait(msgspec.Struct, frozen=True, tag="wait"):
+    """Nothing: it changes by itself, at this time if there is one."""
+
+    until_s: float | None = None
+
+
+class ChoosePolicy(msgspec.Struct, frozen=True, tag="choose-policy"):
+    """Another policy is chosen."""
+
+
+Change = Undrain | End | Succeed | Release | Wait | ChoosePolicy
+
+
 class Refusal(msgspec.Struct, frozen=True):
-    """`reason` says why it does not run, `remedy` what would change that."""
+    """`reason` says why it does not run, `remedy` what would change that; `changes` is the remedy as data: when all of
+    them are made, the job starts."""
 
     code: str
     cause: Cause
     reason: str
     remedy: str
+    changes: tuple[Change, ...] = ()
+
+
+READY, NEVER = "ready", "never"
+"""The codes of a job that lacks nothing, and of one that can never run."""
+
+NAMED_MAX = 5
+"""The most jobs or nodes that a sentence names."""
+
+
+def listed(names: Sequence[str], count: int | None = None) -> str:
+    """`job 3, job 4 and 12 more`; `count`: how many there are, if `names` are only the first of them."""
+    count = len(names) if count is None else count
+    named = list(names[:NAMED_MAX])
+    if count > len(named):
+        named.append(f"{count - len(named):,} more")
+    return " and ".join([", ".join(named[:-1]), named[-1]]) if len(named) > 1 else "".join(named)
+
+
+def remedy_of(changes: Iterable[Change], now_s: float) -> str:
+    """The changes in words, to follow "what would change that:"."""
+    return ", and ".join(change_in_words(change, now_s) for change in changes)
+
+
+def change_in_words(change: Change, now_s: float) -> str:
+    match change:
+        case Undrain(nodes):
+            return f"{listed([f'node {name}' for name in nodes])} coming back into use"
+        case End(jobs, more):
+            return f"{listed([f'job {id}' for id in jobs], len(jobs) + more)} ending"
+        case Succeed(jobs, groups):
+            return f"{listed([*(f'job {id}' for id in jobs), *(f'group {id}' for id in groups)])} succeeding"
+        case Release(job):
+            return f"`skep release {job.partition('/')[0]}`"
+        case Wait(until_s):
+            return "waiting" if until_s is None else f"waiting for {max(until_s - now_s, 0):,.0f} s"
+        case ChoosePolicy():
+            return "`skep policy use NAME`"
+
+
+def ready(now_s: float, until_s: float | None = None) -> Refusal:
+    """For a job that lacks nothing: it starts with the next decision."""
+    reason = "it starts with the next decision"
+    if until_s is not None:
+        reason = f"decisions are made in rounds, the next one in {max(until_s - now_s, 0):,.0f} s"
+    changes = (Wait(until_s),)
+    return Refusal(READY, Cause.ORDER, reason, remedy_of(changes, now_s), changes)
 
 
 class Waiting:

@@ -9,8 +9,9 @@ the same state.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from skep.core.actions import Action
 from skep.core.cluster import Cluster
@@ -26,7 +27,7 @@ from skep.core.orders import Orders, note_sent, reconcile
 from skep.core.plan import Plan
 from skep.core.refusal import Waiting, Waits
 from skep.core.timers import PLAN, Timer, Timers
-from skep.core.view import Trigger, View
+from skep.core.view import JobView, Trigger, View
 
 
 class State:
@@ -118,6 +119,9 @@ class State:
         plan = [Timer(self.wake_s, PLAN)] if self.wake_s <= now_s else []
         return tuple(self.timers.due(now_s) + plan)
 
+    def has(self, job: JobView) -> bool:
+        return True
+
     def placed_jobs(self) -> list[Job]:
         """Jobs with a wanted allocation: running ones first, in the order of their start."""
         held = [job for job in self.held_jobs.values() if job.allocation is not None]
@@ -129,6 +133,24 @@ class State:
 
     def blank(self) -> State:
         return State(self.cluster.blank(), self.knowledge.measured)
+
+    def unusable(self) -> dict[str, str]:
+        lost, drained, changes = self.health.lost, self.health.drained, self.health.changes
+        there = [name for name in sorted({*lost, *drained}) if name in self.cluster.by_name and name not in changes]
+        return {name: "lost" if name in lost else "drained" for name in there}
+
+    @contextlib.contextmanager
+    def with_nodes(self, names: Collection[str]) -> Iterator[Plan]:
+        nodes = [node for name in names if not (node := self.cluster.by_name[name]).is_up]
+        plan = self.new_plan()
+        try:
+            for node in nodes:
+                self.cluster.restore(node)
+            yield plan
+        finally:
+            plan.rollback(0)
+            for node in nodes:
+                self.cluster.lose(node)
 
 
 def as_view(state: State) -> View:

@@ -6,7 +6,8 @@ nothing. A planner changes the wanted state through the `Plan` that `new_plan` r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -265,6 +266,10 @@ class View(Protocol):
     def pending_count(self) -> int: ...
     @property
     def submitted_count(self) -> int: ...
+    def has(self, job: JobView) -> bool:
+        """True if this open job belongs to this part of the cluster; `jobs` may not have it yet."""
+        ...
+
     def placed_jobs(self) -> Sequence[JobView]:
         """Jobs with a wanted allocation: running ones first, in the order of their start."""
         ...
@@ -275,6 +280,14 @@ class View(Protocol):
 
     def blank(self) -> View:
         """The same hardware with no allocations and every node up."""
+        ...
+
+    def unusable(self) -> Mapping[str, str]:
+        """The nodes that could come back into use, each with why they are not used: drained or lost."""
+        ...
+
+    def with_nodes(self, names: Collection[str]) -> AbstractContextManager[Plan]:
+        """A plan for trials, made as if these nodes were in use. It is undone at the end."""
         ...
 
 

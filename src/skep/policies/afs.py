@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from skep.core.cluster import Allocation
@@ -28,9 +29,9 @@ from skep.policies.allocate.elastic import ElasticSizes, Ladder, kind_of
 from skep.policies.allocate.runner import Givers, Runner, gain
 from skep.policies.allocate.tournament import Entrant, Home, TournamentRoom, share_out, time_s
 from skep.policies.estimate.duration import Duration
-from skep.policies.explain import REMEDIES, refusal_of
 from skep.policies.job_timers import JobTimers
 from skep.policies.lines import Entry, Line
+from skep.policies.missing import Search
 from skep.policies.pending import Pending
 from skep.policies.place import Place
 from skep.policies.possible import Possible, admits
@@ -74,6 +75,7 @@ class Afs:
         self.timers = JobTimers()
         """When pending jobs accept to be spread."""
         self.possible = Possible(view, self.place)
+        self.search: Search | None = None
         self.allocate.use(view)
         self.speed_version = view.knowledge.speed_version
         self.unseen = [job for job in view.jobs.values() if job.state is JobState.PENDING and job.is_ready]
@@ -101,17 +103,21 @@ class Afs:
             return False
         ladder = self.allocate.ladder(job.spec)
         key = time_s(self._left_s(job, view.now_s), ladder.speeds[0])
-        self.pending.add(self._line(view, job, ladder), (job.rank, key, job.seq, job))
+        self.pending.add(self._line(view, job), (job.rank, key, job.seq, job))
         self.timers.set(job, self.place.changes_at(job, view.now_s))
         return True
 
-    def _line(self, view: View, job: JobView, ladder: Ladder) -> Line:
-        kind, shapes = kind_of(job.spec), ladder.shapes[:1]
+    def _line(self, view: View, job: JobView) -> Line:
+        kind = kind_of(job.spec)
         line = self.pending.lines.get(kind)
         if line is None:
-            pools = view.cluster.pools_for(shapes[0].gpu_types)
-            line = self.pending.lines[kind] = Line("", f"{self.name} {kind!r}", shapes, pools, is_strict=False)
+            line = self.pending.lines[kind] = self.new_line(view, job)
         return line
+
+    def new_line(self, view: View, job: JobView) -> Line:
+        shapes = self.allocate.ladder(job.spec).shapes[:1]
+        pools = view.cluster.pools_for(shapes[0].gpu_types)
+        return Line("", f"{self.name} {kind_of(job.spec)!r}", shapes, pools, is_strict=False)
 
     def why_never(self, view: View, job: JobView) -> str:
         """Why the job could not run even on the whole cluster; empty if it could."""
@@ -309,14 +315,38 @@ class Afs:
         return next_s if next_s < math.inf else None
 
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
-        found = self.pending.entries.get(job.seq)
-        if found is None:
-            return refusal_of(view, job, None)
-        shape, cause = self._shape(found[0]), self._cause(view, found[0])
-        least = "at least " if not self.allocate.ladder(job.spec).is_rigid else ""
-        free = view.cluster.free_gpus(shape.gpu_types)
-        reason = f"asks for {least}{shape.gpus} GPUs, {free} are free, and jobs that end sooner go first"
-        return Refusal("does-not-fit", cause, reason, REMEDIES[cause])
+        if self.search is None or self.search.version != view.version:
+            self.search = Search(view, self)
+        return self.search.refusal(job)
+
+    def least_shapes(self, job: JobView) -> Sequence[Shape]:
+        return self._least(job, self.allocate.ladder(job.spec))
+
+    def holders(self, view: View, job: JobView) -> list[JobView]:
+        return sorted(view.placed_jobs(), key=lambda each: each.gpu_count < job.gpu_count)
+
+    def position(self, view: View, job: JobView) -> tuple[Hashable, Line | None, Entry]:
+        place = self.pending.entries.get(job.seq)
+        if place is not None:
+            return "", *place
+        ladder = self.allocate.ladder(job.spec)
+        key = time_s(self._left_s(job, view.now_s), ladder.speeds[0])
+        return "", self.pending.lines.get(kind_of(job.spec)), (job.rank, key, job.seq, job)
+
+    def trials(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def go_before(self, holders: Collection[JobView], *, more_nodes: bool) -> list[JobView]:
+        return []
+
+    def line_key(self, group: Hashable) -> float:
+        return 0.0
+
+    def may_push(self, view: View, plan: Plan, entry: Entry) -> bool:
+        return True  # others shrink for it
+
+    def allowance(self, job: JobView) -> str:
+        return ""
 
 
 def can_change(cluster: ClusterView, job: JobView) -> bool:

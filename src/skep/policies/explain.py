@@ -1,64 +1,147 @@
-"""The refusal of one job as text, computed on demand, and why a job can never run."""
+"""The refusal of a job in words, and why a job can never run."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from skep.core.cluster import WHOLE
 from skep.core.model import Shape
-from skep.core.refusal import Cause, Refusal
+from skep.core.plan import Plan
+from skep.core.refusal import Cause, Change, End, Refusal, Undrain, Wait, listed, ready, remedy_of
 from skep.core.view import ClusterView, JobView, View
+from skep.policies.place import Place
 
-REMEDIES = {
-    Cause.QUOTA: "jobs within its quota ending, or a larger quota",
-    Cause.FRAGMENTATION: "free GPUs closer together: jobs ending on one node, or accepting to be spread",
-    Cause.CAPACITY: "enough running jobs ending, or asking for less",
-    Cause.ORDER: "the jobs before it starting first",
-    Cause.CONSTRAINT: "the required resource becoming available",
-}
+if TYPE_CHECKING:
+    from skep.policies.missing import Ahead, Lack
 
 
-NAMED_MAX = 5
+class Short(msgspec.Struct, frozen=True):
+    """What there is too little of: `text` goes on after what the job asks for."""
+
+    cause: Cause
+    text: str
 
 
-def refusal_of(view: View, job: JobView, cause: Cause | None, ahead: Sequence[JobView] = ()) -> Refusal:
-    """`cause` is why its request does not fit now, `ahead` are the jobs before it in its line."""
-    if cause is None:
-        left = [name for name in job.spec.needs if name not in view.jobs or view.jobs[name].finish_s is None]
-        reason = f"waits for {', '.join(left)}" if left else f"is {job.state}"
-        return Refusal("not-in-line", Cause.ORDER, reason, "those jobs succeeding")
-    if ahead:
-        reason = f"{names_of(ahead)} goes first and does not fit either"
-        if len(ahead) > 1:
-            reason = f"{names_of(ahead)} go first, and job {ahead[0].id} does not fit either"
-        return Refusal("behind", Cause.ORDER, reason, REMEDIES[Cause.ORDER])
-    shape = job.spec.shapes[0]
-    free = view.cluster.free_gpus(shape.gpu_types, shape.gpu_milli)
-    if shape.gpu_milli < WHOLE:
-        there = f"{gpus_of(free)} {'has' if free == 1 else 'have'} so much left"
-    else:
-        there = f"{free} {'is' if free == 1 else 'are'} free"
-    reason = f"asks for {asked(shape)}, {there}"
-    return Refusal("does-not-fit", cause, reason, REMEDIES[cause])
+def put_into_words(lack: Lack, shape: Shape, ahead: Ahead, allowance: str, view: View) -> Refusal:
+    """Why a job waits: what it asks for, what is short and who has it, who goes first."""
+    said, changes = [], list[Change]()
+    if lack.short is not None:
+        said.append(f"asks for {asked(shape)}{types_of(shape)}{lack.short.text}")
+    if lack.until_s < math.inf:
+        said.append(f"in {max(lack.until_s - view.now_s, 0):,.0f} s it accepts to be spread")
+        changes.append(Wait(lack.until_s))
+    if lack.nodes:
+        said.append(nodes_out(view, lack.nodes))
+        changes.append(Undrain(lack.nodes))
+    if allowance and lack.short is not None:
+        said.append(allowance)
+    ended = [*lack.holders, *ahead.first]
+    if lack.holders:
+        verb = "holds" if len(lack.holders) == 1 else "hold"
+        said.append(f"{names_of(lack.holders)} {verb} what it needs")
+    if ahead.count:
+        said.append(f"{names_of(ahead.first, ahead.count)} {'goes' if ahead.count == 1 else 'go'} first")
+    if ended:
+        changes.append(End(tuple(job.id for job in ended), ahead.count - len(ahead.first)))
+    if not said:
+        return ready(view.now_s)
+    code, cause = code_of(lack, ahead, allowance)
+    return Refusal(code, cause, "; ".join(said), remedy_of(changes, view.now_s), tuple(changes))
 
 
-def names_of(jobs: Sequence[JobView]) -> str:
+def code_of(lack: Lack, ahead: Ahead, allowance: str) -> tuple[str, Cause]:
+    if ahead.count:
+        return "behind", Cause.ORDER
+    assert lack.short is not None
+    if lack.nodes:
+        return "node-out-of-use", Cause.CONSTRAINT
+    if lack.until_s < math.inf:
+        return "locality", lack.short.cause
+    return "does-not-fit", Cause.QUOTA if allowance else lack.short.cause
+
+
+def nodes_out(view: View, names: Sequence[str]) -> str:
+    words = view.unusable()
+    said = listed([f"node {name}" for name in names])
+    return f"{said} {'is' if len(names) == 1 else 'are'} {' or '.join(sorted({words[name] for name in names}))}"
+
+
+def names_of(jobs: Sequence[JobView], count: int | None = None) -> str:
     """`job 3, job 4 and 12 more`: in this form, so that ids can be hidden from users who may not see them."""
-    some = ", ".join(f"job {job.id}" for job in jobs[:NAMED_MAX])
-    return some + (f" and {len(jobs) - NAMED_MAX:,} more" if len(jobs) > NAMED_MAX else "")
+    return listed([f"job {job.id}" for job in jobs], count)
+
+
+# What is short -------------------------------------------------------------------------------------------------------
+
+RESOURCES = {"CPUs": {"cpu": 0.0}, "memory": {"memory_gib": 0.0}, "GPU memory": {"gpu_mem_gib": 0.0}}
+
+
+def short_of(view: View, plan: Plan, place: Place, job: JobView, shape: Shape) -> Short:
+    """Why the job does not fit in this trial: too few GPUs, too little beside them, or not together."""
+    cluster = view.cluster
+    free = cluster.free_gpus(shape.gpu_types, shape.gpu_milli)
+    if shape.gpus > free and not (shape.gpu_milli < WHOLE and free):
+        return Short(cluster.why_not(shape.gpus, free), f", {left_of(shape, free)}")
+
+    def fits_without(*names: str) -> bool:
+        left = {key: value for name in names for key, value in RESOURCES[name].items()}
+        roles = tuple(msgspec.structs.replace(role, **left) for role in shape.roles)
+        less = Shape(roles, shape.gpu_types, shape.spans_types)
+        return place.find(cluster, plan, job, less, view.now_s) is not None
+
+    for names in ([name] for name in RESOURCES):
+        if fits_without(*names):
+            return Short(Cause.CAPACITY, beside(shape, names))
+    if fits_without(*RESOURCES):
+        return Short(Cause.CAPACITY, beside(shape, [name for name in RESOURCES if amount(shape, name)]))
+    if not shape.gpus:
+        return Short(Cause.CAPACITY, beside(shape, [name for name in RESOURCES if amount(shape, name)]))
+    most = max(
+        (node.free for pool in cluster.pools_for(shape.gpu_types) for node in pool.nodes if node.is_up), default=0
+    )
+    where = f", at most {most} on one node" if most < shape.gpus and shape.gpu_milli == WHOLE else ""
+    return Short(cluster.why_not(shape.gpus, free), f", {left_of(shape, free)}{where}, but in no shape that it accepts")
+
+
+def left_of(shape: Shape, free: int) -> str:
+    if shape.gpu_milli < WHOLE:
+        return f"{gpus_of(free)} {'has' if free == 1 else 'have'} so much left"
+    return f"{free} {'is' if free == 1 else 'are'} free"
+
+
+def beside(shape: Shape, names: Sequence[str]) -> str:
+    """`with 8 CPUs for a task, which no node has left beside enough GPUs`."""
+    wanted = " and ".join(f"{amount(shape, name):g} {UNITS[name]}" for name in names)
+    where = " with enough free GPUs" if shape.gpus else ""
+    return f" with {wanted} for a task; too little {' and '.join(names)} is left on the nodes{where}"
+
+
+UNITS = {"CPUs": "CPUs", "memory": "GiB of memory", "GPU memory": "GiB of GPU memory"}
+
+
+def amount(shape: Shape, name: str) -> float:
+    """The most that one task asks for."""
+    [field] = RESOURCES[name]
+    return max((getattr(role, field) for role in shape.roles), default=0.0)
+
+
+# What can never be ---------------------------------------------------------------------------------------------------
 
 
 def never_fits(cluster: ClusterView, shape: Shape) -> str:
     pools = cluster.pools_for(shape.gpu_types)
-    kind = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
     there = sum(pool.total for pool in pools)
     if shape.gpus > there:
-        return f"asks for {asked(shape)}{kind}, the cluster has {there}"
+        return f"asks for {asked(shape)}{types_of(shape)}, the cluster has {there}"
     largest = max((role.gpus for role in shape.roles), default=0)
     most = max((pool.size_max for pool in pools), default=0)
     if largest > most:
-        return f"asks for {gpus_of(largest)}{kind} in one task, no node has more than {most}"
-    return f"asks for {asked(shape)}{kind}, which the placement cannot fit even on the empty cluster"
+        return f"asks for {gpus_of(largest)}{types_of(shape)} in one task, no node has more than {most}"
+    return f"asks for {asked(shape)}{types_of(shape)}, which the placement cannot fit even on the empty cluster"
 
 
 def asked(shape: Shape) -> str:
@@ -67,6 +150,10 @@ def asked(shape: Shape) -> str:
     if len(parts) != 1 or parts == {WHOLE}:
         return gpus_of(shape.gpus)
     return f"{parts.pop()}/{WHOLE} of {f'each of {shape.gpus} GPUs' if shape.gpus > 1 else 'a GPU'}"
+
+
+def types_of(shape: Shape) -> str:
+    return f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
 
 
 def gpus_of(count: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from skep.core.memory import Memory
 from skep.core.plan import Plan
-from skep.core.refusal import Cause, Refusal
+from skep.core.refusal import Cause, ChoosePolicy, Refusal, remedy_of
 from skep.core.view import JobView, Trigger, View
 
 NO_POLICY = "none"
@@ -25,6 +25,5 @@ class Idle:
         return ""
 
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
-        return Refusal(
-            "no-policy", Cause.ORDER, "every policy has failed, so no decision is made", "`skep policy use NAME`"
-        )
+        reason, changes = "every policy has failed, so no decision is made", (ChoosePolicy(),)
+        return Refusal("no-policy", Cause.ORDER, reason, remedy_of(changes, view.now_s), changes)

@@ -14,25 +14,30 @@ wait) and `possible.py` (which requests could ever run). All of it follows from 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from skep.core.job import JobState
 from skep.core.memory import Memory
+from skep.core.model import Shape
 from skep.core.plan import Decision, Plan
 from skep.core.refusal import Refusal
+from skep.core.rounds import next_boundary
 from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Adjuster, Preemption
 from skep.policies.adjust.preempt import ByPriority
 from skep.policies.allocate.base import Allocator, AsRequested
 from skep.policies.easy import backfill
 from skep.policies.estimate.duration import Duration
-from skep.policies.explain import refusal_of
+from skep.policies.lines import Entry, Line
+from skep.policies.missing import Search
 from skep.policies.order.base import Order
 from skep.policies.place import Place
 from skep.policies.possible import Possible, admits
 from skep.policies.reasons import Reasons
+from skep.policies.room import lacking
 from skep.policies.roster import Roster
-from skep.policies.walker import Walker
+from skep.policies.walker import Walker, missing_gpus
 
 PENDING, STOPPING, SUSPENDED = JobState.PENDING, JobState.STOPPING, JobState.SUSPENDED
 STRICT, SKIP, EASY = "strict", "skip", "easy"
@@ -80,6 +85,8 @@ class Pipeline:
         self.walker = self._make_walker(roster)
         self.reasons = Reasons(self.order, self.pending)
         self.possible = Possible(view, self.place)
+        self.search: Search | None = None
+        """Explanations, if somebody has asked."""
         for job in view.placed_jobs():
             if job.state is SUSPENDED:
                 roster.suspended[job.seq] = job
@@ -291,8 +298,56 @@ class Pipeline:
         group = self.order.group(job)
         return all(line.entries[0][:3] > entry for line in self.pending.active.values() if line.group == group)
 
+    # Explanations ----------------------------------------------------------------------------------------------
+
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
+        if self.search is None or self.search.version != view.version:
+            self.search = Search(view, self)
+        return self.search.refusal(job)
+
+    @property
+    def is_strict(self) -> bool:
+        return self.roster.is_strict
+
+    def least_shapes(self, job: JobView) -> Sequence[Shape]:
+        return self.allocate.shapes(job)
+
+    def holders(self, view: View, job: JobView) -> list[JobView]:
+        """Those of its own group first, so that the others do not come before it; then those that are enough by
+        themselves, and the last in order."""
+        group, gpus = self.order.group(job), job.gpu_count
+        jobs = [*self.roster.suspended.values(), *(entry[3] for entry in reversed(self.running.entries))]
+        return sorted(jobs, key=lambda each: (self.order.group(each) != group, each.gpu_count < gpus))
+
+    def position(self, view: View, job: JobView) -> tuple[Hashable, Line | None, Entry]:
         place = self.pending.entries.get(job.seq)
-        if place is None:
-            return refusal_of(view, job, None)
-        return refusal_of(view, job, self.reasons.cause(view, place[0], job), self.pending.before(job))
+        if place is not None:
+            return place[0].group, *place
+        at_s = next_boundary(view.now_s, self.round_s) if self.round_s else view.now_s
+        entry = (job.rank, self.order.key(job, at_s), job.seq, job)
+        return self.order.group(job), self.pending.lines.get(self.roster.kind(job, at_s)), entry
+
+    def new_line(self, view: View, job: JobView) -> Line:
+        return self.roster.new_line(view, job)
+
+    def trials(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def go_before(self, holders: Collection[JobView], *, more_nodes: bool) -> list[JobView]:
+        return []
+
+    def line_key(self, group: Hashable) -> float:
+        return self.order.group_key(group)
+
+    def may_push(self, view: View, plan: Plan, entry: Entry) -> bool:
+        if entry >= self.preempt.edge(self.order, self.running):
+            return False
+        job, victims = entry[3], self.preempt.reachable(view, self.order, self.running, entry)
+        left = [victim for victim in victims if victim.allocation is not None]
+        return any(
+            lacking(view, self.place, job, shape, left, missing_gpus(view, job, shape)) is None
+            for shape in self.allocate.shapes(job)
+        )
+
+    def allowance(self, job: JobView) -> str:
+        return self.order.allowance(job) if self.order.refuses(job) is not None else ""

@@ -14,11 +14,11 @@ import msgspec
 from skep.core.errors import InputError
 from skep.core.memory import Memory, Of, Slot
 from skep.core.plan import Plan
-from skep.core.refusal import Cause, Refusal
+from skep.core.refusal import Cause, End, Refusal, ready, remedy_of
 from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.named import NONE
 from skep.policies.estimate.duration import Duration
-from skep.policies.explain import refusal_of
+from skep.policies.explain import gpus_of, names_of
 from skep.policies.pipeline import SKIP
 from skep.policies.place.simple import Anywhere
 from skep.policies.registry import Knobs
@@ -61,7 +61,17 @@ class Replica:
         """The order is in the memory; nothing is derived."""
 
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
-        return refusal_of(view, job, Cause.CAPACITY)
+        names = [name for name in self.listed(memory) if name in view.jobs and not view.jobs[name].state.is_final]
+        ahead = names[: names.index(job.id)] if job.id in names else names
+        if not ahead:
+            return ready(view.now_s)
+        reason = f"asks for {gpus_of(job.gpu_count)}; {names_of([view.jobs[name] for name in ahead])} go first"
+        changes = (End(tuple(ahead)),)
+        return Refusal("behind", Cause.ORDER, reason, remedy_of(changes, view.now_s), changes)
+
+    def listed(self, memory: Memory) -> list[str]:
+        """The jobs in the order of the last event."""
+        raise NotImplementedError
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
         plan = view.new_plan()
@@ -115,9 +125,12 @@ class SortedReplica(Replica):
         self.kind = kind
         self.duration = Duration()
 
-    def order(self, view: View, memory: Memory, plan: Plan, arrived: list[JobView], ended: set[str]) -> list[JobView]:
+    def listed(self, memory: Memory) -> list[str]:
         kept = LIST.get(memory)
-        names = [name for name in (kept.names if kept is not None else ()) if name not in ended]
+        return kept.names if kept is not None else []
+
+    def order(self, view: View, memory: Memory, plan: Plan, arrived: list[JobView], ended: set[str]) -> list[JobView]:
+        names = [name for name in self.listed(memory) if name not in ended]
         jobs = [view.jobs[name] for name in names] + arrived
         jobs.sort(key=lambda job: self._key(job, view.now_s))
         plan.remember(LIST, "", Listed([job.id for job in jobs]))
@@ -147,6 +160,10 @@ class QueuesReplica(Replica):
         self.by_size = by_size
         self.promote = promote
         self.gittins = gittins
+
+    def listed(self, memory: Memory) -> list[str]:
+        kept = QUEUES.get(memory)
+        return [name for queue in kept.queues for name in queue] if kept is not None else []
 
     def order(self, view: View, memory: Memory, plan: Plan, arrived: list[JobView], ended: set[str]) -> list[JobView]:
         kept = QUEUES.get(memory) or Queued([[] for _ in range(len(self.limits) + 1)], {})

@@ -63,11 +63,11 @@ class Roster:
     # Pending jobs ----------------------------------------------------------------------------------------------
 
     def enqueue(self, view: View, plan: Plan | None, job: JobView) -> Line:
-        now_s, shapes = view.now_s, job.spec.shapes
-        kind: Hashable = shapes if self.is_by_shape else self._kind(job, now_s)
+        now_s = view.now_s
+        kind: Hashable = job.spec.shapes if self.is_by_shape else self._kind(job, now_s)
         line = self.pending.lines.get(kind)
         if line is None:
-            line = self.pending.lines[kind] = self._new_line(view, job)
+            line = self.pending.lines[kind] = self.new_line(view, job)
         key = self.order.key(job, now_s)
         if self.remembers:
             key = self.keys.keep(job, key, plan)
@@ -76,11 +76,16 @@ class Roster:
             self.timers.set(job, min(self.order.changes_at(job, now_s), self.place.changes_at(job, now_s)))
         return line
 
-    def _new_line(self, view: View, job: JobView) -> Line:
+    def new_line(self, view: View, job: JobView) -> Line:
+        """An empty line for jobs like this one; it is in no queue yet."""
         shapes = job.spec.shapes
         group, pools = self.order.group(job), view.cluster.pools_for(shapes[0].gpu_types)
         scope, needs_free = f"{self.name} {self._kind(job, view.now_s)!r}", self.place.needs_free
         return Line(group, scope, shapes, pools, is_strict=self.is_strict, needs_free=needs_free)
+
+    def kind(self, job: JobView, now_s: float) -> Hashable:
+        """The key of its line."""
+        return job.spec.shapes if self.is_by_shape else self._kind(job, now_s)
 
     def _kind(self, job: JobView, now_s: float) -> Hashable:
         """What the jobs of a line have in common."""

@@ -14,7 +14,7 @@ from skep.core.cluster import Allocation
 from skep.core.job import JobState, amount_of
 from skep.core.memory import Memory
 from skep.core.plan import Plan
-from skep.core.refusal import Refusal
+from skep.core.refusal import Refusal, Wait, remedy_of
 from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Adjuster, Preemption
 from skep.policies.adjust.give_way import GiveWay, can_leave
@@ -251,13 +251,13 @@ class TierPipeline(Pipeline):
         what = f"it is promised {promise.milli / 1000:g} of every hour"
         if promise.home is None:
             more = f"{what}, which cannot be kept now: too few nodes are up for all promises"
-        else:
-            due_s = self.promises.due_s(job)
-            when = (
-                f"in {max(due_s - view.now_s, 0):,.0f} s at the latest" if due_s < float("inf") else "in its next hour"
-            )
-            more = f"{what} and starts {when}"
-        return msgspec.structs.replace(refusal, reason=f"{refusal.reason}; {more}")
+            return msgspec.structs.replace(refusal, reason=f"{refusal.reason}; {more}")
+        due_s = self.promises.due_s(job)
+        is_due = due_s < float("inf")
+        when = f"in {max(due_s - view.now_s, 0):,.0f} s at the latest" if is_due else "in its next hour"
+        changes = (Wait(due_s if is_due else promise.hour_s + HOUR_S),)
+        reason = f"{refusal.reason}; {what} and starts {when}"
+        return Refusal("promised", refusal.cause, reason, remedy_of(changes, view.now_s), changes)
 
 
 def can_come(job: JobView) -> bool:

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from skep.server.hub import HEARTBEAT_S, Event, Hub
 from skep.service.live import Live
 from skep.service.reads import Reads
-from skep.service.sight import Sight
+from skep.service.sight import JOB_NAMED, Sight, hide_others
 from skep.service.values import Json
 
 EVERY_S = 0.25
@@ -37,6 +37,8 @@ class ChangeBatch(msgspec.Struct):
     events: list[Event]
     jobs: list[Json]
     is_too_large: bool
+    vcs: dict[str, str] = {}
+    """The VCs of the jobs that the reasons of these jobs name."""
     whole: bytes = b""
     """The message for readers that may see everything."""
 
@@ -47,7 +49,9 @@ class ChangeBatch(msgspec.Struct):
         return self._message(sight, after)
 
     def _message(self, sight: Sight, after: int) -> bytes:
-        jobs = [job for job in self.jobs if sight.sees(job["vc"])]
+        jobs = [
+            {**job, "reason": hide_others(job["reason"], sight, self.vcs)} for job in self.jobs if sight.sees(job["vc"])
+        ]
         seen = {job["id"] for job in jobs}
         events = [
             event for event in self.events if event["seq"] > after and (sight.is_whole or event["job_id"] in seen)
@@ -91,9 +95,11 @@ class ChangeStream:
                 self._events, self._jobs = [], set()
                 is_too_large = len(jobs) > JOBS_MAX
                 rows = [] if is_too_large else await run_in_threadpool(self._live.rows, jobs)
+                named = {id for row in rows for id in JOB_NAMED.findall(row["reason"])}
+                vcs = await run_in_threadpool(self._live.vcs_of, named) if named else {}
                 seq = events[-1]["seq"] if events else await run_in_threadpool(self._live.last_seq)
                 self._number += 1
-                self._batches.append(ChangeBatch(self._number, seq, events, rows, is_too_large))
+                self._batches.append(ChangeBatch(self._number, seq, events, rows, is_too_large, vcs))
                 bell, self._bell = self._bell, asyncio.Event()
                 bell.set()
         finally:

@@ -84,7 +84,9 @@ class JobSchema(Answer):
     submit_s: Seconds
     start_s: Seconds
     finish_s: Seconds
-    reason: str
+    reason: str = Field(
+        description="Why a pending job waits, as in `explain`; why an ended one ended, unless it succeeded."
+    )
     group: str
     tags: list[str]
     attempts: int

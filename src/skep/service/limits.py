@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec.structs import asdict
@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 from skep.core.events import Event, JobHeld, JobReleased
 from skep.core.job import Job, JobState
 from skep.core.model import JobSpec, Role
-from skep.core.refusal import Cause, Refusal
+from skep.core.refusal import Cause, End, Refusal, listed, remedy_of
 from skep.core.state import State
 from skep.jobs.limits import LimitReached, LimitRules, Limits
 from skep.jobs.request import Request, TaskRole
@@ -213,15 +213,36 @@ class Limiter:
             return JobReleased(job.id)
         return JobHeld(job.id, self._reason(job.spec, need))
 
-    def refusal(self, job: Job) -> Refusal | None:
-        """Why a job waits for a limit, with current numbers; None if it does not."""
+    def refusal(self, job: Job, state: State) -> Refusal | None:
+        """Why a job waits for a limit, with current numbers and the jobs that must end first; None if it does not."""
         need = need_of(job.spec)
         if need is None or not is_waiting(job):
             return None
+        line = self._lines.get((job.spec.user, job.spec.vc), [])
+        ahead = {entry[2].id for entry in line if is_waiting(entry[2]) and entry[:2] < (job.rank, job.seq)}
+        held = list(self._in_the_way(job.spec, need, state))
         reason = self._reason(job.spec, need).removeprefix(f"{LIMIT}: ")
-        return Refusal(
-            "limit", Cause.QUOTA, reason, "jobs without GPUs of the same user or VC ending, or a higher limit"
-        )
+        if held:
+            reason += f"; {listed([f'job {name}' for name in held])} {'holds' if len(held) == 1 else 'hold'} it"
+        if ahead:
+            reason += (
+                f"; {listed([f'job {name}' for name in sorted(ahead)])} {'goes' if len(ahead) == 1 else 'go'} first"
+            )
+        changes = (End((*held, *sorted(ahead))),)
+        return Refusal("limit", Cause.QUOTA, reason, remedy_of(changes, state.now_s), changes)
+
+    def _in_the_way(self, spec: JobSpec, need: Used, state: State) -> Iterator[str]:
+        """Jobs that count for the limits, newest first, until the others leave enough."""
+        left = [(kind, name, msgspec.structs.replace(used), limits) for kind, name, used, limits in self._both(spec)]
+        for name in reversed(list(self._running)):
+            if not any(excess(used, need, limits) for _, _, used, limits in left):
+                return
+            other = state.jobs[name].spec
+            same = [each for each in left if each[1] == (other.user if each[0] == "user" else other.vc)]
+            if any(excess(used, need, limits) for _, _, used, limits in same):
+                for _, _, used, _ in same:
+                    used.add(self._running[name], -1)
+                yield name
 
     def shown(self, users: Iterable[str], vcs: Iterable[str]) -> list[Json]:
         """Limits and their use, for these users and VCs."""

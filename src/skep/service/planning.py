@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from skep.core.refusal import Cause, Refusal
 from skep.core.snapshot import fork
 from skep.core.state import State
 from skep.core.step import PlannerChange, Scheduler
+from skep.core.why import why
 from skep.policies.idle import NO_POLICY
 from skep.policies.own import own_line
 from skep.service.bounded import Work
@@ -158,30 +159,26 @@ class Planning:
             known[kind] = str(never)
         return str(never)
 
-    def explain(self, job_id: str) -> Refusal | None:
-        """Why this job waits; None if it no longer does. From any thread."""
+    def explain(self, limits: Mapping[str, Refusal | None]) -> dict[str, Refusal]:
+        """Why each of these jobs waits, without those that no longer do; each comes with the limit that holds it. From
+        any thread."""
         scheduler = self.scheduler
 
-        def explain() -> Refusal | None:
+        def explain() -> bytes:
             assert scheduler is not None
-            state = scheduler.state
-            job = state.jobs.get(job_id)
-            if job is None or job.state is not JobState.PENDING:
-                return None
-            found = scheduler.planner.explain(state, state.memory, job)
-            return msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=Refusal)
+            state, planner = scheduler.state, scheduler.planner
+            waiting = [job for name in limits if (job := state.jobs.get(name)) and job.state is JobState.PENDING]
+            return msgspec.msgpack.encode({job.id: why(state, planner, job, limits[job.id]) for job in waiting})
 
-        if scheduler is None:
-            return Refusal("policy-failed", Cause.ORDER, "its policy has failed", "another policy taking over")
-        try:
-            refusal: Refusal | None = self.call(explain)
-        except BaseException as error:
-            fault = self.fault = self._fault(error)
-            self.on_fault()
-            return Refusal(
-                "policy-failed", Cause.ORDER, f"its policy failed ({fault.error})", "another policy taking over"
-            )
-        return refusal
+        failed = "its policy has failed"
+        if scheduler is not None:
+            try:
+                return msgspec.msgpack.decode(self.call(explain), type=dict[str, Refusal])
+            except BaseException as error:
+                fault = self.fault = self._fault(error)
+                self.on_fault()
+                failed = f"its policy failed ({fault.error})"
+        return dict.fromkeys(limits, Refusal("policy-failed", Cause.ORDER, failed, "another policy taking over"))
 
 
 def commit_all(state: State, plans: list[PlanRecord]) -> tuple[list[PlanRecord], BadPlan | None]:

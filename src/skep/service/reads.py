@@ -6,13 +6,12 @@ the writer holds while it decides.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from skep.core.errors import Conflict, InputError, NotFound
-from skep.core.job import Job, JobState
+from skep.core.job import JobState
 from skep.core.model import GroupRef
 from skep.core.needs import Need, Offer, count_offers, lacks, offered_needs
 from skep.core.ports import Capability, Engine, LogReader, Metrics, TaskEnvironment
@@ -24,18 +23,17 @@ from skep.jobs.request import Request, in_full, masked
 from skep.jobs.write import job_text
 from skep.policies.registry import needs_of, policies
 from skep.service import commands, present, queries
-from skep.service.book import LIMIT, PENDING, Record
+from skep.service.book import PENDING
 from skep.service.clock import Clock
 from skep.service.lendable import Lendable
 from skep.service.order import parse_order, read_cursor, write_cursor
 from skep.service.planning import error_text, sentence
-from skep.service.sight import EVERYTHING, Sight
+from skep.service.sight import EVERYTHING, JOB_NAMED, Sight, hide_others
 from skep.service.store import JobFilter, Notice, Store, StoredJob
 from skep.service.turn import Turn
 from skep.service.values import Json
 from skep.service.writer import Writer
 
-JOB_NAMED = re.compile(r"\bjob ([0-9]{1,15})(?:/[\w.-]+)?")
 USAGE = {"user": "user", "vc": "vc", "job": "seq"}
 
 
@@ -74,7 +72,10 @@ class Reads:
         return self._listed(queries.rows_of(self.store, ids, self.sight))
 
     def _listed(self, rows: list[StoredJob]) -> list[Json]:
-        self._add_causes(rows)
+        reasons = self._refusals(row for row in rows if row.state == PENDING)
+        for row in rows:
+            if row.seq in reasons:
+                row.reason = reasons[row.seq].reason
         return [self._shown(row) for row in rows]
 
     def counts(self, where: JobFilter) -> dict[str, int]:
@@ -85,16 +86,28 @@ class Reads:
         """The number of the last event."""
         return queries.last_seq(self.store)
 
-    def _add_causes(self, rows: list[StoredJob]) -> None:
-        """The causes for which pending jobs wait, in a word."""
+    def _refusals(self, rows: Iterable[StoredJob]) -> dict[int, Refusal]:
+        """Why these jobs wait, by seq, without those that no longer do."""
+        limits: dict[str, Refusal | None] = {}
+        asked: dict[int, str] = {}
         with self.lock:
             for row in rows:
-                record = self.writer.book.records.get(str(row.seq)) if row.state == PENDING else None
-                job = self.writer.state.jobs.get(record.members[0]) if record is not None else None
-                if job is not None and not row.reason:
-                    row.reason = (
-                        "needs" if job.needs_left else str(job.waiting.cause) if job.waiting is not None else ""
-                    )
+                record = self.writer.book.records.get(str(row.seq))
+                jobs = present.jobs_of(self.writer, record) if record is not None else ()
+                job = next((job for job in jobs if job.state is JobState.PENDING), None)
+                if job is not None:
+                    asked[row.seq] = job.id
+                    limits[job.id] = self.writer.limits.refusal(job, self.writer.state)
+        found = self.writer.planning.explain(limits) if limits else {}
+        shown = {seq: found[name] for seq, name in asked.items() if name in found}
+        vcs = self._vcs_named(f"{each.reason} {each.remedy}" for each in shown.values())
+        return {seq: without_others(refusal, self.sight, vcs) for seq, refusal in shown.items()}
+
+    def _vcs_named(self, texts: Iterable[str]) -> dict[str, str]:
+        """The VCs of the jobs that these texts name, if the reader may not see all."""
+        return (
+            {} if self.sight.is_whole else self.store.vcs_of({id for text in texts for id in JOB_NAMED.findall(text)})
+        )
 
     def _shown(self, row: StoredJob) -> Json:
         shown = msgspec.structs.asdict(row)
@@ -105,7 +118,7 @@ class Reads:
 
     def brief(self, ref: str) -> Json:
         """One job as it appears in a list."""
-        return self._shown(self._find(ref)[0])
+        return self._listed([self._find(ref)[0]])[0]
 
     def _find(self, ref: str) -> tuple[StoredJob, Request]:
         seq = commands.seq_of(self.writer, ref, self.sight)
@@ -128,8 +141,8 @@ class Reads:
         shown["history"] = [msgspec.structs.asdict(attempt) for attempt in self.store.attempts(row.seq)]
         shown["tasks"] = [task for name in core_ids(row, request) for task in self._tasks(name)]
         shown["share"] = self._share(core_ids(row, request)[0])
-        if row.state == PENDING:
-            shown["reason"] = row.reason or self.explain(shown["id"])["reason"]
+        if row.seq in (waits := self._refusals([row] if row.state == PENDING else ())):
+            shown["reason"] = waits[row.seq].reason
         return shown
 
     def _share(self, core_id: str) -> Json | None:
@@ -168,21 +181,12 @@ class Reads:
     def explain(self, ref: str) -> Json:
         """Why a job does not run, and what would change that."""
         row, _ = self._find(ref)
-        job_id = str(row.seq)
-        with self.lock:
-            record = self.writer.book.records.get(job_id)
-            refusal, waiting = self._refusal(record) if record is not None else (None, "")
-            state = record.row.state if record is not None else row.state
-        if waiting:
-            refusal = self.writer.planning.explain(waiting)
+        refusal = self._refusals([row]).get(row.seq)
         if refusal is None:
-            reason = (
-                row.reason or f"the job is {state}" if row.finish_s is None else row.reason or f"the job has {state}"
-            )
+            reason = row.reason or f"the job {'is' if row.finish_s is None else 'has'} {row.state}"
             refusal = Refusal("not-waiting", Cause.ORDER, reason, "")
-        shown = msgspec.to_builtins(refusal)
-        shown["reason"] = self.without_others(shown["reason"])
-        return {"job": job_id, "state": state, **shown, "problems": self.policy_problems()}
+        shown = {name: getattr(refusal, name) for name in ("code", "cause", "reason", "remedy")}
+        return {"job": str(row.seq), "state": row.state, **shown, "problems": self.policy_problems()}
 
     def policy_problems(self) -> list[str]:
         """Policies that failed and were replaced, in sentences. Takes no lock."""
@@ -191,27 +195,7 @@ class Reads:
 
     def without_others(self, text: str) -> str:
         """A sentence that may name jobs, without those that the reader may not see."""
-        ids = {} if self.sight.is_whole else self.store.vcs_of(JOB_NAMED.findall(text))
-        return JOB_NAMED.sub(
-            lambda found: found[0] if self.sight.sees(ids.get(found[1], "")) else "a job of another VC", text
-        )
-
-    def _refusal(self, record: Record) -> tuple[Refusal | None, str]:
-        """Otherwise the job of the core that the planner must be asked about."""
-        writer = self.writer
-        job = next((job for job in present.jobs_of(writer, record) if job.state is JobState.PENDING), None)
-        if job is None:
-            return None, ""
-        if limited := writer.limits.refusal(job):
-            return limited, ""
-        if job.hold and not job.hold.startswith(LIMIT):
-            return Refusal("held", Cause.CONSTRAINT, f"held: {job.hold}", f"`skep release {record.id}`"), ""
-        if job.needs_left:
-            jobs_of_core, groups = writer.state.jobs, writer.state.groups
-            left = [name for name in job.spec.needs if name in jobs_of_core and not is_done(jobs_of_core[name])]
-            left += [name for name in job.spec.needs_groups if name in groups and not groups[name].has_ended]
-            return Refusal("needs", Cause.ORDER, f"waits for {', '.join(left)}", "those jobs succeeding"), ""
-        return None, job.id
+        return hide_others(text, self.sight, self._vcs_named([text]))
 
     def check_log(self, ref: str, task: str = "", attempt: int = 0) -> None:
         """Raises `NotFound` if there was no such attempt or task."""
@@ -392,5 +376,6 @@ def as_event(notice: Notice) -> Json:
     return shown
 
 
-def is_done(job: Job) -> bool:
-    return job.state is JobState.SUCCEEDED
+def without_others(refusal: Refusal, sight: Sight, vcs: Mapping[str, str]) -> Refusal:
+    reason, remedy = (hide_others(text, sight, vcs) for text in (refusal.reason, refusal.remedy))
+    return msgspec.structs.replace(refusal, reason=reason, remedy=remedy)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 import msgspec
+
+JOB_NAMED = re.compile(r"\bjob ([0-9]{1,15})(?:/[\w.-]+)?")
+"""How sentences name jobs."""
 
 
 class Sight(msgspec.Struct, frozen=True):
@@ -29,3 +35,10 @@ class Sight(msgspec.Struct, frozen=True):
 
 
 EVERYTHING = Sight()
+
+
+def hide_others(text: str, sight: Sight, vcs: Mapping[str, str]) -> str:
+    """The text without the jobs that a reader may not see; `vcs`: the VCs of the jobs that it names, by id."""
+    if sight.is_whole:
+        return text
+    return JOB_NAMED.sub(lambda found: found[0] if sight.sees(vcs.get(found[1], "")) else "a job of another VC", text)

@@ -10,7 +10,7 @@ from skep.core.cells.hardware import Hardware
 from skep.core.cluster import Cluster
 from skep.core.state import State
 from skep.experiments.simulate import Experiment, Options
-from skep.policies.shared.lender import LendBooks, NoPreemption, PinnedGpus, make_lender, pinned_around
+from skep.policies.shared.lender import LendBooks, LendPipeline, NoPreemption, PinnedGpus, pinned_around
 from skep.policies.shared.vc import CELLS
 from skep.testing import cluster, job, trace
 from skep.traces.trace import TraceJob
@@ -42,7 +42,7 @@ def test_on_an_empty_cluster_the_lender_sees_no_pinned_gpus() -> None:
 
 
 def test_borrowers_never_stop_each_other() -> None:
-    pipeline = make_lender()
+    pipeline = LendPipeline(State(cluster("1x1")))
     assert isinstance(pipeline.preempt, NoPreemption)
 
 

@@ -288,7 +288,8 @@ def test_what_a_waiting_job_is_told() -> None:
     found = until(course, 100.0)
     refusal = course.scheduler.planner.explain(course.state, course.state.memory, found["b"])
     assert refusal.reason == (
-        "asks for 4 GPUs, 0 are free; it is promised 0.7 of every hour and starts in 1,080 s at the latest"
+        "asks for 4 GPUs, 0 are free; job a holds what it needs; "
+        "it is promised 0.7 of every hour and starts in 1,080 s at the latest"
     )
 
 

@@ -15,7 +15,9 @@ from httpx_sse import EventSource
 
 from skep.core.errors import NotFound
 from skep.jobs.limits import LimitRules, Limits
+from skep.server.changes import ChangeBatch
 from skep.service.live import Live
+from skep.service.sight import EVERYTHING
 from skep.service.store import Store
 from skep.testing.engines import FakeEngine
 
@@ -168,7 +170,7 @@ def test_a_name_means_the_latest_job_in_sight(two: World, people: dict[str, dict
     assert get(two, "/jobs/same", people["blue"]).json()["id"] == ours
     needy = submit(two, people["blue"], vc="blue", name="needy", needs=["same"])
     assert get(two, f"/jobs/{needy}", people["blue"]).json()["request"]["needs"] == ["same"]
-    assert get(two, f"/jobs/{needy}/explain", people["blue"]).json()["reason"] == f"waits for {ours}"
+    assert get(two, f"/jobs/{needy}/explain", people["blue"]).json()["reason"].startswith(f"waits for job {ours}")
 
 
 def test_nobody_needs_a_job_out_of_sight(two: World, people: dict[str, dict[str, str]], red_job: str) -> None:
@@ -203,6 +205,31 @@ def test_explain_names_no_job_of_another_vc(two: World, people: dict[str, dict[s
     said = f"job {red_job} goes first, then job {ours}, job {red_job}/worker-0 too"
     assert reads.without_others(said) == (f"a job of another VC goes first, then job {ours}, a job of another VC too")
     assert two.live.without_others(said) == said
+
+
+def test_a_reason_is_the_same_everywhere_and_names_no_job_out_of_sight(tmp_path: Path) -> None:
+    with World(tmp_path, make_live, auth="token", limits=LIMITS) as made:
+        red, blue = made.bearer("ann", "user", "red"), made.bearer("bob", "user", "blue")
+        holders = [submit(made, who, name="x", vc=vc, gpus=2) for who, vc in ((red, "red"), (blue, "blue"))]
+        role = {"count": 2, "gpus": 2, "command": "true"}
+        large = {"name": "guest", "vc": "blue", "priority": -1, "tasks": {"w": role}}
+        guest = made.client.post(f"{API}/jobs", json=large, headers=blue).json()["id"]
+        for who, named in ((blue, ["a job of another VC", f"job {holders[1]}"]), (made.bearer("root", "admin"), [])):
+            found = get(made, f"/jobs/{guest}/explain", who).json()
+            rows = {row["id"]: row for row in get(made, "/jobs", who).json()["jobs"]}
+            reasons = {found["reason"], get(made, f"/jobs/{guest}", who).json()["reason"], rows[guest]["reason"]}
+            assert reasons == {
+                "on cells that others leave idle: asks for 4 GPUs, 0 are free; "
+                f"{' and '.join(named or [f'job {each}' for each in holders])} hold what it needs"
+            }
+            assert (holders[0] in found["remedy"].split()) == (not named)
+
+
+def test_a_row_of_the_change_stream_names_no_job_out_of_sight() -> None:
+    row = {"id": "2", "vc": "blue", "reason": "job 1 and job 3 go first"}
+    batch = ChangeBatch(1, 1, [], [row], is_too_large=False, vcs={"1": "red", "3": "blue"})
+    assert b"job 1 and job 3 go first" in batch.message(EVERYTHING, 0)
+    assert b"a job of another VC and job 3 go first" in batch.message(two_sight("blue"), 0)
 
 
 def two_sight(vc: str) -> Any:

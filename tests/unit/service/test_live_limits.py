@@ -103,7 +103,7 @@ def test_jobs_without_gpus_wait_for_cpus_with_a_reason(tmp_path: Path, gang: boo
     assert made.state(with_gpus) == "running"
     waiting = [each for each in made.writer.state.jobs.values() if each.hold]
     assert waiting[0].hold == "limit: user ann has 4 of 4 CPUs of jobs without GPUs at once"
-    refusal = made.writer.limits.refusal(waiting[0])
+    refusal = made.writer.limits.refusal(waiting[0], made.writer.state)
     assert refusal is not None
     assert (refusal.code, str(refusal.cause)) == ("limit", "quota")
     for number in range(20):

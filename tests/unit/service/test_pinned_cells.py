@@ -48,9 +48,8 @@ def test_who_asks_runs_in_the_pinned_cell_and_nobody_else_does(world: LiveWorld)
     for job in others[:2]:
         if world.state(job) == "running":
             world.end(job)
-    why = world.writer.planning.explain(second)
-    assert why is not None
-    assert why.reason == "in pinned cell n2: asks for 4 GPUs, 0 are free"
+    why = world.writer.planning.explain({second: None})[second]
+    assert why.reason == f"in pinned cell n2 of VC red: asks for 4 GPUs, 0 are free; job {first} holds what it needs"
     assert nodes(world, second) == []  # its cell is full, whatever else is idle
     world.end(first)
     assert nodes(world, second) == ["n2"]

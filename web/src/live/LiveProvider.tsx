@@ -1,5 +1,5 @@
 // Keeps what was read up to date by the event stream: rows are patched, totals asked again now and then.
-import { useQueryClient, type InfiniteData, type QueryClient } from "@tanstack/react-query";
+import { useQueryClient, type InfiniteData, type Query, type QueryClient, type QueryFilters } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useState, type ReactNode } from "react";
 
 import { EVENTS_KEPT, type JobsKey } from "../api/queries";
@@ -10,6 +10,7 @@ import { LiveStream, type Link } from "./stream";
 import { Throttle } from "./throttle";
 
 type JobPage = Schemas["JobPage"];
+type Pages = InfiniteData<JobPage>;
 
 /** Answers that are not patched: how often at most they are asked again while much happens, in milliseconds. */
 const REFRESH: Record<string, number> = {
@@ -20,9 +21,13 @@ const REFRESH: Record<string, number> = {
   counts: 3000,
   decisions: 3000,
   explain: 3000,
+  jobs: 10_000,
   timeline: 5000,
   history: 10_000,
 };
+
+/** Lists with more pages are not read again: their rows are patched, but why jobs wait changes with other jobs. */
+const PAGES_MOST = 5;
 
 const LinkState = createContext<Link>("waiting");
 
@@ -51,8 +56,13 @@ export function LiveProvider({ children }: { children: ReactNode }) {
 
 function makeRefresh(client: QueryClient): Record<string, Throttle> {
   const make = (key: string, milliseconds: number) =>
-    new Throttle(() => void client.invalidateQueries({ queryKey: [key] }, { cancelRefetch: false }), milliseconds);
+    new Throttle(() => void client.invalidateQueries(isShort(key), { cancelRefetch: false }), milliseconds);
   return Object.fromEntries(Object.entries(REFRESH).map(([key, milliseconds]) => [key, make(key, milliseconds)]));
+}
+
+function isShort(key: string): QueryFilters {
+  const predicate = (query: Query) => ((query.state.data as Partial<Pages> | undefined)?.pages?.length ?? 0) <= PAGES_MOST;
+  return { queryKey: [key], predicate };
 }
 
 function apply(client: QueryClient, batch: Batch, refresh: Record<string, Throttle>): void {

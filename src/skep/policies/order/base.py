@@ -126,6 +126,10 @@ class Order:
         """A cause specific to this order for which the job does not run."""
         return None
 
+    def allowance(self, job: JobView) -> str:
+        """What its group has of its quota, in words, if that is why this order refuses the job."""
+        return ""
+
     def rekeyed(self, job: JobView, plan: Plan, now_s: float) -> None:
         """The time that `changes_at` returned has come."""
 

@@ -125,6 +125,10 @@ class CapacityQueues(ByUse):
         owns_all = self.quotas.get(job.spec.vc, 0.0) >= self.gpu_total
         return None if owns_all or self.is_within(job) else Cause.QUOTA
 
+    def allowance(self, job: JobView) -> str:
+        vc = job.spec.vc
+        return f"VC {vc} has {self.used_by(vc):g} of the {self.quotas.get(vc, 0.0):g} GPUs of its quota"
+
 
 def capacity_of(cluster: ClusterView) -> tuple[float, float, float]:
     """In the units of `Amounts`. An unlimited resource is never dominant."""

@@ -103,8 +103,14 @@ class CellBooks(VcBooks):
             found.update((id(virtual), leaf) for virtual, leaf in zip(wanted, bound, strict=True))
         return Bound(allocation, [found[id(virtual)] for virtual in virtuals], virtuals)
 
+    def nodes_behind(self) -> list[int]:
+        """A machine with GPUs of two types is two nodes, and used if both are up."""
+        firsts = {number: leaves[0] for number, leaves in enumerate(self.hardware.leaves) if leaves}
+        machines = {leaf.node for leaf in firsts.values() if leaf.chain in self.chains}
+        return [number for number, leaf in firsts.items() if leaf.node in machines]
+
     def allows(self, allocation: Allocation) -> bool:
-        if not self.cells.bad_nodes or self.bindings(allocation) is not None:
+        if not self.cells.bad_nodes or self.ignores_bad or self.bindings(allocation) is not None:
             return True
         self.is_refused = True
         return False

@@ -6,7 +6,8 @@ the real GPUs behind them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from skep.core.changes import Changes
 from skep.core.cluster import WHOLE, Allocation, Cluster, NodeSpec
@@ -27,6 +28,9 @@ class VcBooks:
 
     pinned = ""
     """The name of the pinned cell, if this is one."""
+
+    ignores_bad = False
+    """True during a trial in which all nodes are in use."""
 
     is_refused = False
     """True if free cells could not be used (`allows`) since this was last reset."""
@@ -63,6 +67,24 @@ class VcBooks:
 
     def allows(self, allocation: Allocation) -> bool:
         return True
+
+    def nodes_behind(self) -> Collection[int] | None:
+        """The numbers of the nodes on which its own depend; None: all."""
+        return None
+
+    @contextlib.contextmanager
+    def all_up(self) -> Iterator[None]:
+        """For a trial: as if all nodes were in use."""
+        down = [] if self.is_whole else [node for node in self.cluster.nodes if not node.is_up]
+        self.ignores_bad = True
+        for node in down:
+            self.cluster.restore(node)
+        try:
+            yield
+        finally:
+            self.ignores_bad = False
+            for node in down:
+                self.cluster.lose(node)
 
     def physical(self, allocation: Allocation) -> Allocation:
         return allocation

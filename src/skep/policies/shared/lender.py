@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
+
+import msgspec
 
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.tree import PhysicalCell
@@ -60,9 +62,39 @@ class NoPreemption:
         return ()
 
 
-def make_lender() -> Pipeline:
+class LendPipeline(Pipeline):
     """The lender is a planner too: over the physical cluster, for jobs that do not fit in their VCs."""
-    return Pipeline(name="lend", order=LeastBorrowed(), place=Consolidate(), preempt=NoPreemption())
+
+    def __init__(self, whole: View) -> None:
+        super().__init__(name="lend", order=LeastBorrowed(), place=Consolidate(), preempt=NoPreemption())
+        self.whole = whole
+
+    @contextlib.contextmanager
+    def trials(self) -> Iterator[None]:
+        """Owners are seen where they are on the hardware, as borrowers are."""
+        names = self.whole.new_plan()
+        for job in self.whole.placed_jobs():
+            if job.bound is not None:
+                names.see_as(job, job.bound)
+        try:
+            yield
+        finally:
+            names.rollback(0)
+
+    def holders(self, view: View, job: JobView) -> list[JobView]:
+        """Borrowers before owners: the cells of an owner go to its VC first."""
+        borrowers = super().holders(view, job)
+        return borrowers + [each for each in self.whole.placed_jobs() if each not in borrowers]
+
+    def go_before(self, holders: Collection[JobView], *, more_nodes: bool) -> list[JobView]:
+        """Those of the VCs that own the cells; which VC would own those of more nodes is not known."""
+        vcs = {job.spec.vc for job in holders if job.seq not in self.running.by_seq}
+        return [
+            job
+            for job in (self.whole.open_jobs.values() if vcs or more_nodes else ())
+            if job.state is JobState.PENDING and job.is_ready and job.spec.priority >= 0
+            if more_nodes or job.spec.vc in vcs
+        ]
 
 
 class PinnedGpus:
@@ -127,7 +159,7 @@ class Lender:
         self.kept = kept
         self.agenda = agenda
         self.asks = asks
-        self.pipeline = make_lender()
+        self.pipeline = LendPipeline(view)
         self.view = VcView(view, LendBooks(view.cluster, kept), LENDER)
         self.view.held_jobs = loans.borrowers
 
@@ -221,4 +253,5 @@ class Lender:
 
     def explain(self, job: JobView) -> Refusal:
         with self._kept_back():
-            return self.pipeline.explain(self.view, NO_MEMORY, job)
+            refusal = self.pipeline.explain(self.view, NO_MEMORY, job)
+        return msgspec.structs.replace(refusal, reason=f"on cells that others leave idle: {refusal.reason}")

@@ -27,7 +27,7 @@ from skep.policies.shared.lender import Lender, PinnedGpus
 from skep.policies.shared.loans import Loans
 from skep.policies.shared.owners import Owners
 from skep.policies.shared.translate import Translator
-from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE, Asking, Vc, Vcs, in_cell, why_never
+from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE, Asking, Vc, Vcs, in_vc, why_never
 from skep.policies.shared.view import VcView, key_of
 
 
@@ -245,9 +245,11 @@ class VcPlanner:
         if self.vcs.only_borrows(job):
             return self.lender.explain(job)
         vc = self.vcs.of(job)
-        with Asking(self, vc.name):
+        is_refused = vc.books.is_refused  # trials may set it
+        with Asking(self, vc.name), self.cells.books:
             refusal = vc.planner.explain(vc.view, vc.view.memory, job)
-        return in_cell(refusal, vc.books.pinned)
+        vc.books.is_refused = is_refused
+        return in_vc(refusal, vc)
 
 
 def is_only_submitted(trigger: Trigger) -> bool:

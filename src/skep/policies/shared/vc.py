@@ -96,9 +96,10 @@ class Asking:
             self.asks.asked = ""
 
 
-def in_cell(refusal: Refusal, pinned: str) -> Refusal:
-    """Explanations for a pinned cell name it."""
-    return msgspec.structs.replace(refusal, reason=f"in pinned cell {pinned}: {refusal.reason}") if pinned else refusal
+def in_vc(refusal: Refusal, vc: Vc) -> Refusal:
+    """Its planner regards the cells of the VC as the whole cluster, so the sentence begins with the VC."""
+    where = f"in pinned cell {vc.books.pinned} of VC {vc.name}" if vc.books.pinned else f"in VC {vc.name}"
+    return msgspec.structs.replace(refusal, reason=f"{where}: {refusal.reason}")
 
 
 def why_never(vc: Vc, job: JobView, reason: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar
 
 from skep.core.memory import At
@@ -80,6 +81,11 @@ class VcView:
     def submitted_count(self) -> int:
         return self.whole.submitted_count
 
+    def has(self, job: JobView) -> bool:
+        spec = job.spec
+        is_new = (spec.vc, spec.pinned) == self.at and (spec.priority >= 0 or bool(spec.pinned))
+        return is_new or job.id in self.jobs
+
     def placed_jobs(self) -> list[JobView]:
         return list(self.held_jobs.values())
 
@@ -88,6 +94,22 @@ class VcView:
 
     def blank(self) -> View:
         return VcView(*self.books.blank(self.whole), self.name)
+
+    def unusable(self) -> Mapping[str, str]:
+        numbers, nodes = self.books.nodes_behind(), self.whole.cluster.nodes
+        names = None if numbers is None else {nodes[number].name for number in numbers}
+        return {name: word for name, word in self.whole.unusable().items() if names is None or name in names}
+
+    @contextlib.contextmanager
+    def with_nodes(self, names: Collection[str]) -> Iterator[Plan]:
+        """Which virtual nodes would be bound to which others is not known: they are all up if all nodes are."""
+        is_all_up = bool(names) and len(names) == len(self.unusable())
+        with self.whole.with_nodes(names), self.books.all_up() if is_all_up else contextlib.nullcontext():
+            plan = self.new_plan()
+            try:
+                yield plan
+            finally:
+                plan.rollback(0)
 
     def take_trigger(self) -> Trigger:
         trigger = self.trigger

@@ -6,7 +6,7 @@ import { hasEnded } from "../../live/pages";
 import { useNow } from "../../ui/now";
 import { Meter, StateMark } from "../../ui/parts";
 import { amount, duration } from "../../units";
-import { phraseOf, progressOf, ranOf, waitedOf } from "./times";
+import { progressOf, ranOf, waitedOf } from "./times";
 
 type Job = Schemas["Job"];
 
@@ -39,8 +39,7 @@ function JobName({ job }: { job: Job }) {
 }
 
 function Reason({ job }: { job: Job }) {
-  const phrase = phraseOf(job);
-  return <span title={phrase}>{phrase}</span>;
+  return <span title={job.reason}>{job.reason}</span>;
 }
 
 function Since({ job, of }: { job: Job; of: (job: Job, now_s: number) => number | null }) {

@@ -36,17 +36,3 @@ function numberAt(job: Job, key: string): number | null {
   const value = job.progress?.[key];
   return typeof value === "number" ? value : null;
 }
-
-/** Causes that the API names by a word. */
-const CAUSES: Record<string, string> = {
-  quota: "not enough GPUs of its share are free",
-  fragmentation: "enough GPUs are free, but not together",
-  order: "others go first",
-  constraint: "nothing that it asks for is free",
-  needs: "waits for other jobs",
-};
-
-/** Why it is as it is, in one phrase. */
-export function phraseOf(job: Job): string {
-  return job.state === "pending" ? (CAUSES[job.reason] ?? job.reason) : job.reason;
-}

@@ -1,0 +1,126 @@
+"""Why a job waits: each cause, under every policy and with virtual clusters or without. A reason is verified by making
+the change that it names and seeing the job start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from remedies import explained, starts_with
+from shared_worlds import SharedWorld
+
+from skep.core.events import Event, JobHeld, NodeDrained
+from skep.core.job import JobState
+from skep.core.refusal import End, Refusal, Release, Succeed, Undrain, Wait
+from skep.experiments.sharing import read_shared
+from skep.policies.registry import policies
+from skep.testing import World, job, trace
+from skep.testing.world import WorldCourse
+from skep.traces.trace import TraceJob
+
+
+class Case(msgspec.Struct, frozen=True):
+    """At 10 s the job `me` waits, under FIFO at least, for what `says` and `change` name."""
+
+    nodes: str
+    jobs: tuple[TraceJob, ...]
+    says: str
+    change: type
+    script: tuple[tuple[float, Event], ...] = ()
+    round_s: float = 0.0
+
+
+def others(*gpus: int, **more: object) -> tuple[TraceJob, ...]:
+    return tuple(job(each, work=1000.0, vc="a", id=str(number), **more) for number, each in enumerate(gpus, start=1))
+
+
+def me(gpus: int = 1, **more: object) -> TraceJob:
+    return job(gpus, work=1000.0, at=5.0, vc="a", id="me", **more)
+
+
+ONE, TWO = "{count: 1, name: n, gpus: 4, gpu_type: v100}", "{count: 2, name: n, gpus: 2, gpu_type: v100}"
+SMALL = "{count: 1, name: n, gpus: 4, gpu_type: v100, cpus: 8, memory_gib: 32}"
+
+CASES = {
+    "all GPUs held": Case(ONE, (*others(4), me(2)), "2 GPUs, 0 are free; job 1 holds", End),
+    "several hold them": Case(ONE, (*others(2, 2), me(4)), "job 1 and job 2 hold", End),
+    "a drained node": Case(TWO, (me(4),), "node n1 is drained", Undrain, ((1.0, NodeDrained("n1")),)),
+    "a node and a job": Case(
+        TWO, (*others(2), me(4)), "node n1 is drained; job 1 holds", Undrain, ((1.0, NodeDrained("n1")),)
+    ),
+    "CPUs": Case(SMALL, (*others(1, cpu=6.0), me(cpu=4.0)), "too little CPUs is left", End),
+    "memory": Case(SMALL, (*others(1, memory_gib=30.0), me(memory_gib=8.0)), "too little memory is left", End),
+    "CPUs without GPUs": Case(SMALL, (*others(0, cpu=6.0), me(0, cpu=4.0)), "too little CPUs is left", End),
+    "parts of a GPU": Case(
+        "{count: 1, name: n, gpus: 1, gpu_type: v100}",
+        (*others(1, gpu_milli=700), me(gpu_milli=500)),
+        "500/1000 of a GPU, 0 GPUs",
+        End,
+    ),
+    "GPUs apart": Case(TWO, (*others(1, 1, 1), me(2)), "job", End),
+    "others first": Case(ONE, (*others(4, 2), me(2)), "job 2 goes first", End),
+    "many first": Case(ONE, (*others(4, *[2] * 8), me(2)), "and 3 more go first", End),
+    "a hold": Case(ONE, (me(),), "held: by ann", Release, ((5.0, JobHeld("me", "by ann")),)),
+    "a back-off": Case(ONE, (me(),), "20 s left", Wait, ((5.0, JobHeld("me", "back-off", 30.0)),)),
+    "another job": Case(ONE, (*others(1), me(needs=("1",))), "waits for job 1", Succeed),
+    "another job and GPUs": Case(
+        ONE, (*others(1, 3), me(3, needs=("1",))), "waits for job 1; asks for 3 GPUs", Succeed
+    ),
+    "a hold and GPUs": Case(ONE, (*others(4), me()), "held: by ann; ", Release, ((5.0, JobHeld("me", "by ann")),)),
+    "the next round": Case(ONE, (me(),), "the next one in 50 s", Wait, round_s=60.0),
+}
+
+
+def course_of(case: Case, policy: str, tmp_path: Path, vcs: str) -> tuple[World, WorldCourse]:
+    file = tmp_path / "lab.yaml"
+    file.write_text(f"name: lab\nnodes:\n  - {case.nodes}\n{vcs}")
+    cluster, layout = read_shared(str(file))
+    jobs = trace(*case.jobs, job(0, at=10.0, id="tick", vc="b" if layout else "a", work=1.0, cpu=0.001))
+    world = World(jobs, cluster, policy, script=case.script, round_s=case.round_s)
+    if layout is not None:
+        world = SharedWorld(jobs, cluster, policy, script=case.script, round_s=case.round_s, layout=layout)
+    course = world.begin()
+    while course.state.now_s < 10.0 and course.advance():
+        pass
+    return world, course
+
+
+def waits_for(case: Case, policy: str, tmp_path: Path, vcs: str = "") -> Refusal | None:
+    """Its reason, checked; None if the job runs under this policy."""
+    world, course = course_of(case, policy, tmp_path, vcs)
+    mine = course.state.jobs["me"]
+    if mine.state is not JobState.PENDING:
+        return None
+    refusal = explained(course, mine)
+    assert starts_with(course, world, mine, refusal.changes), refusal
+    return refusal
+
+
+@pytest.mark.parametrize("policy", sorted(policies()))
+@pytest.mark.parametrize("name", CASES)
+def test_a_reason_is_true(name: str, policy: str, tmp_path: Path) -> None:
+    waits_for(CASES[name], policy, tmp_path)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_reason_names_what_is_short(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    refusal = waits_for(case, "fifo", tmp_path)
+    assert refusal is not None
+    assert case.says in refusal.reason
+    assert case.change in map(type, refusal.changes)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "tiresias-l", "yarn-cs", "drf", "antman", "gandiva"])
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.round_s])
+def test_a_reason_in_a_vc_is_true_and_names_what_is_short(name: str, policy: str, tmp_path: Path) -> None:
+    """VC a has all of it, so that the causes are the same."""
+    case = CASES[name]
+    count = 2 if case.nodes is TWO else 1
+    nodes = f"{case.nodes}\n  - {{count: 1, name: spare, gpus: 1, gpu_type: other}}"
+    shared = msgspec.structs.replace(case, nodes=nodes)
+    vcs = f"vcs:\n  a: {count} nodes of v100\n  b: 1 node of other\n"
+    refusal = waits_for(shared, f"{policy}:borrow=never", tmp_path, vcs)
+    assert refusal is None or "in VC a: " in refusal.reason or isinstance(refusal.changes[0], Release | Wait | Succeed)
+    assert refusal is not None or policy != "fifo"
