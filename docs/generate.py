@@ -78,7 +78,7 @@ def knob_table(knobs: tuple[Knob, ...], *, with_default: bool = True) -> str:
     heads = ["knob", "default", "what it does"] if with_default else ["knob", "what it does"]
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for knob in knobs:
-        choices = f" ({', '.join(f'`{choice}`' for choice in knob.choices)})" if knob.choices else ""
+        choices = f" ({', '.join(f'`{choice}`' for choice in knob.shown_choices)})" if knob.choices else ""
         cells = [
             f"`{knob.name}`",
             *([f"`{shown_value(knob.default)}`"] if with_default else []),

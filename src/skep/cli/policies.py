@@ -120,7 +120,7 @@ def explain(policy: Policy) -> None:
     console.print(f"\npaper    {policy.paper}\nassumes  {shown_needs(policy.needs())}\n")
     table = Table("knob", "default", "what it does", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for knob in policy.knobs:
-        choices = f" ({' | '.join(knob.choices)})" if knob.choices else ""
+        choices = f" ({' | '.join(knob.shown_choices)})" if knob.choices else ""
         table.add_row(knob.name, shown_value(knob.default), knob.help + choices)
     console.print(table)
 
@@ -134,7 +134,12 @@ def print_json(chosen: list[Policy]) -> None:
     def plain(policy: Policy) -> dict[str, object]:
         texts = {field: getattr(policy, field) for field in ("name", "title", "paper")}
         knobs = [
-            {"name": knob.name, "default": shown_value(knob.default), "help": knob.help, "choices": list(knob.choices)}
+            {
+                "name": knob.name,
+                "default": shown_value(knob.default),
+                "help": knob.help,
+                "choices": list(knob.shown_choices),
+            }
             for knob in policy.knobs
         ]
         needs = policy.needs()

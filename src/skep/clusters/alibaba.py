@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterator
 
-from skep.clusters.spec import GPUS_MAX, NODES_MAX
+from skep.clusters.spec import GPUS_MAX, NODES_MAX, too_many
 from skep.core.cluster import NodeSpec
 from skep.core.errors import InputError
 from skep.files.text import shorten
@@ -38,6 +38,8 @@ def read_node_list(text: str, path: str) -> list[NodeSpec]:
         nodes[node.name] = node
     if not 0 < len(nodes) <= NODES_MAX:
         raise InputError(f"{path}: has {len(nodes):,} nodes, expected 1 to {NODES_MAX:,}")
+    if excess := too_many(len(nodes), sum(node.gpus for node in nodes.values())):
+        raise InputError(f"{path}: has {excess}")
     return list(nodes.values())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from skep.clusters.spec import GPUS_MAX, NODES_MAX
+from skep.clusters.spec import GPUS_MAX, NODES_MAX, too_many
 from skep.core.cluster import UNLIMITED, NodeSpec
 from skep.files.document import Field
 
@@ -37,6 +37,8 @@ def parse_nodes(document: Field) -> tuple[str, list[NodeSpec]]:
     total = sum(group.size for group in groups)
     if not 0 < total <= NODES_MAX:
         raise top["nodes"].trouble(f"nodes are {total:,}, expected 1 to {NODES_MAX:,}", hint=EXAMPLE)
+    if excess := too_many(total, sum(group.size * group.node.gpus for group in groups)):
+        raise top["nodes"].trouble(f"nodes: {excess}", hint=EXAMPLE)
     return top["name"].text() if "name" in top else "", _expand(groups, total)
 
 

@@ -11,6 +11,8 @@ from skep.files.text import shorten
 NODES_MAX = 100_000
 GPUS_MAX = 1_000
 """Of one node. Beyond any hardware: a larger number is a slip of the keyboard."""
+GPUS_ALL_MAX = 1_600_000
+"""Of all nodes together: 100,000 nodes of 16. Each GPU costs memory, so this is checked before anything is built."""
 
 EXAMPLES = "nodes x GPUs of each, for example 64x8, 64x8:v100 or 32x8:v100+16x4:p100; or a YAML file"
 
@@ -25,16 +27,30 @@ def looks_like_spec(spec: str) -> bool:
 
 def parse_spec(spec: str) -> list[NodeSpec]:
     """The nodes, named `n0`, `n1`, … with as many digits as the last needs, so that they sort."""
-    groups = [_parse_part(spec, part.strip()) for part in spec.split("+")]
+    groups = parse_groups(spec)
     total = sum(count for count, _, _ in groups)
-    if total > NODES_MAX:
-        raise InputError(f"cluster {shorten(spec)}: {total:,} nodes, expected at most {NODES_MAX:,}")
     width = len(str(total - 1))
     nodes: list[NodeSpec] = []
     for count, gpus, gpu_type in groups:
         first = len(nodes)
         nodes += [NodeSpec(f"n{at:0{width}}", gpus, gpu_type) for at in range(first, first + count)]
     return nodes
+
+
+def parse_groups(spec: str) -> list[tuple[int, int, str]]:
+    """(number of nodes, GPUs of each, their type), within the limits. Nothing is built."""
+    groups = [_parse_part(spec, part.strip()) for part in spec.split("+")]
+    if excess := too_many(sum(count for count, _, _ in groups), sum(count * gpus for count, gpus, _ in groups)):
+        raise InputError(f"cluster {shorten(spec)}: {excess}")
+    return groups
+
+
+def too_many(nodes: int, gpus: int) -> str:
+    """What a cluster of this size would have too many of; empty if it may be built."""
+    for what, count, most in (("nodes", nodes, NODES_MAX), ("GPUs", gpus, GPUS_ALL_MAX)):
+        if count > most:
+            return f"{count:,} {what}, expected at most {most:,}"
+    return ""
 
 
 def _parse_part(spec: str, part: str) -> tuple[int, int, str]:

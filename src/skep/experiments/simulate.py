@@ -23,6 +23,7 @@ from skep.engines.sim.outages import Outages
 from skep.experiments.known import Known
 from skep.experiments.owners import with_estimates
 from skep.experiments.timed import Timed
+from skep.files.text import Texts
 from skep.metrics.history import HistoryFold
 from skep.metrics.run import Run
 from skep.metrics.summary import Named, job_rows, summarize
@@ -62,6 +63,8 @@ class Experiment(msgspec.Struct, dict=True):
     layout: Layout | None = None
     """The virtual clusters, if there are any."""
     sharing: str = CELLS
+    texts: Texts = msgspec.field(default_factory=Texts)
+    """Files that policies are made of."""
 
     def planner(self, policy: str) -> Planner:
         setting = Setting(
@@ -70,6 +73,7 @@ class Experiment(msgspec.Struct, dict=True):
             round_s=self.options.round_s,
             vcs=self.vcs,
             typical=self.typical,
+            texts=self.texts,
         )
         return build_whole(policy, setting, self.layout, self.sharing)
 
@@ -130,13 +134,13 @@ class Experiment(msgspec.Struct, dict=True):
         own = self.layout.vcs.values() if self.layout is not None else ()
         named = dict.fromkeys((policy, *(vc.policy for vc in own if vc.policy)))
         specs = [job.spec for job in self.trace.jobs]
-        return frozenset().union(*(needs_with(each, specs) for each in named))
+        return frozenset().union(*(needs_with(each, specs, self.texts) for each in named))
 
     def _named(self, policy: str) -> Named:
         """A policy that gets estimates with an error is not an oracle."""
         options = self.options
         is_oracle = not options.estimate_error and Need.ORACLE in needs_with(
-            policy, [job.spec for job in self.trace.jobs]
+            policy, [job.spec for job in self.trace.jobs], self.texts
         )
         return Named(policy, self.cluster.name, self.trace.name, options.seed, is_oracle, options.estimate_error)
 

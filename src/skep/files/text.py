@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
 from skep.core.errors import InputError
@@ -34,11 +34,22 @@ def load_text(path: str | Path, *, what: str, hint: str = "", size_max: int | No
 class Texts:
     """Texts of files by path: known ones, and those that were read since."""
 
-    def __init__(self, known: Mapping[str, str] | None = None) -> None:
+    def __init__(self, known: Mapping[str, str] | None = None, openable: Container[str] | None = None) -> None:
+        """`openable` None: every other file may be read too; otherwise these."""
         self.by_path = dict(known or {})
+        self.openable = openable
+
+    def only(self, paths: Iterable[str]) -> Texts:
+        """The same texts, of which only these may be read."""
+        allowed = self.openable
+        narrow = Texts(openable=[path for path in paths if allowed is None or path in allowed])
+        narrow.by_path = self.by_path
+        return narrow
 
     def load(self, path: str, *, what: str) -> str:
         if path not in self.by_path:
+            if self.openable is not None and path not in self.openable:
+                raise InputError(f"{shorten(path)}: files are not read here", hint=f"{what} was expected in it")
             self.by_path[path] = load_text(path, what=what)
         return self.by_path[path]
 

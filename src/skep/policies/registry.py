@@ -51,6 +51,13 @@ class Knob(msgspec.Struct, frozen=True):
     default: Any  # of the types that the docstring names
     help: str
     choices: tuple[str, ...] = ()
+    is_file: bool = False
+    """It may name a file instead of one of the choices. Only values of such knobs can be read: a server refuses them
+    where users have no access to its files."""
+
+    @property
+    def shown_choices(self) -> tuple[str, ...]:
+        return (*self.choices, "FILE") if self.is_file else self.choices
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -142,7 +149,8 @@ def build_planner(spec: str, setting: Setting) -> Planner:
         return build_own(spec, setting)
     policy, knobs = parse_policy(spec)
     round_s = round_of(spec, setting, knobs["round_s"])
-    planner = policy.build(knobs, msgspec.structs.replace(setting, round_s=round_s))
+    texts = setting.texts.only(files_in(policy, knobs))
+    planner = policy.build(knobs, msgspec.structs.replace(setting, round_s=round_s, texts=texts))
     planner.round_s = round_s
     return planner
 
@@ -169,9 +177,9 @@ def needs_of(spec: str, texts: Texts | None = None) -> frozenset[Need]:
     return policy.needs(knobs)
 
 
-def needs_with(spec: str, jobs: Iterable[JobSpec]) -> frozenset[Need]:
+def needs_with(spec: str, jobs: Iterable[JobSpec], texts: Texts | None = None) -> frozenset[Need]:
     """The needs for these jobs: if one of them does not offer a need, the policy falls back."""
-    needs, jobs = needs_of(spec), list(jobs)
+    needs, jobs = needs_of(spec, texts), list(jobs)
     instead = {} if ".py:" in spec else parse_policy(spec)[0].instead
     missing = {need for need in instead if need in needs and any(need not in offered_by(job) for job in jobs)}
     return needs | {instead[need] for need in missing}
@@ -193,6 +201,17 @@ def parse_policy(spec: str) -> tuple[Policy, Knobs]:
             f"policy '{name}' is not known", hint=did_you_mean(name, policies(), most=3) or "`skep policies` lists them"
         )
     return policy, parse_knobs(spec, text, (ROUND, *policy.knobs))
+
+
+def files_of(spec: str) -> list[str]:
+    """The files that a policy spec names."""
+    if ".py:" in spec:
+        return [f"{spec.partition('.py:')[0]}.py"]
+    return files_in(*parse_policy(spec))
+
+
+def files_in(policy: Policy, knobs: Knobs) -> list[str]:
+    return [knobs[knob.name] for knob in policy.knobs if knob.is_file and knobs[knob.name] not in knob.choices]
 
 
 def split_knobs(spec: str, text: str) -> dict[str, str]:
@@ -231,12 +250,13 @@ def parse_value(spec: str, knob: Knob, text: str) -> Any:
     if isinstance(knob.default, float):
         return parse_number(where, text)
     if knob.choices and text not in knob.choices and not looks_like_file(knob, text):
-        raise InputError(f"{where}: expected one of {', '.join(knob.choices)}", hint=did_you_mean(text, knob.choices))
+        choices = ", ".join(knob.choices) + (" or a file" if knob.is_file else "")
+        raise InputError(f"{where}: expected one of {choices}", hint=did_you_mean(text, knob.choices))
     return text
 
 
 def looks_like_file(knob: Knob, text: str) -> bool:
-    return "FILE" in knob.choices and ("/" in text or "." in text)
+    return knob.is_file and ("/" in text or "." in text)
 
 
 def parse_number(where: str, text: str) -> float:

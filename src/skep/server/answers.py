@@ -13,6 +13,7 @@ from starlette.routing import compile_path
 
 from skep.core.errors import Conflict, InputError, NotFound
 from skep.jobs.limits import LimitReached
+from skep.server.gate import Crowded
 from skep.server.identity import Forbidden
 from skep.service.turn import Busy
 from skep.service.values import Json
@@ -53,6 +54,7 @@ def add_error_answers(app: FastAPI) -> None:
     app.add_exception_handler(Forbidden, _refused)
     app.add_exception_handler(InputError, _input)
     app.add_exception_handler(Busy, _busy)
+    app.add_exception_handler(Crowded, _crowded)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _bug)
@@ -69,6 +71,10 @@ def _input(_: Request, error: Error) -> Response:
 
 def _busy(_: Request, error: Error) -> Response:
     return error_answer(503, str(error))
+
+
+def _crowded(_: Request, error: Error) -> Response:
+    return error_answer(429, str(error), error.hint, error.headers, code="crowded")
 
 
 def _invalid(request: Request, error: Error) -> Response:

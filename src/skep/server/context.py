@@ -9,15 +9,17 @@ from typing import TypeVar
 
 import msgspec
 from fastapi import Request
+from starlette.concurrency import run_in_threadpool
 
 from skep.server.changes import ChangeStream
 from skep.server.config import Config
+from skep.server.gate import Gate
 from skep.server.hub import Hub
 from skep.server.identity import Identity
 from skep.server.logs import FileBudget
 from skep.server.looks import Looks
 from skep.server.metrics import ServerMetrics
-from skep.server.studies.studies import Studies
+from skep.server.studies.studies import UPLOADS_MAX, Studies
 from skep.server.together import Together
 from skep.server.tokens import Tokens
 from skep.service.history import Samples
@@ -44,6 +46,15 @@ class Context(msgspec.Struct):
     looks: Looks = msgspec.field(default_factory=Looks)
     overviews: Together[Json] = msgspec.field(default_factory=Together)
     """By what the reader may see."""
+    lists: Gate = msgspec.field(default_factory=lambda: Gate("lists", 2, 1000, share=1.0))
+    """SQLite releases the interpreter lock at every row, so that many readers wait for each other at every row, and all
+    take longer than one after the other."""
+    long_reads: Gate = msgspec.field(default_factory=lambda: Gate("long requests", 4, 100))
+    submissions: Gate = msgspec.field(default_factory=lambda: Gate("submissions of many jobs", 2, 200))
+    looking: Gate = msgspec.field(default_factory=lambda: Gate("submissions", 8, 1000))
+    previews: Gate = msgspec.field(default_factory=lambda: Gate("changes of the cluster or policy", 1, 20, share=1.0))
+    """Each holds the lock of the writer while it reads a cluster or builds a policy."""
+    uploads: Gate = msgspec.field(default_factory=lambda: Gate("uploads", UPLOADS_MAX, 0, share=0.25))
 
 
 def context_of(request: Request) -> Context:
@@ -59,6 +70,12 @@ def identity_of(request: Request) -> Identity:
 def reads_of(request: Request) -> Reads:
     """The service restricted to what the user may see. Routes that read jobs, logs, events or numbers use it."""
     return context_of(request).live.seen_by(identity_of(request).sight)
+
+
+async def in_turn(request: Request, gate: Gate, work: Callable[[], T]) -> T:
+    """What `work` returns, in a thread, when it is its turn."""
+    async with gate.turn(identity_of(request).user):
+        return await run_in_threadpool(work)
 
 
 async def done(future: Future[T]) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -33,6 +34,7 @@ class DataDir:
         self._announced: RunningProcess | None = None
         # The file of a crashed server would name a process that is no longer a server.
         (path / "server.json").unlink(missing_ok=True)
+        remove_parts(path)
 
     def announce(self, running: RunningProcess) -> None:
         self._announced = running
@@ -53,6 +55,13 @@ class DataDir:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+def remove_parts(folder: Path) -> None:
+    """What a crash left behind of files that were being written. Only with the lock held."""
+    for part in folder.glob(".*.part"):
+        with contextlib.suppress(OSError):
+            part.unlink()
 
 
 def prepare_folder(path: Path) -> None:

@@ -8,18 +8,27 @@ oldest one without a request in progress is closed; if there is none, the new on
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import logging
 from typing import Any, cast
 
 import httptools
 import msgspec
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from skep.server.answers import error_body
+from skep.server.refusals import Limited, printable
 from skep.service.values import Json
 
 SWEEP_S = 1.0
+PIPELINED_MAX = 32
+"""Requests of one connection that wait for their answers."""
+LINES_MAX = 100
+"""Lines about invalid requests in the log, per minute."""
+
+log = logging.getLogger("skep")
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -38,6 +47,8 @@ class Bounds(msgspec.Struct, frozen=True):
     body_s: float = 30.0
     """For a body, plus one second for every `body_rate` bytes received."""
     body_rate: int = 16 * 1024
+    unread_bytes: int = 256 << 20
+    """Of a body that comes after its answer: a client that reads only when it has sent everything gets the answer."""
     stuck_s: float = 60.0
     """An answer that the client does not read for this long is aborted."""
     log_files: int = 16_384
@@ -62,6 +73,7 @@ class Edge:
         """The connections of one client in the order in which they came."""
         self.count = 0
         self.refused = 0
+        self.invalid = Limited(lambda text, _: log.warning("%s", text), "invalid requests", most=LINES_MAX)
         self._sweep: asyncio.TimerHandle | None = None
 
     @property
@@ -96,9 +108,15 @@ class Edge:
                 del self.clients[old.host]
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Whatever is wrong with one connection, the others keep their time limits."""
+        self._sweep = None
         for connection in [each for mine in self.clients.values() for each in mine]:
-            connection.check(loop.time())
-        self._sweep = loop.call_later(SWEEP_S, self._look, loop) if self.count else None
+            try:
+                connection.check(loop.time())
+            except Exception as error:
+                connection.give_up(error)
+        if self.count:
+            self._sweep = loop.call_later(SWEEP_S, self._look, loop)
 
 
 def close_idle(connections: dict[Connection, None]) -> bool:
@@ -125,6 +143,8 @@ class Connection(HttpToolsProtocol):
         self.host = ""
         self.is_refused = False
         self._in_header = self._in_body = False
+        self._answered: RequestResponseCycle | None = None
+        """The request that is being answered, or was last."""
         self._begun = 0
         """Requests so far."""
         self._since_s = 0.0
@@ -132,6 +152,9 @@ class Connection(HttpToolsProtocol):
         self._header_bytes = self._header_count = self._body_bytes = 0
         self._held_bytes = 0
         """The size of an incomplete header: the parser may hold back as much."""
+        self._around_bytes = 0
+        """What came with a body and is not part of it: the sizes of its chunks, and trailers, which the parser holds
+        back too."""
         self._unsent = 0
         self._unsent_since_s = 0.0
         self.known: dict[str, bool] = {}
@@ -148,26 +171,49 @@ class Connection(HttpToolsProtocol):
             self.refuse(503, "the server has too many connections", "try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The base class tells the last request only, although an earlier one may be the one that is being answered."""
         self.edge.drop(self)
         super().connection_lost(exc)
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
-        """As in the base class, but refusals are not logged, because many of them would fill the disk."""
+        """As in the base class, but what is refused is logged in one line, and only so often a minute."""
         if self.is_refused:
             return
         self._unset_keepalive_if_required()
-        was_in_header, begun = self._in_header, self._begun
-        is_all_header = was_in_header or not self._in_body
         try:
-            self.parser.feed_data(data)
+            self._read(data)
         except httptools.HttpParserError:
             self.refuse(400, "this is not a request of HTTP/1.1")
-        except httptools.HttpParserUpgrade:
-            pass  # there is nothing to upgrade to: the request is answered normally
+        except Exception as error:
+            self.give_up(error)
+
+    def _read(self, data: bytes) -> None:
+        was_in_header, was_in_body, begun, body_bytes = self._in_header, self._in_body, self._begun, self._body_bytes
+        is_all_header = was_in_header or not was_in_body
+        self._feed(data)
         # Only if no other request was in the same data, whose beginning would be unknown.
         if self._in_header and is_all_header and self._begun - begun == (not was_in_header):
             self._held_bytes += len(data)
             self._check_header()
+        elif self._in_body and was_in_body and self._begun == begun:
+            self._around_bytes += len(data) - (self._body_bytes - body_bytes)
+            self._check_trailers()
+
+    def _feed(self, data: bytes) -> None:
+        while data and not self.is_refused:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                # There is nothing to upgrade to: the request is answered normally, and the next one follows it.
+                data = data[max(upgrade.args[0], 1) :]
 
     # What the parser calls --------------------------------------------------------------------------------------
 
@@ -195,15 +241,24 @@ class Connection(HttpToolsProtocol):
         self._in_header = False
         if self.is_refused:
             return
-        self._in_body = True
-        self._since_s = self.loop.time()
-        self._body_bytes = 0
-        super().on_headers_complete()
+        if self.parser.get_method() == b"CONNECT" or not self.url.startswith(b"/"):
+            self.refuse(400, "the target of a request must be a path of this server")
+        elif len(self.pipeline) >= PIPELINED_MAX:
+            self.refuse(400, f"at most {PIPELINED_MAX} requests of a connection may wait for their answers")
+        else:
+            super().on_headers_complete()
+            # Only now: until here the base class may refuse the target, and there is no cycle for this request.
+            self._in_body = True
+            self._since_s = self.loop.time()
+            self._body_bytes = self._around_bytes = 0
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
-        if not self.is_refused:
-            super().on_body(body)
+        if self.is_refused:
+            return
+        super().on_body(body)
+        if self.cycle.response_complete and self._body_bytes > self.edge.bounds.unread_bytes:
+            self.refuse(413, "the body is too large")
 
     def on_message_complete(self) -> None:
         self._in_body = False
@@ -213,6 +268,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._since_s = self.loop.time()
         super().on_response_complete()
+        if self.pipeline and not self.transport.is_closing():
+            self.flow.pause_reading()  # these are answered first
 
     # Bounds -----------------------------------------------------------------------------------------------------
 
@@ -221,6 +278,13 @@ class Connection(HttpToolsProtocol):
         """True if no request is in progress; an incomplete header does not count as a request."""
         return (self.cycle is None or self.cycle.response_complete) and not self.pipeline
 
+    @property
+    def _may_answer(self) -> bool:
+        """True if a refusal would not get into the middle of an answer."""
+        if self._in_body and not self.pipeline:
+            return not self.cycle.response_started
+        return self.is_idle
+
     def _check_header(self) -> None:
         bounds = self.edge.bounds
         size = max(self._header_bytes, self._held_bytes)
@@ -228,16 +292,20 @@ class Connection(HttpToolsProtocol):
             most = f"at most {bounds.header_count} headers of {bounds.header_bytes // 1024} KiB together"
             self.refuse(431, "the header of the request is too large", most)
 
+    def _check_trailers(self) -> None:
+        """A byte in a chunk of its own costs six."""
+        if self._around_bytes > self.edge.bounds.header_bytes + 8 * self._body_bytes:
+            self.refuse(431, "the trailers of the request are too large")
+
     def check(self, now_s: float) -> None:
-        """Called periodically: abort a connection whose client takes too long."""
+        """Called periodically: abort a connection whose client takes too long. What the server does not read now is
+        not the client's delay."""
         bounds, passed_s = self.edge.bounds, now_s - self._since_s
         if self._in_header:
-            if passed_s > bounds.header_s:
+            if passed_s > bounds.header_s and not self.flow.read_paused:
                 self.refuse(408, "the header of the request did not arrive in time")
         elif self._in_body:
-            # What the server has not read yet is not the client's delay.
-            waits = len(self.cycle.body) > HIGH_WATER_LIMIT
-            if passed_s > bounds.body_s + self._body_bytes / bounds.body_rate and not waits:
+            if passed_s > bounds.body_s + self._body_bytes / bounds.body_rate and not self.flow.read_paused:
                 self.refuse(408, "the body of the request did not arrive in time")
         elif self.is_idle and passed_s > (bounds.idle_s if self._begun else bounds.first_byte_s):
             self.transport.close()
@@ -255,10 +323,26 @@ class Connection(HttpToolsProtocol):
         if self.is_refused:
             return
         self.is_refused = True
-        if not self.cycle.response_started if self._in_body else self.is_idle:
+        if status == 400:
+            self.edge.invalid.add(f"400 {self._shown()}from {self.host}: {message}")
+        if self._may_answer:
             body = error_body(message, hint)
             head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
             self.transport.write(STATUS_LINE[status] + head + body)
             self.transport.close()
         else:
+            self.transport.abort()
+
+    def _shown(self) -> str:
+        """The request as far as it is known, with a space at its end."""
+        if not self._begun or not self.url:
+            return ""
+        return printable(f"{self.parser.get_method().decode('latin-1')} {self.url[:200].decode('latin-1')} ")
+
+    def give_up(self, error: Exception) -> None:
+        """A fault of this program must not cost more than one connection."""
+        self.is_refused = True
+        self.edge.drop(self)
+        self.edge.invalid.add(f"a connection from {self.host} was closed: {type(error).__name__}: {error}")
+        with contextlib.suppress(Exception):
             self.transport.abort()

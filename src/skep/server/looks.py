@@ -1,14 +1,17 @@
 """Checks at submission that files named by a job exist on the server's machine, so that jobs do not fail later.
 
 A job that needs others may use files that these create, so it is not checked. Files may be on a slow or hanging disk,
-so they are not checked on the event loop, and results are cached.
+so results are cached, and each check has a thread of its own that is left behind after a while: then the file is
+assumed to exist.
 """
 
 from __future__ import annotations
 
 import os
+import queue
 import shutil
 import stat
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +22,9 @@ from skep.jobs.request import Request, TaskRole
 
 BELIEVED_S = 30.0
 KEPT = 10_000
+WAIT_S = 5.0
+AT_ONCE = 16
+"""Checks at the same time, those included that hang."""
 
 Look = tuple[str, ...]
 """A folder; or a program, the PATH in which it is searched, and the folder in which it is run."""
@@ -30,6 +36,7 @@ class Looks:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.found: dict[Look, float] = {}
+        self._free = threading.Semaphore(AT_ONCE)
 
     def are_known(self, requests: list[Request]) -> bool:
         """True if all of this was checked recently enough."""
@@ -37,7 +44,29 @@ class Looks:
         return all(self.found.get(look, 0.0) > now_s for look in looks_of(requests))
 
     def check(self, requests: list[Request]) -> None:
-        """Raises for the first thing that does not exist."""
+        """Raises for the first thing that does not exist. Returns in time, whatever the disk does."""
+        said: queue.SimpleQueue[InputError | None] = queue.SimpleQueue()
+        if not self._free.acquire(timeout=WAIT_S):
+            return
+
+        def look() -> None:
+            try:
+                self._check(requests)
+                said.put(None)
+            except InputError as error:
+                said.put(error)
+            finally:
+                self._free.release()
+
+        threading.Thread(target=look, name="look", daemon=True).start()
+        try:
+            error = said.get(timeout=WAIT_S)
+        except queue.Empty:
+            return
+        if error is not None:
+            raise error
+
+    def _check(self, requests: list[Request]) -> None:
         now_s = self.clock()
         if len(self.found) > KEPT:
             self.found = {}

@@ -15,14 +15,39 @@ EXPECTED = ("GET", "/api/v1/me")
 """The route by which the dashboard checks whether the user is logged in."""
 
 
+class Limited:
+    """Lines of one kind, of which only so many are written in one window."""
+
+    def __init__(
+        self, write: Callable[[str, str], object], what: str, *, most: int = MOST, window_s: float = WINDOW_S
+    ) -> None:
+        """`write` gets the line, and the user whom it concerns."""
+        self._write = write
+        self._what = what
+        self._most = most
+        self._window_s = window_s
+        self._written = self._left_out = 0
+
+    def add(self, text: str, who: str = "") -> None:
+        if not self._written:
+            asyncio.get_running_loop().call_later(self._window_s, self._end_window)
+        if self._written >= self._most:
+            self._left_out += 1
+            return
+        self._written += 1
+        self._write(text, who)
+
+    def _end_window(self) -> None:
+        left_out, self._written, self._left_out = self._left_out, 0, 0
+        if left_out:
+            self._write(f"{left_out:,} more {self._what} within {self._window_s:g} s", "")
+
+
 class Refusals:
     def __init__(
         self, note: Callable[[str, str, str], object], *, most: int = MOST, window_s: float = WINDOW_S
     ) -> None:
-        self._note = note
-        self._most = most
-        self._window_s = window_s
-        self._written = self._left_out = 0
+        self._lines = Limited(lambda text, who: note("refused", text, who), "requests", most=most, window_s=window_s)
 
     def watching(self, scope: Scope, send: Send) -> Send:
         async def noting(message: Message) -> None:
@@ -35,22 +60,11 @@ class Refusals:
     def _add(self, scope: Scope, status: int) -> None:
         if status == 401 and (scope["method"], scope["path"]) == EXPECTED:
             return
-        if not self._written:
-            asyncio.get_running_loop().call_later(self._window_s, self._end_window)
-        if self._written >= self._most:
-            self._left_out += 1
-            return
-        self._written += 1
         identity = scope.get("identity")
         client = scope.get("client") or ("?",)
         said = f": {scope['refusal']}" if "refusal" in scope else ""
         what = printable(f"{scope['method'][:20]} {scope['path'][:PATH_MAX]}")
-        self._note("refused", f"{status} {what} from {client[0]}{said}", identity.who if identity is not None else "")
-
-    def _end_window(self) -> None:
-        left_out, self._written, self._left_out = self._left_out, 0, 0
-        if left_out:
-            self._note("refused", f"{left_out:,} more requests within {self._window_s:g} s", "")
+        self._lines.add(f"{status} {what} from {client[0]}{said}", identity.who if identity is not None else "")
 
 
 def printable(text: str) -> str:

@@ -398,7 +398,7 @@ MEANINGS = {
     409: "not possible in the present state",
     413: "the body is too large",
     415: "the content type is not supported here",
-    429: "a limit of the user or VC is reached",
+    429: "a limit of the user or VC is reached, or too many such requests at once (`Retry-After`)",
     503: "the server is stopping or too busy; try again",
 }
 

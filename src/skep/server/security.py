@@ -20,16 +20,22 @@ from skep.core.errors import InputError
 from skep.server.answers import error_answer
 from skep.server.config import Config, is_loopback
 from skep.server.edge import KNOWN
+from skep.server.gate import Budget, Crowded
 from skep.server.identity import Forbidden, identify
 from skep.server.pages import is_page
 from skep.server.peer import obeys_root_alone, only_root
 from skep.server.refusals import Refusals
 from skep.server.session import with_session
+from skep.server.studies.records import TRACE_MAX
 from skep.server.tokens import Tokens
 from skep.server.watch import Watch
 
 MIB = 1024 * 1024
-BODY_MAX, BATCH_MAX, TRACE_MAX = MIB, 32 * MIB, 256 * MIB
+BODY_MAX, BATCH_MAX = MIB, 32 * MIB
+SESSION_MAX = 8192
+"""A login needs no token, so it must not take much memory."""
+HELD_MAX = 256 * MIB
+"""Bodies of all requests that are kept in memory at the same time."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 HEALTH, SESSION = "/api/v1/health", "/api/v1/session"
@@ -60,6 +66,7 @@ class Guard:
         self.names = allowed_names(config)
         self.is_local = is_loopback(config.host)
         self.obeys_root_alone = obeys_root_alone(needs_token=tokens is not None)
+        self.held = Budget(HELD_MAX)
 
     def _only_root(self, scope: Scope) -> None:
         """The kernel is queried once per connection, not for each of its requests."""
@@ -82,12 +89,18 @@ class Guard:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        receive = LimitedBody(receive, body_max(scope["path"])).receive
+        user = scope["identity"].user if "identity" in scope else ""
+        # A trace goes to the disk, and only so many are received at once.
+        budget = self.held if scope["path"] != TRACES else None
+        body = LimitedBody(receive, body_max(scope["path"]), budget, user)
         token_id = scope["identity"].token_id if "identity" in scope else ""
-        if self.watch is not None and token_id:
-            await self.watch.run(token_id, self.app, scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
+        try:
+            if self.watch is not None and token_id:
+                await self.watch.run(token_id, self.app, scope, body.receive, send)
+            else:
+                await self.app(scope, body.receive, send)
+        finally:
+            body.give_back()
 
     def _check(self, scope: Scope) -> Response | None:
         try:
@@ -137,7 +150,7 @@ def single_headers(scope: Scope) -> dict[bytes, bytes]:
 
 
 def body_max(path: str) -> int:
-    return {"/api/v1/jobs:batch": BATCH_MAX, TRACES: TRACE_MAX}.get(path, BODY_MAX)
+    return {"/api/v1/jobs:batch": BATCH_MAX, TRACES: TRACE_MAX, SESSION: SESSION_MAX}.get(path, BODY_MAX)
 
 
 def check_body(path: str, headers: dict[bytes, bytes]) -> None:
@@ -180,12 +193,27 @@ def is_address(name: str) -> bool:
 
 
 class LimitedBody:
-    """Limits the size of a body, whatever its Content-Length says."""
+    """Limits the size of a body, whatever its Content-Length says, and of all bodies together."""
 
-    def __init__(self, receive: Receive, most: int) -> None:
+    def __init__(self, receive: Receive, most: int, budget: Budget | None, user: str) -> None:
         self._receive = receive
         self._most = self._left = most
+        self._budget = budget
+        self._user = user
+        self._held = 0
         self._is_whole = False
+
+    def give_back(self) -> None:
+        if self._budget is not None:
+            self._budget.give(self._user, self._held)
+
+    def _hold(self, size: int) -> None:
+        if self._budget is not None:
+            try:
+                self._budget.take(self._user, size)
+            except Crowded as error:
+                raise HTTPException(429, str(error), error.headers) from None
+            self._held += size
 
     async def receive(self) -> Message:
         message = await self._receive()
@@ -197,11 +225,12 @@ class LimitedBody:
             if self._left < 0:
                 # Of this class because FastAPI turns any other that is raised while it reads into a 400.
                 raise HTTPException(413, too_large(self._most), {"connection": "close"})
+            self._hold(len(message.get("body", b"")))
         return message
 
 
 def too_large(most: int) -> str:
-    return f"the body is too large, the limit here is {most // MIB} MiB"
+    return f"the body is too large, the limit here is {f'{most // MIB} MiB' if most >= MIB else f'{most:,} bytes'}"
 
 
 def protecting(send: Send) -> Send:

@@ -41,6 +41,9 @@ from skep.service.sight import EVERYTHING, Sight
 from skep.service.turn import NotYet, Turn
 from skep.service.writer import Writer
 
+TASKS_MAX = 200_000
+"""The most tasks of one submission."""
+
 Prepare = Callable[[Writer, Turn], object]
 
 
@@ -81,6 +84,8 @@ def check_all(writer: Writer, turn: Turn, requests: list[Request], sight: Sight)
     seen: set[object] = set()
     named: dict[str, Needed] = {}
     """The jobs of this submission: later ones may need earlier ones."""
+    refuse_many(requests)
+    writer.limits.check(requests)
     for number, request in enumerate(writer.lock.in_pieces(requests)):
         needs = _resolve_needs(writer, turn, request, named, sight)
         job_id = str(writer.next_job + number)
@@ -92,8 +97,17 @@ def check_all(writer: Writer, turn: Turn, requests: list[Request], sight: Sight)
                 seen.add(kind)
         found.append(specs)
         named[request.name] = Needed(jobs=(job_id,)) if request.gang else Needed(groups=(job_id,))
-    writer.limits.check(requests)
     return found
+
+
+def refuse_many(requests: list[Request]) -> None:
+    """Before anything is made of them: a few bytes may describe ten thousand jobs of ten thousand tasks."""
+    tasks = sum(role.count for request in requests for role in request.tasks.values())
+    if tasks > TASKS_MAX:
+        raise InputError(
+            f"{len(requests):,} jobs with {tasks:,} tasks, expected at most {TASKS_MAX:,} tasks at once",
+            hint="submit them in parts",
+        )
 
 
 def _check(writer: Writer, request: Request, spec: JobSpec) -> None:

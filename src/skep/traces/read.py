@@ -53,7 +53,13 @@ def read_trace(
     if renamed and format not in (None, NATIVE.name):
         raise InputError(f"--map is for tables of Skep's own format, not for {format}")
     source = load(path)._replace(renamed=renamed)
-    name = format or (NATIVE.name if renamed else recognise(source))
+    return read_source(source, format=format, profile=profile, keeps_unscheduled=keeps_unscheduled)
+
+
+def read_source(
+    source: Source, *, format: str | None = None, profile: Throughputs | None = None, keeps_unscheduled: bool = False
+) -> Trace:
+    name = format or (NATIVE.name if source.renamed else recognise(source))
     with _without_collector():
         if name == "philly-json":
             return read_philly_json(source)

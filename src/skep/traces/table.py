@@ -77,9 +77,12 @@ class BadRow(Exception):
         self.reason = reason or message
 
 
+WHAT = "a trace"
+HINT = "a trace is CSV, JSON or tabbed text in UTF-8; ours starts with job_id,submit_s,duration_s,gpus"
+
+
 def load(path: str | Path) -> Source:
-    hint = "a trace is CSV, JSON or tabbed text in UTF-8; ours starts with job_id,submit_s,duration_s,gpus"
-    return Source(str(path), load_text(path, what="a trace", hint=hint, size_max=None))
+    return Source(str(path), load_text(path, what=WHAT, hint=HINT, size_max=None))
 
 
 def read_table(source: Source, table: TableFormat) -> Trace:

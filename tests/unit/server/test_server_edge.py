@@ -28,6 +28,7 @@ SMALL = Bounds(
 )
 LONG = Bounds(connections=12, per_client=8)
 POST = b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+LOGIN = POST.replace(b"jobs", b"session") + b"Content-Length: 9\r\n\r\n{"
 GET = b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -186,21 +187,130 @@ def test_a_large_body_that_comes_steadily_is_taken(quick: World) -> None:
 def test_an_answer_that_nobody_reads_is_given_up(quick: World) -> None:
     with connect(quick) as wire:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        wire.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)
+        wire.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 30)
         eventually(lambda: quick.edge.count == 0)
 
 
-def test_nonsense_is_answered_and_not_logged(quick: World, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        for nonsense in (b"\x16\x03\x01\x02\x00\x01", b"HELO x\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
-            with connect(quick) as wire:
-                wire.sendall(nonsense + b"\r\n\r\n")
-                assert answer(wire).startswith(b"HTTP/1.1 400")
-        upgrade = b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+ODD = {
+    "not HTTP": b"\x16\x03\x01\x02\x00\x01",
+    "no request line": b"HELO x\r\n\r\n",
+    "no such version": b"GET / HTTP/9.9\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "CONNECT": b"CONNECT example.com:443 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "CONNECT with a body": b"CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
+    "CONNECT without a port": b"CONNECT localhost HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "CONNECT a path": b"CONNECT / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "asterisk": b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "absolute": b"GET http://localhost/api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "absolute without a path": b"GET http://localhost HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "authority": b"GET localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "no path": b"GET ?x HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "no ASCII": b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{",
+}
+
+
+@pytest.mark.parametrize("sent", ODD.values(), ids=ODD)
+def test_an_odd_request_gets_400_and_one_line(quick: World, caplog: pytest.LogCaptureFixture, sent: bytes) -> None:
+    with caplog.at_level(logging.INFO), connect(quick) as wire:
+        wire.sendall(sent + b"\r\n\r\n")
+        assert answer(wire).startswith(b"HTTP/1.1 400")
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
+    assert "from 127.0.0.1" in caplog.messages[0]
+    assert "\n" not in caplog.messages[0]
+    still_keeps_time(quick)
+
+
+def still_keeps_time(world: World) -> None:
+    """Half-sent requests are ended as before."""
+    with ExitStack() as stack:
+        half = [stack.enter_context(connect(world)) for _ in range(4)]
+        for wire in half:
+            wire.sendall(LOGIN)
+        for wire in half:
+            assert answer(wire).startswith(b"HTTP/1.1 408")
+    assert health(world) == 200
+    eventually(lambda: world.edge.count <= 1)
+
+
+def test_after_many_odd_requests_nobody_is_locked_out(quick: World, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(30):
         with connect(quick) as wire:
-            wire.sendall(upgrade)
-            assert wire.recv(4096).startswith(b"HTTP/1.1 200")
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+            wire.sendall(ODD["CONNECT with a body"])
+            wire.settimeout(5)
+            answer(wire)
+    still_keeps_time(quick)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_fault_of_the_edge_costs_one_connection(
+    quick: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(quick) as wire:
+        wire.sendall(GET)
+        assert wire.recv(4096).startswith(b"HTTP/1.1 200")
+        (broken,) = [each for mine in quick.edge.clients.values() for each in mine]
+        monkeypatch.setattr(broken, "_check_unsent", lambda now_s: 1 / 0)
+        answer(wire)
+    assert [message for message in caplog.messages if "ZeroDivisionError" in message]
+    still_keeps_time(quick)
+
+
+def test_lines_about_odd_requests_are_limited(quick: World, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3 * edge_module.LINES_MAX):
+        with connect(quick) as wire:
+            wire.sendall(ODD["asterisk"])
+            answer(wire)
+    assert len(caplog.messages) <= edge_module.LINES_MAX
+
+
+def test_a_request_for_an_upgrade_is_answered_and_the_next_one_too(
+    patient: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    upgrade = b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+    with connect(patient) as wire:
+        wire.sendall((upgrade + GET) * 4)
+        found = b""
+        while found.count(b"HTTP/1.1 200") < 8:
+            piece = wire.recv(65536)
+            assert piece
+            found += piece
+    assert not caplog.messages
+
+
+def test_requests_that_wait_for_their_answers_are_limited(patient: World) -> None:
+    with connect(patient) as wire:
+        wire.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n" + GET * 2000)
+        answer(wire)
+    assert health(patient) == 200
+
+
+def test_a_stream_ends_with_its_connection_although_another_request_waits(patient: World) -> None:
+    job_id = patient.run()
+    follow = f"GET /api/v1/jobs/{job_id}/logs?follow=true HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    with connect(patient) as wire:
+        wire.sendall(follow + GET)
+        assert wire.recv(4096).startswith(b"HTTP/1.1 200")
+        assert patient.context.log_files.used == 1
+    eventually(lambda: patient.context.log_files.used == 0)
+
+
+def test_trailers_have_a_size(patient: World) -> None:
+    """The parser keeps them in memory, also after the request was answered."""
+    with connect(patient) as wire:
+        wire.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: ")
+        trickle(wire, b"x" * 50_000)
+    assert health(patient) == 200
+
+
+def test_a_body_in_tiny_chunks_is_taken(patient: World) -> None:
+    body = b'{"name": "a", "command": "true"' + b" " * 30_000 + b"}"
+    with connect(patient) as wire:
+        wire.sendall(POST + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for at in range(0, len(body), 1000):
+            wire.sendall(b"".join(b"1\r\n%c\r\n" % letter for letter in body[at : at + 1000]))
+        wire.sendall(b"0\r\n\r\n")
+        assert answer(wire).startswith(b"HTTP/1.1 201")
 
 
 def test_keep_alive_and_pipelined_requests_work(patient: World) -> None:

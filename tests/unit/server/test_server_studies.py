@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +20,16 @@ import httpx
 import pytest
 from board import API, Board
 
+from skep.clusters import spec as spec_module
+from skep.policies.registry import ROUND, policies
 from skep.server import security
+from skep.server.datadir import DataDir
 from skep.server.shapes import StudySchema, TraceSchema
 from skep.server.studies import studies as module
+from skep.server.studies import traces
+from skep.server.studies.caps import Cap
+from skep.server.studies.studies import UPLOADS_MAX
+from skep.server.studies.traces import TraceCheck
 
 OVER = ("done", "failed", "cancelled", "interrupted")
 TRACE = "job_id,submit_s,duration_s,gpus\n" + "".join(
@@ -154,9 +170,218 @@ def test_a_trace_has_a_limit_of_its_own(board: Board, monkeypatch: pytest.Monkey
     assert upload(board, TRACE).status_code == 413
     pieces = iter([TRACE.encode()[:90], TRACE.encode()[90:]])
     assert board.client.post(f"{API}/traces", content=pieces, headers=CSV).status_code == 413
-    assert not list((board.config.data / "traces").glob(".*"))
-    monkeypatch.setattr(module, "TRACES_MAX", 0)
-    assert upload(board, "short").status_code == 409
+    assert not list((board.config.data / "traces").glob("*.part"))
+
+
+def test_caps_are_shared_by_users(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann, bob, cid = ({"X-Skep-User": name} for name in ("ann", "bob", "cid"))
+    monkeypatch.setattr(board.context.studies, "_run_one", lambda study_id: None)
+    before = len(board.get("/traces", list[TraceSchema]))
+    monkeypatch.setattr(traces, "TRACES", Cap(2, before + 3))
+    mine = [upload(board, TRACE, **ann) for _ in range(3)]
+    assert [each.status_code for each in mine] == [201, 201, 409]
+    assert mine[2].json()["error"] == "ann may have 2 traces"
+    assert upload(board, TRACE, **bob).status_code == 201
+    refused = upload(board, TRACE, **cid)
+    assert (refused.status_code, refused.json()["error"]) == (409, f"all users together may have {before + 3} traces")
+    monkeypatch.setattr(traces, "TRACES", Cap(100, 100))
+    monkeypatch.setattr(traces, "TRACE_MIB", Cap(0, 1000))
+    assert upload(board, TRACE + "#" * (1 << 20), **bob).status_code in (400, 409)
+    trace = mine[0].json()["id"]
+    waiting = sum(study["state"] in ("queued", "running") for study in board.get("/studies", list[StudySchema]))
+    monkeypatch.setattr(module, "WAITING", Cap(2, waiting + 3))
+    asked = [start(board, ann, trace=trace) for _ in range(3)]
+    assert [each.status_code for each in asked] == [201, 201, 429]
+    assert asked[2].headers["retry-after"] == "60"
+    assert asked[2].json()["error"] == "ann may have 2 studies that have not ended"
+    assert [start(board, who, trace=trace).status_code for who in (bob, cid)] == [201, 429]
+    monkeypatch.setattr(module, "WAITING", Cap(1000, 1000))
+    monkeypatch.setattr(module, "STUDIES", Cap(2, 1000))
+    assert start(board, ann, trace=trace).status_code == 409
+    for study in board.get("/studies", list[StudySchema]):
+        if study["state"] == "queued":
+            board.client.post(f"{API}/studies/{study['id']}/cancel")
+
+
+@pytest.mark.parametrize("name", ["trace.json", "study.json", "errors.txt", "studies.db", "report.html", "0"])
+def test_a_name_is_only_shown_and_a_content_is_no_record(board: Board, name: str) -> None:
+    kept = upload(board, TRACE).json()
+    secret = board.config.data / "secret.csv"
+    secret.write_text(TRACE)
+    forged = {**kept, "name": "../../secret.csv", "user": "", "jobs": 1}
+    before = board.get("/traces", list[TraceSchema])
+    for content in (json.dumps(forged), json.dumps([forged])):
+        assert upload(board, content, name).status_code == 400
+    made = upload(board, TRACE, name).json()
+    assert board.get("/traces", list[TraceSchema]) == [made, *before]
+    folder = board.config.data / "traces"
+    assert {path.name for path in folder.iterdir()} == {trace["id"] for trace in [made, *before]}
+    assert board.client.delete(f"{API}/traces/{made['id']}").status_code == 200
+    assert (folder / kept["id"]).read_text() == TRACE
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "..", ".hidden", "a%00b", "%2e%2e%2fx", "x" * 300])
+def test_a_name_with_a_path_is_refused(board: Board, name: str) -> None:
+    assert upload(board, TRACE, name).status_code == 400
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["link", "hard link to another's", "fifo", "folder"])
+def test_only_a_file_of_the_server_is_simulated(board: Board, kind: str, tmp_path: Path) -> None:
+    trace = upload(board, TRACE).json()["id"]
+    file, secret = board.config.data / "traces" / trace, tmp_path / "secret.csv"
+    secret.write_text(TRACE)
+    file.unlink()
+    if kind == "link":
+        file.symlink_to(secret)
+    elif kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    else:
+        if os.geteuid():
+            pytest.skip("only root can make a file of another account")
+        os.chown(secret, 12345, 12345)
+        file.hardlink_to(secret)
+    asked = start(board, trace=trace)
+    if asked.status_code == 201:
+        found = wait_for(board, asked.json()["id"], *OVER)
+        assert found["state"] == "failed"
+        assert "regular file" in found["error"] or "belong to the server" in found["error"]
+    else:
+        assert kind == "folder"
+    assert board.client.delete(f"{API}/traces/{trace}").status_code == 200 or kind == "folder"
+
+
+def test_what_a_crash_left_goes_at_the_start(tmp_path: Path) -> None:
+    with Board(tmp_path, "2x4") as board:
+        kept = upload(board, TRACE).json()["id"]
+    for name in ("traces/01234567.part", "traces/89abcdef", "studies/01234567"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "studies" / "89abcdef").mkdir()
+    (tmp_path / "studies" / "89abcdef" / "study.json").write_text("{}")
+    for name in (".backup-x.part", ".server.json.1.part"):
+        (tmp_path / name).write_text("x")
+    DataDir(tmp_path).close()
+    with Board(tmp_path, "2x4"):
+        assert [path.name for path in (tmp_path / "traces").iterdir()] == [kept]
+        assert list((tmp_path / "studies").iterdir()) == []
+    assert not list(tmp_path.glob(".*.part"))
+
+
+@pytest.mark.slow
+def test_a_study_whose_process_dies_fails_with_a_word(board: Board) -> None:
+    trace = upload(board, ENDLESS, "endless.csv").json()["id"]
+    study = start(board, trace=trace, policies=["srtf"]).json()["id"]
+    wait_for(board, study, "running")
+    while (process := board.context.studies._process) is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    found = wait_for(board, study, *OVER)
+    assert (found["state"], found["error"]) == ("failed", "it was killed: it took too much time or memory")
+
+
+def test_a_study_that_cannot_be_started_fails(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_process(*args: object, **more: object) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    trace = upload(board, TRACE).json()["id"]
+    monkeypatch.setattr(module, "start_worker", no_process)
+    assert wait_for(board, start(board, trace=trace).json()["id"], *OVER)["state"] == "failed"
+    monkeypatch.setattr(traces, "start_worker", no_process)
+    assert upload(board, TRACE).status_code == 409
+
+
+def test_a_process_of_a_study_has_limits() -> None:
+    code = """
+import resource
+from skep.server.studies.worker import hold_back, memory_max
+hold_back(1 << 30)
+try:
+    bytearray(2 << 30)
+except MemoryError:
+    print("refused")
+print(resource.getrlimit(resource.RLIMIT_CPU)[0], memory_max() <= 4 << 30)
+print(open("/proc/self/oom_score_adj").read())
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["refused", "7200", "True", "1000"]
+
+
+@pytest.mark.parametrize("cluster", ["100000x1000", "1601x1000", "100000x16+1x1", "60000x8+60000x8", "x".join("99")])
+def test_the_size_of_a_cluster_is_checked_before_it_is_built(
+    board: Board, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(board.context.studies, "_run_one", lambda study_id: None)
+    monkeypatch.setattr(spec_module, "NodeSpec", None)  # building a node would fail
+    trace = upload(board, TRACE).json()["id"]
+    asked = start(board, trace=trace, cluster=cluster)
+    assert asked.status_code == (201 if cluster == "9x9" else 400), asked.text
+    if asked.status_code == 201:
+        board.client.post(f"{API}/studies/{asked.json()['id']}/cancel")
+
+
+def naming_files() -> list[str]:
+    """Every knob of every policy, as if it were the name of a file."""
+    files = ("secret.yaml", "./secret", "secret")
+    knobs = [(policy.name, knob) for policy in policies().values() for knob in (ROUND, *policy.knobs)]
+    return [f"{name}:{knob.name}={file}" for name, knob in knobs for file in files]
+
+
+def test_no_knob_of_a_study_opens_a_file(board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("secret.yaml", "secret"):
+        os.mkfifo(name)  # whoever opens it waits for ever
+    trace = upload(board, TRACE).json()["id"]
+    for spec in [*naming_files(), "secret.yaml.py:Mine", "./secret.py:Mine:x=1", "secret.py:Mine"]:
+        answer = start(board, trace=trace, policies=[spec])
+        assert answer.status_code == 400, spec
+        assert "\n" not in answer.json()["error"]
+
+
+def test_sixty_uploads_at_once_leave_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Board(tmp_path, "2x4", auth="token") as board:
+        monkeypatch.setattr(
+            board.context.studies.traces, "_check", lambda path, name: time.sleep(1) or TraceCheck("native", 1)
+        )
+        users = [board.bearer(f"user{number}", "user") for number in range(20)]
+        with ThreadPoolExecutor(60) as pool:
+            asked = [pool.submit(upload, board, TRACE, **users[number % 20]) for number in range(60)]
+            time.sleep(0.3)
+            for _ in range(5):
+                began_s = time.monotonic()
+                assert board.client.get(f"{API}/jobs", headers=users[0]).status_code == 200
+                assert time.monotonic() - began_s < 2
+            answers = [each.result() for each in asked]
+        refused = [each for each in answers if each.status_code != 201]
+        assert len(answers) - len(refused) >= UPLOADS_MAX
+        assert {each.status_code for each in refused} == {429}
+        assert all(each.headers["retry-after"] == "5" for each in refused)
+        assert not list((tmp_path / "traces").glob("*.part"))
+
+
+def test_slow_uploads_hold_no_thread_and_only_their_places(tmp_path: Path) -> None:
+    with Board(tmp_path, "2x4", auth="token") as board, ExitStack() as stack:
+        wires = []
+        for number in range(60):
+            token = board.bearer(f"user{number % 20}", "user")["Authorization"]
+            wire = stack.enter_context(socket.create_connection(("127.0.0.1", board.port), timeout=30))
+            head = f"POST {API}/traces?name=a HTTP/1.1\r\nHost: localhost\r\nAuthorization: {token}\r\n"
+            wire.sendall(f"{head}Content-Type: text/csv\r\nContent-Length: 99\r\n\r\njob_id".encode())
+            wires.append(wire)
+        who = board.bearer("ann", "user")
+        for _ in range(5):
+            began_s = time.monotonic()
+            assert board.client.get(f"{API}/jobs", headers=who).status_code == 200
+            assert time.monotonic() - began_s < 2
+        ready = select.select(wires, [], [], 5)[0]
+        by_s = time.monotonic() + 10
+        while len(ready) < 60 - UPLOADS_MAX and time.monotonic() < by_s:
+            time.sleep(0.05)
+            ready = select.select(wires, [], [], 5)[0]
+        said = [wire.recv(4096) for wire in ready]
+        assert len(said) == 60 - UPLOADS_MAX
+        assert all(each.startswith(b"HTTP/1.1 429") and b"retry-after: 5" in each for each in said)
 
 
 def test_studies_belong_to_who_made_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,8 @@ POLICIES = (
                 NO_QUOTAS,
                 "GPUs that the guaranteed jobs of each VC may have. none: all that there are, in a virtual cluster all "
                 "of its cells; equal: the same for all; FILE: a CSV of `vc,gpus`",
-                (NO_QUOTAS, EQUAL, "FILE"),
+                (NO_QUOTAS, EQUAL),
+                is_file=True,
             ),
             Knob("per_gpu", 1.0, "opportunistic jobs on one GPU at most"),
             Knob("busy", 0.8, "a GPU that is used as much, or more, takes no opportunistic job"),

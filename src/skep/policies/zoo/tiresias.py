@@ -89,6 +89,8 @@ POLICIES = (
                 "samples",
                 "finished",
                 "finished: the jobs finished so far; or a file with one service in GPU-seconds a line",
+                ("finished",),
+                is_file=True,
             ),
         ),
     ),

@@ -61,7 +61,8 @@ POLICIES = (
                 EQUAL,
                 "GPUs of each VC. equal: the same for all; usage: in proportion to the GPU-seconds each has used up to "
                 "now (a VC without any counts as an average one); FILE: a CSV of `vc,gpus`",
-                (EQUAL, USAGE, "FILE"),
+                (EQUAL, USAGE),
+                is_file=True,
             ),
             Knob(
                 "take_back",

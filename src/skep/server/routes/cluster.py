@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from skep.core.errors import InputError
 from skep.server.answers import answer
-from skep.server.context import context_of, done, identity_of, reads_of
+from skep.server.context import context_of, done, identity_of, in_turn, reads_of
 from skep.server.routes.submit import text_of
 from skep.server.schemas import (
     LINE,
@@ -71,7 +71,7 @@ def show_cluster(request: Request) -> Response:
 @router.put(
     "/cluster",
     response_model=None,
-    responses={200: {"model": ChangesSchema}, **write_errors(409)},
+    responses={200: {"model": ChangesSchema}, **write_errors(409, 429)},
     openapi_extra=CLUSTER_BODY,
 )
 async def apply_cluster(
@@ -84,7 +84,7 @@ async def apply_cluster(
     live, text = context_of(request).live, text_of(await request.body())
     if not text.strip():
         raise InputError("the body is empty, expected a cluster file")
-    changes = await run_in_threadpool(live.preview_cluster, text, name)
+    changes = await in_turn(request, context_of(request).previews, lambda: live.preview_cluster(text, name))
     if not dry_run:
         await done(live.apply_cluster(text, name, identity_of(request).who))
     return answer({"changes": changes})
@@ -95,7 +95,7 @@ def show_policy(request: Request) -> Response:
     return answer(context_of(request).live.policy())
 
 
-@router.put("/policy", response_model=None, responses={200: {"model": PolicySchema}, **write_errors(409)})
+@router.put("/policy", response_model=None, responses={200: {"model": PolicySchema}, **write_errors(409, 429)})
 async def use_policy(
     request: Request,
     body: PolicyBody,
@@ -104,17 +104,18 @@ async def use_policy(
     """`missing` has the needs of the policy that are not met here; the policy decides without them."""
     identity_of(request).must_be_admin("changing the policy")
     live = context_of(request).live
-    missing = await run_in_threadpool(live.missing, body.policy, body.files)
+    missing = await in_turn(request, context_of(request).previews, lambda: live.missing(body.policy, body.files))
     if dry_run:
         return answer({"policy": body.policy, "problems": [], "missing": missing})
     await done(live.use_policy(body.policy, identity_of(request).who, body.files))
     return answer(await run_in_threadpool(live.policy))
 
 
-@router.get("/nodes/{name}/drain", response_model=None, responses={200: {"model": DrainPreview}, **errors(404)})
-def preview_drain(request: Request, name: Annotated[str, Path(pattern=NODE)]) -> Response:
+@router.get("/nodes/{name}/drain", response_model=None, responses={200: {"model": DrainPreview}, **errors(404, 429)})
+async def preview_drain(request: Request, name: Annotated[str, Path(pattern=NODE)]) -> Response:
     """What draining this node would affect. Changes nothing."""
-    return answer(drain_preview(reads_of(request), name))
+    reads = reads_of(request)
+    return await in_turn(request, context_of(request).long_reads, lambda: answer(drain_preview(reads, name)))
 
 
 @router.get("/limits", response_model=None, responses={200: {"model": list[LimitSchema]}, **errors()})
@@ -135,8 +136,8 @@ USAGE: Responses = {
 }
 
 
-@router.get("/usage", response_model=None, responses={**USAGE, **errors()})
-def show_usage(
+@router.get("/usage", response_model=None, responses={**USAGE, **errors(429)})
+async def show_usage(
     request: Request,
     by: Literal["user", "vc", "job"] = "user",
     since: Moment = None,
@@ -145,7 +146,8 @@ def show_usage(
     format: Literal["json", "csv"] = "json",
 ) -> Response:
     """GPU-hours."""
-    rows = reads_of(request).usage(by, since, until, vc)
+    reads = reads_of(request)
+    rows = await in_turn(request, context_of(request).long_reads, lambda: reads.usage(by, since, until, vc))
     if format == "csv":
         name = f'attachment; filename="usage-by-{by}.csv"'
         return Response(csv_text(by, rows), media_type="text/csv", headers={"content-disposition": name})

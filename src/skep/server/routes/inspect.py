@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from skep.server.answers import answer
-from skep.server.context import identity_of, reads_of
+from skep.server.context import context_of, identity_of, in_turn, reads_of
 from skep.server.routes.logs import Log, chosen_tasks
 from skep.server.schemas import JobRef, TaskName, errors
 from skep.server.search import search
@@ -20,8 +20,8 @@ router = APIRouter(prefix="/api/v1", tags=["jobs"])
 Key = Annotated[str, Field(min_length=1, max_length=128)]
 
 
-@router.get("/jobs/{id}/curve", response_model=None, responses={200: {"model": Curve}, **errors(404)})
-def job_curve(
+@router.get("/jobs/{id}/curve", response_model=None, responses={200: {"model": Curve}, **errors(404, 429)})
+async def job_curve(
     request: Request,
     id: JobRef,
     key: Annotated[list[Key], Query(max_length=50, description="Only these keys; all if none is given.")] = [],  # noqa: B006
@@ -31,18 +31,22 @@ def job_curve(
     """What the job reported through `skep.train`, in all attempts. Steps that were repeated after a restart are
     included once, as last reported."""
     reads = reads_of(request)
-    job_id, asked = reads.request(id)
-    tasks = chosen_tasks(job_id, asked, task)
-    curves = read_curves(reads.metrics(job_id, tasks[0]))
-    wanted = key or list(curves.points)
-    series = [as_series(name, thinned(curves.points.get(name, []), points)) for name in wanted]
-    return answer(
-        {"job": job_id, "task": tasks[0], "keys": list(curves.points), "series": series, "is_cut": curves.is_cut}
-    )
+
+    def found() -> Response:
+        job_id, asked = reads.request(id)
+        tasks = chosen_tasks(job_id, asked, task)
+        curves = read_curves(reads.metrics(job_id, tasks[0]))
+        wanted = key or list(curves.points)
+        series = [as_series(name, thinned(curves.points.get(name, []), points)) for name in wanted]
+        return answer(
+            {"job": job_id, "task": tasks[0], "keys": list(curves.points), "series": series, "is_cut": curves.is_cut}
+        )
+
+    return await in_turn(request, context_of(request).long_reads, found)
 
 
-@router.get("/jobs/{id}/logs:search", response_model=None, responses={200: {"model": Matches}, **errors(404)})
-def search_logs(
+@router.get("/jobs/{id}/logs:search", response_model=None, responses={200: {"model": Matches}, **errors(404, 429)})
+async def search_logs(
     request: Request,
     id: JobRef,
     q: Annotated[str, Query(min_length=1, max_length=500, description="Text; case is ignored.")],
@@ -52,11 +56,15 @@ def search_logs(
 ) -> Response:
     """Lines of the logs of all tasks that contain a text."""
     reads = reads_of(request)
-    job_id, asked = reads.request(id)
-    log = Log(reads, job_id, chosen_tasks(job_id, asked, task), attempt)
-    log.check()
-    number = attempt or reads.brief(job_id)["attempts"]
-    return answer(search(((name, number, log.open(name)) for name in log.tasks), q, limit))
+
+    def found() -> Response:
+        job_id, asked = reads.request(id)
+        log = Log(reads, job_id, chosen_tasks(job_id, asked, task), attempt)
+        log.check()
+        number = attempt or reads.brief(job_id)["attempts"]
+        return answer(search(((name, number, log.open(name)) for name in log.tasks), q, limit))
+
+    return await in_turn(request, context_of(request).long_reads, found)
 
 
 @router.get("/jobs/{id}/file", response_model=None, responses={200: {"model": JobFile}, **errors(404)})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Future
 from typing import Annotated
 
@@ -13,7 +12,7 @@ from starlette.responses import Response
 from skep.core.errors import InputError
 from skep.jobs.request import without_values
 from skep.server.answers import answer, one_line
-from skep.server.context import context_of, done, identity_of, reads_of
+from skep.server.context import context_of, done, identity_of, in_turn, reads_of
 from skep.server.identity import Forbidden
 from skep.server.schemas import (
     Environment,
@@ -40,13 +39,10 @@ from skep.service.values import Json
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 SORT = rf"^-?({'|'.join(COLUMNS)})$"
 WORDS_MAX = 10
-LISTS = threading.Semaphore(2)
-"""The number of long lists that are read at the same time. SQLite releases the interpreter lock at every row, so that
-many readers wait for each other at every row, and all take longer than one after the other."""
 
 
-@router.get("/jobs", response_model=None, responses={200: {"model": JobPage}, **errors()})
-def list_jobs(
+@router.get("/jobs", response_model=None, responses={200: {"model": JobPage}, **errors(429)})
+async def list_jobs(
     request: Request,
     state: Annotated[list[State], Query(description="Jobs in any of these states.")] = [],  # noqa: B006 (FastAPI copies it)
     vc: Word = "",
@@ -68,12 +64,15 @@ def list_jobs(
     words = tuple(q.split()[:WORDS_MAX])
     where = JobFilter(states=tuple(state), vc=vc, user=user, group=group, tag=tag, name=name, all=all, words=words)
     reads = reads_of(request)
-    seq = reads.last_seq()  # read first: later changes are sent again, not lost
-    with LISTS:
+
+    def page() -> Response:
+        seq = reads.last_seq()  # read first: later changes are sent again, not lost
         found, following = reads.jobs(where, limit, cursor or None, sort)
         counted = all_states(reads.counts(where)) if counts else None
-    shown = {"jobs": found, "next": following, "counts": counted, "seq": seq, "problems": reads.policy_problems()}
-    return answer(shown)
+        shown = {"jobs": found, "next": following, "counts": counted, "seq": seq, "problems": reads.policy_problems()}
+        return answer(shown)
+
+    return await in_turn(request, context_of(request).lists, page)
 
 
 @router.post("/jobs:bulk", response_model=None, responses={200: {"model": Bulk}, **write_errors()})

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from skep import __version__
 from skep.server.answers import answer
-from skep.server.context import context_of, identity_of, reads_of
+from skep.server.context import context_of, identity_of, in_turn, reads_of
 from skep.server.schemas import Moment, Word, all_states, errors
 from skep.server.shapes import HistorySchema, Map, Overview, Timeline
 from skep.service import present, queries
@@ -18,9 +18,9 @@ router = APIRouter(prefix="/api/v1", tags=["overview"])
 
 
 @router.get("/overview", response_model=None, responses={200: {"model": Overview}, **errors()})
-def overview(request: Request) -> Response:
+async def overview(request: Request) -> Response:
     reads = reads_of(request)
-    found = context_of(request).overviews.get(reads.sight, lambda: present.overview(reads))
+    found = await context_of(request).overviews.get(reads.sight, lambda: present.overview(reads))
     return answer({**found, "jobs": all_states(found["jobs"]), "version": __version__})
 
 
@@ -43,8 +43,8 @@ def history(
     return answer(context_of(request).history.read(since, until, step, by_vc=vc, sight=sight))
 
 
-@router.get("/timeline", response_model=None, responses={200: {"model": Timeline}, **errors()})
-def timeline(
+@router.get("/timeline", response_model=None, responses={200: {"model": Timeline}, **errors(429)})
+async def timeline(
     request: Request,
     since: Moment = None,
     until: Moment = None,
@@ -54,4 +54,9 @@ def timeline(
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
     """Which jobs held which GPUs; without `since` the last 24 hours."""
-    return answer(queries.timeline(reads_of(request), since, until, limit, vc=vc, user=user, node=node))
+    reads = reads_of(request)
+
+    def found() -> Response:
+        return answer(queries.timeline(reads, since, until, limit, vc=vc, user=user, node=node))
+
+    return await in_turn(request, context_of(request).long_reads, found)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from skep.core.needs import Need, Offer, lacks
 from skep.policies.registry import Policy, policies, shown_needs, shown_value
 from skep.server.answers import answer
-from skep.server.context import context_of, reads_of
+from skep.server.context import context_of, in_turn, reads_of
 from skep.server.schemas import REF, Absent, Seq, errors
 from skep.server.shapes import Decisions, PolicyInfo
 from skep.service.decisions import decisions
@@ -28,7 +28,7 @@ def list_policies(request: Request) -> Response:
 
 def shown(policy: Policy, offer: Offer) -> Json:
     knobs = [
-        {"name": knob.name, "default": shown_value(knob.default), "help": knob.help, "choices": knob.choices}
+        {"name": knob.name, "default": shown_value(knob.default), "help": knob.help, "choices": knob.shown_choices}
         for knob in policy.knobs
     ]
     return {
@@ -43,8 +43,8 @@ def shown(policy: Policy, offer: Offer) -> Json:
     }
 
 
-@router.get("/decisions", response_model=None, responses={200: {"model": Decisions}, **errors(404)})
-def list_decisions(
+@router.get("/decisions", response_model=None, responses={200: {"model": Decisions}, **errors(404, 429)})
+async def list_decisions(
     request: Request,
     last: Annotated[int, Query(ge=1, le=1000)] = 100,
     before: Annotated[Seq | Absent, Query(description="Only from log entries before this number.")] = None,
@@ -53,5 +53,9 @@ def list_decisions(
     """Starts, preemptions, moves, resizes and rejections with their reasons, newest first. They are read from the log,
     so a restart does not lose them."""
     reads = reads_of(request)
-    job_id = reads.brief(job)["id"] if job else None
-    return answer(decisions(reads, last, before, job_id))
+
+    def found() -> Response:
+        job_id = reads.brief(job)["id"] if job else None
+        return answer(decisions(reads, last, before, job_id))
+
+    return await in_turn(request, context_of(request).long_reads, found)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import secrets
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from skep.clusters.read import read_text
-from skep.clusters.spec import looks_like_spec
+from skep.clusters.spec import looks_like_spec, parse_groups
 from skep.core.errors import InputError, NotFound
-from skep.policies.registry import parse_policy
+from skep.policies.registry import files_of, needs_of
 from skep.server.answers import answer
-from skep.server.context import context_of, identity_of, reads_of
+from skep.server.context import context_of, identity_of, in_turn, reads_of
 from skep.server.identity import Forbidden
 from skep.server.schemas import WORD, Responses, errors, write_errors
 from skep.server.shapes import Removed, StudyBody, StudySchema, TraceSchema
-from skep.server.studies.past import past_trace
-from skep.server.studies.records import HISTORY, StudyRecord, TraceRecord, shown
+from skep.server.studies.past import check_past
+from skep.server.studies.records import HISTORY, PastJobs, StudyRecord, TraceRecord, shown
+from skep.server.studies.studies import Studies
 
 router = APIRouter(prefix="/api/v1", tags=["studies"])
 Id = Annotated[str, Path(pattern="^[0-9a-f]{8}$")]
@@ -44,7 +43,7 @@ REPORT: Responses = {200: {"content": {"text/html": {"schema": {"type": "string"
 @router.get("/traces", response_model=None, responses={200: {"model": list[TraceSchema]}, **errors()})
 def list_traces(request: Request) -> Response:
     """The newest first."""
-    found = context_of(request).studies.list_traces()
+    found = context_of(request).studies.traces.all()
     return answer([trace for trace in found if may_see(request, trace)])
 
 
@@ -52,31 +51,34 @@ def list_traces(request: Request) -> Response:
     "/traces",
     status_code=201,
     response_model=None,
-    responses={201: {"model": TraceSchema}, **write_errors(409)},
+    responses={201: {"model": TraceSchema}, **write_errors(409, 429)},
     openapi_extra=TRACE_BODY,
 )
 async def upload_trace(request: Request, name: Annotated[str, Query(pattern=WORD)] = "trace.csv") -> Response:
-    """Up to 256 MiB."""
-    identity = identity_of(request)
+    """Up to 256 MiB. `name` is only shown."""
+    context, identity = context_of(request), identity_of(request)
     identity.must_write()
-    studies = context_of(request).studies
-    trace_id, upload = await run_in_threadpool(studies.new_upload)
+    async with context.uploads.turn(identity.user):
+        return answer(await received(request, context.studies, name), 201)
+
+
+async def received(request: Request, studies: Studies, name: str) -> TraceRecord:
+    """The upload in threads of its own: it waits for the client, for the disk and for the check."""
+    run, traces = studies.threads.run, studies.traces
+    upload = await run(traces.begin, identity_of(request).user)
     try:
-        with upload.open("wb") as file:
-            async for piece in request.stream():
-                await run_in_threadpool(file.write, piece)
-        made = await run_in_threadpool(studies.add_trace, trace_id, upload, name, identity.user)
+        async for piece in request.stream():
+            await run(upload.write, piece)
+        return await asyncio.shield(run(traces.finish, upload, name))
     finally:
-        with contextlib.suppress(OSError):
-            upload.unlink(missing_ok=True)
-    return answer(made, 201)
+        await asyncio.shield(run(upload.discard))
 
 
 @router.delete("/traces/{id}", response_model=None, responses={200: {"model": Removed}, **write_errors(404, 409)})
 def remove_trace(request: Request, id: Id) -> Response:
-    studies = context_of(request).studies
-    must_change(request, studies.get_trace(id))
-    studies.remove_trace(id)
+    traces = context_of(request).studies.traces
+    must_change(request, traces.get(id))
+    traces.remove(id)
     return answer({"removed": id})
 
 
@@ -87,33 +89,43 @@ def list_studies(request: Request) -> Response:
 
 
 @router.post(
-    "/studies", status_code=201, response_model=None, responses={201: {"model": StudySchema}, **write_errors(404, 409)}
+    "/studies",
+    status_code=201,
+    response_model=None,
+    responses={201: {"model": StudySchema}, **write_errors(404, 409, 429)},
 )
-def start_study(request: Request, body: StudyBody) -> Response:
-    """The study is queued; one runs at a time, in a process of low priority."""
-    identity, studies = identity_of(request), context_of(request).studies
-    identity.must_write()
+async def start_study(request: Request, body: StudyBody) -> Response:
+    """The study is queued; one runs at a time, in a process of low priority. The server itself builds nothing."""
+    identity_of(request).must_write()
+    return await in_turn(request, context_of(request).long_reads, lambda: answer(shown(started(request, body)), 201))
+
+
+def started(request: Request, body: StudyBody) -> StudyRecord:
+    reads, trace, past = reads_of(request), None, None
     check_policies(body.policies)
-    reads = reads_of(request)
-    name, text = chosen_cluster(request, body.cluster)
+    name, text, files = chosen_cluster(request, body.cluster)
     if body.trace == HISTORY:
-        history, trace_name = past_trace(reads, body.since_s, body.until_s), "history"
+        past = PastJobs(body.since_s, body.until_s, reads.clock(), reads.sight)
+        check_past(reads.store.reader, past)
     else:
-        history, trace_name = None, seen_trace(request, body.trace).name
+        trace = seen_trace(request, body.trace)
+    trace_name = trace.name if trace is not None else HISTORY
     study = StudyRecord(
         id=secrets.token_hex(4),
         name=body.name or f"{trace_name} on {name}",
-        user=identity.user,
+        user=identity_of(request).user,
         trace=body.trace,
         trace_name=trace_name,
         cluster=name,
         cluster_text=text,
+        files=files,
         policies=list(dict.fromkeys(body.policies)),
         seed=body.seed,
         estimate_error=body.estimate_error,
+        past=past,
         created_s=reads.clock(),
     )
-    return answer(shown(studies.add(study, history)), 201)
+    return context_of(request).studies.add(study, trace)
 
 
 @router.get("/studies/{id}", response_model=None, responses={200: {"model": StudySchema}, **errors(404)})
@@ -138,36 +150,40 @@ def remove_study(request: Request, id: Id) -> Response:
 
 
 @router.get(
-    "/studies/{id}/report", response_model=None, response_class=Response, responses={**REPORT, **errors(404, 409)}
+    "/studies/{id}/report", response_model=None, response_class=Response, responses={**REPORT, **errors(404, 409, 429)}
 )
-def study_report(request: Request, id: Id) -> Response:
+async def study_report(request: Request, id: Id) -> Response:
     """The page that `skep compare` writes."""
-    seen_study(request, id)
-    text = context_of(request).studies.report(id).read_bytes()
+
+    def found() -> bytes:
+        seen_study(request, id)
+        return context_of(request).studies.report(id)
+
+    text = await in_turn(request, context_of(request).long_reads, found)
     headers = {"content-security-policy": REPORT_POLICY, "x-frame-options": "SAMEORIGIN"}
     return Response(text, media_type="text/html; charset=utf-8", headers=headers)
 
 
 def check_policies(specs: list[str]) -> None:
-    """Only policies by name: a request must not name files of this machine."""
+    """A request must not name files of this machine: neither a policy of its own nor a knob."""
     for spec in specs:
-        if ".py" in spec or "/" in spec:
+        if files_of(spec):
             raise InputError(f"policy '{spec[:100]}' names a file", hint="studies run the policies of GET /policies")
-        parse_policy(spec)
+        needs_of(spec)  # raises for parts that do not exist
 
 
-def chosen_cluster(request: Request, spec: str) -> tuple[str, str]:
-    """Name and text: a spec, or the cluster of this server."""
+def chosen_cluster(request: Request, spec: str) -> tuple[str, str, dict[str, str]]:
+    """Name, text and files of its policies: of a spec, or of the cluster of this server."""
     if spec:
         if not looks_like_spec(spec):
             raise InputError(
                 f"cluster '{spec[:100]}' is not a valid spec", hint="for example 16x8 or 8x8:v100+4x4:p100"
             )
-        read_text(spec, spec)
-        return spec, spec
+        parse_groups(spec)
+        return spec, spec, {}
     identity_of(request).must_see_everything("a study on the cluster of this server")
-    ground = context_of(request).live.cluster()
-    return ground["name"], ground["text"]
+    ground = context_of(request).live.writer.ground
+    return ground.name, ground.text, ground.files.get("cluster", {})
 
 
 def may_see(request: Request, made: StudyRecord | TraceRecord) -> bool:
@@ -184,7 +200,7 @@ def seen_study(request: Request, study_id: str) -> StudyRecord:
 
 
 def seen_trace(request: Request, trace_id: str) -> TraceRecord:
-    trace = context_of(request).studies.get_trace(trace_id)
+    trace = context_of(request).studies.traces.get(trace_id)
     if not may_see(request, trace):
         raise NotFound(f"there is no trace {trace_id}")
     return trace

@@ -22,7 +22,7 @@ from skep.jobs.read import Reading, from_mapping, read_requests
 from skep.jobs.request import Request as JobRequest
 from skep.jobs.request import in_full, masked
 from skep.server.answers import answer, one_line
-from skep.server.context import context_of, done, identity_of, reads_of
+from skep.server.context import context_of, done, identity_of, in_turn, reads_of
 from skep.server.identity import Forbidden
 from skep.server.job_schema import BATCH, JOBS
 from skep.server.looks import remarks
@@ -89,9 +89,9 @@ async def submit(
     if dry_run:
         if not body:
             raise InputError("the body is empty, expected a job file")
-        return answer(await run_in_threadpool(try_out, request, body))
+        return answer(await in_turn(request, context_of(request).submissions, lambda: try_out(request, body)))
     if len(body) > INLINE_MAX or b"sweep" in body:  # a few bytes may describe ten thousand jobs
-        reading = await run_in_threadpool(read_body, body, identity.user)
+        reading = await in_turn(request, context_of(request).submissions, lambda: read_body(body, identity.user))
     else:
         reading = read_body(body, identity.user)
     reading = await looked(request, identity.homed(reading, live.owned()))
@@ -130,8 +130,8 @@ def submitted_answer(live: Live, ids: list[str], warnings: list[str]) -> Respons
 )
 async def submit_batch(request: Request) -> Response:
     """Submit many jobs, all or none."""
-    identity = identity_of(request)
-    reading = await run_in_threadpool(read_batch, await request.body(), identity.user)
+    identity, body = identity_of(request), await request.body()
+    reading = await in_turn(request, context_of(request).submissions, lambda: read_batch(body, identity.user))
     reading = await looked(request, identity.homed(reading, context_of(request).live.owned()))
     identity.must_submit(reading.requests, context_of(request).config.limits)
     ids = await submitted(request, reading)
@@ -180,7 +180,7 @@ async def looked(request: Request, reading: Reading) -> Reading:
     """The answer with warnings, after the check that files named by the jobs exist."""
     looks, requests = context_of(request).looks, reading.requests
     if not looks.are_known(requests):
-        await run_in_threadpool(looks.check, requests)
+        await in_turn(request, context_of(request).looking, lambda: looks.check(requests))
     if len(requests) == 1 and requests[0].vc == DEFAULT_VC:
         return reading
     said = await run_in_threadpool(remarks, requests, vcs_of(request))

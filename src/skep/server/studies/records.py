@@ -1,15 +1,18 @@
-"""Stored studies and uploaded traces: a folder each, with a record in JSON."""
+"""Studies and uploaded traces as they are recorded."""
 
 from __future__ import annotations
 
 import msgspec
 
+from skep.service.sight import Sight
 from skep.service.values import Json
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED, INTERRUPTED = (
     *("queued", "running", "done"),
     *("failed", "cancelled", "interrupted"),
 )
+TRACE_MAX = 256 << 20
+"""Bytes of one trace."""
 HISTORY = "history"
 """Instead of the id of a trace: the jobs of this cluster."""
 TABLE = (
@@ -27,6 +30,16 @@ class TraceRecord(msgspec.Struct):
     format: str
     jobs: int
     user: str
+
+
+class PastJobs(msgspec.Struct, frozen=True):
+    """Which jobs of this cluster: those submitted between two times that had ended at a third, as far as the user saw
+    them."""
+
+    since_s: float
+    until_s: float
+    ended_s: float
+    sight: Sight
 
 
 class StudyPart(msgspec.Struct):
@@ -47,10 +60,14 @@ class StudyRecord(msgspec.Struct, kw_only=True):
     cluster: str
     """Its name."""
     cluster_text: str
+    files: dict[str, str] = {}
+    """Texts of the files that policies of its VCs are made of, by path; no other file is read."""
     policies: list[str]
     seed: int
     created_s: float
     estimate_error: float = 0.0
+    past: PastJobs | None = None
+    """With the trace `history`."""
     state: str = QUEUED
     start_s: float | None = None
     end_s: float | None = None
@@ -64,7 +81,7 @@ class StudyRecord(msgspec.Struct, kw_only=True):
 
 def shown(study: StudyRecord) -> Json:
     values = msgspec.structs.asdict(study)
-    del values["cluster_text"]
+    del values["cluster_text"], values["files"], values["past"]
     parts = study.parts
     whole = sum(part.jobs for part in parts)
     values["progress"] = 1.0 if study.state == DONE else sum(part.done for part in parts) / whole if whole else 0.0

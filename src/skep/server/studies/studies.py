@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import queue
-import secrets
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from skep.core.errors import Conflict, InputError, NotFound
-from skep.files.text import write_aside
+from skep.core.errors import Conflict, NotFound
+from skep.files.untrusted import decode_as, open_file, read_small
+from skep.server.gate import Crowded, Threads
+from skep.server.studies.caps import STUDIES, WAITING, of_user
+from skep.server.studies.kept import Kept
+from skep.server.studies.process import start_worker, wait_for, why_ended
 from skep.server.studies.records import (
     CANCELLED,
     DONE,
@@ -28,59 +31,80 @@ from skep.server.studies.records import (
     StudyRecord,
     TraceRecord,
 )
-from skep.service.values import Json
-from skep.traces.trace import Trace
+from skep.server.studies.traces import Traces, remove
 
-KEPT_MAX = 200
-QUEUED_MAX = 10
 WALL_MAX_S = 4 * 3600.0
-TRACES_MAX = 50
-CHECK_MAX_S = 300.0
-ROOM_MIN = 1 << 30
-"""Free disk space that uploads must leave, in bytes."""
+RETRY_S = 60
+SAID_MAX = 1 << 20
+UPLOADS_MAX = 8
+REPORT_MAX = 64 << 20
+INPUTS = ("study.json", "trace")
+"""Files that the process of a study reads; they go when it ends."""
 
 log = logging.getLogger("skep")
 
 
 class Studies:
-    """One study runs at a time: the server and its jobs have precedence."""
+    """One study runs at a time: the server and its jobs have precedence.
+
+    A record is in the database; what a study reads and writes is in a folder of its name. What its process writes there
+    is read with care: it has read what users sent.
+    """
 
     def __init__(self, data: Path, clock: Callable[[], float]) -> None:
+        self.data = data
         self.folder = data / "studies"
-        self.traces = data / "traces"
         self.clock = clock
+        self.kept = Kept(data)
+        self.traces = Traces(data, self.kept, clock)
+        self.threads = Threads("uploads", UPLOADS_MAX)
+        """For uploads: they wait for the disk and for their checks."""
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
         self._running = ""
         self._thread: threading.Thread | None = None
-        self._checking = threading.Lock()
         self._is_closing = False
 
     # The queue --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Studies that were running when the server ended are not resumed."""
+        self.traces.start()
+        self.folder.mkdir(mode=0o700, exist_ok=True)
         for study in self.all():
             if not study.is_over:
                 self._interrupt(study)
+        known = {study.id for study in self.all()}
+        for path in self.folder.iterdir():
+            if path.name not in known:
+                remove(path)
         self._thread = threading.Thread(target=self._run, name="studies", daemon=True)
         self._thread.start()
 
     def _interrupt(self, study: StudyRecord) -> None:
-        study.state, study.end_s = INTERRUPTED, self.clock()
         study.error = "the server was stopped meanwhile"
-        self._save(study)
+        self._end(study, INTERRUPTED)
+
+    def _end(self, study: StudyRecord, state: str) -> None:
+        study.parts = self._parts(study.id)
+        study.state, study.end_s = state, self.clock()
+        self.kept.put(study)
+        for name in INPUTS:
+            with contextlib.suppress(OSError):
+                (self.folder / study.id / name).unlink(missing_ok=True)
 
     def close(self) -> None:
         self._queue.put(None)
         with self._lock:
             self._is_closing = True
-            process = self._process
-        if process is not None:
-            process.kill()
+            if self._process is not None:
+                self._process.kill()
+        self.traces.close()
         if self._thread is not None:
             self._thread.join()
+        self.threads.close()
+        self.kept.close()
 
     def _run(self) -> None:
         while (study_id := self._queue.get()) is not None:
@@ -88,125 +112,113 @@ class Studies:
                 self._run_one(study_id)
             except Exception:
                 log.exception("study %s could not be run", study_id)
+                self._give_up(study_id)
+
+    def _give_up(self, study_id: str) -> None:
+        """A fault of this program, or of the machine: the study must not seem to run for ever."""
+        with self._lock, contextlib.suppress(Exception):
+            self._process, self._running = None, ""
+            study = self.kept.find(StudyRecord, study_id)
+            if study is not None and not study.is_over:
+                study.error = "the server could not run it; its log has the details"
+                self._end(study, FAILED)
 
     def _run_one(self, study_id: str) -> None:
-        folder = self.folder / study_id
         with self._lock:
-            study = self._read(study_id)
+            study = self.kept.find(StudyRecord, study_id)
             if study is None or study.state != QUEUED or self._is_closing:
                 return
             study.state, study.start_s = RUNNING, self.clock()
-            self._save(study)
+            self.kept.put(study)
+            folder = self.folder / study_id
             with (folder / "errors.txt").open("wb") as errors:
-                command = [sys.executable, "-m", "skep.server.studies.worker", str(folder)]
-                self._process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
-                )
+                self._process = process = start_worker(folder, ".", str(self.data.absolute()), errors=errors)
             self._running = study_id
-        code = self._wait(self._process, WALL_MAX_S)
+        code = wait_for(process, WALL_MAX_S)
         with self._lock:
             self._process, self._running = None, ""
             self._finish(study_id, code)
 
-    def _wait(self, process: subprocess.Popen[bytes], most_s: float) -> int | None:
-        """Its exit code; None if it took too long."""
-        try:
-            return process.wait(most_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            return None
-        finally:
-            if process.stdin is not None:
-                process.stdin.close()
-
     def _finish(self, study_id: str, code: int | None) -> None:
         """Called under the lock. The study may have been cancelled or removed."""
-        study = self._read(study_id)
+        study = self.kept.find(StudyRecord, study_id)
         if study is None or study.state != RUNNING:
             return
         if self._is_closing and code != 0:
             self._interrupt(study)
-            return
-        study.end_s = self.clock()
-        study.parts = self._parts(study_id)
-        if code == 0 and (self.folder / study_id / "report.html").exists():
-            study.state = DONE
+        elif code == 0 and self._report(study_id) is not None:
+            self._end(study, DONE)
         else:
-            study.state, study.error = FAILED, self._why(study_id, code)
-        self._save(study)
-
-    def _why(self, study_id: str, code: int | None) -> str:
-        if code is None:
-            return f"it took more than {WALL_MAX_S / 3600:g} hours"
-        said = (self.folder / study_id / "errors.txt").read_text("utf-8", "replace").strip()
-        if code == 2 and said:
-            return said[-2000:]
-        if code < 0:
-            return "it was killed: it took too much time or memory"
-        log.error("a study failed:\n%s", said)
-        return said.splitlines()[-1][:500] if said else f"it ended with exit code {code}"
+            said = (
+                (read_small(self.folder / study_id / "errors.txt", SAID_MAX) or b"").decode("utf-8", "replace").strip()
+            )
+            if code not in (None, 2):
+                log.error("study %s failed (exit code %s):\n%s", study_id, code, said)
+            study.error = why_ended(code, said, WALL_MAX_S)
+            self._end(study, FAILED)
 
     # What is asked ----------------------------------------------------------------------------------------------
 
-    def add(self, study: StudyRecord, history: Trace | None) -> StudyRecord:
+    def add(self, study: StudyRecord, trace: TraceRecord | None) -> StudyRecord:
         with self._lock:
-            known = self.all()
-            if sum(not each.is_over for each in known) >= QUEUED_MAX:
-                raise Conflict(f"{QUEUED_MAX} studies are waiting already", hint="cancel one, or come back later")
-            if len(known) >= KEPT_MAX:
-                raise Conflict(f"there are {KEPT_MAX} studies already", hint="remove some")
+            self._refuse_excess(study.user)
             folder = self.folder / study.id
-            folder.mkdir(parents=True)
+            folder.mkdir(mode=0o700)
             try:
-                if history is not None:
-                    (folder / "history.msgpack").write_bytes(msgspec.msgpack.encode(history))
-                else:
-                    source = self.trace_file(study.trace)
-                    (folder / "trace").mkdir()
-                    (folder / "trace" / study.trace_name).hardlink_to(source)  # the trace may be removed meanwhile
-                self._save(study)
+                if trace is not None:  # a link of its own: the trace may be removed meanwhile
+                    os.link(self.traces.file(trace), folder / "trace", follow_symlinks=False)
+                (folder / "study.json").write_bytes(msgspec.json.encode(study))
+                self.kept.put(study)
+            except FileNotFoundError:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise NotFound(f"there is no trace {study.trace}", hint="upload it first") from None
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
         self._queue.put(study.id)
         return study
 
+    def _refuse_excess(self, user: str) -> None:
+        known = self.all()
+        waiting = [each for each in known if not each.is_over]
+        excess = WAITING.excess("studies that have not ended", of_user(waiting, user) + 1, len(waiting) + 1, user)
+        if excess:
+            raise Crowded(excess, "cancel one, or come back later", RETRY_S)
+        if excess := STUDIES.excess("studies", of_user(known, user) + 1, len(known) + 1, user):
+            raise Conflict(excess, hint="remove some")
+
     def all(self) -> list[StudyRecord]:
         """The newest first."""
-        names = sorted(path.parent.name for path in self.folder.glob("*/study.json"))
-        found = [study for name in names if (study := self._read(name)) is not None]
-        return sorted(found, key=lambda study: (-study.created_s, study.id))
+        return [self._with_parts(study) for study in self.kept.all(StudyRecord)]
 
     def get(self, study_id: str) -> StudyRecord:
-        study = self._read(study_id)
+        study = self.kept.find(StudyRecord, study_id)
         if study is None:
             raise NotFound(f"there is no study {study_id}")
-        return study
+        return self._with_parts(study)
 
     def cancel(self, study_id: str) -> StudyRecord:
         with self._lock:
             study = self.get(study_id)
             if study.is_over:
                 raise Conflict(f"study {study_id} is over ({study.state})")
-            study.parts = self._parts(study_id)
-            study.state, study.end_s = CANCELLED, self.clock()
-            self._save(study)
+            self._end(study, CANCELLED)
             self._kill(study_id)
         return study
 
     def remove(self, study_id: str) -> None:
         with self._lock:
             self.get(study_id)
+            self.kept.remove(StudyRecord, study_id)
             self._kill(study_id)
             shutil.rmtree(self.folder / study_id, ignore_errors=True)
 
-    def report(self, study_id: str) -> Path:
+    def report(self, study_id: str) -> bytes:
         study = self.get(study_id)
-        path = self.folder / study_id / "report.html"
-        if study.state != DONE or not path.exists():
+        found = self._report(study_id) if study.state == DONE else None
+        if found is None:
             raise Conflict(f"study {study_id} has no report: it is {study.state}")
-        return path
+        return found
 
     def _kill(self, study_id: str) -> None:
         if self._running == study_id and self._process is not None:
@@ -214,89 +226,18 @@ class Studies:
 
     # Files ------------------------------------------------------------------------------------------------------
 
-    def _read(self, study_id: str) -> StudyRecord | None:
-        try:
-            study = msgspec.json.decode((self.folder / study_id / "study.json").read_bytes(), type=StudyRecord)
-        except (OSError, msgspec.MsgspecError):
-            return None
+    def _with_parts(self, study: StudyRecord) -> StudyRecord:
         if study.state == RUNNING:
-            study.parts = self._parts(study_id)
+            study.parts = self._parts(study.id)
         return study
 
     def _parts(self, study_id: str) -> list[StudyPart]:
-        try:
-            return msgspec.json.decode((self.folder / study_id / "parts.json").read_bytes(), type=list[StudyPart])
-        except (OSError, msgspec.MsgspecError):
-            return []
+        return decode_as(read_small(self.folder / study_id / "parts.json", SAID_MAX), list[StudyPart]) or []
 
-    def _save(self, study: StudyRecord) -> None:
-        write_aside(self.folder / study.id / "study.json", msgspec.json.encode(study).decode())
-
-    # Traces -----------------------------------------------------------------------------------------------------
-
-    def new_upload(self) -> tuple[str, Path]:
-        """An id, and the file to which the upload goes."""
-        if len(self.list_traces()) >= TRACES_MAX:
-            raise Conflict(f"there are {TRACES_MAX} traces already", hint="remove some")
-        self.traces.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if shutil.disk_usage(self.traces).free < ROOM_MIN:
-            raise Conflict("the disk of the server is nearly full")
-        trace_id = secrets.token_hex(4)
-        return trace_id, self.traces / f".{trace_id}.part"
-
-    def add_trace(self, trace_id: str, upload: Path, name: str, user: str) -> TraceRecord:
-        """Read in a separate process: a large trace takes memory and time that the server needs."""
-        folder = self.traces / trace_id
-        folder.mkdir()
-        try:
-            upload.replace(folder / name)
-            found = self._check(folder / name)
-            size = (folder / name).stat().st_size
-            record = TraceRecord(trace_id, name, self.clock(), size, found["format"], found["jobs"], user)
-            write_aside(folder / "trace.json", msgspec.json.encode(record).decode())
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        return record
-
-    def _check(self, path: Path) -> Json:
-        command = [sys.executable, "-m", "skep.server.studies.worker", "--check", str(path)]
-        with self._checking, (path.parent / "errors.txt").open("w+b") as errors:
-            # Its input stays open while it runs: end of file would mean the end of the server.
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
-            )
-            with process:
-                code = self._wait(process, CHECK_MAX_S)
-                assert process.stdout is not None
-                printed = process.stdout.read()
-            errors.seek(0)
-            said = errors.read().decode("utf-8", "replace").replace(f"{path.parent}/", "").strip()
-        if code is None:
-            raise InputError(f"the trace could not be read within {CHECK_MAX_S:g} s")
-        if code:
-            last = said.splitlines()[-1] if said else "it took too much memory"
-            raise InputError(last if code == 2 else f"the trace cannot be read: {last}")
-        found: Json = msgspec.json.decode(printed)
-        return found
-
-    def list_traces(self) -> list[TraceRecord]:
-        """The newest first."""
-        found = []
-        for path in self.traces.glob("*/trace.json"):
-            with contextlib.suppress(OSError, msgspec.MsgspecError):
-                found.append(msgspec.json.decode(path.read_bytes(), type=TraceRecord))
-        return sorted(found, key=lambda trace: (-trace.created_s, trace.id))
-
-    def get_trace(self, trace_id: str) -> TraceRecord:
-        found = next((trace for trace in self.list_traces() if trace.id == trace_id), None)
-        if found is None:
-            raise NotFound(f"there is no trace {trace_id}", hint="upload it first")
-        return found
-
-    def trace_file(self, trace_id: str) -> Path:
-        return self.traces / trace_id / self.get_trace(trace_id).name
-
-    def remove_trace(self, trace_id: str) -> None:
-        self.get_trace(trace_id)
-        shutil.rmtree(self.traces / trace_id, ignore_errors=True)
+    def _report(self, study_id: str) -> bytes | None:
+        file = open_file(self.folder / study_id / "report.html")
+        if file is None:
+            return None
+        with file:
+            found = file.read(REPORT_MAX + 1)
+        return found if len(found) <= REPORT_MAX else None
