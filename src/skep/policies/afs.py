@@ -31,7 +31,7 @@ from skep.policies.allocate.tournament import Entrant, Home, TournamentRoom, sha
 from skep.policies.estimate.duration import Duration
 from skep.policies.job_timers import JobTimers
 from skep.policies.lines import Entry, Line
-from skep.policies.missing import Search
+from skep.policies.missing import Trials
 from skep.policies.pending import Pending
 from skep.policies.place import Place
 from skep.policies.possible import Possible, admits
@@ -75,7 +75,7 @@ class Afs:
         self.timers = JobTimers()
         """When pending jobs accept to be spread."""
         self.possible = Possible(view, self.place)
-        self.search: Search | None = None
+        self.search: Trials | None = None
         self.allocate.use(view)
         self.speed_version = view.knowledge.speed_version
         self.unseen = [job for job in view.jobs.values() if job.state is JobState.PENDING and job.is_ready]
@@ -316,7 +316,7 @@ class Afs:
 
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
         if self.search is None or self.search.version != view.version:
-            self.search = Search(view, self)
+            self.search = Trials(view, self)
         return self.search.refusal(job)
 
     def least_shapes(self, job: JobView) -> Sequence[Shape]:

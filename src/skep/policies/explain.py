@@ -16,7 +16,7 @@ from skep.core.view import ClusterView, JobView, View
 from skep.policies.place import Place
 
 if TYPE_CHECKING:
-    from skep.policies.missing import Ahead, Lack
+    from skep.policies.missing import Ahead, Missing
 
 
 class Short(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Short(msgspec.Struct, frozen=True):
     text: str
 
 
-def put_into_words(lack: Lack, shape: Shape, ahead: Ahead, allowance: str, view: View) -> Refusal:
+def put_into_words(lack: Missing, shape: Shape, ahead: Ahead, allowance: str, view: View) -> Refusal:
     """Why a job waits: what it asks for, what is short and who has it, who goes first."""
     said, changes = [], list[Change]()
     if lack.short is not None:
@@ -53,7 +53,7 @@ def put_into_words(lack: Lack, shape: Shape, ahead: Ahead, allowance: str, view:
     return Refusal(code, cause, "; ".join(said), remedy_of(changes, view.now_s), tuple(changes))
 
 
-def code_of(lack: Lack, ahead: Ahead, allowance: str) -> tuple[str, Cause]:
+def code_of(lack: Missing, ahead: Ahead, allowance: str) -> tuple[str, Cause]:
     if ahead.count:
         return "behind", Cause.ORDER
     assert lack.short is not None

@@ -1,7 +1,7 @@
 """What pending jobs lack, found by trials: in which changed world would a job start?
 
 A trial takes steps of a plan on the present state and undoes them. Jobs of one kind lack the same; what differs between
-them is how many jobs are before each. Everything is worked out when somebody asks, at most once for each version of the
+them is how many jobs are before each. Everything is worked out on demand, at most once for each version of the
 state.
 """
 
@@ -70,7 +70,7 @@ class Queue(Protocol):
         """If the order refuses the job more: what its group has of its quota."""
 
 
-class Lack(msgspec.Struct, frozen=True):
+class Missing(msgspec.Struct, frozen=True):
     """What the jobs of one kind lack."""
 
     short: Short | None = None
@@ -93,14 +93,14 @@ class Lack(msgspec.Struct, frozen=True):
     """Jobs that go first in any case."""
 
 
-class Search:
+class Trials:
     """The lacks of one planner's jobs at one version of the state."""
 
     def __init__(self, view: View, queue: Queue) -> None:
         self.view = view
         self.queue = queue
         self.version = view.version
-        self._lacks: dict[Hashable, Lack] = {}
+        self._lacks: dict[Hashable, Missing] = {}
         self.lines = [*queue.pending.active.values(), *self._fresh()]
         """The lines of the queue, and lines of ready jobs that the planner has not seen yet (within a round)."""
 
@@ -139,7 +139,7 @@ class Search:
 
     # Of a kind of jobs -------------------------------------------------------------------------------------------
 
-    def lack(self, job: JobView) -> Lack:
+    def lack(self, job: JobView) -> Missing:
         spec, queue = job.spec, self.queue
         kind: tuple[Hashable, ...] = (
             spec.shapes,
@@ -155,18 +155,18 @@ class Search:
                 found = self._lacks[kind] = self._ordered(job, self._find(job))
         return found
 
-    def _find(self, job: JobView) -> Lack:
+    def _find(self, job: JobView) -> Missing:
         view, queue = self.view, self.queue
         needed = [view.jobs[name] for name in job.spec.needs if name in view.jobs]
         plan = view.new_plan()
         stop_all(plan, needed)
         try:
             if self._fits(plan, job):
-                return Lack(rivals=self._rivals(plan, job))
+                return Missing(rivals=self._rivals(plan, job))
             short = short_of(view, plan, queue.place, job, queue.least_shapes(job)[0])
             until_s = queue.place.changes_at(job, view.now_s)
             if until_s < math.inf and self._fits(plan, job, until_s):
-                return Lack(short, until_s, rivals=self._rivals(plan, job, until_s))
+                return Missing(short, until_s, rivals=self._rivals(plan, job, until_s))
         finally:
             plan.rollback(0)
         nodes = tuple(view.unusable())
@@ -179,7 +179,7 @@ class Search:
             found = self._with(job, short, needed, some, holders)
             if found is not None:
                 return found
-        return Lack(short, nodes=nodes, holders=tuple(holders), is_known=False, rivals=tuple(self.lines))
+        return Missing(short, nodes=nodes, holders=tuple(holders), is_known=False, rivals=tuple(self.lines))
 
     def _with(
         self,
@@ -188,7 +188,7 @@ class Search:
         needed: list[JobView],
         nodes: tuple[str, ...],
         holders: list[JobView] | tuple[()],
-    ) -> Lack | None:
+    ) -> Missing | None:
         """What is lacking if it is no more than these nodes and some of these holders."""
         with self.view.with_nodes(nodes) as plan:
             stop_all(plan, needed)
@@ -203,11 +203,11 @@ class Search:
 
     def _enough(
         self, plan: Plan, job: JobView, short: Short, nodes: tuple[str, ...], holders: tuple[JobView, ...]
-    ) -> Lack:
+    ) -> Missing:
         """In this trial the job fits."""
         first = self.queue.go_before(holders, more_nodes=bool(nodes))
         holders = tuple(sorted(holders, key=lambda each: each.seq))
-        return Lack(short, nodes=nodes, holders=holders, rivals=self._rivals(plan, job), elsewhere=tuple(first))
+        return Missing(short, nodes=nodes, holders=holders, rivals=self._rivals(plan, job), elsewhere=tuple(first))
 
     def _fits(self, plan: Plan, job: JobView, now_s: float | None = None) -> bool:
         now_s = self.view.now_s if now_s is None else now_s
@@ -235,7 +235,7 @@ class Search:
 
     # Of one job --------------------------------------------------------------------------------------------------
 
-    def ahead(self, job: JobView, lack: Lack) -> Ahead:
+    def ahead(self, job: JobView, lack: Missing) -> Ahead:
         """The jobs that go first."""
         entry = self.queue.position(self.view, job)[2]
         before = bisect.bisect_left(lack.compared, entry)
@@ -243,7 +243,7 @@ class Search:
         others = [each for each in lack.others if each is not job]
         return Ahead(len(others) + before, [*others, *first][:LISTED_MAX])
 
-    def _ordered(self, job: JobView, lack: Lack) -> Lack:
+    def _ordered(self, job: JobView, lack: Missing) -> Missing:
         """With the jobs of the rivals and of the job's own line: those that are compared with it by their entries, and
         those that go first in any case."""
         queue = self.queue

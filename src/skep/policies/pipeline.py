@@ -30,7 +30,7 @@ from skep.policies.allocate.base import Allocator, AsRequested
 from skep.policies.easy import backfill
 from skep.policies.estimate.duration import Duration
 from skep.policies.lines import Entry, Line
-from skep.policies.missing import Search
+from skep.policies.missing import Trials
 from skep.policies.order.base import Order
 from skep.policies.place import Place
 from skep.policies.possible import Possible, admits
@@ -85,8 +85,8 @@ class Pipeline:
         self.walker = self._make_walker(roster)
         self.reasons = Reasons(self.order, self.pending)
         self.possible = Possible(view, self.place)
-        self.search: Search | None = None
-        """Explanations, if somebody has asked."""
+        self.search: Trials | None = None
+        """For explanations, made on demand."""
         for job in view.placed_jobs():
             if job.state is SUSPENDED:
                 roster.suspended[job.seq] = job
@@ -302,7 +302,7 @@ class Pipeline:
 
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
         if self.search is None or self.search.version != view.version:
-            self.search = Search(view, self)
+            self.search = Trials(view, self)
         return self.search.refusal(job)
 
     @property

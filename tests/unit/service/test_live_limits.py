@@ -11,6 +11,7 @@ from live_world import LiveWorld
 
 from skep.core.errors import Conflict
 from skep.core.job import JobState
+from skep.core.refusal import End
 from skep.core.reports import Exited
 from skep.jobs.limits import LimitReached, LimitRules, Limits
 from skep.jobs.request import Request, TaskRole
@@ -253,3 +254,18 @@ def recount(made: LiveWorld) -> None:
     fresh = Limiter(made.limits)
     fresh.restore(book, state)
     assert fresh.vcs.get("default", Used()) == vc
+
+
+def test_the_job_that_a_limit_names_makes_room_when_it_ends(tmp_path: Path) -> None:
+    made = world(tmp_path, cpus=2)
+    *_, waiting = made.submit(job(), job(), job())
+    made.settle()
+    refusal = made.writer.limits.refusal(made.writer.state.jobs[waiting], made.writer.state)
+    assert refusal is not None
+    [change] = refusal.changes
+    assert isinstance(change, End)
+    assert len(change.jobs) == 1
+    assert f"job {change.jobs[0]} holds it" in refusal.reason
+    assert waiting not in not_held(made)
+    made.end(change.jobs[0])
+    assert waiting in not_held(made)

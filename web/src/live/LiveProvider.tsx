@@ -61,8 +61,8 @@ function makeRefresh(client: QueryClient): Record<string, Throttle> {
 }
 
 function isShort(key: string): QueryFilters {
-  const predicate = (query: Query) => ((query.state.data as Partial<Pages> | undefined)?.pages?.length ?? 0) <= PAGES_MOST;
-  return { queryKey: [key], predicate };
+  const pagesOf = (query: Query) => (query.state.data as Partial<Pages> | undefined)?.pages?.length ?? 0;
+  return { queryKey: [key], predicate: (query) => pagesOf(query) <= PAGES_MOST };
 }
 
 function apply(client: QueryClient, batch: Batch, refresh: Record<string, Throttle>): void {
