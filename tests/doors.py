@@ -25,8 +25,14 @@ IN_TRIAL = ("allocation", "state")
 """What a plan in trial writes, and takes back."""
 INDEXES = ("dirty", "held_jobs", "jobs", "leaving", "moving", "open_jobs")
 
-MAKERS = {("skep.core.snapshot", ""), *((f"skep.core.{each}", "__init__") for each in ("job", "state", "orders"))}
-"""Modules and functions that make states: they write what nobody else can see yet."""
+MAKERS = {
+    ("skep.core.snapshot", ""),
+    ("skep.core.state", "blank"),
+    ("skep.core.state", "show"),
+    *((f"skep.core.{each}", "__init__") for each in ("job", "state", "orders")),
+}
+"""Modules and functions that make states: they write what nobody else can see yet. `show` changes what a planner may
+read, when it is attached."""
 
 
 class WroteBesideTheDoors(AssertionError):

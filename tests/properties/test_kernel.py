@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from worlds import examples, fork_of, taken_up, worlds
 
 from skep.core.chance import draw as draw_bits
+from skep.core.declared import Declares
 from skep.core.errors import InvariantBroken
 from skep.core.job import Job, JobState
 from skep.core.memory import Memory
@@ -29,13 +30,15 @@ from skep.traces.trace import TraceJob
 every_policy = pytest.mark.parametrize("name", sorted(policies()))
 
 
-class Recorder:
+class Recorder(Declares):
     """A planner that keeps what another one decided."""
 
     def __init__(self, inner: object) -> None:
         self.inner = inner
         self.round_s = inner.round_s if inner is not None else 0.0
         self.name = "recorder"
+        if inner is not None:
+            self.declared = inner.declared
         self.plans: list[Plan] = []
 
     def attach(self, view: State, memory: Memory) -> None:

@@ -456,11 +456,11 @@ def say(runs: list[Run], given: dict[str, Any], *, is_repeated: bool) -> None:
         return
     from rich.console import Console
 
-    from skep.report.table import comparison_table, means_table
+    from skep.report.table import comparison_tables, means_tables
 
     # In a pipe a wide table is better than one that is cut at 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 140)
-    console.print(means_table(runs) if is_repeated else comparison_table(runs))
+    console.print(*(means_tables(runs) if is_repeated else comparison_tables(runs)), sep="")
     if given["out"] is not None:
         print(f"jobs.csv and summary.json of each policy are in {given['out']}")
     if given["html"] is not None:

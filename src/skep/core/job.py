@@ -50,7 +50,17 @@ FINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED, JobSta
 WANTED = ("allocation", "bound", "decided_s", "is_ending", "limit_milli", "reason", "settings")
 SENT = ("halting_since_s", "held", "held_launch", "launches")
 SEEN = (
-    *("gpu_count", "held_gpus", "held_since_s", "hold", "id", "is_expired", "is_rate_known", "migrations"),
+    *(
+        "busy_gpu_s",
+        "gpu_count",
+        "held_gpus",
+        "held_since_s",
+        "hold",
+        "id",
+        "is_expired",
+        "is_rate_known",
+        "migrations",
+    ),
     *("pending_since_s", "preemptions", "progress_since_s", "rate", "resizes", "restart_left_s", "retries", "run_s"),
     *("saved_s", "saving_since_s", "seq", "service_gpu_s", "share", "share_since_s", "spec", "start_s", "submit_s"),
     "work_s",
@@ -118,6 +128,8 @@ class Job:
         """Since when it gets that share, if that changed after it got its GPUs; service is booked up to then."""
         self.run_s = 0.0
         self.service_gpu_s = 0.0
+        self.busy_gpu_s = 0.0
+        """The part of its service in which it ran: without restarts and without the copying of its memory."""
         self.work_s = 0.0
         """Work done and saved, as reported."""
         self.rate = 0.0
@@ -165,6 +177,19 @@ class Job:
             return (now_s - self.held_since_s) * self.held_gpus
         since_s = self.held_since_s if self.share_since_s is None else self.share_since_s
         return (now_s - since_s) * self.share * self.gpu_count
+
+    def busy_at(self, now_s: float) -> float:
+        """GPU-seconds of `service_at` in which it ran."""
+        return self.busy_gpu_s + self.busy_unbooked_at(now_s)
+
+    def busy_unbooked_at(self, now_s: float) -> float:
+        """GPU-seconds since busy time was last booked."""
+        since_s = self.held_since_s if self.share_since_s is None else self.share_since_s
+        if self.progress_since_s > since_s:
+            since_s = self.progress_since_s
+        if not self.rate or not self.held_gpus or now_s <= since_s:
+            return 0.0
+        return (now_s - since_s) * (self.held_gpus if self.share is None else self.share * self.gpu_count)
 
     def run_at(self, now_s: float) -> float:
         """For how many seconds it has held GPUs, all launches together."""

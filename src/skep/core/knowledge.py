@@ -7,11 +7,12 @@ same in a replay, a snapshot and a fork.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
 import msgspec
 
+from skep.core.declared import Need, NeedNotDeclared
 from skep.core.history import Finished, History, Past, Spread, owner_of
 from skep.core.model import JobSpec, Shape
 from skep.core.progress import Progress, Report, Tally, moves
@@ -21,6 +22,7 @@ from skep.core.share import EXCLUSIVE, MODES
 if TYPE_CHECKING:
     from skep.core.cluster import Cluster
     from skep.core.job import Job
+    from skep.core.view import JobView
 
 SUCCEEDED = "succeeded"
 """The value of `JobState.SUCCEEDED`, which cannot be imported here."""
@@ -118,10 +120,8 @@ class KnowledgeView(ProfileFigures, Protocol):
     def progress(self) -> Mapping[str, Progress]:
         """The latest logged progress of each job that reports and has not ended."""
 
-    @property
-    def report_count(self) -> int:
-        """Increases when a running job reports its rate or progress, or moves or resumes: what was predicted from its
-        rate may be wrong."""
+    def rate_of(self, job: JobView) -> float | None:
+        """Work per second of a running job, 1 at its reference, as it last reported."""
 
     @property
     def history(self) -> History:
@@ -131,8 +131,8 @@ class KnowledgeView(ProfileFigures, Protocol):
     def requests(self) -> Requests:
         """What the latest of these jobs asked for."""
 
-    def of_vc(self, vc: str) -> KnowledgeView:
-        """The same with the history and the requests of one VC."""
+    def of_vc(self, vc: str, needs: frozenset[Need]) -> KnowledgeView:
+        """What a planner of one VC with these needs may read: the history and the requests are those of the VC."""
 
 
 class Saved(msgspec.Struct):
@@ -161,7 +161,6 @@ class Knowledge:
         self.progress = saved.progress
         self.speeds = dict(saved.speeds)
         """Steps per second reported by jobs that name a model."""
-        self.report_count = 0
         self.history = History(lambda: self.whole, self.used_by)
         self._requests = Requests(saved.requests)
         self._vc_requests = {vc: Requests(each) for vc, each in saved.vc_requests.items()}
@@ -197,8 +196,15 @@ class Knowledge:
         given = None if neighbours else self.measured.steps_per_s(model, gpu_type, gpus)
         return None if given is None else Spread(1, given, 0.0)
 
-    def of_vc(self, vc: str) -> KnowledgeView:
-        return PartOfVc(self, vc)
+    def rate_of(self, job: JobView) -> float | None:
+        progress = self.progress.get(job.id)
+        if progress is None or progress.launch != job.held_launch or not progress.report.reference:
+            return None
+        speed = progress.report.steps_per_s
+        return None if speed is None else speed / progress.report.reference
+
+    def of_vc(self, vc: str, needs: frozenset[Need]) -> KnowledgeView:
+        return ShownKnowledge(self, needs, vc)
 
     def used_by(self, vc: str) -> float:
         return self._vcs.get(vc, NOTHING).used_gpu_s
@@ -284,27 +290,40 @@ class Knowledge:
 
     def shift(self, by_s: float) -> None:
         """The clock was set."""
-        self.report_count += 1
         for progress in self.progress.values():
             progress.at_s += by_s
         for requests in (self.requests, *self.vc_requests.values()):
             requests.shift(by_s)
 
 
-class PartOfVc:
-    """Speeds and progress of all jobs, the history and the requests of one VC."""
+class ShownKnowledge:
+    """What a planner with these needs may read: of the whole cluster, or speeds and progress of all jobs, the history
+    and the requests of one VC. What it did not declare is not there, and `__getattr__` says so."""
 
-    def __init__(self, whole: Knowledge, vc: str) -> None:
-        self.rate, self.steps_per_s, self.throughput = whole.rate, whole.steps_per_s, whole.throughput
-        self.use = whole.use
-        self.progress = whole.progress
-        self.of_vc = whole.of_vc
-        self.history = History(lambda: whole.vcs.get(vc, NOTHING), whole.used_by)
-        self._whole, self._vc = whole, vc
+    rate: Callable[..., float | None]
+    steps_per_s: Callable[[str, str, int], float | None]
+    throughput: Callable[..., Spread | None]
+    use: Callable[[str], GpuUse | None]
+    progress: Mapping[str, Progress]
+    history: History
 
-    @property
-    def report_count(self) -> int:
-        return self._whole.report_count
+    def __init__(self, whole: Knowledge, needs: frozenset[Need], vc: str | None = None) -> None:
+        self._whole, self._needs, self._vc = whole, needs, vc
+        self.rate_of = whole.rate_of
+        if Need.THROUGHPUT in needs:
+            self.rate, self.steps_per_s, self.throughput = whole.rate, whole.steps_per_s, whole.throughput
+            self.use = whole.use
+        if Need.PROGRESS in needs:
+            self.progress = whole.progress
+        if Need.HISTORY in needs:
+            of_vc = History(lambda: whole.vcs.get(vc or "", NOTHING), whole.used_by)
+            self.history = whole.history if vc is None else of_vc
+
+    def __getattr__(self, name: str) -> NoReturn:
+        need = READ_WITH.get(name)
+        if need is None:
+            raise AttributeError(f"a planner knows no {name}")
+        raise NeedNotDeclared(f"`knowledge.{name}`", need)
 
     @property
     def speed_version(self) -> int:
@@ -312,12 +331,26 @@ class PartOfVc:
 
     @property
     def requests(self) -> Requests:
-        return self._whole.vc_requests.get(self._vc, NO_REQUESTS)
+        whole, vc = self._whole, self._vc
+        return whole.requests if vc is None else whole.vc_requests.get(vc, NO_REQUESTS)
+
+    def of_vc(self, vc: str, needs: frozenset[Need]) -> KnowledgeView:
+        if not needs <= self._needs:
+            raise NeedNotDeclared(f"the knowledge of VC {vc}", min(needs - self._needs))
+        return ShownKnowledge(self._whole, needs, vc)
 
 
-def as_view(knowledge: Knowledge) -> KnowledgeView:
-    """Lets the type checker verify that this class is a `KnowledgeView`."""
-    return knowledge
+READ_WITH = {
+    **dict.fromkeys(("rate", "steps_per_s", "throughput", "use"), Need.THROUGHPUT),
+    "progress": Need.PROGRESS,
+    "history": Need.HISTORY,
+}
+"""The need with which each is read."""
+
+
+def as_view(knowledge: Knowledge, shown: ShownKnowledge) -> tuple[KnowledgeView, KnowledgeView]:
+    """Lets the type checker verify that these classes are `KnowledgeView`s."""
+    return knowledge, shown
 
 
 def neighbours_of(job: Job, there: Mapping[int, Job], cluster: Cluster) -> list[Job]:

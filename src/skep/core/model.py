@@ -6,8 +6,13 @@ why not?) is answered once for all jobs of that shape.
 
 from __future__ import annotations
 
+import functools
+import types
+from typing import TYPE_CHECKING, cast
+
 import msgspec
 
+from skep.core.declared import Need, UndeclaredField
 from skep.core.share import Share
 
 DEFAULT_VC = "default"
@@ -64,8 +69,8 @@ class GroupRef(msgspec.Struct, frozen=True, array_like=True):
     index: int = 0
 
 
-class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job as submitted. The work that it really needs is not here: only the engine knows it."""
+class OpenSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything that the owner of a job said."""
 
     id: str
     shapes: tuple[Shape, ...]
@@ -127,6 +132,52 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         role = roles[self.elastic_role]
         roles[self.elastic_role] = msgspec.structs.replace(role, count=gpus // role.gpus)
         return Shape(tuple(roles), asked.gpu_types, asked.spans_types)
+
+
+GUARDED = {"expect_s": Need.ORACLE, "deadline_s": Need.DEADLINE, "steps": Need.PROGRESS, "epochs": Need.PROGRESS}
+"""Fields that tell, or may tell, how long a job will run, and the need with which a planner may read them."""
+
+
+class JobSpec(OpenSpec, frozen=True, omit_defaults=True):
+    """A job as submitted. The work that it really needs is not here: only the engine knows it. What may tell its length
+    cannot be read here but by planners that declare it (`shown_to`); others than planners read `told`."""
+
+    if not TYPE_CHECKING:
+        locals().update({name: UndeclaredField(name, need) for name, need in GUARDED.items()})
+
+
+@functools.cache
+def _class_for(needs: frozenset[Need]) -> type[JobSpec]:
+    """The class of specs on which what these needs allow is read as any other field."""
+    if needs != needs & READABLE:
+        return _class_for(needs & READABLE)
+    fields = {name: vars(OpenSpec)[name] for name, need in GUARDED.items() if need in needs}
+    if not fields:
+        return JobSpec
+    return cast("type[JobSpec]", types.new_class("JobSpec", (JobSpec,), {}, lambda space: space.update(fields)))
+
+
+def shown_to(needs: frozenset[Need], spec: JobSpec) -> JobSpec:
+    """The spec as a planner with these needs sees it."""
+    shown = _class_for(needs)
+    return spec if type(spec) is shown else shown(*msgspec.structs.astuple(spec))
+
+
+READABLE = frozenset(GUARDED.values())
+
+
+def told(spec: JobSpec) -> JobSpec:
+    """All of it, for all readers but planners."""
+    return shown_to(READABLE, spec)
+
+
+def deadline_of(spec: JobSpec) -> float | None:
+    """As `told`, without a copy."""
+    found: float | None = _DEADLINE(spec)
+    return found
+
+
+_DEADLINE = vars(OpenSpec)["deadline_s"].__get__
 
 
 def gpu_shape(

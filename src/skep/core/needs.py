@@ -10,35 +10,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from skep.core.model import JobSpec
-
-
-class Need(enum.StrEnum):
-    HISTORY = "history"
-    """Finished jobs and how long they took."""
-    PROGRESS = "progress"
-    """Jobs report their progress."""
-    THROUGHPUT = "throughput"
-    """Measured speeds, by model, GPU type, number of GPUs and neighbours."""
-    ORACLE = "oracle"
-    """The true duration of a job before it has run: only a trace has it."""
-    CHECKPOINT = "checkpoint"
-    """A stopped job continues later from where it was."""
-    SUSPEND = "suspend"
-    """A job can be suspended without leaving its GPUs."""
-    RESIZE = "resize"
-    """A running job can continue with more or fewer GPUs."""
-    SHARE = "share"
-    """Several jobs run on one GPU."""
-    MIGRATE = "migrate"
-    """A running job can continue elsewhere."""
-    INSTANT = "instant"
-    """A job takes a GPU from another within milliseconds: only simulated."""
-
+from skep.core.declared import Need as Need
+from skep.core.model import JobSpec, told
 
 WITHOUT = {
     Need.HISTORY: "jobs without similar finished jobs are assumed to be short",
     Need.PROGRESS: "the elapsed part of the expected duration is used instead",
+    Need.DEADLINE: "jobs without a deadline have none to miss",
     Need.THROUGHPUT: "speeds that no job has reported are assumed to be proportional to the GPUs",
     Need.ORACLE: "the owner's estimate (`expect_s`) is used instead; jobs without one go last",
     Need.CHECKPOINT: "a preempted job starts from the beginning unless it saves itself",
@@ -56,9 +34,10 @@ SIMULATED = frozenset(Need) - {Need.THROUGHPUT}
 
 
 def offered_needs(capabilities: Iterable[enum.StrEnum]) -> frozenset[Need]:
-    """What an engine with these capabilities offers. The history of finished jobs is always available."""
+    """What an engine with these capabilities offers. The history of finished jobs
+    and deadlines are always available."""
     names = {each.value for each in capabilities}
-    return frozenset({Need.HISTORY, *(need for need in Need if need.value in names)})
+    return frozenset({Need.HISTORY, Need.DEADLINE, *(need for need in Need if need.value in names)})
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -85,15 +64,17 @@ class Lack(msgspec.Struct, frozen=True):
         return f"no {self.need}{who}: {self.lost}"
 
 
-OF_JOBS = (Need.PROGRESS, Need.ORACLE, Need.CHECKPOINT, Need.RESIZE)
+OF_JOBS = (Need.PROGRESS, Need.DEADLINE, Need.ORACLE, Need.CHECKPOINT, Need.RESIZE)
 """Needs that each job must offer too."""
 
 
 def offered_by(job: JobSpec) -> frozenset[Need]:
     """What one job offers: an expected duration, progress, preemption, an elastic size."""
+    said = told(job)
     found = {
-        Need.PROGRESS: job.epochs is not None or job.steps is not None,
-        Need.ORACLE: job.expect_s is not None,
+        Need.PROGRESS: said.epochs is not None or said.steps is not None,
+        Need.DEADLINE: said.deadline_s is not None,
+        Need.ORACLE: said.expect_s is not None,
         Need.CHECKPOINT: job.preemptible,
         Need.RESIZE: job.gpu_range is not None,
     }

@@ -10,6 +10,7 @@ import msgspec
 
 from skep.core.actions import Action, Setting
 from skep.core.cluster import Cluster
+from skep.core.declared import Need
 from skep.core.errors import SkepError
 from skep.core.events import Batch, Event
 from skep.core.memory import Memory
@@ -28,6 +29,11 @@ class Planner(Protocol):
     name: str
     round_s: float
     """The planner is called only at multiples of this many seconds; 0: whenever something happens."""
+    declared: frozenset[Need]
+    """What it needs to know: nothing else can be read (`core/declared.py`)."""
+
+    def needs_in(self, vc: str) -> frozenset[Need]:
+        """What it declares for the jobs of this VC, a part of `declared`."""
 
     def attach(self, view: View, memory: Memory) -> None: ...
 

@@ -182,6 +182,9 @@ class Share(msgspec.Struct, frozen=True, omit_defaults=True):
     promise_milli: int = 0
     """Singularity: thousandths of the GPU time it asks for that are promised in every hour; 0: as its tier has it."""
     tier: Tier = "basic"
+    measured_milli: int = 0
+    """Thousandths of each of its GPUs for which its duration in the trace holds, if the trace says so: with more of a
+    GPU it is then faster in proportion. 0: not known, and it never runs faster than recorded."""
 
 
 class Tenant(msgspec.Struct, frozen=True, order=True):

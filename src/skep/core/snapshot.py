@@ -126,7 +126,7 @@ def save(state: State) -> SavedState:
         node_changes=state.health.changes,
         others=state.health.others,
         groups=list(state.groups.values()),
-        knowledge=state.knowledge.saved(),
+        knowledge=state.known.saved(),
     )
 
 
@@ -168,7 +168,7 @@ def fork(state: State) -> State:
     scopes = scopes_of(state)
     saved = DECODER.decode(ENCODER.encode(save(state)))
     jobs = ((copy(job), scopes[id(job.waiting)] if job.waiting is not None else None) for job in state.jobs.values())
-    copied = restore(saved, jobs, Cluster(list(state.cluster.specs), state.cluster.name), state.knowledge.measured)
+    copied = restore(saved, jobs, Cluster(list(state.cluster.specs), state.cluster.name), state.known.measured)
     if state.is_woken:  # the planner of the copy is attached to it, and looks at everything
         copied.wake().nodes_changed = True
     return copied
@@ -198,7 +198,7 @@ def restore(
         if job.waiting is not None:
             job.waiting.jobs += 1
     refer(state, saved)
-    state.knowledge = Knowledge(measured, saved.knowledge)
+    state.knowledge = state.known = Knowledge(measured, saved.knowledge)
     for each in state.health.others.values():
         cluster.take(Allocation(each.booked, 0), OTHERS)
     for name in state.health.unusable():

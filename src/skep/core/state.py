@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from skep.core.actions import Action
 from skep.core.cluster import Cluster
 from skep.core.commit import commit
+from skep.core.declared import Need
 from skep.core.events import Event, PolicyFailed
 from skep.core.fold import HANDLERS
 from skep.core.group import Groups
 from skep.core.job import Job
-from skep.core.knowledge import UNKNOWN, Knowledge, ProfileFigures
+from skep.core.knowledge import UNKNOWN, Knowledge, KnowledgeView, ProfileFigures, ShownKnowledge
 from skep.core.memory import WHOLE_PLANNER, Memory
+from skep.core.model import READABLE, shown_to
 from skep.core.nodes import NodeHealth, settle_nodes
 from skep.core.orders import Orders, note_sent, reconcile
 from skep.core.plan import Plan
@@ -29,14 +32,24 @@ from skep.core.refusal import Waiting, Waits
 from skep.core.timers import PLAN, Timer, Timers
 from skep.core.view import JobView, Trigger, View
 
+if TYPE_CHECKING:
+    from skep.core.ports import Planner
+
 
 class State:
     """Everything the scheduler knows. Planners read it; only `advance`, `commit` and `send` write it."""
 
     def __init__(self, cluster: Cluster, measured: ProfileFigures = UNKNOWN) -> None:
         self.cluster = cluster
-        self.knowledge = Knowledge(measured)
+        self.known = Knowledge(measured)
         """Speeds and lengths of jobs; `measured` is given, everything else is folded from events."""
+        self.knowledge: KnowledgeView = self.known
+        """The part of it that the planner declares."""
+        self.shows: Callable[[str], frozenset[Need]] | None = None
+        """What the planner declares for the jobs of a VC, if that is part of their specs."""
+        self.report_count = 0
+        """Increases when a running job reports its rate or progress, or moves or resumes: what was predicted from its
+        rate may be wrong."""
         self.now_s = 0.0
         self.jobs: dict[str, Job] = {}
         self.open_jobs: dict[int, Job] = {}
@@ -95,6 +108,14 @@ class State:
         note_sent(self, actions, waiting)
         return actions
 
+    def show(self, planner: Planner) -> None:
+        """From now on what can be read here is what this planner declares. That is no part of the state: it is neither
+        logged nor saved."""
+        self.knowledge = ShownKnowledge(self.known, planner.declared)
+        for job in self.open_jobs.values():
+            job.spec = shown_to(planner.needs_in(job.spec.vc), job.spec)
+        self.shows = planner.needs_in if planner.declared & READABLE else None
+
     def wake(self) -> Trigger:
         """For the doors: the planner must be called, and sees what is added to the trigger."""
         self.is_woken = True
@@ -132,7 +153,9 @@ class State:
         return Plan(self.jobs, self.cluster, self.groups, WHOLE_PLANNER, self.version)
 
     def blank(self) -> State:
-        return State(self.cluster.blank(), self.knowledge.measured)
+        blank = State(self.cluster.blank(), self.known.measured)
+        blank.knowledge, blank.shows = self.knowledge, self.shows
+        return blank
 
     def unusable(self) -> dict[str, str]:
         lost, drained, changes = self.health.lost, self.health.drained, self.health.changes

@@ -50,6 +50,7 @@ class Scheduler:
         self._attach()
 
     def _attach(self) -> None:
+        self.state.show(self.planner)
         self.planner.attach(self.state, self.state.memory)
         self.gathered = everything()
         """Events that a planner with rounds has not seen yet."""

@@ -238,6 +238,11 @@ class View(Protocol):
         ...
 
     @property
+    def report_count(self) -> int:
+        """Increases when a running job reports its rate or progress, or moves or resumes."""
+        ...
+
+    @property
     def cluster(self) -> ClusterView: ...
     @property
     def jobs(self) -> Mapping[str, JobView]: ...
@@ -255,7 +260,7 @@ class View(Protocol):
     def groups(self) -> Mapping[str, GroupView]: ...
     @property
     def knowledge(self) -> KnowledgeView:
-        """What is known about the speed and the length of jobs, never the truth of a simulation."""
+        """What is known about the speed and the length of jobs, as far as the planner declares that it needs it."""
         ...
 
     @property

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from skep.core.history import History, kinds, kinds_of
 from skep.core.job import Job
 from skep.core.knowledge import KnowledgeView
+from skep.core.model import told
 from skep.core.state import State
 
 PROGRESS, OWNER, HISTORY, NONE = "progress", "owner", "history", "none"
@@ -22,9 +23,9 @@ class Estimate(NamedTuple):
 def estimate_all(state: State) -> dict[str, Estimate]:
     """By id; jobs without any information are left out. A job that has already exceeded its owner's estimate shows that
     the estimate is wrong, and among similar jobs only those that took longer count."""
-    works = works_by_kind(state.knowledge.history)
+    works = works_by_kind(state.known.history)
     open_jobs = (job for job in state.jobs.values() if not job.state.is_final)
-    found = ((job.id, estimate(job, job.work_at(state.now_s), state.knowledge, works)) for job in open_jobs)
+    found = ((job.id, estimate(job, job.work_at(state.now_s), state.known, works)) for job in open_jobs)
     return {job_id: each for job_id, each in found if each is not None}
 
 
@@ -40,7 +41,7 @@ def estimate(job: Job, done_s: float, known: KnowledgeView, works: dict[object, 
     total_s = reported(job, done_s, known)
     if total_s is not None:
         return Estimate(total_s, PROGRESS)
-    expect_s = job.spec.expect_s
+    expect_s = told(job.spec).expect_s
     if expect_s is not None and expect_s > done_s:
         return Estimate(expect_s, OWNER)
     for kind in kinds_of(job):

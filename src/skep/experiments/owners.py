@@ -15,10 +15,33 @@ from statistics import NormalDist
 import msgspec
 
 from skep.core.chance import draw
-from skep.traces.trace import TraceJob
+from skep.core.model import GUARDED, told
+from skep.core.needs import Need, offered_by
+from skep.traces.trace import Trace, TraceJob
 
 ERROR_MAX = 10.0
+ERROR_LEAST = 0.1
+"""A policy that gets estimates with a smaller error counts as one that knows the durations."""
 NORMAL = NormalDist()
+
+
+def knows_durations(needs: frozenset[Need], trace: Trace, error: float) -> bool:
+    """True if a policy with these needs reads what follows from the true durations: the durations themselves, the
+    progress that a simulated job reports, or deadlines that were derived from them."""
+    if Need.ORACLE in needs and error < ERROR_LEAST:
+        return True
+    if Need.PROGRESS in needs and any(Need.PROGRESS in offered_by(job.spec) for job in trace.jobs):
+        return True
+    return Need.DEADLINE in needs and trace.has_derived_deadlines
+
+
+def shown_jobs(jobs: list[TraceJob], needs: frozenset[Need]) -> list[TraceJob]:
+    """The jobs without what no policy of the run has declared: what is not submitted cannot be read in any way."""
+    if Need.ORACLE in needs:
+        return jobs  # the rest tells no more
+    hidden = {name: None for name in ("expect_s", "steps", "epochs") if GUARDED[name] not in needs}
+    replace = msgspec.structs.replace
+    return [TraceJob(job.submit_s, job.work_s, replace(job.spec, **hidden)) for job in jobs]
 
 
 def with_estimates(jobs: list[TraceJob], error: float, seed: int) -> list[TraceJob]:
@@ -27,7 +50,7 @@ def with_estimates(jobs: list[TraceJob], error: float, seed: int) -> list[TraceJ
 
 
 def estimated(job: TraceJob, error: float, seed: int) -> TraceJob:
-    if job.spec.expect_s != job.work_s:
+    if told(job.spec).expect_s != job.work_s:
         return job
     expect_s = job.work_s * math.exp(error * normal(seed, job.spec.id))
     return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, expect_s=expect_s))

@@ -28,7 +28,7 @@ class Seen:
     knows_sharing = True
 
     def __init__(self, state: State) -> None:
-        self.known = state.knowledge
+        self.known = state.known
         self.nodes = state.cluster.nodes
         self.now: dict[str, Now] = {}
         for job in state.held_jobs.values():

@@ -21,14 +21,15 @@ from skep.core.step import Scheduler
 from skep.engines.sim.engine import Simulator
 from skep.engines.sim.outages import Outages
 from skep.experiments.known import Known
-from skep.experiments.owners import with_estimates
+from skep.experiments.owners import knows_durations, shown_jobs, with_estimates
 from skep.experiments.timed import Timed
 from skep.files.text import Texts
 from skep.metrics.history import HistoryFold
 from skep.metrics.run import Run
 from skep.metrics.summary import Named, job_rows, summarize
 from skep.metrics.tally import GpuTally
-from skep.policies.registry import Setting, needs_with
+from skep.policies.idle import NO_POLICY
+from skep.policies.registry import Setting, needs_of
 from skep.policies.shared.build import build_whole
 from skep.policies.shared.vc import CELLS
 from skep.profiles.speed import Speed
@@ -88,10 +89,10 @@ class Experiment(msgspec.Struct, dict=True):
         size_max = max((pool.size_max for pool in self.cluster.pools), default=0)
         return typical_tasks((job.spec.shapes[0] for job in self.trace.jobs), size_max)
 
-    @property
-    def jobs(self) -> list[TraceJob]:
-        """The jobs of the trace, with their owners' estimates."""
-        return with_estimates(self.trace.jobs, self.options.estimate_error, self.options.seed)
+    def jobs(self, policy: str) -> list[TraceJob]:
+        """The jobs of the trace, with as much of their owners' estimates as the policy declares."""
+        jobs = with_estimates(self.trace.jobs, self.options.estimate_error, self.options.seed)
+        return shown_jobs(jobs, self._needs(policy))
 
     def measured(self) -> ProfileFigures:
         """The speeds that policies know."""
@@ -101,13 +102,12 @@ class Experiment(msgspec.Struct, dict=True):
         started_s = time.perf_counter()
         state = State(self.cluster.blank(), self.measured())
         planner = Timed(self.planner(policy))
-        scheduler = Scheduler(state, planner)
-        engine = self._engine(state.cluster, planner.round_s, reports=Need.PROGRESS in self._needs(policy))
+        engine = self.engine(state.cluster, policy, planner.round_s)
         tally = GpuTally(state, jobs=len(self.trace.jobs), typical=self.typical)
         fold = HistoryFold(state) if self.options.keep_history else None
         observers = [fold, OnProgress(engine, report) if report is not None else None]
         try:
-            run(scheduler, engine, all_of(observers), tally.note)
+            run(Scheduler(state, planner), engine, all_of(observers), tally.note)
         except Exception as error:
             raise own_fault(policy, error) from error
         rows = job_rows(state)
@@ -133,18 +133,17 @@ class Experiment(msgspec.Struct, dict=True):
         """Of the policy, and of those that VCs have instead."""
         own = self.layout.vcs.values() if self.layout is not None else ()
         named = dict.fromkeys((policy, *(vc.policy for vc in own if vc.policy)))
-        specs = [job.spec for job in self.trace.jobs]
-        return frozenset().union(*(needs_with(each, specs, self.texts) for each in named))
+        return frozenset().union(*(needs_of(each, self.texts) for each in named if each != NO_POLICY))
 
     def _named(self, policy: str) -> Named:
-        """A policy that gets estimates with an error is not an oracle."""
         options = self.options
-        is_oracle = not options.estimate_error and Need.ORACLE in needs_with(
-            policy, [job.spec for job in self.trace.jobs], self.texts
+        is_oracle = knows_durations(self._needs(policy), self.trace, options.estimate_error)
+        measured = sum([job.spec.share is not None and job.spec.share.measured_milli > 0 for job in self.trace.jobs])
+        return Named(
+            policy, self.cluster.name, self.trace.name, options.seed, is_oracle, options.estimate_error, measured
         )
-        return Named(policy, self.cluster.name, self.trace.name, options.seed, is_oracle, options.estimate_error)
 
-    def _engine(self, cluster: Cluster, round_s: float, *, reports: bool) -> Simulator:
+    def engine(self, cluster: Cluster, policy: str, round_s: float) -> Simulator:
         options = self.options
         outages = None
         if options.failures:
@@ -154,7 +153,7 @@ class Experiment(msgspec.Struct, dict=True):
             since_s = self.trace.jobs[0].submit_s
             outages = parse_failures(options.failures, cluster, seed=options.seed, since_s=since_s)
         return Simulator(
-            self.jobs,
+            self.jobs(policy),
             cluster,
             speed=self.speed(cluster) if self.speed is not None else None,
             restart_s=options.restart_s,
@@ -162,7 +161,7 @@ class Experiment(msgspec.Struct, dict=True):
             outages=outages or Outages.none(),
             finish_round_s=round_s if options.finish_at_boundary else 0.0,
             groups=self.trace.groups,
-            reports=reports,
+            reports=Need.PROGRESS in self._needs(policy),
         )
 
 

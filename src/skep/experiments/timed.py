@@ -19,6 +19,7 @@ class Timed:
         self.planner = planner
         self.name = planner.name
         self.round_s = planner.round_s
+        self.declared, self.needs_in = planner.declared, planner.needs_in
         self.seconds: list[float] = []
 
     def attach(self, view: View, memory: Memory) -> None:

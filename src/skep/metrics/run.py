@@ -45,10 +45,19 @@ class Summary(msgspec.Struct):
     jct_p95_s: float | None
     jct_p99_s: float | None
     queue_avg_s: float | None
+    queue_p50_s: float | None
+    queue_p90_s: float | None
     queue_p95_s: float | None
     queue_p99_s: float | None
+    """Waiting is all time without GPUs from submission to end, also after preemptions: jct - run."""
+    first_wait_p90_s: float | None
+    """From submission to the first start; of all jobs that have started."""
     utilization: float | None
+    """GPU-seconds held, out of all there were (`metrics/gpu_time.py` defines the three)."""
+    busy: float | None
+    """The part of them in which jobs ran: without restarts and the copying of memory."""
     fre: float | None
+    """GPU-seconds of useful work, out of all there were. Always fre <= busy <= utilization <= 1."""
     preemptions: int
     migrations: int
     resizes: int
@@ -77,6 +86,9 @@ class Summary(msgspec.Struct):
     """True if the policy knew the true durations: a bound for comparison only."""
     estimate_error: float = 0.0
     """The error of the durations that policies got as estimates; 0: they were true."""
+    measured_jobs: int = 0
+    """Jobs of which the trace says with how much of a GPU they were measured: with more, they ran faster than
+    recorded."""
 
 
 class Span(msgspec.Struct, frozen=True):

@@ -9,7 +9,9 @@ from operator import mul, sub
 import msgspec
 
 from skep.core.job import Job, JobState
+from skep.core.model import deadline_of
 from skep.core.state import State
+from skep.metrics.gpu_time import busy_gpu_s, held_gpu_s, part_of, useful_gpu_s
 from skep.metrics.quantile import quantile
 from skep.metrics.run import JobRow, Summary
 from skep.metrics.tally import GpuTally
@@ -63,6 +65,7 @@ class Named(msgspec.Struct, frozen=True):
     seed: int
     oracle: bool = False
     estimate_error: float = 0.0
+    measured_jobs: int = 0
 
 
 def summarize(
@@ -73,10 +76,13 @@ def summarize(
     queues = sorted([row.queue_s for row in rows if row.queue_s is not None])
     makespan_s = _makespan(rows)
     offered = state.cluster.gpu_total * makespan_s if makespan_s else 0.0
-    work = sum([job.work_at(state.now_s) * job.gpus for job in state.jobs.values()])
+    jobs, now_s = state.jobs.values(), state.now_s
+    held = held_gpu_s(jobs, now_s)
+    busy = busy_gpu_s(jobs, now_s, held)
+    waits = sorted([row.start_s - row.submit_s for row in rows if row.start_s is not None])
     fairness = finish_time_fairness(state, rows)
     ratios = [ratio for _, ratio in fairness]
-    dated = [job for job in state.jobs.values() if job.spec.deadline_s is not None]
+    dated = [job for job in state.jobs.values() if deadline_of(job.spec) is not None]
     return Summary(
         **msgspec.structs.asdict(named),
         jobs=len(rows),
@@ -90,10 +96,14 @@ def summarize(
         jct_p95_s=quantile(jcts, 0.95) if jcts else None,
         jct_p99_s=quantile(jcts, 0.99) if jcts else None,
         queue_avg_s=sum(queues) / len(queues) if queues else None,
+        queue_p50_s=quantile(queues, 0.5) if queues else None,
+        queue_p90_s=quantile(queues, 0.9) if queues else None,
         queue_p95_s=quantile(queues, 0.95) if queues else None,
         queue_p99_s=quantile(queues, 0.99) if queues else None,
-        utilization=sum([row.service_gpu_s for row in rows]) / offered if offered else None,
-        fre=work / offered if offered else None,
+        first_wait_p90_s=quantile(waits, 0.9) if waits else None,
+        utilization=part_of(held, offered),
+        busy=part_of(busy, offered),
+        fre=part_of(useful_gpu_s(jobs, now_s, busy), offered),
         preemptions=sum([row.preemptions for row in rows]),
         migrations=sum([row.migrations for row in rows]),
         resizes=sum([row.resizes for row in rows]),
@@ -130,10 +140,11 @@ def _arrival_utilization(state: State, rows: list[JobRow], tally: GpuTally) -> f
 
 
 def _is_late(job: Job, now_s: float) -> bool:
-    if job.spec.deadline_s is None or job.state is UNRUNNABLE:
+    deadline_s = deadline_of(job.spec)
+    if deadline_s is None or job.state is UNRUNNABLE:
         return False
     end_s = now_s if job.finish_s is None else job.finish_s
-    return end_s - job.submit_s > job.spec.deadline_s
+    return end_s - job.submit_s > deadline_s
 
 
 def _jain(fairness: list[tuple[str, float]]) -> float | None:

@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from skep.core.cluster import Allocation
+from skep.core.declared import Declares
 from skep.core.job import JobState
 from skep.core.memory import Memory
 from skep.core.model import Shape
@@ -51,7 +52,7 @@ class AfsCourse(NamedTuple):
     running: list[Runner]
 
 
-class Afs:
+class Afs(Declares):
     """`restart_s` is the cost of a restart, `horizon_s` the expected duration of an allocation."""
 
     round_s = 0.0

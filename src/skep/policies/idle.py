@@ -3,6 +3,7 @@ starts."""
 
 from __future__ import annotations
 
+from skep.core.declared import Declares
 from skep.core.memory import Memory
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, ChoosePolicy, Refusal, remedy_of
@@ -11,7 +12,7 @@ from skep.core.view import JobView, Trigger, View
 NO_POLICY = "none"
 
 
-class Idle:
+class Idle(Declares):
     name = NO_POLICY
     round_s = 0.0
 

@@ -35,6 +35,7 @@ def build_own(spec: str, setting: Setting) -> Planner:
     name, _, text = rest.partition(":")
     found = load_class(f"{file}.py", name, setting.texts)
     own = OwnKnobs(spec, text)
+    declared = declared_by(found, f"{file}.py", own)
     try:
         made = found(**own.for_class)
     except (Exception, SystemExit) as error:
@@ -43,6 +44,8 @@ def build_own(spec: str, setting: Setting) -> Planner:
         made.name = getattr(made, "name", name)
         made.why_never = getattr(made, "why_never", lambda view, job: "")
         made.round_s = round_of(spec, setting, getattr(made, "round_s", 0.0))
+        made.declared = declared
+        made.needs_in = lambda vc: declared
         return made  # type: ignore[no-any-return]  # a user's class: only `plan` is known
     if not isinstance(made, Order):
         raise InputError(
@@ -53,6 +56,7 @@ def build_own(spec: str, setting: Setting) -> Planner:
     preempt = Preempt() if getattr(made, "preemptive", False) else ByPriority()
     planner = make_pipeline(name, own.for_pipeline, setting, order=made, preempt=preempt)
     planner.round_s = round_of(spec, setting, 0.0)
+    planner.declared = declared
     return planner
 
 
@@ -94,17 +98,22 @@ def own_line(error: BaseException) -> tuple[str, int] | None:
 
 
 def own_needs(spec: str, texts: Texts) -> frozenset[Need]:
-    """The needs declared by its class; a policy that preempts needs checkpoints."""
     file, _, rest = spec.partition(".py:")
     name, _, text = rest.partition(":")
-    found = load_class(f"{file}.py", name, texts)
+    return declared_by(load_class(f"{file}.py", name, texts), f"{file}.py", OwnKnobs(spec, text))
+
+
+def declared_by(found: type, file: str, own: OwnKnobs) -> frozenset[Need]:
+    """The needs that its class declares; a policy that preempts needs checkpoints."""
     said = getattr(found, "needs", ())
     try:
         needs = frozenset(map(Need, (said,) if isinstance(said, str) else said))
     except (TypeError, ValueError) as error:
-        raise InputError(f"{file}.py: {name}.needs is {said!r}", hint=f"expected a set of {', '.join(Need)}") from error
+        raise InputError(
+            f"{file}: {found.__name__}.needs is {said!r}", hint=f"expected a set of {', '.join(Need)}"
+        ) from error
     preempts = frozenset({Need.CHECKPOINT} if getattr(found, "preemptive", False) else ())
-    return needs | preempts | common_needs(OwnKnobs(spec, text).for_pipeline)
+    return needs | preempts | common_needs(own.for_pipeline)
 
 
 class OwnKnobs:

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+from skep.core.declared import Declares
 from skep.core.job import JobState
 from skep.core.memory import Memory
 from skep.core.model import Shape
@@ -43,7 +44,7 @@ PENDING, STOPPING, SUSPENDED = JobState.PENDING, JobState.STOPPING, JobState.SUS
 STRICT, SKIP, EASY = "strict", "skip", "easy"
 
 
-class Pipeline:
+class Pipeline(Declares):
     """The planner made of these parts."""
 
     round_s = 0.0

@@ -17,7 +17,7 @@ import msgspec
 from skep.core.errors import InputError, did_you_mean
 from skep.core.fragments import Typical
 from skep.core.model import JobSpec
-from skep.core.needs import Need, offered_by
+from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.core.view import ClusterView
 from skep.files.text import Texts
@@ -103,8 +103,6 @@ class Policy(msgspec.Struct, frozen=True):
     build: Callable[[Knobs, Setting], Planner]
     assumes: Assumes = frozenset()
     knobs: tuple[Knob, ...] = ()
-    instead: dict[Need, Need] = {}
-    """Describes the fallback for jobs that do not offer what the policy needs."""
     acts_on: ActsOn | None = None
 
     def needs(self, knobs: Knobs | None = None) -> frozenset[Need]:
@@ -117,15 +115,11 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 def common_needs(knobs: Knobs) -> frozenset[Need]:
-    """The needs by knobs of every policy: backfilling needs the expected ends of running jobs, a pack trial is judged
-    by the speeds that jobs report."""
-    from skep.policies.adjust.named import NONE, named_adjusters
+    """The needs by knobs of every policy: backfilling needs the expected ends of running jobs."""
+    from skep.policies.adjust.named import NONE, named_adjusters, needs_of_adjusters
 
-    added = named_adjusters(knobs.get("adjust", NONE))
-    found = {need for adjuster in added for need in adjuster.needs}
-    if any(adjuster.name in ("pack", "throttle") for adjuster in added):
-        found.add(Need.PROGRESS)
-    return frozenset(found | {Need.ORACLE} if knobs.get("walk") == "easy" else found)
+    found = needs_of_adjusters(named_adjusters(knobs.get("adjust", NONE)))
+    return found | {Need.ORACLE} if knobs.get("walk") == "easy" else found
 
 
 def shown_needs(needs: frozenset[Need]) -> str:
@@ -152,6 +146,7 @@ def build_planner(spec: str, setting: Setting) -> Planner:
     texts = setting.texts.only(files_in(policy, knobs))
     planner = policy.build(knobs, msgspec.structs.replace(setting, round_s=round_s, texts=texts))
     planner.round_s = round_s
+    planner.declared = policy.needs(knobs)
     return planner
 
 
@@ -175,14 +170,6 @@ def needs_of(spec: str, texts: Texts | None = None) -> frozenset[Need]:
         return own_needs(spec, texts or Texts())
     policy, knobs = parse_policy(spec)
     return policy.needs(knobs)
-
-
-def needs_with(spec: str, jobs: Iterable[JobSpec], texts: Texts | None = None) -> frozenset[Need]:
-    """The needs for these jobs: if one of them does not offer a need, the policy falls back."""
-    needs, jobs = needs_of(spec, texts), list(jobs)
-    instead = {} if ".py:" in spec else parse_policy(spec)[0].instead
-    missing = {need for need in instead if need in needs and any(need not in offered_by(job) for job in jobs)}
-    return needs | {instead[need] for need in missing}
 
 
 def idle_on(spec: str, jobs: Iterable[JobSpec]) -> str:

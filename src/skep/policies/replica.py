@@ -11,6 +11,7 @@ import math
 
 import msgspec
 
+from skep.core.declared import Declares
 from skep.core.errors import InputError
 from skep.core.memory import Memory, Of, Slot
 from skep.core.plan import Plan
@@ -48,7 +49,7 @@ QUEUES = Slot("queues", Queued, Of.ALL)
 WAKE = Slot("wake", ReplicaWake, Of.ALL)
 
 
-class Replica:
+class Replica(Declares):
     """The common part: which jobs stay, are preempted, or start. Subclasses maintain the order."""
 
     round_s = 0.0

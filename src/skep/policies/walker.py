@@ -67,7 +67,7 @@ class Walker:
 
     def refresh(self, view: View, trigger: Trigger) -> None:
         """A decision begins: what is known about rising keys may have changed."""
-        known_by = (self.roster.running.gpus_added, view.knowledge.report_count)
+        known_by = (self.roster.running.gpus_added, view.report_count)
         self.is_bounded = self.keeps_bounds and self.bounded_by == known_by
         self.is_settled = (
             self.standing is not None
@@ -86,7 +86,7 @@ class Walker:
         pools = cluster.pools
         if not self.may_settle or len(pools) != 1 or pending.odd:
             return None
-        held = (len(running.entries), running.gpus_added, view.knowledge.report_count)
+        held = (len(running.entries), running.gpus_added, view.report_count)
         return (view.now_s, pending.epoch, pools[0].free, cluster.quota_left, *held)
 
     def walk(self, view: View, plan: Plan) -> None:
@@ -261,7 +261,7 @@ class Walker:
             heads = [(line, line.entries[0], line.gpus - free) for line in lines]
         else:
             heads = [(line, line.entries[0], self._missing(view, line)) for line in lines]
-        self.bounded_by = (running.gpus_added, view.knowledge.report_count)
+        self.bounded_by = (running.gpus_added, view.report_count)
         self.standing = self._standing(view)
         self.crossing_s = running.next_crossing(self.order, heads, view.now_s)
         return self.crossing_s

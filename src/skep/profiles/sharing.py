@@ -48,6 +48,16 @@ class Party(NamedTuple):
         """The part of a GPU that is its reference."""
         return self.tasks * self.job.shapes[0].roles[self.terms.role].gpu_milli / WHOLE
 
+    def rate_with(self, share: float) -> float:
+        """The part of its speed with this part of a GPU. It is never faster than recorded unless its trace says how
+        much of a GPU it had then: the record may be of a whole GPU."""
+        rate = share / self.asked
+        return rate if rate <= 1 or self.is_measured else 1.0
+
+    @property
+    def is_measured(self) -> bool:
+        return self.job.share is not None and self.job.share.measured_milli > 0
+
 
 class SharedRate(NamedTuple):
     """What a job gets on a shared GPU."""
@@ -55,7 +65,7 @@ class SharedRate(NamedTuple):
     rate: float
     """The part of its speed that is left; above 1 if it gets more than it requested."""
     share: float
-    """The part of the GPU's time. Those of all tenants add up to 1 at most."""
+    """The part of the GPU that it holds: of its time, or of its compute. Those of all tenants add up to 1 at most."""
 
 
 class Sharing:
@@ -89,7 +99,7 @@ class Sharing:
     def alone(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
         """A fixed part, independent of the other tenants."""
         share = me.terms.milli / WHOLE
-        return SharedRate(share / me.asked, share)
+        return SharedRate(me.rate_with(share), share)
 
     def together(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
         others = [(other, 1.0) for other in all_there if other is not me]
@@ -99,38 +109,45 @@ class Sharing:
         """In a round every member has one turn of its weight times the quantum; a switch is lost at its beginning."""
         most = (me.terms.limit or me.terms.milli) / WHOLE
         if len(all_there) == 1:
-            return SharedRate(most / me.asked, most)
+            return SharedRate(me.rate_with(most), most)
         total = sum(party.terms.weight for party in all_there)
         share = me.terms.weight / total
         useful = share - self.costs.switch_s / (self.quantum_s(all_there) * total)
-        return SharedRate(max(min(useful, most), 0.0) / me.asked, share)
+        return SharedRate(me.rate_with(max(min(useful, most), 0.0)), share)
 
     def quantum_s(self, members: Iterable[Party]) -> float:
         given = [party.terms.quantum_ms for party in members if party.terms.quantum_ms]
         return min(given) / 1000 if given else self.costs.quantum_s
 
     def tokens(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
-        """Its request, and a part of the rest by max-min fairness, up to its limit."""
-        bounds = [(party.terms.milli / WHOLE, party.terms.limit / WHOLE) for party in all_there]
+        """Its request, and a part of the rest by max-min fairness, up to its limit, or to what it can use."""
+        bounds = [(party.terms.milli / WHOLE, self._most(party)) for party in all_there]
         level = water_level(bounds, 1.0)
         low, high = bounds[all_there.index(me)]
         share = min(max(low, level), high)
-        return SharedRate(share / me.asked, share)
+        return SharedRate(me.rate_with(share), share)
+
+    def _most(self, party: Party) -> float:
+        limit = party.terms.limit / WHOLE
+        return limit if party.is_measured else min(limit, max(party.asked, party.terms.milli / WHOLE))
 
     def leftovers(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
-        """Guaranteed jobs are slowed down within the tolerance, the others get the rest, in equal parts."""
+        """Guaranteed jobs are slowed down within the tolerance, the others get the rest, in equal parts. What no job
+        uses is held by the guaranteed ones; without any, by the others."""
         owners = [party for party in all_there if party.terms.milli]
         guests = [party for party in all_there if not party.terms.milli]
         uses = {id(party): max(self.use(party)) for party in all_there}
         wanted = sum(uses.values())
         slow = min(max(wanted, 1.0), 1 + self.costs.tolerance) if guests and owners else max(wanted, 1.0)
         used = sum(uses[id(party)] for party in owners) / slow
-        if me.terms.milli:
-            return SharedRate(1 / slow, uses[id(me)] / slow)
         left = max(1 - used, 0.0)
-        level = water_level([(0.0, uses[id(party)]) for party in guests], left)
-        share = min(level, uses[id(me)])
-        return SharedRate(share / uses[id(me)], share)
+        level = water_level([(0.0, uses[id(party)]) for party in guests], left) if guests else 0.0
+        lent = {id(party): min(level, uses[id(party)]) for party in guests}
+        if me.terms.milli:
+            held = sum(party.terms.milli for party in owners)
+            return SharedRate(1 / slow, (1 - sum(lent.values())) * me.terms.milli / held)
+        share = lent[id(me)]
+        return SharedRate(share / uses[id(me)], share if owners else share / sum(lent.values()))
 
     def lanes(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
         """One job of a lane at a time, lanes together: the jobs of its lane take turns with it, each job of another
@@ -149,15 +166,15 @@ class Sharing:
     def instant(self, me: Party, all_there: Sequence[Party], gpu_type: str) -> SharedRate:
         """The tenant with the highest priority (the first of several) runs when it has work; a quantum says how often
         that is. An interrupted tenant loses the time of the switch."""
-        left = 1.0
+        left, all_used, mine = 1.0, 0.0, 0.0
         for party in sorted(all_there, key=lambda each: -each.job.priority):
-            use = max(self.use(party))
-            share = min(use, left)
+            used = min(max(self.use(party)), left)
+            all_used += used
             if party is me:
-                break
+                mine = used
             every_s = party.terms.quantum_ms / 1000
-            left = max(left - share - (self.costs.instant_s / every_s if every_s else 0.0), 0.0)
-        return SharedRate(share / use, share)
+            left = max(left - used - (self.costs.instant_s / every_s if every_s else 0.0), 0.0)
+        return SharedRate(mine / max(self.use(me)), mine / all_used)
 
     # Interference ------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,9 @@ def _count(key: str, group: str, label: str, note: str, *, brief: str, is_rare: 
     )
 
 
+WAITING = "time without GPUs from submission to end, also after preemptions"
+FIRST_WAIT = "time from submission to the first start"
+
 COLUMNS = (
     _count("finished", "Jobs", "finished", "Jobs that ran to their end", brief="jobs\ndone", is_rare=False),
     _count("unfinished", "Jobs", "unfinished", "Jobs that had not ended when the run did", brief="not\ndone"),
@@ -58,23 +61,46 @@ COLUMNS = (
     _duration("jct_p50_s", "JCT", "p50", "Half of the jobs complete within this time", brief="JCT\np50"),
     _duration("jct_p90_s", "JCT", "p90", "Nine of ten jobs complete within this time"),
     _duration("jct_p99_s", "JCT", "p99", "99 of 100 jobs complete within this time", brief="JCT\np99"),
-    _duration("queue_avg_s", "Waiting", "avg", "Average part of the JCT without GPUs", brief="wait\navg"),
-    _duration("queue_p99_s", "Waiting", "p99", "99 of 100 jobs wait at most this long", brief="wait\np99"),
+    _duration("queue_avg_s", "Waiting", "avg", f"Average {WAITING}", brief="wait\navg"),
+    _duration("queue_p50_s", "Waiting", "p50", f"Half of the jobs have no more than this {WAITING}", brief="wait\np50"),
+    _duration("queue_p90_s", "Waiting", "p90", f"Nine of ten jobs have no more {WAITING}", brief="wait\np90"),
+    _duration("queue_p99_s", "Waiting", "p99", f"99 of 100 jobs have no more {WAITING}"),
+    _duration(
+        "first_wait_p90_s", "Waiting", "first p90", f"Nine of ten jobs have no more {FIRST_WAIT}", brief="1st\np90"
+    ),
     _duration("makespan_s", "Cluster", "makespan", "From first submission to last end", brief="make-\nspan"),
     Column(
         key="utilization",
         group="Cluster",
         label="utilization",
-        note="GPU-seconds held, out of all there were",
+        note="GPU-seconds that jobs held, out of all there were",
         show=format_percent,
         better="high",
-        brief="used",
+        brief="held",
+    ),
+    Column(
+        key="busy",
+        group="Cluster",
+        label="busy",
+        note="The same without restarts and the copying of memory: GPU-seconds in which jobs ran",
+        show=format_percent,
+        better="high",
+        brief="busy",
+    ),
+    Column(
+        key="fre",
+        group="Cluster",
+        label="useful (fre)",
+        note="GPU-seconds of work that was kept, at the speed of the jobs' reference, at most those in which they ran",
+        show=format_percent,
+        better="high",
+        brief="use-\nful",
     ),
     Column(
         key="arrival_utilization",
         group="Cluster",
         label="arriving",
-        note="The same, from the first submission to the last: without the end, where only the longest jobs run",
+        note="GPU-seconds held from the first submission to the last: without the end, where only the longest jobs run",
         show=format_percent,
         better="high",
     ),
@@ -95,14 +121,6 @@ COLUMNS = (
         show=format_number,
         better="low",
         is_rare=True,
-    ),
-    Column(
-        key="fre",
-        group="Cluster",
-        label="fre",
-        note="GPU-seconds of useful work, out of all there were",
-        show=format_percent,
-        better="high",
     ),
     _count(
         "preemptions",
@@ -145,6 +163,16 @@ COLUMNS = (
 def columns_for(runs: Sequence[Run]) -> list[Column]:
     """The columns that are not empty for these runs."""
     return [column for column in COLUMNS if not column.is_rare or any(column.value(run) for run in runs)]
+
+
+def best_of_rivals(runs: Sequence[Run], column: Column) -> set[int]:
+    """Where the best value of a column is. A policy that knows durations is a bound and never the best."""
+    return best_of(rivals(runs, [column.value(run) for run in runs]), column.better, column.show)
+
+
+def rivals(runs: Sequence[Run], values: Sequence[float | None]) -> list[float | None]:
+    """The values without those of policies that know durations."""
+    return [None if run.is_oracle else value for run, value in zip(runs, values, strict=True)]
 
 
 def best_of(values: Sequence[float | None], better: Better, show: Callable[[float | None], str]) -> set[int]:

@@ -7,9 +7,10 @@ from typing import TypeVar
 
 from skep.metrics.run import Run
 from skep.report.charts import waiting_bar
-from skep.report.columns import Column, best_of, columns_for
+from skep.report.columns import Column, best_of, best_of_rivals, columns_for, rivals
 from skep.report.groups import GroupTally, Tallies, by_size, by_vc, size_name, waiting_by_cause
 from skep.report.markup import Head, TableCell, TextLine, clip, data_table, escape, swatch, tag
+from skep.report.table import faster_note
 from skep.report.units import HOUR_S, format_count, format_duration
 from skep.report.verdict import ORACLE_NOTE, oracle_badge, policy_name
 
@@ -43,7 +44,7 @@ def legend(names: Sequence[str], *, badges: Sequence[str] = (), what: str = "Pol
 def comparison(runs: Sequence[Run]) -> str:
     """All numbers of all policies."""
     columns = columns_for(runs)
-    best = [best_of([column.value(run) for run in runs], column.better, column.show) for column in columns]
+    best = [best_of_rivals(runs, column) for column in columns]
     heads = [Head("policy", is_text=True)]
     heads += [Head(column.label, group=column.group, note=column.note) for column in columns]
     lines = []
@@ -53,6 +54,8 @@ def comparison(runs: Sequence[Run]) -> str:
     note = "The best of each column is framed. Click a heading to sort." if len(runs) > 1 else ""
     if any(run.is_oracle for run in runs):
         note += f" {oracle_badge()} {ORACLE_NOTE}"
+    if runs and runs[0].summary.measured_jobs:
+        note += f" {escape(faster_note(runs[0]))}."
     return section("policies", "Policies", data_table(heads, lines, caption="Policies compared"), note=note)
 
 
@@ -106,7 +109,7 @@ def vc_table(runs: Sequence[Run], tallies: Sequence[Tallies]) -> str:
         first = _first(grouped, name)
         hours = first.service_gpu_s / HOUR_S
         cells = [TableCell(format_count(first.jobs), first.jobs), TableCell(format_count(round(hours)), hours)]
-        lines.append(TextLine(name, cells + _policy_cells(grouped, name, [value for _, value in kinds])))
+        lines.append(TextLine(name, cells + _policy_cells(runs, grouped, name, [value for _, value in kinds])))
     note = f"Averages of the finished jobs; GPU-hours are those held under {policy_name(runs[0])}."
     if len(ranked) > VCS_MOST:
         note += f" The {VCS_MOST} largest of {format_count(len(ranked))} are listed."
@@ -123,7 +126,7 @@ def size_table(runs: Sequence[Run], tallies: Sequence[Tallies]) -> str:
         count = _first(grouped, size).jobs
         cells = [
             TableCell(format_count(count), count),
-            *_policy_cells(grouped, size, [lambda tally: tally.jct_avg_s]),
+            *_policy_cells(runs, grouped, size, [lambda tally: tally.jct_avg_s]),
         ]
         lines.append(TextLine(size_name(size), cells))
     note = "Average JCT of the finished jobs" + ("; the best of each row is framed." if len(runs) > 1 else ".")
@@ -135,10 +138,12 @@ def _policy_heads(runs: Sequence[Run], kinds: Sequence[str]) -> list[Head]:
     return [Head(kind, group=run.summary.policy, series=index) for index, run in enumerate(runs) for kind in kinds]
 
 
-def _policy_cells(grouped: Sequence[dict[Key, GroupTally]], key: Key, kinds: Sequence[Measure]) -> list[TableCell]:
+def _policy_cells(
+    runs: Sequence[Run], grouped: Sequence[dict[Key, GroupTally]], key: Key, kinds: Sequence[Measure]
+) -> list[TableCell]:
     """The times of one group under each policy, the best of each kind marked."""
     tallies = [group.get(key, GroupTally()) for group in grouped]
-    best = [best_of([kind(tally) for tally in tallies], "low", format_duration) for kind in kinds]
+    best = [best_of(rivals(runs, [kind(tally) for tally in tallies]), "low", format_duration) for kind in kinds]
     return [
         TableCell(format_duration(kind(tally)), kind(tally), index in winners, series=index)
         for index, tally in enumerate(tallies)
@@ -159,12 +164,18 @@ def glossary(runs: Sequence[Run]) -> str:
     words = [
         ("JCT", "Job completion time: from submission to end."),
         ("Waiting", "The part of the JCT in which the job holds no GPUs, also between two runs of it."),
+        ("First p90", "Of the time from submission to the first start: nine of ten jobs have no more."),
         ("Utilization", "GPU-seconds held ÷ GPU-seconds there were, from the first submission to the last end."),
+        ("Busy", "The same without restarts and the copying of memory."),
         (
             "Arriving",
             "Utilization from the first submission to the last. At the end of a trace only the longest jobs run.",
         ),
-        ("fre", "GPU-seconds of useful work ÷ GPU-seconds there were: without restarts and slow placements."),
+        (
+            "Useful (fre)",
+            "GPU-seconds of useful work ÷ GPU-seconds there were: work that was kept, in seconds at the job's "
+            "reference, at most the time in which it ran. Always useful ≤ busy ≤ utilization.",
+        ),
         (
             "Unfairness (ρ)",
             "Finish-time fairness: the JCT of a job ÷ the time it would take alone on an even share of the cluster, "

@@ -37,8 +37,8 @@ def oracle_badge(run: Run | None = None) -> str:
 
 
 def contenders(runs: Sequence[Run]) -> list[int]:
-    """The policies that could be deployed; all, if every one is an oracle."""
-    return [index for index, run in enumerate(runs) if not run.is_oracle] or list(range(len(runs)))
+    """The policies that can win: those that could be deployed. A single policy has no rival."""
+    return [index for index, run in enumerate(runs) if not run.is_oracle or len(runs) == 1]
 
 
 def masthead(runs: Sequence[Run], *, title: str, facts: Sequence[tuple[str, str]] = ()) -> str:
@@ -61,6 +61,8 @@ def masthead(runs: Sequence[Run], *, title: str, facts: Sequence[tuple[str, str]
 def verdict(runs: Sequence[Run]) -> str:
     """The main result, in a sentence (markup)."""
     rated = [(jct_s, index) for index in contenders(runs) if (jct_s := runs[index].summary.jct_avg_s) is not None]
+    if runs and not contenders(runs):
+        return f"All of these policies know durations, which no real cluster does: none of them wins.{_bound(runs)}"
     if not rated:
         return "No job finished." if runs else "There is nothing to compare."
     best_s, best = min(rated)
@@ -79,10 +81,10 @@ def verdict(runs: Sequence[Run]) -> str:
 
 
 def _bound(runs: Sequence[Run]) -> str:
-    """What knowing the durations would bring at best, if some policy does and others do not."""
+    """What knowing the durations would bring at best, if some policy does."""
     known = [(run.summary.jct_avg_s, index) for index, run in enumerate(runs) if run.is_oracle]
     rated = [(jct_s, index) for jct_s, index in known if jct_s is not None]
-    if not rated or len(known) == len(runs):
+    if not rated:
         return ""
     jct_s, index = min(rated)
     return f" With durations known, {policy_name(runs[index])} reaches {_time(jct_s)}."

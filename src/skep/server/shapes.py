@@ -489,12 +489,22 @@ class StudySummary(Answer):
     jct_p50_s: Seconds
     jct_p90_s: Seconds
     jct_p99_s: Seconds
-    queue_avg_s: Seconds
+    queue_avg_s: Seconds = Field(description="Time without GPUs from submission to end, on average.")
+    queue_p50_s: Seconds = None
+    queue_p90_s: Seconds = None
     queue_p99_s: Seconds
-    utilization: float | None
+    first_wait_p90_s: Seconds = Field(None, description="Nine of ten jobs first started within this time.")
+    utilization: float | None = Field(description="GPU time that jobs held, as a part of all there was.")
+    busy: float | None = Field(None, description="The same without restarts and the copying of memory.")
+    fre: float | None = Field(None, description="GPU time of useful work; fre <= busy <= utilization <= 1.")
     preemptions: int
     migrations: int
     resizes: int
+    oracle: bool = Field(False, description="True if the policy knew true durations: a bound, not a rival.")
+    measured_jobs: int = Field(
+        0,
+        description="Jobs that may run faster than recorded: the trace has the part of a GPU they were measured with.",
+    )
 
 
 class StudyPartSchema(Answer):

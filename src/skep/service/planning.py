@@ -11,6 +11,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from skep.core.cluster import Cluster
 from skep.core.errors import InputError
 from skep.core.events import ClockStepped, Event, JobsForgotten, PolicyFailed
 from skep.core.job import Job, JobState
-from skep.core.model import JobSpec
+from skep.core.model import JobSpec, shown_to
 from skep.core.ports import Planner
 from skep.core.record import PlanRecord, decode_plan, encode_plan
 from skep.core.refusal import Cause, Refusal
@@ -73,11 +74,11 @@ class Planning:
         """Attach a planner to a copy of this state."""
         self.scheduler = self.planner = self.fault = None
         self.never = {}
-        copy = fork(state)
+        twin = fork(state)
 
         def make() -> Scheduler:
-            self.planner = build(copy.cluster)
-            return Scheduler(copy, self.planner)
+            self.planner = build(twin.cluster)
+            return Scheduler(twin, self.planner)
 
         try:
             self.scheduler = self.call(make)
@@ -148,7 +149,9 @@ class Planning:
         if kind in known:
             return known[kind]
         try:
-            never = self.call(lambda: scheduler.planner.why_never(scheduler.state, job))
+            seen = copy(job)
+            seen.spec = shown_to(scheduler.planner.needs_in(job.spec.vc), job.spec)
+            never = self.call(lambda: scheduler.planner.why_never(scheduler.state, seen))
             if not isinstance(never, str):
                 raise TypeError(f"why_never gave {type(never).__name__} instead of a text")
         except BaseException as error:

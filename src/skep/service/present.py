@@ -214,7 +214,7 @@ def idle(reads: Reads) -> IdleShown:
     """Fragments are measured by what the latest jobs asked for (`core/fragments.py`, `core/requests.py`)."""
     with reads.lock:
         state = reads.writer.state
-        latest = state.knowledge.requests.shapes()
+        latest = state.known.requests.shapes()
         size_max = max((pool.size_max for pool in state.cluster.pools), default=0)
         nodes = Counter(
             (node.spec.gpu_type, node.cpu_free, node.free, tuple(sorted(left for _, left in node.parts() if left)))

@@ -104,7 +104,7 @@ class Reports:
         gauge = self.gauges.get(job.id)
         if gauge is None or gauge.launch != job.held_launch:
             gauge = self.gauges[job.id] = Gauge(job.held_launch, place)
-            logged = state.knowledge.progress.get(job.id)
+            logged = state.known.progress.get(job.id)
             if logged is not None and logged.launch == job.held_launch:  # by the previous server
                 gauge.logged_s, gauge.logged_speed = logged.at_s, logged.report.steps_per_s
         gauge.settle(place)
@@ -130,12 +130,12 @@ class Reports:
     def _reference(self, state: State, job: Job, gauge: Gauge, latest: LatestReport) -> float | None:
         """Steps per second in its first shape, alone: as found before, from the profile, or as shown by the job itself
         in its first exclusive minute."""
-        known = state.knowledge.progress.get(job.id)
+        known = state.known.progress.get(job.id)
         if known is not None and known.reference is not None:
             return known.reference
         asked = job.spec.shapes[0]
         gpu_type = asked.gpu_types[0] if asked.gpu_types else ""
-        measured = state.knowledge.steps_per_s(job.spec.model, gpu_type, asked.gpus) if job.spec.model else None
+        measured = state.known.steps_per_s(job.spec.model, gpu_type, asked.gpus) if job.spec.model else None
         if measured:
             return measured
         assert job.held is not None

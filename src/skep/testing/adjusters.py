@@ -44,6 +44,8 @@ ORDERS: dict[str, Callable[[], Order]] = {
 class Adjusted(Pipeline):
     """`adjusted` names adjusters: slices+compact, turns+deflate."""
 
+    needs = frozenset({Need.ORACLE, Need.THROUGHPUT})
+
     def __init__(
         self, order: str = "fifo", placed: str = "any", adjusted: str = "slices", preempts: str = "no"
     ) -> None:

@@ -13,6 +13,7 @@ from typing import ParamSpec
 
 from skep.core.chance import draw
 from skep.core.cluster import WHOLE, Allocation
+from skep.core.declared import Declares
 from skep.core.errors import InvariantBroken
 from skep.core.job import JobState
 from skep.core.memory import Memory
@@ -28,7 +29,7 @@ PENDING, RUNNING, SUSPENDED = JobState.PENDING, JobState.RUNNING, JobState.SUSPE
 MODES = ("slice", "pack", "lend", "lane", "token")
 
 
-class Sharers:
+class Sharers(Declares):
     needs = frozenset({"suspend", "share"})
 
     def __init__(self, every_s: float = 40.0, modes: str = "+".join(MODES)) -> None:

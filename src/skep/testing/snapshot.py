@@ -34,7 +34,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "groups": [copy.deepcopy(group) for group in state.groups.values()],
         "trigger": snapshot_trigger(state),
         "nodes": (sorted(state.health.lost), sorted(state.health.drained), state.health.changes, state.health.others),
-        "knowledge": msgspec.to_builtins(state.knowledge.saved()),
+        "knowledge": msgspec.to_builtins(state.known.saved()),
         "counts": (state.submitted_count, state.pending_count, state.event_count, state.decision_count),
     }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from skep.core.chance import draw
+from skep.core.declared import Declares
 from skep.core.errors import InvariantBroken
 from skep.core.job import JobState
 from skep.core.memory import Memory, Slot
@@ -33,7 +34,7 @@ class TriedTurn(msgspec.Struct, frozen=True):
 TURN = Slot("turn", TriedTurn)
 
 
-class RandomTurns:
+class RandomTurns(Declares):
     needs = frozenset({"suspend", "checkpoint"})
 
     def __init__(self, slice_s: float = 50.0, lease_s: float = 0.0) -> None:

@@ -101,8 +101,9 @@ class World(msgspec.Struct, frozen=True):
 
     def checker(self, state: State) -> Checker:
         work_s = {job.spec.id: job.work_s for job in self.trace.jobs}
-        # A job that requested a part of a GPU, and has all of it, is correspondingly faster.
-        rate_max = max((1000 / job.spec.shapes[0].gpu_milli for job in self.trace.jobs), default=1.0)
+        # With more of a GPU than it asked for, a job is faster if it is known what it was measured with.
+        measured = [job.spec for job in self.trace.jobs if job.spec.share and job.spec.share.measured_milli]
+        rate_max = max((1000 / spec.shapes[0].gpu_milli for spec in measured), default=1.0)
         return Checker(state, checkpoint_s=self.checkpoint_s, work_s=work_s, rate_max=rate_max)
 
     def run(self, *, batches_max: int = 20_000) -> WorldCourse:
@@ -161,14 +162,14 @@ class WorldCourse:
 
     def fork(self, planner: Planner) -> WorldCourse:
         """A copy from here on: the state restored from its snapshot, and a newly attached planner."""
-        state = load(dump(self.state), self.state.cluster.blank(), self.state.knowledge.measured)
+        state = load(dump(self.state), self.state.cluster.blank(), self.state.known.measured)
         engine = copy.deepcopy(self.engine)
         engine.rates.cluster = state.cluster
         return WorldCourse(Scheduler(state, planner), engine)
 
     def adopt(self, world: World) -> WorldCourse:
         """The same, with an engine that knows only the state and what is to come."""
-        state = load(dump(self.state), self.state.cluster.blank(), self.state.knowledge.measured)
+        state = load(dump(self.state), self.state.cluster.blank(), self.state.known.measured)
         return WorldCourse(Scheduler(state, world.planner()), world.adopted(state, self))
 
     def finish(self, observer: Observer | None = None, *, batches_max: int = 20_000) -> None:
@@ -207,8 +208,8 @@ def brief(value: object) -> str:
     if not isinstance(value, msgspec.Struct):
         return repr(value)
     shown = [
-        f"{field.name}={brief(getattr(value, field.name))}"
-        for field in msgspec.structs.fields(value)
-        if getattr(value, field.name) != field.default
+        f"{field.name}={brief(found)}"
+        for field, found in zip(msgspec.structs.fields(value), msgspec.structs.astuple(value), strict=True)
+        if found != field.default
     ]
     return f"{type(value).__name__}({', '.join(shown)})"

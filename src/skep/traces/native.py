@@ -117,6 +117,7 @@ _CHECKS: dict[str, Callable[[str, str], Any]] = {
     "claim": _claim,
     "promise_milli": _milli,
     "tier": _tier,
+    "measured_milli": _milli,
 }
 OPTIONAL = tuple(_CHECKS)
 
@@ -150,6 +151,9 @@ def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowPar
         _check_together(id, gpus, given)
         if memory_gib := _lane_memory_gib(given):
             given.setdefault("gpu_mem_gib", memory_gib)
+        if "measured_milli" in given:  # the duration with the part of a GPU that the job asks for
+            asked = given.get("gpu_milli", 1000)
+            work_s, given["measured_milli"] = work_s * given["measured_milli"] / asked, asked
         wants = {name: given.pop(name) for name in _OF_SHAPE if name in given}
         types = given.pop("gpu_type", ())
         if "group" in given:

@@ -32,3 +32,8 @@ class Trace(msgspec.Struct):
     """What is known of the groups that jobs name, besides their members."""
     ignored: tuple[str, ...] = ()
     """Notes about columns that were not read."""
+
+    @property
+    def has_derived_deadlines(self) -> bool:
+        """True if deadlines follow from durations, as Gavel's do: who reads them knows the durations."""
+        return self.format == "gavel"

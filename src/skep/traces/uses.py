@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from skep.core.model import told
 from skep.core.share import Share
 from skep.traces.trace import Trace, TraceJob
 
@@ -34,9 +35,9 @@ _USES: tuple[tuple[str, str, Callable[[TraceJob], bool]], ...] = (
     ("CPUs and memory of nodes", "cpu, memory_gib", lambda job: any(r.cpu for r in job.spec.shapes[0].roles)),
     ("elastic jobs (afs-l)", "min_gpus, max_gpus", lambda job: job.spec.gpu_range is not None),
     ("promised parts of every hour (singularity)", "tier, promise_milli", lambda job: has_promise(job.spec.share)),
-    ("progress by epochs (e-las)", "epochs", lambda job: job.spec.epochs is not None),
+    ("progress by epochs (e-las)", "epochs", lambda job: told(job.spec).epochs is not None),
     ("priorities", "priority", lambda job: job.spec.priority != 0),
-    ("deadline misses", "deadline_s", lambda job: job.spec.deadline_s is not None),
+    ("deadline misses", "deadline_s", lambda job: told(job.spec).deadline_s is not None),
     ("dependencies", "needs", lambda job: bool(job.spec.needs)),
 )
 

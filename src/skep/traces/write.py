@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from skep.core.errors import InputError
-from skep.core.model import DEFAULT_VC, Role, gpu_shape
+from skep.core.model import DEFAULT_VC, Role, gpu_shape, told
 from skep.core.share import Share
 from skep.files.text import write_aside
 from skep.traces.native import OPTIONAL, REQUIRED
@@ -109,9 +109,9 @@ _OPTIONAL_CELLS: dict[str, Callable[[TraceJob], str]] = {
     "gpu_mem_gib": lambda job: _unless_zero(_role(job).gpu_mem_gib),
     "cpu": lambda job: _unless_zero(_total(_role(job).cpu, _role(job).count)),
     "memory_gib": lambda job: _unless_zero(_total(_role(job).memory_gib, _role(job).count)),
-    "deadline_s": lambda job: _number(job.spec.deadline_s),
-    "steps": lambda job: _number(job.spec.steps),
-    "epochs": lambda job: _number(job.spec.epochs),
+    "deadline_s": lambda job: _number(told(job.spec).deadline_s),
+    "steps": lambda job: _number(told(job.spec).steps),
+    "epochs": lambda job: _number(told(job.spec).epochs),
     "group": lambda job: job.spec.group.id if job.spec.group is not None else "",
     "needs": lambda job: "|".join(job.spec.needs),
     "share": lambda job: _share(job).mode,
@@ -125,4 +125,5 @@ _OPTIONAL_CELLS: dict[str, Callable[[TraceJob], str]] = {
     "claim": lambda job: "" if _share(job).claim == "guaranteed" else _share(job).claim,
     "promise_milli": lambda job: _unless_zero(_share(job).promise_milli),
     "tier": lambda job: "" if _share(job).tier == "basic" else _share(job).tier,
+    "measured_milli": lambda job: _unless_zero(_share(job).measured_milli),
 }

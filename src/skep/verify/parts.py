@@ -10,7 +10,7 @@ from skep.verify.check import Check, Finding, near, same
 from skep.verify.play import finishes, play_jobs, row_names, starts
 
 TOKENS = ((300, 600), (400, 600), (300, 500))
-"""(request, limit) in thousandths of a GPU."""
+"""(request, limit) in thousandths of a GPU; the work is measured with the request."""
 WORK_S = 60.0
 
 MEMORY_GIB = 16
@@ -21,7 +21,7 @@ LANES = ((2, 6, 100.0), (1, 5, 25.0), (1, 4, 25.0), (1, 7, 50.0))
 def token(at: int) -> TraceJob:
     request, limit = TOKENS[at]
     shape = gpu_shape(1, gpu_milli=request)
-    spec = JobSpec("abc"[at], (shape,), share=Share("token", limit), expect_s=WORK_S)
+    spec = JobSpec("abc"[at], (shape,), share=Share("token", limit, measured_milli=request), expect_s=WORK_S)
     return TraceJob(0.0, WORK_S, spec)
 
 

@@ -11,6 +11,7 @@ from skep.core import history as module
 from skep.core.history import History, Spread
 from skep.core.job import Job, JobState
 from skep.core.knowledge import Knowledge
+from skep.core.needs import Need
 from skep.core.snapshot import dump, load
 from skep.core.state import State
 from skep.testing import cluster, job
@@ -73,10 +74,10 @@ def test_only_jobs_that_succeeded_tell_how_long_their_like_takes() -> None:
 
 def test_a_vc_sees_its_own_history_and_the_use_of_all() -> None:
     knowledge = known(JOBS)
-    part = knowledge.of_vc("b").history
+    part = knowledge.of_vc("b", frozenset(Need)).history
     assert part.like(ended(9, 2, 0.0)) == Spread(1, 300.0, 0.0)
     assert (part.count, knowledge.history.count) == (1, 5)
-    assert knowledge.of_vc("new").history.like(JOBS[0]) is None
+    assert knowledge.of_vc("new", frozenset(Need)).history.like(JOBS[0]) is None
     assert list(knowledge.vcs) == ["a", "b"]  # looking changes nothing
     assert [knowledge.history.used_by(vc) for vc in ("a", "b", "new")] == [10.0 + 20 + 120 + 200, 600.0, 0.0]
 

@@ -248,11 +248,11 @@ def test_progress_is_known_of_the_present_launch_only(world: ByHand) -> None:
 
 
 def test_what_was_predicted_is_doubtful_after_each_report_move_and_resumption(world: ByHand) -> None:
-    counts = [world.state.knowledge.report_count]
+    counts = [world.state.report_count]
 
     def happens(event: Event) -> None:
         world.apply(event)
-        counts.append(world.state.knowledge.report_count)
+        counts.append(world.state.report_count)
 
     happens(ProgressReported("a", work_s=3.0, launch=1))
     happens(ProgressReported("b", work_s=3.0))

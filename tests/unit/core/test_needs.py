@@ -11,7 +11,7 @@ ALL = frozenset(Need)
 
 def test_an_engine_offers_what_it_can_do_and_jobs_that_finish() -> None:
     offered = offered_needs({Capability.SUSPEND, Capability.LOGS, Capability.PROGRESS})
-    assert offered == {Need.SUSPEND, Need.PROGRESS, Need.HISTORY}
+    assert offered == {Need.SUSPEND, Need.PROGRESS, Need.HISTORY, Need.DEADLINE}
     assert offered_needs(Capability) == ALL - {Need.ORACLE, Need.THROUGHPUT}
     assert lacks(ALL, Offer(SIMULATED))[0].need is Need.THROUGHPUT
 

@@ -47,10 +47,10 @@ def test_what_is_saved_goes_on_alike() -> None:
 
 def test_a_vc_knows_the_requests_of_its_own_jobs() -> None:
     known = Knowledge()
-    red = known.of_vc("red")
+    red = known.of_vc("red", frozenset())
     assert red.requests.count == 0
     for gpus, vc in ((1, "red"), (2, "blue"), (4, "red")):
         known.note_request(Job(job(gpus, vc=vc).spec, 0, 0.0))
     assert red.requests.shapes() == [gpu_shape(1), gpu_shape(4)]
     assert known.requests.shapes() == [gpu_shape(1), gpu_shape(2), gpu_shape(4)]
-    assert Knowledge(saved=known.saved()).of_vc("red").requests.shapes() == red.requests.shapes()
+    assert Knowledge(saved=known.saved()).of_vc("red", frozenset()).requests.shapes() == red.requests.shapes()

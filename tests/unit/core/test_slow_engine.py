@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from skep.core.actions import Action, Launch, Move, Resume, Stop, Suspend
 from skep.core.cluster import Allocation, Slice
+from skep.core.declared import Declares
 from skep.core.events import (
     Event,
     Exit,
@@ -145,7 +146,7 @@ def test_a_job_whose_node_is_lost_while_it_stops_comes_back_once() -> None:
     assert world.state.pending_count == 1
 
 
-class Mover:
+class Mover(Declares):
     """A planner that does what a test has written down."""
 
     name = "mover"

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from skep.core.cluster import Allocation, Slice
+from skep.core.declared import Declares
 from skep.core.events import Event, ProgressReported, TasksStarted
 from skep.core.job import Job, JobState
 from skep.core.memory import Memory
@@ -216,7 +217,7 @@ def gpus(node: int, mask: int) -> Allocation:
     return Allocation((Slice(node, mask, tasks=count),), count)
 
 
-class AtTimes:
+class AtTimes(Declares):
     """A planner that starts every job where it is told, and moves it at given times."""
 
     name = "at-times"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
+from skep.core.model import told
 from skep.experiments.owners import with_estimates
 from skep.experiments.simulate import Experiment, Options
 from skep.testing import cluster, job, trace
@@ -13,12 +14,13 @@ JOBS = trace(*(job(1, work=100.0 + number, at=float(number), id=f"j{number}") fo
 
 
 def factors(error: float, seed: int = 0) -> list[float]:
-    return [each.spec.expect_s / each.work_s for each in with_estimates(JOBS, error, seed) if each.spec.expect_s]
+    expected = [(told(each.spec).expect_s, each.work_s) for each in with_estimates(JOBS, error, seed)]
+    return [expect_s / work_s for expect_s, work_s in expected if expect_s]
 
 
 def test_without_an_error_owners_know() -> None:
     assert with_estimates(JOBS, 0.0, 0) == JOBS
-    assert {each.spec.expect_s == each.work_s for each in JOBS} == {True}
+    assert {told(each.spec).expect_s == each.work_s for each in JOBS} == {True}
 
 
 def test_the_error_depends_on_the_seed_and_the_job_alone() -> None:
@@ -47,5 +49,6 @@ def test_only_without_an_error_a_policy_is_an_oracle() -> None:
         return Experiment(jobs, cluster("1x4"), Options(estimate_error=error)).run(policy).summary.oracle
 
     assert is_oracle("srtf", 0.0)
+    assert is_oracle("srtf", 0.01)  # as good as the truth
     assert not is_oracle("srtf", 0.3)
     assert not is_oracle("fifo", 0.0)

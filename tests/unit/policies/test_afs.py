@@ -64,7 +64,7 @@ def test_sizes_follow_the_speeds_that_jobs_report(at_8: float, expected: int) ->
     assert course.state.jobs["a"].held_gpus == 8
     for gpus, speed in ((4, 10.0), (8, at_8)):
         place = SpeedKey("bert", "v100", gpus)
-        course.state.knowledge.note_report(0.0, course.state.jobs["a"], Report(1.0, steps_per_s=speed), place)
+        course.state.known.note_report(0.0, course.state.jobs["a"], Report(1.0, steps_per_s=speed), place)
     held = {}
     while course.advance() and course.state.now_s <= 200:
         held[course.state.now_s] = course.state.jobs["a"].held_gpus

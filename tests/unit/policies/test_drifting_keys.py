@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from skep.core.cluster import Allocation
 from skep.core.job import Job, JobState
+from skep.core.model import told
 from skep.policies.lines import Entry, Head, Line
 from skep.policies.order.progress import ProgressAndService
 from skep.policies.running import GRID, Running
@@ -24,7 +25,9 @@ def running_jobs(draw: st.DrawFn) -> list[Job]:
         gpus = draw(st.sampled_from([1, 2, 8]))
         expected = draw(st.sampled_from([None, 1000.0, 20_000.0]))
         each = Job(
-            job(gpus, id=f"job-{seq}", expect=expected, epochs=draw(st.sampled_from([0] * 9 + [7]))).spec, seq, 0.0
+            told(job(gpus, id=f"job-{seq}", expect=expected, epochs=draw(st.sampled_from([0] * 9 + [7]))).spec),
+            seq,
+            0.0,
         )
         each.rank = draw(st.sampled_from([0, 0, 0, -1, 1]))
         each.allocation = Allocation((), gpus)
@@ -39,7 +42,7 @@ def running_jobs(draw: st.DrawFn) -> list[Job]:
 
 def head_of(number: int, key: float) -> Head:
     """A line with one job of this key."""
-    pending = Job(job(id=f"head-{number}").spec, number, 0.0)
+    pending = Job(told(job(id=f"head-{number}").spec), number, 0.0)
     line = Line("", f"line {number}", pending.spec.shapes, [], is_strict=False)
     line.entries = [(0, key, number, pending)]
     return line, line.entries[0], 1

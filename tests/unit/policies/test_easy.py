@@ -8,6 +8,7 @@ import pytest
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.job import Job
+from skep.core.model import told
 from skep.policies.easy import left_s, reserved_start
 from skep.policies.estimate.duration import Duration
 from skep.policies.place import PLACES
@@ -21,6 +22,8 @@ ANY = PLACES["any"]()
 def world() -> ByHand:
     """Jobs `a` and `b` hold one of four GPUs each; `head` needs all four."""
     world = ByHand(job(id="a", work=100.0), job(id="b", work=50.0), job(4, id="head"), on="1x4")
+    for each in world.state.jobs.values():
+        each.spec = told(each.spec)
     world.start("a", gpus(0, 0b01))
     world.start("b", gpus(0, 0b10))
     return world

@@ -114,7 +114,8 @@ def test_exclusion_is_mutual(labels: tuple[str, str]) -> None:
 
 
 def rate_of(*roles: Role, on: str) -> float:
-    course = World(trace(job(id="a", roles=roles, work=1e6, share=Share())), cluster(on), "kubeshare").begin()
+    share = Share(measured_milli=roles[0].gpu_milli)
+    course = World(trace(job(id="a", roles=roles, work=1e6, share=share)), cluster(on), "kubeshare").begin()
     course.advance()
     return course.state.jobs["a"].rate
 
@@ -133,7 +134,7 @@ def test_tasks_of_one_job_on_one_gpu_have_it_together() -> None:
     [("token", 1000, 0.6 / 0.3), ("pack", 1000, 1.0), ("mps", 300, 1.0), ("instant", 1000, 1.0)],
 )
 def test_a_part_is_shared_in_the_mode_that_the_job_names(mode: str, limit: int, rate: float) -> None:
-    jobs = [part("a", 300, mode=mode), part("b", 400, mode=mode), part("c", 400, mode=mode)]
+    jobs = [part(name, milli, mode=mode, measured_milli=milli) for name, milli in (("a", 300), ("b", 400), ("c", 400))]
     found = pieces(cluster("1x1"), *jobs)
     assert {name: (each.mode, each.milli, each.limit) for name, each in found.items()} == {
         "a": (mode, 300, limit),

@@ -47,8 +47,8 @@ def test_a_part_that_is_left_alone_stays_a_part() -> None:
 
 def test_needs_are_those_of_the_adjusters() -> None:
     assert needs_of("fifo") == frozenset()
-    assert needs_of("fifo:adjust=migrate+slices") == {Need.MIGRATE, Need.SHARE}
-    assert needs_of("fifo:adjust=slices+pack") == {Need.SHARE, Need.PROGRESS}
+    assert needs_of("fifo:adjust=migrate+slices") == {Need.THROUGHPUT, Need.MIGRATE, Need.SHARE}
+    assert needs_of("fifo:adjust=slices+pack") == {Need.THROUGHPUT, Need.SHARE}
     assert needs_of("fifo:adjust=deflate,walk=easy") == {Need.RESIZE, Need.ORACLE}
 
 

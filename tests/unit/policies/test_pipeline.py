@@ -6,6 +6,7 @@ import pytest
 
 from skep.core.cluster import Cluster
 from skep.core.events import Event, TasksStarted
+from skep.core.model import told
 from skep.experiments.simulate import Experiment
 from skep.metrics.run import JobRow
 from skep.testing import World, cluster, job, node, role, trace
@@ -216,7 +217,7 @@ def test_e_las_keys(form: str, service: float, done: float, key: float) -> None:
     from skep.core.job import Job
     from skep.policies.order.progress import ProgressAndService
 
-    asking = Job(job(id="x", work=1000.0).spec, 0, 0.0)
+    asking = Job(told(job(id="x", work=1000.0).spec), 0, 0.0)
     asking.service_gpu_s, asking.work_s = service, done * 1000.0
     order = ProgressAndService(form=form, weight=0.5, scale=7200.0, lead=0.1)
     assert order.key(asking, 0.0) == pytest.approx(key)
@@ -228,7 +229,7 @@ def test_epochs_count_when_they_are_whole() -> None:
     from skep.core.progress import Progress, Report
     from skep.policies.estimate.progress import standing_of
 
-    asking, known = Job(job(id="x", work=100.0, epochs=4).spec, 0, 0.0), Knowledge()
+    asking, known = Job(told(job(id="x", work=100.0, epochs=4).spec), 0, 0.0), Knowledge()
     asking.work_s = 49.0
     assert standing_of(asking, known, 0.0).counted == 0.25
     asking.work_s = 50.0

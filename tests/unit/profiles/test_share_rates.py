@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.core.cluster import Allocation, Slice
+from skep.core.share import Share
 from skep.profiles.native import read_native
 from skep.profiles.sharing import Costs, Party, SharedRate, Sharing, water_level
 from skep.profiles.speed import Speed
@@ -27,8 +28,9 @@ def speed() -> Speed:
 
 
 def party(mode: str, milli: int = 0, limit: int = 1000, *, model: str = "", asked: int = 1000, **more: object) -> Party:
-    priority = more.pop("priority", 0)
-    spec = job(1, gpu_milli=asked, model=model, priority=priority).spec
+    """`asked` is what its duration was measured with."""
+    priority, share = more.pop("priority", 0), Share(measured_milli=asked if more.pop("is_measured", True) else 0)
+    spec = job(1, gpu_milli=asked, model=model, priority=priority, share=share).spec
     return Party(spec, Slice(0, 0b1, milli, limit=limit, mode=mode, **more))  # type: ignore[arg-type]
 
 
@@ -59,6 +61,16 @@ def test_kubeshare_together_exactly_the_request_and_a_part_of_the_rest() -> None
     assert shares(THREE[::2]) == pytest.approx([0.5, 0.5])
     roomy = [party("token", 100, 300, asked=100), party("token", 200, 1000, asked=200)]
     assert shares(roomy) == pytest.approx([0.3, 0.7])
+
+
+def test_nobody_is_faster_than_recorded_unless_the_trace_says_what_it_was_measured_with() -> None:
+    unlimited = party("token", 300, 1000, asked=300, is_measured=False)
+    assert parts([unlimited]) == [SharedRate(1.0, 0.3)]
+    other = party("token", 200, 1000, asked=200)
+    assert parts([unlimited, other]) == [SharedRate(1.0, 0.3), SharedRate(pytest.approx(3.5), pytest.approx(0.7))]
+    alone = party("slice", group="g", asked=500, is_measured=False)
+    assert parts([alone]) == [SharedRate(1.0, 1.0)]
+    assert parts([party("slice", group="g", asked=500)]) == [SharedRate(2.0, 1.0)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=5), st.integers(1, 20))
@@ -159,7 +171,7 @@ def test_instant_gives_the_gpu_to_the_highest_priority_and_the_rest_to_others() 
         party("instant", model="big", priority=1),
     ]
     found = parts(there, Sharing(speed(), Costs(instant_s=0.02)))
-    assert [part.share for part in found] == pytest.approx([0.68, 0.3, 0.0])
+    assert [part.share for part in found] == pytest.approx([0.68 / 0.98, 0.3 / 0.98, 0.0])
     assert [part.rate for part in found] == pytest.approx([0.68, 1, 0])
 
 

@@ -13,14 +13,14 @@ from skep.cli.simulate import check_html
 from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.metrics.run import Run
-from skep.policies.registry import needs_of, needs_with
+from skep.policies.registry import needs_of
 from skep.report.charts import is_uneven
+from skep.report.columns import COLUMNS, best_of_rivals
 from skep.report.html import render_report
 from skep.report.markup import series_class
 from skep.report.sample import course_of
-from skep.report.table import comparison_table
+from skep.report.table import comparison_tables
 from skep.report.verdict import tiles, verdict
-from skep.testing import job
 
 
 def run(policy: str, jct_s: float, *, is_oracle: bool = False) -> Run:
@@ -40,10 +40,20 @@ def test_the_best_policy_that_is_no_oracle_leads_and_the_oracle_is_the_bound() -
     assert said.endswith("With durations known, srsf reaches 30 min.")
 
 
-def test_oracles_among_themselves_are_compared_as_any_others() -> None:
-    said = words(verdict([RUNS[2], run("srtf", 3600.0, is_oracle=True)]))
-    assert said.startswith("srsf has the lowest average JCT: 30 min. The next, srtf,")
-    assert "durations known" not in said
+def test_among_oracles_alone_nobody_wins() -> None:
+    oracles = [RUNS[2], run("srtf", 3600.0, is_oracle=True)]
+    said = words(verdict(oracles))
+    assert said.startswith("All of these policies know durations")
+    assert said.endswith("With durations known, srsf reaches 30 min.")
+    assert "lowest" not in said
+    assert "srsf" not in tiles(oracles)
+
+
+def test_an_oracle_is_never_the_best_of_a_column() -> None:
+    table, _ = comparison_tables(RUNS)
+    average = next(column for column in table.columns if column.header == "JCT\navg")
+    assert [str(cell.style) for cell in average.cells] == ["", "bold", ""]
+    assert best_of_rivals(RUNS, next(each for each in COLUMNS if each.key == "jct_avg_s")) == {1}
 
 
 def test_an_oracle_given_first_is_not_what_others_are_measured_against() -> None:
@@ -67,10 +77,10 @@ def test_oracles_have_a_badge_on_the_page_and_a_mark_in_the_terminal() -> None:
     assert page.count('class="oracle"') == 3  # in the note, the table and the legend
     console = Console(width=140)
     with console.capture() as capture:
-        console.print(comparison_table(RUNS))
+        console.print(*comparison_tables(RUNS))
     assert "srsf †" in capture.get()
     assert "† knows durations" in capture.get()
-    assert "†" not in str(comparison_table(RUNS[:2]).caption)
+    assert not any("†" in str(table.caption) for table in comparison_tables(RUNS[:2]))
 
 
 @pytest.mark.parametrize(
@@ -89,17 +99,14 @@ def test_oracles_have_a_badge_on_the_page_and_a_mark_in_the_terminal() -> None:
         ("tiresias-g", "history checkpoint"),
         ("tiresias-g:samples=x.txt", "checkpoint"),
         ("yarn-cs:take_back=2", ""),
-        ("e-las", "progress checkpoint"),
+        ("e-las", "progress oracle checkpoint"),
+        ("gandiva", "throughput resize share migrate"),
+        ("antman", "throughput share checkpoint"),
+        ("yarn-cs:quotas=usage", "history checkpoint"),
     ],
 )
 def test_what_a_policy_builds_on_follows_from_its_knobs(policy: str, needs: str) -> None:
     assert needs_of(policy) == frozenset(map(Need, needs.split()))
-
-
-def test_a_policy_without_progress_falls_back_to_durations() -> None:
-    tells, silent = job(1, epochs=3).spec, job(1).spec
-    assert Need.ORACLE not in needs_with("e-las", [tells, tells])
-    assert Need.ORACLE in needs_with("e-las", [tells, silent])
 
 
 def test_the_page_says_how_it_was_made() -> None:
@@ -130,7 +137,7 @@ def test_bars_can_be_coloured_by_virtual_cluster_where_there_are_several() -> No
 
 def test_words_are_explained_on_the_page() -> None:
     page = render_report(RUNS, title="t")
-    for word in ("JCT", "fre", "Unfairness (ρ)", "Jain", "Arriving", "Fragmented"):
+    for word in ("JCT", "Useful (fre)", "Busy", "First p90", "Unfairness (ρ)", "Jain", "Arriving", "Fragmented"):
         assert f"<dt>{word}</dt>" in page
 
 

@@ -169,6 +169,6 @@ def test_policies_build_on_what_the_chosen_engine_can_do(tmp_path: Path, monkeyp
     monkeypatch.setitem(build.ENGINES, "local", kind)
     live = build.build_live(make_config(None, {"data": str(tmp_path), "cluster": "1x4"}), lambda line: None, print)
     try:
-        assert live.writer.ground.offers == {Need.HISTORY}
+        assert live.writer.ground.offers == {Need.HISTORY, Need.DEADLINE}
     finally:
         live.close()

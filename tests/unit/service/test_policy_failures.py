@@ -376,3 +376,41 @@ def test_a_policy_that_fails_at_random_loses_nothing(tmp_path: Path, odd: str) -
     assert all(len(world.store.attempts(int(job))) == 1 for job in ids)
     folded, _ = recover(world.store, from_start=True)
     assert snapshot(folded) == snapshot(world.writer.state)
+
+
+def test_a_policy_that_reads_what_it_did_not_declare_is_replaced_and_told_what_to_declare(world: LiveWorld) -> None:
+    def read(plan: Any, view: Any, trigger: Any) -> Any:
+        return [job.spec.expect_s for job in view.jobs.values()] and plan
+
+    trouble()["plan"] = read
+    (job,) = world.submit(request())
+    trouble().clear()
+    world.settle()
+    assert world.state(job) == "running"
+    assert world.writer.ground.policy == "las"
+    (told,) = [told.text for told in world.store.notices(0, None, 100) if told.kind == "policy-failed"]
+    assert 'declare it with `needs = {"oracle"}` in its class' in told
+    assert told.endswith("; the previous policy las stays in charge")
+
+
+def test_a_policy_sees_the_estimates_of_owners_if_it_declares_them(tmp_path: Path) -> None:
+    text = POLICY.replace("    def __init__(self):", '    needs = {"oracle"}\n\n    def __init__(self):')
+    (tmp_path / "odd.py").write_text(text)
+    world = LiveWorld(tmp_path, policy="las")
+    world.ask(commands.use_policy(f"{tmp_path}/odd.py:Odd", "root"))
+    seen: list[float | None] = []
+
+    def read(plan: Any, view: Any, trigger: Any) -> Any:
+        seen.extend(job.spec.expect_s for job in view.open_jobs.values())
+        return plan
+
+    def ask(never: str, view: Any, job: Any) -> str:
+        seen.append(job.spec.expect_s)
+        return never
+
+    trouble().update(plan=read, why_never=ask)
+    world.submit(msgspec.structs.replace(request(), expect_s=70.0))
+    trouble().clear()
+    assert world.writer.ground.policy == f"{tmp_path}/odd.py:Odd"
+    assert set(seen) == {70.0}
+    assert len(seen) >= 2

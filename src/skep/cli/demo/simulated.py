@@ -81,10 +81,10 @@ def run_told(experiment: Experiment, policy: str) -> Run:
 def show_table(runs: list[Run]) -> None:
     from rich.console import Console
 
-    from skep.report.table import comparison_table
+    from skep.report.table import comparison_tables
 
-    Console().print(comparison_table(runs))
-    tell("JCT: from submission to end. wait: the part of it without GPUs. used: until the very last job has ended.")
+    Console().print(*comparison_tables(runs), sep="")
+    tell("JCT: from submission to end. wait: the part of it without GPUs. held: until the very last job has ended.")
 
 
 def lessons(runs: list[Run]) -> list[str]:

@@ -65,7 +65,7 @@ def close(state: State, job: Job, ended_as: JobState) -> None:
     """The job has ended: jobs that need it become eligible or are rejected."""
     job.state = job.ended = ended_as
     del state.open_jobs[job.seq]
-    state.knowledge.note_end(job)
+    state.known.note_end(job)
     if state.memory.jobs:
         state.memory.jobs.pop(job.id, None)
     if state.timers.by_job:

@@ -19,7 +19,7 @@ from skep.core.events import (
 from skep.core.fold.endings import close_group, end_needy, end_pending, stop, withdraw
 from skep.core.group import GroupSpec, current, forget, form
 from skep.core.job import Job, JobState
-from skep.core.model import GroupRef
+from skep.core.model import GroupRef, shown_to
 from skep.core.timers import BACK_OFF
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ PENDING = JobState.PENDING
 
 
 def job_submitted(state: State, event: JobSubmitted) -> None:
-    spec = event.job
+    spec = event.job if state.shows is None else shown_to(state.shows(event.job.vc), event.job)
     job = Job(spec, state.submitted_count, state.now_s)
     if state.jobs.setdefault(spec.id, job) is not job:
         raise InvariantBroken(f"job {spec.id} was submitted twice")
@@ -37,7 +37,7 @@ def job_submitted(state: State, event: JobSubmitted) -> None:
     job.hold = event.hold
     state.submitted_count += 1
     state.pending_count += 1
-    state.knowledge.note_request(job)
+    state.known.note_request(job)
     if spec.group is not None and not join_group(state, spec.group, job):
         return
     for needed in spec.needs:

@@ -68,7 +68,7 @@ def tasks_moved(state: State, event: TasksMoved) -> None:
     else:
         job.resizes += 1
     job.work_s = job.saved_s = event.work_s
-    state.knowledge.report_count += 1
+    state.report_count += 1
     job.held_launch = event.launch or job.launches
     job.limit_milli, job.settings = WHOLE, {}
     state.orders.moving.pop(job.seq, None)
@@ -104,7 +104,7 @@ def tasks_resumed(state: State, event: TasksResumed) -> None:
     job.held = job.held.resumes_as
     job.held_since_s = state.now_s
     run_on(job, job.held, event)
-    state.knowledge.report_count += 1
+    state.report_count += 1
     job.work_s = event.work_s
     if job.spec.time_limit_s is not None:
         limit(state, job)
@@ -171,9 +171,11 @@ def progress_reported(state: State, event: ProgressReported) -> None:
     job = state.jobs.get(event.job_id)
     if job is None or job.seq not in state.held_jobs or is_late(job, event.launch):
         return
-    state.knowledge.report_count += 1
+    state.report_count += 1
     if event.report is not None:
-        state.knowledge.note_report(state.now_s, job, event.report, place_of(job, state.held_jobs, state.cluster))
+        state.known.note_report(state.now_s, job, event.report, place_of(job, state.held_jobs, state.cluster))
+    if not job.is_halted and (event.share is not None or event.work_s is not None):
+        job.busy_gpu_s += job.busy_unbooked_at(state.now_s)
     if event.share is not None and not job.is_halted:
         book_service(state, job)
         job.share, job.share_since_s = event.share, state.now_s
@@ -202,7 +204,9 @@ def settle(state: State, job: Job) -> None:
     if job.held is not None and job.held.resumes_as is None:  # else it is suspended
         service_gpu_s = job.unbooked_at(now_s)
         job.service_gpu_s += service_gpu_s
-        state.knowledge.note_use(job.spec.vc, service_gpu_s)
+        is_all = job.progress_since_s <= job.held_since_s and job.rate  # no restart: the usual case, without a call
+        job.busy_gpu_s += service_gpu_s if is_all else job.busy_unbooked_at(now_s)
+        state.known.note_use(job.spec.vc, service_gpu_s)
         job.run_s += now_s - job.held_since_s
     job.share_since_s = None
     job.held_since_s = now_s
@@ -211,7 +215,7 @@ def settle(state: State, job: Job) -> None:
 def book_service(state: State, job: Job) -> None:
     service_gpu_s = job.unbooked_at(state.now_s)
     job.service_gpu_s += service_gpu_s
-    state.knowledge.note_use(job.spec.vc, service_gpu_s)
+    state.known.note_use(job.spec.vc, service_gpu_s)
 
 
 def follow_up(state: State, job: Job) -> None:

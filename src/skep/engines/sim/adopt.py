@@ -68,7 +68,7 @@ def restore(task: SimTask, job: Job, state: State) -> None:
 
 def take_up_reports(simulator: Simulator, state: State, task: SimTask, job: Job) -> None:
     """What was logged of a running job is not logged again."""
-    progress = state.knowledge.progress.get(job.id)
+    progress = state.known.progress.get(job.id)
     if simulator.gauges is not None and has_steps(task) and progress is not None and progress.launch == job.held_launch:
         gauge = simulator.gauges[task.row] = Gauge(task.starts, None, progress.at_s)
         gauge.logged_speed = progress.report.steps_per_s

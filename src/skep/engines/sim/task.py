@@ -9,6 +9,7 @@ import msgspec
 from skep.core.cluster import WHOLE, Allocation, MemoryPlace, bits
 from skep.core.events import ProgressReported, TasksSuspended
 from skep.core.job import amount_of
+from skep.core.model import told
 from skep.core.progress import Report
 from skep.core.share import MODES
 from skep.profiles.sharing import Party
@@ -156,7 +157,7 @@ def told_share(task: SimTask) -> float | None:
 def report_of(task: SimTask, done_s: float) -> Report:
     """The progress report of a job with known steps or epochs after this much work. If only epochs are known, each
     counts as a step."""
-    spec, part = task.job.spec, done_s / task.work_s
+    spec, part = told(task.job.spec), done_s / task.work_s
     steps = float(spec.steps or spec.epochs or 0)
     reference = steps / task.job.work_s
     epochs = None if spec.epochs is None else float(spec.epochs)
@@ -165,7 +166,8 @@ def report_of(task: SimTask, done_s: float) -> Report:
 
 
 def has_steps(task: SimTask) -> bool:
-    return bool(task.job.spec.steps or task.job.spec.epochs) and 0 < task.work_s < math.inf
+    said = told(task.job.spec)
+    return bool(said.steps or said.epochs) and 0 < task.work_s < math.inf
 
 
 def halted_as(task: SimTask, memory: MemoryPlace) -> TasksSuspended:

@@ -110,11 +110,7 @@ def speed_of(view: View, job: JobView) -> float | None:
         return None
     if job.known_rate is not None:
         return job.known_rate
-    progress = view.knowledge.progress.get(job.id)
-    if progress is None or progress.launch != job.held_launch or not progress.report.reference:
-        return None
-    speed = progress.report.steps_per_s
-    return None if speed is None else speed / progress.report.reference
+    return view.knowledge.rate_of(job)
 
 
 def solo_speed(view: View, job: JobView, gpu_type: str) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from skep.core.declared import Need
 from skep.core.errors import InputError, did_you_mean
 from skep.policies.adjust.base import Adjuster
 from skep.policies.adjust.deflate import Deflate
@@ -26,6 +27,17 @@ ADJUSTERS: dict[str, Callable[[], Adjuster]] = {
     Throttle.name: Throttle,
 }
 """In the order in which they are called: what frees GPUs comes before jobs must take turns."""
+
+
+READERS = (GrowShrink.name, Migrate.name, Slices.name, PackTrials.name, Throttle.name)
+"""Those that read measured speeds, and work without."""
+
+
+def needs_of_adjusters(adjusters: Iterable[Adjuster]) -> frozenset[Need]:
+    """What they cannot do without, and what they read."""
+    adjusters = list(adjusters)
+    reads = {Need.THROUGHPUT} if any(adjuster.name in READERS for adjuster in adjusters) else set()
+    return frozenset().union(reads, *(adjuster.needs for adjuster in adjusters))
 
 
 def named_adjusters(text: str) -> tuple[Adjuster, ...]:

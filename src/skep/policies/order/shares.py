@@ -6,6 +6,7 @@ import math
 from collections.abc import Hashable
 
 from skep.core.cluster import UNLIMITED
+from skep.core.history import History
 from skep.core.plan import Plan
 from skep.core.refusal import Cause
 from skep.core.view import ClusterView, JobView, View
@@ -86,7 +87,7 @@ class CapacityQueues(ByUse):
 
     def attach(self, view: View) -> None:
         self.gpu_total = view.cluster.gpu_total
-        self.past = view.knowledge.history
+        self.past = view.knowledge.history if self.kind == USAGE else None
         self.vcs = dict.fromkeys((*self.known, *(job.spec.vc for job in view.jobs.values())))
         self._quotas: dict[str, float] | None = None
         self._worked_out_at = -1.0
@@ -94,13 +95,14 @@ class CapacityQueues(ByUse):
 
     @property
     def quotas(self) -> dict[str, float]:
-        if self._quotas is None or (self.kind == USAGE and self._worked_out_at != self.past.used_gpu_s):
-            self._worked_out_at = self.past.used_gpu_s
-            self._quotas = self.kind if isinstance(self.kind, dict) else self._shared_out(by_use=self.kind == USAGE)
+        past = self.past
+        if self._quotas is None or (past is not None and self._worked_out_at != past.used_gpu_s):
+            self._worked_out_at = -1.0 if past is None else past.used_gpu_s
+            self._quotas = self.kind if isinstance(self.kind, dict) else self._shared_out(past)
         return self._quotas
 
-    def _shared_out(self, *, by_use: bool) -> dict[str, float]:
-        used = {vc: self.past.used_by(vc) if by_use else 0.0 for vc in self.vcs}
+    def _shared_out(self, past: History | None) -> dict[str, float]:
+        used = {vc: 0.0 if past is None else past.used_by(vc) for vc in self.vcs}
         known = [gpu_s for gpu_s in used.values() if gpu_s > 0]
         average = math.fsum(known) / len(known) if known else 1.0
         parts = {vc: gpu_s or average for vc, gpu_s in used.items()}

@@ -7,11 +7,12 @@ import msgspec
 from skep.core.cells.cells import Cells
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.layout import Layout
+from skep.core.declared import Need
 from skep.core.errors import InputError
 from skep.core.ports import Planner
 from skep.core.view import ClusterView
 from skep.policies.idle import NO_POLICY, Idle
-from skep.policies.registry import Setting, build_planner
+from skep.policies.registry import Setting, build_planner, needs_of
 from skep.policies.shared.cell_books import cell_books
 from skep.policies.shared.planner import VcPlanner
 from skep.policies.shared.vc import CELLS
@@ -32,7 +33,10 @@ def build_whole(policy: str, setting: Setting, layout: Layout | None, sharing: s
     if layout is None:
         return one
     check_policies(layout, msgspec.structs.replace(setting, round_s=one.round_s))
-    shared = VcPlanner(layout, make, sharing)
+    named = {vc.name: vc.policy or policy for vc in layout.vcs.values()}
+    nothing: frozenset[Need] = frozenset()
+    needs = {vc: nothing if own == NO_POLICY else needs_of(own, setting.texts) for vc, own in named.items()}
+    shared = VcPlanner(layout, make, sharing, needs)
     shared.round_s = one.round_s
     return shared
 

@@ -160,7 +160,7 @@ class Lender:
         self.agenda = agenda
         self.asks = asks
         self.pipeline = LendPipeline(view)
-        self.view = VcView(view, LendBooks(view.cluster, kept), LENDER)
+        self.view = VcView(view, LendBooks(view.cluster, kept), LENDER, frozenset())
         self.view.held_jobs = loans.borrowers
 
     def attach(self) -> None:

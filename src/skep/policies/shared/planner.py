@@ -8,11 +8,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 from skep.core.cells.cells import Cells
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.layout import Layout, VcLayout
+from skep.core.declared import Need
 from skep.core.job import JobState
 from skep.core.memory import BENEATH, LENT, OWNED, Memory, MemoryChange, Of
 from skep.core.plan import Plan
@@ -37,12 +39,24 @@ class VcPlanner:
     name = "shared"
     round_s = 0.0
 
-    def __init__(self, layout: Layout, make: Callable[[str, str, ClusterView], Planner], sharing: str = CELLS) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        make: Callable[[str, str, ClusterView], Planner],
+        sharing: str = CELLS,
+        needs: Mapping[str, frozenset[Need]] = MappingProxyType({}),
+    ) -> None:
         self.layout = layout
         self.make = make
+        self.needs = needs
+        """What the policy of each VC declares."""
+        self.declared = frozenset().union(*needs.values())
         self.sharing = sharing
         self.asked = ""
         """The VC whose planner is running or has failed."""
+
+    def needs_in(self, vc: str) -> frozenset[Need]:
+        return self.needs.get(vc, frozenset())
 
     # Derived from the state ------------------------------------------------------------------------------------
 
@@ -77,7 +91,9 @@ class VcPlanner:
                 with Asking(self, name):
                     planner = self.make(name, layout.policy, books.shown)
                 key = key_of(name, books.pinned)
-                vc = self.vcs[key] = Vc(len(self.vcs), name, key, books, VcView(view, books, name), planner)
+                vc = self.vcs[key] = Vc(
+                    len(self.vcs), name, key, books, VcView(view, books, name, self.needs_in(name)), planner
+                )
                 self.agenda.take_up(vc, memory)
 
     def _books(self, vc: VcLayout, view: View, first: int) -> Iterator[VcBooks]:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar
 
+from skep.core.declared import Need
 from skep.core.memory import At
 from skep.core.plan import Plan
 from skep.core.view import GroupView, JobView, Trigger, View, WaitingView
@@ -39,7 +40,7 @@ def key_of(vc: str, pinned: str) -> str:
 class VcView:
     """A `View` of a VC."""
 
-    def __init__(self, whole: View, books: VcBooks, name: str) -> None:
+    def __init__(self, whole: View, books: VcBooks, name: str, needs: frozenset[Need]) -> None:
         self.whole = whole
         self.books = books
         self.name = name
@@ -50,7 +51,8 @@ class VcView:
         self.jobs: dict[str, JobView] = {}
         self.held_jobs: dict[int, JobView] = {}
         """Jobs on cells of the VC, not on borrowed ones."""
-        self.knowledge = whole.knowledge.of_vc(name)
+        self.needs = needs
+        self.knowledge = whole.knowledge.of_vc(name, needs)
         self._empty = whole.new_plan().part(books.over, self.at)
         self.trigger = Trigger()
         """Events that this VC's planner has not seen yet."""
@@ -62,6 +64,10 @@ class VcView:
     @property
     def version(self) -> int:
         return self.whole.version
+
+    @property
+    def report_count(self) -> int:
+        return self.whole.report_count
 
     @property
     def open_jobs(self) -> Mapping[int, JobView]:
@@ -93,7 +99,7 @@ class VcView:
         return self._empty.anew()
 
     def blank(self) -> View:
-        return VcView(*self.books.blank(self.whole), self.name)
+        return VcView(*self.books.blank(self.whole), self.name, self.needs)
 
     def unusable(self) -> Mapping[str, str]:
         numbers, nodes = self.books.nodes_behind(), self.whole.cluster.nodes

@@ -38,7 +38,7 @@ POLICIES = (
         title="Guaranteed jobs have quota and run as if alone; opportunistic ones (by claim, or of negative priority) "
         "run beside them on the least used GPUs; those that claim `auto` become guaranteed when there is quota.",
         paper="Xiao et al., AntMan: Dynamic Scaling on GPU Clusters for Deep Learning, OSDI 2020",
-        assumes=frozenset({Need.SHARE, Need.CHECKPOINT}),
+        assumes=frozenset({Need.THROUGHPUT, Need.SHARE, Need.CHECKPOINT}),
         build=build,
         acts_on=ActsOn(
             "a claim to what others leave (claim, or a negative priority)",

@@ -8,6 +8,7 @@ from skep.core.ports import Planner
 from skep.policies.adjust.base import Adjuster
 from skep.policies.adjust.grow import GrowShrink
 from skep.policies.adjust.migrate import Migrate
+from skep.policies.adjust.named import needs_of_adjusters
 from skep.policies.adjust.pack import PackTrials
 from skep.policies.adjust.rebalance import Rebalance
 from skep.policies.adjust.slices import Slices
@@ -43,11 +44,7 @@ def adjusters(knobs: Knobs, height: int) -> tuple[Adjuster, ...]:
 
 
 def assumes(knobs: Knobs) -> frozenset[Need]:
-    """The needs of the adjusters; a trial is judged by the speeds that jobs report."""
-    found = {Need.PROGRESS} if knobs["slices"] and knobs["pack"] else set()
-    for adjuster in adjusters(knobs, 1):
-        found |= adjuster.needs
-    return frozenset(found)
+    return needs_of_adjusters(adjusters(knobs, 1))
 
 
 POLICIES = (

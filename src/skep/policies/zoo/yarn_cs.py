@@ -19,6 +19,11 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
     return make_pipeline("yarn-cs", knobs, setting, order=order, preempt=preempt)
 
 
+def assumes(knobs: Knobs) -> frozenset[Need]:
+    by_use = {Need.HISTORY} if knobs["quotas"] == USAGE else set()
+    return frozenset(by_use | {Need.CHECKPOINT} if knobs["take_back"] <= 1 else by_use)
+
+
 def quotas(kind: str, setting: Setting) -> str | dict[str, float]:
     """The kind of quotas, or the GPUs of each VC from a file."""
     if kind in (EQUAL, USAGE):
@@ -52,7 +57,7 @@ POLICIES = (
         "for locality lets others of its VC pass.",
         paper="Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters, ATC 2019; delay scheduling: Zaharia et "
         "al., EuroSys 2010",
-        assumes=lambda knobs: frozenset({Need.CHECKPOINT}) if knobs["take_back"] <= 1 else frozenset(),
+        assumes=assumes,
         build=build,
         knobs=(
             *common_knobs(walk="strict", patience=(120.0,)),

@@ -17,7 +17,8 @@ HISTORY = "history"
 """Instead of the id of a trace: the jobs of this cluster."""
 TABLE = (
     *("jobs", "finished", "unfinished", "unrunnable", "makespan_s", "jct_avg_s", "jct_p50_s", "jct_p90_s", "jct_p99_s"),
-    *("queue_avg_s", "queue_p99_s", "utilization", "preemptions", "migrations", "resizes"),
+    *("queue_avg_s", "queue_p50_s", "queue_p90_s", "queue_p99_s", "first_wait_p90_s", "utilization", "busy", "fre"),
+    *("preemptions", "migrations", "resizes", "oracle", "measured_jobs"),
 )
 """Numbers of a summary that the API shows."""
 

@@ -101,9 +101,24 @@ function OneStudy({ study, onReport }: { study: Study; onReport: () => void }) {
               <th className="number">JCT average</th>
               <th className="number">P50</th>
               <th className="number">P90</th>
-              <th className="number">Waiting average</th>
+              <th className="number" title="Time without GPUs from submission to end, also after preemptions">
+                Waiting average
+              </th>
+              <th className="number">P50</th>
+              <th className="number">P90</th>
+              <th className="number" title="Nine of ten jobs first started within this time">
+                First start P90
+              </th>
               <th className="number">Makespan</th>
-              <th className="number">Utilization</th>
+              <th className="number" title="GPU time that jobs held, of all there was">
+                Held
+              </th>
+              <th className="number" title="The same without restarts and the copying of memory">
+                Busy
+              </th>
+              <th className="number" title="GPU time of work that was kept, at most the busy time">
+                Useful
+              </th>
               <th className="number">Preempted</th>
             </tr>
           </thead>
@@ -118,18 +133,28 @@ function OneStudy({ study, onReport }: { study: Study; onReport: () => void }) {
   );
 }
 
+const part1 = (part: number | null | undefined) => (part == null ? "–" : percent(part, 1));
+
 function PartRow({ part }: { part: Schemas["StudyPart"] }) {
   const { summary } = part;
   return (
     <tr>
-      <th scope="row">{part.policy}</th>
+      <th scope="row">
+        {part.policy}
+        {summary?.oracle ? <span className="quiet"> knows durations: a bound</span> : null}
+      </th>
       <td className="number">{part.jobs ? percent(part.done, part.jobs) : "–"}</td>
       <td className="number">{duration(summary?.jct_avg_s)}</td>
       <td className="number">{duration(summary?.jct_p50_s)}</td>
       <td className="number">{duration(summary?.jct_p90_s)}</td>
       <td className="number">{duration(summary?.queue_avg_s)}</td>
+      <td className="number">{duration(summary?.queue_p50_s)}</td>
+      <td className="number">{duration(summary?.queue_p90_s)}</td>
+      <td className="number">{duration(summary?.first_wait_p90_s)}</td>
       <td className="number">{duration(summary?.makespan_s)}</td>
-      <td className="number">{summary?.utilization == null ? "–" : percent(summary.utilization, 1)}</td>
+      <td className="number">{part1(summary?.utilization)}</td>
+      <td className="number">{part1(summary?.busy)}</td>
+      <td className="number">{part1(summary?.fre)}</td>
       <td className="number">{summary?.preemptions ?? "–"}</td>
     </tr>
   );
