@@ -90,9 +90,11 @@ class Experiment(msgspec.Struct, dict=True):
         return typical_tasks((job.spec.shapes[0] for job in self.trace.jobs), size_max)
 
     def jobs(self, policy: str) -> list[TraceJob]:
-        """The jobs of the trace, with as much of their owners' estimates as the policy declares."""
+        """The jobs of the trace with their owners' estimates. From a policy in a user's file, what it does not declare
+        is kept away altogether; those of Skep read it by no other way than the guarded fields."""
         jobs = with_estimates(self.trace.jobs, self.options.estimate_error, self.options.seed)
-        return shown_jobs(jobs, self._needs(policy))
+        is_own = any(".py:" in each for each in self._policies(policy))
+        return shown_jobs(jobs, self._needs(policy)) if is_own else jobs
 
     def measured(self) -> ProfileFigures:
         """The speeds that policies know."""
@@ -130,10 +132,12 @@ class Experiment(msgspec.Struct, dict=True):
         )
 
     def _needs(self, policy: str) -> frozenset[Need]:
-        """Of the policy, and of those that VCs have instead."""
+        return frozenset().union(*(needs_of(each, self.texts) for each in self._policies(policy)))
+
+    def _policies(self, policy: str) -> list[str]:
+        """The policy, and those that VCs have instead."""
         own = self.layout.vcs.values() if self.layout is not None else ()
-        named = dict.fromkeys((policy, *(vc.policy for vc in own if vc.policy)))
-        return frozenset().union(*(needs_of(each, self.texts) for each in named if each != NO_POLICY))
+        return [each for each in dict.fromkeys((policy, *(vc.policy for vc in own))) if each not in ("", NO_POLICY)]
 
     def _named(self, policy: str) -> Named:
         options = self.options

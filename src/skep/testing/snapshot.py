@@ -10,6 +10,7 @@ import msgspec
 from skep.core.cluster import Cluster, Pool
 from skep.core.job import Job
 from skep.core.memory import values_of
+from skep.core.model import shown_to
 from skep.core.state import State
 
 
@@ -47,6 +48,7 @@ def snapshot_trigger(state: State) -> tuple[Any, ...]:
 
 def snapshot_job(job: Job, names: dict[int, str]) -> dict[str, Any]:
     values = {name: getattr(job, name) for name in Job.__slots__}
+    values["spec"] = shown_to(frozenset(), job.spec)  # what a planner may read of it is not part of the state
     values["waiting"] = names[id(job.waiting)] if job.waiting is not None else None
     return values
 

@@ -25,7 +25,7 @@ def why_of(course: WorldCourse, name: str, limit: Refusal | None = None) -> Refu
     return why(course.state, course.scheduler.planner, course.state.jobs[name], limit)
 
 
-HELD = ((0.5, JobHeld("b", "by ann")),)
+HELD = ((0.6, JobHeld("b", "by ann")),)
 
 
 def test_a_hold_alone() -> None:
