@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from skep.clusters import read_cluster
+from skep.clusters import read, read_cluster
+from skep.clusters.read import read_text
 from skep.core.errors import InputError
 
 
@@ -118,3 +119,21 @@ def test_nothing_typed_breaks_it(spec: str) -> None:
         assert "\n" not in str(error)  # noqa: PT017 (most specs are wrong, a few are not)
     else:
         assert gpus
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "100000x17",
+        "99999x16+1x17",
+        "1601x1000",
+        "nodes: [{count: 100000, gpus: 17}]",
+        "nodes: [{count: 60000, gpus: 16}, {count: 40000, gpus: 17}]",
+        "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(f"n{at},1,1,1000,V100\n" for at in range(1601)),
+    ],
+    ids=["spec", "two parts", "large nodes", "file", "file of two groups", "node list"],
+)
+def test_the_product_is_bounded_before_anything_is_built(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "Cluster", None)  # building it would fail
+    with pytest.raises(InputError, match=r"1,[67]\d\d,\d\d\d GPUs, expected at most 1,600,000"):
+        read_text(text, "x")

@@ -10,13 +10,25 @@ import pytest
 from skep.clusters.read import read_text
 from skep.core.errors import InputError
 from skep.core.needs import Need
+from skep.core.ports import Planner
 from skep.core.refusal import Cause
 from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.experiments.simulate import Experiment, Options
+from skep.files.text import Texts
+from skep.policies import registry
 from skep.policies.order.shares import CapacityQueues
 from skep.policies.pipeline import Pipeline
-from skep.policies.registry import Setting, build_planner, parse_policy, policies
+from skep.policies.registry import (
+    Knob,
+    Knobs,
+    Policy,
+    Setting,
+    build_planner,
+    files_of,
+    parse_policy,
+    policies,
+)
 from skep.policies.shared.build import build_whole
 from skep.testing import World, cluster, job, trace
 from skep.testing.world import WorldCourse
@@ -266,3 +278,42 @@ def test_compat_goes_on_where_integer_division_leaves_nothing() -> None:
         trace(job(1, work=100.5), job(1, at=9.5, work=10.0)), cluster("1x1"), "las:compat=true,place=any,queues=10+20"
     )
     assert [row.state for row in world.run().rows()] == ["succeeded", "succeeded"]
+
+
+def test_only_a_knob_that_is_declared_a_file_can_be_read(tmp_path: Path) -> None:
+    """A new knob that names a file and does not say so fails in its first use."""
+    path = tmp_path / "quotas.csv"
+    path.write_text("a,1\n")
+
+    def build(knobs: Knobs, setting: Setting) -> Planner:
+        setting.texts.load(knobs["quotas"], what="quotas")
+        return build_planner("fifo", setting)
+
+    known = policies()
+    for is_file in (True, False):
+        knob = Knob("quotas", "none", "", ("none",) if is_file else (), is_file=is_file)
+        odd = Policy("odd", "", "", build, knobs=(knob,))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(registry, "policies", lambda odd=odd: {**known, "odd": odd})
+            assert files_of(f"odd:quotas={path}") == ([str(path)] if is_file else [])
+            if is_file:
+                assert build_planner(f"odd:quotas={path}", Setting(cluster("2x4")))
+            else:
+                with pytest.raises(InputError, match="files are not read here"):
+                    build_planner(f"odd:quotas={path}", Setting(cluster("2x4")))
+
+
+def test_where_no_files_are_read_every_file_of_a_policy_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a,1\n")
+    sealed = Setting(cluster("1x4"), texts=Texts(openable=()))
+    for spec in (f"yarn-cs:quotas={path}", f"antman:quotas={path}", f"tiresias-g:samples={path}"):
+        assert files_of(spec) == [str(path)]
+        with pytest.raises(InputError, match="files are not read here"):
+            build_planner(spec, sealed)
+    own = tmp_path / "own.py"
+    own.write_text("raise SystemExit")
+    assert files_of(f"{own}:Mine") == [str(own)]
+    with pytest.raises(InputError, match="files are not read here"):
+        build_planner(f"{own}:Mine", sealed)
+    assert build_planner("fifo", sealed)

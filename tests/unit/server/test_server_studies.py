@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -218,6 +219,28 @@ def test_a_name_is_only_shown_and_a_content_is_no_record(board: Board, name: str
     assert {path.name for path in folder.iterdir()} == {trace["id"] for trace in [made, *before]}
     assert board.client.delete(f"{API}/traces/{made['id']}").status_code == 200
     assert (folder / kept["id"]).read_text() == TRACE
+
+
+def test_while_a_trace_is_checked_its_content_is_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Board(tmp_path, auth="token") as board, ThreadPoolExecutor(1) as pool:
+        ann, eve = board.bearer("ann", "user"), board.bearer("eve", "user")
+        kept = upload(board, TRACE, **ann).json()
+        checking, go = threading.Event(), threading.Event()
+
+        def check(path: Path, name: str) -> TraceCheck:
+            checking.set()
+            go.wait(60)
+            return TraceCheck("native", 1)
+
+        monkeypatch.setattr(board.context.studies.traces, "_check", check)
+        forged = json.dumps({**kept, "user": "eve", "created_s": 1e12})
+        asked = pool.submit(upload, board, forged, "trace.json", **eve)
+        assert checking.wait(60)
+        assert board.get("/traces", list[TraceSchema], ann) == [kept]
+        assert board.client.delete(f"{API}/traces/{kept['id']}", headers=eve).status_code == 403
+        go.set()
+        assert asked.result().json()["user"] == "eve"
+        assert kept in board.get("/traces", list[TraceSchema], ann)
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "..", ".hidden", "a%00b", "%2e%2e%2fx", "x" * 300])
