@@ -21,9 +21,13 @@ from skep.testing import World
 WITHOUT_ROUNDS = ("antman", "lucid", "singularity")
 
 
+BATCHES_MAX = 30
+"""Some worlds have thousands of moments, and at each of them there is a fork for every pending job."""
+
+
 def check(world: World) -> None:
     course = world.begin()
-    while course.advance():
+    while course.advance() and course.batches <= BATCHES_MAX:
         for job in list(course.state.jobs.values()):
             if job.state is JobState.PENDING:
                 refusal = explained(course, job)
