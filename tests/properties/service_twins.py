@@ -1,7 +1,9 @@
 """Naive twins of the preemptive policies that go by attained service, in continuous time.
 
-Whole GPUs of one type on equal nodes, free restarts, everything saved. Numbers are fractions, so that ties are ties. At
-every instant at which anything could change, each pending job in turn looks at all running ones.
+Whole GPUs of one type on equal nodes, everything saved. Numbers are fractions, so that ties are ties. At every instant
+at which anything could change, each pending job in turn looks at all running ones, with keys that are worked out then.
+Two rules beyond those of the policies: keys pass each other at the first tick at which they have, and a preempted job
+is in the queue again after the decision in which it was stopped.
 """
 
 from __future__ import annotations
@@ -16,9 +18,12 @@ Picks = dict[int, int] | None
 
 RUNS, RETURNED, WAITS, DEMOTED = range(4)
 
-TICKS = 2**20
-"""Where keys are no fractions, they pass each other at whole parts of a second, at the nearest. So all moments are
-fractions, and jobs that end together end at one."""
+TICKS = 2**24
+"""Parts of a second at which keys pass each other, so that jobs that end together end at one moment."""
+
+
+def tick(moment: Number) -> Number:
+    return moment if moment == math.inf else Fraction(math.ceil(moment * TICKS), TICKS)
 
 
 class Twin:
@@ -28,7 +33,11 @@ class Twin:
         self.seq, self.submit, self.work, self.size, self.epochs = seq, submit, work, size, epochs
         self.run: Number = Fraction(0)
         """Seconds on its GPUs up to the start of the present run."""
+        self.done: Number = Fraction(0)
+        """Of its work, up to then."""
         self.began: Number | None = None
+        self.restart = 0
+        """Seconds of the present run without progress."""
         self.picks: dict[int, int] = {}
         self.preemptions = 0
         self.start: Number | None = None
@@ -41,6 +50,9 @@ class Twin:
 
     def service_at(self, now: Number) -> Number:
         return self.run_at(now) * self.size
+
+    def done_at(self, now: Number) -> Number:
+        return self.done if self.began is None else self.done + max(now - self.began - self.restart, 0)
 
 
 class Rule:
@@ -80,9 +92,12 @@ class World:
         fit: Callable[[list[int], int, int], Picks],
         rule: Rule,
         outages: tuple[tuple[int, float, float], ...] = (),
+        restart: int = 0,
     ) -> None:
         self.jobs, self.nodes, self.size, self.fit, self.rule = jobs, nodes, size, fit, rule
-        self.outages = outages
+        self.outages = [(node, Fraction(lost), Fraction(back)) for node, lost, back in outages]
+        self.restart = restart
+        self.finished: list[Twin] = []
         self.pending: list[Twin] = []
         self.running: list[Twin] = []
         self.down: set[int] = set()
@@ -109,9 +124,10 @@ class World:
         raise AssertionError("no end")
 
     def _happen(self, now: Number, arrived: list[Twin]) -> None:
-        for one in [one for one in self.running if end_of(one) <= now]:
+        for one in sorted([one for one in self.running if end_of(one) <= now], key=lambda one: one.seq):
             self._leave(one, now)
             one.finish = now
+            self.finished.append(one)
         for node, lost, back in self.outages:
             if lost == now:
                 self.down.add(node)
@@ -125,7 +141,7 @@ class World:
         self.rule.look(self, now)
 
     def _leave(self, one: Twin, now: Number) -> None:
-        one.run = one.run_at(now)
+        one.done, one.run = one.done_at(now), one.run_at(now)
         one.began, one.picks = None, {}
         self.running.remove(one)
 
@@ -185,6 +201,7 @@ class World:
     def _start(self, one: Twin, picks: dict[int, int], now: Number) -> None:
         self.pending.remove(one)
         one.began, one.picks = now, picks
+        one.restart = 0 if one.start is None else self.restart
         one.start = now if one.start is None else one.start
         self.running.append(one)
         self.rule.started(one, now)
@@ -192,7 +209,7 @@ class World:
 
 def end_of(one: Twin) -> Number:
     assert one.began is not None
-    return one.began + one.work - one.run
+    return one.began + one.restart + one.work - one.done
 
 
 class Las(Rule):
@@ -217,7 +234,7 @@ class Las(Rule):
         for pending in world.pending:
             for running in world.running:
                 ahead = self.key(pending, now)[0] - self.running_key(running, now)[0]
-                yield now + Fraction(ahead) / self.speed(running)
+                yield tick(now + Fraction(ahead) / self.speed(running))
 
 
 class Queues(Rule):
@@ -247,7 +264,7 @@ class Queues(Rule):
     def passes(self, world: World, now: Number) -> Iterator[Number]:
         for running in world.running:
             for limit in self.limits:
-                yield now + Fraction(limit - self.attained(running, now)) / self.speed(running)
+                yield tick(now + Fraction(limit - self.attained(running, now)) / self.speed(running))
         yield from (self.promotion(one) for one in world.pending)
 
     def look(self, world: World, now: Number) -> bool:
@@ -274,6 +291,33 @@ class Queues(Rule):
                 one.part, one.time = RUNS, now
 
 
+class Gittins(Queues):
+    """Inside a queue running jobs go first, then those with the highest index, by the services of finished jobs. These
+    are counted again when they are a twentieth more."""
+
+    def __init__(self, limits: tuple[int, ...]) -> None:
+        super().__init__(limits, by_size=True, promote=0)
+        self.finished: list[Twin] = []
+
+    def key(self, one: Twin, now: Number) -> tuple[Number, ...]:
+        level = self.level(one, now)
+        return (level, one.part != RUNS, -self.index(one, level, now), one.seq)
+
+    def index(self, one: Twin, level: int, now: Number) -> Number:
+        attained, counted = self.attained(one, now), 0
+        while counted + max(math.ceil(counted / 20), 1) <= len(self.finished):
+            counted += max(math.ceil(counted / 20), 1)
+        left = [ended.run * ended.size - attained for ended in self.finished[:counted]]
+        alive = [rest for rest in left if rest > 0]
+        within = self.limits[level] - attained if level < len(self.limits) else math.inf
+        ending = sum(rest <= within for rest in alive)
+        return Fraction(ending) / sum(min(rest, within) for rest in alive) if ending else 0
+
+    def look(self, world: World, now: Number) -> bool:
+        self.finished = world.finished
+        return super().look(world, now)
+
+
 class Elas(Rule):
     """Service and progress. When a key passes another is found by halving, not by algebra, and then goes to the nearest
     tick, but not to one that is over."""
@@ -281,16 +325,16 @@ class Elas(Rule):
     def __init__(self, form: str, lead: float, *, weight: float = 0.5, scale: float = 7200.0) -> None:
         self.form, self.weight, self.scale = form, weight, scale
         self.lead = lead if form == "sum" else lead * scale
-        self.step = self.lead / 10_000
+        self.step = self.lead / 1_000_000
         """To which keys are rounded, so that jobs preempted at one level are level."""
 
     def value(self, one: Twin, now: Number) -> float:
-        service, done = float(one.service_at(now)), float(one.run_at(now)) / one.work
+        service, done = float(one.service_at(now)), float(one.done_at(now)) / one.work
         if one.epochs:
             done = math.floor(done * one.epochs + 1e-9) / one.epochs
         if self.form == "sum":
             return self.weight * service / (service + self.scale) + (1 - self.weight) * (1 - done)
-        return service * (1 - done)
+        return service * (1 - done) / (done if self.form == "remaining" and done else 1)
 
     def key(self, one: Twin, now: Number) -> tuple[Number, ...]:
         return (round(self.value(one, now) / self.step) * self.step, one.seq)
@@ -299,19 +343,25 @@ class Elas(Rule):
         return ((math.floor((self.value(one, now) - self.lead) / self.step + 0.01) + 0.5) * self.step, one.seq)
 
     def passes(self, world: World, now: Number) -> Iterator[Number]:
+        if self.form == "remaining":
+            return  # looked at only when jobs come and go
+        keys = [float(self.key(pending, now)[0]) for pending in world.pending]
         for running in world.running:
-            for goal in sorted({float(self.key(pending, now)[0]) for pending in world.pending}):
-                if self.running_key(running, now)[0] <= goal:
-                    at = self._passes(running, goal, float(now))
-                    if at < math.inf:
-                        yield Fraction(max(round(at * TICKS), math.floor(now * TICKS) + 1), TICKS)
+            goals = [key for key in keys if key >= self.running_key(running, now)[0]]
+            at = self._passes(running, min(goals), float(now)) if goals else math.inf
+            if at < math.inf:
+                yield max(tick(at), tick(now) + Fraction(1, TICKS))
 
     def _passes(self, one: Twin, goal: float, now: float) -> float:
-        end, began = float(end_of(one)), float(one.began or 0.0) - float(one.run)
-        marks = [began + one.work * number / one.epochs for number in range(one.epochs + 1)] if one.epochs else [end]
+        end, works = float(end_of(one)), float(one.began or 0) + one.restart
+        marks = [works, end]
+        if one.epochs:
+            begin = works - float(one.done)
+            epochs = [begin + one.work * number / one.epochs for number in range(one.epochs + 1)]
+            marks = [works, *(mark for mark in epochs if mark > works)]
         low = now
         for mark in [mark for mark in marks if mark > now]:
-            top = mark - 1e-5 if one.epochs else self._top(one, low, mark)
+            top = mark - 1e-6 if one.epochs else self._top(one, low, mark)
             if self._is_beyond(one, goal, top):
                 return self._halve(one, goal, low, top)
             low = mark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -17,12 +18,21 @@ WIDTH_MAX = 110
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--list", "is_listed", is_flag=True, help="Name the checks without running them.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON list.")
-def verify(names: tuple[str, ...], is_listed: bool, as_json: bool) -> None:
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(min=0.001, max=1e6),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for each check. One that takes longer is stopped and differs; the others go on.",
+)
+def verify(names: tuple[str, ...], is_listed: bool, as_json: bool, limit_s: float) -> None:
     """Check the policies against answers that are known: from their papers, or worked by hand.
 
     NAME is a policy, a placement or a single check; without one all are asked. Each check prints what is expected and
     why, and what was seen; the exit code is 1 if anything differs. Times are in seconds; jobs are called a, b, c, … in
-    the order in which they come.
+    the order in which they come. On a terminal a line names the check that runs.
 
     \b
     Examples:
@@ -36,7 +46,7 @@ def verify(names: tuple[str, ...], is_listed: bool, as_json: bool) -> None:
     if is_listed:
         print_list(chosen)
         return
-    results = ask(chosen, is_shown=not as_json)
+    results = ask(chosen, limit_s, is_shown=not as_json)
     if as_json:
         print_json(results)
     if not all(result.holds for result in results):
@@ -48,18 +58,26 @@ def print_list(chosen: list[Check]) -> None:
         click.echo(f"{check.name:<22} {check.policy:<12} {check.title}")
 
 
-def ask(chosen: list[Check], *, is_shown: bool) -> list[Result]:
+def ask(chosen: list[Check], limit_s: float, *, is_shown: bool) -> list[Result]:
     """Each result is shown as soon as it is available."""
     from skep.verify.check import perform
 
     results = []
-    for check in chosen:
-        results.append(perform(check))
+    for number, check in enumerate(chosen, start=1):
+        show_progress(f"{number} of {len(chosen)}: {check.name}")
+        results.append(perform(check, limit_s))
+        show_progress("")
         if is_shown:
             show_result(results[-1])
     if is_shown:
         show_verdict(results)
     return results
+
+
+def show_progress(text: str) -> None:
+    """On a terminal: this line on stderr, until the next one."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\033[K{text}", nl=False, err=True)
 
 
 def show_result(result: Result) -> None:

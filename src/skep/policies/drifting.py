@@ -221,8 +221,9 @@ class Drifting:
         added = [self.drifters[seq] for seq in self.fresh]
         latest = max([(drifter.entry[0], self._key(order, drifter, now_s)) for drifter in added], default=None)
         for line, entry, _ in heads:
-            # A job that was just started may be beyond it already, and can be stopped when it runs.
-            line.quiet_until_s = until_s if latest is None or latest <= entry[:2] else -math.inf
+            line.quiet_until_s = until_s
+            if latest is not None and latest > entry[:2]:
+                line.quiet_lacks = 0.0  # the job that was just started is beyond it, and can be stopped when it runs
         self.fresh = {}
 
 

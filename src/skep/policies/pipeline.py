@@ -75,6 +75,7 @@ class Pipeline(Declares):
         self.ignores_ends = not adjust and order.ignores_ends() and type(self).plan is Pipeline.plan
         """True if the end of a job requires no decision while no job waits."""
         self.counts_ends = type(order).ended is not Order.ended
+        self.learns = type(order).has_learned is not Order.has_learned
 
     # Derived from the state ------------------------------------------------------------------------------------
 
@@ -126,6 +127,8 @@ class Pipeline(Declares):
         arrived = [*self.unseen, *trigger.returned, *trigger.submitted]
         is_idle = not arrived and not self.pending.entries
         fresh = [] if is_idle else self._fill(view, plan, arrived)
+        if walker.given_s == view.now_s and fresh:
+            walker.note_spared(view, fresh)
         wake_s = self._adjust(view, plan, trigger) if self.adjust else math.inf
         if order.unsettled:
             for job in order.settle(plan, view.now_s):
@@ -164,6 +167,10 @@ class Pipeline(Declares):
         if trigger.nodes_changed:
             for line in self.pending.active.values():
                 line.hope = 0
+        if self.learns and order.has_learned():
+            for _, entry in list(self.pending.entries.values()):
+                if order.key(entry[3], now_s) != entry[1]:
+                    self._rekey(view, plan, entry[3])
         if roster.has_moments:
             for job in roster.timers.take_due(now_s):
                 self._rekey(view, plan, job)

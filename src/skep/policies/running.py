@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator
 from skep.core.view import JobView
 from skep.policies.drifting import Drifting
 from skep.policies.lines import Entry, Head, insert_entry, remove_entry
-from skep.policies.order.base import Key, Order
+from skep.policies.order.base import TICKS, Key, Order
 from skep.policies.rising import Rising
 from skep.policies.seats import Seats
 
 JOB_OF = operator.itemgetter(3)
 """The job of an entry."""
 
-GRID = 2.0**20
-"""Crossings are computed to about a microsecond (a power of two, so that whole seconds stay exact), so that a crossing
-that coincides with an arrival or an end, except for rounding, is one decision with it."""
+EARLY = 0.05
+"""A crossing that is so many ticks after one, and mostly less, may be at that one except for rounding. If it is not, it
+is found again at the next."""
 
 
 class Running:
@@ -104,7 +104,7 @@ class Running:
     def next_crossing(self, order: Order, heads: list[Head], now_s: float) -> float:
         """The next time at which one of these pending jobs could preempt running jobs that it cannot preempt now."""
         at_s = self._moving(order).first_crossing(order, heads, now_s)
-        return at_s if at_s == math.inf else max(round(at_s * GRID), math.floor(now_s * GRID) + 1) / GRID
+        return at_s if at_s == math.inf else max(math.ceil(at_s * TICKS - EARLY), math.floor(now_s * TICKS) + 1) / TICKS
 
     def _moving(self, order: Order) -> Rising | Drifting:
         if self._rising is None:

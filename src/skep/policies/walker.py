@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 
 from skep.core.cluster import Allocation
+from skep.core.job import JobState
 from skep.core.model import Shape
 from skep.core.plan import Plan
 from skep.core.view import JobView, Trigger, View
@@ -22,6 +23,8 @@ from skep.policies.order.base import RISES, Order
 from skep.policies.place import Place
 from skep.policies.room import lacking, make_room
 from skep.policies.roster import Roster
+
+LAUNCHING = JobState.LAUNCHING
 
 LineHead = tuple[float, Entry, Line]
 """(key of the group, first entry, line)."""
@@ -47,7 +50,7 @@ class Walker:
         self.keeps_hope = is_by_order and not self.is_rising and self.is_as_requested and not sizes_change
         """True if what a pending job can reach grows only by GPUs that are counted: what may be stopped depends on keys
         alone, no running job changes its size, and no key rises unseen."""
-        self.keeps_bounds = is_by_order and self.is_rising
+        self.keeps_bounds = is_by_order and self.is_rising and (order.is_even or order.grain > 0)
         self.counts = self.keeps_bounds and order.is_even and self.is_as_requested
         """True if `Running.lacks` is exact for plain lines."""
         self.is_bounded = False
@@ -62,8 +65,10 @@ class Walker:
         self.crossing_s = math.inf
         """The last answer of `_next_crossing`."""
         self.walked_epoch = -1
-        self.spared_s = -math.inf
-        """When a launching job was last spared (`Running.has_spared`)."""
+        self.given: list[JobView] = []
+        """Where keys rise: the jobs that were started at `given_s`."""
+        self.given_s = self.spared_s = -math.inf
+        """`spared_s`: when a launching job was last spared (`Running.has_spared`)."""
 
     def refresh(self, view: View, trigger: Trigger) -> None:
         """A decision begins: what is known about rising keys may have changed."""
@@ -221,24 +226,39 @@ class Walker:
         candidates = self.preempt.candidates(view, self.order, roster.running, entry)
         if roster.has_fixed:
             candidates = (victim for victim in candidates if victim.spec.preemptible)
+        number = len(plan.decisions)
         with plan.bundle():
             room = make_room(view, plan, self.place, job, shape, candidates, missing)
             if room is None:
                 return False
-            freed: float = 0
+            freed = [step.before for step in plan.decisions[number:] if step.before is not None]
             for victim in room.victims:
-                freed += victim.gpus
                 roster.let_go(plan, victim, view.now_s)
                 if roster.is_strict:
                     roster.leaving.add(victim, view.now_s)
             self.give(view, plan, entry, room.allocation)
-        if freed != job.gpus:
-            roster.pending.epoch += 1  # something is left for others
+        if on_nodes(freed) != on_nodes([room.allocation]):
+            roster.pending.epoch += 1  # something is left for others, or the same amount on other nodes
         return True
 
     def give(self, view: View, plan: Plan, entry: Entry, allocation: Allocation) -> None:
         plan.start(entry[3], allocation)
         self.roster.take_over(plan, entry[3], view.now_s, entry)
+        if self.is_rising:
+            if self.given_s != view.now_s:
+                self.given, self.given_s = [], view.now_s
+            self.given.append(entry[3])
+
+    def note_spared(self, view: View, fresh: list[JobView]) -> None:
+        """Jobs that were preempted at this instant, and now wait, may stop others that were started at it before, as
+        soon as those run. (Where keys do not rise, `may_stop` notes it.)"""
+        order, now_s, entries = self.order, view.now_s, self.roster.pending.entries
+        launching = [job for job in self.given if job.decided_s == now_s and job.state is LAUNCHING]
+        for waiting in [entries[job.seq][1] for job in fresh if job.seq in entries] if launching else ():
+            cutoff = order.cutoff(waiting[3], waiting[1])
+            if any((job.rank, order.running_key(job, now_s), job.seq) > cutoff for job in launching):
+                self.roster.running.has_spared = True
+                return
 
     def wake_s(self, view: View) -> float:
         """When the queue must be walked again although nothing happens."""
@@ -272,6 +292,16 @@ class Walker:
             return line.gpus - line.free()
         job = line.entries[0][3]
         return min([missing_gpus(view, job, shape) for shape in self.allocate.shapes(job)])
+
+
+def on_nodes(allocations: Iterable[Allocation]) -> dict[int, tuple[int, int, int]]:
+    """Thousandths of GPUs and of CPUs, and MiB of memory, on each node."""
+    found: dict[int, tuple[int, int, int]] = {}
+    for piece in (piece for allocation in allocations for piece in allocation.slices):
+        gpus, cpu, memory = found.get(piece.node, (0, 0, 0))
+        gpus += piece.gpus.bit_count() * piece.milli
+        found[piece.node] = (gpus, cpu + piece.cpu_milli, memory + piece.memory_mib)
+    return found
 
 
 def missing_gpus(view: View, job: JobView, shape: Shape) -> int:

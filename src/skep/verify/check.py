@@ -1,17 +1,22 @@
 """A check: a small experiment whose answer is known before it is run, from a paper or computed by hand.
 
-It returns findings: what was examined, what was expected, what was seen, and whether they agree. A check that raises is
-a finding too: the other checks still run.
+It returns findings: what was examined, what was expected, what was seen, and whether they agree. A check that raises,
+or does not end in time, is a finding too: the other checks still run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 EXACT = 1e-9
+
+LIMIT_S = 300.0
+"""For each check. The longest takes a minute on a slow machine."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -42,12 +47,36 @@ class Result(msgspec.Struct, frozen=True):
         return all(finding.holds for finding in self.findings)
 
 
-def perform(check: Check) -> Result:
+class TimeLimitReached(BaseException):
+    """Not an `Exception`, so that no handler within the experiment takes it for one of its own."""
+
+
+def perform(check: Check, limit_s: float = LIMIT_S) -> Result:
+    """Must be called in the main thread."""
     try:
-        findings = check.ask()
+        with time_limit(limit_s):
+            findings = check.ask()
+    except TimeLimitReached:
+        findings = [Finding("the experiment itself", f"ends within {limit_s:g} s", "stopped, still running", False)]
     except Exception as error:
         findings = [Finding("the experiment itself", "runs", f"{type(error).__name__}: {error}", False)]
     return Result(check, findings)
+
+
+@contextlib.contextmanager
+def time_limit(limit_s: float) -> Iterator[None]:
+    """Raise in whatever runs when the time is over, and again every second if that goes on."""
+
+    def stop(*_: object) -> None:
+        raise TimeLimitReached
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, limit_s, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def same(what: str, expected: object, seen: object) -> Finding:

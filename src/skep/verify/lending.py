@@ -7,7 +7,7 @@ from skep.core.share import Claim, Share
 from skep.profiles.native import read_native
 from skep.traces.trace import TraceJob
 from skep.verify.check import Check, Finding, near, same
-from skep.verify.play import finishes, play_jobs, row_names, starts
+from skep.verify.play import finishes, node_gpus, play_jobs, row_names, starts
 
 SLOWED = 1.05
 """A guaranteed job takes at most this many times longer beside opportunistic ones."""
@@ -51,7 +51,56 @@ def classes() -> list[Finding]:
     ]
 
 
+def busy_gpus() -> list[Finding]:
+    findings = []
+    for use, start_s in ((0.75, 0.0), (0.79, 0.0), (0.8, 100.0), (0.9, 100.0)):
+        speed = read_native(f"models: {{m: {{use: {{sm: {use}}}}}, n: {{use: {{sm: 0.1}}}}}}", "profile").speed
+        jobs = [
+            claimed("a", "guaranteed", 0.0, 100.0, model="m"),
+            claimed("b", "opportunistic", 0.0, 10.0, model="n"),
+        ]
+        run = play_jobs("antman", "1x1", jobs, speed=speed)
+        findings.append(same(f"start of b beside a use of {use:g}", start_s, starts(run)[1]))
+    return findings
+
+
+def one_guest() -> list[Finding]:
+    speed = read_native("models: {m: {use: {sm: 0.1}}}", "profile").speed
+    jobs = [claimed("a", "guaranteed", 0.0, 100.0, model="m")]
+    jobs += [claimed(name, "opportunistic", 0.0, 50.0, model="m") for name in "bc"]
+    return [same("starts of a b c", (0.0, 0.0, 50.0), starts(play_jobs("antman", "1x1", jobs, speed=speed)))]
+
+
+def least_used() -> list[Finding]:
+    speed = read_native("models: {m: {use: {sm: 0.6}}, n: {use: {sm: 0.3}}, o: {use: {sm: 0.1}}}", "profile").speed
+    jobs = [claimed(name, "guaranteed", 0.0, 500.0, model=model) for name, model in (("a", "m"), ("b", "n"))]
+    jobs.append(claimed("c", "opportunistic", 10.0, 100.0, model="o"))
+    run = play_jobs("antman", "2x1", jobs, speed=speed)
+    return [same("node of c", node_gpus(run, 1), node_gpus(run, 2)), same("start of c", 10.0, starts(run)[2])]
+
+
 CHECKS = (
+    Check(
+        name="busy-gpus",
+        policy="antman",
+        title="A GPU that is used by 80% or more takes no opportunistic job",
+        source="AntMan: opportunistic jobs go to GPUs with a use below 80%; on one GPU b waits for the end of a at 100",
+        ask=busy_gpus,
+    ),
+    Check(
+        name="one-guest",
+        policy="antman",
+        title="One opportunistic job on a GPU at a time",
+        source="AntMan limits how many share a GPU, here to one; by hand: c takes the place of b, which ends at 50",
+        ask=one_guest,
+    ),
+    Check(
+        name="least-used",
+        policy="antman",
+        title="An opportunistic job goes to the GPU with the lowest use",
+        source="AntMan, Xiao et al., OSDI 2020; by hand: uses of 0.6 on the first node and 0.3 on the second",
+        ask=least_used,
+    ),
     Check(
         name="leftovers",
         policy="antman",

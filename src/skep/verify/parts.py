@@ -7,7 +7,7 @@ from skep.core.model import JobSpec, gpu_shape
 from skep.core.share import Share
 from skep.traces.trace import TraceJob
 from skep.verify.check import Check, Finding, near, same
-from skep.verify.play import finishes, play_jobs, row_names, starts
+from skep.verify.play import finishes, node_gpus, play_jobs, row_names, starts
 
 TOKENS = ((300, 600), (400, 600), (300, 500))
 """(request, limit) in thousandths of a GPU; the work is measured with the request."""
@@ -35,6 +35,46 @@ def tokens() -> list[Finding]:
     return [*found, same("ends of a b c together, at their requests", (WORK_S,) * 3, together)]
 
 
+def labelled(**labels: str) -> Share:
+    return Share("token", **labels)  # type: ignore[arg-type]
+
+
+def labels() -> list[Finding]:
+    """Two jobs of 0.3 GPU each: on one GPU the second waits if they may not share it."""
+    pairs = {
+        "no labels": (labelled(), labelled(), True),
+        "equal anti-affinity": (labelled(anti_affinity="a"), labelled(anti_affinity="a"), False),
+        "unequal anti-affinity": (labelled(anti_affinity="a"), labelled(anti_affinity="b"), True),
+        "equal exclusion": (labelled(exclusion="e"), labelled(exclusion="e"), True),
+        "unequal exclusion": (labelled(exclusion="e"), labelled(exclusion="f"), False),
+        "exclusion and none": (labelled(exclusion="e"), labelled(), False),
+    }
+    findings = []
+    for what, (one, other, together) in pairs.items():
+        run = play_jobs("kubeshare", "1x1", sharing(one, other))
+        findings.append(same(f"{what}: both on one GPU", together, starts(run)[1] == 0.0))
+    return findings
+
+
+def affinity() -> list[Finding]:
+    """0.5 GPU is in use on the first GPU, 0.3 on the second: the third job would fit best on the first."""
+    home = labelled(affinity="home")
+    jobs = sharing(labelled(), home, home, parts=(500, 600, 300))
+    run = play_jobs("kubeshare", "2x1", jobs)
+    return [
+        same("the second job, first of its affinity, is on another GPU", False, node_gpus(run, 0) == node_gpus(run, 1)),
+        same("the third one joins it", node_gpus(run, 1), node_gpus(run, 2)),
+    ]
+
+
+def sharing(*shares: Share, parts: tuple[int, ...] = (300, 300)) -> list[TraceJob]:
+    shapes = [gpu_shape(1, gpu_milli=part) for part in parts]
+    return [
+        TraceJob(0.0, WORK_S, JobSpec(name, (shape,), share=share, expect_s=WORK_S))
+        for name, shape, share in zip("abc", shapes, shares, strict=False)
+    ]
+
+
 def lanes() -> list[Finding]:
     cluster = Cluster([NodeSpec("n0", 1, gpu_mem_mib=MEMORY_GIB * 1024)], "one GPU of 16 GiB")
     jobs = []
@@ -56,6 +96,22 @@ CHECKS = (
         title="Alone a job has its limit; together jobs have their requests and share what is left",
         source="KubeShare's rule: requests 0.3, 0.4, 0.3 add up to the GPU, so together nothing is left to share",
         ask=tokens,
+    ),
+    Check(
+        name="labels",
+        policy="kubeshare",
+        title="Equal anti-affinity labels keep jobs apart, exclusion labels keep others away",
+        source="KubeShare, Yeh et al., HPDC 2020: a GPU with the same anti-affinity is left out; only equal exclusion "
+        "labels share one",
+        ask=labels,
+    ),
+    Check(
+        name="affinity",
+        policy="kubeshare",
+        title="Jobs of one affinity are on one GPU, the first of them on a new one",
+        source="KubeShare, Yeh et al., HPDC 2020; by hand: 0.5 and 0.6 are in use, 0.3 fits on both GPUs, and without "
+        "labels the second would be the best fit for it",
+        ask=affinity,
     ),
     Check(
         name="lanes",

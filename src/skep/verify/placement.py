@@ -13,9 +13,10 @@ from skep.core.plan import Plan
 from skep.core.tasks import Task
 from skep.experiments.fill import Filling
 from skep.policies.place import PLACES, Fgd, Place, Random
+from skep.profiles.native import read_native
 from skep.traces.trace import Trace, TraceJob
 from skep.verify.check import Check, Finding, between, near, same
-from skep.verify.play import Rows, node_gpus, play, starts
+from skep.verify.play import Rows, node_gpus, play, play_jobs, starts
 
 FREE = (1, 3, 2, 4)
 
@@ -191,7 +192,30 @@ def racks() -> Cluster:
     return Cluster(nodes, "2 racks of 2x4")
 
 
+def least_used() -> list[Finding]:
+    speed = read_native("models: {low: {use: {sm: 0.1}}, high: {use: {sm: 0.9}}}", "profile").speed
+    rows = (("a", "low", 500), ("b", "high", 300), ("c", "low", 200))
+    jobs = [
+        TraceJob(0.0, 100.0, JobSpec(name, (gpu_shape(1, gpu_milli=milli),), model=model))
+        for name, model, milli in rows
+    ]
+    run = play_jobs("fifo:place=least-utilised", "2x1", jobs, speed=speed)
+    unknown = play_jobs("fifo:place=least-utilised", "2x1", jobs)
+    return [
+        same("c joins a, which has more of its GPU and uses less", node_gpus(run, 0), node_gpus(run, 2)),
+        same("where no use is known, it joins b, which has less", node_gpus(unknown, 1), node_gpus(unknown, 2)),
+    ]
+
+
 CHECKS = (
+    Check(
+        name="place-least-used",
+        policy="least-utilised",
+        title="What a model was measured to use counts, not what its job has booked",
+        source="Xiao et al. (AntMan), OSDI 2020, the GPU with the lowest recent use. By hand: a has 0.5 of a GPU and "
+        "uses 0.1; b has 0.3 and would use 0.9, so all of it",
+        ask=least_used,
+    ),
     Check(
         name="place-any",
         policy="any",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from skep.core.cluster import Cluster, NodeSpec
 from skep.core.model import JobSpec, gpu_shape
 from skep.profiles.native import read_native
 from skep.traces.trace import TraceJob
 from skep.verify.check import Check, Finding, same
-from skep.verify.play import finishes, play, play_jobs, row_names, starts
+from skep.verify.play import finishes, play, play_jobs, preemptions, row_names, starts
 
 MODELS = """
 models:
@@ -22,7 +23,7 @@ def profiling() -> list[Finding]:
     run = play("lucid:estimate=known,nodes=1", "2x4", rows)
     return [
         same(f"first starts of {row_names(run)}", (80.0, 0.0, 0.0), starts(run)),
-        same("stops: b ends within the limit", (1, 0, 1), tuple(row.preemptions for row in run.rows)),
+        same("preemptions: the end of profiling is none", (0, 0, 0), preemptions(run)),
         same("ends", (420.0, 60.0, 200.0), finishes(run)),
     ]
 
@@ -40,7 +41,49 @@ def pairs() -> list[Finding]:
     return findings
 
 
+def service_ratio() -> list[Finding]:
+    speed = read_native(MODELS, "profile").speed
+    findings = []
+    for work_s, start_s in ((50.0, 0.0), (200.0, 0.0), (201.0, 100.0), (1000.0, 100.0)):
+        jobs = [
+            TraceJob(at_s, work, JobSpec(name, (gpu_shape(1),), model="tiny", expect_s=work))
+            for name, at_s, work in (("a", 0.0, 100.0), ("b", 0.0, work_s))
+        ]
+        if work_s < 100.0:
+            jobs.reverse()  # else it would go first
+        run = play_jobs("lucid:estimate=known,nodes=0", "1x1", jobs, speed=speed)
+        shares = [row.start_s for row in run.rows if row.job_id == "b"]
+        findings.append(same(f"{work_s:g} s beside 100 s: share", start_s == 0.0, shares[0] == 0.0))
+    return findings
+
+
+def pair_memory() -> list[Finding]:
+    speed = read_native(MODELS, "profile").speed
+    cluster = Cluster([NodeSpec("n0", 1, gpu_mem_mib=24 * 1024)], "one GPU of 24 GiB")
+    findings = []
+    for gib, shares in ((11.0, True), (12.0, False), (13.0, False)):
+        shape = gpu_shape(1, gpu_mem_gib=gib)
+        jobs = [TraceJob(0.0, 100.0, JobSpec(name, (shape,), model="tiny", expect_s=100.0)) for name in "ab"]
+        run = play_jobs("lucid:estimate=known,nodes=0", cluster, jobs, speed=speed)
+        findings.append(same(f"two of {gib:g} GiB share", shares, starts(run)[1] == 0.0))
+    return findings
+
+
 CHECKS = (
+    Check(
+        name="service-ratio",
+        policy="lucid",
+        title="A job shares GPUs with a running one only if its predicted service is at most twice that of the other",
+        source="Lucid: priority_new <= 2 x priority_running; by hand: the running job is predicted to take 100 s",
+        ask=service_ratio,
+    ),
+    Check(
+        name="pair-memory",
+        policy="lucid",
+        title="The memory of both jobs of a pair is less than that of the card",
+        source="Lucid: summed GPU memory < card; by hand on 24 GiB",
+        ask=pair_memory,
+    ),
     Check(
         name="profiling",
         policy="lucid",

@@ -125,7 +125,36 @@ def elas_at_start() -> list[Finding]:
     ]
 
 
+def las_gpu_seconds() -> list[Finding]:
+    run = play("las:lead=100", "1x2", ((0, 240, 2), (0, 350, 1)))
+    return [
+        same("starts of a b", (0.0, 100.0), starts(run)),
+        same("ends of a b", (540.0, 590.0), finishes(run)),
+        same("preemptions of a b", (1, 1), preemptions(run)),
+    ]
+
+
+def las_lead() -> list[Finding]:
+    run = play("las:lead=100", "1x1", ((0, 200, 1), (50, 50, 1)))
+    return [same("starts of a b", (0.0, 100.0), starts(run)), same("ends of a b", (250.0, 150.0), finishes(run))]
+
+
 CHECKS = (
+    Check(
+        name="las-gpu-seconds",
+        policy="las",
+        title="Service is time x GPUs",
+        source="by hand, a lead of 100 s: a, of 2 GPUs, has 200 when b, which has nothing, may go at 100; b has to get "
+        "100 more than that, and goes on until 400",
+        ask=las_gpu_seconds,
+    ),
+    Check(
+        name="las-lead",
+        policy="las",
+        title="A running job is kept for as long as its lead",
+        source="by hand: b comes at 50 without service, but a has not run for 100 s yet",
+        ask=las_lead,
+    ),
     Check(
         name="las",
         policy="las",

@@ -23,6 +23,15 @@ QUEUED: Rows = ((0, 100, 1), (0, 50, 1), (5, 50, 1), (10, 50, 1))
 """On 2 GPUs, one each: the same."""
 
 
+OWED: Rows = ((0, 100, 3), (0, 300, 1), (10, 50, 1))
+OWED_VCS = ("x", "y", "y")
+"""On 4 GPUs, 2 each: x uses 3, and without a it would use none."""
+
+IDLE: Rows = ((0, 100, 2), (0, 200, 1), (10, 50, 2))
+IDLE_VCS = ("x", "x", "y")
+"""On 4 GPUs, 2 each: x uses 3, one GPU is idle, y asks for 2."""
+
+
 def drf_two_resources() -> list[Finding]:
     cluster = Cluster([NodeSpec("n0", 0, cpu_milli=CPUS * 1000, memory_mib=MEMORY_GIB * 1024)], "9 CPUs, 18 GiB")
     jobs = [
@@ -83,6 +92,24 @@ def yarn_take_back() -> list[Finding]:
     ]
 
 
+def yarn_keeps_quota() -> list[Finding]:
+    run = play("yarn-cs", "1x4", OWED, vcs=OWED_VCS)
+    return [
+        same("preemptions of a b c", (0, 0, 0), preemptions(run)),
+        same("start of c", 100.0, starts(run)[2]),
+    ]
+
+
+def yarn_idle() -> list[Finding]:
+    run, strict = (play(f"yarn-cs:take_back={busy}", "1x4", IDLE, vcs=IDLE_VCS) for busy in (0.9, 0.7))
+    return [
+        same("start of c with a limit of 90%", 100.0, starts(run)[2]),
+        same("preemptions of a b c", (0, 0, 0), preemptions(run)),
+        same("start of c with a limit of 70%", 10.0, starts(strict)[2]),
+        same("preemptions of a b c", (0, 1, 0), preemptions(strict)),
+    ]
+
+
 def yarn_lend() -> list[Finding]:
     run = play("yarn-cs:take_back=2", "1x2", QUEUED, vcs=LENT_VCS)
     return [
@@ -129,6 +156,21 @@ CHECKS = (
         source="Jeon et al., ATC 2019, by hand: x runs a and b on all GPUs; at 10 y is owed 2 of them and b is the "
         "newer; it has 90 s left at 60, when y is done; c has to wait for a",
         ask=yarn_take_back,
+    ),
+    Check(
+        name="yarn-cs-keeps-quota",
+        policy="yarn-cs",
+        title="Nothing is taken back that would leave a VC with less than its quota",
+        source="Jeon et al., ATC 2019: only what is above a quota is taken back; by hand: x is 1 above its quota of 2 "
+        "and a has 3, so c waits for its end",
+        ask=yarn_keeps_quota,
+    ),
+    Check(
+        name="yarn-cs-idle",
+        policy="yarn-cs",
+        title="Nothing is taken back while less than 90% of the GPUs are in use",
+        source="Jeon et al., ATC 2019: preemption only when most GPUs are busy; by hand: 3 of 4 are",
+        ask=yarn_idle,
     ),
     Check(
         name="yarn-cs-lend",

@@ -58,6 +58,19 @@ def gathers() -> list[Finding]:
     ]
 
 
+def empties() -> list[Finding]:
+    findings = []
+    for leaving, moves, start_s in ((3, 1, 100.0), (2, 0, 1000.0)):
+        first = [(0.0, 100.0 if at < leaving else 1000.0, 1) for at in range(4)]
+        second = [(1.0, 1000.0, 1)] * leaving
+        run = play("gandiva:slices=false,patience=none", "2x4", [*first, *second, (10.0, 50.0, 4)])
+        findings += [
+            same(f"start of a job of four GPUs when {leaving} of 4 GPUs are free", start_s, starts(run)[-1]),
+            same("moves of all jobs", moves, run.summary.migrations),
+        ]
+    return findings
+
+
 def numbered(run: Run, row: int) -> dict[str, int]:
     """GPUs of a job by node, with nodes by their place in the cluster."""
     return {f"node-{run.node_names.index(name)}": gpus for name, gpus in node_gpus(run, row).items()}
@@ -97,6 +110,14 @@ CHECKS = (
         title="A gang that is spread becomes co-located when a large job leaves, and nothing moves after that",
         source="Gandiva, migration when jobs depart: the gang fits on the node that became idle",
         ask=gathers,
+    ),
+    Check(
+        name="empties",
+        policy="gandiva",
+        title="A node is emptied for a job that needs all of it if three of its four GPUs are free",
+        source="Gandiva, Xiao et al., OSDI 2018: the threshold is 3 of 4. By hand: the one job that is left on the "
+        "first node fits on the second; where two are left, they stay until 1000",
+        ask=empties,
     ),
     Check(
         name="packs",

@@ -68,7 +68,22 @@ def qssf() -> list[Finding]:
     return [same(f"starts of {row_names(run)}", (0.0, 10.0, 110.0, 170.0, 160.0), starts(run))]
 
 
+def srsf_last() -> list[Finding]:
+    run = play("srsf", "1x2", ((0, 50, 1), (0, 500, 1), (10, 100, 1)))
+    return [
+        same("ends of a b c", (50.0, 540.0, 110.0), finishes(run)),
+        same("preemptions of a b c", (0, 1, 0), preemptions(run)),
+    ]
+
+
 CHECKS = (
+    Check(
+        name="srsf-last",
+        policy="srsf",
+        title="The job with the most left is preempted, not one that has less left than the new one",
+        source="by hand: at 10 a has 40 left, b 490 and c 100; b goes on in the place of a at 50",
+        ask=srsf_last,
+    ),
     Check(
         name="sjf",
         policy="sjf",

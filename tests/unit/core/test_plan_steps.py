@@ -107,7 +107,7 @@ def test_a_start_with_an_end_is_stopped_then() -> None:
     state.advance(state.now_s, [TimerDue()])
     assert [type(action) for action in state.send()] == [Stop]
     state.advance(state.now_s, [TasksExited("a", Exit.PREEMPTED, 10.0)])
-    assert (state.jobs["a"].state, state.jobs["a"].preemptions) == (JobState.PENDING, 1)
+    assert (state.jobs["a"].state, state.jobs["a"].preemptions) == (JobState.PENDING, 0)
     check(state)
 
 

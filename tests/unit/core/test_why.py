@@ -49,7 +49,7 @@ def test_a_limit_takes_the_place_of_the_hold() -> None:
 
 
 def test_a_back_off_says_how_long() -> None:
-    held = ((0.5, JobHeld("b", "back-off of 30 s", 31.0)),)
+    held = ((0.6, JobHeld("b", "back-off of 30 s", 31.0)),)
     found = why_of(course_of(job(1, id="b", at=0.5), script=held), "b")
     assert (found.code, found.reason) == ("back-off", "held: back-off of 30 s, 30 s left")
     assert found.changes == (Wait(31.0),)

@@ -11,8 +11,9 @@ from skep.core.cluster import Allocation
 from skep.core.job import Job, JobState
 from skep.core.model import told
 from skep.policies.lines import Entry, Head, Line
+from skep.policies.order.base import TICKS
 from skep.policies.order.progress import ProgressAndService
-from skep.policies.running import GRID, Running
+from skep.policies.running import EARLY, Running
 from skep.testing import job
 
 numbers = st.integers(0, 30)
@@ -55,7 +56,9 @@ def scanned(order: ProgressAndService, keyed: list[Entry], keys: list[float], no
         ahead = [other for other in keys if other >= key]
         if rank == 0 and ahead:
             first_s = min(first_s, order.reaches(each, min(ahead), now_s))
-    return first_s if first_s == math.inf else max(round(first_s * GRID), math.floor(now_s * GRID) + 1) / GRID
+    if first_s == math.inf:
+        return first_s
+    return max(math.ceil(first_s * TICKS - EARLY), math.floor(now_s * TICKS) + 1) / TICKS
 
 
 def passes_before(order: ProgressAndService, keyed: list[Entry], keys: list[float], at_s: float) -> bool:
@@ -113,9 +116,9 @@ def test_levels_answer_like_a_scan(
         found_s = running.next_crossing(order, heads, now_s)
         # Answers are kept while a job is launching; within an epoch they may be its end, when the job is asked again.
         if all(each.state is JobState.RUNNING and not each.spec.epochs for each in there):
-            assert found_s == expected_s or abs(found_s - expected_s) < 3 / GRID
+            assert found_s == expected_s or abs(found_s - expected_s) < 3 / TICKS
         assert not passes_before(order, keyed, keys, min(found_s, 1e6) - 0.01)
-        assert all(line.quiet_until_s <= found_s + 1 / GRID for line, _, _ in heads)
+        assert all(line.quiet_until_s <= found_s + 1 / TICKS for line, _, _ in heads)
         now_s += wait_s[step]
         started = [each for each in there if each.seq in starting and each.state is JobState.LAUNCHING]
         for each in started:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from skep.core.cluster import Allocation
 from skep.core.job import Job, JobState
 from skep.policies.lines import Entry, Line
+from skep.policies.order.base import TICKS
 from skep.policies.order.simple import LeastAttained
-from skep.policies.running import GRID, Running
+from skep.policies.running import EARLY, Running
 from skep.testing import job
 
 # Thirds and a coarse grid: many keys are equal, or equal but for rounding.
@@ -46,7 +47,7 @@ def scanned(order: LeastAttained, there: list[Job], head: Entry, missing: int, n
     for at_s, gpus in sorted(passing):
         missing -= gpus
         if missing <= 0 and at_s < math.inf:
-            return max(round(at_s * GRID), math.floor(now_s * GRID) + 1) / GRID
+            return max(math.ceil(at_s * TICKS - EARLY), math.floor(now_s * TICKS) + 1) / TICKS
     return math.inf
 
 

@@ -9,7 +9,7 @@ import pytest
 from skep.core.job import Job
 from skep.core.state import State
 from skep.policies.order.shares import EQUAL, USAGE, CapacityQueues
-from skep.testing import cluster, job, role
+from skep.testing import World, cluster, job, role, trace
 from skep.verify.play import play_jobs
 
 
@@ -55,3 +55,16 @@ def test_what_a_vc_uses_does_not_depend_on_the_order_in_which_jobs_came_and_went
         for each in order_of_exits[:-1]:
             order._count(each, -1)
         assert order.used_by("a") == order_of_exits[-1].gpus
+
+
+def test_gpus_are_taken_back_from_a_job_of_the_same_instant() -> None:
+    """At 10, 3 of 4 GPUs are in use: nothing is taken back for d. Then c takes the last one, so that all are busy."""
+    rows = [
+        job(2, at=0, work=1000, vc="x"),
+        job(1, at=0, work=1000, vc="x"),
+        job(1, at=10, work=1000, vc="x"),
+        job(2, at=10, work=50, vc="y"),
+    ]
+    run = World(trace(*rows), cluster("1x4"), "yarn-cs", restart_s=0.0).run().rows()
+    assert [row.start_s for row in run] == [0, 0, 10, 10]
+    assert [row.preemptions for row in run] == [0, 1, 1, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 
 import pytest
 
@@ -69,6 +70,21 @@ def test_a_check_that_breaks_down_is_a_finding() -> None:
     found = perform(Check("broken", "fifo", "title", "source", broken))  # type: ignore[arg-type]
     assert not found.holds
     assert found.findings[0].seen == "KeyError: 'n0'"
+
+
+def test_a_check_that_hangs_is_a_finding_even_if_it_catches_errors() -> None:
+    def hangs() -> list[object]:
+        while True:
+            try:
+                while True:
+                    pass
+            except Exception:
+                continue
+
+    found = perform(Check("hangs", "fifo", "title", "source", hangs), 0.1)  # type: ignore[arg-type]
+    assert not found.holds
+    assert found.findings[0].expected == "ends within 0.1 s"
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,32 @@ def test_a_mismatch_is_exit_code_1_and_is_named(
     assert out.endswith("1 of 2 checks differs: wrong\n")
 
 
+def test_one_that_hangs_is_stopped_and_the_rest_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hang() -> list[Finding]:
+        while True:
+            pass
+
+    hangs = Check("hangs", "fifo", "A title", "by hand: one", hang)
+    monkeypatch.setattr(registry, "checks", lambda: {"hangs": hangs, "good": GOOD})
+    assert status(monkeypatch, "--limit", "0.1") == 1
+    out = capsys.readouterr().out
+    assert "expected ends within 0.1 s" in out
+    assert "stopped, still running" in out
+    assert "ok       good" in out
+    assert out.endswith("1 of 2 checks differs: hangs\n")
+
+
+def test_a_terminal_is_told_which_check_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(registry, "checks", lambda: {"good": GOOD})
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert status(monkeypatch) == 0
+    assert "1 of 1: good" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("injected")
 def test_all_as_expected_is_exit_code_0(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert status(monkeypatch, "fifo") == 0

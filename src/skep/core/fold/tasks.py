@@ -154,7 +154,7 @@ def tasks_exited(state: State, event: TasksExited) -> None:
         end(state, job, final)
         return
     if event.exit is PREEMPTED:
-        job.preemptions += 1
+        job.preemptions += not is_unplanned  # the end of a run that was started with one is no preemption
     else:
         job.retries += event.exit is Exit.RETRIED
         is_unplanned = True

@@ -2,8 +2,8 @@
 
 Each workload has a score by its mean speed beside others: 0 (tiny) if it keeps at least 0.95 of its speed alone, 1
 (medium) from 0.85 on, else 2 (jumbo), also if it was not measured. Two jobs share their GPUs if they have the same
-number, at most `gpus_max`, their memory fits, their scores add up to at most 2, and the predicted service of the new
-one is at most twice that of the running one.
+number, at most `gpus_max`, need less memory together than a GPU has, their scores add up to at most 2, and the
+predicted service of the new one is at most twice that of the running one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from skep.core.cluster import WHOLE, Allocation
 from skep.core.model import JobSpec
 from skep.core.needs import Need
 from skep.core.plan import Plan
+from skep.core.tasks import needs
 from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Walked
 from skep.policies.adjust.slices import give_alone, join, may_host, sharing_role
@@ -70,10 +71,18 @@ class PackPairs:
 
     def _go_together(self, view: View, walked: Walked, seat: SharedSeat, job: JobView, scores: Scores) -> bool:
         (member,) = seat.members
+        if not has_memory_left(view, seat, (member, job)):
+            return False
         gpu_type = view.cluster.nodes[seat.key[0][0]].pool.gpu_type
         if scores.of(job, gpu_type) + scores.of(member, gpu_type) > SCORE_MAX:
             return False
         return bool(walked.order.key(job, view.now_s) <= self.ratio * walked.order.key(member, view.now_s))
+
+
+def has_memory_left(view: View, seat: SharedSeat, jobs: tuple[JobView, ...]) -> bool:
+    """True if these jobs together need less memory than each of the GPUs has, or need none that is known."""
+    needed_mib = sum(needs(job.spec.shapes[0].roles[0])[2] for job in jobs)
+    return not needed_mib or all(needed_mib < view.cluster.nodes[node].spec.gpu_mem_mib for node, _ in seat.key)
 
 
 def packed(job: JobView, seats: Allocation) -> Allocation:

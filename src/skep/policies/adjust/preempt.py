@@ -59,7 +59,10 @@ class Preempt:
             return self._risen(view, order, running, order.cutoff(entry[3], entry[1]))
         if order.moves == FALLS:
             return self._fallen(view, order, running, entry[:3])
-        return (job for job in running.beyond(entry[:3]) if may_stop(view, running, job))
+        jobs: Iterable[JobView] = running.beyond(entry[:3])
+        if order.ages:
+            jobs = sorted(jobs, key=lambda job: (job.rank, order.key(job, view.now_s), job.seq), reverse=True)
+        return (job for job in jobs if may_stop(view, running, job))
 
     def _fallen(self, view: View, order: Order, running: Running, cutoff: tuple[object, ...]) -> Iterator[JobView]:
         """Last by present key first. Each examined job is entered again with its present key, which is at most the

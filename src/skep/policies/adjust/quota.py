@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 
 from skep.core.job import JobState
 from skep.core.view import JobView, View
-from skep.policies.adjust.preempt import FIRST, LAST, ByPriority
+from skep.policies.adjust.preempt import FIRST, LAST, ByPriority, may_stop
 from skep.policies.lines import Entry
 from skep.policies.order.base import Key, Order
 from skep.policies.order.shares import CapacityQueues
@@ -15,7 +15,7 @@ from skep.policies.running import Running
 
 class TakeBack:
     """Only while at least `busy` of all GPUs are in use. The newest jobs of VCs above their quota are stopped first,
-    and no VC falls below its quota."""
+    also those of this instant, as soon as they run; and no VC falls below its quota."""
 
     name = "take-back"
     preempts = True
@@ -36,16 +36,25 @@ class TakeBack:
             return self.by_priority.candidates(view, order, running, entry)
         cluster = view.cluster
         in_use = cluster.gpu_total - cluster.free_gpus()
-        if in_use < self.busy * cluster.gpu_total or not order.is_within(entry[3]):
+        if not order.is_within(entry[3]):
+            return ()
+        if in_use < self.busy * cluster.gpu_total:
+            running.has_spared = True  # jobs that are started after this attempt may make the cluster busy
             return ()
         surplus = {vc: order.used_by(vc) - order.quotas.get(str(vc), 0.0) for vc in order.used}
-        return self._newest_above_quota(running, surplus)
+        return self._newest_above_quota(view, running, surplus)
 
-    def _newest_above_quota(self, running: Running, surplus: dict[Hashable, float]) -> list[JobView]:
+    def _newest_above_quota(self, view: View, running: Running, surplus: dict[Hashable, float]) -> list[JobView]:
         found = []
-        jobs = [entry[3] for entry in running.entries if entry[3].state is JobState.RUNNING]
-        for job in sorted(jobs, key=lambda job: (-job.held_since_s, -job.seq)):
-            if job.gpus <= surplus[job.spec.vc]:
+        for job in sorted([entry[3] for entry in running.entries], key=lambda job: (-began_s(job), -job.seq)):
+            is_of_now = job.state is JobState.LAUNCHING and job.decided_s == view.now_s
+            if job.gpus <= surplus[job.spec.vc] and (is_of_now or job.state is JobState.RUNNING):
+                if not may_stop(view, running, job):
+                    break  # it is the next to go, not an older one
                 surplus[job.spec.vc] -= job.gpus
                 found.append(job)
         return found
+
+
+def began_s(job: JobView) -> float:
+    return job.decided_s if job.state is JobState.LAUNCHING else job.held_since_s

@@ -23,6 +23,8 @@ class Gittins:
         self.given = samples
         self.by_size = by_size
         self.history: History | None = None
+        self.counted, self.next = 0, 1
+        """How many finished jobs are included, and with how many they are counted again."""
         self._use(samples or ())
 
     def attach(self, view: View) -> None:
@@ -34,6 +36,12 @@ class Gittins:
     def _use(self, samples: Sequence[float]) -> None:
         self.samples = sorted(samples)
         self.sums = [0.0, *itertools.accumulate(self.samples)]
+
+    def learn(self) -> int:
+        """Include the jobs that have finished. Returns how many are included."""
+        if self.history is not None and self.history.count >= self.next:
+            self._learn(self.history)
+        return self.counted
 
     def _learn(self, history: History) -> None:
         """New samples are included once they are a twentieth of all, so that the sums over the sorted samples are
@@ -47,8 +55,7 @@ class Gittins:
 
     def index(self, attained: float, quantum: float) -> float:
         """0 beyond all samples: nothing is known about such a job."""
-        if self.history is not None and self.history.count >= self.next:
-            self._learn(self.history)
+        self.learn()
         samples = self.samples
         above = bisect.bisect_right(samples, attained)
         alive = len(samples) - above

@@ -17,6 +17,15 @@ from skep.core.view import JobView, View
 
 FALLS, STANDS, RISES = -1, 0, 1
 
+TICKS = 2.0**24
+"""Keys of running jobs pass those of pending ones at whole parts of a second, the first at which they have. Up to
+seventeen years sums of such times are exact, so that equal service stays equal however it was attained."""
+
+
+def next_tick(at_s: float) -> float:
+    return math.ceil(at_s * TICKS) / TICKS
+
+
 Key = Any  # numbers and texts, or tuples of them: each order compares only its own keys
 
 
@@ -68,6 +77,10 @@ class Order:
     start_keeps_key = False
     """True if a start does not change the key of a job."""
 
+    ages = False
+    """True if keys of running jobs change, but never from one side of a pending job's to the other: those that may be
+    stopped are sorted by their present keys."""
+
     unsettled: Sequence[JobView] = ()
     """Jobs because of which `settle` must be called after the walk."""
 
@@ -109,6 +122,10 @@ class Order:
     def passes(self, job: JobView, key: Key, now_s: float) -> tuple[float, float]:
         """The same, and a time before which the job certainly has not passed the key, whatever the rounding."""
         return self.reaches(job, key, now_s), -math.inf
+
+    def has_learned(self) -> bool:
+        """True once after what keys of pending jobs depend on has changed: those keys are computed anew."""
+        return False
 
     def drift(self, job: JobView, now_s: float) -> Drift:
         """How the key of a running job (`running_key`) changes, if there is a `grain`."""

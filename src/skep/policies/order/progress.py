@@ -13,7 +13,7 @@ from skep.policies.order.base import RISES, Drift, Order
 
 FORMS = ("sum", "product", "remaining")
 
-STEP = 1e-4
+STEP = 1e-6
 """Keys are rounded to this part of the lead, so that jobs which were preempted at the same level stay level."""
 SLACK = 0.01
 """Tolerance for rounding, as a part of a step: a job within it of the lead counts as having reached it."""
@@ -38,8 +38,8 @@ class Course(NamedTuple):
 
 
 class ProgressAndService(Order):
-    """Jobs with little service and much progress go first. In the form `remaining` the key of a running job only falls,
-    so it is enough to examine keys when jobs come and go."""
+    """Jobs with little service and much progress go first. In the form `remaining` the key of a running job rises only
+    while it makes no progress that counts; keys are examined when jobs come and go."""
 
     moves = RISES
 

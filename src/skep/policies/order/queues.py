@@ -5,7 +5,8 @@ A job is demoted from queue to queue as its service passes the limits. Inside a 
 jobs, by when they began there, go before waiting ones, so similar jobs never preempt each other. Preempted jobs wait at
 the front, the last preempted first; then come jobs that are new in the queue, by arrival. A demoted job enters the next
 queue behind the jobs that wait there, which may therefore preempt it. Changes at the same instant are ties, and ties go
-by submission. With Gittins the waiting jobs are sorted by decreasing index instead.
+by submission. With Gittins the jobs of a queue are sorted by decreasing index, running ones before waiting ones. An
+index is that of the present service and of the present samples.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from skep.core.memory import Slot
 from skep.core.plan import Plan
 from skep.core.view import JobView, View
 from skep.policies.estimate.gittins import Gittins
-from skep.policies.order.base import Order
+from skep.policies.order.base import Order, next_tick
 
-EPSILON = 1e-6
-"""Service that misses a limit only by rounding has reached it."""
+EPSILON = 1e-8
+"""Service that misses a limit only by rounding has reached it. Less than what a GPU gives in a tick."""
 
 NEAR = 1.0
 """More service than rounding can change."""
@@ -70,7 +71,7 @@ class Queues(Order):
         self.by_size = by_size
         self.promote = promote
         self.gittins = gittins
-        self.remembers = gittins is not None
+        self.ages = gittins is not None
         self.pending_change = promote > 0
 
     def attach(self, view: View) -> None:
@@ -83,6 +84,13 @@ class Queues(Order):
         """Running jobs that were demoted now."""
         if self.gittins is not None:
             self.gittins.attach(view)
+            self.sample_count = self.gittins.learn()
+
+    def has_learned(self) -> bool:
+        if self.gittins is None:
+            return False
+        before, self.sample_count = self.sample_count, self.gittins.learn()
+        return self.sample_count != before
 
     def key(self, job: JobView, now_s: float) -> tuple[int, int, float]:
         attained, level = self._attained(job, now_s)
@@ -146,7 +154,7 @@ class Queues(Order):
         if level == len(self.limits):
             return math.inf
         speed = job.allocation.gpus if self.by_size else 1
-        return now_s + (self.limits[level] - attained) / speed if speed else math.inf
+        return next_tick(now_s + (self.limits[level] - attained) / speed) if speed else math.inf
 
     def _promotion(self, job: JobView, now_s: float) -> float:
         """When a pending job will have waited `promote` times as long as it has run, both since the last promotion."""

@@ -6,7 +6,7 @@ import math
 
 from skep.core.view import JobView, View
 from skep.policies.estimate.duration import Duration
-from skep.policies.order.base import FALLS, RISES, Order
+from skep.policies.order.base import FALLS, RISES, TICKS, Order
 
 
 class Fifo(Order):
@@ -63,10 +63,6 @@ class Remaining(Shortest):
         return left_s * job.gpus if job.gpus else 0.0  # as `service`, without a call
 
 
-SLACK = 1e-4
-"""Service that misses the lead only by rounding has reached it, for any seq: `reaches` wakes the planner then."""
-
-
 class LeastAttained(Order):
     """Least attained service first. Continuous LAS would switch without end: a running job counts as if it had had
     `lead` seconds less on its GPUs, so that it keeps them at least that long."""
@@ -80,13 +76,14 @@ class LeastAttained(Order):
         self.lead = lead
 
     def key(self, job: JobView, now_s: float) -> float:
-        return round(job.service_at(now_s) if self.by_size else job.run_at(now_s), 6)
+        return round((job.service_at(now_s) if self.by_size else job.run_at(now_s)) * TICKS) / TICKS
 
     def running_key(self, job: JobView, now_s: float) -> float:
-        return round(self.key(job, now_s) - self.lead * self.speed(job), 6)
+        return self.key(job, now_s) - self.lead * self.speed(job)
 
-    def cutoff(self, job: JobView, key: float) -> tuple[int, float, int]:
-        return (job.rank, key - SLACK if self.lead else key, job.seq)
+    def cutoff(self, job: JobView, key: float) -> tuple[float, ...]:
+        """A running job that is level with it, after the lead, is behind it: `reaches` is when it is level."""
+        return (job.rank, key) if self.lead else (job.rank, key, job.seq)
 
     def reaches(self, job: JobView, key: float, now_s: float) -> float:
         speed = self.speed(job)

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from skep.core.cluster import WHOLE
+from skep.core.cluster import WHOLE, bits
+from skep.core.share import Tenant
 from skep.core.tasks import Task
-from skep.core.view import ClusterView, JobView, NodeView, PoolView
+from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
 from skep.policies.place.base import Picks
 from skep.policies.place.board import Entry
 from skep.policies.place.scored import Largest, Scored, left_milli, roomiest, tightest
@@ -103,17 +104,34 @@ def standing(node: NodeView, task: Task) -> int:
 
 
 class LeastUtilised(Scored):
-    """The GPUs with the lowest use, then the node with the lowest use (AntMan for opportunistic jobs)."""
+    """The GPUs with the lowest use, then the node with the lowest use (AntMan for opportunistic jobs). A job uses what
+    was measured for its model, at most its limit; what it has booked if nothing was."""
 
     name = "least-utilised"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.view: View | None = None
+
+    def attach(self, view: View) -> None:
+        self.view = view
+
     def score(self, largest: Largest, node: NodeView, task: Task) -> Entry | None:
-        mask = roomiest(node, task)
+        uses = [sum(map(self._use, node.tenants(gpu))) for gpu in range(node.gpu_count)]
+        mask = roomiest(node, task, uses)
         if mask is None:
             return None
-        used = sum(WHOLE - left for gpu, left in node.parts() if mask >> gpu & 1)
+        used = sum(uses[gpu] for gpu in bits(mask))
         total = node.gpu_count * WHOLE
-        return -(used * (BEST + 1) + (BEST * (total - left_milli(node)) // total if total else 0)), mask
+        return -(used * (BEST + 1) + (BEST * sum(uses) // total if total else 0)), mask
+
+    def _use(self, tenant: Tenant) -> int:
+        """In thousandths of a GPU."""
+        job = self.view.open_jobs.get(tenant.owner) if self.view is not None else None
+        known = self.view.knowledge.use(job.spec.model) if self.view is not None and job is not None else None
+        if known is None:
+            return tenant.milli
+        return min(round(max(known) * WHOLE), tenant.limit or tenant.milli)
 
 
 class Affinity(Scored):

@@ -189,15 +189,16 @@ def tightest(node: NodeView, task: Task) -> int | None:
     return mask_of(order[: task.gpus]) if len(order) >= task.gpus else None
 
 
-def roomiest(node: NodeView, task: Task) -> int | None:
-    """The GPUs with the most left."""
+def roomiest(node: NodeView, task: Task, uses: Sequence[int] = ()) -> int | None:
+    """The GPUs with the most left; of shared ones, if `uses` are given, those with the lowest."""
     if not task.is_share:
         return tightest(node, task)
     if not has_books(node, task):
         return None
     order = list(bits(node.free_with(task.gpu_mem_mib)))
     if len(order) < task.gpus:
-        order += [gpu for _, gpu in sorted(roomy_parts(node, task), key=lambda entry: (-entry[0], entry[1]))]
+        parts = roomy_parts(node, task)
+        order += [gpu for _, gpu in sorted(parts, key=lambda part: (uses[part[1]] if uses else -part[0], part[1]))]
     return mask_of(order[: task.gpus]) if len(order) >= task.gpus else None
 
 

@@ -46,7 +46,7 @@ POLICIES = (
                 "form",
                 "sum",
                 "S service, p progress. sum: weight·S/(S+scale) + (1-weight)·(1-p); product: S·(1-p); "
-                "remaining: S·(1-p)/p",
+                "remaining: S·(1-p)/p, for which running jobs are looked at only when jobs come and go",
                 FORMS,
             ),
             Knob("weight", 0.5, "of the service in the sum, 0 to 1"),

@@ -88,7 +88,8 @@ POLICIES = (
             Knob(
                 "samples",
                 "finished",
-                "finished: the jobs finished so far; or a file with one service in GPU-seconds a line",
+                "finished: the jobs finished so far, counted again when they are a twentieth more; or a file with one "
+                "service in GPU-seconds a line",
                 ("finished",),
                 is_file=True,
             ),
